@@ -19,13 +19,14 @@ from rich.table import Table
 from benchmarks.fill import console
 from controller.policies.families.base import SimulationConfig
 from controller.policies.registry import dress
-from controller.scheduling import Cluster, JobSpec
+from controller.scheduling import Submission
 from controller.scheduling.deadlines import Slack
 from controller.scheduling.speed import Exclusive
 from controller.simulator.by_name import make
 from controller.simulator.generate import generate
 from controller.simulator.policy_run import PolicyRun
 from controller.simulator.record import Result
+from controller.vocabulary import Cluster
 
 CLUSTER = Cluster.uniform(9, 8)
 """Nine servers: three of each kind of GPUs."""
@@ -108,7 +109,7 @@ def figures(result: Result) -> dict[str, float]:
     }
 
 
-def jobs_of(kind: str, config: SimulationConfig, number: int, load: float) -> list[JobSpec]:
+def jobs_of(kind: str, config: SimulationConfig, number: int, load: float) -> list[Submission]:
     """Return generated jobs."""
     return dress(generate(number, CLUSTER, load=load, seed=config.seed), kind, config)
 

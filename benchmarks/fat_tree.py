@@ -11,8 +11,8 @@ import statistics
 import time
 
 from bmv2_topos.testbeds.virtual import Placement, VirtualSettings, VirtualTestbed, shortest_tree
+from controller.vocabulary import Job, float32_bytes
 from controller.vocabulary.catalog import fat_tree
-from controller.vocabulary.jobfile import JobEntry
 from controller.vocabulary.places import place
 
 JOBS, WORKERS, ITERATIONS = 4, 4, 5
@@ -23,13 +23,13 @@ def run(*, one_core: bool) -> dict[str, float]:
     """Run the jobs, their trees rooted at one core or at four."""
     topology = fat_tree(4, servers=JOBS)
     jobs = [
-        JobEntry(
+        Job(
             name=f"job{number}",
             workers=WORKERS,
             window=64,
             numbers="fixed",
             iterations=ITERATIONS,
-            tensors=TENSORS,
+            layers_bytes=float32_bytes(TENSORS),
             compute_s=100e-6,
             jitter=0.05,
         )

@@ -21,7 +21,6 @@ from benchmarks.trace_files import LONG, Trace, traces
 from bmv2_topos.harness import markdown
 from controller.policies.families import papers
 from controller.policies.families.base import SimulationConfig
-from controller.scheduling import Cluster
 from controller.scheduling.speed import Interleaved
 from controller.scheduling.weave import Weave
 from controller.simulator import measure
@@ -29,6 +28,7 @@ from controller.simulator.policy_run import PolicyRun
 from controller.simulator.pool import run_all
 from controller.simulator.runs import RunFailed, Source, Task
 from controller.simulator.traces import read
+from controller.vocabulary import Cluster
 from ina.cli.output import Bar
 
 ResultRow = dict[str, Any]

@@ -24,15 +24,16 @@ from rich.table import Table
 
 from benchmarks.ablations import resolved
 from benchmarks.fill import console
+from benchmarks.lucid_samples import make_jobs
 from controller.errors import ControllerError
 from controller.policies.families.base import SimulationConfig
 from controller.policies.families.lucid import measurements
-from controller.scheduling import Cluster, JobSpec
+from controller.scheduling import Submission
 from controller.scheduling.lucid import Pair, Size, Usage, accuracy, grow, held_out_accuracy, sizes_from_pairs
 from controller.scheduling.lucid.measured import Config
-from controller.scheduling.lucid.samples import make_jobs
 from controller.simulator.by_name import make
 from controller.simulator.runs import Source
+from controller.vocabulary import Cluster
 
 NODES, GPUS = 8, 8
 PAPER = ("fifo", "sjf", "srtf", "qssf", "tiresias", "lucid-2", "lucid", "online", "no-sharing")
@@ -128,7 +129,7 @@ def background_of(options: argparse.Namespace) -> SimulationConfig:
     return SimulationConfig(cluster, profiles=options.profiles, pairs=options.pairs, seed=options.seed)
 
 
-def jobs_of(folder: Path | None, predictor: str, config: SimulationConfig) -> list[JobSpec]:
+def jobs_of(folder: Path | None, predictor: str, config: SimulationConfig) -> list[Submission]:
     """Read a trace with what a predictor expects of its jobs, or make one up."""
     if folder is None:
         return make_jobs(1000, measurements(config)[0], gap_s=100, seed=config.seed)
@@ -136,7 +137,7 @@ def jobs_of(folder: Path | None, predictor: str, config: SimulationConfig) -> li
     return Source(folder / "cluster_full_log.csv").jobs(replace(config, estimates=estimates))
 
 
-def run(name: str, policy: str, specs: Sequence[JobSpec], config: SimulationConfig) -> ResultRow:
+def run(name: str, policy: str, specs: Sequence[Submission], config: SimulationConfig) -> ResultRow:
     """Simulate one policy; the figures are those that the public simulator's results are compared by."""
     policy, settings = resolved(policy)
     policy_run = make(policy, replace(config, settings=settings))

@@ -13,7 +13,7 @@ import random
 from collections.abc import Mapping, Sequence
 
 from controller.scheduling.errors import BadSpec
-from controller.scheduling.model import JobSpec
+from controller.scheduling.model import Submission
 
 CLASSES: Mapping[str, Sequence[str]] = {
     "image": ("alexnet", "res18", "res50", "mobilenet", "shufflenet"),
@@ -30,7 +30,7 @@ def philly_derived(
     split: Sequence[float] = (20, 70, 10),
     classes: Mapping[str, Sequence[str]] = CLASSES,
     seed: int = 42,
-) -> list[JobSpec]:
+) -> list[Submission]:
     """Draw `jobs` jobs, called 0, 1, 2 and so on.
 
     Args:
@@ -69,7 +69,7 @@ def philly_derived(
         model = classes[kind][drawn[kind] % len(classes[kind])]
         drawn[kind] += 1
         each_s = iteration_s[model]
-        specs.append(JobSpec(str(number), now_s, 1, int(duration_s / each_s), each_s, model=model))
+        specs.append(Submission(str(number), now_s, 1, int(duration_s / each_s), each_s, model=model))
     return specs
 
 

@@ -24,10 +24,10 @@ from benchmarks.rule_sets import STEPS
 from benchmarks.trace_files import Trace, takes_minutes, traces
 from controller.policies.families.base import SimulationConfig
 from controller.policies.registry import family, known
-from controller.scheduling import Cluster
 from controller.simulator import measure
 from controller.simulator.runs import RunFailed, Source, Task, run
 from controller.simulator.traces import read
+from controller.vocabulary import Cluster
 from ina.bench.grouping import measure_grouping
 
 NAME = "schedulers"

@@ -12,11 +12,11 @@ from benchmarks.replicas.muri.tiresias import TiresiasReplica
 from controller.policies.families import papers
 from controller.policies.families.base import SimulationConfig
 from controller.policies.families.papers import INTERVAL_S
-from controller.scheduling.model import Cluster
 from controller.scheduling.policy import Policy
 from controller.scheduling.speed import Exclusive, Interleaved
 from controller.simulator.by_name import make
 from controller.simulator.policy_run import PolicyRun
+from controller.vocabulary import Cluster
 
 Step = tuple[str, Callable[[], PolicyRun]]
 """Difference from the step before, and the policy run."""

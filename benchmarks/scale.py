@@ -25,10 +25,10 @@ from pathlib import Path
 from benchmarks.ablations import resolved
 from bmv2_topos.harness import markdown
 from bmv2_topos.wrap import wrap
+from controller.figures import PlotsMissing, new_figure, save
 from controller.policies.families.base import SimulationConfig
-from controller.scheduling import Cluster
-from controller.simulator.plots import PlotsMissing, new_figure, save
 from controller.simulator.runs import RunFailed, Source, Task, kind_for, run
+from controller.vocabulary import Cluster
 
 POLICIES = (
     "fifo,srtf,srsf,las,tiresias,muri-s,muri-replica:srtf,muri-replica:muri-s,"

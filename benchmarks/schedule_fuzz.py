@@ -31,11 +31,12 @@ from benchmarks.replicas import LUCID, MURI, SYNERGY
 from controller.errors import ControllerError
 from controller.policies.families.base import SimulationConfig
 from controller.policies.registry import dress, family, find_family, known
-from controller.scheduling import Cluster, Decision, JobSpec, Node, Policy, View
+from controller.scheduling import Decision, Policy, Submission, View
 from controller.scheduling.speed import Exclusive
 from controller.simulator.by_name import make
 from controller.simulator.generate import generate
 from controller.simulator.record import Result
+from controller.vocabulary import Cluster, Server
 
 EXPECTED = {
     f"{MURI}:antman": ("a deadlock at", "servers of unequal size"),
@@ -62,15 +63,15 @@ class Case:
     number: int
     policy: str
     config: SimulationConfig
-    jobs: Sequence[JobSpec]
+    jobs: Sequence[Submission]
 
     def __str__(self) -> str:
-        sizes = "+".join(str(node.gpus) for node in self.config.cluster.nodes)
+        sizes = "+".join(str(node.gpus) for node in self.config.cluster.servers)
         jobs = ", ".join(
-            f"({job.submit_s:g} s, {job.gpus} GPUs, {job.duration_s:g} s, start {job.restart_s:g} s)"
+            f"({job.arrival_s:g} s, {job.gpus} GPUs, {job.duration_s:g} s, start {job.restart_s:g} s)"
             for job in self.jobs
         )
-        racks = "".join(node.rack for node in self.config.cluster.nodes)
+        racks = "".join(node.rack for node in self.config.cluster.servers)
         return f"case {self.number}: {self.policy} on {sizes} GPUs{racks and ' in racks ' + racks}, {jobs}"
 
 
@@ -109,7 +110,7 @@ def draw(number: int, policies: Sequence[str]) -> Case:
         replace(
             spec,
             gpus=rng.randint(1, _room(cluster, spec.vc)) if any_size else spec.gpus,
-            submit_s=0.0 if together else spec.submit_s,
+            arrival_s=0.0 if together else spec.arrival_s,
             restart_s=restart_s * rng.choice((0.0, 1.0, 1.0)),
         )
         for spec in specs
@@ -173,8 +174,8 @@ def across_racks(decision: Decision, view: View) -> Iterator[str]:
 
 def wrong(case: Case, result: Result, *, exclusive: bool) -> Iterator[str]:
     """Yield what does not hold of the result; `exclusive`: every job had GPUs of its own."""
-    counts = Counter(job.spec.id for job in result.jobs)
-    if counts != Counter(job.id for job in case.jobs):
+    counts = Counter(job.spec.name for job in result.jobs)
+    if counts != Counter(job.name for job in case.jobs):
         yield f"jobs ended: {sorted(counts.items())}"
     span_s = result.end_s - result.begin_s
     if result.gpu_integral > case.config.cluster.gpus * span_s * (1 + TOLERANCE) + TOLERANCE:
@@ -182,23 +183,24 @@ def wrong(case: Case, result: Result, *, exclusive: bool) -> Iterator[str]:
     for job in result.jobs:
         slack_s = TOLERANCE * max(1.0, job.finish_s)
         step_s = 300.0 if family(case.policy) in (SYNERGY, LUCID) else 0.0
-        life_s = job.finish_s - job.spec.submit_s
+        life_s = job.finish_s - job.spec.arrival_s
         if not -slack_s <= life_s - job.attained_s - job.waited_s <= slack_s + step_s:
-            yield f"{job.spec.id} lived {life_s:g} s: waited {job.waited_s:g} s, on GPUs {job.attained_s:g} s"
+            parts = f"waited {job.waited_s:g} s, on GPUs {job.attained_s:g} s"
+            yield f"{job.spec.name} lived {life_s:g} s: {parts}"
         # "alone" is a fair share of CPUs for Synergy, and some of Lucid's pairs are measured as faster
         least_s = (
             0.0
             if family(case.policy) in FASTER or not job.completed
             else job.alone_s * (1 - TOLERANCE) - slack_s
         )
-        if job.start_s < job.spec.submit_s - slack_s or job.attained_s < least_s:
+        if job.start_s < job.spec.arrival_s - slack_s or job.attained_s < least_s:
             ran = f"was on GPUs {job.attained_s:g} s from {job.start_s:g} s"
-            yield f"{job.spec.id} {ran}; alone {job.alone_s:g} s"
+            yield f"{job.spec.name} {ran}; alone {job.alone_s:g} s"
         if exclusive:
             most_s = job.alone_s + job.starts * job.spec.restart_s
             least_s = most_s if job.starts == 1 else job.alone_s + job.spec.restart_s
             if not least_s - slack_s <= job.attained_s <= most_s + slack_s:
-                yield f"{job.spec.id} held GPUs {job.attained_s:g} s, not {least_s:g} to {most_s:g} s"
+                yield f"{job.spec.name} held GPUs {job.attained_s:g} s, not {least_s:g} to {most_s:g} s"
 
 
 def _cluster(rng: random.Random, *, equal: bool) -> Cluster:
@@ -209,19 +211,24 @@ def _cluster(rng: random.Random, *, equal: bool) -> Cluster:
 
 
 def _divided(rng: random.Random, cluster: Cluster) -> Cluster:
-    return Cluster(tuple(replace(node, vc=rng.choice("ab")) for node in cluster.nodes))
+    return Cluster(tuple(replace(node, vc=rng.choice("ab")) for node in cluster.servers))
 
 
 def _in_racks(rng: random.Random, cluster: Cluster) -> Cluster:
-    return Cluster(tuple(replace(node, rack=rng.choice("rs")) for node in cluster.nodes))
+    return Cluster(tuple(replace(node, rack=rng.choice("rs")) for node in cluster.servers))
 
 
 def _room(cluster: Cluster, vc: str) -> int:
     return cluster.part(vc).gpus
 
 
-def _node(rng: random.Random, gpus: int, name: str) -> Node:
-    return Node(gpus, gpus * rng.choice((1.0, 3.0, 6.0)), gpus * rng.choice((62.5, 125.0)), name)
+def _node(rng: random.Random, gpus: int, name: str) -> Server:
+    return Server(
+        gpus=gpus,
+        cpus=gpus * rng.choice((1.0, 3.0, 6.0)),
+        memory_gb=gpus * rng.choice((62.5, 125.0)),
+        name=name,
+    )
 
 
 def _settings(rng: random.Random, policy: str) -> tuple[tuple[str, float], ...]:

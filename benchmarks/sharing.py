@@ -24,7 +24,7 @@ from rich.table import Table
 from benchmarks.fill import console
 from benchmarks.sharing_ablations import ALL, make
 from controller.errors import ControllerError
-from controller.scheduling import Cluster, Decision, JobSpec, Policy, View
+from controller.scheduling import Decision, Policy, Submission, View
 from controller.scheduling.sharing import (
     InterferenceModel,
     Model,
@@ -40,6 +40,7 @@ from controller.scheduling.sharing.policies import SIZES, Scenario, SharingConfi
 from controller.simulator import measure, simulate
 from controller.simulator.generate import generate
 from controller.simulator.traces import read
+from controller.vocabulary import Cluster
 
 NODES, GPUS = 8, 8
 PROFILE_S = 80.0
@@ -123,7 +124,9 @@ def run_models(options: argparse.Namespace) -> tuple[list[ResultRow], str]:
     return rows, f"mean absolute error of speeds, {options.seeds} seeds, {options.samples} samples per model"
 
 
-def jobs_of(options: argparse.Namespace, cluster: Cluster, kinds: Sequence[str], seed: int) -> list[JobSpec]:
+def jobs_of(
+    options: argparse.Namespace, cluster: Cluster, kinds: Sequence[str], seed: int
+) -> list[Submission]:
     """Return the trace with kinds drawn from those that are known."""
     if options.trace is None:
         specs = generate(options.jobs, cluster, load=options.load, seed=seed)
@@ -188,7 +191,11 @@ class GpuUsage:
 
 
 def run(
-    policy: Policy, specs: Sequence[JobSpec], cluster: Cluster, truth: InterferenceModel, cost: PreemptionCost
+    policy: Policy,
+    specs: Sequence[Submission],
+    cluster: Cluster,
+    truth: InterferenceModel,
+    cost: PreemptionCost,
 ) -> ResultRow:
     """Simulate one policy."""
     began = time.perf_counter()

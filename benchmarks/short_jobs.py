@@ -19,10 +19,10 @@ from benchmarks.fill import check, publish
 from benchmarks.trace_files import LONG, traces
 from bmv2_topos.harness import markdown
 from controller.policies.families.base import SimulationConfig
-from controller.scheduling import Cluster
 from controller.simulator.job_table import COLUMNS
 from controller.simulator.pool import run_all
 from controller.simulator.runs import Outcome, Source, Task
+from controller.vocabulary import Cluster
 
 NAME = "short-jobs"
 OURS, OTHERS = "weave-s", ("srsf", "muri-s")

@@ -30,7 +30,6 @@ from benchmarks.replicas.steps import SteppedRun
 from benchmarks.replicas.synergy.rules import replica_demands, replica_policy
 from benchmarks.replicas.synergy.speed import RoundSpeed
 from controller.errors import ControllerError
-from controller.scheduling import Cluster
 from controller.scheduling.synergy import (
     Demand,
     ModelProfile,
@@ -52,6 +51,7 @@ from controller.scheduling.synergy.catalog import TASKS, draw, model_profiles
 from controller.scheduling.synergy.policies import tune_and_top_up
 from controller.simulator import simulate
 from controller.simulator.traces import read
+from controller.vocabulary import Cluster
 
 Models = Mapping[str, Sequence[str]]
 """Models by kind: image, text and sound."""
@@ -190,7 +190,7 @@ def run_end_to_end(options: argparse.Namespace) -> tuple[list[dict[str, object]]
             seed=options.seed,
         )
         if not options.load:
-            specs = [replace(spec, submit_s=0.0) for spec in specs]
+            specs = [replace(spec, arrival_s=0.0) for spec in specs]
     demand_of = demands_by_matrix({name: profile.sensitivity for name, profile in profiles.items()}, shape)
     found: dict[str, dict[str, float]] = {}
     for allocator in ("opt", "proportional", "tune", "tune+top-up"):
@@ -198,7 +198,7 @@ def run_end_to_end(options: argparse.Namespace) -> tuple[list[dict[str, object]]
         began = time.perf_counter()
         jobs = simulate(specs, cluster, policy, SharedSpeed(demand_of), interval_s=ROUND_S).jobs
         took = time.perf_counter() - began
-        jcts = [job.finish_s - job.spec.submit_s for job in jobs]
+        jcts = [job.finish_s - job.spec.arrival_s for job in jobs]
         found[allocator] = {
             "average_h": statistics.fmean(jcts) / 3600,
             "p99_h": float(np.percentile(jcts, 99)) / 3600,
@@ -234,7 +234,7 @@ def run_published(options: argparse.Namespace) -> tuple[list[dict[str, object]],
         counted = range(len(specs))
         if options.static:
             began_s = STATIC_S
-            specs = [replace(spec, submit_s=began_s + spec.submit_s) for spec in specs]
+            specs = [replace(spec, arrival_s=began_s + spec.arrival_s) for spec in specs]
     rows: list[dict[str, object]] = []
     for name in options.policies.split(","):
         order, _, mode = name.partition("+")
@@ -245,8 +245,8 @@ def run_published(options: argparse.Namespace) -> tuple[list[dict[str, object]],
         setup = SteppedRun(policy, speed, ROUND_S)
         jobs = setup.run(specs, cluster).jobs
         took = time.perf_counter() - began
-        ends = {job.spec.id: job.finish_s for job in jobs}
-        jcts = [ends[spec.id] - spec.submit_s for number, spec in enumerate(specs) if number in counted]
+        ends = {job.spec.name: job.finish_s for job in jobs}
+        jcts = [ends[spec.name] - spec.arrival_s for number, spec in enumerate(specs) if number in counted]
         rows.append(
             {
                 "policy": name,

@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from benchmarks.fill import check, fill
-from benchmarks.pages.real import DELAY_S, no_gloo
+from benchmarks.pages.real import DELAY_S, missing
 from bmv2_topos.harness import markdown
 from bmv2_topos.testbeds import netns
+from controller.vocabulary import Link
 from controller.vocabulary.catalog import star
-from controller.vocabulary.topology import Link
 from ina.runtime.jobs import JobEnd, run_jobs
 from ina.runtime.spec import LaunchSpec
 from ina.runtime.testbed_fabric import opened
@@ -66,7 +66,7 @@ def main() -> None:
     if options.rank:
         _be_rank(options)
         return
-    if why := no_gloo():
+    if why := missing():
         raise SystemExit(f"benchmarks.training: {why}")
     if options.output:
         check(options.output / "training.md")

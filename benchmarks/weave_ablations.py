@@ -23,7 +23,7 @@ from controller.grouping.efficiency import Profile
 from controller.policies.families import papers
 from controller.policies.families.base import SimulationConfig
 from controller.policies.families.papers import PaperConfig
-from controller.scheduling import Cluster, JobSpec, JobState
+from controller.scheduling import JobState, Submission
 from controller.scheduling.beliefs import Profiles, Spread
 from controller.scheduling.muri import Profiler, profile
 from controller.scheduling.speed import Interleaved
@@ -31,6 +31,7 @@ from controller.scheduling.weave import TRUST, Weave
 from controller.simulator import measure
 from controller.simulator.policy_run import PolicyRun
 from controller.simulator.runs import Source
+from controller.vocabulary import Cluster
 
 NAME = "weave-beliefs"
 OTHERS = ("srsf", "muri-s")
@@ -51,7 +52,7 @@ class Own(Profiles):
 class Equal(Profiles):
     """All jobs are believed to use all resources for the same time."""
 
-    def of(self, job: JobSpec, like: Hashable) -> JobSpec:
+    def of(self, job: Submission, like: Hashable) -> Submission:
         """Return `job` with a quarter of its iteration on each resource."""
         stages = profile(super().of(job, like))
         return replace(job, stages_s=(sum(stages) / len(stages),) * len(stages))
@@ -60,7 +61,7 @@ class Equal(Profiles):
 class Inverted(Profiles):
     """Jobs are believed to use least what they use most."""
 
-    def of(self, job: JobSpec, like: Hashable) -> JobSpec:
+    def of(self, job: Submission, like: Hashable) -> Submission:
         """Return `job` with the longest stage's time on the resource of the shortest, and so on."""
         stages = profile(super().of(job, like))
         order = sorted(range(len(stages)), key=stages.__getitem__)

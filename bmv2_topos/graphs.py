@@ -8,7 +8,7 @@ from typing import Any
 
 import networkx
 
-from controller.vocabulary.topology import Host, Link, Switch, Topology
+from controller.vocabulary import Link, Server, Switch, Topology
 
 _OF_LINKS = [each.name for each in fields(Link)]
 
@@ -25,7 +25,7 @@ def to_networkx(topology: Topology) -> Any:
     graph = kind(name=topology.name, root=topology.root)
     for switch in topology.switches:
         graph.add_node(switch.name, kind="switch", aggregates=switch.aggregates)
-    for host in topology.hosts:
+    for host in topology.servers:
         graph.add_node(host.name, kind="host", role=host.role)
     for number, link in enumerate(topology.links):
         graph.add_edge(link.a, link.b, number=number, **asdict(link))
@@ -35,18 +35,19 @@ def to_networkx(topology: Topology) -> Any:
 def from_networkx(graph: Any) -> Topology:
     """Return the topology that an undirected graph of networkx describes, with attributes as `to_networkx`.
 
-    A node without ``kind`` is a switch; what else is missing is as in `Link`, `Switch` and `Host`; attributes
-    of other names are nobody's business here.
+    A node without ``kind`` is a switch; what else is missing is as in `Link`, `Switch` and `Server`;
+    attributes of other names are nobody's business here.
 
     Raises:
-        TopologyError: it is no network.
+        BadSpec: it is no network.
     """
     switches, hosts = [], []
     for node, values in graph.nodes(data=True):
         if values.get("kind", "switch") == "host":
-            hosts.append(Host(str(node), values.get("role", "worker")))
+            role = values.get("role", "worker")
+            hosts.append(Server(str(node), int(role == "worker"), role))
         else:
-            switches.append(Switch(str(node), values.get("aggregates", True)))
+            switches.append(Switch(str(node)) if values.get("aggregates", True) else Switch(str(node), 0))
     edges = sorted(graph.edges(data=True), key=lambda edge: edge[2].get("number", 0))
     links = [
         Link(**({"a": str(a), "b": str(b)} | {key: values[key] for key in _OF_LINKS if key in values}))

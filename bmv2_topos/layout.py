@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 
-from controller.vocabulary.topology import Topology
+from controller.vocabulary import Topology
 
 Position = tuple[float, float]
 
@@ -33,8 +33,8 @@ def positions(topology: Topology) -> Mapping[str, Position]:
 def _hosts(topology: Topology) -> dict[str, Position]:
     """Place hosts of workers rack by rack."""
     racks: dict[str, list[str]] = {}
-    for host in topology.hosts_for("worker"):
-        racks.setdefault(topology.switch_of(host), []).append(host)
+    for host in topology.servers_for("worker"):
+        racks.setdefault(topology.rack_of[host], []).append(host)
     hosts = [host for rack in racks.values() for host in rack]
     return {host: (float(at), 0.0) for at, host in enumerate(hosts)}
 
@@ -42,15 +42,15 @@ def _hosts(topology: Topology) -> dict[str, Position]:
 def _others(topology: Topology) -> Mapping[str, Sequence[str]]:
     """Return the other hosts, which are drawn above their switches."""
     above: dict[str, list[str]] = {}
-    for host in topology.hosts:
+    for host in topology.servers:
         if host.role != "worker":
-            above.setdefault(topology.switch_of(host.name), []).append(host.name)
+            above.setdefault(topology.rack_of[host.name], []).append(host.name)
     return above
 
 
 def _heights(topology: Topology) -> Mapping[str, int]:
     """Return each switch's distance from the nearest host for workers; without such hosts, from the root."""
-    first = {topology.switch_of(host): 1 for host in topology.hosts_for("worker")} or {topology.root: 1}
+    first = {topology.rack_of[host]: 1 for host in topology.servers_for("worker")} or {topology.root: 1}
     return topology.distances(first)
 
 

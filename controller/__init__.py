@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         RegionChanging,
     )
     from controller.p4runtime_shim.tls import Tls
+    from controller.switches.fleet import Fleet, Report
     from controller.switches.layout import Branch, Deployment, Downlink
     from controller.switches.model import (
         Admission,
@@ -30,24 +31,29 @@ if TYPE_CHECKING:
     )
     from controller.switches.planning import Identity
     from controller.switches.programs import ProgramBundle, locate
+    from controller.switches.reconcile import Action, Decision, Observed, Waiting, reconcile
     from controller.switches.session import Controller
-    from controller.switches.tree import TreeAdmission, admit_tree, read_tree, read_trees, remove_tree
+    from controller.switches.tree import TreeAdmission
     from controller.vocabulary import Mode, Region
 
 __all__ = [
+    "Action",
     "Admission",
     "BadJob",
     "Branch",
     "Controller",
     "ControllerError",
+    "Decision",
     "Deployment",
     "Downlink",
+    "Fleet",
     "Identity",
     "Lease",
     "Member",
     "Mode",
     "NoProgram",
     "NoSuchJob",
+    "Observed",
     "OtherProgram",
     "Part",
     "Place",
@@ -56,16 +62,15 @@ __all__ = [
     "Region",
     "RegionChange",
     "RegionChanging",
+    "Report",
     "SwitchInfo",
     "Tls",
     "TreeAdmission",
     "Uplink",
-    "admit_tree",
+    "Waiting",
     "connect",
     "locate",
-    "read_tree",
-    "read_trees",
-    "remove_tree",
+    "reconcile",
 ]
 
 _MODULES = (
@@ -75,7 +80,9 @@ _MODULES = (
     "switches.layout",
     "switches.programs",
     "switches.tree",
+    "switches.reconcile",
     "switches.session",
+    "switches.fleet",
     "p4runtime_shim.tls",
     "connection",
 )

@@ -11,8 +11,8 @@ ControllerError
 │   ├── NoProgram       it runs none
 │   └── OtherProgram    it runs another one, which was not to be replaced
 ├── UnknownName         the program has no table, action or counter of that name
-├── SchedulingError     what schedulers, grouper and simulator refuse (`controller.scheduling.errors`)
-│   └── BadSpec         a job, profile, cluster or option that makes no sense; the message says which and why
+├── BadSpec             a job, topology or option that makes no sense (`controller.vocabulary.errors`)
+├── SchedulingError     what schedulers and simulator fail with (`controller.scheduling.errors`)
 └── SwitchError         the switch, or the way to it, failed
     ├── Unreachable     it does not answer
     │   └── TlsFailure  for it speaks TLS and we do not, or the other way round, or one trusts not the other
@@ -26,9 +26,29 @@ import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from controller.vocabulary.errors import BadSpec, ControllerError
 
-class ControllerError(Exception):
-    """Base of everything that this package raises."""
+__all__ = [
+    "BadJob",
+    "BadSpec",
+    "ControllerError",
+    "IdentityTaken",
+    "NoProgram",
+    "NoSuchJob",
+    "NotPrimary",
+    "OtherProgram",
+    "OutOfMemory",
+    "OutOfRows",
+    "ProgramMismatch",
+    "Refused",
+    "RegionChanging",
+    "SwitchError",
+    "TlsFailure",
+    "UnknownName",
+    "Unreachable",
+    "UpdateError",
+    "naming",
+]
 
 
 class BadJob(ControllerError):
@@ -77,14 +97,6 @@ class OtherProgram(ProgramMismatch):
 
 class UnknownName(ControllerError):
     """The program has no object of that name."""
-
-
-class SchedulingError(ControllerError):
-    """Base of what scheduling raises."""
-
-
-class BadSpec(SchedulingError):
-    """A job, profile, cluster or option that makes no sense."""
 
 
 class SwitchError(ControllerError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import time
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from typing import Final, Literal, Protocol, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from hostlib import arrays
+from hostlib import arrays, counters
 from hostlib.errors import NO_PACKETS, JobBroken, NonFiniteError, UnsupportedArray
 
 Op = Literal["sum", "average"]
@@ -170,11 +171,15 @@ class LocalEngine:
 
     def __init__(self) -> None:
         self._broken: JobBroken | None = None
+        self._calls = 0
+        self._elements = 0
+        self._busy_ns = 0
 
     def run(self, collective: Collective) -> None:
         """Copy. Raises NonFiniteError as a job in the switch would."""
         if self._broken:
             raise self._broken
+        started = time.monotonic_ns()
         staged = collective.staged
         if collective.nonfinite == "raise" and not np.isfinite(staged.source).all():
             first = int(np.argmin(np.isfinite(staged.source)))
@@ -183,10 +188,15 @@ class LocalEngine:
             np.copyto(staged.target, staged.source)
         if collective.feedback:
             staged.source[:] = 0
+        self._calls += collective.calls
+        self._elements += len(staged.source)
+        self._busy_ns += time.monotonic_ns() - started
 
     def statistics(self) -> dict[str, float]:
-        """Return nothing: no packets."""
-        return {}
+        """Return counters since the start; those of packets are 0."""
+        return counters.without_packets(
+            collectives=self._calls, elements=self._elements, busy_ns=self._busy_ns
+        )
 
     def progress(self, done: int, total: int) -> None:
         """Do nothing: there is nobody to be compared with."""

@@ -1,11 +1,14 @@
 """Jobs without `ina run`: the first rank has the job admitted, and the others learn their places from it.
 
 The ranks are started by somebody else (torchrun, mpirun, srun), all on this machine (`hostlib.machines` has
-those of several). Rank 0 starts
-``ina admit``, a process of its own that starts or finds a switch, admits the job, and serves it until its
-ranks have left. The configurations, with the token of the job, reach the other ranks by a file that only this
-user can read, and that is removed once all have joined. A launcher's own channels (torch's TCP store, say)
-are open to whoever can connect, and carry no token.
+those of several). Rank 0 starts ``ina admit``, a process of its own that starts or finds a switch, admits the
+job, and serves it until its ranks have left. The configurations, with the token of the job, reach the other
+ranks by a file that only this user can read, and that is removed once all have joined. A launcher's own
+channels (torch's TCP store, say) are open to whoever can connect, and carry no token.
+
+The file's name is a digest of the launcher's own identifiers, which all ranks of a launch have. Rank 0 writes
+it as soon as it comes, with its process, and again when the job was admitted or refused; so the others need
+not wait for a first rank that has died, or that does not come.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import os
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
@@ -29,17 +33,25 @@ from hostlib.settings import EMBEDDED, Settings
 MEETING_S: Final = 300.0
 """Longest wait for the first rank: the first use of a switch program has it compiled."""
 
+HERE_S: Final = 60.0
+"""Longest wait for the first rank to come; an older refusal is one of an earlier launch."""
+
 _LOOK_S: Final = 0.02
 _running: list[subprocess.Popen[str]] = []
-"""Those of this process: their standard input tells them that it lives."""
+"""The `ina admit` processes of this process; each ends when its standard input closes."""
 
 
 @contextlib.contextmanager
 def meeting(rank: int, size: int, key: str, settings: Settings) -> Iterator[JobConfig]:
     """Have a job of `size` ranks on this machine admitted, and give each rank its configuration.
 
-    The context is to last until the rank has joined. `key` is a text that the ranks of this job have in
-    common, and no others on this machine.
+    Keep the context open until the rank has joined.
+
+    Args:
+        rank: of this process.
+        size: number of ranks of the job.
+        key: text that the ranks of this job have in common, and no others on this machine.
+        settings: of this process.
 
     Raises:
         ConfigError: the settings are wrong.
@@ -47,24 +59,26 @@ def meeting(rank: int, size: int, key: str, settings: Settings) -> Iterator[JobC
     """
     file = private_folder() / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.json"
     if rank:
-        yield _config(_await(file, rank), rank)
+        yield _config(_await(file, rank, size), rank)
         return
+    here = {"process": os.getpid(), "began": _began(os.getpid()), "size": size}
     with contextlib.ExitStack() as stack:
         stack.callback(file.unlink, missing_ok=True)
+        publish(file, json.dumps(here))
         try:
             configs = admit(settings, [range(size)], hierarchical=bool(settings.hierarchical))
         except RendezvousError as error:
-            publish(file, json.dumps({"failed": str(error)}))
+            publish(file, json.dumps({**here, "failed": str(error)}))
             stack.pop_all()  # for the others to read
             raise
-        publish(file, json.dumps({"configs": configs}))
+        publish(file, json.dumps({**here, "configs": configs}))
         yield _config(configs, 0)
 
 
 @contextlib.contextmanager
 def launched(place: Placement, settings: Settings) -> Iterator[JobConfig]:
     """Do as `meeting`, for a launcher's ranks, all of which are on this machine."""
-    with meeting(place.rank, place.size, f"{place.launch} {_parent()}", settings) as config:
+    with meeting(place.rank, place.size, place.launch, settings) as config:
         yield config
 
 
@@ -75,7 +89,16 @@ def admit(
     hierarchical: bool,
     listen: str | None = None,
 ) -> Sequence[Any]:
-    """Start ``ina admit`` for the ranks of these machines; return the configurations that it prints, by rank.
+    """Start ``ina admit``, and wait until it has admitted the job.
+
+    Args:
+        settings: of this process.
+        machines: the ranks of each machine.
+        hierarchical: whether the ranks of a machine are summed there first.
+        listen: address of this machine where ranks of other machines join; None: all are on this machine.
+
+    Returns:
+        The ranks' configurations in the order of the ranks, each as `JobConfig.from_json` reads it as JSON.
 
     Raises:
         RendezvousError: it has not admitted them.
@@ -91,7 +114,7 @@ def admit(
     assert process.stdout is not None
     line = process.stdout.readline()
     if not line:
-        raise RendezvousError(f"'ina admit' ended with status {process.wait()}; it has said why")
+        raise RendezvousError(f"'ina admit' ended with status {process.wait()}; its messages above say why")
     _running[:] = [other for other in _running if other.poll() is None] + [process]
     configs: Sequence[Any] = json.loads(line)["configs"]
     return configs
@@ -109,31 +132,61 @@ def admit_options(
     return [*options, *settings.options]
 
 
-def _await(file: Path, rank: int) -> Sequence[Any]:
-    deadline = time.monotonic() + MEETING_S
-    while time.monotonic() < deadline:
-        with contextlib.suppress(FileNotFoundError):
-            told = json.loads(file.read_text(encoding="utf-8"))
+def _await(file: Path, rank: int, size: int) -> Sequence[Any]:
+    """Wait for what the first rank says. Raises RendezvousError."""
+    began = time.monotonic()
+    first: tuple[int, str] | None = None
+    while (waited_s := time.monotonic() - began) < MEETING_S:
+        told = _read(file)
+        if told is not None:
+            if told["size"] != size:
+                raise RendezvousError(
+                    f"rank {rank} of {size}: rank 0 of a launch of {told['size']} ranks has the same "
+                    f"identifiers ({file}): start one after the other"
+                )
             if "failed" in told:
                 raise RendezvousError(
                     f"rank {rank}: rank 0 could not have the job admitted: {told['failed']}"
                 )
-            configs: Sequence[Any] = told["configs"]
-            return configs
+            if "configs" in told:
+                configs: Sequence[Any] = told["configs"]
+                return configs
+            first = told["process"], told["began"]
+        elif first and _began(first[0]) != first[1]:
+            raise RendezvousError(
+                f"rank {rank}: rank 0, process {first[0]}, ended before it had the job admitted; its own "
+                "output says why"
+            )
+        elif first is None and waited_s > HERE_S:
+            found = "is of a process that has ended" if file.exists() else "is not there"
+            raise RendezvousError(
+                f"rank {rank}: rank 0 has not come within {HERE_S:g} s: it has ended or not called init(), "
+                "or runs as another user, in another container, or with another XDG_RUNTIME_DIR or TMPDIR "
+                f"({file} {found})"
+            )
         time.sleep(_LOOK_S)
-    raise RendezvousError(
-        f"rank {rank}: rank 0 has not had the job admitted within {MEETING_S:g} s, or runs on another "
-        f"machine or as another user ({file} is not there)"
-    )
+    raise RendezvousError(f"rank {rank}: rank 0 has not had the job admitted within {MEETING_S:g} s")
+
+
+def _read(file: Path) -> dict[str, Any] | None:
+    """Return what the first rank of this launch wrote; None if it wrote nothing, or an earlier launch did."""
+    try:
+        told: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        age_s = time.time() - file.stat().st_mtime
+    except FileNotFoundError:
+        return None
+    lives = _began(told["process"]) == told["began"]
+    return told if lives or ("failed" in told and age_s < HERE_S) else None
 
 
 def _config(configs: Sequence[Any], rank: int) -> JobConfig:
     return JobConfig.from_json(json.dumps(configs[rank]))
 
 
-def _parent() -> str:
-    """Name the process that has started this one so that no other ever has the same name."""
-    stat = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
-    parent = stat[1]
-    began = Path(f"/proc/{parent}/stat").read_text().rpartition(")")[2].split()[19]
-    return f"{parent} {began}"
+def _began(process: int) -> str:
+    """Return when a process began, in clock ticks since the machine did; nothing if it has ended."""
+    try:
+        state, *fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+    return "" if state in "ZX" else fields[18]

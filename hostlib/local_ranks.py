@@ -21,6 +21,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+from hostlib import counters
 from hostlib.collectives import Collective
 from hostlib.config import JobConfig
 from hostlib.engine import SwitchEngine
@@ -104,9 +105,11 @@ class LocalRanks:
         self._step.progress(done, total)
 
     def statistics(self) -> dict[str, float]:
-        """Return counters since the start; packets are those of the machine's first rank."""
-        own = {"elements": float(self._elements), "time_s": self._busy_ns / 1e9}
-        return {**self._step.statistics(), "collectives": float(self._calls), **own}
+        """Return counters since the start; packets are those of the machine's first rank, 0 at others."""
+        own = counters.without_packets(
+            collectives=self._calls, elements=self._elements, busy_ns=self._busy_ns
+        )
+        return own | self._step.statistics() | {key: own[key] for key in counters.CALLS}
 
     def close(self) -> None:
         """Leave the job."""
@@ -118,7 +121,7 @@ class LocalRanks:
         raise error
 
     def _lost(self, rank: int) -> JobBroken:
-        """Return what is known of a rank whose connection has ended."""
+        """Return the error that explains why a rank's connection has ended."""
         job = self._config.job
         deadline = time.monotonic() + _NEWS_S
         while time.monotonic() < deadline:

@@ -97,7 +97,7 @@ class First:
         self._inner.progress(done, total)
 
     def statistics(self) -> dict[str, float]:
-        """Return the counters of the machine's worker."""
+        """Return the counters of the machine's worker, by `hostlib.counters.KEYS`."""
         return self._inner.statistics()
 
     def close(self, peers: Peers, statistics: Mapping[str, float], rounds: int) -> None:
@@ -194,7 +194,7 @@ class Other:
         """Do nothing: the first rank's packets have the priority."""
 
     def statistics(self) -> dict[str, float]:
-        """Return nothing: no packet is its own."""
+        """Return an empty dictionary: this rank sends no packets."""
         return {}
 
     def close(self, peers: Peers, statistics: Mapping[str, float], rounds: int) -> None:

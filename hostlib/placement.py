@@ -1,21 +1,23 @@
 """A process's place among others, as whoever started it tells: torchrun, mpirun, srun, or `ina run`.
 
-=========  ======================================================================  =====================
-launcher   rank, size, local rank, local size                                      what tells launches
-                                                                                   apart
-=========  ======================================================================  =====================
-torchrun   ``RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE``                         run id, restart, port
-mpirun     ``OMPI_COMM_WORLD_RANK`` ``…_SIZE`` ``…_LOCAL_RANK`` ``…_LOCAL_SIZE``   PMIx namespace
-srun       ``SLURM_PROCID SLURM_NTASKS SLURM_LOCALID SLURM_TASKS_PER_NODE``        job and step
-=========  ======================================================================  =====================
+=========  ======================================================================  =========================
+launcher   rank, size, local rank, local size                                      what tells launches apart
+=========  ======================================================================  =========================
+torchrun   ``RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE``                         run, restart, port, log
+                                                                                   folder
+mpirun     ``OMPI_COMM_WORLD_RANK`` ``…_SIZE`` ``…_LOCAL_RANK`` ``…_LOCAL_SIZE``   PMIx namespace, its
+                                                                                   server's folder
+srun       ``SLURM_PROCID SLURM_NTASKS SLURM_LOCALID SLURM_TASKS_PER_NODE``        job, step, restart, port
+=========  ======================================================================  =========================
 
-The first of these that is complete counts.
+The first of these that is complete counts. Launches are told apart by the launcher's own variables alone:
+ranks of one launch find each other also where a script starts each of them.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -29,6 +31,9 @@ TORCH_VARIABLES: Final = (
     "MASTER_ADDR",
     "MASTER_PORT",
 )
+_PMIX: Final = ("PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid")
+_STEP: Final = ("SLURM_JOB_ID", "SLURM_STEP_ID")
+_STEP_MORE: Final = ("SLURM_RESTART_COUNT", "SLURM_STEP_LAUNCHER_PORT", "SLURM_CLUSTER_NAME")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +47,14 @@ class Placement:
     local_size: int
     """Number of ranks on this machine."""
     launch: str
-    """Text that all ranks of this launch know, and that others on this machine do not have."""
+    """Text that all ranks of this launch on this machine have, and no others there at the same time."""
 
 
 def placement(environment: Mapping[str, str] = os.environ) -> Placement | None:
-    """Return where a launcher has put this process, None if none has.
+    """Return the place that a launcher gave this process; None without a launcher.
 
     Raises:
-        ConfigError: a variable is not the number that it must be.
+        ConfigError: a variable is not the number that it must be, or nothing tells the launch from others.
     """
     for read in (_torchrun, _openmpi, _slurm):
         if found := read(environment):
@@ -59,7 +64,7 @@ def placement(environment: Mapping[str, str] = os.environ) -> Placement | None:
 
 
 def torch_variables(rank: int, size: int, store: tuple[str, int]) -> dict[str, str]:
-    """Return what ``torch.distributed`` expects of a launcher of `size` ranks on this machine.
+    """Return the variables that ``torch.distributed`` expects of a launcher of `size` ranks on a machine.
 
     `store` is the address where rank 0 is to listen.
     """
@@ -70,14 +75,16 @@ def torch_variables(rank: int, size: int, store: tuple[str, int]) -> dict[str, s
 def _torchrun(environment: Mapping[str, str]) -> Placement | None:
     if not {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"} <= environment.keys():
         return None
-    identity = ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "MASTER_ADDR", "MASTER_PORT")
+    names = ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "MASTER_ADDR", "MASTER_PORT")
+    # …/RUN_RANDOM/attempt_N/LOCAL_RANK/error.json: the first folder is made anew for each launch
+    folder = "/".join(environment.get("TORCHELASTIC_ERROR_FILE", "").split("/")[:-3])
     return Placement(
         "torchrun",
         _number(environment, "RANK"),
         _number(environment, "WORLD_SIZE"),
         _number(environment, "LOCAL_RANK"),
         _number(environment, "LOCAL_WORLD_SIZE"),
-        _identity("torchrun", environment, identity),
+        f"{_identity('torchrun', environment, names, needed=('MASTER_PORT',))} {folder}",
     )
 
 
@@ -90,7 +97,7 @@ def _openmpi(environment: Mapping[str, str]) -> Placement | None:
         _number(environment, "OMPI_COMM_WORLD_SIZE"),
         _number(environment, "OMPI_COMM_WORLD_LOCAL_RANK"),
         _number(environment, "OMPI_COMM_WORLD_LOCAL_SIZE"),
-        _identity("mpirun", environment, ("PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid")),
+        _identity("mpirun", environment, (*_PMIX, "PMIX_SERVER_TMPDIR"), needed=_PMIX),
     )
 
 
@@ -104,7 +111,7 @@ def _slurm(environment: Mapping[str, str]) -> Placement | None:
         _number(environment, "SLURM_NTASKS"),
         _number(environment, "SLURM_LOCALID"),
         _tasks_here(environment),
-        _identity("srun", environment, ("SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT")),
+        _identity("srun", environment, (*_STEP, *_STEP_MORE), needed=_STEP[:1]),
     )
 
 
@@ -121,7 +128,15 @@ def _tasks_here(environment: Mapping[str, str]) -> int:
         raise ConfigError(f"SLURM_TASKS_PER_NODE is {text!r}, must be as in 4 or 2(x3),1") from None
 
 
-def _identity(launcher: str, environment: Mapping[str, str], names: tuple[str, ...]) -> str:
+def _identity(
+    launcher: str, environment: Mapping[str, str], names: Sequence[str], *, needed: Sequence[str]
+) -> str:
+    """Return a launch's own variables as a text; one of those that are `needed` must be there."""
+    if not any(environment.get(name) for name in needed):
+        raise ConfigError(
+            f"{launcher} has set a rank, but not {' or '.join(needed)}: the ranks of this launch cannot be "
+            "told from those of others on this machine; have them inherit all of the launcher's variables"
+        )
     return " ".join([launcher, *(f"{name}={environment.get(name, '')}" for name in names)])
 
 

@@ -26,8 +26,7 @@ from bmv2_topos.harness import (
 )
 from bmv2_topos.plots import draw_lines, ticks
 from bmv2_topos.testbeds.virtual import Report, VirtualSettings
-from controller.vocabulary.jobfile import JobEntry
-from controller.vocabulary.topology import Link
+from controller.vocabulary import Job, Link
 
 SEEDS: Final = (1, 2, 3, 4, 5)
 SLOTS: Final = (64, 100, 128, 256, 400, 512)
@@ -50,7 +49,7 @@ JOB: Final = communicating("job", ITERATIONS)
 class Workload:
     """Jobs that share a region, and the network that they are in."""
 
-    jobs: tuple[JobEntry, ...]
+    jobs: tuple[Job, ...]
     slots: Sequence[int] = SLOTS
     policies: Sequence[str] = (FCFS, PREEMPT)
     delay_s: float = 2e-6
@@ -62,7 +61,7 @@ class Workload:
         return sum(job.window or 0 for job in self.jobs)
 
 
-def _equal(count: int) -> tuple[JobEntry, ...]:
+def _equal(count: int) -> tuple[Job, ...]:
     return tuple(replace(JOB, name=f"job {number}") for number in range(1, count + 1))
 
 

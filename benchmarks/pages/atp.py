@@ -28,8 +28,7 @@ from bmv2_topos.harness import (
 from bmv2_topos.plots import draw_lines, ticks
 from bmv2_topos.testbeds.virtual import Report, VirtualSettings
 from bmv2_topos.testbeds.virtual.settings import Program
-from controller.vocabulary.jobfile import JobEntry
-from controller.vocabulary.topology import Link
+from controller.vocabulary import Job, Link
 
 SEEDS: Final = (1, 2, 3, 4, 5)
 SLOTS: Final = (128, 512)
@@ -152,7 +151,7 @@ def _scenarios(quick: bool) -> Iterator[Scenario]:
                 yield _scenario(labels, alone)
 
 
-def _scenario(labels: ResultRow, jobs: Sequence[JobEntry]) -> Scenario:
+def _scenario(labels: ResultRow, jobs: Sequence[Job]) -> Scenario:
     scheme = SCHEMES[str(labels["choice"])]
     return Scenario(
         labels=labels,

@@ -21,11 +21,8 @@ from controller.memory.policy import Question
 from controller.policies.allocation import FRAME_BYTES
 from controller.simulator.network.run import Simulated, simulate_network
 from controller.simulator.network.settings import NetworkSettings
-from controller.vocabulary import Region
-from controller.vocabulary.jobfile import JobEntry
-from controller.vocabulary.topology import Topology
-from controller.workload import Cluster, TrainingJob
-from controller.workload.graphs import from_topology
+from controller.vocabulary import Job, Region, Topology
+from controller.vocabulary.graphs import with_memory
 
 WINDOW: Final = 64
 LANES: Final = 64
@@ -43,7 +40,7 @@ class Case:
     """Jobs on one switch, or on racks (`shape`), with so many slots at each."""
 
     name: str
-    jobs: tuple[JobEntry, ...]
+    jobs: tuple[Job, ...]
     slots: int
     memory: str = "shared"
     shape: tuple[int, ...] | None = None
@@ -57,13 +54,13 @@ class Case:
         return sum(job.workers * job.iterations * sum(job.tensors) for job in self.jobs)
 
 
-def alone_s(job: JobEntry) -> float:
+def alone_s(job: Job) -> float:
     """Return the time of an iteration of a job alone, from its packets."""
     wire_bits = (sum(job.tensors) / LANES + WINDOW) * (LANES * 4 + FRAME_BYTES) * 8
     return job.compute_s * (1 + skew(job)) + wire_bits / 10e9 + 10e-6
 
 
-def skew(job: JobEntry) -> float:
+def skew(job: Job) -> float:
     """Return by what part of computing the slowest rank is later than on average: each pass is drawn anew."""
     if not job.jitter:
         return 0.0
@@ -72,12 +69,12 @@ def skew(job: JobEntry) -> float:
     return float(passes.max(axis=1).mean())
 
 
-def described(case: Case) -> tuple[list[TrainingJob], Cluster, Topology, tuple[Placement, ...]]:
+def described(case: Case) -> tuple[list[Job], Topology, Topology, tuple[Placement, ...]]:
     """Return a scenario's jobs and cluster as files would describe them, and the testbed's."""
     topology, placements = build(case.jobs, case.shape, servers=True)
     depth = 2 if case.shape else 1
     rtt_s = 2 * depth * 2 * topology.links[0].delay_s + COALESCE_S
-    plain = from_topology(topology, slots=case.slots, gpus=1)
+    plain = with_memory(topology, slots=case.slots, gpus=1)
     cluster = replace(
         plain, switches=tuple(replace(each, lanes=LANES, rtt_s=rtt_s) for each in plain.switches)
     )
@@ -90,18 +87,18 @@ def described(case: Case) -> tuple[list[TrainingJob], Cluster, Topology, tuple[P
     return jobs, cluster, topology, placements
 
 
-def _job(entry: JobEntry, placement: Placement, deadline_s: float | None, held_s: float) -> TrainingJob:
+def _job(entry: Job, placement: Placement, deadline_s: float | None, held_s: float) -> Job:
     """Return a job; a skewed one holds its slots for as long as its whole window takes on the link."""
     layers = len(entry.tensors)
-    return TrainingJob(
+    return Job(
         name=entry.name,
         workers=entry.workers,
         layers_bytes=tuple(4 * elements for elements in entry.tensors),
         iterations=entry.iterations,
         compute_s=entry.compute_s,
         overlap=(1 - FORWARD) * (1 - 1 / layers),
-        arrival_s=entry.start_s,
-        deadline_s=None if deadline_s is None else entry.start_s + deadline_s,
+        arrival_s=entry.arrival_s,
+        deadline_s=deadline_s,
         skew_s=skew(entry) * entry.compute_s,
         hold_s=held_s if entry.jitter else PAYLOAD_BITS / 10e9,
         servers=placement.workers,
@@ -138,7 +135,7 @@ def as_packets(case: Case) -> dict[str, JobReport]:
 class _Divide:
     """Has the testbed's controllers do what a memory policy says, when jobs come or go."""
 
-    def __init__(self, case: Case, jobs: Sequence[TrainingJob], cluster: Cluster) -> None:
+    def __init__(self, case: Case, jobs: Sequence[Job], cluster: Topology) -> None:
         self._case = case
         self._jobs = {job.name: job for job in jobs}
         self._cluster = cluster
@@ -154,7 +151,7 @@ class _Divide:
         for name, seen in view.jobs.items():
             job = self._jobs[name]
             left = max(1, seen.iterations - seen.iterations_done)
-            late = job.deadline_s is not None and job.deadline_s <= view.time_s
+            late = job.due_s is not None and job.due_s <= view.time_s
             told.append(replace(job, iterations=left, deadline_s=None if late else job.deadline_s))
         question = Question(tuple(told), self._cluster, view.time_s, self._case.reading, self._held)
         answer = POLICIES[self._case.memory](question)

@@ -11,8 +11,7 @@ from benchmarks.pages.cases import LANES, WINDOW, Case, alone_s, as_flows, as_pa
 from bmv2_topos.harness import ResultRow
 from bmv2_topos.testbeds.virtual import VirtualSettings, VirtualTestbed, build
 from bmv2_topos.testbeds.virtual.allocation import Allocation, View
-from controller.vocabulary import Region
-from controller.vocabulary.jobfile import JobEntry
+from controller.vocabulary import Job, Region, float32_bytes
 
 FLOWS: Final = "flows"
 PACKETS: Final = "packets"
@@ -20,8 +19,14 @@ CHANGES: Final = "changes"
 SMALL_SLOTS: Final = (64, 128)
 SMALL_ITERATIONS: Final = 12
 SIZES: Final = ((64, 16, 64), (64, 0, 64), (16, 64, 16))
-CHANGING: Final = JobEntry(
-    name="a", workers=4, window=WINDOW, iterations=24, tensors=(32768,), compute_s=1e-4, jitter=0.05
+CHANGING: Final = Job(
+    name="a",
+    workers=4,
+    window=WINDOW,
+    iterations=24,
+    layers_bytes=float32_bytes((32768,)),
+    compute_s=1e-4,
+    jitter=0.05,
 )
 """The job whose region has each of `SIZES` in turn."""
 
@@ -30,12 +35,12 @@ def small(seed: int, slots: int, policy: str, iterations: int = SMALL_ITERATIONS
     """Return six jobs on one switch, three of them with deadlines."""
     rng = random.Random(seed)
     jobs = tuple(
-        JobEntry(
+        Job(
             name=f"job{number}",
             workers=4,
             window=WINDOW,
             iterations=iterations,
-            tensors=(rng.choice((8192, 16384)),),
+            layers_bytes=float32_bytes((rng.choice((8192, 16384)),)),
             compute_s=rng.choice((1e-4, 2e-4)),
             jitter=0.1,
             congestion="aimd",
@@ -55,7 +60,7 @@ def by_packets(case: Case) -> ResultRow:
     done = as_flows(case, "phases").result.jobs
     times: dict[str, dict[str, float | None]] = {
         PACKETS: {name: each.jct_s for name, each in as_packets(case).items()},
-        FLOWS: {each.spec.id: each.jct_s for each in done if each.completed},
+        FLOWS: {each.spec.name: each.jct_s for each in done if each.completed},
     }
     columns: dict[str, float | int] = {"deadlines": len(due)}
     for way, found in times.items():
@@ -64,7 +69,7 @@ def by_packets(case: Case) -> ResultRow:
     return columns
 
 
-def through_changes(job: JobEntry, sizes: Sequence[int], seed: int) -> ResultRow:
+def through_changes(job: Job, sizes: Sequence[int], seed: int) -> ResultRow:
     """Return mean iterations of a job with each size of a region, the first two after a change apart."""
     topology, placements = build((job,), None, servers=True)
     settings = VirtualSettings(slots=128, lanes=LANES, samples=0, seed=seed)
@@ -92,7 +97,7 @@ def by_size(iteration_s: Sequence[float], at: Sequence[int]) -> ResultRow:
 class _Plan:
     """Gives a job regions of these sizes in turn, at opposite ends of the memory."""
 
-    def __init__(self, job: JobEntry, sizes: Sequence[int]) -> None:
+    def __init__(self, job: Job, sizes: Sequence[int]) -> None:
         self._name = job.name
         self._sizes = sizes
         self._iterations = job.iterations

@@ -24,7 +24,7 @@ from bmv2_topos.harness import Call, ResultRow
 from controller.memory.demand import Reading
 from controller.simulator.network.run import NetworkTask, run_network
 from controller.simulator.network.settings import NetworkSettings
-from controller.workload import Cluster, TrainingJob, fabrics
+from controller.vocabulary import Job, Topology, fabrics
 
 SEEDS: Final = (0, 1, 2, 3, 4)
 STATIC, SHARED, PREEMPTIVE, DEADLINE, LAZY = "static", "shared", "preemptive", "deadline", "deadline-lazy"
@@ -105,10 +105,10 @@ def _changes(quick: bool) -> Iterator[Call]:
             )
 
 
-def jobs_of(seed: int, setting: Setting) -> tuple[list[TrainingJob], Cluster]:
+def jobs_of(seed: int, setting: Setting) -> tuple[list[Job], Topology]:
     """Return jobs of four workers, half of them with deadlines of `slack` times what they take alone."""
     rng = random.Random(seed)
-    jobs: list[TrainingJob] = []
+    jobs: list[Job] = []
     now_s = 0.0
     for number in range(JOBS):
         size = rng.choice((50, 100, 200)) * 10**6
@@ -116,7 +116,7 @@ def jobs_of(seed: int, setting: Setting) -> tuple[list[TrainingJob], Cluster]:
         compute_s, iterations = sends_s * rng.choice((0.5, 1, 2)), rng.randrange(100, 400)
         time_s = iterations * (compute_s + sends_s)
         own = tuple(f"h{5 * number + place}" for place in range(1, 5))
-        job = TrainingJob(
+        job = Job(
             name=f"j{number}",
             workers=4,
             layers_bytes=(size,),
@@ -124,7 +124,7 @@ def jobs_of(seed: int, setting: Setting) -> tuple[list[TrainingJob], Cluster]:
             compute_s=compute_s,
             arrival_s=now_s,
             hold_s=HOLD_S,
-            deadline_s=now_s + setting.slack * time_s if rng.random() < 0.5 else None,
+            deadline_s=setting.slack * time_s if rng.random() < 0.5 else None,
         )
         jobs.append(job if setting.gpus else replace(job, servers=own, fallback=f"h{5 * number + 5}"))
         now_s += rng.expovariate(1.0) * time_s / setting.load
@@ -148,7 +148,7 @@ def simulated(setting: Setting, policy: str, seed: int) -> ResultRow:
     times: dict[bool, list[float]] = {True: [], False: []}
     for each in found.result.jobs:
         if each.completed:
-            times[found.jobs[each.spec.id].deadline_s is not None].append(each.jct_s)
+            times[found.jobs[each.spec.name].deadline_s is not None].append(each.jct_s)
     return {
         "deadlines": metrics.deadlines,
         "missed": metrics.missed,

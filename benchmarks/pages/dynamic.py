@@ -22,8 +22,7 @@ from bmv2_topos.harness import (
 from bmv2_topos.plots import draw_lines, ticks
 from bmv2_topos.testbeds.virtual import Report, VirtualSettings
 from bmv2_topos.testbeds.virtual.settings import Program
-from controller.vocabulary.jobfile import JobEntry
-from controller.vocabulary.topology import Link
+from controller.vocabulary import CONGESTION, Job, Link, float32_bytes
 
 JOBS, WORKERS, WINDOW = 4, 4, 128
 TENSORS = (16384, 16384)
@@ -34,7 +33,7 @@ SEEDS = (1, 2, 3, 4, 5)
 
 STATIC, ATP, OURS, NARROW = "static", "ATP", "shared", "shared, narrow"
 PROGRAMS: Final[Mapping[str, Program]] = {STATIC: "exclusive", ATP: "atp", OURS: "shared", NARROW: "shared"}
-CONTROLS = ("fixed", "aimd", "a2tp")
+CONTROLS = CONGESTION
 SHORT_QUEUE, ECN_DEPTH = 256, 64
 
 QUESTION = """
@@ -88,14 +87,14 @@ def _scenario(labels: ResultRow) -> Scenario:
     slots = int(str(labels["slots"]))
     window = slots // JOBS // 2 if labels["sharing"] == NARROW else WINDOW
     jobs = tuple(
-        JobEntry(
+        Job(
             name=f"job{number}",
             workers=WORKERS,
             window=window,
-            congestion=str(labels["control"]),
+            congestion=next(each for each in CONTROLS if each == labels["control"]),
             numbers="fixed",
             iterations=ITERATIONS,
-            tensors=TENSORS,
+            layers_bytes=float32_bytes(TENSORS),
             compute_s=PAUSES_S[str(labels["pauses"])],
             jitter=0.2,
         )

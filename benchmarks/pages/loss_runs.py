@@ -9,8 +9,7 @@ from typing import Final
 from bmv2_topos.harness import ResultRow, Scenario, mean_iteration_s
 from bmv2_topos.testbeds.virtual import Report, VirtualSettings
 from bmv2_topos.testbeds.virtual.settings import Program
-from controller.vocabulary.jobfile import JobEntry, Straggler
-from controller.vocabulary.topology import Link
+from controller.vocabulary import Job, Link, Straggler, float32_bytes
 
 SLOTS: Final = 8192
 WORKERS: Final = (4, 8)
@@ -59,13 +58,13 @@ def _losses(quick: bool) -> Iterator[Scenario]:
                                 "loss": loss,
                                 "seed": seed,
                             },
-                            JobEntry(
+                            Job(
                                 name="job",
                                 workers=workers,
                                 window=KINDS[kind].in_flight,
                                 numbers="fixed",
                                 iterations=10 if quick else SIZES_KB[size_kb],
-                                tensors=(size_kb * 256,),
+                                layers_bytes=float32_bytes((size_kb * 256,)),
                                 compute_s=0.0,
                             ),
                         )
@@ -76,20 +75,20 @@ def _stragglers(quick: bool) -> Iterator[Scenario]:
     for kind in KINDS:
         yield from _with_and_without(
             {"kind": kind, "workers": 4, "size_kb": 0, "loss": 0.0, "seed": 1},
-            JobEntry(
+            Job(
                 name="straggling",
                 workers=4,
                 window=KINDS[kind].in_flight,
                 numbers="fixed",
                 iterations=3 if quick else STRAGGLER_ITERATIONS,
-                tensors=(4096,) * 12,
+                layers_bytes=float32_bytes((4096,) * 12),
                 compute_s=STRAGGLER_S / 8,
                 straggler=Straggler(1, STRAGGLER_S),
             ),
         )
 
 
-def _with_and_without(labels: ResultRow, job: JobEntry) -> Iterator[Scenario]:
+def _with_and_without(labels: ResultRow, job: Job) -> Iterator[Scenario]:
     kind, loss, seed = KINDS[str(labels["kind"])], labels["loss"], labels["seed"]
     assert isinstance(loss, float)
     assert isinstance(seed, int)

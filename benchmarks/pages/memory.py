@@ -25,7 +25,7 @@ from bmv2_topos.harness import (
 from bmv2_topos.plots import draw_lines
 from bmv2_topos.testbeds.virtual import Report, VirtualSettings
 from bmv2_topos.testbeds.virtual.settings import Program
-from controller.vocabulary.jobfile import JobEntry
+from controller.vocabulary import Job, float32_bytes
 
 WORKERS = 8
 WINDOW = 64
@@ -82,17 +82,17 @@ ours look at their packets every 5 µs. What differs between `atp` and the paper
 """
 
 
-def entries(jobs: int, program: Program, *, quick: bool = False) -> tuple[JobEntry, ...]:
+def entries(jobs: int, program: Program, *, quick: bool = False) -> tuple[Job, ...]:
     """Return that many equal jobs."""
     return tuple(
-        JobEntry(
+        Job(
             name=f"job{number}",
             workers=WORKERS,
             window=WINDOW,
             congestion="fixed" if program == "exclusive" else "aimd",
             numbers="fixed",
             iterations=2 if quick else ITERATIONS,
-            tensors=tuple(length // 4 for length in TENSORS) if quick else TENSORS,
+            layers_bytes=float32_bytes(tuple(length // 4 for length in TENSORS) if quick else TENSORS),
             compute_s=COMPUTE_S,
             jitter=0.05,
         )

@@ -119,7 +119,8 @@ def tables(rows: Sequence[ResultRow]) -> str:
     for case in _cases(rows):
         measured = selected(rows, case=case, runner=NETNS)
         line = [case, _measured(measured[0]) if measured else "not run"]
-        line.append(spread([1e3 * of for of in column(rows, "time_s", case=case, runner=VIRTUAL)], ".0f"))
+        modelled = [1e3 * of for of in column(rows, "time_s", case=case, runner=VIRTUAL)]
+        line.append(spread(modelled, ".0f") if modelled else "not run")
         line += [_signed(off(rows, case)), _signed(off(rows, case, OTHER))]
         lines.append([*line, f"{number(measured[0], 'load'):.1f}" if measured else "not run"])
     return markdown(["links", f"{NETNS}, ms", f"{VIRTUAL}, ms", "off by", OTHER, "load"], lines)
@@ -181,5 +182,4 @@ EXPERIMENT = Experiment(
     findings=findings,
     limits=LIMITS,
     plots=plots,
-    missing=real.missing,
 )

@@ -8,8 +8,7 @@ from pathlib import Path
 from bmv2_topos.harness import Experiment, ResultRow, Scenario, markdown, number, selected
 from bmv2_topos.plots import draw_lines, ticks
 from bmv2_topos.testbeds.virtual import Report, VirtualSettings
-from controller.vocabulary.jobfile import JobEntry
-from controller.vocabulary.topology import Link
+from controller.vocabulary import Job, Link, float32_bytes
 
 WORKERS = 4
 ELEMENTS = 131072
@@ -62,14 +61,14 @@ def scenarios(quick: bool) -> list[Scenario]:
     ]
 
 
-def _job(window: int, *, quick: bool) -> JobEntry:
-    return JobEntry(
+def _job(window: int, *, quick: bool) -> Job:
+    return Job(
         name="job",
         workers=WORKERS,
         window=window,
         numbers="fixed",
         iterations=1 if quick else ITERATIONS,
-        tensors=(ELEMENTS,),
+        layers_bytes=float32_bytes((ELEMENTS,)),
         compute_s=0.0,
     )
 

@@ -77,6 +77,11 @@ class Training:
         return False
 
     @property
+    def missing(self) -> str:
+        """Nothing."""
+        return ""
+
+    @property
     def elements(self) -> int:
         """Elements that all workers send."""
         weights = sum(parameter.size for parameter in digits.initial_parameters())

@@ -28,7 +28,7 @@ from benchmarks.pages.preemption_page import ABOUT, LIMITS, QUESTION, findings, 
 from benchmarks.pages.preemption_policies import ABLATION, FCFS, POLICIES, PREEMPT
 from bmv2_topos.harness import Experiment, ResultRow, Scenario, Value
 from bmv2_topos.testbeds.virtual import Report, VirtualSettings
-from controller.vocabulary.jobfile import JobEntry
+from controller.vocabulary import Job
 
 
 def scenarios(quick: bool) -> list[Scenario]:
@@ -58,7 +58,7 @@ def _scenarios() -> Iterator[Scenario]:
                 yield _scenario(STARVATION, LOWEST, name, slots, seed)
 
 
-def _scenario(mix: str, jobs: Sequence[JobEntry], name: str, slots: int, seed: int) -> Scenario:
+def _scenario(mix: str, jobs: Sequence[Job], name: str, slots: int, seed: int) -> Scenario:
     policy = {**POLICIES, **ABLATION, WITHOUT: POLICIES[PREEMPT]}[name]
     of = [replace(job, preempt=policy.preempts) for job in jobs]
     if name == WITHOUT:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from controller.vocabulary.jobfile import JobEntry, Straggler
+from controller.vocabulary import Job, Straggler, float32_bytes
 
 WORKERS: Final = 8
 IN_FLIGHT: Final = 64
@@ -24,42 +24,53 @@ VGG: Final = (2048, 4096, 8192, 16384, 98304)
 TRANSFORMER: Final = (32768, 12288, 12288, 12288, 12288)
 """An embedding at the input and equal blocks."""
 
-_JOB: Final = JobEntry(
+_JOB: Final = Job(
     name="", workers=WORKERS, window=IN_FLIGHT, congestion="fixed", numbers="fixed", jitter=0.05
 )
 
 
-def communicating(name: str, iterations: int = 16) -> JobEntry:
+def communicating(name: str, iterations: int = 16) -> Job:
     """Return a job that spends most of its time in collectives."""
-    return replace(_JOB, name=name, iterations=iterations, tensors=(32768, 32768), compute_s=100e-6)
+    return replace(
+        _JOB, name=name, iterations=iterations, layers_bytes=float32_bytes((32768, 32768)), compute_s=100e-6
+    )
 
 
-def straggling(name: str, iterations: int = 2, start_s: float = 0.0) -> JobEntry:
+def straggling(name: str, iterations: int = 2, arrival_s: float = 0.0) -> Job:
     """Return a job whose last rank computes three times as long: the others' packets wait in slots for it."""
     return replace(
         _JOB,
         name=name,
         iterations=iterations,
         window=2 * IN_FLIGHT,
-        tensors=(65536, 65536),
+        layers_bytes=float32_bytes((65536, 65536)),
         compute_s=2e-3,
         jitter=0.1,
         straggler=Straggler(WORKERS - 1, 6e-3),
-        start_s=start_s,
+        arrival_s=arrival_s,
     )
 
 
-def computing(name: str, iterations: int = 4) -> JobEntry:
+def computing(name: str, iterations: int = 4) -> Job:
     """Return a job that spends most of its time computing; no rank is the slowest for long."""
-    return replace(_JOB, name=name, iterations=iterations, tensors=(32768, 32768), compute_s=3e-3, jitter=0.1)
+    return replace(
+        _JOB,
+        name=name,
+        iterations=iterations,
+        layers_bytes=float32_bytes((32768, 32768)),
+        compute_s=3e-3,
+        jitter=0.1,
+    )
 
 
-def training(name: str, tensors: tuple[int, ...], iterations: int) -> JobEntry:
+def training(name: str, tensors: tuple[int, ...], iterations: int) -> Job:
     """Return a job with the layers of some model, which computes about as long as it communicates."""
-    return replace(_JOB, name=name, iterations=iterations, tensors=tensors, compute_s=300e-6)
+    return replace(
+        _JOB, name=name, iterations=iterations, layers_bytes=float32_bytes(tensors), compute_s=300e-6
+    )
 
 
-MIXES: Final[Mapping[str, tuple[JobEntry, ...]]] = {
+MIXES: Final[Mapping[str, tuple[Job, ...]]] = {
     "straggling + 2 communicating": (
         straggling("straggling"),
         communicating("communicating 1"),
@@ -67,7 +78,7 @@ MIXES: Final[Mapping[str, tuple[JobEntry, ...]]] = {
     ),
     "2 straggling + 2 communicating": (
         straggling("straggling 1"),
-        straggling("straggling 2", start_s=1.5e-3),
+        straggling("straggling 2", arrival_s=1.5e-3),
         communicating("communicating 1"),
         communicating("communicating 2"),
     ),
@@ -83,7 +94,7 @@ MIXES: Final[Mapping[str, tuple[JobEntry, ...]]] = {
     ),
     "4 equal, communicating": tuple(communicating(f"equal {number}", 10) for number in range(1, 5)),
     "3 equal, computing": tuple(computing(f"equal {number}") for number in range(1, 4)),
-    "3 straggling": tuple(straggling(f"straggling {n}", start_s=1.5e-3 * (n - 1)) for n in range(1, 4)),
+    "3 straggling": tuple(straggling(f"straggling {n}", arrival_s=1.5e-3 * (n - 1)) for n in range(1, 4)),
     "short, middle, long": (
         communicating("short", 4),
         communicating("middle", 8),

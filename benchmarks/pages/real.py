@@ -15,10 +15,10 @@ from pathlib import Path
 
 from bmv2_topos.harness import ResultRow, Scenario
 from bmv2_topos.testbeds import netns
+from bmv2_topos.testbeds.netns import bmv2
 from bmv2_topos.testbeds.virtual import VirtualSettings
+from controller.vocabulary import Job, Link, Topology, float32_bytes
 from controller.vocabulary.catalog import star
-from controller.vocabulary.jobfile import JobEntry
-from controller.vocabulary.topology import Link, Topology
 from hostlib import command_line
 from hostlib.core.state import RtoLimits
 from ina.bench.allreduce import processor_s, slowest
@@ -47,15 +47,12 @@ def _processor_s(processes: Iterable[int]) -> float:
     return sum(int(of[11]) + int(of[12]) for of in fields) / os.sysconf("SC_CLK_TCK")
 
 
-def no_gloo() -> str:
-    """Return why testbeds cannot be made here, or gloo cannot be asked; empty if they can."""
-    if find_spec("torch") is None:
+def missing(*, gloo: bool = True, target: str = "embedded") -> str:
+    """Return why testbeds of this target cannot be made here, or gloo not be asked; empty if they can."""
+    if gloo and find_spec("torch") is None:
         return "gloo's ring needs torch: pip install 'ina[bench]'"
-    return missing()
-
-
-def missing() -> str:
-    """Return why testbeds cannot be made here; empty if they can."""
+    if target == "bmv2" and (lacking := bmv2.missing()):
+        return f"BMv2 needs {lacking}"
     try:
         netns.check_here()
     except netns.NotHere as error:
@@ -73,12 +70,12 @@ def in_virtual_time(
     iterations: int = 1,
 ) -> Scenario:
     """Return one of the same allreduces in virtual time, by default with real workers' time-outs."""
-    job = JobEntry(
+    job = Job(
         name="job",
         workers=real.workers,
         window=real.window,
         iterations=iterations,
-        tensors=(real.size_bytes // 4,),
+        layers_bytes=float32_bytes((real.size_bytes // 4,)),
         compute_s=0.0,
     )
     (link, *_) = real.topology().links
@@ -138,6 +135,11 @@ class RealAllreduce:
         return True
 
     @property
+    def missing(self) -> str:
+        """What keeps its testbed from being made here."""
+        return missing(gloo=self.gloo, target=self.target)
+
+    @property
     def elements(self) -> int:
         """Elements that all workers send."""
         return self.workers * self.iterations * self.size_bytes // 4
@@ -186,7 +188,7 @@ class RealAllreduce:
 
     def _command(self, folder: str) -> list[str]:
         store = ["--gloo-store", f"{folder}/store"] if self.gloo else []
-        sizes = ["--bytes", str(self.size_bytes), "--iterations", str(self.iterations)]
+        sizes = ["--bytes", str(self.size_bytes), "--iterations", str(self.iterations), "--dtype", "float32"]
         block16 = ["--block16"] * self.block16
         return command_line.module("ina.bench.allreduce", *sizes, "--output", folder, *store, *block16)
 

@@ -26,7 +26,7 @@ from bmv2_topos.harness import (
 )
 from bmv2_topos.plots import draw_lines, ticks
 from bmv2_topos.testbeds.virtual import ChangeRegion, Report, VirtualSettings
-from controller.vocabulary.topology import Link
+from controller.vocabulary import Link
 
 SEEDS: Final = (1, 2, 3, 4, 5)
 SLOTS: Final = 1024

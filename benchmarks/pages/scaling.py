@@ -224,5 +224,4 @@ EXPERIMENT = Experiment(
     findings=findings,
     limits=LIMITS,
     plots=plots,
-    missing=real.no_gloo,
 )

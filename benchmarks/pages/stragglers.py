@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from bmv2_topos.harness import (
     Experiment,
@@ -24,7 +24,7 @@ from bmv2_topos.harness import (
 )
 from bmv2_topos.plots import draw_lines, ticks
 from bmv2_topos.testbeds.virtual import Report, VirtualSettings
-from controller.vocabulary.jobfile import JobEntry, Straggler
+from controller.vocabulary import Congestion, Job, Straggler, float32_bytes
 
 WORKERS = 4
 WINDOW = 64
@@ -33,7 +33,7 @@ COMPUTE_S = 200e-6
 ITERATIONS = 25
 SETTLED = 10
 """Iterations of the healthy job that are left out, while windows find their size."""
-CONTROLS = ("aimd", "a2tp")
+CONTROLS: Final[tuple[Congestion, ...]] = ("aimd", "a2tp")
 SLOTS = (128, 256, 512)
 FACTORS = (1, 2, 4, 8)
 SEEDS = (1, 2, 3, 4, 5)
@@ -71,16 +71,16 @@ mean that A2TP needs tens of windows to settle: short jobs see little of it.
 """
 
 
-def job(name: str, control: str, *, iterations: int, factor: int = 1) -> JobEntry:
+def job(name: str, control: Congestion, *, iterations: int, factor: int = 1) -> Job:
     """Return a job, one of whose ranks takes `factor` times as long."""
-    return JobEntry(
+    return Job(
         name=name,
         workers=WORKERS,
         window=WINDOW,
         congestion=control,
         numbers="fixed",
         iterations=iterations,
-        tensors=TENSORS,
+        layers_bytes=float32_bytes(TENSORS),
         compute_s=COMPUTE_S,
         jitter=0.05,
         straggler=Straggler(1, COMPUTE_S * factor) if factor > 1 else None,

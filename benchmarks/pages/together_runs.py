@@ -16,10 +16,10 @@ from controller.placement.policy import place
 from controller.policies.allocation import FRAME_BYTES
 from controller.routing.policies import POLICIES as ROUTINGS
 from controller.routing.policy import Question
+from controller.simulator.network.generate import generate
 from controller.simulator.network.run import NetworkTask, run_network, simulate_network
 from controller.simulator.network.settings import NetworkSettings
-from controller.workload import Cluster, TrainingJob, fabrics
-from controller.workload.generate import generate
+from controller.vocabulary import Job, Topology, fabrics
 
 SEEDS: Final = (0, 1, 2, 3, 4)
 JOBS: Final = 24
@@ -39,7 +39,7 @@ SHARES: Final = (0.2, 0.5, 1.0)
 """Of the switches, those that sum."""
 TOR_ONLY, ECMP, GRID = "tor-only", "ecmp", "grid"
 ROUTED: Final = (TOR_ONLY, ECMP, "shortest-path", GRID)
-TREES: Final[Mapping[str, Callable[[fabrics.Parts], Cluster]]] = {
+TREES: Final[Mapping[str, Callable[[fabrics.Parts], Topology]]] = {
     "fat-tree, 80 switches, 192 servers": lambda parts: fabrics.fat_tree(8, 6, parts),
     "leaf-spine, 60 switches, 500 servers": lambda parts: fabrics.leaf_spine(10, 50, 10, parts),
 }
@@ -126,12 +126,12 @@ def exchanged(scheduler: bool = False, placement: bool = False, memory: bool = F
     )
 
 
-def cluster(slots: int, trunk_bps: float) -> Cluster:
+def cluster(slots: int, trunk_bps: float) -> Topology:
     """Return two spines and four racks of eight servers with four GPUs."""
     return fabrics.leaf_spine(2, 4, 8, fabrics.Parts(gpus=4, slots=slots, trunk_bps=trunk_bps))
 
 
-def workload(seed: int) -> list[TrainingJob]:
+def workload(seed: int) -> list[Job]:
     """Return jobs of 2 to 24 workers."""
     rng = random.Random(seed)
     jobs = generate(JOBS, cluster(*USUAL), seed=seed, models=MODELS, gap_s=20.0)
@@ -161,11 +161,11 @@ def estimated(placement: str, slots: int, trunk_bps: float, seed: int) -> Result
     state = place(fabric, batch, PLACEMENTS[placement], seed=seed).state
     settings = NetworkSettings(placement=NETPACK, model="phases", frame_bytes=0, window=0, tensors=4)
     found = simulate_network(state.jobs, fabric, "fifo-backfill", settings).result
-    came_s = {each.spec.id: each.jct_s / ITERATIONS for each in found.jobs}
+    came_s = {each.spec.name: each.jct_s / ITERATIONS for each in found.jobs}
     row: dict[str, float] = {}
     for job in state.jobs:
         if len(job.hosts) > 1:
-            row[f"{job.name}.estimate_s"] = job.iteration_s(state.rate_bps(job))
+            row[f"{job.name}.estimate_s"] = job.iteration_at_s(state.rate_bps(job))
             row[f"{job.name}.iteration_s"] = came_s[job.name]
     return row
 
@@ -175,7 +175,7 @@ def routed(topology: str, share: float, seed: int) -> ResultRow:
     fabric = TREES[topology](fabrics.Parts(gpus=1, slots=8192, programmable=share, seed=seed))
     rng = random.Random(seed)
     batch = [
-        TrainingJob(name=f"job{n}", workers=rng.choice((8, 16)), layers_bytes=(10**8,), compute_s=0.01)
+        Job(name=f"job{n}", workers=rng.choice((8, 16)), layers_bytes=(10**8,), compute_s=0.01, iterations=1)
         for n in range(12)
     ]
     placed = place(fabric, batch, PLACEMENTS["random"], seed=seed).state.jobs

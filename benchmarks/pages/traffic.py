@@ -16,7 +16,7 @@ from bmv2_topos.harness import (
 )
 from bmv2_topos.plots import draw_lines, ticks
 from bmv2_topos.testbeds.virtual import Report, VirtualSettings
-from controller.vocabulary.jobfile import JobEntry
+from controller.vocabulary import Job, float32_bytes
 
 SHAPES = ((2, 4), (4, 4), (4, 8))
 """Racks, and workers in each."""
@@ -66,14 +66,14 @@ def scenarios(quick: bool) -> list[Scenario]:
     ]
 
 
-def _job(workers: int) -> JobEntry:
-    return JobEntry(
+def _job(workers: int) -> Job:
+    return Job(
         name="job",
         workers=workers,
         window=WINDOW,
         numbers="fixed",
         iterations=ITERATIONS,
-        tensors=(ELEMENTS,),
+        layers_bytes=float32_bytes((ELEMENTS,)),
         compute_s=0.0,
     )
 

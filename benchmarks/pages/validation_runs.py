@@ -11,7 +11,7 @@ from typing import Final
 from benchmarks.pages.cases import LANES, WINDOW, Case, alone_s, as_flows, as_packets
 from bmv2_topos.harness import Call, ResultRow
 from bmv2_topos.testbeds.virtual import VirtualSettings, VirtualTestbed, build
-from controller.vocabulary.jobfile import JobEntry
+from controller.vocabulary import Job, float32_bytes
 
 PHASES, AVERAGE = "phases", "average"
 MODELS: Final = (PHASES, AVERAGE)
@@ -26,7 +26,9 @@ JITTERS: Final = (0.0, 0.05, 0.1)
 BY_ARTICLE: Final = 35
 """Slots for all of the link's rate, if they are held for a round trip."""
 HELD_SLOTS: Final = (16, BY_ARTICLE, WINDOW, 2 * WINDOW)
-HELD_JOB: Final = JobEntry(name="a", workers=4, window=WINDOW, iterations=6, tensors=(65536,), compute_s=3e-4)
+HELD_JOB: Final = Job(
+    name="a", workers=4, window=WINDOW, iterations=6, layers_bytes=float32_bytes((65536,)), compute_s=3e-4
+)
 JOBS, HELD = "jobs", "held"
 
 
@@ -74,16 +76,18 @@ def _random() -> Iterator[Case]:
         count = COUNTS[seed % 8]
         shape = (2, 2) if seed % 3 == 2 else None
         jobs = tuple(
-            JobEntry(
+            Job(
                 name=f"job{number}",
                 workers=rng.choice((2, 3, 4)) if shape is None else 4,
                 window=WINDOW,
                 iterations=rng.randrange(4, 10),
-                tensors=tuple(rng.choice((4096, 8192, 16384, 32768)) for _ in range(rng.choice((1, 2, 3)))),
+                layers_bytes=float32_bytes(
+                    tuple(rng.choice((4096, 8192, 16384, 32768)) for _ in range(rng.choice((1, 2, 3))))
+                ),
                 compute_s=rng.choice((1e-4, 2e-4, 4e-4)),
                 jitter=rng.choice((0.0, 0.05, 0.1)),
                 congestion="aimd",
-                start_s=rng.choice((0.0, 1e-3, 2e-3)),
+                arrival_s=rng.choice((0.0, 1e-3, 2e-3)),
             )
             for number in range(1, count + 1)
         )
@@ -97,12 +101,12 @@ def _by_policy() -> Iterator[Case]:
         rng = random.Random(1000 + seed)
         count = (4, 8)[seed % 2]
         jobs = tuple(
-            JobEntry(
+            Job(
                 name=f"job{number}",
                 workers=4,
                 window=WINDOW,
                 iterations=6,
-                tensors=(rng.choice((8192, 16384)),),
+                layers_bytes=float32_bytes((rng.choice((8192, 16384)),)),
                 compute_s=rng.choice((1e-4, 3e-4)),
                 jitter=0.1,
                 congestion="aimd",
@@ -123,7 +127,7 @@ def both_ways(case: Case) -> ResultRow:
     """Return each job's completion times, packet by packet and as flows, and the packets that it sent."""
     packets = as_packets(case)
     times = {
-        model: {each.spec.id: each.jct_s for each in as_flows(case, model).result.jobs} for model in MODELS
+        model: {each.spec.name: each.jct_s for each in as_flows(case, model).result.jobs} for model in MODELS
     }
     row: dict[str, float | int | None] = {}
     for name, packet in packets.items():
@@ -135,7 +139,7 @@ def both_ways(case: Case) -> ResultRow:
     return row
 
 
-def held(job: JobEntry, slots: int) -> ResultRow:
+def held(job: Job, slots: int) -> ResultRow:
     """Return what a job takes for an iteration with so many slots."""
     topology, placements = build((job,), None, servers=True)
     settings = VirtualSettings(slots=slots, lanes=LANES, samples=0)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Final
 
 from benchmarks.pages.preemption_mixes import FAVOURABLE, MIXES, WORKERS
 from bmv2_topos.harness import (
@@ -21,11 +22,11 @@ from bmv2_topos.harness import (
     spread,
 )
 from bmv2_topos.testbeds.virtual import Report, VirtualSettings
-from controller.vocabulary.jobfile import JobEntry
+from controller.vocabulary import Congestion, Job
 
 FIXED = {"fixed, half": 0.5, "fixed": 1.0, "fixed, twice": 2.0}
 """Fixed windows, as multiples of the mix's own."""
-ADAPTIVE = ("aimd", "a2tp")
+ADAPTIVE: Final[tuple[Congestion, ...]] = ("aimd", "a2tp")
 SLOTS = (128, 512)
 SEEDS = tuple(range(1, 11))
 TARGET = 1.1
@@ -75,10 +76,11 @@ def scenarios(quick: bool) -> list[Scenario]:
     ]
 
 
-def with_windows(job: JobEntry, windows: str) -> JobEntry:
+def with_windows(job: Job, windows: str) -> Job:
     """Return the job with these windows, one of `FIXED` or `ADAPTIVE`; it may preempt."""
-    if windows in ADAPTIVE:
-        return replace(job, preempt=True, congestion=windows)
+    for congestion in ADAPTIVE:
+        if windows == congestion:
+            return replace(job, preempt=True, congestion=congestion)
     assert job.window is not None
     return replace(job, preempt=True, window=max(1, round(FIXED[windows] * job.window)))
 

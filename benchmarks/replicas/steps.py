@@ -6,10 +6,11 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from controller.scheduling.model import Cluster, JobSpec
+from controller.scheduling.model import Submission
 from controller.simulator.engine import simulate
 from controller.simulator.policy_run import PolicyRun
 from controller.simulator.record import Result
+from controller.vocabulary import Cluster
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,11 +20,11 @@ class SteppedRun(PolicyRun):
     `prepare` returns what becomes of the jobs before they are run.
     """
 
-    prepare: Callable[[Sequence[JobSpec]], Sequence[JobSpec]] = list
+    prepare: Callable[[Sequence[Submission]], Sequence[Submission]] = list
 
     def run(
         self,
-        specs: Sequence[JobSpec],
+        specs: Sequence[Submission],
         cluster: Cluster,
         *,
         detail: bool = False,

@@ -1,7 +1,8 @@
 """Experiments as data, and the tool that runs them: ``ina experiment own.py``.
 
-`model` says what an experiment is, `load` finds it, `sweep` runs it in parallel processes, `page` writes its
-rows, its page and its plots; `rows` has what tables need.
+A `Study` is what most need: a function, the parameters to sweep, what to measure. `model` says what any
+experiment is, `load` finds one, `sweep` runs it in parallel processes, `page` writes its rows, its page and
+its plots; `rows` has what tables need.
 """
 
 from bmv2_topos.harness.errors import BadExperiment, HarnessError, RunFailed
@@ -27,6 +28,7 @@ from bmv2_topos.harness.rows import (
     selected,
     spread,
 )
+from bmv2_topos.harness.study import Study
 from bmv2_topos.harness.sweep import Difference, compare, named, sweep
 
 __all__ = [
@@ -40,6 +42,7 @@ __all__ = [
     "Run",
     "RunFailed",
     "Scenario",
+    "Study",
     "Value",
     "averaged",
     "column",

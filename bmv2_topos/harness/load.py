@@ -10,6 +10,7 @@ from typing import Final
 
 from bmv2_topos.harness.errors import BadExperiment
 from bmv2_topos.harness.model import Experiment
+from bmv2_topos.harness.study import Study
 from controller import plugins
 
 NAME: Final = "EXPERIMENT"
@@ -17,13 +18,13 @@ NAME: Final = "EXPERIMENT"
 
 @cache
 def load(source: str) -> Experiment:
-    """Return the experiment of a file, ``own.py``, or of a module, ``package.module``.
+    """Return the experiment or study of a file, ``own.py``, or of a module, ``package.module``.
 
     A file can import what lies beside it. An experiment without a name is called as its file is.
 
     Raises:
         BadSpec: there is no such file or module, or it cannot be imported.
-        BadExperiment: it has no experiment.
+        BadExperiment: it has no experiment, or one that makes no sense.
     """
     if not plugins.is_source(source):
         raise BadExperiment(f"{source!r} is neither a Python file, own.py, nor a module, package.module")
@@ -31,8 +32,13 @@ def load(source: str) -> Experiment:
         sys.path.append(folder)
     found = getattr(plugins.module(source), NAME, None)
     if found is None:
-        raise BadExperiment(f"{source} has no {NAME}")
-    if not isinstance(found, Experiment):
-        raise BadExperiment(f"{source}: {NAME} is a {type(found).__name__}; it must be an Experiment")
+        raise BadExperiment(f"{source} has no {NAME}; it must be a Study or an Experiment")
     stem = Path(source).stem if source.endswith(".py") else source.rpartition(".")[2]
-    return replace(found, name=found.name or stem, source=source)
+    match found:
+        case Study():
+            return found.experiment(stem, source)
+        case Experiment():
+            return replace(found, name=found.name or stem, source=source)
+        case _:
+            kind = type(found).__name__
+            raise BadExperiment(f"{source}: {NAME} is a {kind}; it must be a Study or an Experiment")

@@ -13,8 +13,7 @@ from typing import Any, Protocol
 
 from bmv2_topos.harness.rows import ResultRow, number
 from bmv2_topos.testbeds.virtual import Fault, Report, VirtualSettings, VirtualTestbed, build
-from controller.vocabulary.jobfile import JobEntry
-from controller.vocabulary.topology import Link
+from controller.vocabulary import Job, Link
 
 
 class Run(Protocol):
@@ -29,6 +28,10 @@ class Run(Protocol):
         """True if the machine decides what comes out, and no two runs give the same."""
 
     @property
+    def missing(self) -> str:
+        """What this machine or user lacks to run it, as a sentence; empty if nothing."""
+
+    @property
     def elements(self) -> int:
         """Elements that all workers send: about how long it takes."""
 
@@ -40,10 +43,10 @@ class Run(Protocol):
 class Scenario:
     """One run in virtual time."""
 
-    labels: ResultRow
-    """Columns that identify its row."""
-    jobs: tuple[JobEntry, ...]
+    jobs: tuple[Job, ...]
     settings: VirtualSettings
+    labels: ResultRow = field(default_factory=dict)
+    """Columns that identify its row."""
     shape: tuple[int, ...] | None = None
     """Children per level of a tree that holds one job; None: one switch."""
     link: Link | None = None
@@ -58,6 +61,11 @@ class Scenario:
     def real(self) -> bool:
         """False: virtual time gives the same digits anywhere."""
         return False
+
+    @property
+    def missing(self) -> str:
+        """Nothing."""
+        return ""
 
     @property
     def elements(self) -> int:
@@ -86,21 +94,23 @@ class Scenario:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """One run that is a call, and the same digits anywhere."""
+    """One run that is a call."""
 
     labels: ResultRow
     """Columns that identify its row."""
-    call: Callable[[], ResultRow]
-    """Returns the columns that it adds to its labels."""
+    call: Callable[[], Any]
+    """Returns what the experiment's `measure` takes."""
     elements: int = 0
     """Elements that all workers send packet by packet; 0: it is only computed, in less than a second."""
+    real: bool = False
+    """The machine decides what comes out, and no two calls give the same."""
 
     @property
-    def real(self) -> bool:
-        """False: nothing is timed."""
-        return False
+    def missing(self) -> str:
+        """Nothing."""
+        return ""
 
-    def run(self) -> ResultRow:
+    def run(self) -> Any:
         """Call it."""
         return self.call()
 
@@ -138,8 +148,6 @@ class Experiment:
     """Draws plots of the rows into a directory; returns their files."""
     timed: frozenset[str] = frozenset()
     """Columns that are measured on the machine: they come out otherwise each time."""
-    missing: Callable[[], str] = field(default=lambda: "")
-    """Says why its real runs cannot be run here; empty if they can."""
     source: str = ""
     """The file or module that it comes from (`load`), from which other processes load it, too."""
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
-import sys
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 
 from bmv2_topos.harness.model import Experiment
 from bmv2_topos.harness.rows import ResultRow
-from bmv2_topos.plots import PlotsMissing
 from bmv2_topos.wrap import wrap
+from controller.figures import PlotsMissing
+
+_log = logging.getLogger(__name__)
 
 
 def read(experiment: Experiment, directory: Path) -> tuple[list[ResultRow], str]:
@@ -29,7 +31,7 @@ def write(experiment: Experiment, rows: Sequence[ResultRow], directory: Path, *,
     try:
         plots = list(experiment.plots(rows, directory))
     except PlotsMissing as error:
-        print(f"no plots: {error}", file=sys.stderr)
+        _log.warning("no plots: %s", error)
         plots = []
     pictures = "\n\n".join(f"![{plot.stem}]({plot.name})" for plot in plots)
     parts = [

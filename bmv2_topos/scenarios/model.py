@@ -6,8 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from controller.vocabulary.jobfile import JobEntry
-from controller.vocabulary.topology import Link, Topology
+from controller.vocabulary import Job, Link, Topology
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +52,7 @@ class Scenario:
     topology: Topology
     program: str = "exclusive"
     lanes: int = 32
-    jobs: tuple[JobEntry, ...]
+    jobs: tuple[Job, ...]
     links: tuple[LinkFault, ...] = ()
     kills: tuple[Kill, ...] = ()
     checks: tuple[Check, ...] = ()
@@ -114,7 +113,7 @@ def verdicts(scenario: Scenario, outcome: Outcome) -> list[Verdict]:
     return [*whole, *(_verdict(check, jobs[check.job]) for check in scenario.checks)]
 
 
-def _whole(entry: JobEntry, job: JobOutcome) -> Verdict:
+def _whole(entry: Job, job: JobOutcome) -> Verdict:
     good = job.failure is None and job.iterations == entry.iterations
     found = job.failure or f"{job.iterations} iterations"
     return Verdict(f"{entry.name}: {entry.iterations} iterations, all sums exact", good, found)

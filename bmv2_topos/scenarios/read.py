@@ -12,7 +12,7 @@ A file looks so::
     name = "slow"
     workers = 4
     slots = 64
-    tensors = [2000]
+    layers_bytes = [8000]
     iterations = 5
     compute_s = 0.002
     straggler = { rank = 1, compute_s = 0.05 }
@@ -42,13 +42,11 @@ from pathlib import Path
 from typing import Any
 
 from bmv2_topos.scenarios.model import Check, Kill, LinkFault, Scenario
-from controller.errors import BadSpec
-from controller.vocabulary import documents
+from controller.vocabulary import BadSpec, Job, Topology, documents
 from controller.vocabulary import values as checks
 from controller.vocabulary.documents import Document, Where
-from controller.vocabulary.jobfile import JobEntry, JobFileError, read_job
+from controller.vocabulary.jobfile import read_job
 from controller.vocabulary.topofile import PROPERTIES, find_topology
-from controller.vocabulary.topology import Topology, TopologyError
 
 SHIPPED = Path(__file__).parent / "shipped"
 PROGRAMS = ("exclusive", "shared")
@@ -127,24 +125,22 @@ def _scenario(document: Document, name: str) -> Scenario:
 def _topology(document: Document, top: Mapping[str, Any]) -> Topology:
     try:
         found = find_topology(top["topology"])
-    except TopologyError as error:
+    except BadSpec as error:
         raise document.error(("topology",), f"topology: {error}") from error
     common = document.check(("link",), PROPERTIES, what="link") if "link" in top else {}
     return replace(found, links=tuple(replace(link, **common) for link in found.links))
 
 
-def _job(document: Document, where: Where) -> JobEntry:
+def _job(document: Document, where: Where) -> Job:
     _, number = where
     assert isinstance(number, int)
     try:
         return read_job(document.path, number + 1, document.data["job"][number], require=("name", "slots"))
-    except JobFileError as error:
+    except BadSpec as error:
         raise document.error(where, str(error).removeprefix(f"{document.path}: ")) from error
 
 
-def _fault(
-    document: Document, where: Where, topology: Topology, jobs: tuple[JobEntry, ...]
-) -> Kill | LinkFault:
+def _fault(document: Document, where: Where, topology: Topology, jobs: tuple[Job, ...]) -> Kill | LinkFault:
     found = document.check(where, _FAULT, what="fault", require=("kind",))
     if found["kind"] != "kill":
         document.check(where, _FAULT, what="fault", require=("link", "value"))

@@ -17,7 +17,7 @@ from bmv2_topos.testbeds.virtual import (
     VirtualSettings,
     VirtualTestbed,
 )
-from controller.vocabulary import JobEntry, place
+from controller.vocabulary import Job, place
 
 
 class Runner(Protocol):
@@ -58,7 +58,7 @@ class Virtual:
 def _testbed(scenario: Scenario) -> VirtualTestbed:
     network = scenario.network
     places = place(network, [job.workers for job in scenario.jobs])
-    server = next(iter(network.hosts_for("server")), None) if scenario.program == "shared" else None
+    server = next(iter(network.servers_for("fallback")), None) if scenario.program == "shared" else None
     settings = VirtualSettings(
         program=scenario.program,  # type: ignore[arg-type]
         lanes=scenario.lanes,
@@ -81,5 +81,5 @@ def _of_report(job: JobReport) -> JobOutcome:
     )
 
 
-def _failed(entry: JobEntry, why: str) -> JobOutcome:
+def _failed(entry: Job, why: str) -> JobOutcome:
     return JobOutcome(name=entry.name, failure=why, iterations=0, iteration_s=0.0, metrics={})

@@ -14,13 +14,13 @@ from typing import Self
 
 from bmv2_topos.soak.draw import EXCLUSIVE_SLOTS, LANES, SHARED_SLOTS
 from bmv2_topos.soak.schedule import Bed, JobPlan
-from bmv2_topos.testbeds.virtual.admission import Controllers, Request
+from bmv2_topos.testbeds.virtual.admission import Request, VirtualFleet
 from bmv2_topos.testbeds.virtual.fabric import compiled
 from bmv2_topos.testbeds.virtual.network import Wire
 from controller import Mode, Region, TreeAdmission
 from controller.switches import names
 from controller.switches.outcomes import COLUMNS, OUTCOMES
-from controller.vocabulary.topology import Topology
+from controller.vocabulary import Topology
 from softswitch import Switch, load, parse_port
 from softswitch.compiler import ir
 from softswitch.engine.pipeline import Pipeline
@@ -101,9 +101,7 @@ class BuiltBed:
         self.wires, self.host_ports = _wires(bed.topology)
         self.ways = {name: _ways(bed, name) for name in self.switches}
         """By switch and job, the ports by which a packet of the job can leave, whatever it evicts."""
-        self.controllers = Controllers(
-            bed.topology, self.switches, self.pipelines, slots=slots_of(bed.program)
-        )
+        self.fleet = VirtualFleet(bed.topology, self.switches, self.pipelines, slots=slots_of(bed.program))
         self.admitted: dict[int, TreeAdmission] = {}
         self._as_built = False
         """True while the jobs are on the switches as they were admitted first."""
@@ -174,7 +172,7 @@ class BuiltBed:
                     preempt=plan.preempt,
                     max_age_us=plan.max_age_us,
                 )
-            self.controllers.rewrite(name, changed)
+            self.fleet.rewrite(name, changed)
             told[name] = changed
         self.admitted[plan.number] = TreeAdmission(told)
 
@@ -188,13 +186,12 @@ class BuiltBed:
             region=plan.region,
             max_age_us=plan.max_age_us,
         )
-        self.admitted[plan.number] = self.controllers.admit(plan.number, request, generation)
+        self.admitted[plan.number] = self.fleet.place(plan.number, request, generation)
         self._as_built = False
 
     def remove(self, job: int) -> None:
         """Take a job off all switches."""
-        del self.admitted[job]
-        self.controllers.remove(job)
+        self.fleet.remove(self.admitted.pop(job))
         self._as_built = False
 
     def mark_all(self, switch: str, marks: bool) -> None:

@@ -27,8 +27,7 @@ from bmv2_topos.soak.schedule import (
 from bmv2_topos.soak.strangers import KINDS
 from bmv2_topos.testbeds.virtual.network import LinkFaults
 from bmv2_topos.testbeds.virtual.placement import Placement
-from controller.vocabulary import Mode, Region
-from controller.vocabulary.topology import Host, Link, Switch, Topology
+from controller.vocabulary import Link, Mode, Region, Server, Switch, Topology
 from hostlib import wire
 from hostlib.core.congestion import CONGESTION_NAMES
 from hostlib.core.state import window_for
@@ -60,14 +59,14 @@ def draw_bed(number: int) -> Bed:
     links = []
     for below in range(2, 2 + draw.choices((0, 1, 2, 3, 4), (6, 4, 3, 2, 1))[0]):
         parent = draw.choice([name for name, level in depth.items() if level < _MAX_DEPTH])
-        child = Switch(f"s{below}", aggregates=draw.random() < 0.75)
+        child = Switch(f"s{below}", **({} if draw.random() < 0.75 else {"slots": 0}))
         depth[child.name] = depth[parent] + 1
         switches.append(child)
         links.append(Link(parent, child.name))
-    hosts: list[Host] = []
+    hosts: list[Server] = []
 
     def attach(name: str, switch: str) -> str:
-        hosts.append(Host(name))
+        hosts.append(Server(name))
         links.append(Link(name, switch))
         return name
 

@@ -270,8 +270,9 @@ class _Run:
                 self.servers[event.server].restart(self.network.now, event.down_us * 1000)
                 self.happened["fallback server restarted"] += 1
             case Resize():
-                if event.job in self.built.admitted and self.built.controllers.resize(
-                    event.job, event.region, switches=(event.switch,)
+                admitted = self.built.admitted.get(event.job)
+                if admitted is not None and self.built.fleet.resize(
+                    admitted, event.region, switches=(event.switch,)
                 ):
                     self.happened["region changed"] += 1
             case Congest():

@@ -8,8 +8,7 @@ from typing import Literal
 
 from bmv2_topos.testbeds.virtual.network import LinkFaults
 from bmv2_topos.testbeds.virtual.placement import Placement
-from controller.vocabulary import Mode, Region
-from controller.vocabulary.topology import Topology
+from controller.vocabulary import Mode, Region, Topology
 from hostlib import wire
 from hostlib.core.congestion import CongestionName
 
@@ -55,7 +54,7 @@ class Bed:
             lines.append(f"  switch {switch.name}, {role}" + (f", below {above}" if above else ", the root"))
         for number, placement in enumerate(self.placements, start=1):
             places = ", ".join(
-                f"rank {rank} at {topology.switch_of(host)}" for rank, host in enumerate(placement.workers)
+                f"rank {rank} at {topology.rack_of[host]}" for rank, host in enumerate(placement.workers)
             )
             server = f", fallback server {placement.server}" if placement.server else ""
             lines.append(f"  job {number}: {places}{server}")

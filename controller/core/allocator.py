@@ -13,15 +13,14 @@ from controller.memory import policy as memory
 from controller.memory.demand import demand, rate_of
 from controller.placement import policy as placement
 from controller.placement.flows import Pools, flows_of
+from controller.placement.trees import tree_of
 from controller.placement.waterfill import Flows
 from controller.policies.allocation import AllocationSettings, Policies
 from controller.routing import policy as routing
-from controller.vocabulary import Region
-from controller.workload import Cluster, TrainingJob
-from controller.workload.trees import tree_of
+from controller.vocabulary import Job, Region, Topology
 
 
-def goodput(cluster: Cluster, frame_bytes: int) -> Cluster:
+def goodput(cluster: Topology, frame_bytes: int) -> Topology:
     """Return the cluster with links that carry gradients at the rate that packets' headers leave."""
     payload = min(switch.payload_bytes for switch in cluster.switches)
     part = payload / (payload + frame_bytes)
@@ -33,19 +32,19 @@ def goodput(cluster: Cluster, frame_bytes: int) -> Cluster:
 class Allocator:
     """The jobs that have servers. `answer` is the last division of memory."""
 
-    def __init__(self, cluster: Cluster, policies: Policies, settings: AllocationSettings) -> None:
+    def __init__(self, cluster: Topology, policies: Policies, settings: AllocationSettings) -> None:
         self.cluster = goodput(cluster, settings.frame_bytes)
         self._policies = policies
         self._settings = settings
         self._rng = random.Random(settings.seed)
-        self.placed: dict[str, TrainingJob] = {}
-        self._crossing: dict[str, TrainingJob] = {}
+        self.placed: dict[str, Job] = {}
+        self._crossing: dict[str, Job] = {}
         self._guests: set[str] = set()
         self._sums: dict[str, bool] = {}
         self.question: memory.Question | None = None
         self.answer: memory.Answer | None = None
 
-    def start(self, batch: Sequence[TrainingJob]) -> set[str]:
+    def start(self, batch: Sequence[Job]) -> set[str]:
         """Place jobs beside those that run; return the names of those that there is room for."""
         if not batch:
             return set()
@@ -70,15 +69,13 @@ class Allocator:
                     self._keep(job)
         return {job.name for job in started}
 
-    def _place(
-        self, batch: Sequence[TrainingJob], running: Sequence[TrainingJob]
-    ) -> tuple[list[TrainingJob], tuple[str, ...]]:
+    def _place(self, batch: Sequence[Job], running: Sequence[Job]) -> tuple[list[Job], tuple[str, ...]]:
         method = self._policies.placement
         if not batch or method is None:
             return list(running), ()
         return placement.place_among(self.cluster, batch, method, running, self._rng)
 
-    def _fixed(self, batch: Iterable[TrainingJob], running: Sequence[TrainingJob]) -> list[TrainingJob]:
+    def _fixed(self, batch: Iterable[Job], running: Sequence[Job]) -> list[Job]:
         """Return those of the jobs whose own servers have room for them."""
         there = list(running)
         for job in batch:
@@ -86,9 +83,7 @@ class Allocator:
                 there.append(self._settled(job, job.servers, there))
         return there[len(running) :]
 
-    def _settled(
-        self, job: TrainingJob, servers: Sequence[str], running: Sequence[TrainingJob]
-    ) -> TrainingJob:
+    def _settled(self, job: Job, servers: Sequence[str], running: Sequence[Job]) -> Job:
         if job.tree is not None:
             return replace(job, servers=tuple(servers))
         question = placement.Question(self.cluster, tuple(running), self._rng)
@@ -98,7 +93,7 @@ class Allocator:
         placed = replace(placed, fallback=job.fallback, tree=None)
         return replace(placed, tree=tree_of(self.cluster, placed))
 
-    def put(self, job: TrainingJob, servers: Sequence[str], *, guest: bool = False) -> None:
+    def put(self, job: Job, servers: Sequence[str], *, guest: bool = False) -> None:
         """Have a job run on these servers; a guest's GPUs are counted with another job's."""
         self._sums[job.name] = job.aggregate
         settled = self._settled(job, servers, list(self.placed.values()))
@@ -107,7 +102,7 @@ class Allocator:
         for each in self._routed([settled]):
             self._keep(each)
 
-    def _keep(self, job: TrainingJob) -> None:
+    def _keep(self, job: Job) -> None:
         self.placed[job.name] = job
         if len(job.hosts) > 1:
             self._crossing[job.name] = job
@@ -123,7 +118,7 @@ class Allocator:
         self._guests.discard(name)
         self._sums.pop(name, None)
 
-    def _routed(self, jobs: Sequence[TrainingJob]) -> Sequence[TrainingJob]:
+    def _routed(self, jobs: Sequence[Job]) -> Sequence[Job]:
         """Return new jobs with the trees that the routing policy gives them; others keep theirs."""
         method = self._policies.routing
         crossing = [job for job in jobs if len(job.hosts) > 1]
@@ -135,7 +130,7 @@ class Allocator:
         return [replace(job, tree=trees[job.name]) if job.name in trees else job for job in jobs]
 
     @property
-    def crossing(self) -> list[TrainingJob]:
+    def crossing(self) -> list[Job]:
         """The jobs that use the network, in the order in which they started."""
         return list(self._crossing.values())
 
@@ -149,17 +144,21 @@ class Allocator:
         standing = self.answer.standing
         return [job.name for job in jobs if standing[job.name] is memory.Standing.ENDED]
 
-    def _told(self, job: TrainingJob, now_s: float, left: float) -> TrainingJob:
+    def _told(self, job: Job, now_s: float, left: float) -> Job:
         """Return the job as the memory policy is told of it: what is left, and a deadline with a margin.
 
         A deadline that can be met only without the margin, or has passed, is told as it is, or not at all.
         """
-        told = replace(job, iterations=max(1, math.ceil(left - 1e-6)), arrival_s=min(now_s, job.arrival_s))
-        if job.deadline_s is None:
+        due_s, arrival_s = job.due_s, min(now_s, job.arrival_s)
+        told = replace(
+            job,
+            iterations=max(1, math.ceil(left - 1e-6)),
+            arrival_s=arrival_s,
+            deadline_s=None if due_s is None or due_s <= now_s else due_s - arrival_s,
+        )
+        if due_s is None or told.deadline_s is None:
             return told
-        if job.deadline_s <= now_s:
-            return replace(told, deadline_s=None)
-        early = replace(told, deadline_s=job.deadline_s - (job.deadline_s - now_s) * self._settings.margin)
+        early = replace(told, deadline_s=due_s - (due_s - now_s) * self._settings.margin - arrival_s)
         question = memory.Question((early,), self.cluster, now_s, self._settings.reading)
         feasible = demand(
             early, now_s=now_s, link_bps=question.link_bps(early), reading=self._settings.reading
@@ -193,7 +192,7 @@ class Allocator:
         flows = flows_of(self.cluster, jobs, pools)
         return replace(flows, limit_bps=np.array(limits, dtype=np.float64))
 
-    def latency_s(self, job: TrainingJob) -> float:
+    def latency_s(self, job: Job) -> float:
         """Return the time that each tensor of a job takes beside its bits: a round trip."""
         assert job.tree is not None
         return max(self.cluster.switch[name].rtt_s for name in job.tree.switches)

@@ -19,8 +19,9 @@ from typing import Literal
 from controller.live.job import LiveJob
 from controller.scheduling.checks import check
 from controller.scheduling.errors import BadDecision, BadSpec
-from controller.scheduling.model import RESOURCES, Cluster, JobSpec
+from controller.scheduling.model import RESOURCES, Submission
 from controller.scheduling.policy import Group, JobState, Policy, SpeedModel, View
+from controller.vocabulary import Cluster
 
 Event = Literal["submitted", "started", "stopped", "ended", "failed", "retried", "interrupted", "note"]
 
@@ -140,16 +141,16 @@ class LiveController:
         """Return whether jobs wait, nothing runs, and the policy has not asked to be asked again."""
         return bool(self._jobs) and not self._runs and math.isinf(self._wake_s)
 
-    def submit(self, spec: JobSpec, now_s: float) -> None:
+    def submit(self, spec: Submission, now_s: float) -> None:
         """Take in a job. Raises BadSpec if it is larger than the cluster or its name has been used."""
-        self._cluster.admit(spec)
-        if spec.id in self._names:
-            raise BadSpec(f"two jobs are called {spec.id!r}")
+        self._cluster.check_room(spec.name, spec.gpus)
+        if spec.name in self._names:
+            raise BadSpec(f"two jobs are called {spec.name!r}")
         job = LiveJob(spec, len(self._names), self._speed.alone_s(spec), now_s)
-        self._names.add(spec.id)
-        self._jobs[spec.id] = job
+        self._names.add(spec.name)
+        self._jobs[spec.name] = job
         self._arrived.append(job)
-        self._note(now_s, "submitted", (spec.id,), f"{spec.gpus} GPUs, {spec.iterations:g} iterations")
+        self._note(now_s, "submitted", (spec.name,), f"{spec.gpus} GPUs, {spec.iterations:g} iterations")
         self._ask_at(now_s)
 
     def progressed(self, name: str, done: float, now_s: float) -> None:
@@ -201,7 +202,7 @@ class LiveController:
         self._wake_s = math.inf if decision.wake_s is None else decision.wake_s
         for name, sentence in decision.notes:
             self._note(now_s, "note", (name,), sentence)
-        reset = {job.spec.id for job in decision.reset}
+        reset = {job.spec.name for job in decision.reset}
         kept = {_key(run): run for run in self._runs if reset.isdisjoint(run.jobs)}
         groups = self._with_room(decision.groups, now_s)
         wanted = [self._wanted(group, jobs, kept) for group in groups for jobs in _together(group)]
@@ -231,9 +232,9 @@ class LiveController:
         for position in sorted(order, key=lambda each: not _any_of(groups[each], running)):
             group = groups[position]
             room = self._sharing - max(jobs_on.get(gpu, 0) for gpu in group.gpus)
-            for job in sorted(group.jobs, key=lambda job: job.spec.id not in running)[room:]:
+            for job in sorted(group.jobs, key=lambda job: job.spec.name not in running)[room:]:
                 group = _smaller(group, job)
-                crowded.add(job.spec.id)
+                crowded.add(job.spec.name)
             if group.jobs:
                 kept[position] = group
                 jobs_on |= {gpu: jobs_on.get(gpu, 0) + len(group.jobs) for gpu in group.gpus}
@@ -251,7 +252,7 @@ class LiveController:
         kept: dict[tuple[frozenset[str], tuple[int, ...]], Run],
     ) -> Run:
         """Return the run of these members of a group: the one that there is, or a new one."""
-        names = tuple(job.spec.id for job in jobs)
+        names = tuple(job.spec.name for job in jobs)
         offsets = group.stage_order if len(jobs) == len(group.stage_order) else tuple(range(len(jobs)))
         run = Run(self._runs_made, names, group.gpus, offsets, group.reason)
         if old := kept.get(_key(run)):
@@ -266,8 +267,8 @@ class LiveController:
             speeds = self._speed.iteration_s(group)
             costs = self._speed.restart_s(group)
             for job, iteration_s, cost_s in zip(group.jobs, speeds, costs, strict=True):
-                running.add(job.spec.id)
-                if job.spec.id in starting:
+                running.add(job.spec.name)
+                if job.spec.name in starting:
                     job.launch(now_s, group, iteration_s, cost_s)
                 elif job.group is not None and {*job.group.jobs} != {*group.jobs}:
                     job.retune(now_s, group, iteration_s)
@@ -290,7 +291,7 @@ class LiveController:
         self._runs = [
             rest
             for run in self._runs
-            if (rest := _without(run, job.spec.id) if job.spec.id in run.jobs else run)
+            if (rest := _without(run, job.spec.name) if job.spec.name in run.jobs else run)
         ]
         groups = []
         for group in self._groups:
@@ -312,7 +313,7 @@ class LiveController:
 
 
 def _any_of(group: Group, names: set[str]) -> bool:
-    return any(job.spec.id in names for job in group.jobs)
+    return any(job.spec.name in names for job in group.jobs)
 
 
 def _key(run: Run) -> tuple[frozenset[str], tuple[int, ...]]:

@@ -2,8 +2,8 @@
 
 O(jobs * switches).
 
->>> from controller.workload import TrainingJob, fabrics
->>> job = TrainingJob(name="a", workers=2, layers_bytes=(1000,), servers=("h1", "h2"))
+>>> from controller.vocabulary import Job, fabrics
+>>> job = Job(name="a", workers=2, layers_bytes=(1000,), servers=("h1", "h2"))
 >>> common(Question((job,), fabrics.star(2, fabrics.Parts(slots=100)))).regions
 {'a': {'s1': Region(offset=0, size=100)}}
 """

@@ -9,8 +9,8 @@ the smallest hole that is large enough. If the holes beside the shared region co
 free slots, or a job fits only into several of them, the switch is packed anew: memory never fragments into
 uselessness. O(n log n) per switch.
 
->>> from controller.workload import fabrics
->>> job = TrainingJob(
+>>> from controller.vocabulary import fabrics
+>>> job = Job(
 ...     name="a", workers=2, layers_bytes=(12_500_000,), iterations=100, compute_s=0.09, deadline_s=10,
 ...     servers=("h1", "h2"),
 ... )
@@ -27,8 +27,7 @@ from controller.errors import OutOfMemory
 from controller.memory.demand import Demand, slots_for
 from controller.memory.exclusive import allocate, holes
 from controller.memory.policy import Answer, Question, Standing, demands, everywhere, refuse_exclusive
-from controller.vocabulary import Region
-from controller.workload import TrainingJob
+from controller.vocabulary import Job, Region
 
 WASTE = 1 / 8
 """Most of a switch's free slots that may be in holes beside the shared region."""
@@ -95,11 +94,11 @@ def _grants(question: Question, wanted: Mapping[str, Demand], *, lazy: bool) -> 
     return granted
 
 
-def _urgency(job: TrainingJob) -> tuple[float, str]:
-    return (job.deadline_s if job.deadline_s is not None else float("inf"), job.name)
+def _urgency(job: Job) -> tuple[float, str]:
+    return (job.due_s if job.due_s is not None else float("inf"), job.name)
 
 
-def _needed(question: Question, job: TrainingJob, rate_bps: float) -> dict[str, int]:
+def _needed(question: Question, job: Job, rate_bps: float) -> dict[str, int]:
     """Return the slots that a job needs at each of its switches."""
     at = [question.cluster.switch[name] for name in question.switches[job.name]]
     return {switch.name: slots_for(job, switch, rate_bps, question.reading) for switch in at}

@@ -8,7 +8,7 @@ Read as *measured*, the part of computing that overlaps does not count, the rank
 held as long as was measured: until the last rank's packet has come, and the results are back. O(1) per job
 and switch.
 
->>> job = TrainingJob(
+>>> job = Job(
 ...     name="a", workers=2, layers_bytes=(12_500_000,), iterations=100, compute_s=0.09, deadline_s=10
 ... )
 >>> need = demand(job, now_s=0, link_bps=100e9)
@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from controller.memory.exclusive import region_size
-from controller.workload import Switch, TrainingJob
+from controller.vocabulary import Job, Switch
 
 Reading = Literal["article", "measured"]
 READINGS: tuple[Reading, ...] = ("article", "measured")
@@ -49,11 +49,11 @@ class Demand:
         return math.isfinite(self.rate_bps) and self.rate_bps <= self.link_bps
 
 
-def demand(job: TrainingJob, *, now_s: float, link_bps: float, reading: Reading = "measured") -> Demand:
+def demand(job: Job, *, now_s: float, link_bps: float, reading: Reading = "measured") -> Demand:
     """Return what a job with a deadline needs from `now_s` on, over a link of this rate."""
-    assert job.deadline_s is not None, "only a job with a deadline has a demand"
+    assert job.due_s is not None, "only a job with a deadline has a demand"
     begin_s = max(now_s, job.arrival_s)
-    round_s = (job.deadline_s - begin_s) / job.iterations
+    round_s = (job.due_s - begin_s) / job.iterations
     hidden, skew_s = (job.overlap, job.skew_s) if reading == "measured" else (0.0, 0.0)
     communication_s = round_s - skew_s - (1 - hidden) * job.compute_s
     possible = communication_s > 0 and round_s >= job.compute_s + skew_s
@@ -63,13 +63,13 @@ def demand(job: TrainingJob, *, now_s: float, link_bps: float, reading: Reading 
     return Demand(round_s, communication_s, rate_bps, link_bps, begin_s + job.iterations * alone_s)
 
 
-def slot_time_s(job: TrainingJob, switch: Switch, reading: Reading = "measured") -> float:
+def slot_time_s(job: Job, switch: Switch, reading: Reading = "measured") -> float:
     """Return how long the job holds a slot: a round trip, or what was measured, if it was."""
     measured = job.hold_s if reading == "measured" else None
     return switch.rtt_s if measured is None else measured
 
 
-def slots_for(job: TrainingJob, switch: Switch, rate_bps: float, reading: Reading = "measured") -> int:
+def slots_for(job: Job, switch: Switch, rate_bps: float, reading: Reading = "measured") -> int:
     """Return the slots of `switch` that carry `rate_bps`.
 
     An exclusive region has two for each packet in flight, and its size is a power of two (SwitchML).
@@ -79,7 +79,7 @@ def slots_for(job: TrainingJob, switch: Switch, rate_bps: float, reading: Readin
     return region_size(2 * window) if job.mode == "exclusive" else window
 
 
-def rate_of(job: TrainingJob, switch: Switch, slots: int, reading: Reading = "measured") -> float:
+def rate_of(job: Job, switch: Switch, slots: int, reading: Reading = "measured") -> float:
     """Return the rate that this many slots carry, bits per second."""
     window = slots // 2 if job.mode == "exclusive" else slots
     return window * switch.payload_bytes * 8 / slot_time_s(job, switch, reading)

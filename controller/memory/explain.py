@@ -6,11 +6,10 @@ import math
 
 from controller.memory.demand import Demand, rate_of, slot_time_s, slots_for
 from controller.memory.policy import Answer, Question, Standing
-from controller.vocabulary import Region
-from controller.workload import Switch, TrainingJob
+from controller.vocabulary import Job, Region, Switch
 
 
-def explain(question: Question, answer: Answer, job: TrainingJob) -> list[str]:
+def explain(question: Question, answer: Answer, job: Job) -> list[str]:
     """Return sentences: the demand, what each switch gives and what bound it, what one more slot brings."""
     lines = []
     if job.name in answer.demands:
@@ -25,13 +24,13 @@ def explain(question: Question, answer: Answer, job: TrainingJob) -> list[str]:
     return lines
 
 
-def _demand(question: Question, need: Demand, job: TrainingJob) -> list[str]:
+def _demand(question: Question, need: Demand, job: Job) -> list[str]:
     """Say what the deadline asks for."""
     begin_s = max(question.now_s, job.arrival_s)
     hidden_s = job.overlap * job.compute_s if question.reading == "measured" else 0.0
     beside = f" ({hidden_s * 1e3:.4g} ms beside communication)" if hidden_s else ""
     lines = [
-        f"Deadline {job.deadline_s:g} s: {job.iterations} iterations are left from {begin_s:g} s on, so"
+        f"Due at {job.due_s:g} s: {job.iterations} iterations are left from {begin_s:g} s on, so"
         f" {need.round_s * 1e3:.4g} ms each; computing takes {job.compute_s * 1e3:.4g} ms of it"
         f"{beside}, and"
         f" {max(0.0, need.communication_s) * 1e3:.4g} ms are left for {job.model_bytes / 1e6:.4g} MB of"
@@ -49,9 +48,7 @@ def _demand(question: Question, need: Demand, job: TrainingJob) -> list[str]:
     return lines
 
 
-def _at_switch(
-    question: Question, answer: Answer, job: TrainingJob, switch: Switch, region: Region
-) -> list[str]:
+def _at_switch(question: Question, answer: Answer, job: Job, switch: Switch, region: Region) -> list[str]:
     time_s = slot_time_s(job, switch, question.reading)
     held = "a round trip" if job.hold_s is None or question.reading == "article" else "as measured"
     rate_bps = rate_of(job, switch, region.size, question.reading)
@@ -80,7 +77,7 @@ def _at_switch(
     return [*lines, _one_more(question, job, switch, region)]
 
 
-def _one_more(question: Question, job: TrainingJob, switch: Switch, region: Region) -> str:
+def _one_more(question: Question, job: Job, switch: Switch, region: Region) -> str:
     link_bps = question.link_bps(job)
     now_bps, more_bps = (
         min(link_bps, rate_of(job, switch, size, question.reading)) for size in (region.size, region.size + 1)
@@ -88,7 +85,7 @@ def _one_more(question: Question, job: TrainingJob, switch: Switch, region: Regi
     rate = f"{link_bps / 1e9:.4g} Gb/s"
     if more_bps <= now_bps:
         return f"{switch.name}: one more slot would bring nothing: its slowest link has {rate}."
-    gain_s = (job.iteration_s(now_bps) - job.iteration_s(more_bps)) * job.iterations
+    gain_s = (job.iteration_at_s(now_bps) - job.iteration_at_s(more_bps)) * job.iterations
     if not math.isfinite(gain_s):
         return f"{switch.name}: one slot would let it sum {more_bps / 1e9:.4g} Gb/s here."
     return (

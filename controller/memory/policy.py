@@ -19,10 +19,8 @@ from functools import cached_property
 
 from controller.errors import BadSpec
 from controller.memory.demand import Demand, Reading, demand
-from controller.vocabulary import Region
-from controller.workload import Cluster, TrainingJob
-from controller.workload.model import Tree
-from controller.workload.trees import slowest_link_bps, tree_of
+from controller.placement.trees import slowest_link_bps, tree_of
+from controller.vocabulary import Job, Region, Topology, Tree
 
 GROUP = "ina.memory"
 
@@ -42,8 +40,8 @@ class Standing(StrEnum):
 class Question:
     """Jobs that are placed, the cluster, the time, and the regions that jobs have now, by switch."""
 
-    jobs: tuple[TrainingJob, ...]
-    cluster: Cluster
+    jobs: tuple[Job, ...]
+    cluster: Topology
     now_s: float = 0.0
     reading: Reading = "measured"
     held: Mapping[str, Mapping[str, Region]] = field(default_factory=dict)
@@ -63,18 +61,18 @@ class Question:
             for job in self.jobs
         }
 
-    def at(self, switch: str) -> list[TrainingJob]:
+    def at(self, switch: str) -> list[Job]:
         """Return the jobs that are summed at a switch."""
         return [job for job in self.jobs if switch in self.switches[job.name]]
 
-    def link_bps(self, job: TrainingJob) -> float:
+    def link_bps(self, job: Job) -> float:
         """Return the rate of the slowest link that a job takes; on one server it takes none."""
         if job.name not in self.trees:
             return math.inf
         return slowest_link_bps(self.cluster, job, self.trees[job.name])
 
 
-def _communicates(job: TrainingJob) -> bool:
+def _communicates(job: Job) -> bool:
     return not job.servers or len(job.hosts) > 1
 
 
@@ -126,12 +124,12 @@ def _check_apart(switch: str, regions: list[tuple[Region, str]], standing: Mappi
             granted_end, granted = region.end, name
 
 
-def everywhere(question: Question, job: TrainingJob, regions: Mapping[str, Region]) -> dict[str, Region]:
+def everywhere(question: Question, job: Job, regions: Mapping[str, Region]) -> dict[str, Region]:
     """Return the regions of a job at its own switches, out of one for each switch."""
     return {switch: regions[switch] for switch in question.switches[job.name]}
 
 
-def demands(question: Question, jobs: Iterable[TrainingJob]) -> dict[str, Demand]:
+def demands(question: Question, jobs: Iterable[Job]) -> dict[str, Demand]:
     """Return the demands of those jobs that have deadlines."""
     return {
         job.name: demand(job, now_s=question.now_s, link_bps=question.link_bps(job), reading=question.reading)

@@ -4,8 +4,8 @@ ESA (2022) lets a packet of higher priority take a slot from one of lower. Over 
 most urgent job had as many slots as its slowest link keeps busy, the next one what is then left, and so on;
 the rest is shared. Urgent is who is due first, then who has least left to do. O(n log n).
 
->>> from controller.workload import TrainingJob, fabrics
->>> job = TrainingJob(name="a", workers=2, layers_bytes=(1000,), servers=("h1", "h2"))
+>>> from controller.vocabulary import Job, fabrics
+>>> job = Job(name="a", workers=2, layers_bytes=(1000,), servers=("h1", "h2"))
 >>> preemptive(Question((job,), fabrics.star(2))).regions
 {'a': {'s1': Region(offset=0, size=977)}}
 """
@@ -15,8 +15,7 @@ from __future__ import annotations
 from controller.memory.deadline import arrange
 from controller.memory.demand import slots_for
 from controller.memory.policy import Answer, Question, Standing, demands, everywhere, refuse_exclusive
-from controller.vocabulary import Region
-from controller.workload import TrainingJob
+from controller.vocabulary import Job, Region
 
 
 def preemptive(question: Question) -> Answer:
@@ -47,6 +46,6 @@ def preemptive(question: Question) -> Answer:
     return Answer(regions, standing, demands(question, question.jobs))
 
 
-def _urgency(job: TrainingJob) -> tuple[float, float, str]:
-    due_s = job.deadline_s if job.deadline_s is not None else float("inf")
-    return (due_s, job.iterations * job.iteration_s(float("inf")), job.name)
+def _urgency(job: Job) -> tuple[float, float, str]:
+    due_s = job.due_s if job.due_s is not None else float("inf")
+    return (due_s, job.iterations * job.iteration_at_s(float("inf")), job.name)

@@ -2,8 +2,8 @@
 
 What one job does not use nobody does. O(jobs * switches).
 
->>> from controller.workload import TrainingJob, fabrics
->>> job = TrainingJob(name="a", workers=2, layers_bytes=(1000,), servers=("h1", "h2"))
+>>> from controller.vocabulary import Job, fabrics
+>>> job = Job(name="a", workers=2, layers_bytes=(1000,), servers=("h1", "h2"))
 >>> from dataclasses import replace
 >>> two = (job, replace(job, name="b"))
 >>> static(Question(two, fabrics.star(2, fabrics.Parts(slots=100)))).regions["b"]
@@ -13,8 +13,7 @@ What one job does not use nobody does. O(jobs * switches).
 from __future__ import annotations
 
 from controller.memory.policy import Answer, Question, Standing, demands
-from controller.vocabulary import Region
-from controller.workload import TrainingJob
+from controller.vocabulary import Job, Region
 
 
 def static(question: Question) -> Answer:
@@ -27,7 +26,7 @@ def static(question: Question) -> Answer:
     return Answer(regions, dict.fromkeys(regions, Standing.GRANTED), demands(question, question.jobs))
 
 
-def _part(slots: int, number: int, count: int, job: TrainingJob) -> Region:
+def _part(slots: int, number: int, count: int, job: Job) -> Region:
     begin, end = slots * number // count, slots * (number + 1) // count
     size = end - begin
     if job.mode == "exclusive" and size:

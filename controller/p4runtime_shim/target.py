@@ -33,6 +33,7 @@ class P4RuntimeTarget:
         if self._codec is None or not cookie or cookie != self._cookie:
             p4info = self._client.p4info()
             if p4info is None or not p4info.tables:
+                self._codec = None
                 return None
             self._codec, self._cookie = Codec(p4info), cookie
         return replace(self._codec.program, cookie=cookie)

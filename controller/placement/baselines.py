@@ -10,7 +10,7 @@ import heapq
 from collections.abc import Iterable
 
 from controller.placement.policy import Question
-from controller.workload import TrainingJob
+from controller.vocabulary import Job
 
 
 def fill(room: Iterable[tuple[str, int]], workers: int) -> list[str] | None:
@@ -27,34 +27,34 @@ def fill(room: Iterable[tuple[str, int]], workers: int) -> list[str] | None:
     return None
 
 
-def at_random(question: Question, job: TrainingJob) -> list[str] | None:
+def at_random(question: Question, job: Job) -> list[str] | None:
     """Fill servers in random order."""
     room = list(question.room(job).items())
     question.rng.shuffle(room)
     return fill(room, job.workers)
 
 
-def gpu_balance(question: Question, job: TrainingJob) -> list[str] | None:
+def gpu_balance(question: Question, job: Job) -> list[str] | None:
     """Put each worker where most GPUs are free, so that servers are equally busy."""
-    heap = [(-free, name) for name, free in question.free.items() if free >= job.gpus]
+    heap = [(-free, name) for name, free in question.free.items() if free >= job.gpus_per_worker]
     heapq.heapify(heap)
     servers: list[str] = []
     while heap and len(servers) < job.workers:
         free, name = heapq.heappop(heap)
         servers.append(name)
-        if -free - job.gpus >= job.gpus:
-            heapq.heappush(heap, (free + job.gpus, name))
+        if -free - job.gpus_per_worker >= job.gpus_per_worker:
+            heapq.heappush(heap, (free + job.gpus_per_worker, name))
     return sorted(servers) if len(servers) == job.workers else None
 
 
-def least_fragmentation(question: Question, job: TrainingJob) -> list[str] | None:
+def least_fragmentation(question: Question, job: Job) -> list[str] | None:
     """Fill the server that fits best; without one, those with fewest free GPUs, so that none is left half."""
     room = sorted(question.room(job).items(), key=lambda each: each[1])
     fitting = [each for each in room if each[1] >= job.workers]
     return fill(fitting[:1] or room, job.workers)
 
 
-def locality_first(question: Question, job: TrainingJob) -> list[str] | None:
+def locality_first(question: Question, job: Job) -> list[str] | None:
     """Keep to one server, then to one rack, then to few racks."""
     room = sorted(question.room(job).items(), key=lambda each: -each[1])
     fitting = [each for each in room if each[1] >= job.workers]
@@ -69,7 +69,7 @@ def locality_first(question: Question, job: TrainingJob) -> list[str] | None:
     return fill(chosen, job.workers)
 
 
-def optimus(question: Question, job: TrainingJob) -> list[str] | None:
+def optimus(question: Question, job: Job) -> list[str] | None:
     """Spread workers evenly over the fewest servers that have room for that, the freest first."""
     room = sorted(question.room(job).items(), key=lambda each: -each[1])
     for count in range(1, min(len(room), job.workers) + 1):

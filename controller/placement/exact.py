@@ -3,8 +3,8 @@
 Complexity: O(ways to deal the workers to the servers · events); refuses more than `MOST` of them.
 
 >>> import random
->>> from controller.workload import fabrics
->>> job = TrainingJob(name="a", workers=2, layers_bytes=(1000,), compute_s=0.1)
+>>> from controller.vocabulary import fabrics
+>>> job = Job(name="a", workers=2, layers_bytes=(1000,), compute_s=0.1)
 >>> exact(Question(fabrics.star(2, fabrics.Parts(gpus=2)), (), random.Random(0)), job)
 ['h1', 'h1']
 """
@@ -16,12 +16,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from controller.errors import BadSpec
 from controller.placement.flows import steady_state
 from controller.placement.policy import Question, settle
-from controller.workload import TrainingJob
+from controller.vocabulary import Job
 
 MOST = 20_000
 
 
-def exact(question: Question, job: TrainingJob) -> list[str] | None:
+def exact(question: Question, job: Job) -> list[str] | None:
     """Return the servers with which most GPUs compute; None: no room. Raises BadSpec for too many."""
     room = question.room(job)
     if _count(room.values(), job.workers) > MOST:

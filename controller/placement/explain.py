@@ -6,12 +6,12 @@ import math
 from dataclasses import replace
 
 from controller.placement.flows import State, directions, speed, steady_state
+from controller.placement.trees import fan_in, tree_of
 from controller.placement.waterfill import NONE
-from controller.workload import Cluster, TrainingJob
-from controller.workload.trees import fan_in, tree_of
+from controller.vocabulary import Job, Topology
 
 
-def explain(state: State, job: TrainingJob) -> list[str]:
+def explain(state: State, job: Job) -> list[str]:
     """Return sentences: where it is, its rate and what bound it, and what more of that would bring."""
     count = len(job.hosts)
     racks = dict.fromkeys(state.cluster.rack_of[host] for host in job.hosts)
@@ -33,7 +33,7 @@ def explain(state: State, job: TrainingJob) -> list[str]:
     part = speed(job, rate_bps)
     lines.append(
         f"Its gradients come to {rate_bps / 1e9:.4g} Gb/s: an iteration takes"
-        f" {job.iteration_s(rate_bps) * 1e3:.4g} ms, and its GPUs compute {part:.1%} of the time."
+        f" {job.iteration_at_s(rate_bps) * 1e3:.4g} ms, and its GPUs compute {part:.1%} of the time."
     )
     return [*lines, *_bound(state, job, rate_bps)]
 
@@ -42,7 +42,7 @@ def _plural(count: int, noun: str) -> str:
     return f"{count} {noun}" + "s" * (count != 1)
 
 
-def _bound(state: State, job: TrainingJob, rate_bps: float) -> list[str]:
+def _bound(state: State, job: Job, rate_bps: float) -> list[str]:
     """Say what froze it, who shares that, and what a tenth more of it would bring."""
     number = int(state.steady.bound_by[state.jobs.index(job)])
     if number == NONE:
@@ -60,7 +60,7 @@ def _bound(state: State, job: TrainingJob, rate_bps: float) -> list[str]:
             )
     better = steady_state(_enlarged(state.cluster, number), state.jobs).rate_bps(job)
     what = "slots at " + state.cluster.switches[number - links].name if number >= links else "rate there"
-    gain_s = (job.iteration_s(rate_bps) - job.iteration_s(better)) * job.iterations
+    gain_s = (job.iteration_at_s(rate_bps) - job.iteration_at_s(better)) * job.iterations
     lines.append(
         f"A tenth more {what} would bring {(better - rate_bps) / 1e9:+.3g} Gb/s, and end it {gain_s:.4g} s"
         " earlier."
@@ -68,7 +68,7 @@ def _bound(state: State, job: TrainingJob, rate_bps: float) -> list[str]:
     return lines
 
 
-def _resources(state: State, job: TrainingJob) -> set[int]:
+def _resources(state: State, job: Job) -> set[int]:
     if len(job.hosts) < 2:
         return set()
     tree = tree_of(state.cluster, job)
@@ -80,7 +80,7 @@ def _resources(state: State, job: TrainingJob) -> set[int]:
     return {end for pair in pairs for end in directions(state.cluster, *pair)} | pools
 
 
-def _enlarged(cluster: Cluster, number: int) -> Cluster:
+def _enlarged(cluster: Topology, number: int) -> Topology:
     """Return the cluster with a tenth more of one resource."""
     links = list(cluster.links)
     switches = list(cluster.switches)

@@ -5,10 +5,10 @@ Every switch that sums is a pool that its jobs share, with as much as its slots 
 no memory ends at the job's fallback server, over the shortest path from its root; a job without one is taken
 to have one at its root, with a link that is never full.
 
->>> from controller.workload import fabrics
+>>> from controller.vocabulary import fabrics
 >>> rack = fabrics.star(4)
->>> job = TrainingJob(name="a", workers=2, layers_bytes=(1000,), servers=("h1", "h2"))
->>> other = TrainingJob(name="b", workers=2, layers_bytes=(1000,), servers=("h2", "h3"))
+>>> job = Job(name="a", workers=2, layers_bytes=(1000,), servers=("h1", "h2"))
+>>> other = Job(name="b", workers=2, layers_bytes=(1000,), servers=("h2", "h3"))
 >>> steady_state(rack, [job, other]).rate_bps(job) / 1e9
 50.0
 """
@@ -20,20 +20,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from controller.placement.trees import bottom_up, tree_of, way_to_fallback
 from controller.placement.waterfill import NONE, Floats, Flows, Node, Reading, Steady, waterfill
-from controller.workload import Cluster, TrainingJob
-from controller.workload.trees import bottom_up, tree_of, way_to_fallback
+from controller.vocabulary import Job, Topology
 
 
 @dataclass(frozen=True)
 class State:
     """Jobs that run, and the rates that they come to; those on one server have an infinite rate."""
 
-    cluster: Cluster
-    jobs: tuple[TrainingJob, ...]
+    cluster: Topology
+    jobs: tuple[Job, ...]
     steady: Steady
 
-    def rate_bps(self, job: TrainingJob) -> float:
+    def rate_bps(self, job: Job) -> float:
         """Return the rate of a job's gradients."""
         return float(self.steady.rate_bps[self.jobs.index(job)])
 
@@ -45,7 +45,7 @@ class State:
     @property
     def value(self) -> float:
         """GPUs that compute, on average over time: what placements are compared by."""
-        gpus = (job.workers * job.gpus for job in self.jobs)
+        gpus = (job.gpus for job in self.jobs)
         return sum(count * part for count, part in zip(gpus, self.speeds, strict=True))
 
     @property
@@ -64,14 +64,14 @@ class State:
         return f"the memory of {self.cluster.switches[number - 2 * len(self.cluster.links)].name}"
 
 
-def speed(job: TrainingJob, rate_bps: float) -> float:
+def speed(job: Job, rate_bps: float) -> float:
     """Return the fraction of time that a job computes, if its gradients are summed at this rate."""
     if job.compute_s == 0:
         return 0.0
-    return job.compute_s / job.iteration_s(rate_bps)
+    return job.compute_s / job.iteration_at_s(rate_bps)
 
 
-def steady_state(cluster: Cluster, jobs: Sequence[TrainingJob], reading: Reading = "spill") -> State:
+def steady_state(cluster: Topology, jobs: Sequence[Job], reading: Reading = "spill") -> State:
     """Return the rates that placed jobs come to. Raises BadSpec if one is not placed."""
     return State(cluster, tuple(jobs), waterfill(flows_of(cluster, jobs), reading))
 
@@ -84,17 +84,17 @@ class Pools:
     """
 
     rate_bps: Sequence[float]
-    of: Callable[[TrainingJob, str], int]
-    held: Callable[[TrainingJob, str], float] = lambda job, at: 1.0
+    of: Callable[[Job, str], int]
+    held: Callable[[Job, str], float] = lambda job, at: 1.0
 
     @classmethod
-    def of_switches(cls, cluster: Cluster) -> Pools:
+    def of_switches(cls, cluster: Topology) -> Pools:
         """Return one pool for each switch, which its jobs share."""
         numbers = cluster.number_of
         return cls([switch.aggregation_bps for switch in cluster.switches], lambda job, at: numbers[at])
 
 
-def flows_of(cluster: Cluster, jobs: Sequence[TrainingJob], pools: Pools | None = None) -> Flows:
+def flows_of(cluster: Topology, jobs: Sequence[Job], pools: Pools | None = None) -> Flows:
     """Return the flows of placed jobs, through one tree each; without `pools`, each switch is one."""
     pools = pools or Pools.of_switches(cluster)
     crossing = [number for number, job in enumerate(jobs) if len(job.hosts) > 1]
@@ -118,7 +118,7 @@ def flows_of(cluster: Cluster, jobs: Sequence[TrainingJob], pools: Pools | None 
 _JOB, _PARENT, _POOL, _HELD = (Node._fields.index(name) for name in ("job", "parent", "pool", "held"))
 
 
-def _grown(cluster: Cluster, job: TrainingJob) -> Floats:
+def _grown(cluster: Topology, job: Job) -> Floats:
     """Return the nodes of one job as rows, pools as numbers of switches; kept with the job for the next time.
 
     Placed jobs are asked about again and again, with others beside them.
@@ -130,7 +130,7 @@ def _grown(cluster: Cluster, job: TrainingJob) -> Floats:
     return rows
 
 
-def _grow(cluster: Cluster, job: TrainingJob) -> list[Node]:
+def _grow(cluster: Topology, job: Job) -> list[Node]:
     """Return the nodes of one job: the way to its fallback server, its switches, its servers."""
     nodes: list[Node] = []
     tree = tree_of(cluster, job)
@@ -159,7 +159,7 @@ def _grow(cluster: Cluster, job: TrainingJob) -> list[Node]:
     return nodes
 
 
-def directions(cluster: Cluster, a: str, b: str) -> tuple[int, int]:
+def directions(cluster: Topology, a: str, b: str) -> tuple[int, int]:
     """Return the resources of the link from `a` to `b`, and of the way back."""
     number = cluster.neighbours[a][b]
     forward = 2 * number if cluster.links[number].a == a else 2 * number + 1

@@ -14,9 +14,9 @@ pseudo-code is not public; the article gives the three steps, and the prices are
 Complexity: O(servers + candidates · (workers² + events of the jobs beside it)).
 
 >>> import random
->>> from controller.workload import fabrics
+>>> from controller.vocabulary import fabrics
 >>> racks = fabrics.leaf_spine(2, 2, 3, fabrics.Parts(gpus=2))
->>> job = TrainingJob(name="a", workers=5, layers_bytes=(1000,), compute_s=0.1)
+>>> job = Job(name="a", workers=5, layers_bytes=(1000,), compute_s=0.1)
 >>> netpack(Question(racks, (), random.Random(0)), job)
 ['h1', 'h1', 'h2', 'h2', 'h3']
 """
@@ -30,7 +30,7 @@ import numpy as np
 
 from controller.placement.flows import speed, steady_state
 from controller.placement.policy import Question, settle
-from controller.workload import TrainingJob
+from controller.vocabulary import Job
 
 FLOW, LEFT, RACK = 0.5, 0.02, 1.0
 """Prices of a flow, of a GPU left alone on its server, and of a rack."""
@@ -45,7 +45,7 @@ class _Choice(NamedTuple):
     bandwidth: float
 
 
-def netpack(question: Question, job: TrainingJob) -> list[str] | None:
+def netpack(question: Question, job: Job) -> list[str] | None:
     """Return the servers with most value for a job; None if there is no room."""
     room = question.room(job)
     if sum(room.values()) < job.workers:
@@ -58,7 +58,7 @@ def netpack(question: Question, job: TrainingJob) -> list[str] | None:
     whole = [placed for placed in found if placed is not None]
     across = _best_across(racks, job.workers) if len(racks) > 1 else None
     candidates = [*whole, *([across] if across is not None else [])]
-    most = job.workers * job.gpus * speed(job, max(link.rate_bps for link in question.cluster.links))
+    most = job.gpus * speed(job, max(link.rate_bps for link in question.cluster.links))
     best, chosen = -np.inf, None
     for servers in candidates:
         value = gain(question, job, servers)
@@ -69,14 +69,14 @@ def netpack(question: Question, job: TrainingJob) -> list[str] | None:
     return chosen
 
 
-def gain(question: Question, job: TrainingJob, servers: Sequence[str]) -> float:
+def gain(question: Question, job: Job, servers: Sequence[str]) -> float:
     """Return the GPUs that a placement lets compute, less those that it holds up, on average over time.
 
     Only jobs at the switches of its tree are looked at.
     """
     placed = settle(question, job, servers)
     if placed.tree is None:
-        return placed.workers * placed.gpus * speed(placed, float("inf"))
+        return placed.gpus * speed(placed, float("inf"))
     switches = {*placed.tree.switches}
     beside = [
         other

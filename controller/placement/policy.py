@@ -3,7 +3,7 @@
 A policy is a function of a `Question` and a job; it returns the server of each worker, or None if there is
 no room::
 
-    def first_fit(question: Question, job: TrainingJob) -> list[str] | None:
+    def first_fit(question: Question, job: Job) -> list[str] | None:
         free = [name for name, room in question.room(job).items() for _ in range(room)]
         return free[: job.workers] if len(free) >= job.workers else None
 
@@ -23,8 +23,8 @@ from controller.errors import BadSpec
 from controller.placement.flows import State, steady_state
 from controller.placement.server import choose_fallback
 from controller.placement.switching import without_useless_sums
-from controller.workload import Cluster, TrainingJob
-from controller.workload.trees import tree_of
+from controller.placement.trees import tree_of
+from controller.vocabulary import Job, Topology
 
 GROUP = "ina.placement"
 
@@ -33,8 +33,8 @@ GROUP = "ina.placement"
 class Question:
     """A cluster with the jobs that run on it; what is random goes by `rng`."""
 
-    cluster: Cluster
-    running: tuple[TrainingJob, ...]
+    cluster: Topology
+    running: tuple[Job, ...]
     rng: random.Random
 
     @cached_property
@@ -43,21 +43,25 @@ class Question:
         left = {server.name: server.gpus for server in self.cluster.servers}
         for job in self.running:
             for server in job.servers:
-                left[server] -= job.gpus
+                left[server] -= job.gpus_per_worker
         return left
 
-    def beside(self, job: TrainingJob) -> Question:
+    def beside(self, job: Job) -> Question:
         """Return the question after a job has been placed."""
         after = Question(self.cluster, (*self.running, job), self.rng)
         left = dict(self.free)
         for server in job.servers:
-            left[server] -= job.gpus
+            left[server] -= job.gpus_per_worker
         vars(after)["free"] = left  # what it would count again
         return after
 
-    def room(self, job: TrainingJob) -> dict[str, int]:
+    def room(self, job: Job) -> dict[str, int]:
         """Return how many workers of a job each server has GPUs for; those without are left out."""
-        return {name: free // job.gpus for name, free in self.free.items() if free >= job.gpus}
+        return {
+            name: free // job.gpus_per_worker
+            for name, free in self.free.items()
+            if free >= job.gpus_per_worker
+        }
 
     @cached_property
     def state(self) -> State:
@@ -72,7 +76,7 @@ class Question:
         return busy
 
 
-Choose = Callable[[Question, TrainingJob], Sequence[str] | None]
+Choose = Callable[[Question, Job], Sequence[str] | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,11 +96,11 @@ class Placed:
 
 
 def place(
-    cluster: Cluster,
-    batch: Sequence[TrainingJob],
+    cluster: Topology,
+    batch: Sequence[Job],
     policy: Policy,
     *,
-    running: Sequence[TrainingJob] = (),
+    running: Sequence[Job] = (),
     seed: int = 0,
 ) -> Placed:
     """Place a batch of jobs beside those that run.
@@ -110,12 +114,12 @@ def place(
 
 
 def place_among(
-    cluster: Cluster,
-    batch: Sequence[TrainingJob],
+    cluster: Topology,
+    batch: Sequence[Job],
     policy: Policy,
-    running: Sequence[TrainingJob],
+    running: Sequence[Job],
     rng: random.Random,
-) -> tuple[list[TrainingJob], tuple[str, ...]]:
+) -> tuple[list[Job], tuple[str, ...]]:
     """Return all jobs that run then, those that did first, and the names of those that wait. See `place`."""
     question = Question(cluster, tuple(running), rng)
     order = _fullest(batch, sum(question.free.values())) if policy.netpack else list(batch)
@@ -134,7 +138,7 @@ def place_among(
     return there, tuple(waiting)
 
 
-def settle(question: Question, job: TrainingJob, servers: Sequence[str]) -> TrainingJob:
+def settle(question: Question, job: Job, servers: Sequence[str]) -> Job:
     """Return the job on these servers, with its tree and a fallback server."""
     placed = replace(job, servers=tuple(servers), tree=None)
     if len(placed.hosts) == 1:
@@ -144,11 +148,11 @@ def settle(question: Question, job: TrainingJob, servers: Sequence[str]) -> Trai
     return replace(placed, tree=tree_of(question.cluster, placed))
 
 
-def _check(question: Question, job: TrainingJob, servers: Sequence[str]) -> None:
+def _check(question: Question, job: Job, servers: Sequence[str]) -> None:
     if len(servers) != job.workers:
         raise BadSpec(f"the policy places {len(servers)} workers of {job.name!r}, which has {job.workers}")
     for name in set(servers):
-        room = question.free.get(name, 0) // job.gpus
+        room = question.free.get(name, 0) // job.gpus_per_worker
         if servers.count(name) > room:
             raise BadSpec(
                 f"the policy places {servers.count(name)} workers of {job.name!r} on {name!r}, which has room"
@@ -156,13 +160,13 @@ def _check(question: Question, job: TrainingJob, servers: Sequence[str]) -> None
             )
 
 
-def _fullest(batch: Sequence[TrainingJob], gpus: int) -> list[TrainingJob]:
+def _fullest(batch: Sequence[Job], gpus: int) -> list[Job]:
     """Return the jobs that together leave fewest of `gpus` idle, larger ones first: a 0/1 knapsack.
 
     Earlier jobs are preferred where it makes no difference. The sums that jobs from each one on can come to
     are the bits of a number: O(jobs * gpus / 64).
     """
-    sizes = [job.workers * job.gpus for job in batch]
+    sizes = [job.gpus for job in batch]
     if sum(sizes) <= gpus:
         chosen = list(range(len(batch)))
     else:
@@ -179,7 +183,7 @@ def _fullest(batch: Sequence[TrainingJob], gpus: int) -> list[TrainingJob]:
     return [batch[row] for row in sorted(chosen, key=lambda row: -sizes[row])]
 
 
-def overfull(cluster: Cluster, running: Sequence[TrainingJob]) -> str | None:
+def overfull(cluster: Topology, running: Sequence[Job]) -> str | None:
     """Return what is wrong with jobs that share a server with too few GPUs for them; None: nothing is."""
     free = Question(cluster, tuple(running), random.Random(0)).free
     short = next((name for name, left in free.items() if left < 0), None)

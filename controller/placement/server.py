@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from controller.placement.flows import State, directions
-from controller.workload import TrainingJob
-from controller.workload.trees import racks_of
+from controller.placement.trees import racks_of, ways_to
+from controller.vocabulary import Job
 
 
-def choose_fallback(state: State, job: TrainingJob) -> str | None:
+def choose_fallback(state: State, job: Job) -> str | None:
     """Return the fallback server of a placed job: not one of its own; None if there is no other.
 
     Its switch becomes the root, so racks whose switch sums come first, nearest to the job's servers; of their
@@ -17,7 +17,7 @@ def choose_fallback(state: State, job: TrainingJob) -> str | None:
     O(racks² + servers of the nearest).
     """
     cluster = state.cluster
-    ways = sum((cluster.hops(rack) for rack in racks_of(cluster, job)), np.zeros(1, dtype=np.int64))
+    ways = ways_to(cluster, racks_of(cluster, job))
     order = cluster.number_of
     load = state.load_bps
     own = set(job.hosts)

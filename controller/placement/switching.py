@@ -3,8 +3,8 @@
 The efficiency of a job is the flows that its sums save, per switch that spends memory on them. Complexity:
 O(tries · events).
 
->>> from controller.workload import fabrics
->>> job = TrainingJob(name="a", workers=3, layers_bytes=(1000,), servers=("h1", "h2", "h3"))
+>>> from controller.vocabulary import fabrics
+>>> job = Job(name="a", workers=3, layers_bytes=(1000,), servers=("h1", "h2", "h3"))
 >>> efficiency(fabrics.star(4), job)
 2.0
 """
@@ -15,13 +15,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from controller.placement.flows import steady_state
-from controller.workload import Cluster, TrainingJob
-from controller.workload.trees import fan_in, tree_of
+from controller.placement.trees import fan_in, tree_of
+from controller.vocabulary import Job, Topology
 
 TRIES = 16
 
 
-def efficiency(cluster: Cluster, job: TrainingJob) -> float:
+def efficiency(cluster: Topology, job: Job) -> float:
     """Return the flows that a job's sums save, for each switch that spends memory on them."""
     tree = tree_of(cluster, job)
     fan_ins = fan_in(cluster, job, tree)
@@ -29,7 +29,7 @@ def efficiency(cluster: Cluster, job: TrainingJob) -> float:
     return saved / len(tree.aggregators) if tree.aggregators else 0.0
 
 
-def without_useless_sums(cluster: Cluster, jobs: Sequence[TrainingJob]) -> list[TrainingJob]:
+def without_useless_sums(cluster: Topology, jobs: Sequence[Job]) -> list[Job]:
     """Return the jobs, those not summed whose memory serves the others better.
 
     Of the jobs at switches whose memory is full, the least efficient are tried first, `TRIES` at most; one

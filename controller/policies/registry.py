@@ -20,7 +20,7 @@ from controller.policies.families import outside
 from controller.policies.families.base import Family, Setting, SimulationConfig, resolve_settings
 from controller.policies.setup import Setup
 from controller.scheduling.errors import BadSpec
-from controller.scheduling.model import JobSpec
+from controller.scheduling.model import Submission
 
 
 class _Families(Mapping[str, Family]):
@@ -142,6 +142,6 @@ def _settings(policy: str) -> Mapping[str, Setting]:
     return outside.settings(policy) if is_outside(policy) else find_family(family(policy)).settings
 
 
-def dress(specs: Sequence[JobSpec], kind: str, config: SimulationConfig) -> list[JobSpec]:
+def dress(specs: Sequence[Submission], kind: str, config: SimulationConfig) -> list[Submission]:
     """Return generated jobs with models that the family `kind` knows, drawn evenly by seed."""
     return find_family(kind).dress(specs, config)

@@ -2,9 +2,9 @@
 
 O(jobs * switches); `ecmp` is O(jobs * racks * links of a switch * depth).
 
->>> from controller.workload import TrainingJob, fabrics
+>>> from controller.vocabulary import Job, fabrics
 >>> racks = fabrics.leaf_spine(2, 3, 2)
->>> job = TrainingJob(name="a", workers=3, layers_bytes=(1000,), servers=("h3", "h5", "h6"), fallback="h1")
+>>> job = Job(name="a", workers=3, layers_bytes=(1000,), servers=("h3", "h5", "h6"), fallback="h1")
 >>> sorted(tor_only(Question(racks, (job,)))["a"].aggregators)
 ['leaf1', 'leaf3']
 >>> sorted(shortest_path(Question(racks, (job,)))["a"].aggregators)
@@ -13,9 +13,9 @@ O(jobs * switches); `ecmp` is O(jobs * racks * links of a switch * depth).
 
 from __future__ import annotations
 
+from controller.placement.trees import racks_of, tidy
 from controller.routing.policy import Question
-from controller.workload.model import TrainingJob, Tree
-from controller.workload.trees import racks_of, tidy
+from controller.vocabulary import Job, Tree
 
 
 def tor_only(question: Question) -> dict[str, Tree]:
@@ -31,7 +31,7 @@ def ecmp(question: Question) -> dict[str, Tree]:
     return {job.name: _at_random(question, job) for job in question.routed}
 
 
-def _at_random(question: Question, job: TrainingJob) -> Tree:
+def _at_random(question: Question, job: Job) -> Tree:
     cluster, root = question.cluster, question.roots[job.name]
     hops, number = cluster.hops(root), cluster.number_of
     racks = racks_of(cluster, job)

@@ -2,8 +2,8 @@
 
 Complexity: O(product over racks of the switches that could sum them); refuses more than `MOST`.
 
->>> from controller.workload import TrainingJob, fabrics
->>> job = TrainingJob(name="a", workers=2, layers_bytes=(1000,), servers=("h1", "h2"))
+>>> from controller.vocabulary import Job, fabrics
+>>> job = Job(name="a", workers=2, layers_bytes=(1000,), servers=("h1", "h2"))
 >>> exact(Question(fabrics.star(2), (job,)))["a"].root
 's1'
 """
@@ -14,10 +14,10 @@ import itertools
 import math
 
 from controller.errors import BadSpec
+from controller.placement.trees import racks_of
 from controller.routing.grid import candidates
 from controller.routing.policy import Question, score
-from controller.workload.model import Tree
-from controller.workload.trees import racks_of
+from controller.vocabulary import Tree
 
 MOST = 5_000
 

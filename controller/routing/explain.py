@@ -6,13 +6,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from controller.placement.explain import explain as explain_rate
+from controller.placement.trees import fan_in
 from controller.routing.policy import Question
-from controller.workload import TrainingJob
-from controller.workload.model import Tree
-from controller.workload.trees import fan_in
+from controller.vocabulary import Job, Tree
 
 
-def explain(question: Question, trees: Mapping[str, Tree], job: TrainingJob) -> list[str]:
+def explain(question: Question, trees: Mapping[str, Tree], job: Job) -> list[str]:
     """Return sentences: the tree, what it comes to and what bound it, and what shortest paths would do."""
     if job.name not in trees:
         return [f"{job.name} stays on one server: it needs no tree."]

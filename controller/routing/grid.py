@@ -18,9 +18,9 @@ to the root is the answer.
 Complexity: one linear program of O(racks · switches) variables per job, solved by HiGHS (scipy), and
 O(draws · events).
 
->>> from controller.workload import fabrics
+>>> from controller.vocabulary import fabrics
 >>> racks = fabrics.leaf_spine(2, 3, 2)
->>> job = TrainingJob(name="a", workers=3, layers_bytes=(1000,), servers=("h3", "h5", "h6"), fallback="h1")
+>>> job = Job(name="a", workers=3, layers_bytes=(1000,), servers=("h3", "h5", "h6"), fallback="h1")
 >>> sorted(grid(Question(racks, (job,)))["a"].aggregators)
 ['leaf1', 'leaf3', 'spine1']
 """
@@ -35,10 +35,9 @@ import numpy as np
 
 from controller.errors import BadSpec
 from controller.placement.flows import directions
+from controller.placement.trees import racks_of, way_to_fallback
 from controller.routing.policy import Question, path, score
-from controller.workload import TrainingJob
-from controller.workload.model import Tree
-from controller.workload.trees import racks_of, way_to_fallback
+from controller.vocabulary import Job, Tree
 
 DETOUR = 2
 """Links that a way over a switch may be longer than the shortest."""
@@ -91,7 +90,7 @@ def _round(question: Question, shares: Shares, *, likeliest: bool) -> dict[str, 
     return trees
 
 
-def candidates(question: Question, job: TrainingJob, rack: str) -> list[str]:
+def candidates(question: Question, job: Job, rack: str) -> list[str]:
     """Return the switches that could sum a rack's flows: the root, and those that are not too far off."""
     cluster, root = question.cluster, question.roots[job.name]
     there, onward = cluster.hops(rack), cluster.hops(root)
@@ -161,7 +160,7 @@ def relaxed(question: Question) -> Shares:
 def _add_job(
     program: _Program,
     question: Question,
-    job: TrainingJob,
+    job: Job,
     rate: int,
     of_rack: dict[tuple[str, str], dict[str, int]],
 ) -> None:

@@ -20,10 +20,9 @@ import numpy as np
 
 from controller.errors import BadSpec
 from controller.placement.flows import State, steady_state
-from controller.workload import Cluster, TrainingJob
-from controller.workload.model import Tree
-from controller.workload.read import check_job
-from controller.workload.trees import racks_of, root_for, tidy
+from controller.placement.trees import racks_of, root_for, tidy
+from controller.vocabulary import Job, Topology, Tree
+from controller.vocabulary.clusterfile import check_job
 
 GROUP = "ina.routing"
 
@@ -32,13 +31,13 @@ GROUP = "ina.routing"
 class Question:
     """Placed jobs on a cluster; what is random goes by `rng`, `draws` times."""
 
-    cluster: Cluster
-    jobs: tuple[TrainingJob, ...]
+    cluster: Topology
+    jobs: tuple[Job, ...]
     draws: int = 8
     rng: random.Random = field(default_factory=lambda: random.Random(0))
 
     @cached_property
-    def routed(self) -> tuple[TrainingJob, ...]:
+    def routed(self) -> tuple[Job, ...]:
         """The jobs that need a tree. Raises BadSpec if one is not placed."""
         return tuple(job for job in self.jobs if racks_of(self.cluster, job) and len(job.hosts) > 1)
 
@@ -47,7 +46,7 @@ class Question:
         """The root of each such job: the switch that sums nearest to its fallback server, or to all racks."""
         return {job.name: root_for(self.cluster, job) for job in self.routed}
 
-    def grow(self, job: TrainingJob, picks: Mapping[str, str]) -> Tree:
+    def grow(self, job: Job, picks: Mapping[str, str]) -> Tree:
         """Return the tree in which every rack's flows go to the switch picked for it, and on to the root.
 
         Where two ways meet they go on as one, so that it is a tree. Switches that were picked sum, if more
@@ -64,7 +63,7 @@ class Question:
         chosen = {name for name in (root, *picks.values()) if name == root or name in parents}
         return tidy(self.cluster, job, Tree(root, parents, self._capable(chosen)))
 
-    def summing_everywhere(self, job: TrainingJob, tree: Tree) -> Tree:
+    def summing_everywhere(self, job: Job, tree: Tree) -> Tree:
         """Return the tree with every switch of it that can summing, where flows meet."""
         return tidy(self.cluster, job, replace(tree, aggregators=self._capable(tree.switches)))
 
@@ -79,7 +78,7 @@ class Question:
 Policy = Callable[[Question], Mapping[str, Tree]]
 
 
-def routed_by(jobs: Sequence[TrainingJob], trees: Mapping[str, Tree]) -> list[TrainingJob]:
+def routed_by(jobs: Sequence[Job], trees: Mapping[str, Tree]) -> list[Job]:
     """Return the jobs with these trees."""
     return [replace(job, tree=trees[job.name]) if job.name in trees else job for job in jobs]
 
@@ -101,7 +100,7 @@ def check(question: Question, trees: Mapping[str, Tree]) -> Mapping[str, Tree]:
     return trees
 
 
-def _way(cluster: Cluster, start: str, via: str, end: str) -> list[str]:
+def _way(cluster: Topology, start: str, via: str, end: str) -> list[str]:
     """Return the shortest way over `via`, without what it would pass twice."""
     way: list[str] = []
     for node in (*path(cluster, start, via)[:-1], *path(cluster, via, end)):
@@ -111,7 +110,7 @@ def _way(cluster: Cluster, start: str, via: str, end: str) -> list[str]:
     return way
 
 
-def path(cluster: Cluster, start: str, end: str) -> list[str]:
+def path(cluster: Topology, start: str, end: str) -> list[str]:
     """Return the switches of a shortest path, both ends included."""
     found, towards = [start], cluster.towards(end)
     while found[-1] != end:

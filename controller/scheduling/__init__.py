@@ -4,8 +4,9 @@ Read `controller.scheduling.policy` first. Policies are one per module, or one l
 """
 
 from controller.scheduling.errors import BadDecision, BadSpec, BadTrace, ExtraMissing, SchedulingError, Stuck
-from controller.scheduling.model import RESOURCES, Cluster, JobSpec, Node
+from controller.scheduling.model import RESOURCES, Submission
 from controller.scheduling.policy import Decision, Group, JobState, Policy, SpeedModel, View
+from controller.vocabulary import Cluster, Server
 
 __all__ = [
     "RESOURCES",
@@ -16,12 +17,12 @@ __all__ = [
     "Decision",
     "ExtraMissing",
     "Group",
-    "JobSpec",
     "JobState",
-    "Node",
     "Policy",
     "SchedulingError",
+    "Server",
     "SpeedModel",
     "Stuck",
+    "Submission",
     "View",
 ]

@@ -17,8 +17,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from controller.scheduling.errors import BadSpec, Stuck
-from controller.scheduling.model import Cluster
 from controller.scheduling.policy import Decision, Group, JobState, View
+from controller.vocabulary import Cluster
 
 GUARANTEED_USE, OPPORTUNISTIC_USE, CAP = 0.1, 0.9, 0.8
 MARK = 0.01
@@ -56,10 +56,10 @@ class AntMan:
         for job in view.finished:
             self._release(job)
         self._queue += view.arrived
-        self._queue.sort(key=lambda job: (job.spec.priority > 0, job.spec.submit_s, job.order))
+        self._queue.sort(key=lambda job: (job.spec.opportunistic > 0, job.spec.arrival_s, job.order))
         waiting: list[JobState] = []
         for job in self._queue:
-            gpus = self._opportunistic(job) if job.spec.priority else self._guaranteed(job)
+            gpus = self._opportunistic(job) if job.spec.opportunistic else self._guaranteed(job)
             if gpus is None:
                 waiting.append(job)
             else:
@@ -69,13 +69,13 @@ class AntMan:
             raise Stuck(self._deadlock(view.now_s))
         order = sorted(
             self._running.values(),
-            key=lambda held: (held[0].spec.priority > 0, held[0].spec.submit_s, held[0].order),
+            key=lambda held: (held[0].spec.opportunistic > 0, held[0].spec.arrival_s, held[0].order),
         )
         return Decision([self._group(job, gpus) for job, gpus in order])
 
     def _deadlock(self, now_s: float) -> str:
         held = ", ".join(
-            f"{job.spec.id} {len(self._holds[job.order].gpus)} of {job.spec.gpus}"
+            f"{job.spec.name} {len(self._holds[job.order].gpus)} of {job.spec.gpus}"
             for job in self._queue
             if job.order in self._holds
         )
@@ -85,7 +85,7 @@ class AntMan:
         )
 
     def _prepare(self, cluster: Cluster) -> None:
-        if len({node.gpus for node in cluster.nodes}) > 1:
+        if len({node.gpus for node in cluster.servers}) > 1:
             raise BadSpec("servers of unequal size, which the public simulator's antman does not know")
         self._use = [0.0] * cluster.gpus
         self._open_gpus = cluster.gpus
@@ -93,7 +93,7 @@ class AntMan:
         self._guests = [[] for _ in range(cluster.gpus)]
         self._nodes = [
             range(first, first + node.gpus)
-            for first, node in zip(cluster.first_gpu, cluster.nodes, strict=True)
+            for first, node in zip(cluster.first_gpu, cluster.servers, strict=True)
         ]
 
     def _group(self, job: JobState, gpus: tuple[int, ...]) -> Group:
@@ -106,18 +106,18 @@ class AntMan:
         old = job.group
         if old is not None and old.gpus == gpus and old.neighbours == neighbours:
             return old
-        kind = "opportunistic" if job.spec.priority else "guaranteed"
+        kind = "opportunistic" if job.spec.opportunistic else "guaranteed"
         return Group((job,), gpus, neighbours=neighbours, reason=kind)
 
     def _release(self, job: JobState) -> None:
         _, gpus = self._running.pop(job.order)
-        use = OPPORTUNISTIC_USE if job.spec.priority else GUARANTEED_USE
+        use = OPPORTUNISTIC_USE if job.spec.opportunistic else GUARANTEED_USE
         self._below = None
-        if not job.spec.priority:
+        if not job.spec.opportunistic:
             self._open_gpus += len(gpus)
         for gpu in gpus:
             self._use[gpu] -= use
-            if job.spec.priority:
+            if job.spec.opportunistic:
                 self._guests[gpu].remove(job.order)
             else:
                 self._owner[gpu] = -1

@@ -12,7 +12,7 @@ from collections.abc import Hashable
 from dataclasses import replace
 
 from controller.grouping.efficiency import Profile
-from controller.scheduling.model import JobSpec
+from controller.scheduling.model import Submission
 from controller.scheduling.muri import Profiler, profile
 from controller.scheduling.policy import JobState
 
@@ -53,7 +53,7 @@ class Profiles:
         """Return what `job` has in common with those that are alike."""
         return job.spec.model or measured, job.spec.gpus, job.alone_s
 
-    def of(self, job: JobSpec, like: Hashable) -> JobSpec:
+    def of(self, job: Submission, like: Hashable) -> Submission:
         """Return `job` with the stage times that are believed of its like; unchanged if they are its own."""
         believed = self._believed[like]
         return job if believed == profile(job) else replace(job, stages_s=believed)

@@ -26,7 +26,7 @@ def check(decision: Decision, view: View, policy: str) -> None:
                 f"{policy}: GPUs {group.gpus} of {group.jobs}; the cluster has {view.cluster.gpus}"
             )
         for job in group.jobs:
-            if view.jobs.get(job.spec.id) is not job:
+            if view.jobs.get(job.spec.name) is not job:
                 raise BadDecision(f"{policy}: {job} is not among the unfinished jobs")
             if job.order in seen:
                 raise BadDecision(f"{policy}: {job} runs twice")
@@ -41,7 +41,7 @@ def check(decision: Decision, view: View, policy: str) -> None:
             for other in groups:
                 if other is not group and not {job.order for job in other.jobs} <= allowed:
                     raise BadDecision(f"{policy}: GPU {gpu} goes to {group.jobs} and to {other.jobs}")
-    for node, capacity in enumerate(view.cluster.nodes):
+    for node, capacity in enumerate(view.cluster.servers):
         first = view.cluster.first_gpu[node]
         _check_node(decision, policy, range(first, first + capacity.gpus), capacity.cpus, capacity.memory_gb)
 

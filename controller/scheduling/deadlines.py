@@ -1,4 +1,4 @@
-"""Policies for jobs that are to be done by a time of their own (``JobSpec.deadline_s``)."""
+"""Policies for jobs that are to be done by a time of their own (`Submission.deadline_s`)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MARGIN = 0.25
 
 def due_s(job: JobState) -> float:
     """Return when it is to be done; infinite: it has no deadline."""
-    return math.inf if job.spec.deadline_s is None else job.spec.submit_s + job.spec.deadline_s
+    return math.inf if job.spec.deadline_s is None else job.spec.arrival_s + job.spec.deadline_s
 
 
 def edf(told: Told = TRUTH) -> Ranked:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from controller.scheduling.model import Cluster
 from controller.scheduling.placement import Counts, Slots
 from controller.scheduling.policy import Group, JobState, View
+from controller.vocabulary import Cluster
 
 
 @dataclass(frozen=True, slots=True)

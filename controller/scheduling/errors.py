@@ -1,19 +1,19 @@
 """Errors of the schedulers, the grouper and the simulator.
 
+BadSpec            a job, profile, cluster or option that makes no sense (`controller.vocabulary.errors`)
 SchedulingError
-├── BadSpec        a job, profile, cluster or option that makes no sense; the message says which and why
 ├── BadTrace       a trace file that cannot be read; file, line and column are in the message
 ├── BadInput       profiles, matrices or measurements that a family of policies cannot use, or a job for it
 ├── BadDecision    a policy returned something impossible: a GPU twice, a job twice, a job that is not there
 ├── Stuck          jobs wait, nothing runs, and nothing will ever change that
 └── ExtraMissing   a part needs a package that is not installed; the message says how to get it
 
-The first two are in `controller.errors`, for the grouper raises them too, and schedulers stand on it.
+Both are a `ControllerError`.
 """
 
 from __future__ import annotations
 
-from controller.errors import BadSpec, SchedulingError
+from controller.vocabulary.errors import BadSpec, ControllerError
 
 __all__ = [
     "BadDecision",
@@ -24,6 +24,10 @@ __all__ = [
     "SchedulingError",
     "Stuck",
 ]
+
+
+class SchedulingError(ControllerError):
+    """Base of what scheduling raises."""
 
 
 class BadInput(SchedulingError):

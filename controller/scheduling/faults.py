@@ -13,8 +13,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from controller.scheduling.errors import BadSpec
-from controller.scheduling.model import Cluster, JobSpec
+from controller.scheduling.model import Submission
 from controller.scheduling.policy import Contention, Group, JobState, SpeedModel
+from controller.vocabulary import Cluster
 
 LEMONS = 4
 """One server in so many is a lemon."""
@@ -127,7 +128,7 @@ class Faulty:
     _cuts: dict[str, float] = field(default_factory=dict)
     _ran: dict[str, tuple[JobState, Group, float]] = field(default_factory=dict)  # and since when it worked
 
-    def alone_s(self, job: JobSpec) -> float:
+    def alone_s(self, job: Submission) -> float:
         """Return the job's own figure."""
         return self.speed.alone_s(job)
 
@@ -150,12 +151,12 @@ class Faulty:
         for group in groups:
             since_s = max((down[node] for node in self._nodes(group) if node in down), default=None)
             for job in group.jobs:
-                if self._ran.get(job.spec.id, (None, None))[1] is not group:
-                    self._ran[job.spec.id] = job, group, job.working_since_s()
+                if self._ran.get(job.spec.name, (None, None))[1] is not group:
+                    self._ran[job.spec.name] = job, group, job.working_since_s()
                 speed_s = self._speed_s(job, group, now_s, since_s)
                 if speed_s != job.iteration_s:
                     changed.append((job, speed_s))
-                again_s = min(again_s, self._resume_s.get(job.spec.id, math.inf))
+                again_s = min(again_s, self._resume_s.get(job.spec.name, math.inf))
                 cut_s = self._cut_s(job, now_s, speed_s)
                 if cut_s <= now_s:
                     ended.append(job)
@@ -181,13 +182,13 @@ class Faulty:
 
     def _lost_s(self, job: JobState) -> float:
         """Return what `job` lost, once: it starts anew."""
-        self._resume_s.pop(job.spec.id, None)
-        hit = self._hit.pop(job.spec.id, None)
+        self._resume_s.pop(job.spec.name, None)
+        hit = self._hit.pop(job.spec.name, None)
         return 0.0 if hit is None else hit.lost_s
 
     def _speed_s(self, job: JobState, group: Group, now_s: float, since_s: float | None) -> float:
         """Return its seconds per iteration from now on."""
-        name = job.spec.id
+        name = job.spec.name
         if self._normal.get(name, (None, 0.0))[0] is not group:
             self._normal[name] = group, job.iteration_s
         if since_s is not None:
@@ -207,10 +208,12 @@ class Faulty:
 
     def _cut_s(self, job: JobState, now_s: float, speed_s: float) -> float:
         """Return when the job is cancelled if it goes on as it does; infinite: it is not."""
-        at = self._cuts.get(job.spec.id)
+        at = self._cuts.get(job.spec.name)
         if at is None:
-            rng = random.Random(f"cancelled {self.faults.seed} {job.spec.id}")
-            at = self._cuts[job.spec.id] = rng.random() if rng.random() < self.faults.cancelled else math.inf
+            rng = random.Random(f"cancelled {self.faults.seed} {job.spec.name}")
+            at = self._cuts[job.spec.name] = (
+                rng.random() if rng.random() < self.faults.cancelled else math.inf
+            )
         if at == math.inf or speed_s == math.inf:
             return math.inf
         left = job.iterations_left(now_s) - (1 - at) * job.spec.iterations

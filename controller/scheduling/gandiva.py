@@ -100,7 +100,7 @@ class Gandiva:
             if guest is None:
                 drafts.append(Draft((job,), reason="its turn"))
             else:
-                drafts.append(Draft((job, guest), reason=f"its turn, packed with {guest.spec.id}"))
+                drafts.append(Draft((job, guest), reason=f"its turn, packed with {guest.spec.name}"))
         return drafts
 
     def _guests(self, hosts: list[JobState], waiting: list[JobState]) -> dict[int, JobState]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Protocol
 
-from controller.scheduling.model import Cluster
 from controller.scheduling.placement import Counts, Slots
 from controller.scheduling.policy import Decision, Group, JobState, View
 from controller.scheduling.ranked import settle
 from controller.scheduling.told import TRUTH, Told
+from controller.vocabulary import Cluster
 
 
 class Health(Protocol):
@@ -44,12 +44,12 @@ class Healthy:
         now_s, cluster = view.now_s, view.cluster
         down = self._health.down(now_s)
         failures = self._health.failures(now_s) if self._wary else {}
-        up = [number for number in range(len(cluster.nodes)) if number not in down]
+        up = [number for number in range(len(cluster.servers)) if number not in down]
         up.sort(key=lambda number: (failures.get(number, 0), number))
         wake_s = self._health.next_s(now_s) if view.jobs else None
         if not up:
             return Decision([], wake_s)
-        part = Cluster(tuple(cluster.nodes[number] for number in up))
+        part = Cluster(tuple(cluster.servers[number] for number in up))
         ranked = sorted(
             view.jobs.values(),
             key=lambda job: (self._told.remaining_s(job, now_s) * job.spec.gpus, job.order),
@@ -61,7 +61,7 @@ class Healthy:
 
 def _numbers(cluster: Cluster, nodes: list[int]) -> list[int]:
     """Return the cluster's number of each GPU of a part that has these nodes, in this order."""
-    firsts = [(cluster.first_gpu[node], cluster.nodes[node].gpus) for node in nodes]
+    firsts = [(cluster.first_gpu[node], cluster.servers[node].gpus) for node in nodes]
     return [gpu for first, gpus in firsts for gpu in range(first, first + gpus)]
 
 

@@ -6,12 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 
 from controller.scheduling.errors import BadSpec
-from controller.scheduling.model import Cluster, JobSpec
+from controller.scheduling.model import Submission
 from controller.scheduling.placement import Slots
 from controller.scheduling.policy import Decision, Group, JobState, View
 from controller.scheduling.told import TRUTH, Told
+from controller.vocabulary import Cluster
 
-SpeedOn = Callable[[JobSpec, str], float]
+SpeedOn = Callable[[Submission, str], float]
 """Speed of a job on a kind of GPU, relative to the kind on which it is fastest."""
 
 
@@ -83,7 +84,7 @@ class ByKind:
         for job in arrived:
             if job.spec.gpus > most:
                 raise BadSpec(
-                    f"job {job.spec.id!r} asks for {job.spec.gpus} GPUs of one kind; there are {most}"
+                    f"job {job.spec.name!r} asks for {job.spec.gpus} GPUs of one kind; there are {most}"
                 )
 
     def _in_turn(self, chosen: list[JobState], kinds: Sequence[str], now_s: float) -> list[JobState]:
@@ -144,7 +145,7 @@ def parts(cluster: Cluster, kinds: Sequence[str]) -> dict[str, tuple[Cluster, li
         gpus = [
             gpu
             for n in numbers
-            for gpu in range(cluster.first_gpu[n], cluster.first_gpu[n] + cluster.nodes[n].gpus)
+            for gpu in range(cluster.first_gpu[n], cluster.first_gpu[n] + cluster.servers[n].gpus)
         ]
-        found[kind] = Cluster(tuple(cluster.nodes[n] for n in numbers)), gpus
+        found[kind] = Cluster(tuple(cluster.servers[n] for n in numbers)), gpus
     return found

@@ -20,18 +20,19 @@ from controller.grouping.efficiency import Interleaving, Profile, best
 from controller.grouping.rounds import Plan, group
 from controller.scheduling.drafts import Draft, place
 from controller.scheduling.errors import BadSpec
-from controller.scheduling.model import RESOURCES, Cluster, JobSpec
+from controller.scheduling.model import RESOURCES, Submission
 from controller.scheduling.placement import Counts
 from controller.scheduling.policy import Decision, JobState, View
 from controller.scheduling.queue import Entry, Rank, Waiting
 from controller.scheduling.told import TRUTH, Told
 from controller.scheduling.turns import carry_on
+from controller.vocabulary import Cluster
 
 AGENTS = ("a2c", "dqn")
 """Models of Muri's traces whose first stage is simulation on the CPU; the others' is loading from storage."""
 
 
-def profile(job: JobSpec) -> Profile:
+def profile(job: Submission) -> Profile:
     """Return the job's seconds per iteration on each of `RESOURCES`.
 
     Three stages have loading and preprocessing as one, as in Muri's traces. Raises BadSpec if there is no
@@ -43,7 +44,7 @@ def profile(job: JobSpec) -> Profile:
     if len(stages) == len(RESOURCES) - 1:
         first, gpu, network = stages
         return (0.0, first, gpu, network) if job.model in AGENTS else (first, 0.0, gpu, network)
-    raise BadSpec(f"job {job.id!r} has {len(stages)} stage times; {len(RESOURCES)} are needed to group it")
+    raise BadSpec(f"job {job.name!r} has {len(stages)} stage times; {len(RESOURCES)} are needed to group it")
 
 
 class Profiler:
@@ -55,7 +56,7 @@ class Profiler:
         self._noise = noise
         self._rng = random.Random(seed)
 
-    def measure(self, job: JobSpec) -> Profile:
+    def measure(self, job: Submission) -> Profile:
         """Return the job's seconds per iteration on each of `RESOURCES`, as measured."""
         exact = profile(job)
         if not self._noise:

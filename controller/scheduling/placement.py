@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from enum import Enum
 
-from controller.scheduling.model import Cluster
+from controller.vocabulary import Cluster
 
 
 class Fit(Enum):
@@ -69,7 +69,7 @@ class Slots:
         # descending, so that the lowest numbers are taken first from the end
         self._free = [
             list(range(first + node.gpus - 1, first - 1, -1))
-            for first, node in zip(cluster.first_gpu, cluster.nodes, strict=True)
+            for first, node in zip(cluster.first_gpu, cluster.servers, strict=True)
         ]
         self._whole = max(cluster.sizes)
         self.free = cluster.gpus

@@ -32,7 +32,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
-from controller.scheduling.model import Cluster, JobSpec
+from controller.scheduling.model import Submission
+from controller.vocabulary import Cluster
 
 
 class JobState:
@@ -73,7 +74,7 @@ class JobState:
         "waiting_since_s",
     )
 
-    def __init__(self, spec: JobSpec, order: int, alone_s: float, now_s: float) -> None:
+    def __init__(self, spec: Submission, order: int, alone_s: float, now_s: float) -> None:
         self.spec = spec
         self.order = order
         self.alone_s = alone_s
@@ -94,7 +95,7 @@ class JobState:
         self._attained_s = 0.0  # seconds on GPUs until _since_s
 
     def __repr__(self) -> str:
-        return f"Job({self.spec.id!r})"
+        return f"Job({self.spec.name!r})"
 
     def iterations_left(self, now_s: float) -> float:
         """Return the iterations that are still to do."""
@@ -293,7 +294,7 @@ class Policy(Protocol):
 class SpeedModel(Protocol):
     """Says how fast jobs run, alone and together. Must be a pure function of its arguments."""
 
-    def alone_s(self, job: JobSpec) -> float:
+    def alone_s(self, job: Submission) -> float:
         """Return the seconds per iteration of `job` when it has its GPUs for itself."""
 
     def iteration_s(self, group: Group) -> Sequence[float]:

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from enum import Enum
 
-from controller.scheduling.model import Cluster
 from controller.scheduling.placement import Counts, Slots
 from controller.scheduling.policy import Decision, Group, JobState, View
 from controller.scheduling.queue import Rank, Waiting, walk
 from controller.scheduling.turns import carry_on
+from controller.vocabulary import Cluster
 
 
 class Moves(Enum):

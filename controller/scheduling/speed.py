@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from controller.grouping.efficiency import best, worst
-from controller.scheduling.model import JobSpec
+from controller.scheduling.model import Submission
 from controller.scheduling.muri import profile
 from controller.scheduling.policy import Group
 
@@ -23,7 +23,7 @@ class Exclusive:
 
     restart_scale: float = 1.0
 
-    def alone_s(self, job: JobSpec) -> float:
+    def alone_s(self, job: Submission) -> float:
         """Return the job's own figure."""
         return job.iteration_s
 
@@ -50,7 +50,7 @@ class Interleaved:
     longest: bool = False
     restart_scale: float = 1.0
 
-    def alone_s(self, job: JobSpec) -> float:
+    def alone_s(self, job: Submission) -> float:
         """Return the job's own figure."""
         return job.iteration_s
 

@@ -33,7 +33,7 @@ class Told:
     def remaining_s(self, job: JobState, now_s: float) -> float:
         """Return for how long the job is said to run on alone."""
         left_s = job.remaining_s(now_s)
-        return left_s * self._factor(job.spec.id) if self.error else left_s
+        return left_s * self._factor(job.spec.name) if self.error else left_s
 
     def _factor(self, name: str) -> float:
         if name not in self._factors:

@@ -51,7 +51,7 @@ from controller.grouping.worth import Item, Rounds, group_by_worth
 from controller.scheduling.beliefs import Profiles, Spread
 from controller.scheduling.drafts import Draft, place
 from controller.scheduling.errors import BadSpec
-from controller.scheduling.model import RESOURCES, JobSpec
+from controller.scheduling.model import RESOURCES, Submission
 from controller.scheduling.muri import Profiler, interleaved, profile
 from controller.scheduling.outlook import Ahead, Positions, ends_s, fill
 from controller.scheduling.policy import Decision, Group, JobState, SpeedModel, View
@@ -238,7 +238,7 @@ class Weave:
         shown = sorted(named)
         position = {number: place for place, number in enumerate(shown)}
         ahead = [self._ahead(jobs[number], items[number].kind, now_s) for number in shown]
-        ages = [now_s - jobs[number].spec.submit_s for number in shown]
+        ages = [now_s - jobs[number].spec.arrival_s for number in shown]
         left = [self._left_s(jobs[number], now_s) for number in shown]
         alone = [
             self._alone_s(jobs[number], now_s, left_s) for number, left_s in zip(shown, left, strict=True)
@@ -273,7 +273,7 @@ class Weave:
         if not queue:
             return []
         left = [self._left_s(job, now_s) for job in queue]
-        jcts = [now_s - job.spec.submit_s + left_s for job, left_s in zip(queue, left, strict=True)]
+        jcts = [now_s - job.spec.arrival_s + left_s for job, left_s in zip(queue, left, strict=True)]
         mean_s = max(math.fsum(jcts) / len(jcts), 1.0)
         alone = [self._alone_s(job, now_s, left_s) for job, left_s in zip(queue, left, strict=True)]
         self._mean_s = self._total_s / self._arrived if self._known else math.fsum(alone) / len(queue)
@@ -316,7 +316,7 @@ class Weave:
             self._kind_of[job.order] = kind
         return kind
 
-    def _believed_of(self, job: JobState) -> JobSpec:
+    def _believed_of(self, job: JobState) -> Submission:
         return self._profiles.of(job.spec, self._like[job.order])
 
     def _round_s(self, kinds: tuple[int, ...]) -> float:

@@ -11,9 +11,9 @@ import math
 from pathlib import Path
 
 from controller.scheduling.errors import BadSpec
-from controller.scheduling.model import Cluster, Node
 from controller.simulator.traces.rows import TraceRow, brief, read_rows
 from controller.simulator.traces.tables import read_tables
+from controller.vocabulary import Cluster, Server
 
 COLUMNS = ("gpus",)
 KNOWN = (*COLUMNS, "name", "cpus", "memory_gb", "count", "vc", "kind", "rack")
@@ -37,7 +37,7 @@ def read_cluster(path: Path) -> Cluster:
     toml = path.suffix == ".toml"
     rows = read_tables(path, "node", COLUMNS) if toml else read_rows(path, COLUMNS, what="nodes")
     lines: dict[str, int] = {}
-    nodes: list[Node] = []
+    nodes: list[Server] = []
     left = MOST_GPUS
     for row in rows:
         for node in _nodes(row, len(nodes), left):
@@ -49,7 +49,7 @@ def read_cluster(path: Path) -> Cluster:
     return Cluster(tuple(nodes))
 
 
-def _nodes(row: TraceRow, number: int, most_gpus: int) -> list[Node]:
+def _nodes(row: TraceRow, number: int, most_gpus: int) -> list[Server]:
     for column in row.cells:
         if column not in KNOWN:
             raise row.fail(column, f"unknown; known are {', '.join(KNOWN)}")
@@ -68,8 +68,11 @@ def _nodes(row: TraceRow, number: int, most_gpus: int) -> list[Node]:
             raise row.fail(column, f"{brief(repr(text))} has characters that cannot be printed")
     try:
         if name and count == 1:
-            return [Node(gpus, cpus, memory_gb, name, vc, kind, rack)]
+            return [Server(gpus=gpus, cpus=cpus, memory_gb=memory_gb, name=name, vc=vc, kind=kind, rack=rack)]
         names = [f"{name or 'n'}{number + each}" for each in range(count)]
-        return [Node(gpus, cpus, memory_gb, each, vc, kind, rack) for each in names]
+        return [
+            Server(gpus=gpus, cpus=cpus, memory_gb=memory_gb, name=each, vc=vc, kind=kind, rack=rack)
+            for each in names
+        ]
     except BadSpec as error:
         raise row.fail("", str(error)) from error

@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from controller.scheduling.errors import BadSpec
-from controller.scheduling.model import Cluster, JobSpec
+from controller.scheduling.model import Submission
 from controller.simulator.policy_run import PolicyRun
 from controller.simulator.record import Curves, Result
+from controller.vocabulary import Cluster
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +29,7 @@ class DividedRun(PolicyRun):
 
     def run(
         self,
-        specs: Sequence[JobSpec],
+        specs: Sequence[Submission],
         cluster: Cluster,
         *,
         detail: bool = False,
@@ -36,12 +37,13 @@ class DividedRun(PolicyRun):
         progress: Callable[[int, int], None] | None = None,
     ) -> Result:
         """Simulate the jobs of each virtual cluster there. Raises BadSpec for jobs of none."""
-        divided: dict[str, list[JobSpec]] = {name: [] for name in self.parts}
+        divided: dict[str, list[Submission]] = {name: [] for name in self.parts}
         for spec in specs:
             if spec.vc not in divided:
                 there = ", ".join(sorted(divided))
                 raise BadSpec(
-                    f"job {spec.id!r} is of virtual cluster {spec.vc!r}; the cluster is divided into {there}"
+                    f"job {spec.name!r} is of virtual cluster {spec.vc!r}; the cluster is divided into"
+                    f" {there}"
                 )
             divided[spec.vc].append(spec)
         results: list[Result] = []

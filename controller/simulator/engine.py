@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from controller.scheduling.checks import check
 from controller.scheduling.errors import BadDecision, BadSpec, Stuck
-from controller.scheduling.model import Cluster, JobSpec
+from controller.scheduling.model import Submission
 from controller.scheduling.policy import (
     ContendedSpeed,
     Decision,
@@ -26,10 +26,11 @@ from controller.scheduling.policy import (
 from controller.simulator.ends import Ends
 from controller.simulator.record import Recorder, Result
 from controller.simulator.watch import Watch, named
+from controller.vocabulary import Cluster
 
 
 def simulate(
-    specs: Iterable[JobSpec],
+    specs: Iterable[Submission],
     cluster: Cluster,
     policy: Policy,
     speed: SpeedModel,
@@ -60,7 +61,7 @@ def simulate(
 class _Simulation:
     def __init__(
         self,
-        specs: list[JobSpec],
+        specs: list[Submission],
         cluster: Cluster,
         policy: Policy,
         speed: SpeedModel,
@@ -93,7 +94,7 @@ class _Simulation:
         position, ended, total = 0, 0, len(specs)
         now_s, wake_s, tick_s, again_s = 0.0, math.inf, math.inf, math.inf
         while ended < total:
-            arrival_s = specs[position].submit_s if position < total else math.inf
+            arrival_s = specs[position].arrival_s if position < total else math.inf
             end_s = self._ends.next_s()
             next_s = min(arrival_s, end_s, wake_s, tick_s, again_s)
             if next_s == math.inf:
@@ -110,10 +111,10 @@ class _Simulation:
                 changed = True
                 if self._progress is not None:
                     self._progress(ended, total)
-            while position < total and specs[position].submit_s <= now_s:
+            while position < total and specs[position].arrival_s <= now_s:
                 spec = specs[position]
                 job = JobState(spec, position, self._speed.alone_s(spec), now_s)
-                self._jobs[spec.id] = job
+                self._jobs[spec.name] = job
                 arrived.append(job)
                 position += 1
                 changed = True
@@ -150,7 +151,7 @@ class _Simulation:
         group = job.group
         assert group is not None
         job.finish(now_s)
-        del self._jobs[job.spec.id]
+        del self._jobs[job.spec.name]
         self._running.remove(job)
         self._recorder.ended(job, completed=completed)
         position = self._groups.index(group)
@@ -188,7 +189,7 @@ class _Simulation:
         epoch, running = self._epoch, self._running
         for job in group.jobs:
             if job.stamp == epoch:
-                raise BadDecision(f"{self._policy.name} runs job {job.spec.id!r} twice")
+                raise BadDecision(f"{self._policy.name} runs job {job.spec.name!r} twice")
             job.stamp = epoch
             running.append(job)
         if group.jobs[0].group is group:
@@ -223,16 +224,16 @@ def ask(policy: Policy, view: View, *, verify: bool) -> Decision:
     return decision
 
 
-def admitted(specs: Iterable[JobSpec], cluster: Cluster) -> list[JobSpec]:
+def admitted(specs: Iterable[Submission], cluster: Cluster) -> list[Submission]:
     """Return the jobs in order of submission. Raises BadSpec for one too large, or two of one name."""
     queue = list(specs)
     known: set[str] = set()
     for spec in queue:
-        cluster.admit(spec)
-        if spec.id in known:
-            raise BadSpec(f"two jobs are called {spec.id!r}")
-        known.add(spec.id)
-    return sorted(queue, key=lambda spec: spec.submit_s)  # stable: file order breaks ties
+        cluster.check_room(spec.name, spec.gpus)
+        if spec.name in known:
+            raise BadSpec(f"two jobs are called {spec.name!r}")
+        known.add(spec.name)
+    return sorted(queue, key=lambda spec: spec.arrival_s)  # stable: file order breaks ties
 
 
 def stuck(policy: Policy, jobs: Mapping[str, JobState], now_s: float) -> Stuck:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from controller.scheduling.errors import BadTrace
-from controller.scheduling.model import JobSpec
+from controller.scheduling.model import Submission
 from controller.simulator.traces.rows import TraceRow, brief, read_rows
 
 COLUMNS = ("estimate_s", "priority")
@@ -33,7 +33,7 @@ def read_estimates(path: Path) -> dict[str, float]:
     return found
 
 
-def expect(specs: Iterable[JobSpec], path: Path | None) -> list[JobSpec]:
+def expect(specs: Iterable[Submission], path: Path | None) -> list[Submission]:
     """Return the jobs with the file's estimates; those that it does not name keep theirs.
 
     Raises BadTrace, also if it names none of them.
@@ -42,9 +42,9 @@ def expect(specs: Iterable[JobSpec], path: Path | None) -> list[JobSpec]:
     if path is None:
         return jobs
     estimates = read_estimates(path)
-    if jobs and not any(spec.id in estimates for spec in jobs):
-        raise BadTrace(str(path), 0, "job_id", f"none is of these jobs, such as {jobs[0].id!r}")
-    return [replace(spec, estimate_s=estimates.get(spec.id, spec.estimate_s)) for spec in jobs]
+    if jobs and not any(spec.name in estimates for spec in jobs):
+        raise BadTrace(str(path), 0, "job_id", f"none is of these jobs, such as {jobs[0].name!r}")
+    return [replace(spec, estimate_s=estimates.get(spec.name, spec.estimate_s)) for spec in jobs]
 
 
 def _seconds(row: TraceRow, column: str) -> float:

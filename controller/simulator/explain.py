@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from controller.scheduling.model import RESOURCES, Cluster
+from controller.scheduling.model import RESOURCES
 from controller.scheduling.placement import Slots
 from controller.scheduling.policy import JobState
 from controller.simulator.once import Plan, Planned, profiles
+from controller.vocabulary import Cluster
 
 
 def numbers(plan: Plan, cluster: Cluster) -> dict[str, list[str]]:
@@ -20,13 +21,13 @@ def numbers(plan: Plan, cluster: Cluster) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for job in jobs:
         asks = f"asks for {job.spec.gpus} GPUs x {job.remaining_s(0.0):,.0f} s = {service(job):,.0f} GPU-s"
-        found[job.spec.id] = [f"{asks} of service, number {place[job.order]} of {len(jobs)} from the least"]
+        found[job.spec.name] = [f"{asks} of service, number {place[job.order]} of {len(jobs)} from the least"]
     for each in plan.groups:
         for number, job in enumerate(each.group.jobs):
-            found[job.spec.id] += together(each, number)
+            found[job.spec.name] += together(each, number)
     running = [job for each in plan.groups for job in each.group.jobs]
     for job in plan.waiting:
-        found[job.spec.id].append(waits(job, running, slots))
+        found[job.spec.name].append(waits(job, running, slots))
     return found
 
 

@@ -11,7 +11,8 @@ import random
 from dataclasses import replace
 
 from controller.scheduling.errors import BadSpec
-from controller.scheduling.model import Cluster, JobSpec
+from controller.scheduling.model import Submission
+from controller.vocabulary import Cluster
 
 KINDS: dict[str, tuple[float, float, float, float]] = {
     "images-small": (0.70, 0.10, 0.06, 0.02),
@@ -38,7 +39,7 @@ def generate(
     shortest_s: float = 60.0,
     longest_s: float = 86400.0,
     three_stages: bool = False,
-) -> list[JobSpec]:
+) -> list[Submission]:
     """Return `jobs` jobs that offer `cluster` `load` times the service that it has.
 
     `three_stages` counts loading and preprocessing as one stage, as in Muri's traces. Each virtual cluster
@@ -60,8 +61,8 @@ def generate(
                 longest_s=longest_s,
                 three_stages=three_stages,
             )
-            specs += [replace(spec, id=f"{vc}-{spec.id}", vc=vc) for spec in made]
-        return sorted(specs, key=lambda spec: spec.submit_s)
+            specs += [replace(spec, name=f"{vc}-{spec.name}", vc=vc) for spec in made]
+        return sorted(specs, key=lambda spec: spec.arrival_s)
     rng = random.Random(seed)
     hurry = random.Random(f"deadlines {seed}")
     sizes = [(size, share) for size, share in SIZES if size <= cluster.gpus]
@@ -82,9 +83,9 @@ def generate(
         # a framework overlaps some of a job's own stages, but never the longest with itself
         iteration_s = round(max(*stages, 0.9 * sum(stages)), 6)
         specs.append(
-            JobSpec(
-                id=f"j{number}",
-                submit_s=now_s,
+            Submission(
+                name=f"j{number}",
+                arrival_s=now_s,
                 gpus=gpus,
                 iterations=max(1.0, round(duration_s / iteration_s)),
                 iteration_s=iteration_s,
@@ -92,7 +93,7 @@ def generate(
                 model=kind,
                 restart_s=float(5 + len(kind) % 7),
                 estimate_s=duration_s,
-                priority=priority,
+                opportunistic=priority > 0,
                 user=f"u{number % 7}",
                 deadline_s=round(duration_s * hurry.uniform(1.5, 6.0), 1) if hurry.randrange(2) else None,
             )

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 from controller.policies.families.base import SimulationConfig
 from controller.policies.families.lucid import usage_of
 from controller.scheduling.errors import BadSpec
-from controller.scheduling.model import JobSpec
+from controller.scheduling.model import Submission
 
 if TYPE_CHECKING:  # loaded when somebody learns
-    from controller.scheduling.lucid import DurationModel, Submission
+    from controller.scheduling.lucid import DurationModel, Facts
 
 
-def learn(ended: Sequence[JobSpec], config: SimulationConfig) -> DurationModel:
+def learn(ended: Sequence[Submission], config: SimulationConfig) -> DurationModel:
     """Return a model of how long jobs like `ended` run.
 
     Raises BadSample for too few jobs, ExtraMissing without the packages that train it.
@@ -26,7 +26,7 @@ def learn(ended: Sequence[JobSpec], config: SimulationConfig) -> DurationModel:
     return train_durations(submissions, [spec.duration_s for spec in ended], seed=config.seed)
 
 
-def submission(spec: JobSpec, config: SimulationConfig) -> Submission:
+def submission(spec: Submission, config: SimulationConfig) -> Facts:
     """Return what is known of a job before it runs, with its usage if that has been measured."""
     from controller.scheduling.lucid import submission as described
 
@@ -36,6 +36,6 @@ def submission(spec: JobSpec, config: SimulationConfig) -> Submission:
         return described(spec)
 
 
-def expect(specs: Sequence[JobSpec], model: DurationModel, config: SimulationConfig) -> list[JobSpec]:
+def expect(specs: Sequence[Submission], model: DurationModel, config: SimulationConfig) -> list[Submission]:
     """Return the jobs with the durations that `model` expects as their estimates."""
     return [replace(spec, estimate_s=model.predict_s(submission(spec, config))) for spec in specs]

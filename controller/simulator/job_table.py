@@ -29,8 +29,8 @@ Row = Sequence[str | float]
 def row_of(job: Ended) -> Row:
     """Return a job's line: what `COLUMNS` names."""
     return (
-        job.spec.id,
-        job.spec.submit_s,
+        job.spec.name,
+        job.spec.arrival_s,
         job.start_s,
         job.finish_s,
         job.jct_s,

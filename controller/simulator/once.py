@@ -9,10 +9,11 @@ from controller.grouping.efficiency import Profile
 from controller.grouping.timeline import Span, spans
 from controller.scheduling.checks import check
 from controller.scheduling.errors import BadSpec
-from controller.scheduling.model import RESOURCES, Cluster, JobSpec
+from controller.scheduling.model import RESOURCES, Submission
 from controller.scheduling.muri import profile
 from controller.scheduling.policy import Group, JobState, View
 from controller.simulator.policy_run import PolicyRun
+from controller.vocabulary import Cluster
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,7 @@ class Plan:
     notes: tuple[tuple[str, str], ...]
 
 
-def decide_once(specs: Sequence[JobSpec], cluster: Cluster, policy_run: PolicyRun) -> Plan:
+def decide_once(specs: Sequence[Submission], cluster: Cluster, policy_run: PolicyRun) -> Plan:
     """Ask a fresh policy what of `specs` is to run; submission times only tell the order.
 
     Raises BadSpec for a job larger than the cluster or two of one name, and what the policy raises.
@@ -50,11 +51,11 @@ def decide_once(specs: Sequence[JobSpec], cluster: Cluster, policy_run: PolicyRu
     if cluster.virtual:
         raise BadSpec(f"{len(cluster.virtual)} virtual clusters; give the servers of one of them")
     jobs: dict[str, JobState] = {}
-    for number, spec in enumerate(sorted(specs, key=lambda spec: spec.submit_s)):
-        cluster.admit(spec)
-        if spec.id in jobs:
-            raise BadSpec(f"two jobs are called {spec.id!r}")
-        jobs[spec.id] = JobState(spec, number, policy_run.speed.alone_s(spec), 0.0)
+    for number, spec in enumerate(sorted(specs, key=lambda spec: spec.arrival_s)):
+        cluster.check_room(spec.name, spec.gpus)
+        if spec.name in jobs:
+            raise BadSpec(f"two jobs are called {spec.name!r}")
+        jobs[spec.name] = JobState(spec, number, policy_run.speed.alone_s(spec), 0.0)
     view = View(0.0, cluster, jobs, list(jobs.values()), (), ())
     decision = policy_run.policy.decide(view)
     check(decision, view, policy_run.policy.name)

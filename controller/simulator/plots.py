@@ -4,36 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
-from controller.scheduling.errors import SchedulingError
+from controller.figures import new_figure, save
 from controller.scheduling.model import RESOURCES
 from controller.simulator.curves import cdf, means
 from controller.simulator.once import Planned
 from controller.simulator.record import Curves
-
-FORMATS = (".svg", ".png", ".pdf")
 
 LABEL, TITLE = 32, 100
 """Characters for which there is room."""
 
 MOST_PANELS = 50
 """Below each other; pictures have a largest size."""
-
-
-class PlotsMissing(SchedulingError):
-    """Matplotlib is not installed; says how to get it."""
-
-    def __init__(self) -> None:
-        super().__init__("plots need matplotlib: pip install 'ina[plots]'")
-
-
-def check() -> None:
-    """Raise PlotsMissing unless plots can be drawn."""
-    try:
-        import matplotlib  # noqa: F401 - only whether it is there
-    except ImportError:
-        raise PlotsMissing from None
 
 
 def draw_jcts(jcts_s: Mapping[str, Sequence[float]], path: Path) -> None:
@@ -79,26 +61,6 @@ def draw_utilisation(curves: Mapping[str, tuple[Curves, float]], path: Path) -> 
     save(figure, path)
 
 
-def new_figure(panels: int) -> tuple[Any, Sequence[Any]]:
-    """Return a figure with panels below each other. Raises PlotsMissing."""
-    check()
-    import matplotlib
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    matplotlib.rcParams["svg.hashsalt"] = "ina"  # the same plot is the same file
-    matplotlib.rcParams["svg.fonttype"] = "none"  # text stays text: small, and to be searched
-    figure = Figure(figsize=(6.4, 1.2 + 2.2 * panels), layout="constrained")
-    FigureCanvasAgg(figure)
-    return figure, list(figure.subplots(panels, 1, squeeze=False)[:, 0])
-
-
-def save(figure: Any, path: Path) -> None:
-    """Write the figure in the format that the name ends in."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=110, metadata={"Date": None} if path.suffix == ".svg" else None)
-
-
 def draw_timelines(groups: Mapping[str, Planned], path: Path) -> None:
     """Draw one round of each group, titled: a row for each resource, a colour for each job.
 
@@ -113,7 +75,7 @@ def draw_timelines(groups: Mapping[str, Planned], path: Path) -> None:
                 [span.end_s - span.start_s for span in boxes],
                 left=[span.start_s for span in boxes],
                 color=f"C{number}",
-                label=_plain(job.spec.id, LABEL),
+                label=_plain(job.spec.name, LABEL),
             )
         panel.set_yticks(range(len(RESOURCES)), RESOURCES)
         panel.invert_yaxis()

@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from controller.policies.setup import Setup
-from controller.scheduling.model import Cluster, JobSpec
+from controller.scheduling.model import Submission
 from controller.simulator.engine import simulate
 from controller.simulator.record import Result
+from controller.vocabulary import Cluster
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +29,7 @@ class PolicyRun(Setup):
 
     def run(
         self,
-        specs: Sequence[JobSpec],
+        specs: Sequence[Submission],
         cluster: Cluster,
         *,
         detail: bool = False,

@@ -7,8 +7,9 @@ from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from controller.scheduling.model import RESOURCES, Cluster, JobSpec
+from controller.scheduling.model import RESOURCES, Submission
 from controller.scheduling.policy import Group, JobState
+from controller.vocabulary import Cluster
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +19,7 @@ class Ended:
     `completed` is False for a job that was ended because it could not meet its deadline any more.
     """
 
-    spec: JobSpec
+    spec: Submission
     start_s: float
     finish_s: float
     attained_s: float
@@ -48,7 +49,7 @@ class Ended:
     @property
     def jct_s(self) -> float:
         """Job completion time: from submission to end."""
-        return self.finish_s - self.spec.submit_s
+        return self.finish_s - self.spec.arrival_s
 
     @property
     def in_time(self) -> bool:

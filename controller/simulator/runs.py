@@ -14,7 +14,7 @@ from controller.errors import ControllerError
 from controller.policies.families.base import SimulationConfig
 from controller.policies.registry import dress, family, find_family, is_outside
 from controller.scheduling.errors import BadInput, BadSpec, BadTrace, SchedulingError
-from controller.scheduling.model import JobSpec
+from controller.scheduling.model import Submission
 from controller.scheduling.policy import Group, JobState
 from controller.simulator.by_name import make
 from controller.simulator.estimates import expect
@@ -80,7 +80,7 @@ class Source:
         if self.format and self.trace is None:
             raise BadSpec(f"the format {self.format!r} of no trace; generated jobs have none")
 
-    def jobs(self, config: SimulationConfig, known: JobCheck | None = None) -> list[JobSpec]:
+    def jobs(self, config: SimulationConfig, known: JobCheck | None = None) -> list[Submission]:
         """Return the jobs; those of a trace must be `known`. Raises BadTrace or BadSpec."""
         cluster = config.cluster
         if self.trace is None:
@@ -97,7 +97,7 @@ class Source:
         specs = expect(read(self.trace, cluster, known, format=self.format), config.estimates)
         if self.load == 1:
             return specs
-        return [replace(spec, submit_s=spec.submit_s / self.load) for spec in specs]
+        return [replace(spec, arrival_s=spec.arrival_s / self.load) for spec in specs]
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +156,7 @@ def known_to(policies: Iterable[str], config: SimulationConfig) -> JobCheck:
     of_families = {name if is_outside(name) else family(name): name for name in policies}
     speeds = [make(name, config).speed for name in of_families.values()]
 
-    def known(spec: JobSpec) -> None:
+    def known(spec: Submission) -> None:
         alone = Group((JobState(spec, 0, spec.iteration_s, 0.0),), tuple(range(spec.gpus)), (1.0,), (1.0,))
         for speed in speeds:
             speed.iteration_s(alone)
@@ -205,7 +205,7 @@ def write_rows(path: Path, outcomes: Iterable[Outcome]) -> None:
 
 
 @lru_cache(maxsize=2)
-def _jobs(source: Source, config: SimulationConfig) -> list[JobSpec]:
+def _jobs(source: Source, config: SimulationConfig) -> list[Submission]:
     """Read or generate jobs once for all policies that a process runs on them."""
     return source.jobs(config)
 

@@ -47,6 +47,6 @@ class Watch:
 
 def named(jobs: Iterable[JobState]) -> str:
     """Return how many jobs are unfinished, and the names of the first."""
-    names = [job.spec.id for job in jobs]
+    names = [job.spec.name for job in jobs]
     shown = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
     return f"{len(names)} jobs wait: {shown}"

@@ -24,6 +24,9 @@ from controller.switches.model import (
 )
 from controller.vocabulary import Region
 
+Row = TableEntry | MulticastGroup
+"""What a job consists of on a switch."""
+
 TABLES = (names.JOB, names.MEMBER, names.UPLINK, names.RECEIVER)
 """Tables with rows of jobs; programs with shared slots have them in `names.CHANGE`, too."""
 
@@ -68,12 +71,12 @@ def change_row(admission: Admission) -> TableEntry:
     )
 
 
-def supporting_rows(admission: Admission) -> tuple[TableEntry | MulticastGroup, ...]:
+def supporting_rows(admission: Admission) -> tuple[Row, ...]:
     """Make everything else: members by port, their addresses by bit, the uplink, the multicast group.
 
     Raises BadJob for an address that is none; ValueError for a member or an uplink without a port.
     """
-    rows: list[TableEntry | MulticastGroup] = []
+    rows: list[Row] = []
     replicas = []
     at_port: dict[int | None, int] = {}
     for member in admission.members:
@@ -93,7 +96,7 @@ def supporting_rows(admission: Admission) -> tuple[TableEntry | MulticastGroup, 
     return (*rows, MulticastGroup(admission.group, tuple(replicas)))
 
 
-def _uplink_rows(admission: Admission, uplink: Uplink) -> list[TableEntry | MulticastGroup]:
+def _uplink_rows(admission: Admission, uplink: Uplink) -> list[Row]:
     if uplink.port is None:
         raise ValueError("the uplink has no port yet")
     row = TableEntry(
@@ -144,7 +147,7 @@ class Contents:
     """
 
     jobs: dict[int, Admission]
-    orphans: tuple[TableEntry | MulticastGroup, ...]
+    orphans: tuple[Row, ...]
 
 
 @dataclass(slots=True)
@@ -159,7 +162,7 @@ class _Found:
     supporting: list[TableEntry] = field(default_factory=list)
 
 
-def parse(rows: Iterable[TableEntry | MulticastGroup], *, job_groups: range) -> Contents:
+def parse(rows: Iterable[Row], *, job_groups: range) -> Contents:
     """Sort out what was read of the tables in `TABLES` and the multicast groups.
 
     `job_groups` are the group ids that only jobs use.

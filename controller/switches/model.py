@@ -3,7 +3,7 @@
 The part of a job on one switch is one node of the job's tree: it sums its children (workers or switches)
 and has an uplink to its parent, or, at the root of a shared job, to the job's fallback server. A job
 on a single switch is a tree of one node, and `Part(members, slots)` says all of it; larger trees
-are described in `controller.switches.tree`.
+are described in `controller.switches.layout`.
 """
 
 from __future__ import annotations

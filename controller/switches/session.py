@@ -30,10 +30,11 @@ from controller.memory import shared
 from controller.switches import leases, names
 from controller.switches.checks import check_part
 from controller.switches.entries import CounterCell, Entry, MulticastGroup, TableEntry
-from controller.switches.jobs import TABLES, Contents, change_row, job_row, parse, supporting_rows
+from controller.switches.jobs import TABLES, Contents, Row, change_row, job_row, parse, supporting_rows
 from controller.switches.model import Admission, Lease, Part, RegionChange, SwitchInfo
 from controller.switches.outcomes import COLUMNS, OUTCOMES
 from controller.switches.planning import Identity, choose_identity, plan
+from controller.switches.reconcile import Action, Observed
 from controller.switches.target import ProgramInfo, Target, find
 from controller.vocabulary import Region
 
@@ -85,7 +86,11 @@ class Controller:
         """Address of the switch, ``host:port`` or ``unix:path``."""
         return self._target.address
 
-    def _turn(self) -> AbstractContextManager[None]:
+    def turn(self) -> AbstractContextManager[None]:
+        """Be the only controller that writes for the time of the block; within it only `apply` may be called.
+
+        Raises NotPrimary if another one stays it.
+        """
         return self._target.turn(timeout_s=self._turn_timeout_s)
 
     # ------------------------------------------------------------------ program
@@ -131,6 +136,12 @@ class Controller:
                 f" {bundle.cookie:#x}"
             )
 
+    def has_program(self) -> bool:
+        """Ask whether the switch runs any program. Raises SwitchError."""
+        self._program = self._target.program()
+        self._info = None
+        return self._program is not None
+
     @property
     def program(self) -> ProgramInfo:
         """Objects of the loaded program. Raises NoProgram if there is none."""
@@ -166,7 +177,7 @@ class Controller:
         """Give a job its slots, counters and table entries on this switch.
 
         Members, and an uplink, without a port get the lowest of `ports` that no job uses. Its counters
-        start at zero. A job of several switches is given its `identity` (`tree.admit_tree`).
+        start at zero. A job of several switches is given its `identity` (`fleet.Fleet.admit`).
         With a `lease` it stays for as long as that is renewed; jobs whose leases ran out are removed first.
 
         Raises BadJob, OutOfMemory or OutOfRows if the job does not fit; ProgramMismatch if the switch's
@@ -176,7 +187,7 @@ class Controller:
         """
         info = self.info()
         check_part(part, max_members=info.max_members)
-        with self._turn():
+        with self.turn():
             present = self._sweep().jobs.values()
             identity = identity or self.choose_identity(present)
             admission = plan(part, identity, info=info, present=present, ports=ports)
@@ -193,7 +204,7 @@ class Controller:
 
     def renew(self, admission: Admission, lease: Lease) -> None:
         """Give a job another lease. Raises NoSuchJob if it is not there any more; SwitchError."""
-        with self._turn():
+        with self.turn():
             row = self._row_of(admission.job)
             if row.params["generation"] != admission.generation:
                 raise NoSuchJob(f"job {admission.job} at {self.address} is another one by now")
@@ -217,7 +228,7 @@ class Controller:
         info = self.info()
         if info.program != "shared":
             raise ProgramMismatch("an exclusive job keeps its slots for life; only shared jobs are resized")
-        with self._turn():
+        with self.turn():
             found = self._find(self._contents(), job)
             if found.transit:
                 raise BadJob(f"job {job} only passes through the switch at {self.address}; it has no region")
@@ -239,7 +250,7 @@ class Controller:
 
         Raises NoSuchJob; SwitchError.
         """
-        with self._turn():
+        with self.turn():
             found = self._find(self._contents(), job)
             if found.change is None:
                 return True
@@ -259,7 +270,7 @@ class Controller:
 
         Raises NoSuchJob.
         """
-        with self._turn():
+        with self.turn():
             found = self._find(self._contents(), job)
             self._delete([job_row(found)])
             # What its row held together are orphans now, incomplete jobs of others included.
@@ -276,6 +287,37 @@ class Controller:
         baseline = self._baselines.get(row, {})
         return {name: count - baseline.get(name, 0) for name, count in cells.items()}
 
+    # ------------------------------------------------------------------ as a whole
+
+    def observe(self) -> Observed:
+        """Read all rows that jobs may have, and what the program is by now.
+
+        Raises NoProgram, ProgramMismatch; SwitchError.
+        """
+        self._program = self._info = None  # the switch may have been started anew
+        info = self.info()
+        rows = self._read_rows()
+        settled: dict[int, int] = {}
+        if names.SETTLED in self.program.counters:
+            jobs = parse(rows, job_groups=self._job_groups).jobs.values()
+            counter_rows = sorted({job.counter_row for job in jobs})
+            counts = self._target.read_counter(names.SETTLED, counter_rows) if counter_rows else []
+            settled = {row: count & _SETTLED_MASK for row, count in zip(counter_rows, counts, strict=True)}
+        return Observed(info, rows, self._job_groups, settled)
+
+    def apply(self, action: Action) -> None:
+        """Carry out the writes of `controller.switches.reconcile` within `turn`. Raises SwitchError."""
+        for write in action.writes:
+            counters = next((each for each in write.entries if isinstance(each, CounterCell)), None)
+            if counters is not None:
+                self._reset_counters(counters.index // COLUMNS)
+            elif write.kind == "DELETE":
+                self._delete(write.entries)
+            else:
+                self._target.write(write.kind, write.entries)
+        if action.verb == "remove" and action.admission is not None:
+            self._baselines.pop(action.admission.counter_row, None)
+
     # ------------------------------------------------------------------ ordinary traffic
 
     def install(self, entries: Iterable[TableEntry | MulticastGroup]) -> None:
@@ -283,7 +325,7 @@ class Controller:
 
         Raises SwitchError; entries before the one that failed stay.
         """
-        with self._turn():
+        with self.turn():
             for entry in entries:
                 if isinstance(entry, TableEntry) and entry.default:
                     self._target.write("MODIFY", [entry])
@@ -307,16 +349,22 @@ class Controller:
 
     def uninstall(self, entries: Iterable[TableEntry | MulticastGroup]) -> None:
         """Delete entries; those that are not there any more are left out. Raises SwitchError."""
-        with self._turn():
+        with self.turn():
             self._delete(list(entries))
 
     # ------------------------------------------------------------------ reading
 
     def _contents(self) -> Contents:
         self.info()  # or the tables are not ours
-        program = self.program
-        moves = [names.CHANGE] if names.CHANGE in program.tables else []
-        return parse(self._target.read([*TABLES, *moves]), job_groups=range(1, _counter_rows(program)))
+        return parse(self._read_rows(), job_groups=self._job_groups)
+
+    def _read_rows(self) -> list[Row]:
+        moves = [names.CHANGE] if names.CHANGE in self.program.tables else []
+        return self._target.read([*TABLES, *moves])
+
+    @property
+    def _job_groups(self) -> range:
+        return range(1, _counter_rows(self.program))
 
     def _sweep(self) -> Contents:
         """Delete what belongs to nobody, jobs whose leases ran out included; return what is left."""

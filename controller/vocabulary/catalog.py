@@ -11,8 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from controller.vocabulary.topology import Host, Link, Switch, Topology, TopologyError
+from controller.vocabulary.errors import BadSpec
+from controller.vocabulary.topology import Link, Server, Switch, Topology
 from controller.vocabulary.values import unknown
+
+SLOTS = Switch("s").slots
 
 
 def star(hosts: int, *, servers: int = 0, link: Link | None = None) -> Topology:
@@ -39,32 +42,36 @@ def tree(
     switches; `transit` lists the levels, from 0 for the root, whose switches do not aggregate.
 
     Raises:
-        TopologyError: no levels, a level without children, or more of something than there can be.
+        BadSpec: no levels, a level without children, or more of something than there can be.
     """
     if not fan_outs or min(fan_outs) < 1:
         shown = "x".join(map(str, fan_outs))
-        raise TopologyError(f"tree {shown!r}: every level needs children, as in 2x4")
+        raise BadSpec(f"tree {shown!r}: every level needs children, as in 2x4")
     edge = link or Link("a", "b")
     between = trunk or edge
-    switches = [Switch("s1", aggregates=0 not in transit)]
+
+    def memory(depth: int) -> int:
+        return 0 if depth in transit else SLOTS
+
+    switches = [Switch("s1", slots=memory(0))]
     links = []
     level = [switches[0].name]
     for depth, fan_out in enumerate(fan_outs[:-1], start=1):
         below = []
         for parent in level:
             for _ in range(fan_out):
-                child = Switch(f"s{len(switches) + 1}", aggregates=depth not in transit)
+                child = Switch(f"s{len(switches) + 1}", slots=memory(depth))
                 switches.append(child)
                 links.append(replace(between, a=parent, b=child.name))
                 below.append(child.name)
         level = below
-    hosts: list[Host] = []
+    hosts: list[Server] = []
     for parent in level:
         for _ in range(fan_outs[-1]):
-            hosts.append(Host(f"h{len(hosts) + 1}"))
+            hosts.append(Server(f"h{len(hosts) + 1}"))
             links.append(replace(edge, a=hosts[-1].name, b=parent))
     for number in range(1, servers + 1):
-        hosts.append(Host(f"p{number}", "server"))
+        hosts.append(Server(f"p{number}", 0, role="fallback"))
         links.append(replace(edge, a=hosts[-1].name, b="s1"))
     shape = "x".join(map(str, fan_outs))
     return Topology(tuple(switches), tuple(hosts), tuple(links), "s1", name or f"tree({shape})")
@@ -85,19 +92,19 @@ def leaf_spine(
     spines in turn. `link` and `trunk` are as in `tree`.
 
     Raises:
-        TopologyError: less than one of something, or more than there can be.
+        BadSpec: less than one of something, or more than there can be.
     """
     if min(spines, leaves, hosts) < 1:
-        raise TopologyError(f"{spines} spines, {leaves} leaves, {hosts} hosts: want one of each at least")
+        raise BadSpec(f"{spines} spines, {leaves} leaves, {hosts} hosts: want one of each at least")
     edge = link or Link("a", "b")
     between = trunk or edge
     switches = [Switch(f"s{number}") for number in range(1, spines + leaves + 1)]
     above, below = switches[:spines], switches[spines:]
     links = [replace(between, a=spine.name, b=leaf.name) for leaf in below for spine in above]
-    machines = [Host(f"h{number}") for number in range(1, leaves * hosts + 1)]
+    machines = [Server(f"h{number}") for number in range(1, leaves * hosts + 1)]
     links += [replace(edge, a=host.name, b=below[at // hosts].name) for at, host in enumerate(machines)]
     for number in range(servers):
-        machines.append(Host(f"p{number + 1}", "server"))
+        machines.append(Server(f"p{number + 1}", 0, role="fallback"))
         links.append(replace(edge, a=machines[-1].name, b=above[number % spines].name))
     name = f"leaf_spine({spines}x{leaves}x{hosts})"
     return Topology(tuple(switches), tuple(machines), tuple(links), "s1", name)
@@ -112,14 +119,14 @@ def fat_tree(k: int, *, servers: int = 0, link: Link | None = None, trunk: Link 
     SIGCOMM 2008.
 
     Raises:
-        TopologyError: `k` is odd or below 2, or there would be more of something than there can be.
+        BadSpec: `k` is odd or below 2, or there would be more of something than there can be.
     """
     if k < 2 or k % 2:
-        raise TopologyError(f"fat tree of {k} ports per switch: want an even number, 2 or more")
+        raise BadSpec(f"fat tree of {k} ports per switch: want an even number, 2 or more")
     half, edge = k // 2, link or Link("a", "b")
     between = trunk or edge
     cores = [f"s{number}" for number in range(1, half * half + 1)]
-    switches, hosts, links = list(cores), list[Host](), list[Link]()
+    switches, hosts, links = list(cores), list[Server](), list[Link]()
     for _ in range(k):
         first = len(switches) + 1
         upper = [f"s{first + at}" for at in range(half)]
@@ -133,10 +140,10 @@ def fat_tree(k: int, *, servers: int = 0, link: Link | None = None, trunk: Link 
         links += [replace(between, a=above, b=below) for below in edges for above in upper]
         for below in edges:
             for _ in range(half):
-                hosts.append(Host(f"h{len(hosts) + 1}"))
+                hosts.append(Server(f"h{len(hosts) + 1}"))
                 links.append(replace(edge, a=hosts[-1].name, b=below))
     for number in range(servers):
-        hosts.append(Host(f"p{number + 1}", "server"))
+        hosts.append(Server(f"p{number + 1}", 0, role="fallback"))
         links.append(replace(edge, a=hosts[-1].name, b=cores[number % len(cores)]))
     return Topology(tuple(map(Switch, switches)), tuple(hosts), tuple(links), "s1", f"fat_tree({k})")
 
@@ -151,18 +158,18 @@ def dumbbell(
     `tree`.
 
     Raises:
-        TopologyError: no hosts, fewer than none for traffic, or more than there can be.
+        BadSpec: no hosts, fewer than none for traffic, or more than there can be.
     """
     if hosts < 1 or cross < 0:
-        raise TopologyError(f"{hosts} hosts and {cross} for traffic on a side: want 1 or more, 0 or more")
+        raise BadSpec(f"{hosts} hosts and {cross} for traffic on a side: want 1 or more, 0 or more")
     edge = link or Link("a", "b")
-    machines = [Host(f"h{number}") for number in range(1, 2 * hosts + 1)]
-    machines += [Host(f"x{number}", "traffic") for number in range(1, 2 * cross + 1)]
+    machines = [Server(f"h{number}") for number in range(1, 2 * hosts + 1)]
+    machines += [Server(f"x{number}", 0, role="traffic") for number in range(1, 2 * cross + 1)]
     sides = ["s1"] * hosts + ["s2"] * hosts + ["s1"] * cross + ["s2"] * cross
     links = [replace(trunk or edge, a="s1", b="s2")]
     links += [replace(edge, a=host.name, b=side) for host, side in zip(machines, sides, strict=True)]
     for number in range(1, servers + 1):
-        machines.append(Host(f"p{number}", "server"))
+        machines.append(Server(f"p{number}", 0, role="fallback"))
         links.append(replace(edge, a=f"p{number}", b="s1"))
     switches = (Switch("s1"), Switch("s2"))
     return Topology(switches, tuple(machines), tuple(links), "s1", f"dumbbell({hosts}+{cross})")
@@ -205,15 +212,15 @@ def named(text: str, *, servers: int = 1, link: Link | None = None) -> Topology:
     [16, 15]
 
     Raises:
-        TopologyError: there is none of that name, or it has other sizes.
+        BadSpec: there is none of that name, or it has other sizes.
     """
     name, colon, rest = text.partition(":")
     if name not in CATALOG:
-        raise TopologyError(f"{unknown('topology', name, CATALOG)} (a file's name ends in .yaml)")
+        raise BadSpec(f"{unknown('topology', name, CATALOG)} (a file's name ends in .yaml)")
     entry = CATALOG[name]
     sizes = rest.split("x") if colon else [str(size) for size in entry.sizes.values()]
     if len(sizes) != len(entry.sizes) or not all(size.isdecimal() and len(size) < 6 for size in sizes):
         example = "x".join(map(str, entry.sizes.values()))
         wanted = f"{name}:{example} ({', '.join(entry.sizes)})"
-        raise TopologyError(f"topology {text!r}: want {name}, or as {wanted}")
+        raise BadSpec(f"topology {text!r}: want {name}, or as {wanted}")
     return replace(entry.make(*map(int, sizes), servers=servers, link=link), name=text)

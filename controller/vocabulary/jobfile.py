@@ -10,9 +10,9 @@ it does not use, so that one file serves both commands::
     preempt = true                          # may take slots from lower priorities
     window = 256                            # packets in flight per worker
     congestion = "aimd"                     # fixed, aimd or a2tp
-    start_s = 0.5                           # after the first job
+    arrival_s = 0.5                         # from the start of the run
     iterations = 200                        # sim
-    tensors = [4096, 65536, 262144]         # sim: elements of each, front layer first
+    layers_bytes = [16384, 262144, 1048576] # sim: bytes of each layer's gradient, front layer first
     compute_s = 0.002                       # sim: forward and backward pass of one iteration
     straggler = { rank = 3, compute_s = 0.006 }
 """
@@ -22,10 +22,13 @@ from __future__ import annotations
 import shlex
 import tomllib
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from controller.vocabulary.errors import BadSpec
+from controller.vocabulary.job import Job, Straggler
+from controller.vocabulary.slots import CONGESTION, ENCODINGS, MAX_WINDOW
 from controller.vocabulary.values import (
     Check,
     flag,
@@ -38,54 +41,9 @@ from controller.vocabulary.values import (
     whole,
 )
 
-CONGESTION = ("fixed", "aimd", "a2tp")
-NUMBERS = ("exponent", "block16", "fixed")
 MAX_WORKERS = 1024
-MAX_ELEMENTS = 1 << 30
-MAX_WINDOW = 1 << 16
-
-
-class JobFileError(ValueError):
-    """The job file cannot be used; the message names file, job, key, value and what would be right."""
-
-
-@dataclass(frozen=True, slots=True)
-class Straggler:
-    """A rank whose computing time differs from that of the others."""
-
-    rank: int
-    compute_s: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobEntry:
-    """One job of the file. None: not given, and the reader takes its own default."""
-
-    name: str
-    workers: int
-    command: tuple[str, ...] | None = None
-    """Program and arguments of every worker."""
-    preempt: bool = False
-    """True: its packets may take slots from jobs of lower priority (program shared)."""
-    window: int | None = None
-    """Packets that a worker may have in flight."""
-    slots: int | None = None
-    """Aggregator slots of its own; None: the share that the reader assigns."""
-    congestion: str = "fixed"
-    numbers: str = "exponent"
-    """Encoding of float32 values in packets: with one exponent per packet, the same in 16 bits, or at a fixed
-    scale."""
-    priority: int | None = None
-    """0..255; None: set by the policy of `hostlib.priority`, from its measurements."""
-    start_s: float = 0.0
-    iterations: int = 100
-    tensors: tuple[int, ...] = (1 << 16,)
-    """Elements of each tensor, front layer first."""
-    compute_s: float = 1e-3
-    """Forward and backward pass of one iteration."""
-    jitter: float = 0.0
-    """Largest fraction by which each pass of each rank is longer or shorter, at random."""
-    straggler: Straggler | None = None
+MAX_LAYER_BYTES = 1 << 32
+OLD_KEYS = {"start_s": "arrival_s", "submit_s": "arrival_s", "job_id": "name"}
 
 
 def _command(value: object) -> str | None:
@@ -99,10 +57,10 @@ def _command(value: object) -> str | None:
     return None if good else wanted
 
 
-def _tensors(value: object) -> str | None:
-    check = whole(1, MAX_ELEMENTS)
+def _layers(value: object) -> str | None:
+    check = whole(1, MAX_LAYER_BYTES)
     good = isinstance(value, list) and value and all(check(part) is None for part in value)
-    return None if good else f"want a list of whole numbers, 1 to {MAX_ELEMENTS}: elements, front layer first"
+    return None if good else f"want a list of whole numbers, 1 to {MAX_LAYER_BYTES}: bytes, front layer first"
 
 
 def _straggler(value: object) -> str | None:
@@ -121,48 +79,47 @@ _CHECKS: Mapping[str, Check] = {
     "window": whole(1, MAX_WINDOW),
     "slots": whole(0, 1 << 32),
     "congestion": one_of(CONGESTION),
-    "numbers": one_of(NUMBERS),
+    "numbers": one_of(ENCODINGS),
     "priority": whole(0, 255),
-    "start_s": seconds,
+    "arrival_s": seconds,
     "iterations": whole(1, 1 << 32),
-    "tensors": _tensors,
+    "layers_bytes": _layers,
     "compute_s": seconds,
     "jitter": fraction,
     "straggler": _straggler,
 }
-assert set(_CHECKS) == {f.name for f in fields(JobEntry)}
 
 
-def load_jobs(path: str | Path, *, require: Collection[str] = ()) -> tuple[JobEntry, ...]:
+def load_jobs(path: str | Path, *, require: Collection[str] = ()) -> tuple[Job, ...]:
     """Read the jobs of a file, in its order.
 
     `require` are keys that the reader needs in every job, besides `workers`.
 
     Raises:
-        JobFileError: the file cannot be read, is not TOML, or something in it is wrong or missing.
+        BadSpec: the file cannot be read, is not TOML, or something in it is wrong or missing.
     """
-    text = read_text(path, JobFileError, "job file")
+    text = read_text(path, BadSpec, "job file")
     return parse_jobs(text, source=str(path), require=require)
 
 
-def parse_jobs(text: str, *, source: str = "job file", require: Collection[str] = ()) -> tuple[JobEntry, ...]:
+def parse_jobs(text: str, *, source: str = "job file", require: Collection[str] = ()) -> tuple[Job, ...]:
     """Read the jobs of a text; `source` names it in errors. See `load_jobs`."""
     try:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise JobFileError(f"{source}: not TOML: {error}") from error
+        raise BadSpec(f"{source}: not TOML: {error}") from error
     if others := sorted(document.keys() - {"job"}):
-        raise JobFileError(f"{source}: unknown key {others[0]!r} outside of jobs; want only [[job]] tables")
+        raise BadSpec(f"{source}: unknown key {others[0]!r} outside of jobs; want only [[job]] tables")
     tables = document.get("job", [])
     if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
-        raise JobFileError(f"{source}: job: want double brackets, [[job]], for each job")
+        raise BadSpec(f"{source}: job: want double brackets, [[job]], for each job")
     if not tables:
-        raise JobFileError(f"{source}: no jobs; want at least one [[job]]")
-    jobs: list[JobEntry] = []
+        raise BadSpec(f"{source}: no jobs; want at least one [[job]]")
+    jobs: list[Job] = []
     for number, table in enumerate(tables, start=1):
         job = read_job(source, number, table, require)
         if any(job.name == other.name for other in jobs):
-            raise JobFileError(f"{source}: job {number}: name = {job.name!r}: an earlier job has this name")
+            raise BadSpec(f"{source}: job {number}: name = {job.name!r}: an earlier job has this name")
         jobs.append(job)
     return tuple(jobs)
 
@@ -172,15 +129,19 @@ class _Location:
     source: str
     job: str = field(default="")
 
-    def error(self, what: str) -> JobFileError:
-        return JobFileError(f"{self.source}: job {self.job}: {what}")
+    def error(self, what: str) -> BadSpec:
+        return BadSpec(f"{self.source}: job {self.job}: {what}")
 
 
-def read_job(source: str, number: int, table: Mapping[str, Any], require: Collection[str]) -> JobEntry:
-    """Return the job that a table describes, number `number` of `source`. Raises JobFileError."""
+def read_job(source: str, number: int, table: Mapping[str, Any], require: Collection[str]) -> Job:
+    """Return the job that a table describes, number `number` of `source`. Raises BadSpec."""
     name = table.get("name", f"job{number}")
     location = _Location(source, repr(name) if isinstance(name, str) else str(number))
     for key, value in table.items():
+        if key in OLD_KEYS:
+            raise location.error(f"{key} is called {OLD_KEYS[key]}")
+        if key == "tensors":
+            raise location.error("tensors is called layers_bytes: four bytes for each of its elements")
         if key not in _CHECKS:
             raise location.error(unknown("key", key, _CHECKS))
         if wanted := _CHECKS[key](value):
@@ -192,9 +153,9 @@ def read_job(source: str, number: int, table: Mapping[str, Any], require: Collec
     if "command" in values:
         command = values["command"]
         values["command"] = tuple(shlex.split(command) if isinstance(command, str) else command)
-    if "tensors" in values:
-        values["tensors"] = tuple(values["tensors"])
-    for key in ("start_s", "compute_s", "jitter"):
+    if "layers_bytes" in values:
+        values["layers_bytes"] = tuple(values["layers_bytes"])
+    for key in ("arrival_s", "compute_s", "jitter"):
         if key in values:
             values[key] = float(values[key])
     if "straggler" in values:
@@ -203,7 +164,7 @@ def read_job(source: str, number: int, table: Mapping[str, Any], require: Collec
             last = table["workers"] - 1
             raise location.error(f"straggler = {_toml(straggler)}: the job has ranks 0 to {last}")
         values["straggler"] = Straggler(straggler["rank"], float(straggler["compute_s"]))
-    return JobEntry(**values)
+    return Job(**values)
 
 
 def _toml(value: object) -> str:

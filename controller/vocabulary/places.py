@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from itertools import chain, zip_longest
 
-from controller.vocabulary.topology import Topology, TopologyError
+from controller.vocabulary.errors import BadSpec
+from controller.vocabulary.topology import Topology
 
 
 def place(topology: Topology, sizes: Sequence[int]) -> list[tuple[str, ...]]:
@@ -18,7 +19,7 @@ def place(topology: Topology, sizes: Sequence[int]) -> list[tuple[str, ...]]:
     [('h1', 'h2', 'h4', 'h5'), ('h3', 'h6')]
 
     Raises:
-        TopologyError: there are fewer hosts for workers.
+        BadSpec: there are fewer hosts for workers.
     """
     taken: set[str] = set()
     places = []
@@ -30,14 +31,14 @@ def place(topology: Topology, sizes: Sequence[int]) -> list[tuple[str, ...]]:
 
 
 def spread(topology: Topology, workers: int, taken: Collection[str]) -> tuple[str, ...]:
-    """Return the hosts of one job, as `place` does, when some are taken. Raises TopologyError."""
-    free = [host for host in topology.hosts_for("worker") if host not in taken]
+    """Return the hosts of one job, as `place` does, when some are taken. Raises BadSpec."""
+    free = [host for host in topology.servers_for("worker") if host not in taken]
     if workers > len(free):
-        of = f" of {len(topology.hosts_for('worker'))}" if taken else ""
-        raise TopologyError(f"{workers} workers: {len(free)}{of} hosts for workers are free")
+        of = f" of {len(topology.servers_for('worker'))}" if taken else ""
+        raise BadSpec(f"{workers} workers: {len(free)}{of} hosts for workers are free")
     racks: dict[str, list[str]] = {}
     for host in free:
-        racks.setdefault(topology.switch_of(host), []).append(host)
+        racks.setdefault(topology.rack_of[host], []).append(host)
     in_turns = [host for host in chain(*zip_longest(*racks.values())) if host is not None]
     chosen = set(in_turns[:workers])
     return tuple(host for rack in racks.values() for host in rack if host in chosen)

@@ -1,12 +1,26 @@
-"""Slots of a switch, and how jobs use them."""
+"""Slots of a switch, how jobs use them, and what their packets carry: the names and their defaults."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 Mode = Literal["exclusive", "shared"]
 """Use of a switch's slots: each job its own region, or all in one array."""
+MODES: Final[tuple[Mode, ...]] = ("shared", "exclusive")
+
+Congestion = Literal["fixed", "aimd", "a2tp"]
+"""Rule for a worker's window: fixed, AIMD on ECN marks (ATP), or A2TP's two windows."""
+CONGESTION: Final[tuple[Congestion, ...]] = ("fixed", "aimd", "a2tp")
+
+Encoding = Literal["exponent", "block16", "fixed"]
+"""Encoding of float32 in packets: one exponent a packet, the same in 16 bits, or a fixed scale."""
+ENCODINGS: Final[tuple[Encoding, ...]] = ("exponent", "block16", "fixed")
+
+MAX_PRIORITY: Final = 255
+"""Highest priority of a packet: the header has 8 bits for it."""
+MAX_WINDOW: Final = 1 << 16
+"""Most packets of a worker in flight."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ A file looks so::
     hosts:
       - h1
       - h2
-      - {name: p1, role: server}              # worker, server (of what finds no slot), traffic
+      - {name: p1, role: fallback}            # worker, fallback (sums what finds no slot), traffic
     links:
       - [h1, s1]
       - [h2, s2]
@@ -29,41 +29,32 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from controller.errors import BadSpec
 from controller.vocabulary import documents
 from controller.vocabulary import values as checks
 from controller.vocabulary.catalog import named
 from controller.vocabulary.documents import Check, Document, Where
-from controller.vocabulary.topology import ROLES, Host, Link, Switch, Topology, TopologyError
+from controller.vocabulary.errors import BadSpec
+from controller.vocabulary.topology import ROLES, Link, Role, Server, Switch, Topology
 
 SUFFIXES = (".yaml", ".yml")
-
-
-class TopologyFileError(TopologyError):
-    """The file cannot be used; the message names file, line, key, value and what would be right."""
 
 
 def find_topology(text: str) -> Topology:
     """Return the topology in the file of this name, if it ends in .yaml, or else of the catalog.
 
-    Raises TopologyError.
+    Raises BadSpec.
     """
     return load_topology(text) if text.endswith(SUFFIXES) else named(text)
 
 
 def load_topology(path: str | Path) -> Topology:
-    """Read a topology. Raises TopologyFileError."""
-    return parse_topology(checks.read_text(path, TopologyFileError, "topology"), source=str(path))
+    """Read a topology. Raises BadSpec."""
+    return parse_topology(checks.read_text(path, BadSpec, "topology"), source=str(path))
 
 
 def parse_topology(text: str, *, source: str = "topology") -> Topology:
-    """Read the topology in a text; `source` names it in errors. Raises TopologyFileError."""
-    try:
-        return _topology(documents.parse(text, source))
-    except BadSpec as error:
-        raise TopologyFileError(str(error)) from error
-    except TopologyError as error:
-        raise TopologyFileError(f"{source}: {error}") from error
+    """Read the topology in a text; `source` names it in errors. Raises BadSpec."""
+    return _topology(documents.parse(text, source))
 
 
 def dump_topology(topology: Topology) -> str:
@@ -78,7 +69,7 @@ def dump_topology(topology: Topology) -> str:
     ]
     document["hosts"] = [
         host.name if host.role == "worker" else {"name": host.name, "role": host.role}
-        for host in topology.hosts
+        for host in topology.servers
     ]
     document["links"] = [_written(link, common) for link in topology.links]
     return documents.dump_yaml(document, "a topology")
@@ -122,17 +113,29 @@ _TOP: Mapping[str, Check] = {
 
 
 def _topology(document: Document) -> Topology:
-    """Return the topology of a document. Raises BadSpec or TopologyError."""
+    """Return the topology of a document. Raises BadSpec or BadSpec."""
     top = document.check((), _TOP, require=_PARTS)
     common = _link_values(document, ("link",), "link") if "link" in top else {}
     switches = [
-        Switch(**_part(document, "switches", at, _SWITCH, "switch")) for at in _places(top, "switches")
+        _switch(_part(document, "switches", at, _SWITCH, "switch")) for at in _places(top, "switches")
     ]
-    hosts = [Host(**_part(document, "hosts", at, _HOST, "host")) for at in _places(top, "hosts")]
+    hosts = [_server(_part(document, "hosts", at, _HOST, "host")) for at in _places(top, "hosts")]
     nodes = [each.name for each in switches] + [each.name for each in hosts]
     links = [_link(document, at, common, nodes) for at in _places(top, "links")]
     named = {key: top[key] for key in ("name", "root") if key in top}
-    return Topology(tuple(switches), tuple(hosts), tuple(links), **named)
+    try:
+        return Topology(tuple(switches), tuple(hosts), tuple(links), **named)
+    except BadSpec as error:
+        raise BadSpec(f"{document.path}: {error}") from error
+
+
+def _switch(table: Mapping[str, Any]) -> Switch:
+    return Switch(table["name"]) if table.get("aggregates", True) else Switch(table["name"], 0)
+
+
+def _server(table: Mapping[str, Any]) -> Server:
+    role: Role = table.get("role", "worker")
+    return Server(table["name"], int(role == "worker"), role)
 
 
 def _places(top: Mapping[str, Any], key: str) -> range:
@@ -170,7 +173,7 @@ def _link(document: Document, at: int, common: Mapping[str, Any], nodes: Sequenc
             raise document.error(where, f"link: {checks.unknown('node', values[end], nodes)}")
     try:
         return Link(**{**common, **values})
-    except TopologyError as error:
+    except BadSpec as error:
         raise document.error(where, str(error)) from error
 
 

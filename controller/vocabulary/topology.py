@@ -1,29 +1,31 @@
-"""Topologies as plain data: switches, hosts and the links between them.
+"""Topologies as plain data: switches, servers and the links between them.
 
 A topology says nothing about the jobs on it, so that the same one serves a simulation in virtual time,
-network namespaces and Mininet.
+network namespaces, Mininet, and the policies that place jobs and divide memory.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
 
+from controller.vocabulary.errors import BadSpec
+
 MAX_PORT = 510
 """v1model's port numbers are bit<9>, and 511 means drop."""
 
-Role = Literal["worker", "server", "traffic"]
-ROLES: tuple[Role, ...] = ("worker", "server", "traffic")
+Role = Literal["worker", "fallback", "traffic"]
+"""Use of a server: jobs' workers, what finds no slot, or ordinary traffic beside the jobs."""
+ROLES: tuple[Role, ...] = ("worker", "fallback", "traffic")
+
+LANE_BITS = 32
 
 MAX_HOSTS = 65_000
 """Number of the addresses 10.0.0.1 to 10.0.253.232."""
-
-
-class TopologyError(ValueError):
-    """The parts do not make a network; says which part, and what would be right."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,17 +52,17 @@ class Link:
     def __post_init__(self) -> None:
         what = f"link {self.a}-{self.b}"
         if self.a == self.b:
-            raise TopologyError(f"{what}: both ends are the same node")
+            raise BadSpec(f"{what}: both ends are the same node")
         for name in ("loss", "duplicate", "reorder"):
             value = getattr(self, name)
             if not 0.0 <= value <= 1.0:
-                raise TopologyError(f"{what}: {name} is {value:g}, must be a probability, 0 to 1")
+                raise BadSpec(f"{what}: {name} is {value:g}, must be a probability, 0 to 1")
         for name in ("rate_bps", "delay_s", "reorder_s"):
             value = getattr(self, name)
             if not 0 <= value < 2**40:
-                raise TopologyError(f"{what}: {name} is {value:g}, must be 0 or more")
+                raise BadSpec(f"{what}: {name} is {value:g}, must be 0 or more")
         if self.queue_packets < 1:
-            raise TopologyError(f"{what}: queue_packets is {self.queue_packets}, must be 1 or more")
+            raise BadSpec(f"{what}: queue_packets is {self.queue_packets}, must be 1 or more")
 
     def other(self, node: str) -> str:
         """Return the end that is not `node`."""
@@ -69,40 +71,77 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Switch:
-    """A programmable switch."""
+    """A programmable switch.
+
+    `rtt_s` is the time from a packet's departure at a worker until its slot is free again, if all workers
+    send at once.
+    """
 
     name: str
-    aggregates: bool = True
-    """False: it has no memory to spare for sums and passes gradients on as they are."""
+    slots: int = 8192
+    """Aggregator slots; 0: it sums nothing and passes gradients on as they are."""
+    lanes: int = 64
+    """32-bit values of a slot, and of a packet."""
+    rtt_s: float = 20e-6
+
+    @property
+    def aggregates(self) -> bool:
+        """Whether it has memory for sums."""
+        return self.slots > 0
+
+    @property
+    def payload_bytes(self) -> int:
+        """Gradient bytes of a packet."""
+        return self.lanes * LANE_BITS // 8
+
+    @property
+    def aggregation_bps(self) -> float:
+        """Rate at which all its slots sum, each held for a round trip (NetPack's peak throughput)."""
+        return self.slots * self.payload_bytes * 8 / self.rtt_s
 
 
 @dataclass(frozen=True, slots=True)
-class Host:
-    """A machine with one network interface."""
+class Server:
+    """A machine with one network interface. Raises BadSpec for a role that contradicts its GPUs."""
 
-    name: str
+    name: str = ""
+    gpus: int = 1
+    """GPUs for workers; 0 where the role is another one."""
     role: Role = "worker"
-    """Its use: jobs' workers, a fallback server, or ordinary traffic beside the jobs."""
+    cpus: float = math.inf
+    """CPU cores; infinite: as many as anybody likes."""
+    memory_gb: float = math.inf
+    vc: str = ""
+    """Virtual cluster that it belongs to; "": none."""
+    kind: str = ""
+    """Kind of its GPUs; "": not said."""
+    rack: str = ""
+    """Where it stands, for schedulers that are told of no network; "": not said."""
 
     def __post_init__(self) -> None:
+        what = f"server {self.name!r}"
         if self.role not in ROLES:
-            raise TopologyError(
-                f"host {self.name!r}: role is {self.role!r}, must be one of {', '.join(ROLES)}"
+            raise BadSpec(f"{what}: role is {self.role!r}, must be one of {', '.join(ROLES)}")
+        if (self.gpus > 0) != (self.role == "worker"):
+            raise BadSpec(
+                f"{what}: role {self.role!r} with {self.gpus} GPUs; a worker's server has 1 or more, others 0"
             )
+        if not (self.cpus > 0 and self.memory_gb > 0):
+            raise BadSpec(f"{what}: {self.cpus:g} CPUs and {self.memory_gb:g} GB; want more than none")
 
 
 @dataclass(frozen=True)
 class Topology:
-    """Switches, hosts and links; `root` is the switch at which aggregation trees end.
+    """Switches, servers and links; `root` is the switch at which aggregation trees end.
 
-    Every host has exactly one link, to a switch, and every switch can be reached from every other.
+    Every server has exactly one link, to a switch, and every switch can be reached from every other.
 
     Raises:
-        TopologyError: they do not make such a network.
+        BadSpec: they do not make such a network.
     """
 
     switches: tuple[Switch, ...]
-    hosts: tuple[Host, ...]
+    servers: tuple[Server, ...]
     links: tuple[Link, ...]
     root: str = ""
     """Name of that switch; "": the first one."""
@@ -110,47 +149,174 @@ class Topology:
 
     def __post_init__(self) -> None:
         if not self.switches:
-            raise TopologyError("a topology needs a switch")
+            raise BadSpec("a topology needs a switch")
         if not self.root:
             object.__setattr__(self, "root", self.switches[0].name)
-        names = [switch.name for switch in self.switches] + [host.name for host in self.hosts]
-        if twice := [name for name, count in Counter(names).items() if count > 1]:
-            raise TopologyError(f"two nodes are called {twice[0]!r}")
-        if len(self.hosts) > MAX_HOSTS:
-            raise TopologyError(f"{len(self.hosts)} hosts; there are addresses for {MAX_HOSTS}")
-        known = set(names)
+        names = Counter(self._names)
+        if twice := [name for name, count in names.items() if count > 1]:
+            raise BadSpec(f"two nodes are called {twice[0]!r}")
         for link in self.links:
             for end in (link.a, link.b):
-                if end not in known:
-                    raise TopologyError(f"link {link.a}-{link.b}: there is no node {end!r}")
-        self._check_degrees({switch.name for switch in self.switches})
-        if self.root not in self.ports:
-            raise TopologyError(f"the root {self.root!r} is not a switch")
-        cut_off = set(self.ports) - {name for name, _ in self._walk()}
-        if cut_off:
-            raise TopologyError(f"switch {min(cut_off)!r} cannot be reached from {self.root!r}")
-
-    def _check_degrees(self, switches: set[str]) -> None:
-        for host in self.hosts:
-            links = [link for link in self.links if host.name in (link.a, link.b)]
+                if end not in names:
+                    raise BadSpec(f"link {link.a}-{link.b}: there is no node {end!r}")
+        for server in self.servers:
+            links = self._links_at[server.name]
             if len(links) != 1:
-                raise TopologyError(f"host {host.name!r} has {len(links)} links, must have one")
-            if links[0].other(host.name) not in switches:
-                raise TopologyError(f"host {host.name!r} is linked to a host; it must be linked to a switch")
-        for switch in switches:
-            count = sum(switch in (link.a, link.b) for link in self.links)
-            if count > MAX_PORT:
-                raise TopologyError(f"switch {switch!r} has {count} links, and {MAX_PORT} ports at most")
+                raise BadSpec(f"server {server.name!r} has {len(links)} links, must have one")
+            if links[0].other(server.name) not in self.switch:
+                raise BadSpec(f"server {server.name!r} is linked to a server, must be linked to a switch")
+        if self.root not in self.switch:
+            raise BadSpec(f"the root {self.root!r} is not a switch")
+        if cut_off := self.switch.keys() - self.parents.keys():
+            raise BadSpec(f"switch {min(cut_off)!r} cannot be reached from {self.root!r}")
+
+    @property
+    def _names(self) -> list[str]:
+        return [switch.name for switch in self.switches] + [server.name for server in self.servers]
+
+    @cached_property
+    def server(self) -> Mapping[str, Server]:
+        """Servers by name."""
+        return {server.name: server for server in self.servers}
+
+    @cached_property
+    def switch(self) -> Mapping[str, Switch]:
+        """Switches by name."""
+        return {switch.name: switch for switch in self.switches}
+
+    @cached_property
+    def number_of(self) -> Mapping[str, int]:
+        """The place of each switch among the switches."""
+        return {switch.name: number for number, switch in enumerate(self.switches)}
+
+    @cached_property
+    def gpus(self) -> int:
+        """GPUs in all."""
+        return sum(server.gpus for server in self.servers)
+
+    def servers_for(self, role: Role) -> tuple[str, ...]:
+        """Return the names of the servers with a role, in their order."""
+        return tuple(server.name for server in self.servers if server.role == role)
+
+    # ----------------------------------------------------------------------- who is linked to whom
+
+    @cached_property
+    def _links_at(self) -> Mapping[str, list[Link]]:
+        found: dict[str, list[Link]] = {name: [] for name in self._names}
+        for link in self.links:
+            found[link.a].append(link)
+            found[link.b].append(link)
+        return found
+
+    @cached_property
+    def neighbours(self) -> Mapping[str, Mapping[str, int]]:
+        """For every node the nodes it is linked to, with the number of the link.
+
+        Raises BadSpec if two nodes have several links: policies think of one.
+        """
+        found: dict[str, dict[str, int]] = {name: {} for name in self._links_at}
+        for number, link in enumerate(self.links):
+            if link.b in found[link.a]:
+                raise BadSpec(
+                    f"link {link.a}-{link.b}: there twice; policies need one link between two nodes"
+                )
+            found[link.a][link.b] = number
+            found[link.b][link.a] = number
+        return found
+
+    @cached_property
+    def rack_of(self) -> Mapping[str, str]:
+        """The switch that each server is linked to."""
+        return {each.name: self._links_at[each.name][0].other(each.name) for each in self.servers}
+
+    @cached_property
+    def racks(self) -> Mapping[str, tuple[str, ...]]:
+        """Servers by their switch, for switches that have any."""
+        found: dict[str, list[str]] = {}
+        for name, switch in self.rack_of.items():
+            found.setdefault(switch, []).append(name)
+        return {switch: tuple(names) for switch, names in found.items()}
+
+    @cached_property
+    def parents(self) -> Mapping[str, str | None]:
+        """The tree of shortest paths to the root: every node's neighbour on its way up, the root's None.
+
+        Between equally short paths the earlier link decides.
+        """
+        return {self.root: None, **self._up(self.root)}
+
+    def towards(self, root: str) -> Mapping[str, str]:
+        """Return for every other switch its neighbour on a shortest path to `root`, the earlier link's."""
+        if root not in self._towards:
+            up = self._up(root)
+            self._towards[root] = {node: above for node, above in up.items() if node in self.switch}
+        return self._towards[root]
+
+    def way(self, start: str, end: str) -> tuple[str, ...]:
+        """Return the switches on a shortest path from one switch to another, both included."""
+        towards, found = self.towards(end), [start]
+        while found[-1] != end:
+            found.append(towards[found[-1]])
+        return tuple(found)
+
+    def hops(self, source: str) -> tuple[int, ...]:
+        """Return the number of links from a node to each switch, in their order."""
+        if source not in self._hops:
+            known = self.distances({source: 0})
+            self._hops[source] = tuple(known[each.name] for each in self.switches)
+        return self._hops[source]
+
+    def distances(self, starts: Mapping[str, int]) -> dict[str, int]:
+        """Return how many links each switch is away from the nearest of `starts`, whose own distances count.
+
+        `starts` are nodes, in the order of their distances.
+        """
+        found, waiting = dict(starts), deque(starts)
+        while waiting:
+            node = waiting.popleft()
+            for link in self._links_at[node]:
+                other = link.other(node)
+                if other in self.switch and other not in found:
+                    found[other] = found[node] + 1
+                    waiting.append(other)
+        return found
+
+    def _up(self, root: str) -> dict[str, str]:
+        """Return every other node's neighbour on its way to `root`, nearest nodes first."""
+        found: dict[str, str] = {}
+        waiting = deque([root])
+        while waiting:
+            node = waiting.popleft()
+            for link in self._links_at[node]:
+                other = link.other(node)
+                if other != root and other not in found:
+                    found[other] = node
+                    if other in self.switch:
+                        waiting.append(other)
+        return found
+
+    @cached_property
+    def _towards(self) -> dict[str, Mapping[str, str]]:
+        return {}
+
+    @cached_property
+    def _hops(self) -> dict[str, tuple[int, ...]]:
+        return {}
+
+    # ----------------------------------------------------------------------- ports and addresses
 
     @cached_property
     def ports(self) -> Mapping[str, Mapping[int, Link]]:
-        """The ports of every switch with their links, numbered from 1 in the order of the links."""
-        ports: dict[str, dict[int, Link]] = {switch.name: {} for switch in self.switches}
-        for link in self.links:
-            for end in (link.a, link.b):
-                if end in ports:
-                    ports[end][len(ports[end]) + 1] = link
-        return ports
+        """The ports of every switch with their links, numbered from 1 in the order of the links.
+
+        Raises BadSpec if a switch has more links than ports.
+        """
+        for name in self.switch:
+            if len(self._links_at[name]) > MAX_PORT:
+                raise BadSpec(
+                    f"switch {name!r} has {len(self._links_at[name])} links, and {MAX_PORT} ports at most"
+                )
+        return {name: dict(enumerate(self._links_at[name], start=1)) for name in self.switch}
 
     def port_to(self, switch: str, neighbour: str) -> int:
         """Return the port of `switch` that leads to its neighbour. Raises KeyError if none does."""
@@ -159,60 +325,17 @@ class Topology:
                 return port
         raise KeyError(f"{switch} has no link to {neighbour}")
 
-    def hosts_for(self, role: Role) -> tuple[str, ...]:
-        """Return the names of the hosts with a role, in their order."""
-        return tuple(host.name for host in self.hosts if host.role == role)
+    def mac(self, server: str) -> str:
+        """Return a server's MAC address: 02:00:00:00:00:01 for the first and so on."""
+        return (0x0200_0000_0000 + self._numbers[server]).to_bytes(6, "big").hex(":")
 
-    @cached_property
-    def parents(self) -> Mapping[str, str | None]:
-        """The tree of shortest paths to the root: every node's neighbour on its way up, the root's None.
-
-        Between equally short paths the earlier link decides.
-        """
-        return dict(self._walk())
-
-    def switch_of(self, host: str) -> str:
-        """Return the switch that a host is linked to."""
-        parent = self.parents[host]
-        assert parent is not None, "only the root switch has no parent"
-        return parent
-
-    def _walk(self) -> Iterator[tuple[str, str | None]]:
-        seen = {self.root}
-        waiting: deque[tuple[str, str | None]] = deque([(self.root, None)])
-        while waiting:
-            node, parent = waiting.popleft()
-            yield node, parent
-            for link in self.ports.get(node, {}).values():
-                neighbour = link.other(node)
-                if neighbour not in seen:
-                    seen.add(neighbour)
-                    waiting.append((neighbour, node))
-
-    def distances(self, starts: Mapping[str, int]) -> dict[str, int]:
-        """Return how many links each switch is away from the nearest of `starts`, whose own distances count.
-
-        `starts` are switches, in the order of their distances.
-        """
-        found, waiting = dict(starts), deque(starts)
-        while waiting:
-            switch = waiting.popleft()
-            for link in self.ports[switch].values():
-                other = link.other(switch)
-                if other in self.ports and other not in found:
-                    found[other] = found[switch] + 1
-                    waiting.append(other)
-        return found
-
-    def mac(self, host: str) -> str:
-        """Return a host's MAC address: 02:00:00:00:00:01 for the first and so on."""
-        return (0x0200_0000_0000 + self._numbers[host]).to_bytes(6, "big").hex(":")
-
-    def ip(self, host: str) -> str:
-        """Return a host's IPv4 address: 10.0.0.1 for the first and so on."""
-        number = self._numbers[host]
+    def ip(self, server: str) -> str:
+        """Return a server's IPv4 address: 10.0.0.1 for the first and so on."""
+        number = self._numbers[server]
         return f"10.0.{number >> 8}.{number & 0xFF}"
 
     @cached_property
     def _numbers(self) -> Mapping[str, int]:
-        return {host.name: number for number, host in enumerate(self.hosts, start=1)}
+        if len(self.servers) > MAX_HOSTS:
+            raise BadSpec(f"{len(self.servers)} servers; there are addresses for {MAX_HOSTS}")
+        return {server.name: number for number, server in enumerate(self.servers, start=1)}

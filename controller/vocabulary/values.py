@@ -65,7 +65,7 @@ def unknown(what: str, given: str, known: Iterable[str]) -> str:
     return f"unknown {what} {given!r}; {hint(given, list(known))}"
 
 
-def read_text(path: str | Path, error: type[ValueError], kind: str) -> str:
+def read_text(path: str | Path, error: type[Exception], kind: str) -> str:
     """Return the text of a file; raise `error`, naming the file, for one that cannot be a `kind`."""
     try:
         with Path(path).open(encoding="utf-8-sig") as file:  # editors on Windows begin with a mark

@@ -9,11 +9,12 @@ from dataclasses import dataclass, replace
 from controller.placement.flows import flows_of
 from controller.placement.policies import POLICIES as PLACEMENTS
 from controller.placement.policy import place
+from controller.placement.trees import tree_of
 from controller.placement.waterfill import Reading, waterfill
 from controller.routing.policies import POLICIES as ROUTINGS
 from controller.routing.policy import Question, score
-from controller.workload import Cluster, TrainingJob, fabrics, generate
-from controller.workload.trees import tree_of
+from controller.simulator.network import generate
+from controller.vocabulary import Job, Topology, fabrics
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +132,13 @@ def measure_routing(
     )
 
 
-def _spread(cluster: Cluster, name: str, servers: int, rng: random.Random) -> TrainingJob:
+def _spread(cluster: Topology, name: str, servers: int, rng: random.Random) -> Job:
     hosts = rng.sample([server.name for server in cluster.servers], servers)
-    return TrainingJob(name=name, workers=servers, layers_bytes=(100_000_000,), servers=tuple(hosts))
+    return Job(
+        name=name,
+        workers=servers,
+        layers_bytes=(100_000_000,),
+        servers=tuple(hosts),
+        iterations=1,
+        compute_s=0.0,
+    )

@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
+from controller.simulator.network import generate
 from controller.simulator.network.run import NetworkTask, run_network
 from controller.simulator.network.settings import NetworkSettings
 from controller.simulator.runs import Progress
-from controller.workload import fabrics, generate
+from controller.vocabulary import fabrics
 
 
 @dataclass(frozen=True, slots=True)

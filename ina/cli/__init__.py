@@ -7,6 +7,7 @@ their public roots.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import signal
 import sys
@@ -69,6 +70,14 @@ def _unraisable(lost: sys.UnraisableHookArgs) -> None:
 
 def _main() -> int:
     warnings.showwarning = _warn
+    logging.getLogger().addHandler(_messages)
+    try:
+        return _run()
+    finally:
+        logging.getLogger().removeHandler(_messages)
+
+
+def _run() -> int:
     server = sys.argv[1:2] in SERVERS
     if not server:
         screen.progress("loading …")  # people on a terminal see that something happens
@@ -102,6 +111,17 @@ def _warn(
 ) -> None:
     """Show a warning to whoever runs the command: without a line of our source."""
     _complain(f"warning: {message}", FAILED)
+
+
+class _Messages(logging.Handler):
+    """Shows what the libraries log to whoever runs the command; they print nothing themselves."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print a message with its level, and the traceback that came with it."""
+        _complain(f"{record.levelname.lower()}: {self.format(record)}", FAILED)
+
+
+_messages: Final = _Messages(logging.WARNING)
 
 
 def _complain(message: str, code: int) -> int:

@@ -50,7 +50,6 @@ def verdict(error: BaseException) -> tuple[str, int]:
     from controller import BadJob, ControllerError, ProgramMismatch
     from controller.errors import OtherProgram, TlsFailure
     from controller.scheduling import BadSpec, BadTrace
-    from controller.vocabulary import JobFileError, TopologyError
     from hostlib import ConfigError, NativeMissing
     from hostlib.launcher import LaunchError
     from ina.runtime.errors import AddressTaken, BadRun, ProcessFailed, RunError
@@ -70,16 +69,7 @@ def verdict(error: BaseException) -> tuple[str, int]:
             return f"{error}; --replace-program replaces it", USAGE
         case softswitch.CompileError():
             return error.render(), COMPILE
-        case (
-            BadJob()
-            | BadSpec()
-            | BadTrace()
-            | ProgramMismatch()
-            | JobFileError()
-            | TopologyError()
-            | BadName()
-            | ConfigError()
-        ):
+        case BadJob() | BadSpec() | BadTrace() | ProgramMismatch() | BadName() | ConfigError():
             return str(error), USAGE
         case TlsFailure():
             return f"{error} (see --tls-ca, --tls-cert and --tls-key)", FAILED

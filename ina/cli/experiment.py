@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from json import dumps
 from pathlib import Path
 from typing import Annotated
@@ -12,9 +13,11 @@ from typing import Annotated
 import typer
 
 from bmv2_topos.harness import (
+    BadExperiment,
     Experiment,
     ResultRow,
     Run,
+    RunFailed,
     compare,
     load,
     named,
@@ -88,10 +91,35 @@ def experiment(
             "--check and --again are mutually exclusive, and exclude --quick, --seeds, --runner and --json",
             exit_code=USAGE,
         )
-    chosen = [load(file) for file in dict.fromkeys(files)]
-    if check:
-        _check(chosen, output)
-        return
+    with _failures():
+        chosen = [load(file) for file in dict.fromkeys(files)]
+        if check:
+            _check(chosen, output)
+        else:
+            _make(chosen, quick, seeds, runner, processes, output, again=again, json=json)
+
+
+@contextmanager
+def _failures() -> Iterator[None]:
+    try:
+        yield
+    except BadExperiment as error:
+        raise Failure(str(error), exit_code=USAGE) from error
+    except RunFailed as error:
+        raise Failure(str(error)) from error
+
+
+def _make(
+    chosen: Sequence[Experiment],
+    quick: bool,
+    seeds: int | None,
+    runner: str | None,
+    processes: int | None,
+    output: Path | None,
+    *,
+    again: bool,
+    json: bool,
+) -> None:
     found: dict[str, Sequence[ResultRow]] = {}
     for one in chosen:
         folder = _folder(one, output)
@@ -101,6 +129,7 @@ def experiment(
             rows = found[one.name] = _run(one, quick, seeds, runner, processes)
             command = " ".join(["ina experiment", one.source, *_as_given(quick, seeds, runner)])
         if not json:
+            print(one.tables(rows))
             for path in write(one, rows, folder, command=command):
                 out.print(str(path), soft_wrap=True)
     if json:
@@ -120,15 +149,19 @@ def _scenarios(one: Experiment, quick: bool, seeds: int | None, runner: str | No
     scenarios = one.scenarios(quick)
     if runner is not None:
         scenarios = _of_runner(one, scenarios, runner)
-    if why := one.missing():
-        if runner == "netns":
-            raise Failure(f"{one.name}: {why}", exit_code=USAGE)
-        say(f"{one.name}: runs in virtual time only: {why}")
-        scenarios = [scenario for scenario in scenarios if not scenario.real]
     try:
-        return scenarios if seeds is None else with_seeds(scenarios, seeds)
+        scenarios = scenarios if seeds is None else with_seeds(scenarios, seeds)
     except ValueError as error:
         raise Failure(f"{one.name}: {error}", exit_code=USAGE) from error
+    possible = [scenario for scenario in scenarios if not scenario.missing]
+    if len(possible) < len(scenarios):
+        why = "; ".join(dict.fromkeys(scenario.missing for scenario in scenarios if scenario.missing))
+        if not possible:
+            raise Failure(
+                f"{one.name}: none of the {len(scenarios)} runs can be run here: {why}", exit_code=USAGE
+            )
+        say(f"{one.name}: {len(scenarios) - len(possible)} of {len(scenarios)} runs are left out: {why}")
+    return possible
 
 
 def _of_runner(one: Experiment, scenarios: Sequence[Run], runner: str) -> Sequence[Run]:

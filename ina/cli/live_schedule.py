@@ -13,11 +13,12 @@ import typer
 
 from controller.live import Entry, LiveController
 from controller.policies.registry import family, make
-from controller.scheduling import RESOURCES, Cluster, JobSpec
+from controller.scheduling import RESOURCES, Submission
 from controller.simulator.files import check_output, whole
 from controller.simulator.job_table import row_of, write_jobs
 from controller.simulator.record import Ended
 from controller.simulator.traces import read
+from controller.vocabulary import Cluster
 from ina.cli import options
 from ina.cli.errors import USAGE, Failure, verdict
 from ina.cli.live import print_output
@@ -102,7 +103,7 @@ def live(
     with common.refusals():
         submissions = read(jobs, servers)
         setup = make(name, inputs.ModelOptions().config(servers, [name], settings))
-    specs = {each.id: _spec(jobs, each, slots) for each in submissions}
+    specs = {each.name: _spec(jobs, each, slots) for each in submissions}
     controller = LiveController(
         servers, setup.policy, setup.speed, interval_s=interval, sharing=SHARING, retries=retries
     )
@@ -111,7 +112,7 @@ def live(
     # on a terminal and with --json too: what happens is news, the table the result
     with open_fabric(FabricSpec(impairments=impairments), sizes) as fabric, common.refusals():
         if profile:
-            submissions = [_profiled(fabric, each, specs[each.id], profile) for each in submissions]
+            submissions = [_profiled(fabric, each, specs[each.name], profile) for each in submissions]
         LiveJobs(
             controller,
             fabric,
@@ -129,23 +130,23 @@ def live(
         raise Failure(f"{len(controller.failed)} of {len(submissions)} jobs failed; {first}: {reason}")
 
 
-def _spec(path: Path, job: JobSpec, slots: int) -> LaunchSpec:
+def _spec(path: Path, job: Submission, slots: int) -> LaunchSpec:
     try:
         command = shlex.split(job.extra.get("command", ""))
     except ValueError as error:  # a quote that is not closed
-        raise Failure(f"{path}: the command of job {job.id!r}: {error}", USAGE) from error
+        raise Failure(f"{path}: the command of job {job.name!r}: {error}", USAGE) from error
     if not command:
-        raise Failure(f"{path}: job {job.id!r} has no command: what its workers run", USAGE)
-    return LaunchSpec(command, job.gpus, name=job.id, slots=slots)
+        raise Failure(f"{path}: job {job.name!r} has no command: what its workers run", USAGE)
+    return LaunchSpec(command, job.gpus, name=job.name, slots=slots)
 
 
-def _profiled(fabric: SwitchFabric, job: JobSpec, spec: LaunchSpec, iterations: int) -> JobSpec:
+def _profiled(fabric: SwitchFabric, job: Submission, spec: LaunchSpec, iterations: int) -> Submission:
     """Return the job with its stage times, measured unless the file gives them."""
     if job.stages_s:
         return job
     found = measure(fabric, spec, iterations, print_output)
     parts = ", ".join(f"{stage} {s:.4f}" for stage, s in zip(RESOURCES, found.stages_s, strict=True))
-    line = f"{job.id}: {parts} s of {found.iteration_s:.4f} s per iteration"
+    line = f"{job.name}: {parts} s of {found.iteration_s:.4f} s per iteration"
     say(line)
     return replace(job, stages_s=found.stages_s, iteration_s=found.iteration_s)
 
@@ -156,12 +157,12 @@ def _print(entry: Entry) -> None:
 
 
 def _report(
-    policy: str, controller: LiveController, submissions: Sequence[JobSpec], *, as_json: bool
+    policy: str, controller: LiveController, submissions: Sequence[Submission], *, as_json: bool
 ) -> None:
-    ended = {job.spec.id: job for job in controller.ended_jobs}
+    ended = {job.spec.name: job for job in controller.ended_jobs}
     times = {
         name: {
-            "submit_s": job.spec.submit_s,
+            "submit_s": job.spec.arrival_s,
             "start_s": job.start_s,
             "finish_s": job.finish_s,
             "waited_s": job.waited_s,

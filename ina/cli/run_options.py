@@ -10,8 +10,8 @@ from typing import Annotated
 
 import typer
 
-from controller.vocabulary import JobEntry
-from controller.vocabulary.jobfile import MAX_WINDOW
+from controller.vocabulary import Job
+from controller.vocabulary.slots import MAX_WINDOW
 from ina.cli import options
 from ina.cli.errors import USAGE, Failure
 from ina.runtime.job_file import Overrides, spec_of
@@ -345,7 +345,7 @@ def only_job(
     """Return the job that no file describes; without `workers`, one for each machine of the tree."""
     if workers is None:
         workers = math.prod(fan_outs)  # of nothing, 1
-    entry = overrides.of(JobEntry(name=NAMELESS, workers=workers))
+    entry = overrides.of(Job(name=NAMELESS, workers=workers))
     return spec_of(common, entry, slots=entry.slots)
 
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from controller.vocabulary import Link, Topology, TopologyError, load_jobs
-from controller.vocabulary.jobfile import MAX_WINDOW
+from controller.vocabulary import BadSpec, Link, Topology, load_jobs
+from controller.vocabulary.slots import MAX_WINDOW
 from ina.cli import options, sim_report
 from ina.cli.errors import USAGE, Failure
 from ina.cli.output import Bar
@@ -184,7 +184,7 @@ def sim(
         )
         recorder = Recorder() if explain or pcap is not None else None
         testbed = VirtualTestbed(network, entries, placements, settings, recorder=recorder)
-    except (TopologyError, TestbedError) as error:
+    except (BadSpec, TestbedError) as error:
         raise Failure(str(error), exit_code=USAGE) from error
     try:
         with Bar() as bar:
@@ -223,16 +223,13 @@ def _without_sums(network: Topology, transit: Sequence[str]) -> Topology:
     for name in transit:
         if name not in known:
             raise Failure(f"--transit {name}: the switches are {', '.join(known)}", exit_code=USAGE)
-    switches = (
-        replace(switch, aggregates=switch.aggregates and switch.name not in transit)
-        for switch in network.switches
-    )
+    switches = (replace(switch, slots=0) if switch.name in transit else switch for switch in network.switches)
     return replace(network, switches=tuple(switches))
 
 
 def _check_plot(plot: Path) -> None:
     """Refuse before the run what would fail after it."""
-    from bmv2_topos.plots import FORMATS, PlotsMissing, check
+    from controller.figures import FORMATS, PlotsMissing, check
 
     if plot.suffix not in FORMATS:
         raise Failure(f"--plot {plot}: want a name that ends in {', '.join(FORMATS)}", exit_code=USAGE)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import warnings
 from pathlib import Path
 from typing import Annotated
 
@@ -15,6 +14,7 @@ from ina.cli import options
 from ina.cli.errors import USAGE, Failure
 from ina.cli.options import parse_address, parse_defines
 from ina.cli.pcap_options import CAPTURES, PcapOptions
+from ina.cli.plain import say
 from ina.runtime.spec import PRIVATE
 
 EPILOG = """Examples:
@@ -216,10 +216,10 @@ def _ports(texts: list[str]) -> dict[int, softswitch.PortSpec]:
 def _warn_of_unknown_peers(specs: dict[int, softswitch.PortSpec]) -> None:
     unknown = [number for number, spec in specs.items() if softswitch.takes_any_peer(spec)]
     if unknown:
-        warnings.warn(
-            f"--port {', '.join(map(str, unknown))}: no peer is given, so whoever speaks first is it, and any"
-            " user of this machine can; give it by its UDP port, as in 1=udp:47001:48001 (docs/security.md)",
-            stacklevel=2,
+        say(
+            f"ina: warning: --port {', '.join(map(str, unknown))}: no peer is given, so the first sender"
+            " becomes the peer, and any user of this machine can be that; give it by its UDP port, as in"
+            " 1=udp:47001:48001 (docs/security.md)"
         )
 
 

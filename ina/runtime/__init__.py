@@ -2,7 +2,7 @@
 
 Beside the command line this is the only package that brings softswitch, controller and hostlib together,
 through their public roots. It prints nothing and knows no exit codes: what a run has to tell goes to
-callbacks, to `warnings`, and into the errors of `ina.runtime.errors`.
+callbacks, to `logging`, and into the errors of `ina.runtime.errors`.
 
 =====================  =========================================================================
 `spec`                 what a run consists of, and what came of each job: plain data

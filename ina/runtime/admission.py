@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import socket
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from controller import ControllerError, Member, NoSuchJob, Region
+from controller.switches.layout import Branch, Deployment
 from controller.switches.model import INA_UDP_PORT
-from controller.switches.tree import Branch, Deployment, TreeAdmission, admit_tree, remove_tree
+from controller.switches.tree import TreeAdmission
 from hostlib import DEFAULT_SLOTS, JobConfig, window_for
 from hostlib.launcher import Rendezvous
 from ina.runtime.addresses import server_address
@@ -20,6 +21,8 @@ from ina.runtime.fabric import SwitchFabric
 from ina.runtime.lease import new_lease
 from ina.runtime.spec import SHARED_WINDOW, LaunchSpec, Machine
 from ina.runtime.topology import branches
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +34,7 @@ class Admitted:
     tree: TreeAdmission
 
     def config(self, rank: int, rendezvous: Rendezvous) -> str:
-        """Return what a worker has to know, as JSON; secret, for it holds the token.
+        """Return a worker's configuration as JSON; secret, for it holds the token.
 
         Raises ConfigError for what cannot be.
         """
@@ -64,7 +67,7 @@ class Admitted:
         return JobConfig.from_json(json.dumps(fields)).to_json()
 
     def rendezvous(self, host: str | None = None) -> Rendezvous:
-        """Return where the workers are to meet: at an address of this machine, or beside the first one.
+        """Return the address where the workers meet: of this machine, or of the first worker's.
 
         Raises BadRun for an address that is not of this machine.
         """
@@ -82,31 +85,29 @@ class Admitted:
         return self.fabric.inside(*first, server_address)
 
     def command(self) -> Sequence[str]:
-        """Return what runs a worker, given its `environment`. Raises LaunchError."""
+        """Return the command prefix that runs a worker, given its `environment`. Raises LaunchError."""
         return self.fabric.command(self.spec.command)
 
     def environment(self, rank: int) -> Mapping[str, str]:
-        """Return what tells that command where a worker is to run."""
+        """Return the environment variables that say where a worker runs."""
         return self.fabric.environment(*self._members()[rank])
 
     def ports(self) -> list[str]:
-        """Return where the workers are plugged in, by rank: SWITCH/PORT."""
+        """Return the workers' switch ports in the order of their ranks, as SWITCH/PORT."""
         return [f"{switch}/{member.port}" for _, (switch, member) in sorted(self._members().items())]
 
     def server_port(self) -> str | None:
-        """Return where the fallback server is plugged in, if the job has one."""
+        """Return the fallback server's switch port; None if the job has no fallback server."""
         fallback = self.fabric.fallback
         return f"{self.fabric.root}/{fallback.port}" if fallback else None
 
     def counters(self) -> dict[str, dict[str, int]]:
-        """Return what the job's packets met, by switch and outcome. Raises ControllerError."""
+        """Return the number of the job's packets by switch and outcome. Raises ControllerError."""
         with self.fabric.lock:
-            return {
-                name: self.fabric.controllers[name].counters(self.tree.job) for name in self.tree.switches
-            }
+            return self.fabric.fleet.counters(self.tree)
 
     def fallback_statistics(self) -> dict[str, float]:
-        """Return what the fallback server counted for the job; nothing without one."""
+        """Return the fallback server's counters of the job by name; empty without a fallback server."""
         fallback = self.fabric.fallback
         return fallback.statistics(self.tree.job) if fallback else {}
 
@@ -142,11 +143,8 @@ def admitted(fabric: SwitchFabric, spec: LaunchSpec) -> Iterator[Admitted]:
         else:
             root = branches(fabric.topology, members, region=region, transit=fabric.spec.transit)
         with fabric.lock:
-            tree = admit_tree(
-                fabric.controllers,
-                _job(fabric, spec, root),
-                ports=_ports(fabric),
-                lease=new_lease(fabric),
+            tree = fabric.fleet.admit(
+                _deployment(fabric, spec, root), ports=_ports(fabric), lease=new_lease(fabric)
             )
         stack.callback(_remove, fabric, tree)
         if shared:
@@ -176,7 +174,7 @@ def _members(fabric: SwitchFabric, spec: LaunchSpec, stack: contextlib.ExitStack
         return {fabric.root: [_member(rank) for rank in range(spec.children)]}
     members: dict[str, list[Member]] = {}
     for rank, host in enumerate(stack.enter_context(fabric.hosts(spec.children))):
-        switch = topology.switch_of(host)
+        switch = topology.rack_of[host]
         port = topology.port_to(switch, host)
         members.setdefault(switch, []).append(
             Member(rank, port, topology.mac(host), topology.ip(host), INA_UDP_PORT)
@@ -213,7 +211,7 @@ def _ports(fabric: SwitchFabric) -> dict[str, tuple[int, ...]]:
     return {fabric.root: attached.ports} if attached else {}
 
 
-def _job(fabric: SwitchFabric, spec: LaunchSpec, root: Branch) -> Deployment:
+def _deployment(fabric: SwitchFabric, spec: LaunchSpec, root: Branch) -> Deployment:
     if not fabric.spec.shared:
         return Deployment(root, DEFAULT_SLOTS if spec.slots is None else spec.slots)
     in_flight = spec.window or SHARED_WINDOW
@@ -231,8 +229,8 @@ def _remove(fabric: SwitchFabric, tree: TreeAdmission) -> None:
         return
     try:
         with fabric.lock:
-            remove_tree(fabric.controllers, tree)
+            fabric.fleet.remove(tree)
     except NoSuchJob:
         return  # somebody else removed it
     except ControllerError as error:
-        warnings.warn(f"job {tree.job} may still be on the switch: {error}", stacklevel=2)
+        _log.warning("job %d may still be on the switch: %s", tree.job, error)

@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeVar
 
 import softswitch
 from bmv2_topos.impairments import link_impairments, outgoing
-from controller import Controller, ControllerError, Member, connect
+from controller import Controller, ControllerError, Fleet, Member, connect
 from controller.switches import forwarding
 from controller.switches.model import INA_UDP_PORT, SWITCH_MAC, Uplink
 from controller.vocabulary import Topology
@@ -38,7 +38,7 @@ class Switch(Protocol):
         ...
 
     def udp_address(self, port: int) -> str:
-        """Return where a port's UDP socket is bound."""
+        """Return the address to which a port's UDP socket is bound."""
         ...
 
     def shm_path(self, port: int) -> str | None:
@@ -46,11 +46,11 @@ class Switch(Protocol):
         ...
 
     def ended(self) -> str | None:
-        """Return how it ended, or None."""
+        """Return how it ended, as a text; None while it runs."""
         ...
 
     def strangers(self) -> int:
-        """Return how many packets came to its UDP ports from others than their peers, as far as is known."""
+        """Return the known number of packets that its UDP ports received from others than their peers."""
         ...
 
 
@@ -63,7 +63,7 @@ class AttachedSwitch:
     base: int
 
     def udp_address(self, port: int) -> str:
-        """Return where a port's UDP socket should be bound."""
+        """Return the address to which a port's UDP socket is to be bound."""
         return f"{self.host}:{self.base + port}"
 
     def shm_path(self, port: int) -> str | None:
@@ -80,24 +80,24 @@ class AttachedSwitch:
 
 
 class SwitchFabric:
-    """Switches that run a program, their controllers, and the fallback server once a job needs one."""
+    """Switches that run a program, their controller, and the fallback server once a job needs one."""
 
     def __init__(
         self,
         spec: FabricSpec,
         topology: Topology | None,
         switches: Mapping[str, Switch],
-        controllers: Mapping[str, Controller],
+        fleet: Fleet,
         addresses: HostAddresses,
     ) -> None:
         self.spec = spec
         self.topology = topology
         """None for an attached switch, whose ports the controller chooses."""
         self.switches = switches
-        self.controllers = controllers
+        self.fleet = fleet
         self.addresses = addresses
         self.lock = threading.RLock()
-        """To be held while anything of the controllers is called."""
+        """To be held while anything of the fleet is called."""
         self.fallback: FallbackProcess | None = None
         self._taken: set[str] = set()
 
@@ -115,15 +115,15 @@ class SwitchFabric:
     def server_host(self) -> str:
         """The host for the fallback server. Raises BadRun if the root has none."""
         topology = self._require_topology()
-        for host in topology.hosts_for("server"):
-            if topology.switch_of(host) == topology.root:
+        for host in topology.servers_for("fallback"):
+            if topology.rack_of[host] == topology.root:
                 return host
         raise BadRun(
             f"the topology has no host with role server at its root {topology.root}, which shared needs"
         )
 
     def fallback_uplink(self) -> Uplink:
-        """Return where the root is to send what finds no slot; port None lets the controller choose."""
+        """Return the uplink from the root to the fallback server; port None: the controller chooses."""
         if self.fallback is not None:
             return replace(FALLBACK, port=self.fallback.port)
         return replace(
@@ -167,11 +167,11 @@ class SwitchFabric:
         return call("127.0.0.1")
 
     def command(self, command: Sequence[str]) -> Sequence[str]:
-        """Return what runs a command at a worker's host, given its `environment`. Raises LaunchError."""
+        """Return the prefix of a worker's command at its host, from its `environment`. Raises LaunchError."""
         return command
 
     def environment(self, switch: str, member: Member) -> Mapping[str, str]:
-        """Return what tells that command which host it is."""
+        """Return the environment variables that name that host."""
         return {}
 
     def host_address(self, switch: str, port: int) -> str:
@@ -182,7 +182,7 @@ class SwitchFabric:
 
     @contextlib.contextmanager
     def hosts(self, workers: int) -> Iterator[list[str]]:
-        """Reserve a host for each rank, evenly over the switches that have some. Raises TopologyError."""
+        """Reserve a host for each rank, evenly over the switches that have some. Raises BadSpec."""
         with self.lock:
             taken = list(spread(self._require_topology(), workers, self._taken))
             self._taken.update(taken)
@@ -193,13 +193,13 @@ class SwitchFabric:
                 self._taken.difference_update(taken)
 
     def ended(self) -> str | None:
-        """Return which part is gone for good, and how, or None; to be called several times per second."""
+        """Return which part has ended for good, and how; None while all run. Call it often."""
         self.addresses.strangers()
         why = self.switch_ended()
         return self.fallback.check() if self.fallback and not why else why
 
     def switch_ended(self) -> str | None:
-        """Return how a switch ended, if one did."""
+        """Return how a switch ended, as a text; None while all run."""
         return next(filter(None, (switch.ended() for switch in self.switches.values())), None)
 
     def refused(self) -> dict[str, int]:
@@ -210,8 +210,8 @@ class SwitchFabric:
         total = {"stranger": self.addresses.strangers()}
         total["stranger"] += sum(switch.strangers() for switch in self.switches.values())
         with self.lock:
-            for controller in self.controllers.values():
-                for name, number in controller.row_counters(0).items():
+            for counts in self.fleet.refused().values():
+                for name, number in counts.items():
                     total[name] = total.get(name, 0) + number
         return {name: number for name, number in total.items() if number}
 
@@ -265,7 +265,7 @@ def open_fabric(
             controllers["s1"].load(wanted, replace=attached.replace_program)
             if attached.machines:  # their kernels ask who has the address that they send to
                 controllers["s1"].install([forwarding.own_address(attached.ip, SWITCH_MAC)])
-        fabric = SwitchFabric(spec, topology, switches, controllers, addresses)
+        fabric = SwitchFabric(spec, topology, switches, Fleet(controllers), addresses)
         stack.callback(fabric.close)
         yield fabric
 
@@ -293,7 +293,7 @@ def _start(
 ) -> dict[str, EmbeddedSwitch]:
     """Start all switches at once, on sockets that are made before: each port is told who its peer is."""
     switches: dict[str, EmbeddedSwitch] = {}
-    shared = topology.hosts_for("worker") if _shares_memory(spec) else ()
+    shared = topology.servers_for("worker") if _shares_memory(spec) else ()
     sockets = {
         (switch.name, port): stack.enter_context(port_socket())
         for switch in topology.switches
@@ -340,7 +340,7 @@ def _shares_memory(spec: FabricSpec) -> bool:
 
 
 def _p4runtime(first: str, number: int) -> str:
-    """Return where the switch of this number is to listen, if the first one listens at `first`."""
+    """Return the address at which the switch of this number listens when the first listens at `first`."""
     if first == PRIVATE:
         return first
     host, colon, port = first.rpartition(":")

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
 import time
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ina.runtime.errors import ProcessFailed
 from ina.runtime.server_process import ServerProcess
 
+_log = logging.getLogger(__name__)
 RESTARTS = 5
 ASK_S = 0.25
 """Interval at which it is asked for statistics, which also tells that it lives."""
@@ -100,7 +101,7 @@ class FallbackProcess:
         self._child.stop()
 
     def statistics(self, job: int) -> dict[str, float]:
-        """Return what was counted for a job, also by servers that died, as far as it is known."""
+        """Return the known counters of a job by name, those of servers that died included."""
         with self._change:
             self._ask()
             child, wanted, deadline = self._child, self._asked, time.monotonic() + ANSWER_S
@@ -126,8 +127,7 @@ class FallbackProcess:
             self._final = f"{why}, after it had been started again {RESTARTS} times"
             return
         self._restarts += 1
-        # The number also keeps the warning from being one that has been given already.
-        warnings.warn(f"{why}; it is started again ({self._restarts} of {RESTARTS} times)", stacklevel=3)
+        _log.warning("%s; it is started again (%d of %d times)", why, self._restarts, RESTARTS)
         self._child.stop()
         for job in self._jobs:
             self._before[job] = self._of_job(job)
@@ -164,7 +164,7 @@ class FallbackProcess:
                     self._answered += 1
                     self._change.notify_all()
                 if error := message.get("error"):
-                    warnings.warn(f"{TITLE} refuses: {error}", stacklevel=1)
+                    _log.warning("%s refuses: %s", TITLE, error)
             message = child.hear()
 
     def _ask(self) -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
 import time
-import warnings
 from collections.abc import Sequence
 
 from controller import ControllerError, NoSuchJob
@@ -15,6 +15,8 @@ from ina.runtime.fabric import SwitchFabric
 from ina.runtime.lease import Renewal, renewed
 from ina.runtime.metrics import metrics
 from ina.runtime.spec import JobResult, LaunchSpec, Reports
+
+_log = logging.getLogger(__name__)
 
 
 class JobRun:
@@ -94,7 +96,7 @@ class JobRun:
             if workers.left_running and not self._interrupted:
                 left = workers.left_running
                 processes = f"{left:,} process" + "es" * (left != 1)
-                warnings.warn(f"the workers left {processes} running; ended now", stacklevel=2)
+                _log.warning("the workers left %s running; ended now", processes)
             if failure is None and self._fault is not None:
                 failure = WorkerExit(-1, 1, self._fault)
             result = self._result(job, failure, elapsed, renewal)
@@ -116,7 +118,7 @@ class JobRun:
         except ControllerError as error:
             if failure is None:
                 raise
-            warnings.warn(f"the switch's counters are not known: {error}", stacklevel=2)
+            _log.warning("the switch's counters are not known: %s", error)
         if renewal.lost and not self._interrupted:
             # Workers only notice that nobody answers.
             failure = WorkerExit(-1, 1, renewal.lost)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 
-from controller.vocabulary import JobEntry
+from controller.vocabulary import Job
 from ina.runtime.spec import LaunchSpec
 
 
@@ -13,7 +13,7 @@ from ina.runtime.spec import LaunchSpec
 class Overrides:
     """Options that were given, by the key that they are about; None: not given, and what the file says holds.
 
-    What neither says is as in `JobEntry`.
+    What neither says is as in `Job`.
     """
 
     slots: int | None = None
@@ -23,14 +23,14 @@ class Overrides:
     numbers: str | None = None
     iterations: int | None = None
 
-    def of(self, entry: JobEntry) -> JobEntry:
-        """Return what a job of the file is to be."""
+    def of(self, entry: Job) -> Job:
+        """Return the launch of one job of the file."""
         given = {key.name: getattr(self, key.name) for key in fields(self)}
         return replace(entry, **{key: value for key, value in given.items() if value is not None})
 
 
 def specs_of_file(
-    common: LaunchSpec, overrides: Overrides, entries: Sequence[JobEntry], *, shared: bool
+    common: LaunchSpec, overrides: Overrides, entries: Sequence[Job], *, shared: bool
 ) -> list[LaunchSpec]:
     """Return the jobs of a file, with an option that was given in the place of what the file says.
 
@@ -54,7 +54,7 @@ def specs_of_file(
     return specs
 
 
-def spec_of(common: LaunchSpec, entry: JobEntry, *, slots: int | None, first_slot: int = 0) -> LaunchSpec:
+def spec_of(common: LaunchSpec, entry: Job, *, slots: int | None, first_slot: int = 0) -> LaunchSpec:
     """Return the job of an entry: `common`, with what entries say, and these slots."""
     return replace(
         common,
@@ -68,5 +68,5 @@ def spec_of(common: LaunchSpec, entry: JobEntry, *, slots: int | None, first_slo
         congestion=entry.congestion,
         priority=entry.priority,
         numbers=entry.numbers,
-        start_s=entry.start_s,
+        start_s=entry.arrival_s,
     )

@@ -67,8 +67,7 @@ def renewed(fabric: SwitchFabric, job: TreeAdmission, on_lost: Callable[[str], N
             try:
                 with fabric.lock:
                     if not over.is_set():
-                        for name, admission in job.switches.items():
-                            fabric.controllers[name].renew(admission, lease)
+                        fabric.fleet.renew(job, lease)
                 renewal.renewed()
             except NoSuchJob:
                 renewal.lost = renewal.lost or renewal.why()

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 
 from controller.live import Entry, LiveController, Run, Start, Stop
-from controller.scheduling import JobSpec, Stuck
+from controller.scheduling import Stuck, Submission
 from hostlib import interleave
 from ina.runtime.errors import NotMeasured, ProcessFailed
 from ina.runtime.fabric import SwitchFabric
@@ -119,23 +119,23 @@ class LiveJobs:
         self._done = dict.fromkeys(jobs, 0.0)  # iterations, over all runs of a job
         self._began = time.monotonic()
 
-    def run(self, submissions: Sequence[JobSpec]) -> None:
+    def run(self, submissions: Sequence[Submission]) -> None:
         """Submit each job at its time, and return when all have ended.
 
         Raises ProcessFailed if the switches are gone, Stuck if jobs would wait for ever, and what the policy
         raises; nothing runs then. A job that fails is noted (`LiveController.failed`), the others go on.
         """
-        coming = deque(sorted(submissions, key=lambda spec: spec.submit_s))
+        coming = deque(sorted(submissions, key=lambda spec: spec.arrival_s))
         try:
             while coming or self._controller.jobs:
                 now_s = self._now_s()
-                while coming and coming[0].submit_s <= now_s:
+                while coming and coming[0].arrival_s <= now_s:
                     self._controller.submit(coming.popleft(), now_s)
                 self._carry_out(self._controller.decide(now_s))
                 self._tell()
                 if not coming and self._controller.stuck():
                     raise Stuck(f"nothing runs, and {', '.join(self._controller.jobs)} would wait for ever")
-                self._wait(coming[0].submit_s if coming else None)
+                self._wait(coming[0].arrival_s if coming else None)
             self._tell()
         finally:
             for active in self._active.values():

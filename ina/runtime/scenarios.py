@@ -14,7 +14,7 @@ from bmv2_topos.scenarios.model import JobOutcome, Outcome, Scenario
 from bmv2_topos.scenarios.runners import Runner, Virtual
 from bmv2_topos.testbeds.netns import NotCarried, Program, slug
 from bmv2_topos.testbeds.netns.commands import EMBEDDED
-from controller.vocabulary import JobEntry
+from controller.vocabulary import Job
 from hostlib import command_line
 from ina.runtime.job_file import spec_of
 from ina.runtime.jobs import JobEnd
@@ -69,7 +69,7 @@ def runner_of(name: str, target: str = EMBEDDED) -> Runner:
     return Virtual()
 
 
-def _launch(scenario: Scenario, entry: JobEntry) -> LaunchSpec:
+def _launch(scenario: Scenario, entry: Job) -> LaunchSpec:
     steps: dict[str, Any] = {
         "iterations": entry.iterations,
         "tensors": list(entry.tensors),

@@ -15,7 +15,7 @@ from bmv2_topos.testbeds.netns.errors import NoTestbed
 from bmv2_topos.testbeds.netns.names import interface, namespace
 from bmv2_topos.testbeds.netns.store import State
 from bmv2_topos.testbeds.netns.testbed import controllers
-from controller import Controller, Member
+from controller import Controller, Fleet, Member
 from controller.errors import Unreachable
 from controller.switches.model import INA_UDP_PORT, SWITCH_IP, Uplink
 from controller.vocabulary.places import spread
@@ -42,7 +42,7 @@ class RunningSwitch:
     process: int
 
     def udp_address(self, port: int) -> str:
-        """Return where workers send to: all ports have the same address."""
+        """Return the address that workers send to, the same for all ports."""
         return f"{SWITCH_IP}:{INA_UDP_PORT}"
 
     def shm_path(self, port: int) -> None:
@@ -66,7 +66,7 @@ class NamespaceFabric(SwitchFabric):
             name: RunningSwitch(name, f"unix:{state.socket(name)}", state.switches[name])
             for name in state.topology.ports
         }
-        super().__init__(spec, state.topology, switches, at, HostAddresses())
+        super().__init__(spec, state.topology, switches, Fleet(at), HostAddresses())
         self._state = state
         self._topology = state.topology
 
@@ -76,7 +76,7 @@ class NamespaceFabric(SwitchFabric):
         return LEASE_S
 
     def fallback_uplink(self) -> Uplink:
-        """Return where the root is to send what finds no slot."""
+        """Return the uplink from the root to the fallback server."""
         host = self.server_host
         port = self._topology.port_to(self.root, host)
         return replace(FALLBACK, port=port, mac=self._topology.mac(host), ip=self._topology.ip(host))
@@ -91,13 +91,13 @@ class NamespaceFabric(SwitchFabric):
         return namespaces.inside(self._namespace(member), lambda: call(member.ip))
 
     def command(self, command: Sequence[str]) -> Sequence[str]:
-        """Return what runs a command in the namespace that `environment` names. Raises LaunchError."""
+        """Return the prefix of a command in the namespace that `environment` names. Raises LaunchError."""
         if shutil.which(command[0]) is None and command[0] not in ("python", "python3"):
             raise LaunchError(f"cannot run {command[0]!r}: No such file or directory")
         return ["sh", "-c", f'exec ip netns exec "${_HOST}" "$@"', "sh", *command]
 
     def environment(self, switch: str, member: Member) -> Mapping[str, str]:
-        """Return what tells that command which host it is, and gloo which interface to use there."""
+        """Return the environment variables that name the host, and the interface that gloo uses there."""
         host = self._host(member)
         return {_HOST: namespace(self._state.name, host), "GLOO_SOCKET_IFNAME": interface(host)}
 
@@ -105,7 +105,7 @@ class NamespaceFabric(SwitchFabric):
     def hosts(self, workers: int) -> Iterator[list[str]]:
         """Reserve a host for each rank, evenly over the racks, also from other processes.
 
-        Raises TopologyError.
+        Raises BadSpec.
         """
         with contextlib.ExitStack() as stack:
             with (self._state.folder / ".hosts.lock").open("w") as choosing:
@@ -115,12 +115,12 @@ class NamespaceFabric(SwitchFabric):
 
     def _choose(self, workers: int, stack: contextlib.ExitStack) -> list[str]:
         free = {}
-        for host in self._topology.hosts_for("worker"):
+        for host in self._topology.servers_for("worker"):
             handle = stack.enter_context((self._state.folder / f".{host}.taken").open("w"))
             with contextlib.suppress(BlockingIOError):
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 free[host] = handle
-        taken = set(self._topology.hosts_for("worker")) - set(free)
+        taken = set(self._topology.servers_for("worker")) - set(free)
         chosen = list(spread(self._topology, workers, taken))
         for host, handle in free.items():
             if host not in chosen:
@@ -138,7 +138,7 @@ class NamespaceFabric(SwitchFabric):
         return namespace(self._state.name, self._host(member))
 
     def _host(self, member: Member) -> str:
-        (host,) = (each.name for each in self._topology.hosts if self._topology.ip(each.name) == member.ip)
+        (host,) = (each.name for each in self._topology.servers if self._topology.ip(each.name) == member.ip)
         return host
 
 

@@ -12,7 +12,7 @@ from bmv2_topos.testbeds import netns
 from bmv2_topos.testbeds.netns import NotCarried, Program
 from bmv2_topos.testbeds.netns.commands import EMBEDDED
 from bmv2_topos.testbeds.netns.embedded import HEADERS
-from controller.vocabulary.topology import Topology
+from controller.vocabulary import Topology
 from ina.runtime.fabric import SwitchFabric, open_fabric
 from ina.runtime.spec import Captures, FabricSpec
 from ina.runtime.testbed_fabric import opened

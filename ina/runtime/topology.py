@@ -6,9 +6,9 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 
 from controller import Member, Region
+from controller.switches.layout import Branch, Downlink
 from controller.switches.model import SWITCH_IP, SWITCH_MAC
-from controller.switches.tree import Branch, Downlink
-from controller.vocabulary import Topology, TopologyError, tree
+from controller.vocabulary import BadSpec, Topology, tree
 from ina.runtime.errors import BadRun
 
 MAX_CHILDREN = 32  # bits of the contribution bitmap (p4src/include/config.p4)
@@ -35,7 +35,7 @@ def plan(fan_outs: Sequence[int], jobs: Sequence[int], *, fallback: bool) -> Top
     links = sum(-(-workers // leaves) for workers in jobs)
     try:
         return tree([*inner, links], servers=int(fallback))
-    except TopologyError as error:
+    except BadSpec as error:
         raise BadRun(str(error)) from error
 
 
@@ -56,7 +56,7 @@ def branches(
     region: Region | None,
     transit: Collection[str],
 ) -> Branch:
-    """Return what of the tree a job needs: the root, and the switches with members of it on or below them.
+    """Return the part of the tree that a job needs: the root, and switches with its members on or below them.
 
     Args:
         topology: the switches.

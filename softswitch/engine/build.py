@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import logging
 import os
 import platform
 import subprocess
 import tempfile
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
@@ -30,6 +30,7 @@ from softswitch.engine.programs import emit_once
 if TYPE_CHECKING:
     from softswitch.engine.trace import Trace
 
+_log = logging.getLogger(__name__)
 RUNTIME = Path(__file__).parent / "runtime"
 FLAGS = ("-std=gnu11", "-O3", "-march=native", "-shared", "-fPIC", "-fvisibility=hidden")
 SANITIZE_FLAGS = (
@@ -71,7 +72,7 @@ def _build(text: str, flags: tuple[str, ...], compiler: str, target: Path, hint:
         if whole(target):  # somebody else has built it meanwhile
             return target
         if hint:
-            warnings.warn(hint, stacklevel=4)
+            _log.warning("%s", hint)
         try:
             _compile([compiler, *flags, "-I", str(RUNTIME)], text, target)
         except BaseException:
@@ -133,9 +134,7 @@ def load(
     except NoCompiler as error:
         if backend == "compiled":
             raise
-        warnings.warn(
-            f"{error}; the program is interpreted, which is ten thousand times slower", stacklevel=2
-        )
+        _log.warning("%s; the program is interpreted, which is ten thousand times slower", error)
         return Interpreter(program, seed=seed)
 
 

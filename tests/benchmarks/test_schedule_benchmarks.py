@@ -16,9 +16,10 @@ from benchmarks.reproduce_page import grid, page, pivot
 from benchmarks.rule_sets import STEPS
 from benchmarks.short_jobs import CASES, NODES
 from controller.policies.families.base import SimulationConfig
-from controller.scheduling import Cluster, JobSpec, JobState
+from controller.scheduling import JobState, Submission
 from controller.scheduling.muri import Profiler
 from controller.simulator.runs import Source, Task, run
+from controller.vocabulary import Cluster
 
 
 def test_the_table_of_replicas_is_exact_on_the_shipped_trace() -> None:
@@ -149,7 +150,7 @@ def test_scale_writes_a_page(
 
 
 def test_ablations_of_beliefs_change_what_is_believed_and_nothing_else() -> None:
-    job = JobState(JobSpec("a", 0, 1, 10, 1.0, (0.5, 0.3, 0.2, 0.0)), 0, 1.0, 0.0)
+    job = JobState(Submission("a", 0, 1, 10, 1.0, (0.5, 0.3, 0.2, 0.0)), 0, 1.0, 0.0)
     believed = {}
     for name, variant in weave_ablations.VARIANTS.items():
         profiles = variant.profiles(Profiler())

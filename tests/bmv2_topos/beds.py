@@ -5,25 +5,37 @@ from __future__ import annotations
 import dataclasses
 
 from bmv2_topos.testbeds.virtual import VirtualSettings
-from controller.vocabulary import JobEntry
+from controller.vocabulary import Job, float32_bytes
 
 SMALL = VirtualSettings(lanes=32, slots=256, samples=16, patience_s=2.0)
 
 
-def job(name: str = "a", workers: int = 4, **changes: object) -> JobEntry:
+def job(name: str = "a", workers: int = 4, **changes: object) -> Job:
     """Return a job of three short iterations, or what `changes` make of it."""
-    entry = JobEntry(
-        name=name, workers=workers, iterations=3, tensors=(200, 3000), compute_s=1e-4, jitter=0.1, window=64
+    entry = Job(
+        name=name,
+        workers=workers,
+        iterations=3,
+        layers_bytes=float32_bytes((200, 3000)),
+        compute_s=1e-4,
+        jitter=0.1,
+        window=64,
     )
     return dataclasses.replace(entry, **changes)  # type: ignore[arg-type]
 
 
-def sending(name: str = "a", workers: int = 4, **changes: object) -> JobEntry:
+def sending(name: str = "a", workers: int = 4, **changes: object) -> Job:
     """Return a job that does nothing but sum: a long tensor, and no time to compute it."""
-    of = {"iterations": 2, "tensors": (60_000,), "compute_s": 0.0, "jitter": 0.0, "numbers": "fixed"}
+    of = {
+        "iterations": 2,
+        "layers_bytes": float32_bytes((60_000,)),
+        "compute_s": 0.0,
+        "jitter": 0.0,
+        "numbers": "fixed",
+    }
     return job(name, workers, **{**of, **changes})
 
 
-def elements(entry: JobEntry) -> int:
+def elements(entry: Job) -> int:
     """Return how many elements the ranks of a job are handed if nothing begins anew."""
     return entry.workers * entry.iterations * sum(entry.tensors)

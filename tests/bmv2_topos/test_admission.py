@@ -15,7 +15,7 @@ from tests.controller.failing import Failing, Fault
 
 
 def two_jobs() -> VirtualTestbed:
-    jobs = [job("a"), job("b", start_s=0.0001)]
+    jobs = [job("a"), job("b", arrival_s=0.0001)]
     network, placements = build(jobs, (2, 2), servers=True)
     return VirtualTestbed(network, jobs, placements, dataclasses.replace(SMALL, report_refusals=True))
 
@@ -29,8 +29,8 @@ def empty(bed: VirtualTestbed) -> bool:
 def test_a_job_that_a_failing_write_keeps_out_leaves_another_its_sums(written: int) -> None:
     bed = two_jobs()
     fault = Fault("not answered", left=written)
-    bed.controllers.of.update(
-        {name: Controller(Failing(target, fault)) for name, target in bed.controllers.targets.items()}
+    bed.fleet.controllers.update(
+        {name: Controller(Failing(target, fault)) for name, target in bed.fleet.targets.items()}
     )
     refused, other = bed.run().jobs
     assert (refused.refused or "").endswith("the switch does not answer")
@@ -40,9 +40,9 @@ def test_a_job_that_a_failing_write_keeps_out_leaves_another_its_sums(written: i
 
 def test_what_a_dead_controller_left_is_swept_up_and_jobs_get_their_sums() -> None:
     bed = two_jobs()
-    left = bed.controllers.admit(9, bed.jobs["b"].request)
+    left = bed.fleet.place(9, bed.jobs["b"].request)
     for name, on_switch in left.switches.items():
-        bed.controllers.targets[name].write("DELETE", [job_row(on_switch)])
+        bed.fleet.targets[name].write("DELETE", [job_row(on_switch)])
     report = bed.run()
     assert [of.checked_elements for of in report.jobs] == [elements(of.entry) for of in bed.jobs.values()]
     assert empty(bed)

@@ -36,7 +36,7 @@ def run(
     period_s: float = PERIOD_S,
 ) -> Report:
     """Run two jobs on two racks, the second of which comes later."""
-    jobs = [job("a", 4, iterations=16), job("b", 4, iterations=16, start_s=0.0005)]
+    jobs = [job("a", 4, iterations=16), job("b", 4, iterations=16, arrival_s=0.0005)]
     topology, placements = build(jobs, (2, 2), servers=True, link=link)
     allocation = Allocation(policy, period_s)
     report = VirtualTestbed(topology, jobs, placements, settings, faults, allocation=allocation).run()

@@ -10,7 +10,7 @@ import pytest
 from bmv2_topos.testbeds.virtual import Placement, RemoveJob, RestartJob, VirtualSettings, VirtualTestbed
 from controller.errors import OutOfMemory, OutOfRows
 from controller.switches import names
-from controller.vocabulary import JobEntry, star
+from controller.vocabulary import Job, float32_bytes, star
 from tests.bmv2_topos.beds import SMALL, elements, job, sending
 
 EXCLUSIVE = dataclasses.replace(SMALL, program="exclusive", slots=256)
@@ -19,7 +19,7 @@ TABLES = (names.JOB, names.MEMBER, names.UPLINK, names.RECEIVER)
 
 
 def bed(
-    jobs: list[JobEntry], settings: VirtualSettings = SMALL, faults: tuple[RemoveJob | RestartJob, ...] = ()
+    jobs: list[Job], settings: VirtualSettings = SMALL, faults: tuple[RemoveJob | RestartJob, ...] = ()
 ) -> VirtualTestbed:
     """Put jobs on the same hosts, as many as the largest job has workers."""
     hosts = max(entry.workers for entry in jobs)
@@ -28,14 +28,14 @@ def bed(
 
 
 def test_many_jobs_come_and_go_over_a_long_run() -> None:
-    jobs = [job(f"j{n}", 1 + n % 4, start_s=0.4 * n, iterations=2) for n in range(40)]
+    jobs = [job(f"j{n}", 1 + n % 4, arrival_s=0.4 * n, iterations=2) for n in range(40)]
     testbed = bed(jobs)
     report = testbed.run()
     for entry, of in zip(jobs, report.jobs, strict=True):
         assert of.fate == "done"
         assert of.checked_elements == elements(entry)
         assert of.jct_s is not None
-        assert of.left_s == pytest.approx(entry.start_s + of.jct_s)
+        assert of.left_s == pytest.approx(entry.arrival_s + of.jct_s)
         assert of.jct_s < 0.01
     assert report.duration_s > 0.4 * 39
     pipeline = testbed.fabric.pipelines["s1"]
@@ -45,7 +45,7 @@ def test_many_jobs_come_and_go_over_a_long_run() -> None:
 def test_an_early_job_has_the_link_to_itself_until_a_late_one_comes_and_after_it_has_left() -> None:
     early = sending("early", 2, iterations=60)
     alone = bed([early], dataclasses.replace(SMALL, slots=4096)).run().jobs[0].mean_iteration_s
-    late = sending("late", 2, iterations=10_000, start_s=20 * alone)
+    late = sending("late", 2, iterations=10_000, arrival_s=20 * alone)
     leaves = RemoveJob(40 * alone, "late")
     first, second = bed([early, late], dataclasses.replace(SMALL, slots=4096), (leaves,)).run().jobs
     assert first.checked_elements == elements(early)
@@ -59,7 +59,7 @@ def test_an_early_job_has_the_link_to_itself_until_a_late_one_comes_and_after_it
 
 def test_a_job_that_finds_no_memory_is_refused_and_one_after_it_is_not() -> None:
     jobs = [job("a", slots=128), job("b", slots=128)]
-    jobs += [job("early", slots=64, start_s=0.0001), job("late", slots=64, start_s=0.1)]
+    jobs += [job("early", slots=64, arrival_s=0.0001), job("late", slots=64, arrival_s=0.1)]
     report = bed(jobs, LENIENT).run()
     assert [of.fate for of in report.jobs] == ["done", "done", "refused", "done"]
     refused = report.jobs[2]
@@ -83,8 +83,11 @@ def test_a_job_with_more_members_than_a_switch_sums_is_refused() -> None:
 
 
 def test_more_jobs_than_a_switch_has_rows_for() -> None:
-    jobs = [job(f"j{n}", 1, slots=2, window=1, tensors=(10,), iterations=1) for n in range(258)]
-    late = job("late", 1, slots=2, window=1, tensors=(10,), iterations=1, start_s=1.0)
+    jobs = [
+        job(f"j{n}", 1, slots=2, window=1, layers_bytes=float32_bytes((10,)), iterations=1)
+        for n in range(258)
+    ]
+    late = job("late", 1, slots=2, window=1, layers_bytes=float32_bytes((10,)), iterations=1, arrival_s=1.0)
     settings = dataclasses.replace(LENIENT, slots=1024)
     report = bed([*jobs, late], settings).run()
     fates = [of.fate for of in report.jobs]
@@ -97,7 +100,7 @@ def test_more_jobs_than_a_switch_has_rows_for() -> None:
 
 def test_a_job_that_finds_its_memory_taken_when_it_starts_anew_is_refused_then() -> None:
     whole = {"slots": 256, "window": 128, "iterations": 50}
-    jobs = [job("a", **whole), job("b", start_s=0.0016, **whole)]
+    jobs = [job("a", **whole), job("b", arrival_s=0.0016, **whole)]
     a, b = bed(jobs, LENIENT, (RestartJob(0.0015, "a", down_s=0.001),)).run().jobs
     assert (a.fate, b.fate) == ("refused", "done")
     assert 0 < a.iterations < 50
@@ -105,7 +108,7 @@ def test_a_job_that_finds_its_memory_taken_when_it_starts_anew_is_refused_then()
 
 @pytest.mark.parametrize("at_s", [0.0, 0.001])
 def test_a_job_that_is_removed_before_it_arrives_never_runs(at_s: float) -> None:
-    report = bed([job("a"), job("b", start_s=0.01)], faults=(RemoveJob(at_s, "b"),)).run()
+    report = bed([job("a"), job("b", arrival_s=0.01)], faults=(RemoveJob(at_s, "b"),)).run()
     a, b = report.jobs
     assert (a.fate, b.fate) == ("done", "removed")
     assert b.sent_packets == 0
@@ -120,7 +123,7 @@ def test_a_job_that_is_removed_while_it_is_down_does_not_come_back() -> None:
 
 
 def test_what_is_kept_of_a_job_goes_with_it() -> None:
-    jobs = [job(f"j{n}", start_s=0.01 * n) for n in range(4)]
+    jobs = [job(f"j{n}", arrival_s=0.01 * n) for n in range(4)]
     testbed = bed(jobs)
     assert all(of._gradients is None for of in testbed.jobs.values())
     testbed.run()

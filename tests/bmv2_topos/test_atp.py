@@ -17,7 +17,7 @@ from bmv2_topos.testbeds.virtual import (
     build,
 )
 from bmv2_topos.testbeds.virtual.cores import COMPILED
-from controller.vocabulary import JobEntry, Link
+from controller.vocabulary import Job, Link
 from tests.bmv2_topos.beds import SMALL, elements, job, sending
 from tests.twins import TWINS
 
@@ -27,7 +27,7 @@ TREE = (2, 2)
 
 
 def run(
-    jobs: Sequence[JobEntry],
+    jobs: Sequence[Job],
     settings: VirtualSettings = ATP,
     *,
     shape: Sequence[int] | None = None,

@@ -6,13 +6,13 @@ from dataclasses import replace
 
 from benchmarks.pages.preemption_mixes import communicating
 from bmv2_topos.testbeds.virtual import Report, VirtualSettings, VirtualTestbed, build
-from controller.vocabulary import JobEntry, Straggler
+from controller.vocabulary import Job, Straggler
 
 JOB = communicating("a", 4)
 SLOW = replace(JOB, compute_s=1e-3, straggler=Straggler(7, 6e-3))
 
 
-def run(slots: int, job: JobEntry = JOB, *, program: str = "atp", rehashes: bool = True) -> Report:
+def run(slots: int, job: Job = JOB, *, program: str = "atp", rehashes: bool = True) -> Report:
     topology, placements = build([job], servers=True)
     settings = replace(VirtualSettings(slots=slots, samples=0), program=program, rehashes=rehashes)  # type: ignore[arg-type]
     return VirtualTestbed(topology, [job], placements, settings).run()

@@ -10,26 +10,26 @@ from bmv2_topos.draw import draw, job_links
 from bmv2_topos.graphs import from_networkx, to_networkx
 from bmv2_topos.layout import positions
 from bmv2_topos.testbeds.virtual.placement import Placement, branches
-from controller.vocabulary import CATALOG, Link, TopologyError, dumbbell, fat_tree, named, place, tree
+from controller.vocabulary import CATALOG, BadSpec, Link, dumbbell, fat_tree, named, place, tree
 
 
 @pytest.mark.parametrize("k", [2, 4, 6])
 def test_a_fat_tree_has_its_published_numbers_and_full_bisection(k: int) -> None:
     topology = fat_tree(k)
-    assert len(topology.hosts) == k**3 // 4
+    assert len(topology.servers) == k**3 // 4
     assert len(topology.switches) == 5 * k * k // 4
     assert {len(ports) for ports in topology.ports.values()} == {k}
     graph = networkx.Graph(to_networkx(topology))
     networkx.set_edge_attributes(graph, 1, "capacity")
-    half = len(topology.hosts) // 2
-    for side, hosts in (("left", topology.hosts[:half]), ("right", topology.hosts[half:])):
+    half = len(topology.servers) // 2
+    for side, hosts in (("left", topology.servers[:half]), ("right", topology.servers[half:])):
         graph.add_edges_from((side, host.name, {"capacity": 1}) for host in hosts)
     assert networkx.maximum_flow_value(graph, "left", "right") == half
 
 
 def test_a_dumbbell_has_one_link_that_all_across_share() -> None:
     topology = dumbbell(2, 1, servers=1, trunk=Link("a", "b", rate_bps=1e8))
-    assert {host: topology.switch_of(host) for host in ("h1", "h3", "x1", "x2", "p1")} == {
+    assert {host: topology.rack_of[host] for host in ("h1", "h3", "x1", "x2", "p1")} == {
         "h1": "s1",
         "h3": "s2",
         "x1": "s1",
@@ -38,7 +38,7 @@ def test_a_dumbbell_has_one_link_that_all_across_share() -> None:
     }
     (middle,) = (link for link in topology.links if {link.a, link.b} == {"s1", "s2"})
     assert middle.rate_bps == 1e8
-    assert topology.hosts_for("traffic") == ("x1", "x2")
+    assert topology.servers_for("traffic") == ("x1", "x2")
 
 
 @pytest.mark.parametrize("name", CATALOG)
@@ -53,10 +53,10 @@ def test_nodes_of_somebody_elses_graph_are_switches_unless_they_say_otherwise() 
     graph.add_edge("a", 2, weight=7, rate_bps=1e9)
     topology = from_networkx(graph)
     assert topology.root == "0"
-    assert topology.switch_of("a") == "2"
+    assert topology.rack_of["a"] == "2"
     assert topology.ports["2"][3].rate_bps == 1e9
     graph.add_node("b", kind="host")
-    with pytest.raises(TopologyError, match="host 'b' has 0 links"):
+    with pytest.raises(BadSpec, match="server 'b' has 0 links"):
         from_networkx(graph)
 
 
@@ -71,14 +71,14 @@ def test_nodes_of_somebody_elses_graph_are_switches_unless_they_say_otherwise() 
     ],
 )
 def test_what_is_not_in_the_catalog_is_refused_with_what_is(text: str, message: str) -> None:
-    with pytest.raises(TopologyError, match=message):
+    with pytest.raises(BadSpec, match=message):
         named(text)
 
 
 def test_jobs_are_spread_over_racks_that_differ() -> None:
     topology = tree([2, 3])
     assert place(topology, [3, 3]) == [("h1", "h2", "h4"), ("h3", "h5", "h6")]
-    with pytest.raises(TopologyError, match="3 workers: 2 of 6 hosts for workers are free"):
+    with pytest.raises(BadSpec, match="3 workers: 2 of 6 hosts for workers are free"):
         place(topology, [4, 3])
 
 
@@ -86,9 +86,9 @@ def test_jobs_are_spread_over_racks_that_differ() -> None:
 def test_nodes_are_drawn_apart_and_hosts_below_their_switch(name: str) -> None:
     topology = named(name)
     at = positions(topology)
-    assert len(at) == len(topology.hosts) + len(topology.switches)
+    assert len(at) == len(topology.servers) + len(topology.switches)
     assert all(math.dist(at[a], at[b]) > 0.5 for a in at for b in at if a < b)
-    assert all(at[host][1] < at[topology.switch_of(host)][1] for host in topology.hosts_for("worker"))
+    assert all(at[host][1] < at[topology.rack_of[host]][1] for host in topology.servers_for("worker"))
 
 
 def test_the_tree_that_is_drawn_is_the_one_that_the_job_gets() -> None:
@@ -96,7 +96,7 @@ def test_the_tree_that_is_drawn_is_the_one_that_the_job_gets() -> None:
     (hosts,) = place(topology, [5])
     admitted = branches(topology, Placement(hosts), {})
     links = {(link.child.name, switch.name) for switch in admitted.walk() for link in switch.links}
-    links |= {(host, topology.switch_of(host)) for host in hosts}
+    links |= {(host, topology.rack_of[host]) for host in hosts}
     assert set(job_links(topology, hosts)) == links
 
 

@@ -17,24 +17,32 @@ from bmv2_topos.testbeds.virtual import (
     build,
 )
 from bmv2_topos.trace import Cause, Event, JobFacts, Sum, Verdict, explain
-from controller.vocabulary import JobEntry, Link, Straggler
+from controller.vocabulary import Job, Link, Straggler, float32_bytes
 from hostlib import wire
 
 LINK = Link("a", "b", rate_bps=10e9, delay_s=2e-6, queue_packets=2048)
 
 
-def job(name: str = "a", **more: object) -> JobEntry:
-    given = {"workers": 3, "iterations": 4, "tensors": (4096, 4096), "compute_s": 0.0003, **more}
-    return JobEntry(name=name, **given)  # type: ignore[arg-type]
+def job(name: str = "a", **more: object) -> Job:
+    given = {
+        "workers": 3,
+        "iterations": 4,
+        "layers_bytes": float32_bytes((4096, 4096)),
+        "compute_s": 0.0003,
+        **more,
+    }
+    return Job(name=name, **given)  # type: ignore[arg-type]
 
 
-HOLDER = job("b", iterations=1, tensors=(8192,), straggler=Straggler(rank=1, compute_s=0.02))
+HOLDER = job(
+    "b", iterations=1, layers_bytes=float32_bytes((8192,)), straggler=Straggler(rank=1, compute_s=0.02)
+)
 """Its other ranks' packets hold all slots until its straggler comes."""
 SMALL = VirtualSettings(slots=64, max_age_s=1.0, samples=0)
 
 
 def verdicts(
-    *jobs: JobEntry,
+    *jobs: Job,
     settings: VirtualSettings | None = None,
     faults: tuple[Fault, ...] = (),
     flows: tuple[Flow, ...] = (),
@@ -121,7 +129,10 @@ def test_a_queue() -> None:
 
 
 def test_jobs_that_start_again_and_trees_with_everything_have_verdicts_that_add_up() -> None:
-    entries = (job(tensors=(512, 2048), jitter=0.3), job("b", tensors=(1024,), preempt=True))
+    entries = (
+        job(layers_bytes=float32_bytes((512, 2048)), jitter=0.3),
+        job("b", layers_bytes=float32_bytes((1024,)), preempt=True),
+    )
     lossy = ChangeLoss(0.0002, "s1", "s2", 0.02)
     again = RestartJob(0.0006, "a", 0.0002)
     found = verdicts(*entries, settings=SMALL, faults=(lossy, again), shape=(2, 2))

@@ -19,9 +19,9 @@ from bmv2_topos.harness import (
     with_seeds,
 )
 from bmv2_topos.testbeds.virtual import VirtualSettings
-from controller.vocabulary import JobEntry
+from controller.vocabulary import Job, float32_bytes
 
-JOB = JobEntry(name="a", workers=2, iterations=2, tensors=(500,), compute_s=1e-5, window=16)
+JOB = Job(name="a", workers=2, iterations=2, layers_bytes=float32_bytes((500,)), compute_s=1e-5, window=16)
 
 
 def scenarios(count: int) -> list[Scenario]:
@@ -34,9 +34,9 @@ def scenarios(count: int) -> list[Scenario]:
 OWN = """
 from bmv2_topos.harness import Experiment, Scenario
 from bmv2_topos.testbeds.virtual import VirtualSettings
-from controller.vocabulary import JobEntry
+from controller.vocabulary import Job, float32_bytes
 
-JOB = JobEntry(name="a", workers=2, iterations=2, tensors=(500,), compute_s=1e-5, window=16)
+JOB = Job(name="a", workers=2, iterations=2, layers_bytes=float32_bytes((500,)), compute_s=1e-5, window=16)
 
 
 def scenarios(count):

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.vocabulary import JobEntry, JobFileError, Straggler, load_jobs, parse_jobs
+from controller.vocabulary import BadSpec, Job, Straggler, float32_bytes, load_jobs, parse_jobs
 
 ROOT = Path(__file__).parents[2]
 
@@ -22,15 +22,15 @@ def test_a_job_with_everything() -> None:
         congestion = "a2tp"
         numbers = "fixed"
         priority = 7
-        start_s = 1
+        arrival_s = 1
         iterations = 20
-        tensors = [10, 20]
+        layers_bytes = [40, 80]
         compute_s = 0.5
         jitter = 0.1
         straggler = { rank = 3, compute_s = 2 }
         """
     )
-    assert job == JobEntry(
+    assert job == Job(
         name="vision",
         workers=8,
         command=("python", "train.py", "--epochs", "3"),
@@ -40,9 +40,9 @@ def test_a_job_with_everything() -> None:
         congestion="a2tp",
         numbers="fixed",
         priority=7,
-        start_s=1.0,
+        arrival_s=1.0,
         iterations=20,
-        tensors=(10, 20),
+        layers_bytes=float32_bytes((10, 20)),
         compute_s=0.5,
         jitter=0.1,
         straggler=Straggler(3, 2.0),
@@ -69,7 +69,10 @@ def test_jobs_have_names_even_without() -> None:
         ("[[job]]\nworkers = 1\ncompute_s = -1", "compute_s = -1: want seconds, 0 or more"),
         ("[[job]]\nworkers = 1\ncompute_s = nan", "compute_s = nan: want seconds"),
         ("[[job]]\nworkers = 1\ncongestion = 'tcp'", "want one of 'fixed', 'aimd', 'a2tp'"),
-        ("[[job]]\nworkers = 1\ntensors = [1, 0]", "tensors = [1, 0]: want a list of whole numbers"),
+        (
+            "[[job]]\nworkers = 1\nlayers_bytes = [1, 0]",
+            "layers_bytes = [1, 0]: want a list of whole numbers",
+        ),
         ("[[job]]\nworkers = 1\ncommand = ''", "want the program and its arguments"),
         ("[[job]]\nworkers = 1\npreempt = 1", "preempt = 1: want true or false"),
         ("[[job]]\nworkers = 1\npriority = 256", "priority = 256: want a whole number, 0 to 255"),
@@ -86,7 +89,7 @@ def test_jobs_have_names_even_without() -> None:
     ],
 )
 def test_errors_name_file_job_key_value_and_what_would_be_right(text: str, message: str) -> None:
-    with pytest.raises(JobFileError) as caught:
+    with pytest.raises(BadSpec) as caught:
         parse_jobs(text, source="jobs.toml")
     assert message in str(caught.value)
 
@@ -95,7 +98,7 @@ def test_a_reader_says_what_it_needs(tmp_path: Path) -> None:
     file = tmp_path / "jobs.toml"
     file.write_text("[[job]]\nworkers = 1\n")
     assert load_jobs(file)[0].command is None
-    with pytest.raises(JobFileError, match=r"jobs\.toml: job 'job1': command is missing"):
+    with pytest.raises(BadSpec, match=r"jobs\.toml: job 'job1': command is missing"):
         load_jobs(file, require=("command",))
 
 
@@ -106,7 +109,7 @@ def test_a_file_from_windows(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(JobFileError, match=r"none\.toml: cannot be read: No such file"):
+    with pytest.raises(BadSpec, match=r"none\.toml: cannot be read: No such file"):
         load_jobs(tmp_path / "none.toml")
 
 

@@ -23,7 +23,7 @@ from bmv2_topos.testbeds.netns.testbed import run_step
 from controller import Controller
 from controller.errors import Unreachable
 from controller.switches import names
-from controller.vocabulary import Host, Link, Switch, Topology, named, tree
+from controller.vocabulary import Link, Server, Switch, Topology, named, tree
 from ina.runtime.testbed_fabric import NamespaceFabric, opened
 
 
@@ -69,14 +69,14 @@ def test_a_free_link_has_no_faults() -> None:
 @pytest.mark.parametrize("name", ["fat-tree:4", "leaf-spine", "dumbbell"])
 def test_every_host_reaches_every_other_from_everywhere(name: str) -> None:
     topology = named(name)
-    for host in topology.hosts:
+    for host in topology.servers:
         for start in topology.ports:
             node, hops = start, 0
             while node != host.name:
                 assert hops <= len(topology.ports)
                 node, hops = topology.ports[node][next_port(topology, node, host.name)].other(node), hops + 1
         rows = [row for row in entries(topology, topology.root) if row.table == names.BRIDGE]
-        assert len(rows) == len(topology.hosts)
+        assert len(rows) == len(topology.servers)
 
 
 @pytest.mark.parametrize("name", ["", "a.b", "-x", "a/b", "x" * 33])
@@ -97,7 +97,7 @@ def test_names_of_testbeds_are_short_and_plain(name: str) -> None:
     ],
 )
 def test_names_of_nodes_have_room_in_names_of_interfaces(host: str, message: str) -> None:
-    topology = Topology((Switch("s1"),), (Host(host),), (Link(host, "s1"),))
+    topology = Topology((Switch("s1"),), (Server(host),), (Link(host, "s1"),))
     with pytest.raises(BadName, match=message):
         planned("lab", topology, Program())
 

@@ -14,7 +14,7 @@ from bmv2_topos.testbeds.virtual.fabric import Arrival
 from bmv2_topos.testbeds.virtual.gradients import Gradients
 from bmv2_topos.testbeds.virtual.placement import branches
 from controller.switches.layout import Deployment, lay_out
-from controller.vocabulary import JobEntry, JobFileError, parse_jobs
+from controller.vocabulary import BadSpec, Job, parse_jobs
 from hostlib.tree import Tree
 
 
@@ -55,7 +55,7 @@ def test_totals_are_the_sums_of_contributions_and_fit_the_fixed_scale(
 def test_every_job_gets_hosts_of_its_own_and_a_tree_with_all_its_ranks(
     sizes: list[int], shape: tuple[int, ...] | None, transit: set[int]
 ) -> None:
-    jobs = [JobEntry(name=f"j{number}", workers=size) for number, size in enumerate(sizes)]
+    jobs = [Job(name=f"j{number}", workers=size) for number, size in enumerate(sizes)]
     topology, placements = build(jobs, shape, servers=True, transit=sorted(transit))
     used = [host for placement in placements for host in (*placement.workers, placement.server)]
     assert len(set(used)) == len(used) == sum(sizes) + len(jobs)
@@ -69,11 +69,11 @@ def test_every_job_gets_hosts_of_its_own_and_a_tree_with_all_its_ranks(
 
 @given(st.text(max_size=60))
 def test_any_text_is_a_job_file_or_a_job_file_error(text: str) -> None:
-    with contextlib.suppress(JobFileError):
+    with contextlib.suppress(BadSpec):
         assert parse_jobs(text, source="file")
 
 
 def test_trees_of_one_switch_are_stars() -> None:
-    topology, (placement,) = build([JobEntry(name="a", workers=3)], servers=False)
+    topology, (placement,) = build([Job(name="a", workers=3)], servers=False)
     (part,) = lay_out(Deployment(branches(topology, placement, {}), 2), max_members=32).values()
     assert Tree.star(3).nodes == {0: tuple(member.rank for member in part.members)}

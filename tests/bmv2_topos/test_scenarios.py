@@ -28,7 +28,7 @@ link = { rate_bps = 1e9 }
 name = "a"
 workers = 2
 slots = 64
-tensors = [100]
+layers_bytes = [400]
 iterations = 2
 compute_s = 0.0001
 """

@@ -18,12 +18,12 @@ from bmv2_topos.testbeds.virtual import (
     VirtualSettings,
     VirtualTestbed,
 )
-from bmv2_topos.testbeds.virtual.admission import Controllers
+from bmv2_topos.testbeds.virtual.admission import VirtualFleet
 from bmv2_topos.testbeds.virtual.fabric import Fabric, compiled
 from bmv2_topos.testbeds.virtual.interfaces import Assignment, Interfaces
 from controller.errors import BadJob
 from controller.switches.model import INA_UDP_PORT
-from controller.vocabulary import JobEntry, Link, Topology, star, tree
+from controller.vocabulary import Job, Link, Topology, star, tree
 from tests.bmv2_topos.beds import SMALL, elements, job, sending
 
 SLOW = Link("a", "b", rate_bps=1e9)
@@ -31,7 +31,7 @@ SLOW = Link("a", "b", rate_bps=1e9)
 
 def run(
     network: Topology,
-    *jobs: tuple[JobEntry, Placement],
+    *jobs: tuple[Job, Placement],
     settings: VirtualSettings = SMALL,
     faults: tuple[RestartJob | ChangeLoss, ...] = (),
 ) -> Report:
@@ -114,7 +114,7 @@ def test_a_socket_gets_the_frames_to_its_port_in_their_order_and_no_others() -> 
     draw = random.Random(0)
     frames = [(draw.choice((7, 8, 9)), draw.choice((100, 200)), serial) for serial in range(200)]
     with contextlib.closing(Fabric(network, compiled("exclusive", 32, 8192))) as fabric:
-        Controllers(network, fabric.switches, fabric.pipelines, slots=8192).bridge("h1")
+        VirtualFleet(network, fabric.switches, fabric.pipelines, slots=8192).bridge_to("h1")
         interfaces = Interfaces(fabric)
         sockets = [interfaces.open("h1", port) for port in (7, 8)]
         for port, length, serial in frames:

@@ -8,7 +8,7 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from controller.vocabulary import JobFileError
+from controller.vocabulary import BadSpec
 from ina.cli.errors import USAGE, Failure
 from ina.cli.sim import sim
 
@@ -17,7 +17,7 @@ JOBS = """
 name = "one"
 workers = 4
 iterations = 2
-tensors = [300, 900]
+layers_bytes = [1200, 3600]
 compute_s = 1e-4
 window = 32
 
@@ -26,7 +26,7 @@ name = "two"
 workers = 2
 iterations = 3
 compute_s = 1e-4
-tensors = [64]
+layers_bytes = [256]
 """
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -90,7 +90,7 @@ def test_the_table_is_for_people(jobs: Path, options: tuple[object, ...]) -> Non
         (("--program", "exclusive", "--slots", 3), "1 slots of its own; the program exclusive takes 2"),
         (("--loss", 2), "loss is 2, must be a probability"),
         (("--program", "atp", "--preempt"), "--preempt: atp has no priorities; use --program shared"),
-        (("--plot", "x.bmp"), "--plot x.bmp: want a name that ends in .png, .svg, .pdf"),
+        (("--plot", "x.bmp"), "--plot x.bmp: want a name that ends in .svg, .png, .pdf"),
     ],
 )
 def test_wrong_usage_says_what_would_be_right(jobs: Path, options: tuple[object, ...], message: str) -> None:
@@ -103,7 +103,7 @@ def test_wrong_usage_says_what_would_be_right(jobs: Path, options: tuple[object,
 def test_a_job_file_that_is_wrong(tmp_path: Path) -> None:
     path = tmp_path / "jobs.toml"
     path.write_text("[[job]]\nworkers = 0\n")
-    assert isinstance(call(path).exception, JobFileError)
+    assert isinstance(call(path).exception, BadSpec)
 
 
 @pytest.mark.parametrize("name", ["sim", "three_jobs"])
@@ -117,7 +117,7 @@ def test_the_examples_run(name: str) -> None:
 
 def test_two_racks_of_four_with_loss_between_the_switches(tmp_path: Path) -> None:
     path = tmp_path / "jobs.toml"
-    path.write_text("[[job]]\nname = 'one'\nworkers = 8\niterations = 3\ntensors = [5000, 3000]\n")
+    path.write_text("[[job]]\nname = 'one'\nworkers = 8\niterations = 3\nlayers_bytes = [20000, 12000]\n")
     for program in ("shared", "exclusive"):
         done = call(path, "--tree", "2x4", "--link-loss", 0.05, "--program", program, "--json")
         assert done.exit_code == 0, done.output

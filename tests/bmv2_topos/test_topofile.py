@@ -7,8 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.vocabulary import CATALOG, Topology, dump_topology, find_topology, named, parse_topology
-from controller.vocabulary.topofile import TopologyFileError
+from controller.vocabulary import (
+    CATALOG,
+    BadSpec,
+    Topology,
+    dump_topology,
+    find_topology,
+    named,
+    parse_topology,
+)
 
 GOOD = """\
 name: office
@@ -16,7 +23,7 @@ link: {rate_bps: 1e9, delay_s: 50e-6}
 switches:
   - s1
   - {name: s2, aggregates: false}
-hosts: [h1, on, {name: p1, role: server}]
+hosts: [h1, on, {name: p1, role: fallback}]
 links:
   - [h1, s1]
   - [on, s2]
@@ -29,8 +36,8 @@ def test_a_file_says_what_it_means() -> None:
     topology = parse_topology(GOOD)
     assert (topology.name, topology.root) == ("office", "s1")
     assert [switch.aggregates for switch in topology.switches] == [True, False]
-    assert [host.role for host in topology.hosts] == ["worker", "worker", "server"]
-    assert topology.switch_of("on") == "s2"
+    assert [host.role for host in topology.servers] == ["worker", "worker", "fallback"]
+    assert topology.rack_of["on"] == "s2"
     assert [(link.rate_bps, link.delay_s, link.loss) for link in topology.links[1:3]] == [
         (1e9, 50e-6, 0.0),
         (10e9, 50e-6, 0.01),
@@ -48,7 +55,7 @@ def test_what_is_written_is_read_again(name: str) -> None:
 )
 def test_names_that_look_like_something_else_are_read_again(name: str) -> None:
     base = parse_topology("switches: [s]\nhosts: [h]\nlinks: [[h, s]]")
-    hosts, links = (replace(base.hosts[0], name=name),), (replace(base.links[0], a=name),)
+    hosts, links = (replace(base.servers[0], name=name),), (replace(base.links[0], a=name),)
     topology = Topology(base.switches, hosts, links)
     assert parse_topology(dump_topology(topology)) == topology
 
@@ -66,7 +73,7 @@ def test_any_names_and_numbers_are_read_again(nodes: list[str], rate: float, los
     host, switch = nodes
     base = parse_topology("switches: [s]\nhosts: [h]\nlinks: [[h, s]]")
     link = replace(base.links[0], a=host, b=switch, rate_bps=rate, loss=loss, queue_packets=queue)
-    hosts, switches = (replace(base.hosts[0], name=host),), (replace(base.switches[0], name=switch),)
+    hosts, switches = (replace(base.servers[0], name=host),), (replace(base.switches[0], name=switch),)
     topology = Topology(switches, hosts, (link,))
     assert parse_topology(dump_topology(topology)) == topology
 
@@ -84,16 +91,16 @@ def test_any_names_and_numbers_are_read_again(nodes: list[str], rate: float, los
         ("[h1, s1]", "{a: h1}", "x.yaml:8: link: b is missing"),
         ("[h1, s1]", "[h1, h1]", "x.yaml:8: link h1-h1: both ends are the same node"),
         (
-            "role: server",
+            "role: fallback",
             "role: boss",
-            "x.yaml:6: host: role = \"boss\": want one of 'worker', 'server', 'traffic'",
+            "x.yaml:6: host: role = \"boss\": want one of 'worker', 'fallback', 'traffic'",
         ),
         ("aggregates: false", "aggregates: 1", "x.yaml:5: switch: aggregates = 1: want true or false"),
         ("name: office", "root: h1", "x.yaml: the root 'h1' is not a switch"),
         ("name: office", "? [1]\n: 2", "x.yaml:1: a key is no text"),
         ("name: office", "name: [", "x.yaml:"),
         ("hosts: [h1, on,", "hosts: h1\nroot: [s1,", 'x.yaml:6: hosts = "h1": want a list'),
-        ("hosts: [h1, on, {name: p1, role: server}]", "hosts: h1", 'x.yaml:6: hosts = "h1": want a list'),
+        ("hosts: [h1, on, {name: p1, role: fallback}]", "hosts: h1", 'x.yaml:6: hosts = "h1": want a list'),
         ("switches:", "switch:", "x.yaml:3: unknown key 'switch'; did you mean 'switches'?"),
         ("name: office", "link: {}", "x.yaml:2: the key 'link' is there twice"),
         (GOOD, "name: a", "x.yaml: switches is missing"),
@@ -102,7 +109,7 @@ def test_any_names_and_numbers_are_read_again(nodes: list[str], rate: float, los
     ],
 )
 def test_what_is_wrong_is_named_with_line_and_what_would_be_right(old: str, new: str, message: str) -> None:
-    with pytest.raises(TopologyFileError) as caught:
+    with pytest.raises(BadSpec) as caught:
         parse_topology(GOOD.replace(old, new, 1), source="x.yaml")
     assert str(caught.value).startswith(message)
 
@@ -110,5 +117,5 @@ def test_what_is_wrong_is_named_with_line_and_what_would_be_right(old: str, new:
 def test_a_file_is_named_by_its_ending(tmp_path: Path) -> None:
     (tmp_path / "a.yml").write_text(GOOD)
     assert find_topology(str(tmp_path / "a.yml")).name == "office"
-    with pytest.raises(TopologyFileError, match=r"b\.yaml: cannot be read: No such file"):
+    with pytest.raises(BadSpec, match=r"b\.yaml: cannot be read: No such file"):
         find_topology(str(tmp_path / "b.yaml"))

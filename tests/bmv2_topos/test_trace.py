@@ -18,7 +18,7 @@ from bmv2_topos.testbeds.virtual import (
     build,
 )
 from bmv2_topos.trace import CaptureError, Event, Tenure, events_of, read_file, read_files, tenures, timeline
-from controller.vocabulary import JobEntry, Link
+from controller.vocabulary import Job, Link, float32_bytes
 from hostlib import wire
 
 LINK = Link("a", "b", rate_bps=10e9, delay_s=2e-6, queue_packets=2048, loss=0.01)
@@ -26,9 +26,15 @@ SLOT = "InaIngress.aggregator.slot_"
 SLOT_DONE = 0x03
 
 
-def jobs(preempt: bool = False) -> list[JobEntry]:
-    shape = {"workers": 3, "iterations": 2, "tensors": (4096,), "compute_s": 2e-5, "jitter": 0.5}
-    return [JobEntry(name=name, preempt=preempt and name == "b", **shape) for name in "ab"]  # type: ignore[arg-type]
+def jobs(preempt: bool = False) -> list[Job]:
+    shape = {
+        "workers": 3,
+        "iterations": 2,
+        "layers_bytes": float32_bytes((4096,)),
+        "compute_s": 2e-5,
+        "jitter": 0.5,
+    }
+    return [Job(name=name, preempt=preempt and name == "b", **shape) for name in "ab"]  # type: ignore[arg-type]
 
 
 def run(program: str = "shared", seed: int = 1, **options: object) -> tuple[VirtualTestbed, Recorder]:

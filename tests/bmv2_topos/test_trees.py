@@ -16,7 +16,7 @@ from bmv2_topos.testbeds.virtual import (
 )
 from bmv2_topos.testbeds.virtual.trees import check_tree
 from controller.switches import names
-from controller.vocabulary import Link, Topology, TopologyError, leaf_spine, tree
+from controller.vocabulary import BadSpec, Link, Topology, float32_bytes, leaf_spine, tree
 from tests.bmv2_topos.beds import SMALL, elements, job
 
 NETWORK = leaf_spine(2, 3, 2, servers=2)
@@ -42,9 +42,9 @@ def test_a_tree_from_another_root_avoids_what_it_is_to_avoid() -> None:
         "s2", dict.fromkeys(("s3", "s4", "s5"), "s2")
     )
     assert "s1" not in shortest_tree(NETWORK, "s2", avoid=["s1"])
-    with pytest.raises(TopologyError, match="the root 'h1' is not a switch"):
+    with pytest.raises(BadSpec, match="the root 'h1' is not a switch"):
         shortest_tree(NETWORK, "h1")
-    with pytest.raises(TopologyError, match="the root 's1' is among the switches to avoid"):
+    with pytest.raises(BadSpec, match="the root 's1' is among the switches to avoid"):
         shortest_tree(NETWORK, "s1", avoid=["s1"])
 
 
@@ -64,7 +64,7 @@ def test_a_tree_from_another_root_avoids_what_it_is_to_avoid() -> None:
     ],
 )
 def test_what_is_no_tree_is_refused(broken: SwitchTree, message: str) -> None:
-    with pytest.raises(TopologyError, match=message):
+    with pytest.raises(BadSpec, match=message):
         check_tree(NETWORK, broken)
     with pytest.raises(TestbedError, match=f"job 'a': {message}"):
         VirtualTestbed(NETWORK, [job(workers=1)], [Placement(("h1",), "p1", broken)], SMALL)
@@ -127,7 +127,7 @@ def test_a_detour_is_taken_and_takes_its_time() -> None:
     trunk = Link("a", "b", rate_bps=0, delay_s=10e-6)
     network = leaf_spine(2, 2, 1, servers=1, link=Link("a", "b", rate_bps=0, delay_s=1e-6), trunk=trunk)
     detour = SwitchTree("s1", {"s3": "s1", "s2": "s3", "s4": "s2"})  # h2 at s4 goes by s2 and s3
-    of = job("a", 2, tensors=(1,), iterations=1, compute_s=0.0, numbers="fixed")
+    of = job("a", 2, layers_bytes=float32_bytes((1,)), iterations=1, compute_s=0.0, numbers="fixed")
     settings = VirtualSettings(lanes=32, slots=64, coalesce_us=1)
     took = []
     for way in (None, detour):

@@ -24,18 +24,18 @@ from bmv2_topos.testbeds.virtual import (
     VirtualTestbed,
     WrongSum,
     build,
-    random_faults,
 )
 from bmv2_topos.testbeds.virtual.cores import COMPILED
-from controller.vocabulary import JobEntry, Link, Straggler, TopologyError
+from controller.vocabulary import BadSpec, Job, Link, Straggler, float32_bytes
 from hostlib.core.congestion import FixedWindow, Limits, Round
 from tests import effort
 from tests.bmv2_topos.beds import SMALL, elements, job
+from tests.bmv2_topos.random_faults import random_faults
 from tests.twins import TWINS
 
 
 def run(
-    jobs: Sequence[JobEntry],
+    jobs: Sequence[Job],
     settings: VirtualSettings = SMALL,
     *,
     shape: Sequence[int] | None = None,
@@ -150,7 +150,7 @@ def test_a_straggler_keeps_its_job_waiting_and_no_other() -> None:
 
 
 def test_jobs_start_when_they_are_told_to() -> None:
-    report = run([job("a"), job("b", start_s=0.01)])
+    report = run([job("a"), job("b", arrival_s=0.01)])
     late = report.jobs[1]
     assert late.jct_s is not None
     assert report.duration_s == pytest.approx(0.01 + late.jct_s)
@@ -158,7 +158,7 @@ def test_jobs_start_when_they_are_told_to() -> None:
 
 
 def test_slots_in_use_are_sampled_evenly_over_the_whole_run() -> None:
-    report = run([job("a", straggler=Straggler(0, 1e-3)), job("late", start_s=0.02, workers=1)])
+    report = run([job("a", straggler=Straggler(0, 1e-3)), job("late", arrival_s=0.02, workers=1)])
     assert 8 <= len(report.occupancy) <= 16
     times = [sample.time_s for sample in report.occupancy]
     assert times == pytest.approx([place * times[1] for place in range(len(times))])
@@ -174,7 +174,7 @@ def test_slots_in_use_are_sampled_evenly_over_the_whole_run() -> None:
 def test_a_packet_takes_as_long_as_its_way() -> None:
     settings = dataclasses.replace(SMALL, coalesce_us=1)
     host, trunk = Link("a", "b", rate_bps=0, delay_s=2e-6), Link("a", "b", rate_bps=0, delay_s=7e-6)
-    of = job("a", 2, tensors=(1,), iterations=1, compute_s=0.0, numbers="fixed")
+    of = job("a", 2, layers_bytes=float32_bytes((1,)), iterations=1, compute_s=0.0, numbers="fixed")
     report = run([of], settings, shape=(2, 1), link=host, trunk=trunk)
     (took_s,) = report.jobs[0].iteration_s
     assert took_s == pytest.approx(2 * (2e-6 + 7e-6) + 1e-6)  # the first tick is after a microsecond
@@ -263,7 +263,7 @@ def test_a_job_that_cannot_go_on_is_not_waited_for() -> None:
 
 
 def test_what_cannot_run_is_refused() -> None:
-    with pytest.raises(TopologyError, match="job 'a' has 9 workers; a tree of 2x4 has 8 places"):
+    with pytest.raises(BadSpec, match="job 'a' has 9 workers; a tree of 2x4 has 8 places"):
         run([job("a", 9)], shape=(2, 4))
     with pytest.raises(TestbedError, match="job 'a': 1 slots of its own; the program exclusive takes 2"):
         run([job("a"), job("b")], exclusive(dataclasses.replace(SMALL, slots=3)))

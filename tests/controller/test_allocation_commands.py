@@ -97,7 +97,7 @@ def test_pictures_are_drawn(ina: Commands, tmp_path: Path) -> None:
     [
         (("alloc", *FILES, *RACK, "--policy", "statik"), "--policy statik: did you mean 'static'?"),
         (("alloc", *FILES, *RACK, "--policy", "gone.py:f"), "gone.py: No such file"),
-        (("alloc", *FILES, *RACK, "--now", "170"), "job 'launch': deadline_s = 160: past, for it is 170 s"),
+        (("alloc", *FILES, *RACK, "--now", "170"), "job 'launch' is due at 160 s, and --now is 170"),
         (("alloc", *FILES, *RACK, "--now", "nan"), "--now nan: want seconds"),
         (("alloc", *FILES, *RACK, "--plot", "a.doc"), "want a name that ends in"),
         (("alloc", *FILES, "--cluster", "gone.toml"), "gone.toml: cannot be read"),
@@ -148,11 +148,11 @@ def test_what_became_of_the_jobs_of_a_cluster(ina: Commands, tmp_path: Path) -> 
     ("job", "said"),
     [
         (
-            "deadline_s = 5\narrival_s = 6",
-            ":6: job 'a': deadline_s is 5, which is past when it arrives, at 6",
+            "deadline_s = 0",
+            ":6: job 'a': deadline_s = 0: want seconds, above 0",
         ),
         ("compute_s = nan", ":6: job 'a': compute_s = nan: want"),
-        ("gpus = 16", ":2: job 'a': 3 workers of 16 GPUs each; the cluster has 32 GPUs"),
+        ("gpus_per_worker = 16", ":2: job 'a': 3 workers of 16 GPUs each; the cluster has 32 GPUs"),
         ("skew_s = -1", ":6: job 'a': skew_s = -1: want"),
     ],
 )

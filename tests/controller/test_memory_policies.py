@@ -17,18 +17,17 @@ from controller.memory.demand import demand, rate_of, slots_for
 from controller.memory.explain import explain
 from controller.memory.policies import POLICIES
 from controller.memory.policy import Answer, Question, Standing, check
-from controller.vocabulary import Region
-from controller.workload import Switch, TrainingJob, fabrics
+from controller.vocabulary import Job, Region, Switch, fabrics
 from tests import effort
 
 FABRIC = fabrics.leaf_spine(2, 3, 2, fabrics.Parts(slots=512, gpus=4))
 SERVERS = [server.name for server in FABRIC.servers]
 
 
-def job(name: str = "a", **more: object) -> TrainingJob:
+def job(name: str = "a", **more: object) -> Job:
     known = {"workers": 2, "layers_bytes": (12_500_000,), "iterations": 100, "compute_s": 0.09}
     known |= {"servers": ("h1", "h2")}
-    return TrainingJob(name=name, **{**known, **more})  # type: ignore[arg-type]
+    return Job(name=name, **{**known, **more})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("module", ["demand", "static", "common", "deadline"])
@@ -69,9 +68,9 @@ def test_with_measured_slots_the_deadline_is_met_and_with_one_fewer_missed(
     switch = Switch("s1", 1 << 30)
     need = demand(one, now_s=0, link_bps=1e18)
     slots = slots_for(one, switch, need.rate_bps)
-    assert one.iteration_s(rate_of(one, switch, slots)) <= left_s * (1 + 1e-9)
+    assert one.iteration_at_s(rate_of(one, switch, slots)) <= left_s * (1 + 1e-9)
     if slots > 1:
-        assert one.iteration_s(rate_of(one, switch, slots - 1)) > left_s * (1 - 1e-9)
+        assert one.iteration_at_s(rate_of(one, switch, slots - 1)) > left_s * (1 - 1e-9)
 
 
 def test_an_exclusive_region_is_a_power_of_two_with_two_slots_for_each_packet() -> None:

@@ -8,18 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from controller import (
-    Controller,
-    ControllerError,
-    Deployment,
-    Lease,
-    Member,
-    Part,
-    Region,
-    Uplink,
-    admit_tree,
-    remove_tree,
-)
+from controller import Controller, ControllerError, Deployment, Fleet, Lease, Member, Part, Region, Uplink
 from controller.switches import names
 from controller.switches.entries import MulticastGroup, TableEntry
 from controller.switches.jobs import TABLES, change_row, job_row, supporting_rows
@@ -96,11 +85,11 @@ def test_whichever_write_of_a_tree_fails_it_is_on_no_switch(
     failures = 0
     for controllers in attempts(shared_fabric, target, Fault(how)):
         try:
-            admission = admit_tree(controllers, deployment(), identity=Identity(7, 7))
+            admission = Fleet(controllers).admit(deployment(), identity=Identity(7, 7))
         except ControllerError:
             failures += 1
         else:
-            remove_tree(shared_fabric.controllers, admission)
+            Fleet(shared_fabric.controllers).remove(admission)
         assert contents(shared_fabric) == {}
     writes = sum(len(supporting_rows(on)) + 1 for on in admission.switches.values())
     assert target == "p4runtime" or failures >= writes
@@ -168,10 +157,10 @@ def test_rows_of_any_part_of_a_job_go_with_the_next_admission(
 def test_a_job_of_a_dead_launcher_goes_from_every_switch_of_its_tree(shared_fabric: Fabric) -> None:
     targets = {name: each.target() for name, each in shared_fabric.running.items()}
     late = {name: Controller(target, clock=lambda: 9.0) for name, target in targets.items()}
-    admit_tree(late, deployment(), identity=Identity(7, 7), lease=Lease(8999, "host pid 7"))
-    kept = admit_tree(late, replace(deployment(), root=TREES["three levels"]), identity=Identity(8, 8))
+    Fleet(late).admit(deployment(), identity=Identity(7, 7), lease=Lease(8999, "host pid 7"))
+    kept = Fleet(late).admit(replace(deployment(), root=TREES["three levels"]), identity=Identity(8, 8))
     assert [list(controller.jobs()) for controller in late.values()] == [[8]] * 4
-    remove_tree(late, kept)
+    Fleet(late).remove(kept)
     for target in targets.values():
         target.close()
 

@@ -12,16 +12,13 @@ from controller import (
     Branch,
     Controller,
     Deployment,
+    Fleet,
     NoSuchJob,
     ProgramBundle,
     ProgramMismatch,
     Region,
     TreeAdmission,
     Uplink,
-    admit_tree,
-    read_tree,
-    read_trees,
-    remove_tree,
 )
 from controller.errors import NotPrimary, OutOfMemory, Refused, Unreachable
 from controller.switches import names
@@ -61,7 +58,7 @@ def places(admission: TreeAdmission) -> dict[int, tuple[str, int]]:
 @pytest.mark.parametrize("which", TREES)
 def test_sums_come_out_at_every_worker(fabric: Fabric, which: str) -> None:
     fabric.cable(TREES[which])
-    admission = admit_tree(fabric.controllers, deployment(fabric, TREES[which]))
+    admission = Fleet(fabric.controllers).admit(deployment(fabric, TREES[which]))
     assert admission.tree == LOGICAL[which]
     at = places(admission)
     for psn in range(10):  # more than there are slots
@@ -81,21 +78,21 @@ def test_sums_come_out_at_every_worker(fabric: Fabric, which: str) -> None:
                 f"10.0.1.{rank + 1}",
                 9000 + rank,
             )
-    remove_tree(fabric.controllers, admission)
+    Fleet(fabric.controllers).remove(admission)
 
 
 @pytest.mark.parametrize("which", TREES)
 def test_a_tree_is_read_back_as_it_was_admitted(fabric: Fabric, which: str) -> None:
-    admission = admit_tree(fabric.controllers, deployment(fabric, TREES[which]))
+    admission = Fleet(fabric.controllers).admit(deployment(fabric, TREES[which]))
     controllers = fabric.connect()
-    assert read_trees(controllers) == {admission.job: admission}
-    assert read_tree(controllers, admission.job) == admission
+    assert Fleet(controllers).read() == {admission.job: admission}
+    assert Fleet(controllers).find(admission.job) == admission
     assert admission.whole
     assert {a.epoch for a in admission.switches.values()} == {admission.epoch}
     assert admission.window == 4
-    remove_tree(controllers, admission)
+    Fleet(controllers).remove(admission)
     with pytest.raises(NoSuchJob, match=f"none of the switches a, b, c, root has a job {admission.job}"):
-        read_tree(controllers, admission.job)
+        Fleet(controllers).find(admission.job)
     for controller in controllers.values():
         controller.close()
 
@@ -104,7 +101,7 @@ def test_a_loss_between_switches_is_made_up_for(shared_fabric: Fabric) -> None:
     """The sum of rack `a` is lost on its way up; a worker's resend brings it again, also by reminder."""
     root = TREES["two racks"]
     shared_fabric.cable(root)
-    admission = admit_tree(shared_fabric.controllers, deployment(shared_fabric, root))
+    admission = Fleet(shared_fabric.controllers).admit(deployment(shared_fabric, root))
     a, b = admission.switches["a"], admission.switches["b"]
     for port, rank in ((1, 2), (2, 3)):
         shared_fabric.send("b", port, gradient(b, 0, rank, [1] * LANES))
@@ -124,23 +121,23 @@ def test_a_loss_between_switches_is_made_up_for(shared_fabric: Fabric) -> None:
         arrived = shared_fabric.send(*SERVER, reminder(admission.switches["root"], 0, node=node))
         (kept,) = arrived[SERVER]
         assert (kept.kind, kept.lanes) == (KIND_RESULT, (4,) * LANES)
-    remove_tree(shared_fabric.controllers, admission)
+    Fleet(shared_fabric.controllers).remove(admission)
 
 
 def test_each_switch_has_its_own_region_and_transit_ones_none(shared_fabric: Fabric) -> None:
     a, c = switch("a", 0, 1, transit=True), switch("c", 2, 3)
     root = replace(switch("root", a, replace(c, region=Region(7, 0))), region=Region(100, 50))
-    admission = admit_tree(shared_fabric.controllers, deployment(shared_fabric, root))
+    admission = Fleet(shared_fabric.controllers).admit(deployment(shared_fabric, root))
     regions = {name: on.region for name, on in admission.switches.items()}
     assert regions == {"root": Region(100, 50), "a": Region(0, 0), "c": Region(7, 0)}
     controllers = shared_fabric.controllers
     controllers["c"].resize(admission.job, Region(0, 8192))
-    change = read_tree(controllers, admission.job).switches["c"].change
+    change = Fleet(controllers).find(admission.job).switches["c"].change
     assert change is not None
     assert change.region == Region(0, 8192)
     with pytest.raises(BadJob, match="only passes through the switch"):
         controllers["a"].resize(admission.job, Region(0, 1))
-    remove_tree(controllers, admission)
+    Fleet(controllers).remove(admission)
 
 
 # ---------------------------------------------------------------------- failures
@@ -153,7 +150,7 @@ def nothing_left(controllers: Mapping[str, Controller]) -> bool:
 def test_a_failure_in_the_middle_leaves_nothing(shared_fabric: Fabric) -> None:
     """The receiver table of switch `b` has room for one row, so that some of the job's rows fit there."""
     controllers = shared_fabric.controllers
-    holder = admit_tree(controllers, deployment(shared_fabric, switch("b", 0)))
+    holder = Fleet(controllers).admit(deployment(shared_fabric, switch("b", 0)))
     free = controllers["b"].program.tables[names.RECEIVER] - 2  # a worker's row and the fallback server's
     address = {"mac": 1, "ip": 1, "udp_port": 1, "rank": 1}
     fill = [
@@ -167,24 +164,24 @@ def test_a_failure_in_the_middle_leaves_nothing(shared_fabric: Fabric) -> None:
         target.write("INSERT", fill)
     for which in ("two racks", "three levels"):
         with pytest.raises(Refused, match=r"switch 'b': INSERT of 8 entries: .* is full") as error:
-            admit_tree(controllers, deployment(shared_fabric, TREES[which]))
+            Fleet(controllers).admit(deployment(shared_fabric, TREES[which]))
         assert [e.code for e in error.value.errors] == ["RESOURCE_EXHAUSTED"] * 2
         left = {name: list(controller.jobs()) for name, controller in controllers.items()}
         assert left == {"root": [], "a": [], "b": [holder.job], "c": []}
     with target.turn(timeout_s=10):
         target.write("DELETE", fill)
     target.close()
-    assert read_tree(controllers, holder.job) == holder
-    remove_tree(controllers, holder)
+    assert Fleet(controllers).find(holder.job) == holder
+    Fleet(controllers).remove(holder)
 
 
 def test_a_switch_without_room_is_named(exclusive_fabric: Fabric) -> None:
     controllers = exclusive_fabric.controllers
-    large = admit_tree(controllers, Deployment(switch("b", 0), 8192))
+    large = Fleet(controllers).admit(Deployment(switch("b", 0), 8192))
     with pytest.raises(OutOfMemory, match="switch 'b': 8 slots asked for; 0 are free") as error:
-        admit_tree(controllers, Deployment(TREES["two racks"], 8))
+        Fleet(controllers).admit(Deployment(TREES["two racks"], 8))
     assert (error.value.asked, error.value.free) == (8, 0)
-    remove_tree(controllers, large)
+    Fleet(controllers).remove(large)
     assert nothing_left(controllers)
 
 
@@ -195,8 +192,8 @@ def test_a_switch_that_is_gone_is_named(shared_fabric: Fabric, shared_bundle: Pr
         assert gone.jobs() == {}
         running.close()
         with pytest.raises(Unreachable, match=r"switch 'b': read: the switch at .* does not answer"):
-            admit_tree(
-                {**shared_fabric.controllers, "b": gone}, deployment(shared_fabric, TREES["two racks"])
+            Fleet({**shared_fabric.controllers, "b": gone}).admit(
+                deployment(shared_fabric, TREES["two racks"])
             )
     assert nothing_left(shared_fabric.controllers)
 
@@ -209,31 +206,33 @@ def test_a_switch_that_another_controller_keeps_is_named(shared_fabric: Fabric) 
         holder.turn(timeout_s=10),
         pytest.raises(NotPrimary, match=r"switch 'b': another controller"),
     ):
-        admit_tree({**shared_fabric.controllers, "b": waiting}, deployment(shared_fabric, TREES["two racks"]))
+        Fleet({**shared_fabric.controllers, "b": waiting}).admit(
+            deployment(shared_fabric, TREES["two racks"])
+        )
     holder.close()
     assert nothing_left(shared_fabric.controllers)
 
 
 def test_a_switch_that_nobody_knows_is_named(shared_fabric: Fabric) -> None:
     with pytest.raises(BadJob, match="no switch 'd' is known; there are a, b, c, root"):
-        admit_tree(shared_fabric.controllers, deployment(shared_fabric, switch("root", switch("d", 0))))
+        Fleet(shared_fabric.controllers).admit(deployment(shared_fabric, switch("root", switch("d", 0))))
 
 
 def test_switches_with_different_programs_are_named(exclusive_fabric: Fabric, shared_fabric: Fabric) -> None:
     mixed = {**shared_fabric.controllers, "a": exclusive_fabric.controllers["a"]}
     with pytest.raises(ProgramMismatch, match=r"switch 'a': the job is shared, and .* program 'exclusive'"):
-        admit_tree(mixed, deployment(shared_fabric, TREES["two racks"]))
+        Fleet(mixed).admit(deployment(shared_fabric, TREES["two racks"]))
     assert nothing_left(mixed)
 
 
 def test_what_is_gone_already_is_no_error_and_what_fails_is_named(shared_fabric: Fabric) -> None:
     controllers = shared_fabric.controllers
-    admission = admit_tree(controllers, deployment(shared_fabric, TREES["two racks"]))
+    admission = Fleet(controllers).admit(deployment(shared_fabric, TREES["two racks"]))
     controllers["a"].remove(admission.job)
-    assert not read_tree(controllers, admission.job).whole
-    remove_tree(controllers, admission)
+    assert not Fleet(controllers).find(admission.job).whole
+    Fleet(controllers).remove(admission)
     with pytest.raises(NoSuchJob, match=f"switch 'root': .* has no job {admission.job}"):
-        remove_tree(controllers, admission)
+        Fleet(controllers).remove(admission)
 
 
 def test_ports_are_chosen_on_every_switch(shared_fabric: Fabric) -> None:
@@ -245,12 +244,12 @@ def test_ports_are_chosen_on_every_switch(shared_fabric: Fabric) -> None:
 
     tree = Deployment(anywhere(TREES["two racks"]), 8, mode="shared", fallback=replace(FALLBACK, port=None))
     pools = {"root": range(1, 9), "a": range(9), "b": range(5, 9)}
-    admission = admit_tree(shared_fabric.controllers, tree, ports=pools)
+    admission = Fleet(shared_fabric.controllers).admit(tree, ports=pools)
     assert places(admission) == {0: ("a", 1), 1: ("a", 2), 2: ("b", 5), 3: ("b", 6)}
     uplink = admission.switches["root"].uplink
     assert uplink is not None
     assert uplink.port == 3  # 1 and 2 lead to the racks
-    remove_tree(shared_fabric.controllers, admission)
+    Fleet(shared_fabric.controllers).remove(admission)
 
 
 @over_p4runtime
@@ -268,7 +267,7 @@ def test_controllers_that_choose_the_same_identity_try_again(shared_fabric: Fabr
 
     def work(controllers: Mapping[str, Controller]) -> None:
         try:
-            admitted.append(admit_tree(controllers, deployment(shared_fabric, TREES["two racks"])))
+            admitted.append(Fleet(controllers).admit(deployment(shared_fabric, TREES["two racks"])))
         except BaseException as error:
             failures.append(error)
 
@@ -279,10 +278,10 @@ def test_controllers_that_choose_the_same_identity_try_again(shared_fabric: Fabr
         thread.join()
     assert failures == []
     assert len({a.job for a in admitted}) == len({a.generation for a in admitted}) == 4
-    assert read_trees(shared_fabric.controllers) == {a.job: a for a in admitted}
+    assert Fleet(shared_fabric.controllers).read() == {a.job: a for a in admitted}
     for admission in admitted:
         assert admission.whole
-        remove_tree(shared_fabric.controllers, admission)
+        Fleet(shared_fabric.controllers).remove(admission)
     for controllers in groups:
         for controller in controllers.values():
             controller.close()

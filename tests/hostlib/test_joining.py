@@ -11,6 +11,7 @@ import pytest
 
 import hostlib as ina
 from hostlib import _native
+from hostlib.counters import CALLS, KEYS
 from tests.hostlib.socket_switch import SocketSwitch
 from tests.hostlib.test_communicator import ENDLESS
 
@@ -33,7 +34,10 @@ def test_a_process_alone_is_a_job_of_one(monkeypatch: pytest.MonkeyPatch) -> Non
     with pytest.raises(ina.NonFiniteError):
         ina.allreduce(np.array([1.0, np.inf]))
     ina.barrier()
-    assert ina.statistics() == {}
+    statistics = ina.statistics()
+    assert statistics.keys() == set(KEYS)
+    assert (statistics["collectives"], statistics["elements"]) == (5, 24)
+    assert not any(value for key, value in statistics.items() if key not in CALLS)
     ina.shutdown()
     ina.shutdown()
     assert not ina.is_initialized()
@@ -46,6 +50,7 @@ def test_the_environment_describes_the_job(monkeypatch: pytest.MonkeyPatch) -> N
         assert ina.allreduce(np.full(4, 2, np.int32)).tolist() == [2, 2, 2, 2]
         statistics = ina.statistics()
         ina.shutdown()
+    assert statistics.keys() == set(KEYS)
     assert statistics["collectives"] == 1
     assert statistics["elements"] == 4
     assert statistics["packets_sent"] == statistics["packets_results"] == 1

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 import hostlib
 from hostlib import Communicator, ConfigError, JobConfig, Limits, local_ranks, quantize
+from hostlib.counters import KEYS
 from hostlib.rendezvous import Rendezvous
 from hostlib.rendezvous_peers import RendezvousPeers
 from tests import effort
@@ -154,6 +155,22 @@ def test_calls_of_every_kind() -> None:
         assert big
         assert mine
         assert counted
+
+
+def test_a_machines_second_rank_has_the_same_counters_as_its_first() -> None:
+    def work(c: Communicator) -> Any:
+        c.allreduce(np.ones(1000, np.float32))
+        return c.statistics()
+
+    with job() as configs:
+        found = each(configs, work)
+        machines = configs[0].hosts
+    assert machines is not None
+    for rank, statistics in enumerate(found):
+        assert statistics.keys() == set(KEYS)
+        assert (statistics["collectives"], statistics["elements"]) == (1, 1000)
+        sends = any(rank == ranks[0] for ranks in machines)
+        assert (statistics["packets_sent"] > 0) is sends
 
 
 def test_large_arrays_are_summed_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:

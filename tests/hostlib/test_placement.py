@@ -62,9 +62,30 @@ def test_launches_are_told_apart_and_ranks_of_one_are_not() -> None:
     assert place(SLURM).launch != place(SLURM | {"SLURM_STEP_ID": "1"}).launch
 
 
+def test_a_second_torchrun_with_the_same_port_is_another_launch() -> None:
+    first, second = (
+        place(
+            TORCHRUN | {"TORCHELASTIC_ERROR_FILE": f"/tmp/torchelastic_a/none_{run}/attempt_0/1/error.json"}
+        )
+        for run in ("x1", "x2")
+    )
+    assert first.launch != second.launch
+    other_rank = {"TORCHELASTIC_ERROR_FILE": "/tmp/torchelastic_a/none_x1/attempt_0/0/error.json"}
+    assert place(TORCHRUN | other_rank | {"RANK": "4", "LOCAL_RANK": "0"}).launch == first.launch
+
+
 @pytest.mark.parametrize(
     ("environment", "message"),
     [
+        (
+            {name: text for name, text in OPENMPI.items() if name != "PMIX_NAMESPACE"},
+            "mpirun has set a rank, but not PMIX_NAMESPACE or OMPI_MCA_ess_base_jobid: the ranks of",
+        ),
+        (SLURM | {"SLURM_JOB_ID": ""}, "srun has set a rank, but not SLURM_JOB_ID"),
+        (
+            {k: v for k, v in TORCHRUN.items() if k != "MASTER_PORT"},
+            "torchrun has set a rank, but not MASTER_PORT",
+        ),
         (TORCHRUN | {"RANK": "x"}, "RANK is 'x', must be a whole number"),
         (TORCHRUN | {"RANK": "8"}, "torchrun: rank is 8, must be 0..7 of 8"),
         (TORCHRUN | {"LOCAL_RANK": "4"}, "local rank is 4, must be 0..3 of 4"),

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
@@ -73,44 +74,48 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
     # The controller knows P4Runtime. Schedulers stand on the grouper, the simulator and live jobs on them.
     "controller": (*CONTROLLER, "p4src.messages"),
     "controller.switches": (
-        *("controller.errors", "controller.vocabulary/", "controller.memory/", "controller.workload/"),
+        *("controller.errors", "controller.vocabulary/", "controller.memory/"),
         "p4src.messages/",
     ),
-    "controller.memory": ("controller.errors", "controller.vocabulary/", "controller.workload/"),
-    # Jobs and cluster as data, for the policies that allocate.
-    "controller.workload": (*("controller.vocabulary/", "controller.errors", "controller.scheduling.model"),),
-    "controller.routing": ("controller.errors", "controller.placement/", "controller.workload/"),
-    "controller.placement": ("controller.errors", "controller.workload/"),
+    "controller.memory": ("controller.errors", "controller.vocabulary/", "controller.placement.trees"),
+    "controller.routing": ("controller.errors", "controller.vocabulary/", "controller.placement/"),
+    "controller.placement": ("controller.errors", "controller.vocabulary/"),
     "controller.p4runtime_shim": (
         *("controller.errors", "controller.switches.programs", "controller.switches.entries"),
         *("controller.switches.target", "p4src.messages"),
     ),
     "controller.grouping": ("controller.errors",),
-    "controller.scheduling": ("controller.errors", "controller.grouping/", "controller.scheduling/*"),
+    "controller.scheduling": (
+        *("controller.errors", "controller.figures", "controller.vocabulary/", "controller.grouping/"),
+        "controller.scheduling/*",
+    ),
     # All policies by name.
     "controller.policies": (
-        *("controller.vocabulary/", "controller.errors", "controller.plugins", "controller.workload/"),
+        *("controller.vocabulary/", "controller.errors", "controller.plugins"),
         *("controller.scheduling/*", "controller.placement/", "controller.memory/", "controller.routing/"),
         "controller.policies/*",
     ),
     # What decides: scheduler, placement, tree and memory together.
     "controller.core": (
-        *("controller.vocabulary/", "controller.errors", "controller.workload/", "controller.policies/"),
+        *("controller.vocabulary/", "controller.errors", "controller.policies/"),
         *("controller.grouping/", "controller.scheduling/", "controller.placement/", "controller.memory/"),
         "controller.routing/",
     ),
     # Virtual time around that: traces, metrics, records, plots.
     "controller.simulator": (
-        *("controller.errors", "controller.plugins", "controller.grouping/", "controller.scheduling/*"),
-        *("controller.core/", "controller.policies/*", "controller.simulator/*"),
+        *("controller.errors", "controller.figures", "controller.plugins", "controller.vocabulary/"),
+        *("controller.grouping/", "controller.scheduling/*", "controller.core/", "controller.policies/*"),
+        "controller.simulator/*",
     ),
     # Speeds of jobs that contend for a cluster's network.
     "controller.simulator.network": (
-        *("controller.vocabulary/", "controller.errors", "controller.workload/", "controller.memory/"),
+        *("controller.vocabulary/", "controller.errors", "controller.memory/"),
         *("controller.placement/", "controller.core/", "controller.policies/*", "controller.scheduling/"),
-        "controller.simulator/",
+        *("controller.simulator/", "controller.figures"),
     ),
-    "controller.live": ("controller.errors", "controller.scheduling/*", "controller.simulator/"),
+    "controller.live": (
+        *("controller.errors", "controller.vocabulary/", "controller.scheduling/*", "controller.simulator/"),
+    ),
     # All of it in virtual time: the cores themselves, under the controller.
     "bmv2_topos": (
         *("bmv2_topos/*", *CONTROLLER, *SWITCH, *PIPELINES),
@@ -133,7 +138,7 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
         *("bmv2_topos.testbeds.netns/", "bmv2_topos.testbeds.mininet"),
     ),
     "ina.bench": (
-        *("controller.placement/", "controller.routing/", "controller.workload/"),
+        *("controller.placement/", "controller.routing/"),
         *(*CONTROLLER, "controller.grouping/", "controller.scheduling.synergy"),
         *("controller.simulator/", "controller.simulator.network/", "controller.policies/"),
         *(*SWITCH, *PIPELINES, *HOST, *PACKETS, "p4src.messages"),
@@ -302,6 +307,18 @@ def test_packages_do_not_import_each_other_in_a_circle() -> None:
         for name in imports(module)
         if (package := module.split(".")[0]) != (other := name.split(".")[0]) and other in PRODUCT
     }
+
+
+def test_the_vocabulary_imports_the_standard_library_only() -> None:
+    found = {
+        name
+        for module in modules()
+        if module.startswith("controller.vocabulary")
+        for name in imports(module)
+        if name.partition(".")[0] not in sys.stdlib_module_names
+        and not covers("controller.vocabulary/*", name)
+    }
+    assert found == {"yaml"}, "which is optional"
 
 
 @pytest.mark.parametrize("folder", C_FOLDERS)

@@ -13,8 +13,7 @@ from bmv2_topos.soak.draw import LANES
 from bmv2_topos.soak.schedule import Bed, JobPlan
 from bmv2_topos.testbeds.virtual.placement import Placement
 from bmv2_topos.testbeds.virtual.server import endpoints
-from controller.vocabulary import Mode, Region
-from controller.vocabulary.topology import Host, Link, Switch, Topology
+from controller.vocabulary import Link, Mode, Region, Server, Switch, Topology
 from hostlib.core.state import CoreSettings, window_for
 from hostlib.core.window import Window
 from hostlib.fallback.config import FallbackJob, FallbackSettings
@@ -70,7 +69,7 @@ class Case:
         workers = [host for placement in placements for host in placement.workers]
         links += [Link(host, self.switches[-1]) for host in workers]
         links += [Link("p", self.switches[0])] if shared else []
-        hosts = tuple(map(Host, [*workers, "p"] if shared else workers))
+        hosts = tuple(map(Server, [*workers, "p"] if shared else workers))
         topology = Topology(tuple(map(Switch, self.switches)), hosts, tuple(links))
         slots = 0 if shared else self.region.size
         return Bed(0, self.program, topology, tuple(placements), {}, (slots,) * len(self.jobs))
@@ -110,7 +109,7 @@ def _change(case: Case, built: BuiltBed, switch: str) -> Callable[[], None]:
     """Return what gives job 1 other slots at a switch."""
 
     def change() -> None:
-        controller = built.controllers.of[switch]
+        controller = built.fleet.controllers[switch]
         if controller.settle(1):
             controller.resize(1, case.other_region)
 

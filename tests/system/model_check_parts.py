@@ -118,8 +118,8 @@ class SwitchPart:
         self._pipeline = built.pipelines[name]
         self._switch = built.switches[name]
         self._wires = built.wires[name]
-        self._controller = built.controllers.of[name]
-        self._target = built.controllers.targets[name]
+        self._controller = built.fleet.controllers[name]
+        self._target = built.fleet.targets[name]
         self._jobs = tuple(built.admitted)
         self._change = change
         self._slots = slots

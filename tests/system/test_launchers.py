@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import pytest
+
 import hostlib
+from hostlib.placement import placement
+from hostlib.private_folder import private_folder
 from tests.system.command import ROOT, ina, start
 
 LAUNCHES = itertools.count()
@@ -21,11 +27,13 @@ SUM = (
 )
 
 
-def launch(code: str, environments: Sequence[Mapping[str, str]]) -> list[subprocess.Popen[str]]:
-    """Start a process for each environment, as a launcher does."""
+def launch(
+    code: str, environments: Sequence[Mapping[str, str]], before: Sequence[str] = ()
+) -> list[subprocess.Popen[str]]:
+    """Start a process for each environment, as a launcher does; `before` is a command that runs it."""
     return [
         subprocess.Popen(
-            [sys.executable, "-c", code],
+            [*before, sys.executable, "-c", code],
             cwd=ROOT,
             env={**os.environ, **environment},
             stdout=subprocess.PIPE,
@@ -84,6 +92,95 @@ def children_of_init() -> list[str]:
     return found
 
 
+def test_ranks_that_a_script_starts_each_find_each_other(tmp_path: Path) -> None:
+    """As with ``mpirun wrapper.sh``: no two ranks have one parent."""
+    script = tmp_path / "wrapper.sh"
+    script.write_text('#!/bin/sh\n"$@"\nexit $?\n')
+    script.chmod(0o700)
+    ranks = launch(SUM, openmpi(3), before=[str(script)])
+    for rank, process in enumerate(ranks):
+        output, errors = process.communicate()
+        assert process.returncode == 0, errors
+        assert output == f"{rank} [3. 3. 3.]\n"
+    assert not nothing_left(ranks)
+
+
+@pytest.mark.parametrize("first", ["import os; os.kill(os.getpid(), 9)", SUM], ids=["at once", "admitting"])
+def test_a_first_rank_that_dies_before_the_job_is_admitted_ends_the_others_wait(first: str) -> None:
+    """At once where it has come, after `HERE_S` where it never came."""
+    environments = openmpi(2)
+    (zero,) = launch(first, environments[:1])
+    folder = private_folder()
+    if first == SUM:
+        deadline = time.monotonic() + 60
+        while not own_meetings(folder, zero.pid) and time.monotonic() < deadline:
+            time.sleep(0.001)
+        zero.kill()
+    zero.communicate()
+    waits = "import hostlib.hosting as hosting; hosting.HERE_S = 1.0; "
+    (one,) = launch(waits + SUM, environments[1:])
+    began = time.monotonic()
+    errors = one.communicate()[1]
+    assert one.returncode == 1
+    assert "rank 0 has not come within 1 s" in errors
+    assert time.monotonic() - began < 30
+
+
+def own_meetings(folder: Path, process: int) -> list[Path]:
+    """Return the files in which this process says that it is a first rank."""
+    return [file for file in folder.glob("*.json") if json.loads(file.read_text()).get("process") == process]
+
+
+def test_a_first_rank_that_dies_while_it_is_waited_for_is_named() -> None:
+    looks = (
+        "import hostlib.hosting as hosting; read = hosting._read; "
+        "hosting._read = lambda file: (read(file), print('looked', flush=True))[0]; "
+    )
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # a switch that never answers
+        switch = {"INA_SWITCH": f"grpc://127.0.0.1:{silent.getsockname()[1]}"}
+        environments = [{**each, **switch} for each in openmpi(2)]
+        (zero,) = launch(SUM, environments[:1])
+        deadline = time.monotonic() + 60
+        while not own_meetings(private_folder(), zero.pid) and time.monotonic() < deadline:
+            time.sleep(0.001)
+        (one,) = launch(looks + SUM, environments[1:])
+        assert one.stdout is not None
+        assert one.stdout.readline() == "looked\n"
+        zero.kill()
+        zero.communicate()
+        errors = one.communicate(timeout=60)[1]
+    assert f"rank 1: rank 0, process {zero.pid}, ended before it had the job admitted" in errors
+
+
+def test_two_launches_of_other_sizes_with_the_same_identifiers_are_told_so() -> None:
+    two, three = openmpi(2), openmpi(3)
+    same = {"PMIX_NAMESPACE": two[0]["PMIX_NAMESPACE"]}
+    ranks = launch(SUM, two[:1]) + launch(SUM, [{**three[2], **same}])
+    errors = ranks[1].communicate()[1]
+    for process in ranks:
+        process.kill()
+        process.communicate()
+    assert "rank 2 of 3: rank 0 of a launch of 2 ranks has the same identifiers" in errors
+
+
+def test_what_an_earlier_launch_with_the_same_identifiers_left_is_not_taken(tmp_path: Path) -> None:
+    folder = {"XDG_RUNTIME_DIR": str(tmp_path)}
+    environments = [{**each, **folder} for each in openmpi(2)]
+    (zero,) = launch("pass", environments[:1])
+    zero.communicate()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+        at = private_folder()
+    place = placement(environments[1])
+    assert place is not None
+    left = at / f"{hashlib.sha256(place.launch.encode()).hexdigest()[:32]}.json"
+    left.write_text(json.dumps({"process": zero.pid, "began": "1", "size": 2, "configs": [{}, {}]}))
+    ranks = launch(SUM, environments[1:]) + launch(SUM, environments[:1])
+    for process in ranks:
+        assert process.communicate()[0].endswith("[2. 2. 2.]\n")
+    assert not nothing_left(ranks)
+
+
 def test_a_killed_first_rank_ends_the_job_for_all() -> None:
     code = f"{SUM}; import os; ina.rank() or os.kill(os.getpid(), 9); ina.barrier()"
     ranks = launch(code, openmpi(2))
@@ -104,13 +201,27 @@ def test_what_cannot_be_admitted_is_told_to_all_ranks() -> None:
 
 
 def test_ranks_of_a_machine_are_summed_there_first_if_asked_to() -> None:
-    code = f"{SUM}; print(ina.statistics().get('packets_sent', 0) > 0)"
+    code = f"{SUM}; print(ina.statistics()['packets_sent'] > 0)"
     ranks = launch(code, [{**each, "INA_HIERARCHICAL": "1"} for each in openmpi(3)])
     for rank, process in enumerate(ranks):
         output, errors = process.communicate()
         assert process.returncode == 0, errors
         assert output == f"{rank} [3. 3. 3.]\n{rank == 0}\n"
     assert not nothing_left(ranks)
+
+
+ALONE = (
+    "import numpy as np, hostlib as ina; ina.init(); ina.allreduce(np.ones(999, np.int32)); "
+    "print(ina.statistics()['packets_sent'])"
+)
+
+
+def test_a_launch_of_one_process_sends_nothing_and_one_worker_of_ina_run_does() -> None:
+    for environments in ([{}], openmpi(1)):
+        (process,) = launch(ALONE, environments)
+        assert process.communicate()[0] == "0.0\n"
+    done = ina("run", "-np", 1, "--lanes", 32, "--", sys.executable, "-c", ALONE)
+    assert done.stdout.startswith("32.0\n"), "999 elements in packets of 32"
 
 
 def test_admit_takes_the_ranks_of_machines_once_each() -> None:

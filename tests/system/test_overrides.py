@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.vocabulary import JobEntry, parse_jobs
+from controller.vocabulary import Job, parse_jobs
 from ina.runtime.job_file import Overrides
 from tests.system.command import here
 
@@ -61,7 +61,7 @@ def test_an_option_that_is_given_overrides_and_no_other(
     (entry,) = parse_jobs(f"[[job]]\nworkers = 1\n{line}")
     option = None if given is None else KEYS[key][given]
     found = Overrides(**{key: option}).of(entry)  # type: ignore[arg-type]
-    default = getattr(JobEntry(name="", workers=1), key)
+    default = getattr(Job(name="", workers=1), key)
     expected = default if said is None else KEYS[key][said]
     assert getattr(found, key) == (expected if given is None else option)
 

@@ -14,7 +14,7 @@ from bmv2_topos.soak.schedule import Bed, Collective, Cut, JobPlan, Schedule
 from bmv2_topos.testbeds.virtual.cores import COMPILED, Cores
 from bmv2_topos.testbeds.virtual.network import LinkFaults
 from bmv2_topos.testbeds.virtual.placement import Placement
-from controller.vocabulary.topology import Host, Link, Switch, Topology
+from controller.vocabulary import Link, Server, Switch, Topology
 from hostlib.core.congestion import CONGESTION_NAMES, Aimd, CongestionName, Limits, Round
 from hostlib.core.state import NEVER, window_for
 from tests.twins import TWINS
@@ -29,7 +29,7 @@ Measured: 1.4, all time-outs included."""
 
 TOPOLOGY = Topology(
     (Switch("s1"),),
-    tuple(map(Host, ("h0", "h1", "p"))),
+    tuple(map(Server, ("h0", "h1", "p"))),
     (Link("h0", "s1"), Link("h1", "s1"), Link("p", "s1")),
 )
 BED = Bed(0, "shared", TOPOLOGY, (Placement(("h0", "h1"), "p"),), {}, (0,))

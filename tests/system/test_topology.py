@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller import Member
-from controller.switches.tree import Branch, Deployment, lay_out
+from controller.switches.layout import Branch, Deployment, lay_out
 from controller.vocabulary.places import spread
 from ina.bench import jobs as bench_jobs
 from ina.bench.jobs import throughput_bps
@@ -32,7 +32,7 @@ def members(switches: list[str]) -> dict[str, list[Member]]:
 
 def grown(shape: list[int], workers: int, transit: tuple[str, ...] = ()) -> Branch:
     topology = plan(shape, [workers], fallback=False)
-    switches = [topology.switch_of(host) for host in spread(topology, workers, ())]
+    switches = [topology.rack_of[host] for host in spread(topology, workers, ())]
     return branches(topology, members(switches), region=None, transit=transit)
 
 

@@ -26,7 +26,7 @@ from controller.policies.families.lucid import dress, measurements, usage_of
 from controller.scheduling.errors import BadSpec
 from controller.scheduling.lucid import Config, Size, config_by_columns, sizes_from_pairs
 from controller.scheduling.lucid.measured import read_labels
-from controller.scheduling.model import JobSpec
+from controller.scheduling.model import Submission
 from controller.scheduling.policy import JobState, Policy, SpeedModel
 from controller.simulator.policy_run import PolicyRun
 
@@ -79,7 +79,7 @@ def _setup(
     policy: Policy,
     speed: SpeedModel | None = None,
     *,
-    prepare: Callable[[Sequence[JobSpec]], Sequence[JobSpec]] = list,
+    prepare: Callable[[Sequence[Submission]], Sequence[Submission]] = list,
 ) -> PolicyRun:
     return SteppedRun(policy, speed or StopOverhead(restart_s), 1, prepare)
 
@@ -95,12 +95,13 @@ def _lucid(config: SimulationConfig) -> PolicyRun:
         configuration = config_by_columns(job.spec)
         if configuration not in sizes:
             raise BadSpec(
-                f"job {job.spec.id!r} trains {configuration}, which has no sharing score: neither --profiles"
+                f"job {job.spec.name!r} trains {configuration}, which has no sharing score: neither"
+                " --profiles"
                 " nor --pairs has it"
             )
         return Scored(_service(job), sizes[configuration], usage_of(job.spec, config).memory_mb)
 
-    there = sum(node.gpus for node in config.cluster.nodes[-PROFILER_NODES:])
+    there = sum(node.gpus for node in config.cluster.servers[-PROFILER_NODES:])
     profiling = Profiling(nodes=PROFILER_NODES, limit_s=PROFILE_S, max_gpus=min(PROFILED_GPUS, there))
     return _setup(
         LucidReplica(scored, gpu_memory_mb=GPU_MEMORY_MB, profiling=profiling),

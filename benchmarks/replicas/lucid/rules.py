@@ -20,13 +20,14 @@ from controller.scheduling.lucid.measured import Config, Pair
 from controller.scheduling.lucid.nodes import DividedNodes
 from controller.scheduling.lucid.speed import PairSpeed
 from controller.scheduling.lucid.usage import Size
-from controller.scheduling.model import Cluster, JobSpec
+from controller.scheduling.model import Submission
 from controller.scheduling.policy import Decision, Group, JobState, View
+from controller.vocabulary import Cluster
 
 Rank = Callable[[JobState], float]
 
 
-def counting_down(specs: Iterable[JobSpec]) -> list[JobSpec]:
+def counting_down(specs: Iterable[Submission]) -> list[Submission]:
     """Return the jobs with the second that counting down to zero costs them."""
     return [replace(spec, iterations=spec.iterations + 1 / spec.iteration_s) for spec in specs]
 
@@ -163,7 +164,7 @@ class StopOverhead:
     def __init__(self, overhead_s: Callable[[int], float]) -> None:
         self._overhead_s = overhead_s
 
-    def alone_s(self, job: JobSpec) -> float:
+    def alone_s(self, job: Submission) -> float:
         """Return the job's own figure."""
         return job.iteration_s
 
@@ -192,7 +193,7 @@ def two_queues(limit: float) -> Callable[[JobState, float], float]:
 
     def rank(job: JobState, now_s: float) -> float:
         low = job.attained_s(now_s) * job.spec.gpus > limit
-        return job.spec.submit_s + (1e12 if low else 0.0)
+        return job.spec.arrival_s + (1e12 if low else 0.0)
 
     return rank
 
@@ -226,7 +227,7 @@ class Profiling:
         self._running: dict[int, Group] = {}
         self._held: list[tuple[float, tuple[int, ...]]] = []  # until when, and which GPUs; ascending
 
-    def ends(self, spec: JobSpec) -> bool:
+    def ends(self, spec: Submission) -> bool:
         """Tell whether the job ends in the profiler."""
         return spec.gpus <= self._max_gpus and spec.duration_s <= self._limit_s
 
@@ -296,16 +297,16 @@ class LucidReplica:
 
     def _divide(self, cluster: Cluster) -> DividedNodes:
         taken = self._profiling.nodes
-        if taken >= len(cluster.nodes):
-            raise BadSpec(f"the profiler takes {taken} of {len(cluster.nodes)} nodes; want more nodes")
+        if taken >= len(cluster.servers):
+            raise BadSpec(f"the profiler takes {taken} of {len(cluster.servers)} nodes; want more nodes")
         return DividedNodes(cluster, taken)
 
     def _admit(self, job: JobState, cluster: Cluster) -> None:
-        rest = cluster.nodes[: len(cluster.nodes) - self._profiling.nodes]
+        rest = cluster.servers[: len(cluster.servers) - self._profiling.nodes]
         gpus = sum(node.gpus for node in rest)
         if job.spec.gpus > gpus:
             raise BadSpec(
-                f"job {job.spec.id!r} asks for {job.spec.gpus} GPUs; beside the profiler's nodes are {gpus}"
+                f"job {job.spec.name!r} asks for {job.spec.gpus} GPUs; beside the profiler's nodes are {gpus}"
             )
         self._known[job.order] = self._scored(job)
         self._queue.append(job)
@@ -313,11 +314,11 @@ class LucidReplica:
     def _start(self, job: JobState, nodes: DividedNodes, decision: Decision) -> bool:
         host = self._host(job)
         if host is not None:
-            reason = f"shares with {host.spec.id}: the first with as many GPUs, memory, score and priority"
+            reason = f"shares with {host.spec.name}: the first with as many GPUs, memory, score and priority"
             shared = Group((host, job), self._running[host.order].gpus, reason=reason)
             self._running[host.order] = self._running[job.order] = shared
             self._exclusive.discard(host.order)
-            decision.notes.append((job.spec.id, reason))
+            decision.notes.append((job.spec.name, reason))
             return True
         gpus = nodes.take(job.spec.gpus, profiler=False)
         if gpus is None:
@@ -362,7 +363,7 @@ class LucidReplicaSpeed(PairSpeed):
     arrival.
     """
 
-    def __init__(self, pairs: Iterable[Pair], config_of: Callable[[JobSpec], Config]) -> None:
+    def __init__(self, pairs: Iterable[Pair], config_of: Callable[[Submission], Config]) -> None:
         super().__init__(pairs, config_of)
         self._guests: dict[int, float] = {}
 

@@ -12,12 +12,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from controller.scheduling.errors import BadDecision
-from controller.scheduling.model import Cluster, JobSpec
+from controller.scheduling.model import Submission
 from controller.scheduling.policy import Decision, Group, JobState, View
 from controller.simulator.engine import admitted, ask, stuck
 from controller.simulator.policy_run import PolicyRun
 from controller.simulator.record import Recorder, Result
 from controller.simulator.watch import Watch
+from controller.vocabulary import Cluster
 
 Ends = tuple[float, list["RestartedJob"]]
 """Time at which the next jobs end, infinity if none runs, and these jobs."""
@@ -62,7 +63,7 @@ class MuriRun(PolicyRun):
 
     def run(
         self,
-        specs: Sequence[JobSpec],
+        specs: Sequence[Submission],
         cluster: Cluster,
         *,
         detail: bool = False,
@@ -80,7 +81,7 @@ class MuriRun(PolicyRun):
         ends: Ends = (math.inf, [])
         now_s, wake_s = 0.0, math.inf
         while ended < len(queue):
-            arrival_s = queue[position].submit_s if position < len(queue) else math.inf
+            arrival_s = queue[position].arrival_s if position < len(queue) else math.inf
             end_s, ending = ends
             next_s = min(arrival_s, end_s, wake_s)
             if next_s == math.inf:
@@ -93,17 +94,17 @@ class MuriRun(PolicyRun):
             finished: list[RestartedJob] = ending if end_s <= now_s else []
             for job in finished:
                 _end(job, now_s, groups)
-                del jobs[job.spec.id]
+                del jobs[job.spec.name]
                 running.remove(job)
                 recorder.ended(job)
             ended += len(finished)
             if finished and progress is not None:
                 progress(ended, len(queue))
             arrived: list[RestartedJob] = []
-            while position < len(queue) and queue[position].submit_s <= now_s:
+            while position < len(queue) and queue[position].arrival_s <= now_s:
                 spec = queue[position]
                 job = RestartedJob(spec, position, self.speed.alone_s(spec), now_s)
-                jobs[spec.id] = job
+                jobs[spec.name] = job
                 arrived.append(job)
                 position += 1
             watch.asked(now_s, jobs.values(), moved=bool(arrived or finished))
@@ -130,9 +131,9 @@ class MuriRun(PolicyRun):
         for group in decision.groups:
             speeds, costs = self.speed.iteration_s(group), self.speed.restart_s(group)
             for member, iteration_s, cost_s in zip(group.jobs, speeds, costs, strict=True):
-                job = jobs[member.spec.id]
+                job = jobs[member.spec.name]
                 if job.order in running:
-                    raise BadDecision(f"{self.policy.name} runs job {job.spec.id!r} twice")
+                    raise BadDecision(f"{self.policy.name} runs job {job.spec.name!r} twice")
                 running[job.order] = job
                 job.restart(now_s, group, iteration_s, cost_s)
         for job in before:

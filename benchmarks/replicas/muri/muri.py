@@ -22,10 +22,10 @@ from benchmarks.replicas.muri.blossom import dense_matching
 from benchmarks.replicas.muri.pipeline import SLOTS, round_s
 from benchmarks.replicas.muri.speed import CONTENTION, CONTENTION_IN_ORDER, MuriSpeed, stages_of
 from controller.scheduling.errors import BadSpec
-from controller.scheduling.model import Cluster
 from controller.scheduling.placement import Counts, Slots
 from controller.scheduling.policy import Decision, Group, JobState, View
 from controller.scheduling.queue import Entry, Rank, Waiting
+from controller.vocabulary import Cluster
 
 Members = tuple[JobState, ...]
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from benchmarks.replicas.muri.pipeline import round_s
 from controller.scheduling.errors import BadSpec
-from controller.scheduling.model import JobSpec
+from controller.scheduling.model import Submission
 from controller.scheduling.policy import Group
 
 ALONE = 1.015
@@ -36,7 +36,7 @@ class MuriSpeed:
     contention: tuple[float, ...] = CONTENTION
     worst: bool = False
 
-    def alone_s(self, job: JobSpec) -> float:
+    def alone_s(self, job: Submission) -> float:
         """Return the job's own figure, with the simulator's constant."""
         return longer_s(job.iteration_s, ALONE)
 
@@ -62,7 +62,7 @@ class AntManSpeed:
 
     alone: float = ALONE
 
-    def alone_s(self, job: JobSpec) -> float:
+    def alone_s(self, job: Submission) -> float:
         """Return the job's own figure times the constant."""
         return longer_s(job.iteration_s, self.alone)
 
@@ -70,9 +70,9 @@ class AntManSpeed:
         """Return the figure alone for guaranteed jobs, whole rounds of the slowest host for others."""
         (job,) = group.jobs
         iteration_s = job.alone_s
-        if job.spec.priority:
+        if job.spec.opportunistic:
             for other in group.neighbours:
-                if other.spec.priority:
+                if other.spec.opportunistic:
                     iteration_s = max(iteration_s, job.alone_s * 2.0)
                 else:
                     rounds = _rounds(stages_of(job.spec), _host(other.spec))
@@ -84,18 +84,18 @@ class AntManSpeed:
         return [job.spec.restart_s for job in group.jobs]
 
 
-def stages_of(job: JobSpec) -> tuple[float, float, float]:
+def stages_of(job: Submission) -> tuple[float, float, float]:
     """Return the job's three stage times. Raises BadSpec if it has others."""
     if len(job.stages_s) != STAGES:
-        raise BadSpec(f"job {job.id!r} has {len(job.stages_s)} stage times; {STAGES} are needed")
+        raise BadSpec(f"job {job.name!r} has {len(job.stages_s)} stage times; {STAGES} are needed")
     first, second, third = job.stages_s
     return first, second, third
 
 
-def _host(job: JobSpec) -> tuple[float, float, float]:
+def _host(job: Submission) -> tuple[float, float, float]:
     stages = stages_of(job)
     if max(stages) == sum(stages):
-        raise BadSpec(f"job {job.id!r} has one stage only: it leaves its GPUs to no opportunistic job")
+        raise BadSpec(f"job {job.name!r} has one stage only: it leaves its GPUs to no opportunistic job")
     return stages
 
 

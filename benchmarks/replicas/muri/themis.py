@@ -75,7 +75,7 @@ class ThemisReplica:
             self._alone[job.order] = self._alone.get(job.order, 0.0) + (before - iterations) / part_before
             self._before[job.order] = (iterations, mine)
         alone = np.array([self._alone[job.order] for job in jobs]) + left / own
-        age_s = np.array([now_s - job.spec.submit_s for job in jobs])
+        age_s = np.array([now_s - job.spec.arrival_s for job in jobs])
         left_s = left * np.array([job.alone_s for job in jobs])
         found = shares(age_s, left_s, alone, gpus, view.cluster.gpus).tolist()
         keys: dict[int, tuple[float, float, float]] = {}

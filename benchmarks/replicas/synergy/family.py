@@ -37,7 +37,7 @@ MODES = {
 def make(name: str, config: SimulationConfig) -> PolicyRun:
     """Return a fresh policy run, such as ``srtf+tune``."""
     order, _, mode = name.partition("+")
-    shape, number = server_shape(config.cluster), len(config.cluster.nodes)
+    shape, number = server_shape(config.cluster), len(config.cluster.servers)
     profiles = profiles_of(config)
     if config.matrix is None:
         profiles = {model: _like_measured(profile, shape) for model, profile in profiles.items()}

@@ -15,7 +15,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 from controller.scheduling.errors import BadSpec
-from controller.scheduling.model import JobSpec
+from controller.scheduling.model import Submission
 from controller.scheduling.policy import JobState
 from controller.scheduling.synergy.demand import (
     Demand,
@@ -38,7 +38,7 @@ WITH_OPT = ("fifo", "srtf")
 """The orders for which the public simulator can run OPT."""
 
 
-def replica_demand(spec: JobSpec, profile: ModelProfile, shape: ServerShape) -> Demand:
+def replica_demand(spec: Submission, profile: ModelProfile, shape: ServerShape) -> Demand:
     """Return a job's demand as the public simulator derives it from a profile.
 
     Ideal CPUs and memory are cut to one server's; speed then falls on a line over the CPUs. Jobs for more
@@ -62,10 +62,10 @@ def replica_demand(spec: JobSpec, profile: ModelProfile, shape: ServerShape) -> 
     floor = ideal
     if ideal.cpus > fair_cpus or ideal.memory_gb > fair_memory:
         floor = Option(fair_cpus, fair_memory, 1.0)
-    return Demand(spec.id, gpus, (floor, ideal), floor, ideal)
+    return Demand(spec.name, gpus, (floor, ideal), floor, ideal)
 
 
-def replica_grid(spec: JobSpec, profile: ModelProfile, shape: ServerShape) -> Demand:
+def replica_grid(spec: Submission, profile: ModelProfile, shape: ServerShape) -> Demand:
     """Return a job's demand as OPT has it: all of the matrix that is no slower than the fair share.
 
     The matrix is that of one GPU, however many the job has and however large a server is. The ideal share,
@@ -76,7 +76,7 @@ def replica_grid(spec: JobSpec, profile: ModelProfile, shape: ServerShape) -> De
     fair = grid.at(shape.fair_cpus, shape.fair_memory_gb)
     if fair <= 0:
         raise BadDemand(
-            f"job {spec.id!r}: the matrix of {profile.name!r} begins above the fair share,"
+            f"job {spec.name!r}: the matrix of {profile.name!r} begins above the fair share,"
             f" {shape.fair_cpus:g} CPUs and {shape.fair_memory_gb:g} GB"
         )
     options = [
@@ -87,7 +87,7 @@ def replica_grid(spec: JobSpec, profile: ModelProfile, shape: ServerShape) -> De
     ]
     floor = Option(shape.fair_cpus, shape.fair_memory_gb, 1.0)
     ideal = replica_demand(spec, profile, shape).ideal
-    return Demand(spec.id, spec.gpus, tuple(undominated(options)), floor, ideal)
+    return Demand(spec.name, spec.gpus, tuple(undominated(options)), floor, ideal)
 
 
 def replica_demands(
@@ -101,12 +101,12 @@ def replica_demands(
     make = replica_grid if mode == "opt" else replica_demand
     known: dict[tuple[str, int], Demand] = {}
 
-    def demand_of(spec: JobSpec) -> Demand:
+    def demand_of(spec: Submission) -> Demand:
         key = spec.model, spec.gpus
         if key not in known:
             if spec.model not in profiles:
                 raise BadSpec(
-                    f"job {spec.id!r} trains {spec.model!r}, which has no profile;"
+                    f"job {spec.name!r} trains {spec.model!r}, which has no profile;"
                     f" there are: {', '.join(profiles)}"
                 )
             known[key] = make(spec, profiles[spec.model], shape)
@@ -309,7 +309,7 @@ def replica_policy(order: str, mode: str, demand_of: DemandOf, *, servers: Serve
 
     def finish_ratio(job: JobState, now_s: float, speed: float) -> float:
         ideal_s = job.alone_s * job.spec.iterations
-        return (now_s - job.spec.submit_s + remaining(job, now_s, speed)) / ideal_s
+        return (now_s - job.spec.arrival_s + remaining(job, now_s, speed)) / ideal_s
 
     def share(job: JobState, now_s: float, speed: float) -> float:
         return dominant_share(demand_of(job.spec), servers)

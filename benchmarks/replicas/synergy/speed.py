@@ -28,7 +28,7 @@ class RoundSpeed(SharedSpeed):
         whole = math.floor(self._round_s / granted_s)
         if whole < 1:
             raise BadSpec(
-                f"job {group.jobs[0].spec.id!r} needs {granted_s:g} s for an iteration;"
+                f"job {group.jobs[0].spec.name!r} needs {granted_s:g} s for an iteration;"
                 f" a round of {self._round_s:g} s holds none"
             )
         return [self._round_s / whole * (1 - 1e-9)]

@@ -52,7 +52,7 @@ def make(state: State) -> Mininet:
     network = Mininet(link=Link, controller=None, build=False)
     for number, switch in enumerate(topology.ports):
         network.addSwitch(switch, dpid=f"{number + 1:x}", inNamespace=True, **_switch(state, switch))
-    for host in topology.hosts:
+    for host in topology.servers:
         network.addHost(host.name, ip=f"{topology.ip(host.name)}/16", mac=topology.mac(host.name))
     ports = {switch: iter(of) for switch, of in topology.ports.items()}
     for link in topology.links:

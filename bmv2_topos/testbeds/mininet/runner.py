@@ -16,7 +16,7 @@ from bmv2_topos.testbeds.netns.commands import Command, neighbour_lines, rates
 from bmv2_topos.testbeds.netns.names import namespace
 from bmv2_topos.testbeds.netns.targets import target_of
 from bmv2_topos.testbeds.netns.testbed import bring, run_step
-from controller.vocabulary.topology import Topology
+from controller.vocabulary import Topology
 from hostlib import command_line
 
 MININET = "mininet"
@@ -43,7 +43,7 @@ def _make(state: State, on_step: Callable[[str], None]) -> dict[str, int]:
     held = _hold(state)
     for node, process in held["nodes"].items():
         run_step(Command(("ip", "netns", "attach", namespace(state.name, node), str(process))))
-    for host in state.topology.hosts:
+    for host in state.topology.servers:
         inside = ("ip", "-n", namespace(state.name, host.name), "-batch", "-")
         run_step(Command(inside, tuple(neighbour_lines(state.topology, host.name))))
     for command in rates(state.name, state.topology):

@@ -19,7 +19,7 @@ from bmv2_topos.testbeds.netns.errors import NotCarried, NotHere
 from bmv2_topos.testbeds.netns.names import interface, namespace
 from controller import Controller
 from controller.switches.programs import p4c_command, p4c_output, source_of
-from controller.vocabulary.topology import Link, Topology
+from controller.vocabulary import Link, Topology
 from hostlib import command_line
 
 SWITCH = "simple_switch_grpc"
@@ -52,7 +52,7 @@ class Bmv2Target:
 
     def link_commands(self, testbed: str, topology: Topology) -> Iterator[Command]:
         """Yield what keeps superframes from it, and its interfaces to their rates."""
-        ends = [(host.name, 0) for host in topology.hosts]
+        ends = [(host.name, 0) for host in topology.servers]
         ends += [(switch, port) for switch, ports in topology.ports.items() for port in ports]
         places = [f"{namespace(testbed, node)}/{interface(node, port)}" for node, port in ends]
         yield Command(tuple(command_line.module("bmv2_topos.testbeds.netns.offloads", *places)))

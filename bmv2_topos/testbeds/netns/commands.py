@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from bmv2_topos.testbeds.netns.names import interface, namespace
 from controller.switches.model import SWITCH_IP, SWITCH_MAC
-from controller.vocabulary.topology import Link, Topology
+from controller.vocabulary import Link, Topology
 
 EMBEDDED, BMV2 = "embedded", "bmv2"
 """Kinds of switches."""
@@ -51,12 +51,12 @@ class Program:
 
 def bring_up(testbed: str, topology: Topology) -> list[Command]:
     """Return what makes namespaces, links, addresses and rates; all but the switches."""
-    nodes = (*topology.ports, *(host.name for host in topology.hosts))
+    nodes = (*topology.ports, *(host.name for host in topology.servers))
     return [
         *(_ip("netns", "add", namespace(testbed, node)) for node in nodes),
         Command(("ip", "-batch", "-"), tuple(_link_lines(testbed, topology))),
         *(_batch(testbed, switch, _switch_lines(topology, switch)) for switch in topology.ports),
-        *(_batch(testbed, host.name, list(host_lines(topology, host.name))) for host in topology.hosts),
+        *(_batch(testbed, host.name, list(host_lines(topology, host.name))) for host in topology.servers),
         *rates(testbed, topology),
     ]
 
@@ -77,7 +77,7 @@ def host_lines(topology: Topology, host: str) -> Iterator[str]:
 def neighbour_lines(topology: Topology, host: str) -> Iterator[str]:
     """Yield what tells a host, in the same way, the MACs of all others and of the switches."""
     own = interface(host)
-    for other in topology.hosts:
+    for other in topology.servers:
         if other.name != host:
             yield _neighbour(topology.ip(other.name), topology.mac(other.name), own)
     yield _neighbour(SWITCH_IP, SWITCH_MAC, own)
@@ -112,7 +112,7 @@ def _switch_lines(topology: Topology, switch: str) -> list[str]:
 
 def rates(testbed: str, topology: Topology) -> Iterator[Command]:
     """Yield what holds hosts to the rates of their links."""
-    for host in topology.hosts:
+    for host in topology.servers:
         (link,) = (each for each in topology.links if host.name in (each.a, each.b))
         if link.rate_bps:
             for arguments in rate_commands(interface(host.name), link.rate_bps):

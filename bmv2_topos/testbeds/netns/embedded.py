@@ -10,7 +10,7 @@ from bmv2_topos.testbeds.netns.commands import Command, Program
 from bmv2_topos.testbeds.netns.names import interface
 from controller import Controller
 from controller.switches.programs import source_of
-from controller.vocabulary.topology import Link, Topology
+from controller.vocabulary import Link, Topology
 from hostlib import command_line
 
 HEADERS = 70

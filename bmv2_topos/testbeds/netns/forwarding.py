@@ -5,14 +5,14 @@ from __future__ import annotations
 from controller.switches import forwarding
 from controller.switches.entries import TableEntry
 from controller.switches.model import SWITCH_IP, SWITCH_MAC
-from controller.vocabulary.topology import Topology
+from controller.vocabulary import Topology
 
 
 def entries(topology: Topology, switch: str) -> list[TableEntry]:
     """Return a switch's rows: one for each host's MAC, and its own address. Nothing is flooded."""
     bridges = [
         forwarding.bridge(topology.mac(host.name), next_port(topology, switch, host.name))
-        for host in topology.hosts
+        for host in topology.servers
     ]
     return [forwarding.own_address(SWITCH_IP, SWITCH_MAC), *bridges]
 
@@ -31,4 +31,4 @@ def next_port(topology: Topology, switch: str, host: str) -> int:
 
 def _distances(topology: Topology, host: str) -> dict[str, int]:
     """Return how many links each switch, and the host itself, is away."""
-    return {host: 0} | topology.distances({topology.switch_of(host): 1})
+    return {host: 0} | topology.distances({topology.rack_of[host]: 1})

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from bmv2_topos.testbeds.netns.errors import BadName
-from controller.vocabulary.topology import Topology
+from controller.vocabulary import Topology
 
 MAX_INTERFACE = 15
 """Characters of an interface's name in Linux."""
@@ -35,7 +35,7 @@ def check_name(name: str) -> None:
 
 def check_nodes(topology: Topology) -> None:
     """Raise BadName for a node whose interfaces could not have their names."""
-    for node in (*topology.ports, *(host.name for host in topology.hosts)):
+    for node in (*topology.ports, *(host.name for host in topology.servers)):
         longest = interface(node, len(topology.ports.get(node, ())))
         if not _NAME.fullmatch(node):
             raise BadName(f"node {node!r}: in a testbed, want letters, digits, _ and -, and no - in front")

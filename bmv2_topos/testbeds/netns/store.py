@@ -18,7 +18,7 @@ from typing import Any, Self
 
 from bmv2_topos.testbeds.netns.commands import Program
 from bmv2_topos.testbeds.netns.errors import NoTestbed, Taken
-from controller.vocabulary.topology import Host, Link, Switch, Topology
+from controller.vocabulary import Link, Server, Switch, Topology
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class State:
         of = fields.pop("topology")
         topology = Topology(
             tuple(Switch(**each) for each in of["switches"]),
-            tuple(Host(**each) for each in of["hosts"]),
+            tuple(Server(**each) for each in of["hosts"]),
             tuple(Link(**each) for each in of["links"]),
             of["root"],
             of["name"],

@@ -10,7 +10,7 @@ from bmv2_topos.testbeds.netns.bmv2 import Bmv2Target
 from bmv2_topos.testbeds.netns.commands import BMV2, EMBEDDED, Command, Program
 from bmv2_topos.testbeds.netns.embedded import EmbeddedTarget
 from controller import Controller
-from controller.vocabulary.topology import Topology
+from controller.vocabulary import Topology
 
 
 class SwitchTarget(Protocol):

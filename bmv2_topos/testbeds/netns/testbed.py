@@ -20,7 +20,7 @@ from bmv2_topos.testbeds.netns.store import State
 from bmv2_topos.testbeds.netns.targets import target_of
 from controller import Controller, connect
 from controller.errors import NoProgram, UnknownName
-from controller.vocabulary.topology import Topology
+from controller.vocabulary import Topology
 
 NETNS = "netns"
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from bmv2_topos.testbeds.virtual.admission import Controllers
+from bmv2_topos.testbeds.virtual.admission import VirtualFleet
 from bmv2_topos.testbeds.virtual.fabric import Fabric
 from bmv2_topos.testbeds.virtual.jobs import RunningJob
 from bmv2_topos.testbeds.virtual.occupancy import slots_in_use
@@ -87,12 +87,10 @@ class Allocation:
 class Allocator:
     """Asks the policy and does as it says. Times are nanoseconds."""
 
-    def __init__(
-        self, allocation: Allocation, controllers: Controllers, fabric: Fabric, *, slots: int
-    ) -> None:
+    def __init__(self, allocation: Allocation, fleet: VirtualFleet, fabric: Fabric, *, slots: int) -> None:
         self._policy = allocation.policy
         self._period = round(allocation.period_s * 1e9)
-        self._controllers = controllers
+        self._fleet = fleet
         self._fabric = fabric
         self._slots = slots
         self._seen: Mapping[int, Mapping[str, Mapping[str, int]]] = {}
@@ -127,21 +125,21 @@ class Allocator:
                     f"the policy gives {name!r} slots of {switch!r}; it has some at {', '.join(now)}"
                 )
             if shared.place(self._slots, region) != now[switch]:
-                self._controllers.resize(job.admitted.job, region, switches=(switch,))
+                self._fleet.resize(job.admitted, region, switches=(switch,))
 
     def _look(self, now: int, jobs: Iterable[RunningJob]) -> View:
         present = [(job, job.admitted) for job in jobs if job.admitted is not None]
         names = {admitted.generation: job.entry.name for job, admitted in present}
         in_use = slots_in_use(self._fabric, self._slots, names)
-        current = self._controllers.current()
+        current = self._fleet.current(admitted for _, admitted in present)
         views, seen = {}, {}
-        for job, admitted in present:
+        for (job, admitted), now_on in zip(present, current, strict=True):
             name, generation = job.entry.name, admitted.generation
-            counts = seen[generation] = self._controllers.counters(admitted)
+            counts = seen[generation] = self._fleet.counters(admitted)
             views[name] = JobView(
                 placement=job.placement,
-                admitted=current[job.id],
-                regions=self._controllers.regions(current[job.id]),
+                admitted=now_on,
+                regions=self._fleet.regions(now_on),
                 window=job.entry.window or DEFAULT_WINDOW,
                 iterations_done=len(job.ends_ns),
                 iterations=job.entry.iterations,

@@ -25,7 +25,7 @@ from bmv2_topos.testbeds.virtual.network import Agenda
 from bmv2_topos.testbeds.virtual.recorder import Recorder
 from bmv2_topos.testbeds.virtual.settings import TestbedError
 from controller.switches.programs import locate
-from controller.vocabulary.topology import Link, Topology
+from controller.vocabulary import Link, Topology
 from softswitch import Impairments, PortImpairments, Switch, compile_file, load, parse_port
 from softswitch.compiler import ir
 from softswitch.engine.pipeline import Pipeline
@@ -283,7 +283,7 @@ class Fabric:
         losses.probability = probability
 
     def _losses_of(self, host: str) -> _Losses:
-        return self._losses[frozenset((host, self.topology.switch_of(host)))]
+        return self._losses[frozenset((host, self.topology.rack_of[host]))]
 
 
 def _model(link: Link, *, delay: bool, queue: int) -> Impairments:

@@ -7,7 +7,7 @@ import random
 from collections import Counter
 from dataclasses import astuple, dataclass, field, replace
 
-from bmv2_topos.testbeds.virtual.admission import Controllers, Request
+from bmv2_topos.testbeds.virtual.admission import Request, VirtualFleet
 from bmv2_topos.testbeds.virtual.gradients import Gradients
 from bmv2_topos.testbeds.virtual.interfaces import Interfaces
 from bmv2_topos.testbeds.virtual.placement import Placement, Ports, check_placement
@@ -20,8 +20,7 @@ from bmv2_topos.testbeds.virtual.worker import Summed, Tally, Worker
 from bmv2_topos.trace import JobFacts, Sum
 from bmv2_topos.trace.explain import End
 from controller import ControllerError, Region, TreeAdmission
-from controller.vocabulary.jobfile import JobEntry
-from controller.vocabulary.topology import Topology, TopologyError
+from controller.vocabulary import BadSpec, Job, Topology
 from hostlib.core.congestion import CONGESTION, Congestion
 from hostlib.core.kernel import Kernel
 from hostlib.core.state import SPREAD, CoreSettings
@@ -36,7 +35,7 @@ SCALE_BITS = 20
 class RunningJob:
     """One job. `admit` and `withdraw` may be called in turn; times are nanoseconds."""
 
-    entry: JobEntry
+    entry: Job
     id: int
     placement: Placement
     request: Request
@@ -44,7 +43,7 @@ class RunningJob:
     settings: VirtualSettings
     topology: Topology
     interfaces: Interfaces
-    controllers: Controllers
+    fleet: VirtualFleet
     kernel: Kernel
     starts_ns: int
     """Time of its next admission."""
@@ -73,7 +72,7 @@ class RunningJob:
         Raises a ControllerError if the switches cannot take it, unless that is to be reported.
         """
         try:
-            self.admitted = self.controllers.admit(self.id, replace(self.request, ports=self.ports))
+            self.admitted = self.fleet.place(self.id, replace(self.request, ports=self.ports))
         except ControllerError as error:
             if not self.settings.report_refusals:
                 raise
@@ -95,7 +94,7 @@ class RunningJob:
         """Mean time of the iterations so far; None: none is done."""
         if not self.ends_ns:
             return None
-        return (self.ends_ns[-1] * 1e-9 - self.entry.start_s) / len(self.ends_ns)
+        return (self.ends_ns[-1] * 1e-9 - self.entry.arrival_s) / len(self.ends_ns)
 
     @property
     def gradients(self) -> Gradients:
@@ -117,9 +116,9 @@ class RunningJob:
             self._compared += worker.compared
         self.workers = []
         if self.admitted is not None:
-            for counts in self.controllers.counters(self.admitted).values():
+            for counts in self.fleet.counters(self.admitted).values():
                 self._outcomes.update(counts)
-            self.controllers.remove(self.id)
+            self.fleet.remove(self.admitted)
             self.admitted = None
             if self.server is not None:
                 self.server.remove_job(self.id)
@@ -142,14 +141,14 @@ class RunningJob:
 
     def report(self) -> JobReport:
         """Return what is known of it, once it is gone."""
-        start = round(self.entry.start_s * 1e9)
+        start = round(self.entry.arrival_s * 1e9)
         ends = [start, *self.ends_ns]
         finished = len(self.ends_ns) == self.entry.iterations
         server = self.server
         return JobReport(
             name=self.entry.name,
             workers=self.entry.workers,
-            start_s=self.entry.start_s,
+            start_s=self.entry.arrival_s,
             jct_s=(self.ends_ns[-1] - start) * 1e-9 if finished else None,
             iteration_s=tuple((b - a) * 1e-9 for a, b in itertools.pairwise(ends)),
             sent_packets=self._tally.sent + self._tally.resent,
@@ -213,11 +212,11 @@ class RunningJob:
         host = self.request.placement.server
         port: End | None = None
         if host is not None:
-            switch = self.topology.switch_of(host)
+            switch = self.topology.rack_of[host]
             port = switch, self.topology.port_to(switch, host)
         workers: tuple[End, ...] = tuple((worker, None) for worker in self.placement.workers)
         server = None if host is None else (host, None)
-        return JobFacts(self.id, self.entry.name, workers, server, port, round(self.entry.start_s * 1e9))
+        return JobFacts(self.id, self.entry.name, workers, server, port, round(self.entry.arrival_s * 1e9))
 
     def _congestion(self) -> Congestion:
         name = self.entry.congestion
@@ -227,7 +226,7 @@ class RunningJob:
 
 
 def request_of(
-    entry: JobEntry, placement: Placement, settings: VirtualSettings, topology: Topology, *, jobs: int
+    entry: Job, placement: Placement, settings: VirtualSettings, topology: Topology, *, jobs: int
 ) -> Request:
     """Return what a job, one of so many, asks the controller for. Raises TestbedError if it cannot run."""
     if len(placement.workers) != entry.workers:
@@ -236,7 +235,7 @@ def request_of(
         placement = replace(placement, server=None)
     try:
         check_placement(topology, placement)
-    except TopologyError as error:
+    except BadSpec as error:
         raise TestbedError(f"job {entry.name!r}: {error}") from error
     window = entry.window or DEFAULT_WINDOW
     max_age_us = round(settings.max_age_s * 1e6)

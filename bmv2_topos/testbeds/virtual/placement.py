@@ -9,10 +9,8 @@ from dataclasses import dataclass
 from bmv2_topos.testbeds.virtual.trees import SwitchTree, check_tree, shortest_tree
 from controller.switches.layout import Branch, Downlink
 from controller.switches.model import INA_UDP_PORT, Member
-from controller.vocabulary import Region
+from controller.vocabulary import BadSpec, Job, Link, Region, Topology
 from controller.vocabulary.catalog import star, tree
-from controller.vocabulary.jobfile import JobEntry
-from controller.vocabulary.topology import Link, Topology, TopologyError
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +42,7 @@ class Ports:
 
 
 def build(
-    jobs: Sequence[JobEntry],
+    jobs: Sequence[Job],
     shape: Sequence[int] | None = None,
     *,
     servers: bool,
@@ -59,15 +57,13 @@ def build(
     that follow each other together; the switches and the cables between them are common to all jobs.
 
     Raises:
-        TopologyError: a job has more workers than its tree has places.
+        BadSpec: a job has more workers than its tree has places.
     """
     count = len(jobs) if servers else 0
     if shape is None or len(shape) == 1:
         places = [job.workers for job in jobs]
         if shape is not None and max(places) > shape[0]:
-            raise TopologyError(
-                f"a job has {max(places)} workers, and the switch has {shape[0]} places for it"
-            )
+            raise BadSpec(f"a job has {max(places)} workers, and the switch has {shape[0]} places for it")
         topology = star(sum(places), servers=count, link=link)
         racks = [["s1"] * workers for workers in places]
     else:
@@ -76,15 +72,15 @@ def build(
         for job in jobs:
             if job.workers > leaves * per_rack:
                 text = f"a tree of {'x'.join(map(str, shape))} has {leaves * per_rack} places"
-                raise TopologyError(f"job {job.name!r} has {job.workers} workers; {text}")
+                raise BadSpec(f"job {job.name!r} has {job.workers} workers; {text}")
         needed = sum(-(-job.workers // leaves) for job in jobs)
         topology = tree([*inner, needed], servers=count, link=link, trunk=trunk, transit=transit)
         names = [switch.name for switch in topology.switches][-leaves:]
         racks = [[names[rank * leaves // job.workers] for rank in range(job.workers)] for job in jobs]
     free: dict[str, list[str]] = {}
-    for host in topology.hosts:
+    for host in topology.servers:
         if host.name.startswith("h"):
-            free.setdefault(topology.switch_of(host.name), []).append(host.name)
+            free.setdefault(topology.rack_of[host.name], []).append(host.name)
     placements = []
     for number, switches in enumerate(racks, start=1):
         workers = tuple(free[switch].pop(0) for switch in switches)
@@ -96,30 +92,30 @@ def check_placement(topology: Topology, placement: Placement) -> None:
     """Check that a job can run where it is placed.
 
     Raises:
-        TopologyError: a host is none, its tree is none or leaves a worker out, or its fallback server is
+        BadSpec: a host is none, its tree is none or leaves a worker out, or its fallback server is
             elsewhere than at the root.
     """
-    hosts = {host.name for host in topology.hosts}
+    hosts = {host.name for host in topology.servers}
     server = placement.server
     for name in (*placement.workers, *([] if server is None else [server])):
         if name not in hosts:
-            raise TopologyError(f"there is no host {name!r}")
+            raise BadSpec(f"there is no host {name!r}")
     tree = placement.tree_on(topology)
     check_tree(topology, tree)
     for rank, host in enumerate(placement.workers):
-        if topology.switch_of(host) not in tree:
-            raise TopologyError(
-                f"rank {rank} on {host} is at switch {topology.switch_of(host)!r}, which is not in the tree"
+        if topology.rack_of[host] not in tree:
+            raise BadSpec(
+                f"rank {rank} on {host} is at switch {topology.rack_of[host]!r}, which is not in the tree"
             )
     if server is None:
         return
-    if topology.switch_of(server) != tree.root:
-        raise TopologyError(
-            f"the fallback server's host {server} is at switch {topology.switch_of(server)!r}; it must be"
+    if topology.rack_of[server] != tree.root:
+        raise BadSpec(
+            f"the fallback server's host {server} is at switch {topology.rack_of[server]!r}; it must be"
             f" linked to the root of the job's tree, {tree.root!r}"
         )
     if server in placement.workers:
-        raise TopologyError(f"host {server} has the fallback server and a worker of the same job")
+        raise BadSpec(f"host {server} has the fallback server and a worker of the same job")
 
 
 def branches(
@@ -135,7 +131,7 @@ def branches(
     """
     members: dict[str, list[Member]] = {}
     for rank, host in enumerate(placement.workers):
-        switch = topology.switch_of(host)
+        switch = topology.rack_of[host]
         port = topology.port_to(switch, host)
         udp_port = INA_UDP_PORT if ports is None else ports.workers[rank]
         member = Member(rank, port, topology.mac(host), topology.ip(host), udp_port)

@@ -9,7 +9,7 @@ import numpy as np
 
 from bmv2_topos.testbeds.virtual.interfaces import Socket
 from bmv2_topos.testbeds.virtual.settings import VirtualSettings
-from controller.vocabulary.topology import Topology
+from controller.vocabulary import Topology
 from hostlib import wire
 from hostlib.core.driver import Arrivals, Send
 from hostlib.core.state import NEVER

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import assert_never
 
-from bmv2_topos.testbeds.virtual.admission import Controllers
+from bmv2_topos.testbeds.virtual.admission import VirtualFleet
 from bmv2_topos.testbeds.virtual.allocation import Allocation, Allocator
 from bmv2_topos.testbeds.virtual.fabric import Fabric, compiled
 from bmv2_topos.testbeds.virtual.faults import (
@@ -36,9 +36,7 @@ from bmv2_topos.testbeds.virtual.settings import Stalled, TestbedError, VirtualS
 from bmv2_topos.testbeds.virtual.stall import check_stall, describe_waiting
 from bmv2_topos.testbeds.virtual.traffic import Flow, RunningFlow, running_flows
 from bmv2_topos.testbeds.virtual.worker import Worker
-from controller.vocabulary import Region
-from controller.vocabulary.jobfile import JobEntry
-from controller.vocabulary.topology import Topology
+from controller.vocabulary import Job, Region, Topology
 from hostlib.core.state import NEVER
 
 PROGRAM_SLOTS = 8192
@@ -61,7 +59,7 @@ class VirtualTestbed:
     def __init__(
         self,
         topology: Topology,
-        jobs: Sequence[JobEntry],
+        jobs: Sequence[Job],
         placements: Sequence[Placement],
         settings: VirtualSettings | None = None,
         faults: Sequence[Fault] = (),
@@ -95,7 +93,7 @@ class VirtualTestbed:
         slots = max(PROGRAM_SLOTS, settings.slots)
         program = compiled(settings.program, settings.lanes, slots, settings.defines)
         self.fabric = Fabric(topology, program, seed=settings.seed, recorder=recorder)
-        self.controllers = Controllers(
+        self.fleet = VirtualFleet(
             topology,
             self.fabric.switches,
             self.fabric.pipelines,
@@ -103,10 +101,10 @@ class VirtualTestbed:
             moves_at_once=settings.moves_at_once,
         )
         if settings.ecn_depth is not None:
-            self.controllers.set_ecn_threshold(settings.ecn_depth)
+            self.fleet.set_ecn_threshold(settings.ecn_depth)
         interfaces = Interfaces(self.fabric)
         for host in dict.fromkeys(flow.target for flow in flows):
-            self.controllers.bridge(host)
+            self.fleet.bridge_to(host)
         self._flows = running_flows(
             flows,
             ports.sinks,
@@ -117,7 +115,7 @@ class VirtualTestbed:
         )
         self._allocator: Allocator | None = None
         if allocation is not None:
-            self._allocator = Allocator(allocation, self.controllers, self.fabric, slots=settings.slots)
+            self._allocator = Allocator(allocation, self.fleet, self.fabric, slots=settings.slots)
         kernel = settings.cores.kernel()
         self.jobs = {
             entry.name: RunningJob(
@@ -129,9 +127,9 @@ class VirtualTestbed:
                 settings=settings,
                 topology=topology,
                 interfaces=interfaces,
-                controllers=self.controllers,
+                fleet=self.fleet,
                 kernel=kernel,
-                starts_ns=round(entry.start_s * 1e9),
+                starts_ns=round(entry.arrival_s * 1e9),
                 recorder=recorder,
             )
             for number, (entry, placement, request, own_ports) in enumerate(
@@ -190,7 +188,7 @@ class VirtualTestbed:
             host.poll(now)
         for job in self._left:
             job.end_iterations(now)
-        self.controllers.settle()
+        self.fleet.settle()
         if any(job.gone for job in self._left):
             self._left = [job for job in self._left if not job.gone]
         check_stall(self._left, now, self.settings.patience_s)
@@ -246,7 +244,7 @@ class VirtualTestbed:
                     job.server.restart(now, round(fault.down_s * 1e9))
             case ChangeRegion():
                 if self.settings.shares:
-                    self.controllers.resize(job.id, Region(fault.offset, fault.size))
+                    self.fleet.resize(job.admitted, Region(fault.offset, fault.size))
             case Straggle():
                 job.workers[fault.rank].training.compute_ns = round(fault.compute_s * 1e9)
             case _:

@@ -19,7 +19,7 @@ from bmv2_topos.testbeds.virtual.fabric import Fabric
 from bmv2_topos.testbeds.virtual.interfaces import Interfaces, Socket
 from bmv2_topos.testbeds.virtual.report import FlowReport
 from bmv2_topos.testbeds.virtual.settings import TestbedError
-from controller.vocabulary.topology import Topology
+from controller.vocabulary import Topology
 from hostlib import wire
 from hostlib.core.state import NEVER
 
@@ -63,7 +63,7 @@ class Flow:
     def check(self, topology: Topology) -> None:
         """Raise TestbedError if an end is no host of the topology."""
         for name in (self.source, self.target):
-            if all(host.name != name for host in topology.hosts):
+            if all(host.name != name for host in topology.servers):
                 raise TestbedError(f"flow {self.source}-{self.target}: there is no host {name!r}")
 
 

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from controller.vocabulary.topology import Topology, TopologyError
+from controller.vocabulary import BadSpec, Topology
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,13 +29,13 @@ def shortest_tree(topology: Topology, root: str | None = None, *, avoid: Collect
     The switches in `avoid` are left out. Between equally short paths the earlier link decides.
 
     Raises:
-        TopologyError: the root is no switch, or is to be avoided.
+        BadSpec: the root is no switch, or is to be avoided.
     """
     root = topology.root if root is None else root
     if root not in topology.ports:
-        raise TopologyError(f"the root {root!r} is not a switch")
+        raise BadSpec(f"the root {root!r} is not a switch")
     if root in avoid:
-        raise TopologyError(f"the root {root!r} is among the switches to avoid")
+        raise BadSpec(f"the root {root!r} is among the switches to avoid")
     parents: dict[str, str] = {}
     waiting = deque([root])
     while waiting:
@@ -52,25 +52,25 @@ def check_tree(topology: Topology, tree: SwitchTree) -> None:
     """Check that a tree is one, of switches and links that are there.
 
     Raises:
-        TopologyError: says which switch or link is at fault, and what would be right.
+        BadSpec: says which switch or link is at fault, and what would be right.
     """
     if tree.root not in topology.ports:
-        raise TopologyError(f"the tree's root {tree.root!r} is not a switch")
+        raise BadSpec(f"the tree's root {tree.root!r} is not a switch")
     if tree.root in tree.parents:
         above = tree.parents[tree.root]
-        raise TopologyError(f"the tree's root {tree.root!r} has the parent {above!r}; a root has none")
+        raise BadSpec(f"the tree's root {tree.root!r} has the parent {above!r}; a root has none")
     for switch, parent in tree.parents.items():
         for name in (switch, parent):
             if name not in topology.ports:
-                raise TopologyError(f"{name!r} is in the tree and is not a switch")
+                raise BadSpec(f"{name!r} is in the tree and is not a switch")
         if all(link.other(switch) != parent for link in topology.ports[switch].values()):
-            raise TopologyError(f"the tree needs a link {switch}-{parent}, and there is none")
+            raise BadSpec(f"the tree needs a link {switch}-{parent}, and there is none")
         if parent not in tree:
-            raise TopologyError(f"{parent!r}, parent of {switch!r}, is not the root and has no parent itself")
+            raise BadSpec(f"{parent!r}, parent of {switch!r}, is not the root and has no parent itself")
     for switch in tree.parents:
         way = [switch]
         while way[-1] != tree.root:
             way.append(tree.parents[way[-1]])
             if way[-1] in way[:-1]:
                 circle = "-".join(way[way.index(way[-1]) :])
-                raise TopologyError(f"not a tree: the way up from {switch!r} goes round in {circle}")
+                raise BadSpec(f"not a tree: the way up from {switch!r} goes round in {circle}")

@@ -11,7 +11,8 @@ from pathlib import Path
 
 from controller.policies.setup import Setup
 from controller.scheduling.errors import BadSpec, BadTrace
-from controller.scheduling.model import Cluster, JobSpec
+from controller.scheduling.model import Submission
+from controller.vocabulary import Cluster
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +42,7 @@ class SimulationConfig:
             raise BadSpec("profiles and pairs belong together: give both or none")
 
 
-def as_generated(specs: Sequence[JobSpec], config: SimulationConfig) -> list[JobSpec]:
+def as_generated(specs: Sequence[Submission], config: SimulationConfig) -> list[Submission]:
     """Return the jobs: the family needs nothing of them that the generator does not give."""
     return list(specs)
 
@@ -89,7 +90,7 @@ class Family:
     about: str
     policies: Mapping[str, str]
     make: Callable[[str, SimulationConfig], Setup]
-    dress: Callable[[Sequence[JobSpec], SimulationConfig], list[JobSpec]] = as_generated
+    dress: Callable[[Sequence[Submission], SimulationConfig], list[Submission]] = as_generated
     settings: Mapping[str, Setting] = field(default_factory=dict)
     main: Sequence[str] = ()
     three_stages: bool = False

@@ -37,7 +37,7 @@ def make(name: str, config: SimulationConfig) -> Setup:
     """Return a fresh policy with what it is asked with."""
     chosen = resolve_settings(SETTINGS, config)
     faults: Faults = settings_of(chosen, config.seed)
-    nodes = len(config.cluster.nodes)
+    nodes = len(config.cluster.servers)
     speed = Faulty(Exclusive(chosen["restart_scale"]), config.cluster, faults, Outages(faults, nodes))
     return Setup(POLICIES[name][1](Outages(faults, nodes)), speed)
 

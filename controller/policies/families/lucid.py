@@ -33,7 +33,7 @@ from controller.scheduling.lucid import (
     sizes_from_pairs,
 )
 from controller.scheduling.lucid.samples import make_pairs, make_usages, pair_speeds
-from controller.scheduling.model import JobSpec
+from controller.scheduling.model import Submission
 from controller.scheduling.policy import Group, JobState, Policy, SpeedModel
 from controller.scheduling.ranked import Moves, Ranked
 
@@ -84,7 +84,7 @@ def packing_tree(config: SimulationConfig, usage: Usage | None = None) -> Packin
     return _tree(config.profiles, config.pairs, config.seed, without)
 
 
-def usage_of(spec: JobSpec, config: SimulationConfig) -> Usage:
+def usage_of(spec: Submission, config: SimulationConfig) -> Usage:
     """Return what Lucid's profiler reads of a job: its trace's columns, or else its configuration's profile.
 
     Raises BadSpec if neither is there.
@@ -94,12 +94,14 @@ def usage_of(spec: JobSpec, config: SimulationConfig) -> Usage:
         try:
             gpu, memory, used_mb = (float(spec.extra[column]) for column in columns[:3])
         except ValueError:
-            raise BadSpec(f"job {spec.id!r}: {', '.join(columns[:3])} must be numbers") from None
+            raise BadSpec(f"job {spec.name!r}: {', '.join(columns[:3])} must be numbers") from None
         return Usage(min(gpu, 100.0), memory, used_mb, spec.extra["amp"] not in ("0", "False"))
     usages = measurements(config)[0]
     configuration = config_by_columns(spec)
     if configuration not in usages:
-        raise BadSpec(f"job {spec.id!r} trains {configuration}, which has no profile, nor columns {columns}")
+        raise BadSpec(
+            f"job {spec.name!r} trains {configuration}, which has no profile, nor columns {columns}"
+        )
     return usages[configuration]
 
 
@@ -108,7 +110,7 @@ def restart_s(gpus: int) -> float:
     return 40.0 if gpus <= 8 else 60.0
 
 
-def dress(specs: Sequence[JobSpec], config: SimulationConfig) -> list[JobSpec]:
+def dress(specs: Sequence[Submission], config: SimulationConfig) -> list[Submission]:
     """Return the jobs with configurations that have a profile.
 
     Users and names tell of durations: the same are submitted again and again, as Lucid's authors found.
@@ -168,7 +170,7 @@ def _tree(profiles: Path | None, pairs: Path | None, seed: int, without: Usage |
     return grow(known, prune=0.02, seed=seed)
 
 
-def _as_config(spec: JobSpec, configuration: Config, rng: random.Random) -> JobSpec:
+def _as_config(spec: Submission, configuration: Config, rng: random.Random) -> Submission:
     habit = round(math.log2(spec.duration_s) + rng.gauss(0, 0.5))
     extra = {
         "dataset": configuration.dataset,
@@ -182,7 +184,7 @@ def _as_config(spec: JobSpec, configuration: Config, rng: random.Random) -> JobS
 
 def _lucid(name: str, config: SimulationConfig) -> Policy:
     chosen = resolve_settings(SETTINGS, config)
-    node_gpus = config.cluster.nodes[0].gpus
+    node_gpus = config.cluster.servers[0].gpus
     binder = BinderRules(
         GPU_MEMORY_MB, node_gpus, patience=chosen["patience"], unstable_at=chosen["unstable_at"]
     )
@@ -235,13 +237,13 @@ def _lucid(name: str, config: SimulationConfig) -> Policy:
     )
 
 
-def _variation(spec: JobSpec) -> float:
+def _variation(spec: Submission) -> float:
     """Return the coefficient of variation of a job's GPU use, of which nobody knows before it shares GPUs."""
     text = spec.extra.get("gpu_util_cv") or "0"
     try:
         return float(text)
     except ValueError:
-        raise BadSpec(f"job {spec.id!r}: gpu_util_cv {text!r} is not a number") from None
+        raise BadSpec(f"job {spec.name!r}: gpu_util_cv {text!r} is not a number") from None
 
 
 class _MadeUpSpeed(PairSpeed):

@@ -11,7 +11,7 @@ from controller.policies.families.base import Family, Setting, SimulationConfig,
 from controller.policies.setup import Setup
 from controller.scheduling.errors import BadSpec
 from controller.scheduling.lucid import config_by_columns
-from controller.scheduling.model import JobSpec
+from controller.scheduling.model import Submission
 from controller.scheduling.sharing import (
     Load,
     PreemptionCost,
@@ -36,7 +36,7 @@ SETTINGS = {
 }
 
 
-def dress(specs: Sequence[JobSpec], config: SimulationConfig) -> list[JobSpec]:
+def dress(specs: Sequence[Submission], config: SimulationConfig) -> list[Submission]:
     """Return the jobs with kinds that are known in pairs."""
     kinds = sorted(_scenario(config.pairs, config.seed).truth.kinds)
     return of_kinds(specs, kinds, seed=config.seed)
@@ -45,7 +45,7 @@ def dress(specs: Sequence[JobSpec], config: SimulationConfig) -> list[JobSpec]:
 def make(name: str, config: SimulationConfig) -> Setup:
     """Return a fresh policy with what it is asked with."""
     scenario = _scenario(config.pairs, config.seed)
-    cost = PreemptionCost(WITHIN_S, BEYOND_S, config.cluster.nodes[0].gpus)
+    cost = PreemptionCost(WITHIN_S, BEYOND_S, config.cluster.servers[0].gpus)
     load_of = _loads(scenario, made_up=config.pairs is None)
     chosen = resolve_settings(SETTINGS, config)
     needs = SharingConfig(
@@ -81,7 +81,7 @@ def _scenario(pairs: Path | None, seed: int) -> Scenario:
     return Scenario(measured, seed=seed, references=min(REFERENCES, few))
 
 
-def _loads(scenario: Scenario, *, made_up: bool) -> Callable[[JobSpec], Load]:
+def _loads(scenario: Scenario, *, made_up: bool) -> Callable[[Submission], Load]:
     """Return what tells a job's kind: its model's name, or, as Lucid's logs have it, its configuration.
 
     Among made-up kinds any other model has one too, always the same.
@@ -89,7 +89,7 @@ def _loads(scenario: Scenario, *, made_up: bool) -> Callable[[JobSpec], Load]:
     kinds = frozenset(scenario.truth.kinds)
     names = sorted(kinds)
 
-    def load_of(spec: JobSpec) -> Load:
+    def load_of(spec: Submission) -> Load:
         kind = spec.model
         if kind not in kinds and made_up:
             kind = names[zlib.crc32(kind.encode()) % len(names)]
@@ -98,7 +98,8 @@ def _loads(scenario: Scenario, *, made_up: bool) -> Callable[[JobSpec], Load]:
         if kind not in kinds:
             few = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
             raise BadSpec(
-                f"job {spec.id!r} trains {kind!r}, which --pairs does not have with all others; it has {few}"
+                f"job {spec.name!r} trains {kind!r}, which --pairs does not have with all others; it has"
+                f" {few}"
             )
         return Load(kind, spec.gpus)
 

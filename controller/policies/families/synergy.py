@@ -14,7 +14,7 @@ from controller.policies.families.base import (
     resolve_settings,
 )
 from controller.policies.setup import Setup
-from controller.scheduling.model import JobSpec
+from controller.scheduling.model import Submission
 from controller.scheduling.synergy import ModelProfile, read_profiles
 from controller.scheduling.synergy.catalog import model_profiles
 from controller.scheduling.synergy.policies import ALLOCATORS, synergy
@@ -56,7 +56,7 @@ def profiles_of(config: SimulationConfig) -> dict[str, ModelProfile]:
         return read_profiles(config.matrix, cpus_per_gpu=round(servers.fair_cpus))
 
 
-def dress(specs: Sequence[JobSpec], config: SimulationConfig) -> list[JobSpec]:
+def dress(specs: Sequence[Submission], config: SimulationConfig) -> list[Submission]:
     """Return the jobs with models that have a profile."""
     rng = random.Random(config.seed)
     models = sorted(profiles_of(config))

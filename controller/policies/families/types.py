@@ -12,10 +12,11 @@ from controller.policies.families.base import Family, Setting, SimulationConfig,
 from controller.policies.setup import Setup
 from controller.scheduling.errors import BadSpec
 from controller.scheduling.kinds import ByKind, Prefer, SpeedOn, parts
-from controller.scheduling.model import Cluster, JobSpec
+from controller.scheduling.model import Submission
 from controller.scheduling.policy import Group, Policy
 from controller.scheduling.speed import Exclusive
 from controller.scheduling.throughputs import speeds_by_kind
+from controller.vocabulary import Cluster
 
 KINDS = ("v100", "p100", "k80")
 """Of servers that do not say what GPUs they have: in turn."""
@@ -35,7 +36,7 @@ class KindSpeed:
     speed_on: SpeedOn
     plain: Exclusive
 
-    def alone_s(self, job: JobSpec) -> float:
+    def alone_s(self, job: Submission) -> float:
         """Return the job's own figure."""
         return job.iteration_s
 
@@ -55,7 +56,7 @@ class KindSpeed:
 
 def kinds_of(cluster: Cluster) -> tuple[str, ...]:
     """Return the kind of each server's GPUs: its own, or one of `KINDS` in turn."""
-    return tuple(node.kind or KINDS[number % len(KINDS)] for number, node in enumerate(cluster.nodes))
+    return tuple(node.kind or KINDS[number % len(KINDS)] for number, node in enumerate(cluster.servers))
 
 
 @lru_cache(maxsize=8)
@@ -79,7 +80,7 @@ def speeds(path: Path | None, kinds: tuple[str, ...], seed: int) -> Mapping[str,
     return found
 
 
-def dress(specs: Sequence[JobSpec], config: SimulationConfig) -> list[JobSpec]:
+def dress(specs: Sequence[Submission], config: SimulationConfig) -> list[Submission]:
     """Return the jobs with models whose speeds are known, none larger than the GPUs of a kind."""
     kinds = kinds_of(config.cluster)
     models = sorted(speeds(config.pairs, kinds, config.seed))
@@ -100,11 +101,11 @@ def largest(cluster: Cluster) -> int:
 def _speed_on(config: SimulationConfig, kinds: tuple[str, ...]) -> SpeedOn:
     table = speeds(config.pairs, kinds, config.seed)
 
-    def speed_on(spec: JobSpec, kind: str) -> float:
+    def speed_on(spec: Submission, kind: str) -> float:
         if spec.model not in table:
             few = ", ".join(sorted(table)[:8])
             raise BadSpec(
-                f"job {spec.id!r} trains {spec.model!r}, of which no speeds are known; there are {few}"
+                f"job {spec.name!r} trains {spec.model!r}, of which no speeds are known; there are {few}"
             )
         return table[spec.model][kind]
 

@@ -9,7 +9,7 @@ training needs scikit-learn, interpret or rapidfuzz.
 from controller.scheduling.lucid.additive import AdditiveModel
 from controller.scheduling.lucid.analyser import grow, held_out_accuracy, sizes_from_pairs
 from controller.scheduling.lucid.binder import BinderRules, Candidate, Refusal, Sharing, refusal, strategy
-from controller.scheduling.lucid.durations import DurationModel, Submission, submission, train_durations
+from controller.scheduling.lucid.durations import DurationModel, Facts, submission, train_durations
 from controller.scheduling.lucid.errors import BadSample, LucidError
 from controller.scheduling.lucid.isotonic import pool_adjacent_violators
 from controller.scheduling.lucid.measured import Config, Pair, read_pairs, read_usages
@@ -28,6 +28,7 @@ __all__ = [
     "Candidate",
     "Config",
     "DurationModel",
+    "Facts",
     "LucidError",
     "LucidPolicy",
     "OnlineLucid",
@@ -39,7 +40,6 @@ __all__ = [
     "Refusal",
     "Sharing",
     "Size",
-    "Submission",
     "ThroughputModel",
     "Usage",
     "accuracy",

@@ -12,7 +12,7 @@ from controller.scheduling.lucid.additive import AdditiveModel, Value, train
 from controller.scheduling.lucid.errors import BadSample
 from controller.scheduling.lucid.names import NameBuckets, bucket_names
 from controller.scheduling.lucid.usage import Usage
-from controller.scheduling.model import JobSpec
+from controller.scheduling.model import Submission
 
 FEATURES = (
     "user",
@@ -31,7 +31,7 @@ CATEGORIES = ("user", "name", "vc")
 
 
 @dataclass(frozen=True, slots=True)
-class Submission:
+class Facts:
     """Features of a job when it is submitted, and, with `usage`, when it has been profiled.
 
     `submit_s` is seconds since 1970, UTC.
@@ -45,13 +45,13 @@ class Submission:
     usage: Usage | None = None
 
 
-def submission(spec: JobSpec, usage: Usage | None = None) -> Submission:
+def submission(spec: Submission, usage: Usage | None = None) -> Facts:
     """Return what is known of a job: its name is the trace's `jobname`, or else its model.
 
     Months, weekdays and hours count as if the trace had begun on 1 January 1970 at midnight.
     """
     name = spec.extra.get("jobname") or spec.model
-    return Submission(spec.user, name, spec.vc, spec.gpus, spec.submit_s, usage)
+    return Facts(spec.user, name, spec.vc, spec.gpus, spec.arrival_s, usage)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class DurationModel:
     means_s: dict[int, float]
     mean_s: float
 
-    def predict_s(self, job: Submission) -> float:
+    def predict_s(self, job: Facts) -> float:
         """Return the expected duration in seconds, one at least.
 
         A new user's jobs are expected to take as long as the mean of all jobs with as many GPUs.
@@ -73,7 +73,7 @@ class DurationModel:
             return self.means_s.get(job.gpus, self.mean_s)
         return max(1.0, math.exp(min(self.model.predict(features(job, self.names)), 60.0)))
 
-    def explain(self, job: Submission) -> list[str]:
+    def explain(self, job: Facts) -> list[str]:
         """Return the reasons of a prediction: by which factor each term changes the duration."""
         if job.user not in self.users:
             who = f"user {job.user} is new" if job.user else "it names no user"
@@ -85,7 +85,7 @@ class DurationModel:
         return [*lines, f"together: {self.predict_s(job):.0f} s"]
 
 
-def features(job: Submission, names: NameBuckets) -> tuple[Value, ...]:
+def features(job: Facts, names: NameBuckets) -> tuple[Value, ...]:
     """Return a job's features in the order of `FEATURES`."""
     when = datetime.fromtimestamp(job.submit_s, UTC)
     usage = job.usage.features() if job.usage is not None else (None,) * 4
@@ -103,7 +103,7 @@ def features(job: Submission, names: NameBuckets) -> tuple[Value, ...]:
 
 
 def train_durations(
-    jobs: Sequence[Submission],
+    jobs: Sequence[Facts],
     durations_s: Sequence[float],
     *,
     common_names: int = 100,

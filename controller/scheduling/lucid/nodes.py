@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from controller.scheduling.model import Cluster
+from controller.vocabulary import Cluster
 
 
 class DividedNodes:
@@ -14,9 +14,9 @@ class DividedNodes:
     def __init__(self, cluster: Cluster, profiler: int) -> None:
         self._node_of = cluster.node_of
         first = cluster.first_gpu
-        self._all = [node.gpus for node in cluster.nodes]
+        self._all = [node.gpus for node in cluster.servers]
         self._free = [
-            list(range(first[n] + node.gpus - 1, first[n] - 1, -1)) for n, node in enumerate(cluster.nodes)
+            list(range(first[n] + node.gpus - 1, first[n] - 1, -1)) for n, node in enumerate(cluster.servers)
         ]
         self._mine = [n >= len(self._all) - profiler for n in range(len(self._all))]
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from controller.scheduling.errors import BadSpec
 from controller.scheduling.lucid.binder import BinderRules, Sharing, strategy
-from controller.scheduling.lucid.durations import DurationModel, Submission, submission, train_durations
+from controller.scheduling.lucid.durations import DurationModel, Facts, submission, train_durations
 from controller.scheduling.lucid.policy import LucidPolicy
 from controller.scheduling.lucid.profiler import ProfilerRules
 from controller.scheduling.lucid.throughput import ThroughputModel, train_throughput
@@ -89,7 +89,7 @@ class OnlineLucid:
         self._now_s = 0.0
         self._usages: dict[int, Usage] = {}  # of unfinished jobs that were profiled, by order of arrival
         self._ended: dict[int, tuple[int, float]] = {}  # how many jobs, and seconds, by GPU count
-        self._durations: UpdateEngine[tuple[Submission, float], DurationModel] = UpdateEngine(
+        self._durations: UpdateEngine[tuple[Facts, float], DurationModel] = UpdateEngine(
             self._train, period_s=rules.period_s, minimum=rules.minimum
         )
         self._jobs = Arrivals(rules, lambda job: 1)
@@ -130,7 +130,7 @@ class OnlineLucid:
         self._ended[job.spec.gpus] = (count + 1, total_s + alone_s)
         self._durations.observe((submission(job.spec, usage), alone_s))
 
-    def _train(self, samples: Sequence[tuple[Submission, float]]) -> DurationModel:
+    def _train(self, samples: Sequence[tuple[Facts, float]]) -> DurationModel:
         jobs, durations_s = zip(*samples, strict=True)
         found = train_durations(
             jobs, durations_s, interactions=3, max_rounds=QUICK, bags=2, seed=self._rules.seed
@@ -180,7 +180,7 @@ class Arrivals:
 
     def count(self, job: JobState) -> None:
         """Count a job at the time of its submission."""
-        self._until(job.spec.submit_s)
+        self._until(job.spec.arrival_s)
         self._now += self._weight(job)
 
     def latest(self, now_s: float) -> float:

@@ -12,8 +12,8 @@ from controller.scheduling.lucid.binder import BinderRules, Candidate, Sharing, 
 from controller.scheduling.lucid.nodes import DividedNodes
 from controller.scheduling.lucid.profiler import ProfileQueue, ProfilerRules
 from controller.scheduling.lucid.usage import Size, Usage
-from controller.scheduling.model import Cluster
 from controller.scheduling.policy import Decision, Group, JobState, View
+from controller.vocabulary import Cluster
 
 Estimate = Callable[[JobState], float]
 """Predicts a job's duration alone, in seconds."""
@@ -135,11 +135,11 @@ class LucidPolicy:
         rules = self._profiler
         if rules is None:
             return DividedNodes(cluster, 0)
-        if rules.nodes >= len(cluster.nodes):
+        if rules.nodes >= len(cluster.servers):
             raise BadSpec(
-                f"the profiler takes {rules.nodes} of {len(cluster.nodes)} nodes; one has to be left"
+                f"the profiler takes {rules.nodes} of {len(cluster.servers)} nodes; one has to be left"
             )
-        there = sum(node.gpus for node in cluster.nodes[-rules.nodes :])
+        there = sum(node.gpus for node in cluster.servers[-rules.nodes :])
         if rules.max_gpus > there:
             raise BadSpec(
                 f"jobs of {rules.max_gpus} GPUs cannot be profiled on {rules.nodes} nodes with {there}"
@@ -150,7 +150,7 @@ class LucidPolicy:
     def _admit(self, job: JobState) -> None:
         if self._most_gpus is not None and job.spec.gpus > self._most_gpus:
             raise BadSpec(
-                f"job {job.spec.id!r} asks for {job.spec.gpus} GPUs; the profiler leaves {self._most_gpus}"
+                f"job {job.spec.name!r} asks for {job.spec.gpus} GPUs; the profiler leaves {self._most_gpus}"
             )
         known = self._known[job.order] = _Known(job, self._estimate(job))
         rules = self._profiler
@@ -190,7 +190,7 @@ class LucidPolicy:
                 del self._running[last.order]
                 self._known[last.order].evicted = True
                 evicted.append(last)
-                decision.notes.append((last.spec.id, "evicted: the usage of its GPUs is unstable"))
+                decision.notes.append((last.spec.name, "evicted: the usage of its GPUs is unstable"))
         return evicted
 
     def _end_profiling(self, now_s: float, nodes: DividedNodes) -> list[JobState]:
@@ -255,7 +255,7 @@ class LucidPolicy:
         shared = Group((*host.jobs, known.job), host.gpus, reason=reason)
         for member in shared.jobs:
             self._running[member.order] = shared
-        decision.notes.append((known.job.spec.id, f"shares with {host.jobs[0].spec.id}: {reason}"))
+        decision.notes.append((known.job.spec.name, f"shares with {host.jobs[0].spec.name}: {reason}"))
         return True
 
 

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable, Sequence
 
 from controller.scheduling.errors import BadSpec
 from controller.scheduling.lucid.measured import Config, Pair
-from controller.scheduling.model import JobSpec
+from controller.scheduling.model import Submission
 from controller.scheduling.policy import Group
 
 
-def config_by_columns(spec: JobSpec) -> Config:
+def config_by_columns(spec: Submission) -> Config:
     """Return a job's configuration: its model and batch size, and the trace's columns `dataset` and `amp`.
 
     Raises BadSpec if a column is missing.
@@ -20,7 +20,7 @@ def config_by_columns(spec: JobSpec) -> Config:
             spec.model, spec.extra["dataset"], spec.batch, spec.extra["amp"] not in ("0", "False", "")
         )
     except KeyError as error:
-        raise BadSpec(f"job {spec.id!r} has no column {error} in its trace") from None
+        raise BadSpec(f"job {spec.name!r} has no column {error} in its trace") from None
 
 
 class PairSpeed:
@@ -33,7 +33,7 @@ class PairSpeed:
     def __init__(
         self,
         pairs: Iterable[Pair],
-        config_of: Callable[[JobSpec], Config] = config_by_columns,
+        config_of: Callable[[Submission], Config] = config_by_columns,
         *,
         unmeasured: float = 1.0,
         restart_s: Callable[[int], float] = lambda gpus: 0.0,
@@ -46,7 +46,7 @@ class PairSpeed:
         self._unmeasured = unmeasured
         self._restart_s = restart_s
 
-    def alone_s(self, job: JobSpec) -> float:
+    def alone_s(self, job: Submission) -> float:
         """Return the job's own figure."""
         return job.iteration_s
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import NamedTuple, Protocol
 
-from controller.scheduling.model import JobSpec
+from controller.scheduling.model import Submission
 from controller.scheduling.sharing.errors import UnknownModel
 
 
@@ -20,7 +20,7 @@ class Load(NamedTuple):
     gpus: int
 
 
-def load_of(spec: JobSpec) -> Load:
+def load_of(spec: Submission) -> Load:
     """Return the load of a job: its model's name is its kind."""
     return Load(spec.model, spec.gpus)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from controller.scheduling.errors import BadDecision
-from controller.scheduling.model import Cluster
 from controller.scheduling.placement import spread
 from controller.scheduling.policy import JobState
+from controller.vocabulary import Cluster
 
 MOST = 2
 """Jobs on one GPU."""
@@ -89,7 +89,7 @@ def consolidated(gpus: Iterable[int], count: int, cluster: Cluster) -> tuple[int
     by_node: dict[int, list[int]] = {}
     for gpu in gpus:
         by_node.setdefault(cluster.node_of[gpu], []).append(gpu)
-    room = [len(by_node.get(number, ())) for number in range(len(cluster.nodes))]
+    room = [len(by_node.get(number, ())) for number in range(len(cluster.servers))]
     full, rest, left = ([], count, room) if count <= max(cluster.sizes) else spread(room, cluster, count)
     taken = [gpu for number in full for gpu in by_node[number]]
     if rest:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from controller.scheduling.errors import BadSpec
-from controller.scheduling.model import JobSpec
+from controller.scheduling.model import Submission
 from controller.scheduling.policy import JobState
 from controller.scheduling.sharing.interference import InterferenceModel, Load, load_of, require
 from controller.scheduling.sharing.layout import MOST, Layout, consolidated
@@ -61,7 +61,7 @@ class Packer:
         self,
         believed: InterferenceModel,
         *,
-        load_of: Callable[[JobSpec], Load] = load_of,
+        load_of: Callable[[Submission], Load] = load_of,
         least_gain: float = 0.2,
         least_speed: float = 0.5,
         choice: Choice = Choice.BEST,
@@ -176,9 +176,10 @@ def _covers(
 ) -> Iterator[tuple[tuple[int, ...], tuple[JobState, ...]]]:
     """Yield places over smaller jobs: one for each node, or one on as many nodes as it takes."""
     gpus, cluster = job.spec.gpus, layout.cluster
-    whole = max(node.gpus for node in cluster.nodes)
+    whole = max(node.gpus for node in cluster.servers)
     nodes = [
-        range(first, first + node.gpus) for first, node in zip(cluster.first_gpu, cluster.nodes, strict=True)
+        range(first, first + node.gpus)
+        for first, node in zip(cluster.first_gpu, cluster.servers, strict=True)
     ]
     if gpus <= whole:
         for node in nodes:

@@ -9,7 +9,7 @@ from functools import cached_property
 
 from controller.scheduling.antman import AntMan
 from controller.scheduling.baselines import fifo, las_2d, srtf
-from controller.scheduling.model import JobSpec
+from controller.scheduling.model import Submission
 from controller.scheduling.policy import Policy
 from controller.scheduling.sharing.corun import MadeUpPairs, Pairs, make_demands
 from controller.scheduling.sharing.features import Profiler, choose
@@ -83,7 +83,7 @@ class SharingConfig:
 
     scenario: Scenario
     cost: PreemptionCost
-    load_of: Callable[[JobSpec], Load] = load_of
+    load_of: Callable[[Submission], Load] = load_of
     speeds_known: bool = False
     interval_s: float | None = None
     profile_s: float = 0.0
@@ -127,10 +127,10 @@ POLICIES: Mapping[str, NamedPolicy] = {
 """Fresh policies by name."""
 
 
-def of_kinds(specs: Sequence[JobSpec], kinds: Sequence[str], *, seed: int) -> list[JobSpec]:
+def of_kinds(specs: Sequence[Submission], kinds: Sequence[str], *, seed: int) -> list[Submission]:
     """Return the jobs with kinds, and AntMan's priorities, drawn evenly: of other jobs nothing is known."""
     rng = random.Random(seed)
     return [
-        replace(spec, model=rng.choice(kinds), stages_s=(), priority=rng.randrange(2), extra={})
+        replace(spec, model=rng.choice(kinds), stages_s=(), opportunistic=rng.randrange(2) > 0, extra={})
         for spec in specs
     ]

@@ -105,7 +105,7 @@ class SharingPolicy:
         return decision
 
     def _admit(self, job: JobState, view: View) -> None:
-        view.cluster.admit(job.spec)
+        view.cluster.check_room(job.spec.name, job.spec.gpus)
         load = Load("", job.spec.gpus) if self._packer is None else self._packer.load(job)
         self._loads[job.order] = load
         self._ready_s.setdefault(load, view.now_s + self._profile_s)
@@ -118,7 +118,7 @@ class SharingPolicy:
             wait_s = self._ready_s[self._loads[job.order]] - view.now_s
             if wait_s > 0:
                 yield (
-                    job.spec.id,
+                    job.spec.name,
                     f"waits: jobs of its kind and size are profiled first, {wait_s:,.0f} s more",
                 )
 
@@ -156,7 +156,7 @@ class SharingPolicy:
                 self._start(left, layout, before, decision)
         for order in before:
             if order in self._waiting:
-                decision.notes.append((self._waiting[order].spec.id, "preempted: others come first"))
+                decision.notes.append((self._waiting[order].spec.name, "preempted: others come first"))
 
     def _start(
         self, jobs: list[JobState], layout: Layout, before: Mapping[int, tuple[int, ...]], decision: Decision
@@ -198,10 +198,10 @@ class SharingPolicy:
                 if self._by_gain
                 else min(found, key=lambda pair: left.index(pair[0]))
             )
-            names = ", ".join(other.spec.id for other in packing.beside)
+            names = ", ".join(other.spec.name for other in packing.beside)
             reason = f"beside {names}: {packing.speed:.2f} of its speed, gain {packing.gain:.2f} per GPU"
             self._settle(job, packing.gpus, layout, reason)
-            decision.notes.append((job.spec.id, reason))
+            decision.notes.append((job.spec.name, reason))
             left.remove(job)
         return left
 
@@ -264,7 +264,7 @@ class SharingPolicy:
             if self._packer.gained_by_leaving(job, layout) * interval_s > cost:
                 layout.remove(job)
                 self._settle(job, gpus, layout, "alone: GPUs have become free")
-                decision.notes.append((job.spec.id, self._reasons[job.order]))
+                decision.notes.append((job.spec.name, self._reasons[job.order]))
 
     def _as_groups(self, layout: Layout) -> list[Group]:
         """Return the layout as groups; those that have not changed are the same objects."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from controller.scheduling.model import JobSpec
+from controller.scheduling.model import Submission
 from controller.scheduling.policy import Group
 from controller.scheduling.sharing.interference import InterferenceModel, Load, load_of
 from controller.scheduling.sharing.interval import USUAL_COST, PreemptionCost
@@ -21,14 +21,14 @@ class SharedSpeed:
         self,
         interference: InterferenceModel,
         *,
-        load_of: Callable[[JobSpec], Load] = load_of,
+        load_of: Callable[[Submission], Load] = load_of,
         cost: PreemptionCost = USUAL_COST,
     ) -> None:
         self._interference = interference
         self._load_of = load_of
         self._cost = cost
 
-    def alone_s(self, job: JobSpec) -> float:
+    def alone_s(self, job: Submission) -> float:
         """Return the job's own figure."""
         return job.iteration_s
 

@@ -6,13 +6,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from controller.scheduling.errors import BadSpec
-from controller.scheduling.model import Cluster, JobSpec
+from controller.scheduling.model import Submission
 from controller.scheduling.policy import Decision, Group, JobState, View
 from controller.scheduling.synergy.demand import Demand, Option, Servers, ServerShape, Split, demand
 from controller.scheduling.synergy.fleet import Grant, Plan
 from controller.scheduling.synergy.matrix import Sensitivity
 from controller.scheduling.synergy.speed import DemandOf
 from controller.scheduling.turns import carry_on
+from controller.vocabulary import Cluster
 
 Rank = Callable[[JobState, float, float], float]
 """Rank of a job, lower first, from the job, the time and the speed that it had in the last round."""
@@ -38,7 +39,7 @@ def by_attained(job: JobState, now_s: float, speed: float) -> float:
 def by_fairness(job: JobState, now_s: float, speed: float) -> float:
     """Smallest finish-time ratio first: time in the system and still to go, over the time alone."""
     alone_s = job.spec.iterations * job.alone_s
-    return (now_s - job.spec.submit_s + job.remaining_s(now_s) / speed) / alone_s
+    return (now_s - job.spec.arrival_s + job.remaining_s(now_s) / speed) / alone_s
 
 
 RANKS: Mapping[str, Rank] = {
@@ -51,8 +52,8 @@ RANKS: Mapping[str, Rank] = {
 
 def server_shape(cluster: Cluster) -> ServerShape:
     """Return the shape of the cluster's servers. Raises BadSpec unless they are equal."""
-    first = cluster.nodes[0]
-    for node in cluster.nodes:
+    first = cluster.servers[0]
+    for node in cluster.servers:
         if (node.gpus, node.cpus, node.memory_gb) != (first.gpus, first.cpus, first.memory_gb):
             raise BadSpec(f"nodes {first.name!r} and {node.name!r} differ; this needs equal servers")
     return ServerShape(first.gpus, first.cpus, first.memory_gb)
@@ -60,7 +61,7 @@ def server_shape(cluster: Cluster) -> ServerShape:
 
 def servers_of(cluster: Cluster) -> Servers:
     """Return the cluster's servers, which may differ. Raises BadDemand for endless CPUs or memory."""
-    return Servers(tuple(ServerShape(node.gpus, node.cpus, node.memory_gb) for node in cluster.nodes))
+    return Servers(tuple(ServerShape(node.gpus, node.cpus, node.memory_gb) for node in cluster.servers))
 
 
 def demands_by_matrix(matrices: Mapping[str, Sensitivity], servers: ServerShape | Servers) -> DemandOf:
@@ -70,16 +71,16 @@ def demands_by_matrix(matrices: Mapping[str, Sensitivity], servers: ServerShape 
     """
     known: dict[tuple[str, int], Demand] = {}
 
-    def demand_of(spec: JobSpec) -> Demand:
+    def demand_of(spec: Submission) -> Demand:
         key = spec.model, spec.gpus
         if key not in known:
             matrix = matrices.get(spec.model)
             if matrix is None:
                 raise BadSpec(
-                    f"job {spec.id!r} trains {spec.model!r}, which has no sensitivity matrix;"
+                    f"job {spec.name!r} trains {spec.model!r}, which has no sensitivity matrix;"
                     f" there are: {', '.join(matrices)}"
                 )
-            known[key] = demand(spec.id, spec.gpus, matrix, servers)
+            known[key] = demand(spec.name, spec.gpus, matrix, servers)
         return known[key]
 
     return demand_of
@@ -199,7 +200,7 @@ def place(
         for server, count in grant.split:
             if server not in free:
                 first = cluster.first_gpu[server]
-                there = range(first, first + cluster.nodes[server].gpus)
+                there = range(first, first + cluster.servers[server].gpus)
                 free[server] = [gpu for gpu in there if gpu not in taken]
             gpus += free[server][:count]
             del free[server][:count]

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from controller.scheduling.errors import BadSpec
-from controller.scheduling.model import JobSpec
+from controller.scheduling.model import Submission
 from controller.scheduling.policy import Group
 from controller.scheduling.synergy.demand import Demand
 
-DemandOf = Callable[[JobSpec], Demand]
+DemandOf = Callable[[Submission], Demand]
 """A job's demand; the same for equal jobs."""
 
 
@@ -26,7 +26,7 @@ class SharedSpeed:
         self._demand_of = demand_of
         self._restart_scale = restart_scale
 
-    def alone_s(self, job: JobSpec) -> float:
+    def alone_s(self, job: Submission) -> float:
         """Return the job's own figure: it holds for the fair share."""
         return job.iteration_s
 
@@ -43,7 +43,7 @@ class SharedSpeed:
         """Return each member's own cost."""
         return [job.spec.restart_s * self._restart_scale for job in group.jobs]
 
-    def speed(self, spec: JobSpec, group: Group) -> float:
+    def speed(self, spec: Submission, group: Group) -> float:
         """Return the speed relative to the fair share."""
         if not group.cpus:
             return 1.0

@@ -11,14 +11,14 @@ from controller.placement.flows import steady_state
 from controller.simulator.network.log import Log
 from controller.simulator.network.run import Simulated
 from controller.simulator.record import Ended
-from controller.workload import TrainingJob
+from controller.vocabulary import Job
 
 
 def explain(simulated: Simulated, name: str) -> list[str]:
     """Return sentences about a job of a simulation that kept its log."""
     log = simulated.log
     assert log is not None, "the simulation has to keep its log"
-    ended = next(each for each in simulated.result.jobs if each.spec.id == name)
+    ended = next(each for each in simulated.result.jobs if each.spec.name == name)
     lines = [*_times(ended), *_deadline(simulated, ended)]
     placed = [(at_s, job) for at_s, other, job in log.places if other == name]
     for at_s, job in placed[:1]:
@@ -33,7 +33,7 @@ def explain(simulated: Simulated, name: str) -> list[str]:
 def _times(ended: Ended) -> list[str]:
     slower = ended.slowdown
     return [
-        f"{ended.spec.id} came at {ended.spec.submit_s:.6g} s, first ran at {ended.start_s:.6g} s, waited"
+        f"{ended.spec.name} came at {ended.spec.arrival_s:.6g} s, first ran at {ended.start_s:.6g} s, waited"
         f" {ended.waited_s:.6g} s in all, and {'was done' if ended.completed else 'was ended'} at"
         f" {ended.finish_s:.6g} s.",
         f"From arrival to end that is {ended.jct_s:.6g} s: {slower:.3g} times the {ended.alone_s:.6g} s that"
@@ -42,14 +42,14 @@ def _times(ended: Ended) -> list[str]:
 
 
 def _deadline(simulated: Simulated, ended: Ended) -> list[str]:
-    due_s = simulated.jobs[ended.spec.id].deadline_s
+    due_s = simulated.jobs[ended.spec.name].due_s
     if due_s is None:
         return []
     if not ended.completed:
-        return [f"It was ended because its deadline, {due_s:.6g} s, could not be met any more."]
+        return [f"It was ended because its deadline, at {due_s:.6g} s, could not be met any more."]
     fate = "missed" if simulated.misses(ended) else "met"
     return [
-        f"Its deadline is {due_s:.6g} s: {fate} by {abs(due_s - ended.finish_s):.6g} s. Its needs were"
+        f"It is due at {due_s:.6g} s: {fate} by {abs(due_s - ended.finish_s):.6g} s. Its needs were"
         f" computed with {simulated.margin:.0%} of the time left in hand."
     ]
 
@@ -76,7 +76,7 @@ def _network(log: Log, simulated: Simulated, name: str) -> list[str]:
 
 
 def _at(simulated: Simulated, question: Question, answer: Answer, name: str) -> list[str]:
-    job: TrainingJob = next(each for each in question.jobs if each.name == name)
+    job: Job = next(each for each in question.jobs if each.name == name)
     state = steady_state(simulated.cluster, question.jobs)
     beside = explain_placement(state, job)[1:]
     return [*beside, "As to its slots:", *explain_memory(question, answer, job)]

@@ -6,19 +6,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from controller.memory.policy import Answer, Question
-from controller.workload import TrainingJob
+from controller.vocabulary import Job
 
 
 @dataclass
 class Log:
     """Events in order of time: seconds, and what holds from then on."""
 
-    places: list[tuple[float, str, TrainingJob]] = field(default_factory=list)
+    places: list[tuple[float, str, Job]] = field(default_factory=list)
     memory: list[tuple[float, Question, Answer]] = field(default_factory=list)
     levels: list[tuple[float, Mapping[str, float]]] = field(default_factory=list)
     """Rates at which jobs send, bits per second."""
 
-    def placed(self, now_s: float, job: TrainingJob) -> None:
+    def placed(self, now_s: float, job: Job) -> None:
         """Note that a job has servers and a tree from now on."""
         self.places.append((now_s, job.name, job))
 

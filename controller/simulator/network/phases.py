@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from controller.workload import TrainingJob
+from controller.vocabulary import Job
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,15 +39,13 @@ class Phases:
         return max(now_s, self.compute_s)
 
 
-def phases_of(
-    job: TrainingJob, *, latency_s: float = 0.0, announced_bits: float = 0.0, most: int = 8
-) -> Phases:
+def phases_of(job: Job, *, latency_s: float = 0.0, announced_bits: float = 0.0, most: int = 8) -> Phases:
     """Return the phases of a job, its layers merged to at most so many tensors.
 
     A tensor is sent with `announced_bits` more, or as many as it has.
 
-    >>> from controller.workload import TrainingJob
-    >>> job = TrainingJob(name="a", workers=2, layers_bytes=(1, 2, 3), compute_s=1.0, overlap=0.5)
+    >>> from controller.vocabulary import Job
+    >>> job = Job(name="a", workers=2, layers_bytes=(1, 2, 3), compute_s=1.0, overlap=0.5)
     >>> phases_of(job).ready_s
     (0.5, 0.75, 1.0)
     """

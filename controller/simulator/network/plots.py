@@ -8,10 +8,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from controller.figures import new_figure, save
 from controller.memory.policy import Standing
 from controller.simulator.network.log import Log
 from controller.simulator.network.run import Simulated
-from controller.simulator.plots import new_figure, save
 
 MOST_JOBS, MOST_SWITCHES = 60, 3
 
@@ -47,9 +47,9 @@ def _busiest(log: Log) -> list[str]:
 
 
 def _draw_jobs(panel: Any, simulated: Simulated, colours: Mapping[str, str]) -> None:
-    ended = sorted(simulated.result.jobs, key=lambda each: each.spec.submit_s)[:MOST_JOBS]
+    ended = sorted(simulated.result.jobs, key=lambda each: each.spec.arrival_s)[:MOST_JOBS]
     for row, each in enumerate(ended):
-        name, submit_s = each.spec.id, each.spec.submit_s
+        name, submit_s = each.spec.name, each.spec.arrival_s
         panel.barh(row, each.start_s - submit_s, left=submit_s, height=0.25, color="0.8")
         hatch = "" if each.completed else "xx"
         panel.barh(
@@ -62,13 +62,13 @@ def _draw_jobs(panel: Any, simulated: Simulated, colours: Mapping[str, str]) -> 
             edgecolor="white",
             linewidth=0.3,
         )
-        due_s = simulated.jobs[name].deadline_s
+        due_s = simulated.jobs[name].due_s
         if due_s is not None:
             late = simulated.misses(each)
             panel.plot(
                 [due_s, due_s], [row - 0.45, row + 0.45], color="C3" if late else "black", linewidth=1.6
             )
-    panel.set_yticks(range(len(ended)), [each.spec.id for each in ended], fontsize="xx-small")
+    panel.set_yticks(range(len(ended)), [each.spec.name for each in ended], fontsize="xx-small")
     panel.invert_yaxis()
     panel.set_title("jobs: grey waits, a line is the deadline (red: missed)", fontsize="small")
 
@@ -98,7 +98,7 @@ def _draw_rates(panel: Any, simulated: Simulated, log: Log, colours: Mapping[str
     for at_s, levels in log.levels:
         for name, rate in levels.items():
             found.setdefault(name, []).append((at_s, rate / 1e9 if math.isfinite(rate) else math.nan))
-    finish_s = {each.spec.id: each.finish_s for each in simulated.result.jobs}
+    finish_s = {each.spec.name: each.finish_s for each in simulated.result.jobs}
     for name, points in list(found.items())[:MOST_JOBS]:
         steps = [*points, (finish_s[name], points[-1][1])]
         panel.step(

@@ -11,8 +11,7 @@ from controller.core.allocator import Allocator
 from controller.errors import BadSpec
 from controller.policies.allocation import SCHEDULER, policies_of
 from controller.policies.families.base import SimulationConfig
-from controller.scheduling.model import Cluster as Servers
-from controller.scheduling.model import JobSpec, Node
+from controller.scheduling.model import Submission
 from controller.simulator.by_name import make
 from controller.simulator.metrics import measure
 from controller.simulator.network.log import Log
@@ -21,7 +20,7 @@ from controller.simulator.network.speed import LEAST_S, NetworkSpeed
 from controller.simulator.policy_run import PolicyRun
 from controller.simulator.record import Ended, Result
 from controller.simulator.runs import refusals
-from controller.workload import Cluster, TrainingJob
+from controller.vocabulary import Cluster, Job, Server, Topology
 
 Progress = Callable[[int, int], None]
 
@@ -30,8 +29,8 @@ Progress = Callable[[int, int], None]
 class NetworkTask:
     """One simulation, to be sent to another process."""
 
-    jobs: Sequence[TrainingJob] = field(repr=False)
-    cluster: Cluster = field(repr=False)
+    jobs: Sequence[Job] = field(repr=False)
+    cluster: Topology = field(repr=False)
     scheduler: str
     settings: NetworkSettings
     of_scheduler: tuple[tuple[str, float], ...] = ()
@@ -121,8 +120,8 @@ class Simulated:
     """What became of the jobs; `log` if it was asked for."""
 
     result: Result
-    jobs: Mapping[str, TrainingJob]
-    cluster: Cluster
+    jobs: Mapping[str, Job]
+    cluster: Topology
     """With links at the rate that gradients have of them."""
     margin: float
     log: Log | None = field(default=None, repr=False)
@@ -134,13 +133,13 @@ class Simulated:
 
     def misses(self, ended: Ended) -> bool:
         """Return whether a job missed its deadline."""
-        due_s = self.jobs[ended.spec.id].deadline_s
+        due_s = self.jobs[ended.spec.name].due_s
         return due_s is not None and (not ended.completed or ended.finish_s > due_s * (1 + 1e-9))
 
 
 def simulate_network(
-    jobs: Sequence[TrainingJob],
-    cluster: Cluster,
+    jobs: Sequence[Job],
+    cluster: Topology,
     scheduler: str,
     settings: NetworkSettings,
     *,
@@ -170,37 +169,47 @@ def simulate_network(
     return Simulated(result, described, allocator.cluster, settings.margin, log)
 
 
-def servers_of(cluster: Cluster, *, whole: bool) -> Servers:
+def servers_of(cluster: Topology, *, whole: bool) -> Cluster:
     """Return what schedulers see: the servers with GPUs, or, where placement is not theirs, one large one."""
     if whole:
-        return Servers((Node(cluster.gpus, name="all"),))
-    return Servers(tuple(Node(each.gpus, name=each.name) for each in cluster.servers if each.gpus))
+        return Cluster((Server("all", cluster.gpus),), cluster)
+    return Cluster.of(cluster)
 
 
-def spec_of(job: TrainingJob, cluster: Cluster) -> JobSpec:
+def spec_of(job: Job, cluster: Topology) -> Submission:
     """Return a job as schedulers see it: as fast as it is with the fastest links for itself.
 
     Raises BadSpec if not even the empty cluster has room for its workers.
     """
-    if sum(server.gpus // job.gpus for server in cluster.servers) < job.workers:
+    if sum(server.gpus // job.gpus_per_worker for server in cluster.servers) < job.workers:
         raise BadSpec(
-            f"job {job.name!r}: {job.workers} workers of {job.gpus} GPUs; the servers have no room for it"
+            f"job {job.name!r}: {job.workers} workers of {job.gpus_per_worker} GPUs; the servers have no"
+            " room for it"
         )
     alone_bps = math.inf if _fits_one_server(job, cluster) else max(link.rate_bps for link in cluster.links)
-    iteration_s = max(job.iteration_s(alone_bps), LEAST_S)
+    iteration_s = max(job.iteration_at_s(alone_bps), LEAST_S)
     network_s = 0.0 if alone_bps == math.inf else job.model_bytes * 8 / alone_bps
     stages_s = job.stages_s or (0.0, 0.0, max(job.compute_s, LEAST_S), network_s)
-    return JobSpec(
-        id=job.name,
-        submit_s=job.arrival_s,
-        gpus=job.workers * job.gpus,
+    return Submission(
+        name=job.name,
+        arrival_s=job.arrival_s,
+        gpus=job.gpus,
         iterations=job.iterations,
         iteration_s=iteration_s,
         stages_s=stages_s,
+        model=job.model,
+        restart_s=job.restart_s,
+        estimate_s=job.estimate_s,
+        opportunistic=job.opportunistic,
+        user=job.user,
+        vc=job.vc,
+        batch=job.batch,
+        deadline_s=job.deadline_s,
+        extra=job.extra,
     )
 
 
-def _fits_one_server(job: TrainingJob, cluster: Cluster) -> bool:
+def _fits_one_server(job: Job, cluster: Topology) -> bool:
     if job.servers:
         return len(job.hosts) == 1
-    return any(server.gpus // job.gpus >= job.workers for server in cluster.servers)
+    return any(server.gpus // job.gpus_per_worker >= job.workers for server in cluster.servers)

@@ -16,8 +16,7 @@ import numpy as np
 from controller.core.allocator import Allocator
 from controller.placement.waterfill import waterfill
 from controller.scheduling.errors import BadDecision
-from controller.scheduling.model import Cluster as Servers
-from controller.scheduling.model import JobSpec
+from controller.scheduling.model import Submission
 from controller.scheduling.policy import Contention, Group, JobState, SpeedModel
 from controller.simulator.network.average import Work, average
 from controller.simulator.network.collisions import run_lengths, usable
@@ -26,7 +25,8 @@ from controller.simulator.network.log import Log
 from controller.simulator.network.phases import Phases, phases_of
 from controller.simulator.network.resends import link_rates
 from controller.simulator.network.settings import NetworkSettings
-from controller.workload import TrainingJob
+from controller.vocabulary import Cluster as Servers
+from controller.vocabulary import Job
 
 _SAME = 1e-9
 
@@ -37,7 +37,7 @@ class NetworkSpeed:
     def __init__(
         self,
         inner: SpeedModel,
-        jobs: Mapping[str, TrainingJob],
+        jobs: Mapping[str, Job],
         servers: Servers,
         allocator: Allocator,
         settings: NetworkSettings,
@@ -59,7 +59,7 @@ class NetworkSpeed:
         self._due_s = math.inf
         self._network = _Average(settings) if settings.model == "average" else _InPhases(settings)
 
-    def alone_s(self, job: JobSpec) -> float:
+    def alone_s(self, job: Submission) -> float:
         """Return what the family's model says."""
         return self._inner.alone_s(job)
 
@@ -73,7 +73,7 @@ class NetworkSpeed:
 
     def contend(self, now_s: float, groups: Sequence[Group]) -> Contention:
         """Place what has started, divide memory if it is time, and solve all rates."""
-        running = {job.spec.id: (job, group) for group in groups for job in group.jobs}
+        running = {job.spec.name: (job, group) for group in groups for job in group.jobs}
         moved = self._take_away(running)
         fresh = [name for name in running if name not in self._of]
         moved |= self._place(now_s, list({id(running[name][1]): running[name][1] for name in fresh}.values()))
@@ -87,8 +87,8 @@ class NetworkSpeed:
         changed = self._solve(now_s, running, fresh, moved=moved)
         if now_s >= self._due_s or self._due_s == math.inf:
             self._due_s = now_s + self._settings.period_s if self._settings.period_s else math.inf
-        gone = {job.spec.id for job in ended}
-        kept = [(job, iteration_s) for job, iteration_s in changed if job.spec.id not in gone]
+        gone = {job.spec.name for job in ended}
+        kept = [(job, iteration_s) for job, iteration_s in changed if job.spec.name not in gone]
         return Contention(kept, self._due_s if crossing else math.inf, ended)
 
     def _take_away(self, running: Mapping[str, tuple[JobState, Group]]) -> bool:
@@ -116,7 +116,7 @@ class NetworkSpeed:
             self._put_where_gpus_are(fresh)
         else:
             self._ask_for_places(fresh)
-        started = [job.spec.id for group in fresh for job in group.jobs if job.spec.id in self._of]
+        started = [job.spec.name for group in fresh for job in group.jobs if job.spec.name in self._of]
         if self._log is not None:
             for name in started:
                 self._log.placed(now_s, self._allocator.placed[name])
@@ -124,9 +124,9 @@ class NetworkSpeed:
 
     def _put_where_gpus_are(self, groups: Iterable[Group]) -> None:
         for group in groups:
-            names = [self._servers.nodes[self._servers.node_of[gpu]].name for gpu in group.gpus]
+            names = [self._servers.servers[self._servers.node_of[gpu]].name for gpu in group.gpus]
             for job in group.jobs:
-                if job.spec.id not in self._of:
+                if job.spec.name not in self._of:
                     self._put(job, group, names, guest=True)
 
     def _ask_for_places(self, groups: Iterable[Group]) -> None:
@@ -136,23 +136,25 @@ class NetworkSpeed:
                 " cannot do that, the scheduler's own (placement 'scheduler') can"
             )
         hosts = {group.gpus: group for group in groups if group.gpus not in self._places}
-        batch = {group.jobs[0].spec.id: group for group in hosts.values()}
+        batch = {group.jobs[0].spec.name: group for group in hosts.values()}
         for name in self._allocator.start([self._jobs[name] for name in batch]):
             gpus = batch[name].gpus
             placed = self._allocator.placed[name]
-            self._places[gpus] = tuple(server for server in placed.servers for _ in range(placed.gpus))
+            self._places[gpus] = tuple(
+                server for server in placed.servers for _ in range(placed.gpus_per_worker)
+            )
             self._of[name] = gpus
         for group in groups:
             if group.gpus in self._places:
                 for job in group.jobs:
-                    if job.spec.id not in self._of:
+                    if job.spec.name not in self._of:
                         self._put(job, group, self._places[group.gpus], guest=True)
 
     def _put(self, job: JobState, group: Group, names: Sequence[str], *, guest: bool) -> None:
         """Have a job run on the servers of its group's GPUs."""
-        described = self._jobs[job.spec.id]
-        self._allocator.put(described, names[:: described.gpus][: described.workers], guest=guest)
-        self._of[job.spec.id] = group.gpus
+        described = self._jobs[job.spec.name]
+        self._allocator.put(described, names[:: described.gpus_per_worker][: described.workers], guest=guest)
+        self._of[job.spec.name] = group.gpus
 
     def _note(self, now_s: float) -> None:
         if self._log is not None:
@@ -197,7 +199,7 @@ class NetworkSpeed:
                 changed.append((job, iteration_s))
         return changed
 
-    def _work(self, job: JobState, group: Group, placed: TrainingJob) -> Phases:
+    def _work(self, job: JobState, group: Group, placed: Job) -> Phases:
         """Return the phases of an iteration, those of a group's member as its partners let it be."""
         phases = self._phases.get(placed.name)
         if phases is None:
@@ -212,7 +214,7 @@ class NetworkSpeed:
         if len(group.jobs) + len(group.neighbours) == 1:
             return phases
         round_s = self._inner.iteration_s(group)[group.jobs.index(job)]
-        alone_s = self._jobs[job.spec.id].model_bytes * 8 / self._fastest_bps
+        alone_s = self._jobs[job.spec.name].model_bytes * 8 / self._fastest_bps
         before_s = max(0.0, round_s - alone_s)
         return replace(phases, compute_s=before_s, ready_s=(before_s,) * len(phases.bits))
 
@@ -243,7 +245,7 @@ class _Average:
         self,
         now_s: float,
         allocator: Allocator,
-        jobs: Sequence[TrainingJob],
+        jobs: Sequence[Job],
         phases: Sequence[Phases],
         states: Sequence[JobState],
         *,
@@ -282,7 +284,7 @@ class _InPhases:
         self,
         now_s: float,
         allocator: Allocator,
-        jobs: Sequence[TrainingJob],
+        jobs: Sequence[Job],
         phases: Sequence[Phases],
         states: Sequence[JobState],
         *,
@@ -345,7 +347,7 @@ def _no_rates(senders: frozenset[str]) -> Mapping[str, float]:
 class _Rates:
     """Rates of those that send at the same time, each set solved once."""
 
-    def __init__(self, allocator: Allocator, jobs: Sequence[TrainingJob], resent: float) -> None:
+    def __init__(self, allocator: Allocator, jobs: Sequence[Job], resent: float) -> None:
         self._flows = allocator.flows()
         self._resent = resent
         self._names = [job.name for job in jobs]

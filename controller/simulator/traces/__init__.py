@@ -11,11 +11,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from controller.scheduling.errors import BadTrace
-from controller.scheduling.model import Cluster, JobSpec
+from controller.scheduling.model import Submission
 from controller.simulator.traces import gavel, helios, muri, neutral, philly, synergy, tiresias
 from controller.simulator.traces.rows import JobCheck, brief, read_text
+from controller.vocabulary import Cluster
 
-Reader = Callable[[Path, Cluster | None, JobCheck | None], list[JobSpec]]
+Reader = Callable[[Path, Cluster | None, JobCheck | None], list[Submission]]
 
 READERS: dict[str, Reader] = {
     "muri": muri.read,
@@ -41,7 +42,7 @@ HEADERS = {
 
 def read(
     path: Path, cluster: Cluster | None = None, known: JobCheck | None = None, *, format: str = ""
-) -> list[JobSpec]:
+) -> list[Submission]:
     """Return the jobs of a trace file in `format`, by default the one that its name or its first line tells.
 
     With `cluster`, a job that is larger than that is an error too; with `known`, one that it does not know.

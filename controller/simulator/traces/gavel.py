@@ -9,9 +9,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from controller.scheduling.model import Cluster, JobSpec
+from controller.scheduling.model import Submission
 from controller.scheduling.throughputs import alone, throughputs
 from controller.simulator.traces.rows import JobCheck, TraceRow, brief, collect, read_rows, read_text
+from controller.vocabulary import Cluster
 
 COLUMNS = ("type", "command", "option", "data", "steps", "arrival_s", "gpus")
 THROUGHPUTS = "simulation_throughputs.json"
@@ -19,20 +20,20 @@ THROUGHPUTS = "simulation_throughputs.json"
 
 def read(
     path: Path, cluster: Cluster | None = None, known: JobCheck | None = None, *, gpu: str = "v100"
-) -> list[JobSpec]:
+) -> list[Submission]:
     """Return the jobs of `path` alone on GPUs of kind `gpu`, named by their lines. Raises BadTrace."""
     rows = read_rows(path, COLUMNS, header=COLUMNS, delimiter="\t")
     beside = path.with_name(THROUGHPUTS)
     table = throughputs(read_text(beside), gpu, source=str(beside))
 
-    def job(row: TraceRow) -> JobSpec:
+    def job(row: TraceRow) -> Submission:
         kind, gpus = row.text("type"), row.whole("gpus", least=1)
         steps_per_s = _steps_per_s(table, kind, gpus)
         if not steps_per_s:
             raise row.fail("type", f"{brief(repr(kind))} is not in {THROUGHPUTS}")
-        return JobSpec(
-            id=str(row.line),
-            submit_s=row.number("arrival_s"),
+        return Submission(
+            name=str(row.line),
+            arrival_s=row.number("arrival_s"),
             gpus=gpus,
             iterations=row.number("steps", positive=True),
             iteration_s=1.0 / steps_per_s,

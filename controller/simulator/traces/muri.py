@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from controller.scheduling.model import Cluster, JobSpec
+from controller.scheduling.model import Submission
 from controller.simulator.traces.rows import SMALLEST, JobCheck, TraceRow, collect, read_rows
+from controller.vocabulary import Cluster
 
 COLUMNS = (
     "job_id",
@@ -48,7 +49,7 @@ def restart_s(model: str, gpus: int) -> float:
     return float(RESTART_S[model][sum(size < gpus for size in SIZES[:-1])])
 
 
-def read(path: Path, cluster: Cluster | None = None, known: JobCheck | None = None) -> list[JobSpec]:
+def read(path: Path, cluster: Cluster | None = None, known: JobCheck | None = None) -> list[Submission]:
     """Return the jobs of `path`. Raises BadTrace."""
     rows = read_rows(path, COLUMNS)
     return collect(
@@ -63,14 +64,14 @@ def read(path: Path, cluster: Cluster | None = None, known: JobCheck | None = No
     )
 
 
-def _job(row: TraceRow) -> JobSpec:
+def _job(row: TraceRow) -> Submission:
     model, gpus = row.text("model_name"), row.whole("num_gpu", least=1)
     stages = tuple(row.number(f"resource_time_{number}") / 1000 for number in range(3))
     if sum(stages) < SMALLEST:
         raise row.fail("resource_time_0", "all stages take no time")
-    return JobSpec(
-        id=row.text("job_id"),
-        submit_s=row.number("submit_time") / 1000,
+    return Submission(
+        name=row.text("job_id"),
+        arrival_s=row.number("submit_time") / 1000,
         gpus=gpus,
         iterations=row.number("iterations", positive=True),
         iteration_s=row.number("iteration_time", positive=True) / 1000,
@@ -78,6 +79,6 @@ def _job(row: TraceRow) -> JobSpec:
         model=model,
         restart_s=restart_s(model, gpus),
         estimate_s=row.number("duration", positive=True) / 1000,
-        priority=row.whole("priority") if row.has("priority") else 0,
+        opportunistic=row.has("priority") and row.whole("priority") > 0,
         batch=row.whole("batch_size") if row.has("batch_size") else 0,
     )

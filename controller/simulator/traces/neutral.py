@@ -14,9 +14,10 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from controller.scheduling.errors import BadTrace
-from controller.scheduling.model import RESOURCES, Cluster, JobSpec
+from controller.scheduling.model import RESOURCES, Submission
 from controller.simulator.traces.rows import SMALLEST, JobCheck, TraceRow, collect, read_rows
 from controller.simulator.traces.tables import read_tables
+from controller.vocabulary import Cluster
 
 COLUMNS = ("job_id", "submit_s", "duration_s", "gpus")
 OPTIONAL = ("model", "user", "vc", "priority", "estimate_s", "restart_s", "deadline_s", "iteration_s")
@@ -24,7 +25,7 @@ STAGES = tuple(f"{resource}_s" for resource in RESOURCES)
 KNOWN = {*COLUMNS, *OPTIONAL, *STAGES}
 
 
-def read(path: Path, cluster: Cluster | None = None, known: JobCheck | None = None) -> list[JobSpec]:
+def read(path: Path, cluster: Cluster | None = None, known: JobCheck | None = None) -> list[Submission]:
     """Return the jobs of `path`. Raises BadTrace."""
     rows = read_rows(path, COLUMNS)
     stages = [column for column in STAGES if column in rows[0].cells]
@@ -36,7 +37,7 @@ def read(path: Path, cluster: Cluster | None = None, known: JobCheck | None = No
     )
 
 
-def read_toml(path: Path, cluster: Cluster | None = None, known: JobCheck | None = None) -> list[JobSpec]:
+def read_toml(path: Path, cluster: Cluster | None = None, known: JobCheck | None = None) -> list[Submission]:
     """Return the jobs of a TOML file. Raises BadTrace, with the line of the job's table."""
     rows = read_tables(path, "job", [column for column in COLUMNS if column != "submit_s"])
     for row in rows:
@@ -50,16 +51,16 @@ def read_toml(path: Path, cluster: Cluster | None = None, known: JobCheck | None
     )
 
 
-def _job(row: TraceRow) -> JobSpec:
+def _job(row: TraceRow) -> Submission:
     stages = tuple(row.number(column) for column in STAGES) if STAGES[0] in row.cells else ()
     if stages and sum(stages) < SMALLEST:
         raise row.fail(STAGES[0], "all stages take no time")
     iteration_s = sum(stages) if stages else 1.0
     if row.has("iteration_s"):
         iteration_s = row.number("iteration_s", positive=True)
-    return JobSpec(
-        id=row.text("job_id"),
-        submit_s=row.number("submit_s"),
+    return Submission(
+        name=row.text("job_id"),
+        arrival_s=row.number("submit_s"),
         gpus=row.whole("gpus", least=1),
         iterations=row.number("duration_s", positive=True) / iteration_s,
         iteration_s=iteration_s,
@@ -67,7 +68,7 @@ def _job(row: TraceRow) -> JobSpec:
         model=row.cells.get("model", ""),
         restart_s=row.number("restart_s") if row.has("restart_s") else 0.0,
         estimate_s=row.number("estimate_s", positive=True) if row.has("estimate_s") else None,
-        priority=row.whole("priority") if row.has("priority") else 0,
+        opportunistic=row.has("priority") and row.whole("priority") > 0,
         user=row.cells.get("user", ""),
         vc=row.cells.get("vc", ""),
         deadline_s=row.number("deadline_s", positive=True) if row.has("deadline_s") else None,
@@ -75,7 +76,7 @@ def _job(row: TraceRow) -> JobSpec:
     )
 
 
-def write(path: Path, specs: Iterable[JobSpec]) -> None:
+def write(path: Path, specs: Iterable[Submission]) -> None:
     """Write jobs in this format, so that `read` returns them again."""
     specs = list(specs)
     with_stages = any(len(spec.stages_s) == len(STAGES) for spec in specs)
@@ -85,8 +86,8 @@ def write(path: Path, specs: Iterable[JobSpec]) -> None:
         writer.writerow(columns)
         for spec in specs:
             estimate = "" if spec.estimate_s is None else repr(spec.estimate_s)
-            cells = [spec.id, repr(spec.submit_s), repr(spec.duration_s), spec.gpus]
-            cells += [spec.model, spec.user, spec.vc, spec.priority, estimate, repr(spec.restart_s)]
+            cells = [spec.name, repr(spec.arrival_s), repr(spec.duration_s), spec.gpus]
+            cells += [spec.model, spec.user, spec.vc, int(spec.opportunistic), estimate, repr(spec.restart_s)]
             cells += ["" if spec.deadline_s is None else repr(spec.deadline_s)]
             cells += [repr(spec.iteration_s), *(map(repr, spec.stages_s) if with_stages else ())]
             writer.writerow(cells)

@@ -12,7 +12,8 @@ from datetime import datetime
 from pathlib import Path
 
 from controller.scheduling.errors import BadSpec, BadTrace, SchedulingError
-from controller.scheduling.model import Cluster, JobSpec
+from controller.scheduling.model import Submission
+from controller.vocabulary import Cluster
 
 SMALLEST, LARGEST = 1e-9, 1e12
 """Bounds of a positive number: beyond, sums of seconds lose what is added to them."""
@@ -21,8 +22,8 @@ SHOWN = 60
 """Characters of a cell that an error shows."""
 
 
-JobCheck = Callable[[JobSpec], None]
-"""Raises a SchedulingError for a job of a model that somebody does not know."""
+JobCheck = Callable[[Submission], None]
+"""Raises BadSpec or a SchedulingError for a job of a model that somebody does not know."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +151,7 @@ def read_rows(
 
 def collect(
     rows: Iterable[TraceRow],
-    make: Callable[[TraceRow], JobSpec],
+    make: Callable[[TraceRow], Submission],
     *,
     gpus: str,
     submit: str,
@@ -159,41 +160,43 @@ def collect(
     cluster: Cluster | None = None,
     known: JobCheck | None = None,
     ordered: bool = True,
-) -> list[JobSpec]:
+) -> list[Submission]:
     """Make a job of each row, all or none.
 
     `gpus`, `submit`, `id` and `model` are the columns that errors are about: a job larger than `cluster`,
     times that go back (if `ordered`; else jobs are sorted), names that recur or cannot be printed, and a job
     that is not `known`.
     """
-    specs: list[JobSpec] = []
+    specs: list[Submission] = []
     lines: dict[str, int] = {}
     for row in rows:
         try:
             spec = make(row)
         except BadSpec as error:
             raise row.fail("", str(error)) from error
-        if not spec.id.isprintable():
-            raise row.fail(id, f"{brief(repr(spec.id))} has characters that cannot be printed")
-        if spec.id in lines:
-            raise row.fail(id, f"job {brief(repr(spec.id))} was on line {lines[spec.id]} already")
-        lines[spec.id] = row.line
+        if not spec.name.isprintable():
+            raise row.fail(id, f"{brief(repr(spec.name))} has characters that cannot be printed")
+        if spec.name in lines:
+            raise row.fail(id, f"job {brief(repr(spec.name))} was on line {lines[spec.name]} already")
+        lines[spec.name] = row.line
         if cluster is not None and spec.gpus > cluster.gpus:
-            raise row.fail(gpus, f"job {spec.id!r} asks for {spec.gpus} GPUs; the cluster has {cluster.gpus}")
+            raise row.fail(
+                gpus, f"job {spec.name!r} asks for {spec.gpus} GPUs; the cluster has {cluster.gpus}"
+            )
         if known is not None:
             try:
                 known(spec)
-            except SchedulingError as error:
+            except (BadSpec, SchedulingError) as error:
                 raise row.fail(model, str(error)) from error
         if not SMALLEST <= spec.duration_s <= LARGEST:
             raise row.fail(
                 "",
-                f"job {spec.id!r} runs for {spec.duration_s:g} s; it must be at least {SMALLEST:g}"
+                f"job {spec.name!r} runs for {spec.duration_s:g} s; it must be at least {SMALLEST:g}"
                 f" and at most {LARGEST:g}",
             )
-        if ordered and specs and spec.submit_s < specs[-1].submit_s:
-            raise row.fail(submit, f"job {spec.id!r} comes before the job on the line above")
+        if ordered and specs and spec.arrival_s < specs[-1].arrival_s:
+            raise row.fail(submit, f"job {spec.name!r} comes before the job on the line above")
         specs.append(spec)
     if not ordered:
-        specs.sort(key=lambda spec: spec.submit_s)
+        specs.sort(key=lambda spec: spec.arrival_s)
     return specs

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from controller.scheduling.model import Cluster, JobSpec
+from controller.scheduling.model import Submission
 from controller.simulator.traces.rows import JobCheck, TraceRow, brief, collect, read_rows
+from controller.vocabulary import Cluster
 
 COLUMNS = ("id", "model", "arrival_s", "iterations", "gpus")
 
@@ -24,7 +25,7 @@ ITERATION_S = {
 """Seconds per iteration with a fair share of CPUs and memory, three CPUs to a GPU."""
 
 
-def read(path: Path, cluster: Cluster | None = None, known: JobCheck | None = None) -> list[JobSpec]:
+def read(path: Path, cluster: Cluster | None = None, known: JobCheck | None = None) -> list[Submission]:
     """Return the jobs of `path`. Raises BadTrace."""
     rows = read_rows(path, COLUMNS, header=COLUMNS)
     return collect(
@@ -32,15 +33,15 @@ def read(path: Path, cluster: Cluster | None = None, known: JobCheck | None = No
     )
 
 
-def _job(row: TraceRow) -> JobSpec:
+def _job(row: TraceRow) -> Submission:
     model = row.text("model")
     if model not in ITERATION_S:
         raise row.fail(
             "model", f"{brief(repr(model))} is unknown; known are {', '.join(sorted(ITERATION_S))}"
         )
-    return JobSpec(
-        id=row.text("id"),
-        submit_s=row.number("arrival_s"),
+    return Submission(
+        name=row.text("id"),
+        arrival_s=row.number("arrival_s"),
         gpus=row.whole("gpus", least=1),
         iterations=row.number("iterations", positive=True),
         iteration_s=ITERATION_S[model],

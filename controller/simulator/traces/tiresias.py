@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from controller.scheduling.model import Cluster, JobSpec
+from controller.scheduling.model import Submission
 from controller.simulator.traces.rows import JobCheck, TraceRow, collect, read_rows
+from controller.vocabulary import Cluster
 
 COLUMNS = ("job_id", "num_gpu", "submit_time", "iterations", "model_name", "duration")
 
 
-def read(path: Path, cluster: Cluster | None = None, known: JobCheck | None = None) -> list[JobSpec]:
+def read(path: Path, cluster: Cluster | None = None, known: JobCheck | None = None) -> list[Submission]:
     """Return the jobs of `path`. Raises BadTrace."""
     rows = read_rows(path, COLUMNS)
     return collect(
@@ -28,11 +29,11 @@ def read(path: Path, cluster: Cluster | None = None, known: JobCheck | None = No
     )
 
 
-def _job(row: TraceRow) -> JobSpec:
+def _job(row: TraceRow) -> Submission:
     iterations = row.number("iterations", positive=True)
-    return JobSpec(
-        id=row.text("job_id"),
-        submit_s=row.number("submit_time"),
+    return Submission(
+        name=row.text("job_id"),
+        arrival_s=row.number("submit_time"),
         gpus=row.whole("num_gpu", least=1),
         iterations=iterations,
         iteration_s=row.number("duration", positive=True) / iterations,

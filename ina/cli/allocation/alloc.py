@@ -12,7 +12,7 @@ import typer
 from controller.memory.demand import rate_of
 from controller.memory.policies import POLICIES
 from controller.memory.policy import GROUP, Answer, Question, Standing, check
-from controller.workload import TrainingJob
+from controller.vocabulary import Job
 from ina.cli import options
 from ina.cli.allocation import common
 from ina.cli.errors import USAGE, Failure
@@ -83,7 +83,7 @@ def alloc(
     for job in question.jobs:
         if answer.standing[job.name] is Standing.ENDED:
             end_s = answer.demands[job.name].estimate_s
-            print(f"{job.name} is ended: due at {job.deadline_s:g} s, it could be done at {end_s:.6g} s")
+            print(f"{job.name} is ended: due at {job.due_s:g} s, it could be done at {end_s:.6g} s")
 
 
 def decide(
@@ -95,15 +95,13 @@ def decide(
     chosen = common.policy(policy, POLICIES, GROUP)
     found, fabric = common.load(jobs, cluster)
     for job in found:
-        if job.deadline_s is not None and job.deadline_s <= now:
-            raise Failure(
-                f"{jobs}: job {job.name!r}: deadline_s = {job.deadline_s:g}: past, for it is {now:g} s", USAGE
-            )
+        if job.due_s is not None and job.due_s <= now:
+            raise Failure(f"{jobs}: job {job.name!r} is due at {job.due_s:g} s, and --now is {now:g}", USAGE)
     question = Question(tuple(found), fabric, now, reading.value)
     return question, check(question, chosen(question))
 
 
-def _rows(question: Question, answer: Answer, job: TrainingJob) -> list[tuple[str, ...]]:
+def _rows(question: Question, answer: Answer, job: Job) -> list[tuple[str, ...]]:
     need = answer.demands.get(job.name)
     wanted = "-" if need is None else rate(need.rate_bps) if need.feasible else "too much"
     link = rate(question.link_bps(job)) if job.name in question.trees else "-"

@@ -9,11 +9,10 @@ from typing import Annotated, Any
 import typer
 
 from controller import plugins
-from controller.vocabulary import documents, load_topology, named
+from controller.vocabulary import Job, Topology, documents, load_topology, named
+from controller.vocabulary.clusterfile import check_job, cluster_of, read_jobs
 from controller.vocabulary.documents import hint
-from controller.workload import Cluster, TrainingJob
-from controller.workload.graphs import from_topology
-from controller.workload.read import check_job, cluster_of, read_jobs
+from controller.vocabulary.graphs import with_memory
 from ina.cli.errors import USAGE, Failure
 
 Jobs = Annotated[
@@ -38,7 +37,7 @@ Write = Annotated[
 ]
 
 
-def load(jobs: Path, cluster: Path) -> tuple[list[TrainingJob], Cluster]:
+def load(jobs: Path, cluster: Path) -> tuple[list[Job], Topology]:
     """Return jobs and cluster of these files. Raises BadSpec or BadTrace, with the line and the key."""
     fabric = _cluster(cluster)
     if jobs.suffix == ".csv":
@@ -46,19 +45,19 @@ def load(jobs: Path, cluster: Path) -> tuple[list[TrainingJob], Cluster]:
     return read_jobs(jobs, fabric), fabric
 
 
-def _cluster(path: Path) -> Cluster:
+def _cluster(path: Path) -> Topology:
     """Return the cluster of a file, or that of a testbeds' topology: a file's, or one of the catalog."""
     if path.suffix not in documents.FORMATS:
-        return from_topology(named(str(path)), slots=SLOTS, gpus=GPUS)
+        return with_memory(named(str(path)), slots=SLOTS, gpus=GPUS)
     document = documents.read(path)
     if "switches" in document.data:
-        return from_topology(load_topology(path), slots=SLOTS, gpus=GPUS)
+        return with_memory(load_topology(path), slots=SLOTS, gpus=GPUS)
     return cluster_of(document)
 
 
-def _trace(path: Path, cluster: Cluster) -> list[TrainingJob]:
+def _trace(path: Path, cluster: Topology) -> list[Job]:
     from controller.simulator import traces
-    from controller.workload.generate import from_trace
+    from controller.simulator.network.generate import from_trace
 
     found = from_trace(traces.read(path))
     for job in found:
@@ -75,7 +74,7 @@ def policy(name: str, known: Mapping[str, Any], group: str) -> Any:
     return plugins.load(name, group)
 
 
-def one_job(name: str, jobs: list[TrainingJob]) -> TrainingJob:
+def one_job(name: str, jobs: list[Job]) -> Job:
     """Return the job of that name. Raises Failure."""
     found = {job.name: job for job in jobs}
     if name not in found:

@@ -11,8 +11,8 @@ import typer
 from controller.placement import policy as placement
 from controller.placement.flows import State
 from controller.placement.policies import POLICIES
-from controller.workload import TrainingJob
-from controller.workload.read import write_jobs
+from controller.vocabulary import Job
+from controller.vocabulary.clusterfile import write_jobs
 from ina.cli import options
 from ina.cli.allocation import common
 from ina.cli.errors import USAGE, Failure
@@ -100,7 +100,7 @@ def _show(placed: placement.Placed) -> None:
     )
 
 
-def _row(state: State, job: TrainingJob, bps: float) -> tuple[str, ...]:
+def _row(state: State, job: Job, bps: float) -> tuple[str, ...]:
     racks = {state.cluster.rack_of[host] for host in job.hosts}
     bound = int(state.steady.bound_by[state.jobs.index(job)])
     return (
@@ -110,7 +110,7 @@ def _row(state: State, job: TrainingJob, bps: float) -> tuple[str, ...]:
         job.fallback or "-",
         "yes" if job.aggregate and job.tree and job.tree.aggregators else "no",
         rate(bps) if math.isfinite(bps) else "-",
-        seconds(job.iteration_s(bps)),
+        seconds(job.iteration_at_s(bps)),
         state.resource(bound),
     )
 
@@ -125,7 +125,7 @@ def _result(placed: dict[str, placement.Placed], seed: int) -> Result:
             "fallback": job.fallback,
             "aggregate": job.aggregate,
             "rate_bps": float(bps) if math.isfinite(bps) else None,
-            "iteration_s": job.iteration_s(float(bps)),
+            "iteration_s": job.iteration_at_s(float(bps)),
             "bound_by": state.resource(int(bound)),
         }
         for job, bps, bound in zip(state.jobs, state.steady.rate_bps, state.steady.bound_by, strict=True)

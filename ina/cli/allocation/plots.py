@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from controller.figures import new_figure, save
 from controller.memory.policy import Answer, Question, Standing
 from controller.placement.flows import State
-from controller.simulator.plots import new_figure, save
-from controller.workload import Cluster
+from controller.vocabulary import Topology
 
 HATCH = {Standing.GRANTED: "", Standing.SHARED: "//", Standing.ENDED: "xx"}
 
@@ -58,7 +58,7 @@ def draw_placement(state: State, path: Path) -> None:
     names = [server.name for server in state.cluster.servers]
     base = dict.fromkeys(names, 0)
     for number, job in enumerate(state.jobs):
-        counts = {host: job.servers.count(host) * job.gpus for host in job.hosts}
+        counts = {host: job.servers.count(host) * job.gpus_per_worker for host in job.hosts}
         servers.bar(
             [names.index(host) for host in counts],
             list(counts.values()),
@@ -143,7 +143,7 @@ def draw_trees(state: State, path: Path) -> None:
     save(figure, path)
 
 
-def _places(cluster: Cluster) -> dict[str, tuple[float, float]]:
+def _places(cluster: Topology) -> dict[str, tuple[float, float]]:
     """Return where to draw each node: servers below, every switch as high as it is far from them."""
     height: dict[str, int] = dict.fromkeys(cluster.racks, 1)
     front = list(cluster.racks)

@@ -12,8 +12,8 @@ import typer
 from controller.placement.flows import State
 from controller.routing.policies import POLICIES
 from controller.routing.policy import GROUP, Question, check, routed_by
-from controller.workload.model import Tree
-from controller.workload.read import write_jobs
+from controller.vocabulary import Tree
+from controller.vocabulary.clusterfile import write_jobs
 from ina.cli import options
 from ina.cli.allocation import common
 from ina.cli.errors import USAGE, Failure

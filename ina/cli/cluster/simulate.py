@@ -19,7 +19,7 @@ from controller.simulator.job_table import Row, row_of, write_jobs
 from controller.simulator.network.run import NetworkOutcome, NetworkTask, run_network
 from controller.simulator.network.settings import NetworkSettings
 from controller.simulator.pool import run_each
-from controller.workload import Cluster, TrainingJob
+from controller.vocabulary import Job, Topology
 from ina.cli import options
 from ina.cli.allocation import common as allocation
 from ina.cli.allocation.alloc import Reading, ReadingOption
@@ -153,8 +153,8 @@ def simulate(
 
 def tasks_of(
     chosen: dict[str, list[str]],
-    jobs: Sequence[TrainingJob],
-    cluster: Cluster,
+    jobs: Sequence[Job],
+    cluster: Topology,
     around: NetworkSettings,
     settings: Iterable[str],
     *,
@@ -242,4 +242,4 @@ def _result(outcomes: Sequence[NetworkOutcome]) -> Result:
 
 
 def _missed(outcome: NetworkOutcome) -> list[str]:
-    return sorted(each.spec.id for each in outcome.simulated.missed)
+    return sorted(each.spec.name for each in outcome.simulated.missed)

@@ -13,7 +13,7 @@ import typer
 from controller.policies.families.base import SimulationConfig
 from controller.policies.families.lucid import packing_tree, usage_of
 from controller.policies.registry import family
-from controller.scheduling import RESOURCES, Cluster
+from controller.scheduling import RESOURCES
 from controller.scheduling.policy import JobState
 from controller.simulator.by_name import make
 from controller.simulator.estimates import expect as estimated
@@ -23,6 +23,7 @@ from controller.simulator.history import expect, learn, submission
 from controller.simulator.once import Plan, Planned, decide_once, stage_names
 from controller.simulator.runs import LARGEST_SEED, known_to
 from controller.simulator.traces import read
+from controller.vocabulary import Cluster
 from ina.cli import options
 from ina.cli.errors import USAGE, Failure
 from ina.cli.output import out
@@ -144,19 +145,19 @@ def explanations(
     """
     found: dict[str, list[str]] = {}
     figures = numbers(decided, around.cluster)
-    said = {job.spec.id: each.group.reason for each in decided.groups for job in each.group.jobs}
+    said = {job.spec.name: each.group.reason for each in decided.groups for job in each.group.jobs}
     for job in _jobs(decided):
-        lines = [sentence for name, sentence in decided.notes if name == job.spec.id]
+        lines = [sentence for name, sentence in decided.notes if name == job.spec.name]
         if not lines:
-            lines = [said.get(job.spec.id, "waits") or "runs"]
-        lines += figures[job.spec.id]
+            lines = [said.get(job.spec.name, "waits") or "runs"]
+        lines += figures[job.spec.name]
         if family(policy) == "lucid":
             usage = usage_of(job.spec, around)
             lines.append(f"packing tree: {packing_tree(around, usage).predict(usage).name.title()}")
             lines += packing_tree(around, usage).explain(usage)
         if model is not None:
             lines += ["expected duration", *model.explain(submission(job.spec, around))]
-        found[job.spec.id] = lines
+        found[job.spec.name] = lines
     return found
 
 
@@ -183,7 +184,7 @@ def show(policy: str, decided: Plan, cluster: Cluster) -> None:
             for line in timeline.draw(each.spans, RESOURCES):
                 out.print(line, highlight=False, markup=False, soft_wrap=True)
     if decided.waiting:
-        names = ", ".join(job.spec.id for job in decided.waiting)
+        names = ", ".join(job.spec.name for job in decided.waiting)
         out.print(f"\n{len(decided.waiting)} wait: {names}", highlight=False, markup=False, soft_wrap=True)
 
 
@@ -191,9 +192,9 @@ def as_json(policy: str, decided: Plan, cluster: Cluster) -> dict[str, Any]:
     """Return what ``--json`` prints."""
     groups = [
         {
-            "jobs": [job.spec.id for job in each.group.jobs],
+            "jobs": [job.spec.name for job in each.group.jobs],
             "gpus": list(each.group.gpus),
-            "servers": sorted({cluster.nodes[cluster.node_of[gpu]].name for gpu in each.group.gpus}),
+            "servers": sorted({cluster.servers[cluster.node_of[gpu]].name for gpu in each.group.gpus}),
             "starts_at": stage_names(each.group),
             "gamma": each.group.efficiency,
             "iteration_s": list(each.iteration_s),
@@ -203,7 +204,7 @@ def as_json(policy: str, decided: Plan, cluster: Cluster) -> dict[str, Any]:
             "reason": each.group.reason,
             "timeline": [
                 {
-                    "job": each.group.jobs[span.job].spec.id,
+                    "job": each.group.jobs[span.job].spec.name,
                     "resource": RESOURCES[span.resource],
                     "start_s": span.start_s,
                     "end_s": span.end_s,
@@ -213,8 +214,8 @@ def as_json(policy: str, decided: Plan, cluster: Cluster) -> dict[str, Any]:
         }
         for each in decided.groups
     ]
-    waiting = [job.spec.id for job in decided.waiting]
-    setting = {"policy": policy, "servers": len(cluster.nodes), "gpus": cluster.gpus}
+    waiting = [job.spec.name for job in decided.waiting]
+    setting = {"policy": policy, "servers": len(cluster.servers), "gpus": cluster.gpus}
     return {"name": "schedule plan", "setup": setting, "groups": groups, "waiting": waiting}
 
 
@@ -223,7 +224,7 @@ def _jobs(decided: Plan) -> list[JobState]:
 
 
 def _members(each: Planned) -> list[str]:
-    names = [job.spec.id for job in each.group.jobs]
+    names = [job.spec.name for job in each.group.jobs]
     if len(names) == 1:
         return names
     return [f"{letter}: {name}" for letter, name in zip(ascii_uppercase, names, strict=False)]
@@ -236,7 +237,7 @@ def _where(each: Planned, cluster: Cluster) -> str:
         node = cluster.node_of[gpu]
         places.setdefault(node, []).append(gpu - cluster.first_gpu[node])
     return " ".join(
-        f"{cluster.nodes[node].name}:{','.join(map(str, numbers))}" for node, numbers in places.items()
+        f"{cluster.servers[node].name}:{','.join(map(str, numbers))}" for node, numbers in places.items()
     )
 
 

@@ -11,9 +11,10 @@ from typing import Annotated, Any
 
 import typer
 
+from controller.figures import PlotsMissing, check
 from controller.policies.registry import family
 from controller.simulator.files import check_output, whole
-from controller.simulator.plots import PlotsMissing, check, draw_jcts, draw_utilisation
+from controller.simulator.plots import draw_jcts, draw_utilisation
 from controller.simulator.pool import run_all
 from controller.simulator.runs import Outcome, Task, write_rows
 from ina.cli import options
@@ -93,7 +94,7 @@ def simulate(
         show(
             outcomes,
             f"{plural(jobs, 'job')} on {plural(servers.gpus, 'GPU')}"
-            f" in {plural(len(servers.nodes), 'server')}",
+            f" in {plural(len(servers.servers), 'server')}",
         )
 
 
@@ -109,7 +110,7 @@ def as_json(outcomes: Sequence[Outcome], jobs: int) -> dict[str, Any]:
     source, cluster = task.source, task.config.cluster
     setting = {
         "jobs": jobs,
-        "servers": len(cluster.nodes),
+        "servers": len(cluster.servers),
         "gpus": cluster.gpus,
         "trace": str(source.trace or "generated"),
         "load": source.load,

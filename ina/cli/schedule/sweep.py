@@ -149,7 +149,7 @@ def _json(planned: Sequence[Task], outcomes: Sequence[Outcome], points: Sequence
     first = planned[0]
     setting = {
         "trace": str(first.source.trace or "generated"),
-        "servers": len(first.config.cluster.nodes),
+        "servers": len(first.config.cluster.servers),
         "gpus": first.config.cluster.gpus,
     }
     runs = [

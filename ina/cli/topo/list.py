@@ -24,7 +24,7 @@ def list_(*, json: options.Json = False) -> None:
         rows[name] = {
             "sizes": " x ".join(f"{what} {size}" for what, size in entry.sizes.items()),
             "switches": len(topology.switches),
-            "hosts": len(topology.hosts),
+            "hosts": len(topology.servers),
             "summary": entry.summary,
         }
     if json:

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from controller.vocabulary import JobEntry, Topology
+from controller.vocabulary import Job, Topology
 from ina.cli import options
 from ina.cli.errors import USAGE, Failure
 from ina.cli.execute import execute
@@ -93,7 +93,7 @@ def run_(
         opened = live_runner(runner.value).opened(netns.slug(topology), shape, chosen)
     if memory.preempt and (not spec.shared or spec.program == ATP):
         raise Failure(f"--preempt is for --program {SHARED}", exit_code=USAGE)
-    entry = memory.overrides().of(JobEntry(name=NAMELESS, workers=_workers(shape, workers)))
+    entry = memory.overrides().of(Job(name=NAMELESS, workers=_workers(shape, workers)))
     job = spec_of(LaunchSpec(command=command, workers=entry.workers), entry, slots=entry.slots)
     if log is not None:
         job = replace(job, log=str(begin_log(log)))
@@ -101,7 +101,7 @@ def run_(
 
 
 def _workers(topology: Topology, given: int | None) -> int:
-    hosts = len(topology.hosts_for("worker"))
+    hosts = len(topology.servers_for("worker"))
     if given is not None and given > hosts:
         raise Failure(f"-np {given}: the topology has {hosts} hosts for workers", exit_code=USAGE)
     return given or hosts

@@ -40,9 +40,9 @@ def show_(
 def _result(topology: Topology) -> Result:
     numbers = {
         "switches": len(topology.switches),
-        "hosts": len(topology.hosts),
+        "hosts": len(topology.servers),
         "links": len(topology.links),
-        "workers": len(topology.hosts_for("worker")),
+        "workers": len(topology.servers_for("worker")),
     }
     return Result("topo show", {"topology": topology.name, "root": topology.root}, numbers)
 
@@ -67,12 +67,12 @@ def _show(topology: Topology) -> None:
         [
             [
                 host.name,
-                topology.switch_of(host.name),
+                topology.rack_of[host.name],
                 host.role,
                 topology.ip(host.name),
                 topology.mac(host.name),
             ]
-            for host in topology.hosts
+            for host in topology.servers
         ],
     )
     table("Links", ["ends", "rate", "delay", "queue", "loss"], [_link(link) for link in topology.links])

@@ -119,7 +119,7 @@ class LinkOptions:
     ] = None
 
     def topology(self, name: str) -> Topology:
-        """Return the topology with such links. Raises TopologyError."""
+        """Return the topology with such links. Raises BadSpec."""
         found = find_topology(name)
         given = {
             "rate_bps": self.rate_bps,

@@ -88,7 +88,7 @@ def up_(
         called, shape, chosen, on_step=lambda text: None if json else say(f"ina: {text}")
     )
     if json:
-        sizes = {"switches": len(shape.switches), "hosts": len(shape.hosts)}
+        sizes = {"switches": len(shape.switches), "hosts": len(shape.servers)}
         Result("topo up", {"testbed": called, "runner": state.runner}, sizes).print_json()
     else:
-        say(f"ina: testbed {called} is up; try: ina topo exec {shape.hosts[0].name} -- ip address")
+        say(f"ina: testbed {called} is up; try: ina topo exec {shape.servers[0].name} -- ip address")

@@ -19,7 +19,7 @@ from bmv2_topos.harness import (
 )
 from bmv2_topos.testbeds.virtual import Report, VirtualSettings
 from bmv2_topos.wrap import wrap
-from controller.vocabulary.jobfile import JobEntry
+from controller.vocabulary import Job, float32_bytes
 
 
 @pytest.mark.parametrize("name", QUESTIONS)
@@ -38,7 +38,15 @@ def test_the_page_in_the_repository_has_all_that_the_experiment_runs(name: str) 
         assert wrap(text.strip()) in page
 
 
-JOB = JobEntry(name="a", workers=2, iterations=2, tensors=(256,), compute_s=1e-5, window=16, numbers="fixed")
+JOB = Job(
+    name="a",
+    workers=2,
+    iterations=2,
+    layers_bytes=float32_bytes((256,)),
+    compute_s=1e-5,
+    window=16,
+    numbers="fixed",
+)
 
 
 def scenario(**changes: object) -> Scenario:

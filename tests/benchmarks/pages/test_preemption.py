@@ -13,23 +13,23 @@ from benchmarks.pages.preemption_page import findings, gain, spread, tables, wor
 from benchmarks.pages.preemption_policies import EQUAL, FCFS, INVERTED, PREEMPT
 from bmv2_topos.harness import ResultRow, Value, write
 from bmv2_topos.testbeds.virtual import Report, VirtualSettings, VirtualTestbed, build
-from controller.vocabulary import JobEntry, Straggler
+from controller.vocabulary import Job, Straggler, float32_bytes
 
 
-def run(jobs: Sequence[JobEntry], slots: int, seed: int = 1) -> Report:
+def run(jobs: Sequence[Job], slots: int, seed: int = 1) -> Report:
     topology, placements = build(jobs, servers=True)
     settings = VirtualSettings(slots=slots, seed=seed, samples=0)
     return VirtualTestbed(topology, jobs, placements, settings).run()
 
 
-def small(job: JobEntry, iterations: int) -> JobEntry:
+def small(job: Job, iterations: int) -> Job:
     """Half the tensors of a job of the experiment, fewer iterations, and far more in flight than slots."""
     assert job.window is not None
     tensors = tuple(length // 2 for length in job.tensors)
-    return replace(job, iterations=iterations, tensors=tensors, window=8 * job.window)
+    return replace(job, iterations=iterations, layers_bytes=float32_bytes(tensors), window=8 * job.window)
 
 
-def both(jobs: Sequence[JobEntry], slots: int) -> tuple[Report, Report]:
+def both(jobs: Sequence[Job], slots: int) -> tuple[Report, Report]:
     """First come first served, and with preemption."""
     fcfs, preempt = (
         run([replace(job, preempt=preempts) for job in jobs], slots) for preempts in (False, True)

@@ -8,18 +8,18 @@ from benchmarks.pages.preemption_mixes import FAVOURABLE
 from benchmarks.pages.windows import best_fixed, findings, slower, tables, who_pays
 from bmv2_topos.harness import ResultRow
 from bmv2_topos.testbeds.virtual import Report, VirtualSettings, VirtualTestbed, build
-from controller.vocabulary.jobfile import JobEntry, Straggler
+from controller.vocabulary import Job, Straggler, float32_bytes
 from tests import effort
 
 
-def communicating(name: str, congestion: str) -> JobEntry:
-    return JobEntry(
+def communicating(name: str, congestion: str) -> Job:
+    return Job(
         name=name,
         workers=8,
         window=512,
         priority=200,
         iterations=16,
-        tensors=(32768, 32768),
+        layers_bytes=float32_bytes((32768, 32768)),
         compute_s=100e-6,
         jitter=0.05,
         congestion=congestion,
@@ -28,14 +28,14 @@ def communicating(name: str, congestion: str) -> JobEntry:
     )
 
 
-def straggling(congestion: str) -> JobEntry:
-    return JobEntry(
+def straggling(congestion: str) -> Job:
+    return Job(
         name="straggling",
         workers=8,
         window=1024,
         priority=100,
         iterations=2,
-        tensors=(65536, 65536),
+        layers_bytes=float32_bytes((65536, 65536)),
         compute_s=2e-3,
         jitter=0.1,
         straggler=Straggler(7, 6e-3),

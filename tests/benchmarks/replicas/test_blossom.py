@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from benchmarks.replicas.muri import blossom
 from benchmarks.replicas.muri.blossom import dense_matching
 from controller.policies.families.base import SimulationConfig
-from controller.scheduling import Cluster
 from controller.scheduling.errors import SchedulingError
 from controller.simulator.runs import RunFailed, Source, Task, run
+from controller.vocabulary import Cluster
 from tests import effort
 from tests.benchmarks.replicas import matching_oracle
 from tests.controller.grouping.cases import exact, table_of, total

@@ -21,11 +21,12 @@ from benchmarks.replicas.lucid.rules import (
     two_queues,
 )
 from benchmarks.replicas.steps import SteppedRun
-from controller.scheduling import BadSpec, Cluster, Decision, JobSpec, View
+from controller.scheduling import BadSpec, Decision, Submission, View
 from controller.scheduling.lucid import Config, Pair, Size
 from controller.scheduling.policy import JobState
 from controller.scheduling.speed import Exclusive
 from controller.simulator import simulate
+from controller.vocabulary import Cluster
 from tests import effort
 
 STEP_S = 1
@@ -35,16 +36,16 @@ def overhead_s(gpus: int) -> float:
     return 40.0 if gpus <= 8 else 60.0
 
 
-def job(name: str, at: float, lasts_s: float, gpus: int = 1, model: str = "a") -> JobSpec:
-    return JobSpec(name, at, gpus, lasts_s, 1.0, model=model)
+def job(name: str, at: float, lasts_s: float, gpus: int = 1, model: str = "a") -> Submission:
+    return Submission(name, at, gpus, lasts_s, 1.0, model=model)
 
 
 def run(
-    specs: list[JobSpec], policy: object, speed: object, gpus: int = 1, nodes: int = 1
+    specs: list[Submission], policy: object, speed: object, gpus: int = 1, nodes: int = 1
 ) -> dict[str, float]:
     setup = SteppedRun(policy, speed, STEP_S)  # type: ignore[arg-type]
     result = setup.run(specs, Cluster.uniform(nodes, gpus), verify=True)
-    return {j.spec.id: j.finish_s for j in result.jobs}
+    return {j.spec.name: j.finish_s for j in result.jobs}
 
 
 def test_the_head_of_the_queue_blocks() -> None:
@@ -62,7 +63,7 @@ def test_qssf_ranks_by_gpus_while_all_that_wait_are_new() -> None:
     estimates = {"x": 100.0, "y": 1.0, "z": 50.0}
     specs = [job("first", 0, 10, 2), job("y", 10, 10, 2), job("x", 10, 10, 1), job("z", 11, 10, 2)]
     policy = HeadOfLine(
-        "qssf", lambda j: estimates.get(j.spec.id, 0) * j.spec.gpus, rank_new=lambda j: j.spec.gpus
+        "qssf", lambda j: estimates.get(j.spec.name, 0) * j.spec.gpus, rank_new=lambda j: j.spec.gpus
     )
     # at 10 s, y and x are new: x first, though y is expected to be done sooner; then y blocks z
     assert run(specs, policy, Exclusive(), gpus=2) == {"first": 10, "x": 20, "y": 30, "z": 40}
@@ -107,10 +108,10 @@ def test_after_an_idle_time_tiresias_waits_for_a_whole_minute() -> None:
 PAIRS = [Pair(Config("a", "", 0, False), Config("b", "", 0, False), 0.8, 0.5)]
 
 
-def lucid(specs: list[JobSpec], gpus: int = 1) -> dict[str, float]:
-    scored = {s.id: Scored(s.duration_s * s.gpus, Size.TINY, 1000) for s in specs}
+def lucid(specs: list[Submission], gpus: int = 1) -> dict[str, float]:
+    scored = {s.name: Scored(s.duration_s * s.gpus, Size.TINY, 1000) for s in specs}
     speed = LucidReplicaSpeed(PAIRS, lambda spec: Config(spec.model, "", 0, False))
-    return run(counting_down(specs), LucidReplica(lambda j: scored[j.spec.id]), speed, gpus=gpus)
+    return run(counting_down(specs), LucidReplica(lambda j: scored[j.spec.name]), speed, gpus=gpus)
 
 
 def test_a_host_gets_its_speed_back_and_its_guest_does_not() -> None:
@@ -154,11 +155,11 @@ def test_jobs_that_are_short_end_in_the_profiler_and_others_hold_its_gpus() -> N
     assert ends == {"wide": 10, "long": 510, "short": 51, "third": 51 + 60, "fourth": 80 + 5}
 
 
-def in_two_phases(specs: list[JobSpec], nodes: int, rules: Profiling) -> dict[str, float]:
+def in_two_phases(specs: list[Submission], nodes: int, rules: Profiling) -> dict[str, float]:
     """The oracle: the profiler by itself, with all jobs cut, and then the rest by itself, as there."""
     small = [replace(s, iterations=min(s.duration_s, 80), model="alone") for s in specs if s.gpus <= 4]
     first = run(small, HeadOfLine("profiler", lambda j: j.spec.gpus), Exclusive(), gpus=4, nodes=2)
-    ends = {s.id: first[s.id] for s in specs if rules.ends(s)}
+    ends = {s.name: first[s.name] for s in specs if rules.ends(s)}
     rest = counting_down([s for s in specs if not rules.ends(s)])
     return ends | run(rest, LucidReplica(scored), speed(), gpus=4, nodes=nodes - 2)
 
@@ -188,7 +189,7 @@ def test_what_the_profiler_leaves_must_suffice() -> None:
 
 def test_decisions_have_reasons() -> None:
     specs = [job("host", 0, 100, model="a"), job("guest", 0, 90, model="b"), job("wide", 0, 10, 2)]
-    jobs = {spec.id: JobState(spec, order, 1.0, 0.0) for order, spec in enumerate(specs)}
+    jobs = {spec.name: JobState(spec, order, 1.0, 0.0) for order, spec in enumerate(specs)}
     view = View(0.0, Cluster.uniform(1, 2), jobs, list(jobs.values()), (), ())
     decision = LucidReplica(scored).decide(view)
     assert [group.reason[:5] for group in decision.groups] == ["alone"]
@@ -246,5 +247,5 @@ def test_looking_only_when_something_can_change_misses_nothing(seed: int) -> Non
     for policy in (Quota("srtf", rank), EverySecond("srtf", rank)):
         speed = StopOverhead(lambda gpus: 60.0)
         result = SteppedRun(policy, speed, STEP_S).run(specs, Cluster.uniform(2, 4))
-        ends.append({j.spec.id: j.finish_s for j in result.jobs})
+        ends.append({j.spec.name: j.finish_s for j in result.jobs})
     assert ends[0] == ends[1]

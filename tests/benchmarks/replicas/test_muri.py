@@ -7,18 +7,19 @@ import pytest
 from benchmarks.replicas.muri.loop import MuriRun, RestartedJob
 from benchmarks.replicas.muri.muri import MuriReplica
 from benchmarks.replicas.muri.ranked import srtf
-from controller.scheduling import BadDecision, BadSpec, Cluster, Decision, Group, JobSpec, Stuck, View
+from controller.scheduling import BadDecision, BadSpec, Decision, Group, Stuck, Submission, View
 from controller.scheduling.speed import Exclusive
+from controller.vocabulary import Cluster
 
 ONE = Cluster.uniform(1, 1)
 
 
-def spec(id: str, submit_s: float, duration_s: float, restart_s: float = 0.0, gpus: int = 1) -> JobSpec:
-    return JobSpec(id, submit_s, gpus, duration_s, restart_s=restart_s)
+def spec(id: str, submit_s: float, duration_s: float, restart_s: float = 0.0, gpus: int = 1) -> Submission:
+    return Submission(id, submit_s, gpus, duration_s, restart_s=restart_s)
 
 
 def test_a_start_is_paid_for_again_at_each_event() -> None:
-    one = RestartedJob(JobSpec("a", 0, 1, 10), 0, 1.0, 0.0)
+    one = RestartedJob(Submission("a", 0, 1, 10), 0, 1.0, 0.0)
     one.launch(0.0, Group((one,), (0,)), 1.0, 2.0)
     for now_s in (4.0, 8.0):
         one.settle(now_s)
@@ -30,7 +31,7 @@ def test_a_start_is_paid_for_again_at_each_event() -> None:
 def test_jobs_that_others_come_beside_pay_and_their_end_is_foreseen_without_it() -> None:
     specs = [spec("a", 0, 100, restart_s=5), spec("b", 50, 10)]
     result = MuriRun(srtf(), Exclusive()).run(specs, Cluster.uniform(1, 2), verify=True)
-    ends = {job.spec.id: job.finish_s for job in result.jobs}
+    ends = {job.spec.name: job.finish_s for job in result.jobs}
     # until 50 `a` has done 45, until 60 another 5: 50 are left, and end at 110 although a start costs 5
     assert ends == {"b": 60, "a": 110}
 

@@ -14,10 +14,10 @@ from benchmarks.ablations import resolved
 from benchmarks.replicas.muri.speed import ALONE, longer_s
 from benchmarks.trace_files import SAMPLE as TRACE
 from controller.policies.families.base import SimulationConfig
-from controller.scheduling import Cluster
 from controller.simulator import Metrics, measure
 from controller.simulator.by_name import make
 from controller.simulator.traces import read
+from controller.vocabulary import Cluster
 
 PRINTED = {
     "muri-replica:srtf": (6380.264989, 51192.782420, 42882.782420),

@@ -14,7 +14,7 @@ from benchmarks.replicas.synergy.rules import (
     replica_tune,
 )
 from benchmarks.replicas.synergy.speed import RoundSpeed
-from controller.scheduling import BadSpec, Cluster, JobSpec
+from controller.scheduling import BadSpec, Submission
 from controller.scheduling.synergy import (
     BadDemand,
     Demand,
@@ -25,6 +25,7 @@ from controller.scheduling.synergy import (
     Servers,
     ServerShape,
 )
+from controller.vocabulary import Cluster
 from tests.controller.scheduling.synergy.cases import HUNGRY, MODEST, SHAPE, check_capacity
 
 GRID = Sensitivity.build([1], [10], [[1]])
@@ -35,7 +36,7 @@ def profile(cpus: float, memory_gb: float, speedup: float) -> ModelProfile:
 
 
 def demand(name: object, cpus: float, memory_gb: float, speedup: float = 2.0, gpus: int = 1) -> Demand:
-    spec = JobSpec(str(name), 0, gpus, 100, 0.5)
+    spec = Submission(str(name), 0, gpus, 100, 0.5)
     return replica_demand(spec, profile(cpus, memory_gb, speedup), SHAPE)
 
 
@@ -125,7 +126,7 @@ def test_no_server_gives_more_than_it_has(allocate, jobs: list[Demand], servers:
 def test_unknown_names_are_refused() -> None:
     wants = replica_demands({"net": profile(6, 25, 2.0)}, SHAPE)
     with pytest.raises(BadSpec, match="trains 'other', which has no profile; there are: net"):
-        wants(JobSpec("j", 0, 1, 1, model="other"))
+        wants(Submission("j", 0, 1, 1, model="other"))
     with pytest.raises(BadSpec, match="order 'lifo'; there are fifo, srtf, las"):
         replica_policy("lifo", "tune", wants, servers=Servers.equal(1, SHAPE))
     with pytest.raises(BadSpec, match="mode 'best'; there are fair, greedy, tune, opt"):
@@ -136,7 +137,7 @@ def test_unknown_names_are_refused() -> None:
 
 def test_shapes_other_than_eight_gpus_work() -> None:
     shape = ServerShape(gpus=2, cpus=10, memory_gb=20)
-    wants = replica_demand(JobSpec("j", 0, 1, 1), profile(8, 10, 1.5), shape)
+    wants = replica_demand(Submission("j", 0, 1, 1), profile(8, 10, 1.5), shape)
     assert wants.floor == Option(5, 10, 1.0)
 
 
@@ -147,7 +148,7 @@ OPT_PROFILES = {
 
 
 def grid(name: str, model: str, gpus: int = 1) -> Demand:
-    return replica_grid(JobSpec(name, 0, gpus, 100, 0.5, model=model), OPT_PROFILES[model], SHAPE)
+    return replica_grid(Submission(name, 0, gpus, 100, 0.5, model=model), OPT_PROFILES[model], SHAPE)
 
 
 def test_opt_sees_the_matrix_and_orders_by_the_ideal_share() -> None:
@@ -157,7 +158,7 @@ def test_opt_sees_the_matrix_and_orders_by_the_ideal_share() -> None:
     assert grid("m", "modest").options == (Option(1, 25, 1.0),)
     above = ModelProfile("big", Sensitivity.build([6], [25], [[1]]), 1, 0.5, 1, 6, 25)
     with pytest.raises(BadDemand, match="the matrix of 'big' begins above the fair share, 3 CPUs and 25 GB"):
-        replica_grid(JobSpec("b", 0, 1, 1), above, SHAPE)
+        replica_grid(Submission("b", 0, 1, 1), above, SHAPE)
 
 
 def test_opt_counts_a_job_once_and_asks_no_server() -> None:
@@ -187,9 +188,12 @@ def test_srtf_with_opt_goes_by_the_ideal_speed_and_runs_at_the_granted_one() -> 
     pytest.importorskip("scipy")
     wants = replica_demands(OPT_PROFILES, SHAPE, mode="opt")
     speed = RoundSpeed(wants)
-    specs = [JobSpec("m", 0, 2, 2400, 0.5, model="modest"), JobSpec("h", 0, 2, 3600, 0.5, model="hungry")]
+    specs = [
+        Submission("m", 0, 2, 2400, 0.5, model="modest"),
+        Submission("h", 0, 2, 3600, 0.5, model="hungry"),
+    ]
     policy = replica_policy("srtf", "opt", wants, servers=Servers.equal(1, ServerShape(2, 12, 100)))
     cluster = Cluster.uniform(1, 2, cpus=12, memory_gb=100)
     jobs = SteppedRun(policy, speed, 300).run(specs, cluster).jobs
     # 1200 s against 1800 s at half of it: the hungry job is first
-    assert {job.spec.id: job.finish_s for job in jobs} == {"h": 900, "m": 2100}
+    assert {job.spec.name: job.finish_s for job in jobs} == {"h": 900, "m": 2100}

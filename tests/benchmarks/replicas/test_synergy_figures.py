@@ -10,8 +10,9 @@ import pytest
 from benchmarks.replicas.steps import SteppedRun
 from benchmarks.replicas.synergy.rules import replica_demands, replica_policy
 from benchmarks.replicas.synergy.speed import RoundSpeed
-from controller.scheduling import Cluster, JobSpec
+from controller.scheduling import Submission
 from controller.scheduling.synergy import ModelProfile, Sensitivity, Servers, ServerShape
+from controller.vocabulary import Cluster
 
 SHAPE = ServerShape(gpus=8, cpus=24, memory_gb=500)
 UNUSED = Sensitivity.build([1], [20], [[1]])
@@ -49,14 +50,14 @@ FIGURES = {
 """Average, makespan and p99 in seconds."""
 
 
-def jobs() -> list[JobSpec]:
+def jobs() -> list[Submission]:
     specs = []
     names = list(PROFILES)
     for i in range(48):
         profile = PROFILES[names[i * 5 % 6 if i % 7 else i % 6]]
         gpus = (1, 1, 2, 1, 4, 1, 1, 8)[i * 3 % 8]
         iterations = int((600 + i * 7919 % 9000) / profile.iteration_s)
-        specs.append(JobSpec(str(i), i * 170, gpus, iterations, profile.iteration_s, model=profile.name))
+        specs.append(Submission(str(i), i * 170, gpus, iterations, profile.iteration_s, model=profile.name))
     return specs
 
 

@@ -6,10 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.replicas.muri.themis import Floats, ThemisReplica, shares
-from controller.scheduling import Cluster, JobSpec
+from controller.scheduling import Submission
 from controller.scheduling.speed import Exclusive
 from controller.simulator import simulate
 from controller.simulator.generate import generate
+from controller.vocabulary import Cluster
 
 positive = st.floats(1e-2, 1e6)
 jobs = st.lists(
@@ -49,10 +50,10 @@ def test_a_rest_that_is_nothing_beside_its_age_has_a_share_too() -> None:
 
 
 def test_who_has_never_run_comes_first() -> None:
-    first = JobSpec("first", 0, 1, 1000)
-    second = JobSpec("second", 10, 1, 1000)
+    first = Submission("first", 0, 1, 1000)
+    second = Submission("second", 10, 1, 1000)
     result = simulate([first, second], Cluster.uniform(1, 1), ThemisReplica(), Exclusive(), verify=True)
-    ends = {job.spec.id: job.finish_s for job in result.jobs}
+    ends = {job.spec.name: job.finish_s for job in result.jobs}
     assert ends == {"second": 1010, "first": 2000}
 
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.live import LiveController, LiveJob, Run, Start, Stop
-from controller.scheduling import BadDecision, BadSpec, Cluster, Decision, Group, JobSpec, Policy, View
+from controller.scheduling import BadDecision, BadSpec, Decision, Group, Policy, Submission, View
 from controller.scheduling import baselines as b
 from controller.scheduling.antman import AntMan
 from controller.scheduling.muri import Muri
@@ -19,13 +19,14 @@ from controller.scheduling.speed import Exclusive, Interleaved
 from controller.scheduling.tiresias import Tiresias
 from controller.simulator import simulate
 from controller.simulator.generate import generate
+from controller.vocabulary import Cluster
 from tests import effort
 
 ONE, TWO = Cluster.uniform(1, 1), Cluster.uniform(1, 2)
 
 
-def spec(id: str, iterations: float, gpus: int = 1, stages_s: tuple[float, ...] = ()) -> JobSpec:
-    return JobSpec(id, 0.0, gpus, iterations, stages_s=stages_s)
+def spec(id: str, iterations: float, gpus: int = 1, stages_s: tuple[float, ...] = ()) -> Submission:
+    return Submission(id, 0.0, gpus, iterations, stages_s=stages_s)
 
 
 def started(actions: list[Start | Stop]) -> list[tuple[str, ...]]:
@@ -54,7 +55,7 @@ def test_a_shorter_job_takes_over_and_the_other_goes_on_later() -> None:
     live.ended("long", 105)
     assert live.decide(105) == []
     assert live.jobs == live.runs == ()
-    assert [(job.spec.id, job.finish_s, job.waited_s) for job in live.ended_jobs] == [
+    assert [(job.spec.name, job.finish_s, job.waited_s) for job in live.ended_jobs] == [
         ("short", 17, 0),
         ("long", 105, 5),
     ]
@@ -221,7 +222,7 @@ class Machine:
     """Processes on a virtual clock, at the speed model's pace; at most `share` runs on a GPU."""
 
     live: LiveController
-    specs: list[JobSpec]
+    specs: list[Submission]
     speed: Exclusive | Interleaved
     finish_s: dict[str, float] = field(default_factory=dict)
     done: dict[str, float] = field(default_factory=dict)
@@ -229,9 +230,9 @@ class Machine:
 
     def run(self) -> None:
         now_s = 0.0
-        coming = [(each.submit_s, number, each) for number, each in enumerate(self.specs)]
+        coming = [(each.arrival_s, number, each) for number, each in enumerate(self.specs)]
         heapq.heapify(coming)
-        sizes = {each.id: each for each in self.specs}
+        sizes = {each.name: each for each in self.specs}
         active: dict[int, Run] = {}
         while coming or self.live.jobs:
             while coming and coming[0][0] <= now_s:
@@ -249,7 +250,7 @@ class Machine:
                     holders[gpu] = holders.get(gpu, 0) + 1
             assert all(number <= self.share for number in holders.values())
             pace = {
-                job.spec.id: iteration_s
+                job.spec.name: iteration_s
                 for group in self.live.groups
                 for job, iteration_s in zip(group.jobs, self.speed.iteration_s(group), strict=True)
             }
@@ -277,11 +278,11 @@ class Machine:
 def test_without_surprises_the_live_controller_decides_as_the_simulator(make) -> None:  # type: ignore[no-untyped-def]
     cluster = Cluster.uniform(2, 4)
     specs = [
-        JobSpec(each.id, each.submit_s, each.gpus, each.iterations, each.iteration_s)
+        Submission(each.name, each.arrival_s, each.gpus, each.iterations, each.iteration_s)
         for each in generate(60, cluster, load=1.5, seed=3)
     ]
     speed = Exclusive(restart_scale=0.0)
-    expected = {job.spec.id: job.finish_s for job in simulate(specs, cluster, make(), speed).jobs}
+    expected = {job.spec.name: job.finish_s for job in simulate(specs, cluster, make(), speed).jobs}
     machine = Machine(LiveController(cluster, make(), speed), specs, speed)
     machine.run()
     assert machine.finish_s == pytest.approx(expected, rel=1e-4)
@@ -309,7 +310,7 @@ def test_under_every_policy_all_jobs_end_and_no_gpu_is_given_twice(name: str, se
         LiveController(cluster, policy, speed), specs, speed, share=4 if name == "antman" else 1
     )
     machine.run()
-    assert machine.finish_s.keys() == {each.id for each in specs}
+    assert machine.finish_s.keys() == {each.name for each in specs}
     assert all(job.waited_s >= 0 for job in machine.live.ended_jobs)
 
 
@@ -354,7 +355,7 @@ def test_only_gpus_that_are_full_make_a_job_wait() -> None:
         def decide(self, view: View) -> Decision:
             places = {"a": (0,), "b": (0,), "both": (0, 1), "c": (1,), "d": (1,)}
             jobs = view.jobs.values()
-            return Decision([Group((job,), places[job.spec.id], neighbours=tuple(jobs)) for job in jobs])
+            return Decision([Group((job,), places[job.spec.name], neighbours=tuple(jobs)) for job in jobs])
 
     live = LiveController(TWO, Wide(), Exclusive(), sharing=2)
     for name, gpus in (("a", 1), ("b", 1), ("both", 2), ("c", 1), ("d", 1)):
@@ -397,7 +398,7 @@ def test_a_retry_leaves_partners_and_progress_alone() -> None:
     assert {*started(live.decide(7))[0]} == {"a", "b"}
     live.ended("b", 9)
     live.ended("a", 12)
-    assert [(job.spec.id, job.starts) for job in live.ended_jobs] == [("b", 2), ("a", 2)]
+    assert [(job.spec.name, job.starts) for job in live.ended_jobs] == [("b", 2), ("a", 2)]
     assert live.failed == {}
 
 

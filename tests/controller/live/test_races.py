@@ -10,14 +10,15 @@ from benchmarks import replicas
 from controller.live import LiveController, Stop
 from controller.policies.families.base import SimulationConfig
 from controller.policies.registry import family, known
-from controller.scheduling import Cluster, JobSpec
+from controller.scheduling import Submission
 from controller.simulator.by_name import make
+from controller.vocabulary import Cluster
 
 NEVER_STOP = {"fifo", "fifo-backfill", "sjf", "qssf", "benchmarks.replicas.muri:antman"}
 
 
-def spec(name: str, duration_s: float, gpus: int) -> JobSpec:
-    return JobSpec(name, 0.0, gpus, duration_s, stages_s=(0.3, 0.3, 0.4), estimate_s=duration_s)
+def spec(name: str, duration_s: float, gpus: int) -> Submission:
+    return Submission(name, 0.0, gpus, duration_s, stages_s=(0.3, 0.3, 0.4), estimate_s=duration_s)
 
 
 def stopped_by(live: LiveController, now_s: float) -> tuple[set[str], float]:

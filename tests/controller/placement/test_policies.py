@@ -17,14 +17,15 @@ from controller.placement.flows import steady_state
 from controller.placement.policies import POLICIES
 from controller.placement.policy import Policy, Question, place
 from controller.placement.switching import efficiency, without_useless_sums
-from controller.workload import TrainingJob, fabrics, generate
+from controller.simulator.network import generate
+from controller.vocabulary import Job, fabrics
 from tests import effort
 
 SMALL = fabrics.leaf_spine(2, 2, 3, fabrics.Parts(gpus=3, slots=256))
 TINY = fabrics.leaf_spine(2, 2, 2, fabrics.Parts(gpus=2, slots=64, trunk_bps=40e9))
 
 
-def jobs(count: int, seed: int, sizes: tuple[int, ...] = (2, 3, 4, 5)) -> list[TrainingJob]:
+def jobs(count: int, seed: int, sizes: tuple[int, ...] = (2, 3, 4, 5)) -> list[Job]:
     rng = random.Random(seed)
     return [replace(job, workers=rng.choice(sizes)) for job in generate.generate(count, SMALL, seed=seed)]
 
@@ -77,7 +78,10 @@ def test_a_batch_that_does_not_fit_fills_the_gpus() -> None:
 
 
 def test_a_batch_of_a_hundred_thousand_jobs_fills_the_gpus() -> None:
-    batch = [TrainingJob(name=f"j{n}", workers=1 + n % 7, layers_bytes=(1,)) for n in range(100_000)]
+    batch = [
+        Job(name=f"j{n}", workers=1 + n % 7, layers_bytes=(1,), iterations=1, compute_s=0.0)
+        for n in range(100_000)
+    ]
     placed = place(SMALL, batch, POLICIES["netpack"])
     assert not any(Question(SMALL, placed.state.jobs, random.Random(0)).free.values())
     assert len(placed.waiting) + len(placed.state.jobs) == len(batch)
@@ -90,13 +94,14 @@ def test_the_same_seed_gives_the_same() -> None:
 
 def test_a_job_whose_memory_serves_others_better_is_not_summed() -> None:
     rack = fabrics.star(12, fabrics.Parts(gpus=1, slots=100))  # sums 10 Gb/s
-    wide = TrainingJob(
+    wide = Job(
         name="wide",
         workers=8,
         layers_bytes=(10**8,),
         compute_s=0.01,
         fallback="h12",
         servers=tuple(f"h{n}" for n in range(1, 9)),
+        iterations=1,
     )
     pair = replace(wide, name="pair", workers=2, servers=("h9", "h10"), fallback="h11")
     assert efficiency(rack, wide) == 7

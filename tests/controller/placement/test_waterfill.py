@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from controller.placement import waterfill as module
 from controller.placement.flows import flows_of, steady_state
+from controller.placement.trees import tree_of
 from controller.placement.waterfill import Flows, Node, Reading, waterfill
-from controller.workload import Cluster, TrainingJob, fabrics
-from controller.workload.trees import tree_of
+from controller.vocabulary import Job, Topology, fabrics
 from tests import effort
 
 READINGS: tuple[Reading, ...] = ("freeze", "spill")
@@ -72,7 +72,7 @@ def brute_force(flows: Flows, reading: Reading) -> list[Fraction]:
 
 
 @st.composite
-def clusters(draw: st.DrawFn) -> tuple[Cluster, list[TrainingJob]]:
+def clusters(draw: st.DrawFn) -> tuple[Topology, list[Job]]:
     parts = fabrics.Parts(
         slots=draw(st.sampled_from([1, 64, 512])),
         trunk_bps=draw(st.sampled_from([10e9, 40e9, 100e9])),
@@ -90,13 +90,15 @@ def clusters(draw: st.DrawFn) -> tuple[Cluster, list[TrainingJob]]:
     jobs = []
     for number in range(draw(st.integers(1, 6))):
         servers = draw(st.lists(st.sampled_from(names), min_size=2, max_size=4, unique=True))
-        job = TrainingJob(
+        job = Job(
             name=f"j{number}",
             workers=len(servers),
             layers_bytes=(1000,),
             servers=tuple(servers),
             fallback=draw(st.none() | st.sampled_from(names)),
             aggregate=draw(st.integers(0, 3)) > 0,
+            iterations=1,
+            compute_s=0.0,
         )
         jobs.append(replace(job, tree=tree_of(cluster, job)))
     return cluster, jobs
@@ -105,7 +107,7 @@ def clusters(draw: st.DrawFn) -> tuple[Cluster, list[TrainingJob]]:
 @settings(max_examples=effort.cases(60), deadline=None)
 @given(clusters(), st.sampled_from(READINGS))
 def test_rates_are_those_of_progressive_filling_in_fractions(
-    case: tuple[Cluster, list[TrainingJob]], reading: Reading
+    case: tuple[Topology, list[Job]], reading: Reading
 ) -> None:
     flows = flows_of(*case)
     expected = brute_force(flows, reading)
@@ -114,7 +116,7 @@ def test_rates_are_those_of_progressive_filling_in_fractions(
 
 @settings(max_examples=effort.cases(60), deadline=None)
 @given(clusters())
-def test_rates_are_max_min_fair(case: tuple[Cluster, list[TrainingJob]]) -> None:
+def test_rates_are_max_min_fair(case: tuple[Topology, list[Job]]) -> None:
     flows = flows_of(*case)
     steady = waterfill(flows, "freeze")
     capacity = np.concatenate([flows.link_bps, flows.pool_bps])
@@ -130,7 +132,7 @@ def test_rates_are_max_min_fair(case: tuple[Cluster, list[TrainingJob]]) -> None
 
 @settings(max_examples=effort.cases(30), deadline=None)
 @given(clusters())
-def test_full_links_are_never_overfull_when_memory_spills(case: tuple[Cluster, list[TrainingJob]]) -> None:
+def test_full_links_are_never_overfull_when_memory_spills(case: tuple[Topology, list[Job]]) -> None:
     flows = flows_of(*case)
     steady = waterfill(flows)
     assert np.all(steady.load_bps[: len(flows.link_bps)] <= flows.link_bps * (1 + 1e-9))
@@ -138,8 +140,14 @@ def test_full_links_are_never_overfull_when_memory_spills(case: tuple[Cluster, l
 
 def test_what_a_full_switch_does_not_sum_takes_all_its_flows_to_the_server() -> None:
     rack = fabrics.star(5, fabrics.Parts(slots=125, rtt_s=20e-6))  # sums 12.8 Gb/s
-    job = TrainingJob(
-        name="a", workers=4, layers_bytes=(1000,), servers=("h1", "h2", "h3", "h4"), fallback="h5"
+    job = Job(
+        name="a",
+        workers=4,
+        layers_bytes=(1000,),
+        servers=("h1", "h2", "h3", "h4"),
+        fallback="h5",
+        iterations=1,
+        compute_s=0.0,
     )
     assert steady_state(rack, [job], "freeze").rate_bps(job) == pytest.approx(12.8e9)
     spilling = steady_state(rack, [job])
@@ -172,7 +180,7 @@ def test_a_jobs_own_limit_leaves_the_rest_to_others() -> None:
 
 def test_a_job_on_one_server_is_bound_by_nothing() -> None:
     rack = fabrics.star(2)
-    job = TrainingJob(name="a", workers=2, layers_bytes=(10,), servers=("h1", "h1"), compute_s=0.1)
+    job = Job(name="a", workers=2, layers_bytes=(10,), servers=("h1", "h1"), compute_s=0.1, iterations=1)
     state = steady_state(rack, [job])
     assert state.rate_bps(job) == np.inf
     assert state.value == 2.0

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller import Deployment, ProgramBundle, admit_tree
+from controller import Deployment, Fleet, ProgramBundle
 from controller.errors import BadSpec
 from controller.routing import baselines, exact, grid
 from controller.routing.explain import explain
@@ -21,9 +21,7 @@ from controller.routing.policies import POLICIES
 from controller.routing.policy import Question, check, score
 from controller.switches.layout import lay_out
 from controller.switches.routed import deployment_of
-from controller.vocabulary import Region
-from controller.workload import Cluster, TrainingJob, fabrics
-from controller.workload.model import Tree
+from controller.vocabulary import Job, Region, Topology, Tree, fabrics
 from tests import effort
 from tests.controller.conftest import LANES, start
 from tests.controller.fabric import Fabric
@@ -37,8 +35,8 @@ def test_examples_are_true(module: ModuleType) -> None:
     assert tried.failed == 0
 
 
-def job(name: str, *servers: str, **more: object) -> TrainingJob:
-    return TrainingJob(
+def job(name: str, *servers: str, **more: object) -> Job:
+    return Job(
         name=name,
         workers=len(servers),
         layers_bytes=(10**8,),
@@ -123,7 +121,7 @@ def test_where_few_switches_sum_grid_finds_them_and_shortest_paths_do_not() -> N
 def test_a_program_that_no_solver_would_end_is_refused() -> None:
     racks = fabrics.leaf_spine(16, 16, 1)
     servers = tuple(server.name for server in racks.servers)
-    job = TrainingJob(name="a", workers=16, layers_bytes=(1,), servers=servers)
+    job = Job(name="a", workers=16, layers_bytes=(1,), servers=servers, iterations=1, compute_s=0.0)
     many = tuple(replace(job, name=f"j{number}") for number in range(800))
     with pytest.raises(BadSpec, match="program of 800 jobs has more than 200000 variables"):
         grid.grid(Question(racks, many))
@@ -136,7 +134,7 @@ def test_the_same_seed_gives_the_same_trees() -> None:
     assert once == again
 
 
-def leaf_spine() -> Cluster:
+def leaf_spine() -> Topology:
     return fabrics.leaf_spine(2, 2, 2, fabrics.Parts(lanes=LANES))
 
 
@@ -161,7 +159,7 @@ def test_a_routed_job_is_admitted_as_it_is_and_its_sums_come_out(fabric: Fabric,
     )
     assert isinstance(routed, Deployment)
     fabric.cable(routed.root)
-    admission = admit_tree(fabric.controllers, routed)
+    admission = Fleet(fabric.controllers).admit(routed)
     for name in tree.aggregators:
         assert admission.switches[name].region == Region(16, 8)
     ends = {m.rank: (s.name, m.port) for s in routed.root.walk() for m in s.members}

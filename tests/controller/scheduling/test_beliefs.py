@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from controller.scheduling import BadSpec, Cluster, JobSpec
+from controller.scheduling import BadSpec, Submission
 from controller.scheduling.beliefs import Profiles, Spread
 from controller.scheduling.muri import Profiler
 from controller.scheduling.policy import JobState
@@ -15,12 +15,13 @@ from controller.scheduling.told import Told
 from controller.scheduling.weave import Weave
 from controller.simulator import simulate
 from controller.simulator.generate import generate
+from controller.vocabulary import Cluster
 
 STAGES = (0.5, 0.25, 0.125, 0.0)
 
 
 def job(number: int, model: str = "resnet18", stages_s: tuple[float, ...] = STAGES) -> JobState:
-    return JobState(JobSpec(f"j{number}", 0.0, 1, 100.0, 1.0, stages_s, model=model), number, 1.0, 0.0)
+    return JobState(Submission(f"j{number}", 0.0, 1, 100.0, 1.0, stages_s, model=model), number, 1.0, 0.0)
 
 
 def test_profiles_of_like_jobs_come_nearer_to_the_truth() -> None:

@@ -1,15 +1,16 @@
 from __future__ import annotations
 
-from controller.scheduling import Cluster, Group, JobSpec, JobState, View
+from controller.scheduling import Group, JobState, Submission, View
 from controller.scheduling.drafts import Draft, place
+from controller.vocabulary import Cluster
 
 
 def job(order: int, gpus: int = 1) -> JobState:
-    return JobState(JobSpec(f"j{order}", 0, gpus, 10), order, 1.0, 0.0)
+    return JobState(Submission(f"j{order}", 0, gpus, 10), order, 1.0, 0.0)
 
 
 def view(cluster: Cluster, *groups: Group) -> View:
-    jobs = {job.spec.id: job for group in groups for job in group.jobs}
+    jobs = {job.spec.name: job for group in groups for job in group.jobs}
     return View(0.0, cluster, jobs, (), (), groups)
 
 

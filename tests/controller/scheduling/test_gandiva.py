@@ -2,17 +2,18 @@ from __future__ import annotations
 
 import pytest
 
-from controller.scheduling import BadSpec, Cluster, Decision, Group, JobSpec, JobState, View
+from controller.scheduling import BadSpec, Decision, Group, JobState, Submission, View
 from controller.scheduling.gandiva import Gandiva, progress
 from controller.scheduling.speed import Exclusive, Interleaved
 from controller.simulator import Result, simulate
+from controller.vocabulary import Cluster
 
 ONE = Cluster.uniform(1, 1)
 LOADER, TRAINER = (9.0, 0.0, 1.0, 0.0), (1.0, 0.0, 9.0, 0.0)
 
 
-def spec(id: str, stages_s: tuple[float, ...], submit_s: float = 0.0) -> JobSpec:
-    return JobSpec(id, submit_s, 1, 100, 10.0, stages_s, model=f"m{stages_s[0]}")
+def spec(id: str, stages_s: tuple[float, ...], submit_s: float = 0.0) -> Submission:
+    return Submission(id, submit_s, 1, 100, 10.0, stages_s, model=f"m{stages_s[0]}")
 
 
 class Watched(Gandiva):
@@ -24,17 +25,17 @@ class Watched(Gandiva):
 
     def decide(self, view: View) -> Decision:
         decision = super().decide(view)
-        self.ran.append([tuple(job.spec.id for job in group.jobs) for group in decision.groups])
+        self.ran.append([tuple(job.spec.name for job in group.jobs) for group in decision.groups])
         return decision
 
 
-def run(jobs: list[JobSpec], policy: Gandiva, cluster: Cluster = ONE) -> Result:
+def run(jobs: list[Submission], policy: Gandiva, cluster: Cluster = ONE) -> Result:
     return simulate(jobs, cluster, policy, Interleaved(), verify=True)
 
 
 def test_jobs_take_turns() -> None:
     policy = Watched(pack=False)
-    result = simulate([JobSpec(id, 0, 1, 200) for id in "abc"], ONE, policy, Exclusive(), verify=True)
+    result = simulate([Submission(id, 0, 1, 200) for id in "abc"], ONE, policy, Exclusive(), verify=True)
     assert policy.ran[:6] == [[("a",)], [("b",)], [("c",)], [("a",)], [("b",)], [("c",)]]
     assert [job.finish_s for job in result.jobs] == [400, 500, 600]
 
@@ -57,13 +58,15 @@ def test_a_pair_that_does_not_pay_is_parted_and_not_tried_again() -> None:
 def test_a_guest_does_not_move_its_host() -> None:
     policy = Watched()
     result = run([spec("a", LOADER), spec("b", TRAINER, 50.0)], policy)
-    assert next(job.starts for job in result.jobs if job.spec.id == "a") == 1
+    assert next(job.starts for job in result.jobs if job.spec.name == "a") == 1
 
 
 def test_room_is_made_by_moving() -> None:
-    jobs = [JobSpec(f"s{n}", 0, 1, 100 if n % 2 else 5000) for n in range(4)] + [JobSpec("big", 1, 2, 100)]
+    jobs = [Submission(f"s{n}", 0, 1, 100 if n % 2 else 5000) for n in range(4)] + [
+        Submission("big", 1, 2, 100)
+    ]
     result = simulate(jobs, Cluster.uniform(2, 2), Gandiva(quantum_s=1e5, pack=False), Exclusive())
-    assert next(job.finish_s for job in result.jobs if job.spec.id == "big") == 200
+    assert next(job.finish_s for job in result.jobs if job.spec.name == "big") == 200
 
 
 def test_progress_is_measured_against_running_alone() -> None:

@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.scheduling import BadSpec, Cluster, JobSpec, gittins
+from controller.scheduling import BadSpec, Submission, gittins
 from controller.scheduling.gittins import Gittins, distribution, gittins_index
 from controller.scheduling.speed import Exclusive
 from controller.simulator import simulate
+from controller.vocabulary import Cluster
 
 sizes_seen = st.lists(st.integers(1, 50), min_size=1, max_size=12)
 
@@ -41,16 +42,20 @@ def test_without_others_the_estimate_is_what_was_seen_and_others_make_sizes_larg
 
 def test_what_may_end_soon_goes_first() -> None:
     """Half of the jobs take 100 s: one that is beyond that yields to one that is not."""
-    jobs = [JobSpec("long", 0, 1, 5000), JobSpec("short", 200, 1, 100)]
+    jobs = [Submission("long", 0, 1, 5000), Submission("short", 200, 1, 100)]
     known = simulate(jobs, Cluster.uniform(1, 1), Gittins([100, 5000]), Exclusive(), verify=True)
-    assert {job.spec.id: job.finish_s for job in known.jobs} == {"short": 300, "long": 5100}
+    assert {job.spec.name: job.finish_s for job in known.jobs} == {"short": 300, "long": 5100}
 
 
 def test_it_learns_from_jobs_that_end() -> None:
-    many = [JobSpec(f"s{number}", number * 200.0, 1, 100) for number in range(40)]
-    jobs = [*many, JobSpec("long", 8000, 1, 50000), *(JobSpec(f"t{n}", 9000.0 + n, 1, 100) for n in range(5))]
+    many = [Submission(f"s{number}", number * 200.0, 1, 100) for number in range(40)]
+    jobs = [
+        *many,
+        Submission("long", 8000, 1, 50000),
+        *(Submission(f"t{n}", 9000.0 + n, 1, 100) for n in range(5)),
+    ]
     result = simulate(jobs, Cluster.uniform(1, 1), Gittins(), Exclusive(), verify=True)
-    finish_s = {job.spec.id: job.finish_s for job in result.jobs}
+    finish_s = {job.spec.name: job.finish_s for job in result.jobs}
     assert max(finish_s[f"t{number}"] for number in range(5)) < 10000 < finish_s["long"]
 
 

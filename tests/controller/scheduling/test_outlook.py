@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from controller.scheduling import Cluster, Decision, Group, JobSpec, View
+from controller.scheduling import Decision, Group, Submission, View
 from controller.scheduling.baselines import srsf
 from controller.scheduling.outlook import Ahead, ends_s, fill
 from controller.scheduling.placement import Slots
@@ -12,6 +12,7 @@ from controller.scheduling.speed import Exclusive, Interleaved
 from controller.scheduling.weave import Weave
 from controller.simulator import measure, simulate
 from controller.simulator.generate import generate
+from controller.vocabulary import Cluster
 
 
 def alone(gpus: int, iterations: float, restart_s: float = 0.0) -> Ahead:
@@ -44,7 +45,7 @@ def test_those_that_fit_are_taken_in_order() -> None:
 def test_what_is_foreseen_comes_to_pass() -> None:
     cluster, speed = Cluster.uniform(1, 2), Interleaved()
     lengths = [(1, 40), (2, 30), (1, 70), (1, 20), (2, 10)]
-    specs = [JobSpec(f"j{n}", 0, gpus, its, restart_s=3.0) for n, (gpus, its) in enumerate(lengths)]
+    specs = [Submission(f"j{n}", 0, gpus, its, restart_s=3.0) for n, (gpus, its) in enumerate(lengths)]
 
     class InOrder:
         name = "in-order"
@@ -58,9 +59,9 @@ def test_what_is_foreseen_comes_to_pass() -> None:
                     groups.append(Group((job,), gpus))
             return Decision(groups)
 
-    found = {job.spec.id: job.finish_s for job in simulate(specs, cluster, InOrder(), speed).jobs}
+    found = {job.spec.name: job.finish_s for job in simulate(specs, cluster, InOrder(), speed).jobs}
     foreseen = ends_s([alone(gpus, its, 3.0) for gpus, its in lengths], [], [], 2, round_s)
-    assert [found[spec.id] for spec in specs] == pytest.approx(foreseen)
+    assert [found[spec.name] for spec in specs] == pytest.approx(foreseen)
 
 
 def test_weave_is_no_worse_than_srsf_where_a_large_job_waits_for_small_ones() -> None:

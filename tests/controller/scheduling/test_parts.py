@@ -4,16 +4,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.scheduling import BadSpec, Cluster, Group, JobSpec, JobState, Node
+from controller.scheduling import BadSpec, Group, JobState, Submission
 from controller.scheduling.muri import Muri, profile
 from controller.scheduling.placement import Counts, Fit, Slots
 from controller.scheduling.queue import Waiting, walk
 from controller.scheduling.sharing.layout import consolidated
 from controller.scheduling.tiresias import Tiresias
+from controller.vocabulary import Cluster, Server
 
 
 def job(order: int, gpus: int = 1) -> JobState:
-    return JobState(JobSpec(f"j{order}", 0, gpus, 10), order, 1.0, 0.0)
+    return JobState(Submission(f"j{order}", 0, gpus, 10), order, 1.0, 0.0)
 
 
 @given(st.lists(st.sampled_from([1, 2, 3, 4, 8, 12, 16]), max_size=40))
@@ -32,7 +33,7 @@ def test_counts_and_slots_agree_and_never_take_a_gpu_twice(sizes: list[int]) -> 
 
 
 def racks(*sizes: tuple[int, str]) -> Cluster:
-    return Cluster(tuple(Node(gpus, name=f"n{n}", rack=rack) for n, (gpus, rack) in enumerate(sizes)))
+    return Cluster(tuple(Server(gpus=gpus, name=f"n{n}", rack=rack) for n, (gpus, rack) in enumerate(sizes)))
 
 
 def nodes_of(cluster: Cluster, place: tuple[int, ...] | None) -> list[int]:
@@ -80,7 +81,7 @@ def test_counts_and_slots_agree_in_racks(servers: list[tuple[int, str]], sizes: 
 
 
 def test_all_servers_are_in_racks_or_none() -> None:
-    with pytest.raises(BadSpec, match="node 'n1' is in no rack, others are"):
+    with pytest.raises(BadSpec, match="server 'n1' is in no rack, others are"):
         racks((8, "a"), (8, ""))
 
 
@@ -97,7 +98,7 @@ def test_what_is_given_back_can_be_taken_again() -> None:
 
 
 def test_best_fit_keeps_the_large_hole() -> None:
-    slots = Slots(Cluster((Node(8), Node(2))), Fit.BEST)
+    slots = Slots(Cluster((Server(gpus=8), Server(gpus=2))), Fit.BEST)
     assert slots.take(2) == (8, 9)
     assert slots.take(8) == tuple(range(8))
 
@@ -145,12 +146,12 @@ def test_a_walk_chooses_what_going_through_everything_would(
 
 
 def test_three_stages_become_four() -> None:
-    loader = JobSpec("a", 0, 1, 1, stages_s=(3.0, 2.0, 1.0), model="resnet18")
-    agent = JobSpec("b", 0, 1, 1, stages_s=(3.0, 2.0, 1.0), model="a2c")
+    loader = Submission("a", 0, 1, 1, stages_s=(3.0, 2.0, 1.0), model="resnet18")
+    agent = Submission("b", 0, 1, 1, stages_s=(3.0, 2.0, 1.0), model="a2c")
     assert profile(loader) == (3.0, 0.0, 2.0, 1.0)
     assert profile(agent) == (0.0, 3.0, 2.0, 1.0)
     with pytest.raises(BadSpec, match="job 'c' has 0 stage times"):
-        profile(JobSpec("c", 0, 1, 1))
+        profile(Submission("c", 0, 1, 1))
 
 
 @pytest.mark.parametrize(
@@ -159,12 +160,12 @@ def test_three_stages_become_four() -> None:
         (lambda: Muri(members=5), "groups of 5 jobs"),
         (lambda: Muri(noise=1.0), "noise of 1.0"),
         (lambda: Tiresias((5.0, 3.0)), "must be positive and rise"),
-        (lambda: JobSpec("a", 0, 0, 1), "at least 1"),
-        (lambda: JobSpec("a", -1, 1, 1), "submit_s"),
-        (lambda: JobSpec("a", 0, 1, 0), "iterations"),
-        (lambda: JobSpec("a", 0, 1, 1, stages_s=(0.0, 0.0)), "no time"),
-        (lambda: Cluster(()), "at least one node"),
-        (lambda: Node(0), "0 GPUs"),
+        (lambda: Submission("a", 0, 0, 1), "at least 1"),
+        (lambda: Submission("a", -1, 1, 1), "arrival_s"),
+        (lambda: Submission("a", 0, 1, 0), "iterations"),
+        (lambda: Submission("a", 0, 1, 1, stages_s=(0.0, 0.0)), "no time"),
+        (lambda: Cluster(()), "at least one server"),
+        (lambda: Server(gpus=0), "0 GPUs"),
     ],
 )
 def test_options_out_of_range_are_refused(make: object, complaint: str) -> None:

@@ -1,14 +1,15 @@
 from __future__ import annotations
 
 from benchmarks.replicas.muri.family import POLICIES
-from controller.scheduling import Cluster, Group, JobSpec, JobState
+from controller.scheduling import Group, JobState, Submission
 from controller.simulator import measure
 from controller.simulator.generate import generate
 from controller.simulator.record import given
+from controller.vocabulary import Cluster
 
 
 def job(order: int) -> JobState:
-    return JobState(JobSpec(f"j{order}", 0, 2, 10), order, 1.0, 0.0)
+    return JobState(Submission(f"j{order}", 0, 2, 10), order, 1.0, 0.0)
 
 
 def test_a_gpu_that_groups_share_counts_once() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from controller.policies.families.base import SimulationConfig
-from controller.scheduling import BadSpec, Cluster, Decision, JobSpec, View
+from controller.scheduling import BadSpec, Decision, Submission, View
 from controller.scheduling.speed import Interleaved
 from controller.scheduling.told import Told
 from controller.scheduling.weave import Longer, Weave
@@ -17,13 +17,14 @@ from controller.simulator import measure, simulate
 from controller.simulator.by_name import make
 from controller.simulator.generate import generate
 from controller.simulator.traces import read
+from controller.vocabulary import Cluster
 
 ONE = Cluster.uniform(1, 1)
 LOADS, COMPUTES = (1.0, 0.0, 0.0, 0.0), (0.0, 0.0, 1.0, 0.0)
 
 
-def spec(id: str, duration_s: float, stages_s: tuple[float, ...], gpus: int = 1) -> JobSpec:
-    return JobSpec(id, 0.0, gpus, duration_s, 1.0, stages_s, restart_s=1.0)
+def spec(id: str, duration_s: float, stages_s: tuple[float, ...], gpus: int = 1) -> Submission:
+    return Submission(id, 0.0, gpus, duration_s, 1.0, stages_s, restart_s=1.0)
 
 
 class Watched(Weave):
@@ -34,11 +35,11 @@ class Watched(Weave):
     def decide(self, view: View) -> Decision:
         decision = super().decide(view)
         if self.first is None:
-            self.first = [tuple(job.spec.id for job in group.jobs) for group in decision.groups]
+            self.first = [tuple(job.spec.name for job in group.jobs) for group in decision.groups]
         return decision
 
 
-def first(jobs: list[JobSpec], cluster: Cluster = ONE) -> list[tuple[str, ...]]:
+def first(jobs: list[Submission], cluster: Cluster = ONE) -> list[tuple[str, ...]]:
     speed = Interleaved()
     policy = Watched(speed)
     simulate(jobs, cluster, policy, speed, verify=True)
@@ -77,7 +78,7 @@ def test_options_out_of_range_are_refused(options: dict[str, int]) -> None:
 
 def test_jobs_without_a_profile_are_refused() -> None:
     with pytest.raises(BadSpec, match="job 'a' has 0 stage times"):
-        first([JobSpec("a", 0, 1, 10)])
+        first([Submission("a", 0, 1, 10)])
 
 
 def average_s(name: str, **settings: float) -> float:
@@ -125,7 +126,7 @@ def test_groups_that_do_not_pay_as_measured_are_given_up() -> None:
     # predicted: 1.8 s of work in rounds of 1 s; as measured, rounds are twice as long, and alone is better
     stages = (0.9, 0.0, 0.1, 0.0), (0.1, 0.0, 0.8, 0.1)
     jobs = [spec(f"{kind}{number}", 1000, stages[kind]) for kind in (0, 1) for number in range(4)]
-    jobs.append(replace(jobs[0], id="late", submit_s=10.0))  # when it comes, a pair is seen running
+    jobs.append(replace(jobs[0], name="late", arrival_s=10.0))  # when it comes, a pair is seen running
     measured = Interleaved(contention=(1.0, 2.0, 3.0, 4.0))
     policy = Weave(Interleaved(contention=(1.0,) * 4), members=2)
     sizes: list[int] = []

@@ -6,13 +6,16 @@ from pathlib import Path
 import pytest
 
 from controller.policies.families.base import SimulationConfig
-from controller.scheduling import BadSpec, Cluster, JobSpec, Node
+from controller.scheduling import BadSpec, Submission
 from controller.simulator.by_name import make
 from controller.simulator.clusters import read_cluster
 from controller.simulator.generate import generate
+from controller.vocabulary import Cluster, Server
 from tests.controller.simulator.commands import schedule
 
-CLUSTER = Cluster((Node(4, name="a", vc="x"), Node(2, name="b", vc="y"), Node(4, name="c", vc="x")))
+CLUSTER = Cluster(
+    (Server(gpus=4, name="a", vc="x"), Server(gpus=2, name="b", vc="y"), Server(gpus=4, name="c", vc="x"))
+)
 
 
 @pytest.mark.parametrize("policy", ["srsf", "muri-s", "las"])
@@ -20,13 +23,15 @@ def test_each_virtual_cluster_is_as_if_it_were_alone(policy: str) -> None:
     specs = generate(40, CLUSTER, longest_s=3000, load=2)
     config = SimulationConfig(CLUSTER)
     whole = make(policy, config).run(specs, CLUSTER, detail=True, verify=True)
-    ends = {job.spec.id: job.finish_s for job in whole.jobs}
+    ends = {job.spec.name: job.finish_s for job in whole.jobs}
     assert len(ends) == 40
     for vc in "xy":
         part = CLUSTER.part(vc)
         mine = [spec for spec in specs if spec.vc == vc]
         alone = make(policy, SimulationConfig(part)).run(mine, part)
-        assert {job.spec.id: job.finish_s for job in alone.jobs} == {spec.id: ends[spec.id] for spec in mine}
+        assert {job.spec.name: job.finish_s for job in alone.jobs} == {
+            spec.name: ends[spec.name] for spec in mine
+        }
     assert whole.curves is not None
     assert max(whole.curves.gpus) <= CLUSTER.gpus
 
@@ -34,17 +39,17 @@ def test_each_virtual_cluster_is_as_if_it_were_alone(policy: str) -> None:
 def test_a_job_has_to_be_of_a_virtual_cluster_and_fit_into_it() -> None:
     run = make("fifo", SimulationConfig(CLUSTER))
     with pytest.raises(BadSpec, match="'j' is of virtual cluster ''; the cluster is divided into x, y"):
-        run.run([JobSpec("j", 0, 1, 10)], CLUSTER)
+        run.run([Submission("j", 0, 1, 10)], CLUSTER)
     with pytest.raises(BadSpec, match="'j' asks for 3 GPUs; the cluster has 2"):
-        run.run([JobSpec("j", 0, 3, 10, vc="y")], CLUSTER)
-    with pytest.raises(BadSpec, match="node 'b' is of no virtual cluster, others are"):
-        Cluster((CLUSTER.nodes[0], replace(CLUSTER.nodes[1], vc="")))
+        run.run([Submission("j", 0, 3, 10, vc="y")], CLUSTER)
+    with pytest.raises(BadSpec, match="server 'b' is of no virtual cluster, others are"):
+        Cluster((CLUSTER.servers[0], replace(CLUSTER.servers[1], vc="")))
 
 
 def test_virtual_clusters_come_from_the_file_of_servers(tmp_path: Path) -> None:
     path = tmp_path / "servers.csv"
     path.write_text("gpus,vc,count\n4,x,2\n2,y,1\n")
-    assert [(node.gpus, node.vc) for node in read_cluster(path).nodes] == [(4, "x"), (4, "x"), (2, "y")]
+    assert [(node.gpus, node.vc) for node in read_cluster(path).servers] == [(4, "x"), (4, "x"), (2, "y")]
     ran = schedule(
         "simulate", "--generate", 20, "--cluster", path, "--policy", "srsf,tiresias", "--json",
         "--processes", 1,

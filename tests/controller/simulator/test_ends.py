@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import random
 
-from controller.scheduling import Group, JobSpec, JobState
+from controller.scheduling import Group, JobState, Submission
 from controller.simulator.ends import ROOM, Ends
 
 
 def test_what_restarts_have_outdated_neither_comes_out_nor_piles_up() -> None:
     rng = random.Random(3)
-    specs = [JobSpec(f"j{number}", 0.0, 1, iterations=100) for number in range(20)]
+    specs = [Submission(f"j{number}", 0.0, 1, iterations=100) for number in range(20)]
     jobs = [JobState(spec, number, 1.0, 0.0) for number, spec in enumerate(specs)]
     ends = Ends()
     for step in range(2_000):

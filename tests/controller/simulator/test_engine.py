@@ -11,14 +11,12 @@ from controller.policies.registry import family, known
 from controller.scheduling import (
     BadDecision,
     BadSpec,
-    Cluster,
     Decision,
     Group,
-    JobSpec,
-    Node,
     Policy,
     SpeedModel,
     Stuck,
+    Submission,
     View,
 )
 from controller.scheduling import baselines as b
@@ -27,27 +25,28 @@ from controller.scheduling.tiresias import Tiresias
 from controller.simulator import measure, simulate
 from controller.simulator.by_name import make
 from controller.simulator.generate import generate
+from controller.vocabulary import Cluster, Server
 
 ONE = Cluster.uniform(1, 1)
 
 
-def spec(id: str, submit_s: float, duration_s: float, gpus: int = 1, restart_s: float = 0.0) -> JobSpec:
-    return JobSpec(id, submit_s, gpus, duration_s, restart_s=restart_s)
+def spec(id: str, submit_s: float, duration_s: float, gpus: int = 1, restart_s: float = 0.0) -> Submission:
+    return Submission(id, submit_s, gpus, duration_s, restart_s=restart_s)
 
 
 def ends(
-    jobs: list[JobSpec], policy: Policy, cluster: Cluster = ONE, interval_s: float = 0.0
+    jobs: list[Submission], policy: Policy, cluster: Cluster = ONE, interval_s: float = 0.0
 ) -> dict[str, float]:
     result = simulate(jobs, cluster, policy, Exclusive(), interval_s=interval_s, verify=True)
-    return {job.spec.id: job.finish_s for job in result.jobs}
+    return {job.spec.name: job.finish_s for job in result.jobs}
 
 
 def test_fifo_on_one_server_is_lindleys_recursion() -> None:
     jobs = generate(200, ONE, load=0.9, seed=4)
     free_s, expected = 0.0, {}
     for job in jobs:
-        free_s = max(free_s, job.submit_s) + job.duration_s + job.restart_s
-        expected[job.id] = free_s
+        free_s = max(free_s, job.arrival_s) + job.duration_s + job.restart_s
+        expected[job.name] = free_s
     assert ends(jobs, b.fifo()) == pytest.approx(expected)
 
 
@@ -146,7 +145,7 @@ class Fixed:
     ],
 )
 def test_impossible_decisions_are_refused(answer: Callable[[View], Decision], complaint: str) -> None:
-    cluster = Cluster((Node(2, cpus=4),))
+    cluster = Cluster((Server(gpus=2, cpus=4),))
     with pytest.raises(BadDecision, match=complaint):
         simulate([spec("a", 0, 1), spec("b", 0, 1)], cluster, Fixed(answer), Exclusive(), verify=True)
 
@@ -185,9 +184,9 @@ def test_work_is_conserved_and_no_gpu_oversubscribed(name: str, seed: int) -> No
     chosen = make(name, SimulationConfig(cluster))
     free: SpeedModel = Exclusive(restart_scale=0) if isinstance(chosen.speed, Exclusive) else chosen.speed
     result = simulate(jobs, cluster, chosen.policy, free, verify=True)
-    assert {job.spec.id for job in result.jobs} == {job.id for job in jobs}
+    assert {job.spec.name for job in result.jobs} == {job.name for job in jobs}
     for job in result.jobs:
-        assert job.finish_s - job.spec.submit_s == pytest.approx(job.attained_s + job.waited_s, abs=1e-6)
+        assert job.finish_s - job.spec.arrival_s == pytest.approx(job.attained_s + job.waited_s, abs=1e-6)
         assert job.jct_s >= job.alone_s * (1 - 1e-9)
     if isinstance(free, Exclusive):
         served = sum(job.attained_s * job.spec.gpus for job in result.jobs)
@@ -202,7 +201,7 @@ def test_runs_are_repeatable(name: str) -> None:
     runs = []
     for _ in range(2):
         result = make(name, SimulationConfig(cluster)).run(jobs, cluster, verify=True, detail=True)
-        runs.append([(job.spec.id, job.start_s, job.finish_s) for job in result.jobs])
+        runs.append([(job.spec.name, job.start_s, job.finish_s) for job in result.jobs])
         assert result.curves is not None
         assert len(result.curves.time_s) == len(result.curves.queue) > 0
     assert runs[0] == runs[1]

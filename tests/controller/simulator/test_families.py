@@ -14,11 +14,12 @@ import pytest
 
 from controller.policies.families.base import SimulationConfig
 from controller.policies.registry import FAMILIES, dress, family, find_family, full_name, known
-from controller.scheduling import BadSpec, BadTrace, Cluster, ExtraMissing, JobSpec
+from controller.scheduling import BadSpec, BadTrace, ExtraMissing, Submission
 from controller.simulator.by_name import make
 from controller.simulator.estimates import expect, read_estimates
 from controller.simulator.metrics import measure
 from controller.simulator.runs import RunFailed, Source, Task, kind_for, run
+from controller.vocabulary import Cluster
 from tests.controller.simulator.commands import schedule
 
 SMALL = Cluster.uniform(4, 8, cpus=24, memory_gb=500)
@@ -99,13 +100,13 @@ def test_families_that_dress_jobs_alike_run_on_the_same() -> None:
 
 def test_a_job_of_synergys_has_ended_when_its_round_is_over() -> None:
     setup = make("benchmarks.replicas.synergy:fifo+fair", SimulationConfig(SMALL))
-    specs = [JobSpec("a", 10.0, 1, 700, 0.5, model="text-recurrent")]  # 600 of 700 iterations in a round
+    specs = [Submission("a", 10.0, 1, 700, 0.5, model="text-recurrent")]  # 600 of 700 iterations in a round
     (job,) = setup.run(specs, SMALL).jobs
     assert (job.finish_s, job.jct_s) == (900.0, 890.0)
 
 
 def test_a_job_of_lucids_ends_at_a_second_and_is_counted_down_to_zero() -> None:
-    specs = [JobSpec("a", 10.0, 1, 100.4)]
+    specs = [Submission("a", 10.0, 1, 100.4)]
     ends = {}
     for name in ("fifo", "srtf"):
         (job,) = make(f"benchmarks.replicas.lucid:{name}", SimulationConfig(SMALL)).run(specs, SMALL).jobs
@@ -208,7 +209,7 @@ def test_sharing_reads_gavels_pairs(tmp_path: Path) -> None:
 
 
 def test_without_pairs_any_model_is_a_made_up_one() -> None:
-    specs = [JobSpec(str(number), 0, 1, 3000, model="unheard-of") for number in range(2)]
+    specs = [Submission(str(number), 0, 1, 3000, model="unheard-of") for number in range(2)]
     setup = make("sharing:sharing", SimulationConfig(Cluster.uniform(1, 1), settings=KNOWN))
     assert len(setup.run(specs, Cluster.uniform(1, 1)).jobs) == 2
 
@@ -261,7 +262,7 @@ print(len(known()))
 def test_estimates_are_read_by_job(tmp_path: Path) -> None:
     path = tmp_path / "estimates.csv"
     path.write_text("job_id,priority\na,12.5\nb,-3\n")
-    specs = [JobSpec(name, 0, 1, 5, estimate_s=7.0) for name in "abc"]
+    specs = [Submission(name, 0, 1, 5, estimate_s=7.0) for name in "abc"]
     assert [spec.estimate_s for spec in expect(specs, path)] == [12.5, 1.0, 7.0]
     assert expect(specs, None) == specs
     path.write_text("job_id,estimate_s,priority\na,4,5\n")
@@ -287,7 +288,7 @@ def test_estimates_are_refused_by_line(tmp_path: Path, text: str, complaint: str
     path = tmp_path / "estimates.csv"
     path.write_text(text)
     with pytest.raises(BadTrace) as caught:
-        expect([JobSpec("a", 0, 1, 5)], path)
+        expect([Submission("a", 0, 1, 5)], path)
     assert str(caught.value) == f"{path}{complaint}"
 
 

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from controller.scheduling import BadTrace, Cluster
+from controller.scheduling import BadTrace
 from controller.simulator.traces import READERS, read
+from controller.vocabulary import Cluster
 from tests.controller.simulator.commands import schedule
 
 CLUSTER = Cluster.uniform(2, 8)
@@ -89,9 +90,9 @@ def check(path: Path, format: str = "") -> str:
         return message.removeprefix(str(path))
     assert specs
     for spec in specs:
-        assert spec.id.isprintable()
+        assert spec.name.isprintable()
         assert 0 < spec.duration_s < 1e13
-        assert 0 <= spec.submit_s < 1e13
+        assert 0 <= spec.arrival_s < 1e13
         assert all(math.isfinite(each) for each in (*spec.stages_s, spec.restart_s, spec.estimate_s or 0.0))
     return ""
 

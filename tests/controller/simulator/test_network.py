@@ -6,6 +6,7 @@ import itertools
 import math
 import random
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -14,11 +15,14 @@ from controller.memory.policy import Standing
 from controller.placement.flows import flows_of
 from controller.simulator.network.average import Work, average
 from controller.simulator.network.fluid import Fluid, Runner
+from controller.simulator.network.generate import generate
 from controller.simulator.network.phases import Phases, phases_of
 from controller.simulator.network.run import Simulated, simulate_network
 from controller.simulator.network.settings import NetworkSettings
-from controller.workload import Cluster, TrainingJob, fabrics
-from controller.workload.generate import generate
+from controller.vocabulary import Job, Topology, fabrics, shapes
+from controller.vocabulary.clusterfile import read_cluster
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
 
 # Links carry 80 Gb/s of gradients: a header takes a fifth of each packet.
 PARTS = fabrics.Parts(gpus=1, slots=8192)
@@ -26,18 +30,18 @@ SOON = 1e-3  # round trips of tensors, relatively
 LATE = {"frame_bytes": 64, "window": 0}
 
 
-def a_job(name: str, *servers: str, **more: object) -> TrainingJob:
+def a_job(name: str, *servers: str, **more: object) -> Job:
     values = {"workers": len(servers), "layers_bytes": (10**9,), "iterations": 10, "compute_s": 0.1}
-    return TrainingJob(name=name, servers=servers, **{**values, **more})  # type: ignore[arg-type]
+    return Job(name=name, servers=servers, **{**values, **more})  # type: ignore[arg-type]
 
 
-def run(jobs: list[TrainingJob], cluster: Cluster, **settings: object) -> Simulated:
+def run(jobs: list[Job], cluster: Topology, **settings: object) -> Simulated:
     chosen = NetworkSettings(**{"placement": "netpack", **LATE, **settings})  # type: ignore[arg-type]
     return simulate_network(jobs, cluster, "fifo-backfill", chosen, keep_log=True, verify=True)
 
 
 def ends(found: Simulated) -> dict[str, float]:
-    return {each.spec.id: each.finish_s for each in found.result.jobs}
+    return {each.spec.name: each.finish_s for each in found.result.jobs}
 
 
 @pytest.mark.parametrize("model", ["phases", "average"])
@@ -118,9 +122,7 @@ def test_members_of_a_group_pay_for_what_contention_adds() -> None:
     cluster = fabrics.leaf_spine(1, 2, 2, fabrics.Parts(gpus=1, trunk_bps=10e9))
     stages = (0.0, 0.0, 0.1, 0.1)
     jobs = [
-        TrainingJob(
-            name=name, workers=4, layers_bytes=(10**9,), iterations=50, compute_s=0.1, stages_s=stages
-        )
+        Job(name=name, workers=4, layers_bytes=(10**9,), iterations=50, compute_s=0.1, stages_s=stages)
         for name in "ab"
     ]
     settings = NetworkSettings(**LATE)
@@ -138,7 +140,7 @@ def test_every_scheduler_runs_with_every_kind_of_policy(scheduler: str) -> None:
     jobs = generate(7, cluster, seed=2, gap_s=3.0, deadlines=0.5, slack=3.0)
     settings = NetworkSettings(placement="netpack", memory="deadline", routing="grid")
     found = simulate_network(jobs, cluster, scheduler, settings, verify=True)
-    assert {each.spec.id for each in found.result.jobs} == {job.name for job in jobs}
+    assert {each.spec.name for each in found.result.jobs} == {job.name for job in jobs}
 
 
 def test_a_replica_with_a_clock_of_its_own_is_refused() -> None:
@@ -171,16 +173,16 @@ def test_no_slot_is_granted_twice_and_granted_jobs_are_in_time(seed: int) -> Non
                 granted[name] = False
         spans.sort()
         assert all(end <= begin for (_, end), (begin, _) in itertools.pairwise(spans))
-    missed = {each.spec.id for each in found.missed}
+    missed = {each.spec.name for each in found.missed}
     assert not [name for name in missed if granted[name]]
 
 
 def test_a_job_that_cannot_meet_its_deadline_is_ended() -> None:
     hopeless = a_job("late", "h1", "h2", iterations=100, deadline_s=5.0)
     found = run([hopeless, a_job("other", "h3", "h4")], fabrics.star(4, PARTS), memory="deadline")
-    fates = {each.spec.id: each.completed for each in found.result.jobs}
+    fates = {each.spec.name: each.completed for each in found.result.jobs}
     assert fates == {"late": False, "other": True}
-    assert [each.spec.id for each in found.missed] == ["late"]
+    assert [each.spec.name for each in found.missed] == ["late"]
 
 
 def test_on_average_no_link_carries_more_than_it_holds() -> None:
@@ -220,7 +222,7 @@ def test_a_fluid_ends_where_its_phases_do() -> None:
 
 
 def test_workers_that_no_server_has_room_for_are_refused() -> None:
-    job = TrainingJob(name="wide", workers=2, gpus=3, layers_bytes=(1,), compute_s=1.0)
+    job = Job(name="wide", workers=2, gpus_per_worker=3, layers_bytes=(1,), compute_s=1.0, iterations=1)
     with pytest.raises(BadSpec, match="no room for it"):
         simulate_network([job], fabrics.star(3, fabrics.Parts(gpus=2)), "fifo", NetworkSettings())
 
@@ -229,3 +231,31 @@ def _array(values: tuple[float, ...]) -> object:
     import numpy as np
 
     return np.array(values)
+
+
+def test_earliest_deadline_first_is_told_of_deadlines() -> None:
+    cluster = read_cluster(EXAMPLES / "cluster" / "racks.toml")
+    common = {"workers": 32, "layers_bytes": shapes.layers_bytes("resnet50"), "compute_s": 0.04}
+    jobs = [
+        Job(name="first", iterations=2000, **common),
+        Job(name="due", iterations=4000, deadline_s=215.0, **common),
+    ]
+    missed = {
+        scheduler: [
+            each.spec.name for each in simulate_network(jobs, cluster, scheduler, NetworkSettings()).missed
+        ]
+        for scheduler in ("edf", "srsf")
+    }
+    assert missed == {"edf": [], "srsf": ["due"]}
+    alone = simulate_network(jobs[1:], cluster, "edf", NetworkSettings())
+    assert 200 < alone.result.jobs[0].finish_s < 206
+
+
+def test_a_deadline_counts_from_the_jobs_own_arrival() -> None:
+    cluster = fabrics.star(2, fabrics.Parts(gpus=1))
+    late = Job(name="late", workers=1, compute_s=1.0, iterations=10, arrival_s=100.0, deadline_s=11.0)
+    found = simulate_network([late], cluster, "fifo-backfill", NetworkSettings())
+    assert not found.missed
+    (ended,) = found.result.jobs
+    assert ended.spec.deadline_s == 11.0
+    assert late.due_s == 111.0 > ended.finish_s > late.deadline_s

@@ -8,10 +8,11 @@ import pytest
 
 from controller.policies.families.base import SimulationConfig
 from controller.policies.registry import check_settings, settings_of
-from controller.scheduling import BadDecision, BadSpec, Cluster, JobSpec, Policy
+from controller.scheduling import BadDecision, BadSpec, Policy, Submission
 from controller.simulator.by_name import make
 from controller.simulator.generate import generate
 from controller.simulator.policy_run import PolicyRun
+from controller.vocabulary import Cluster
 from tests.controller.simulator.commands import schedule
 
 CLUSTER = Cluster.uniform(1, 2)
@@ -72,7 +73,7 @@ def mine(tmp_path: Path) -> str:
     ],
 )
 def test_what_is_wrong_with_a_policy_is_said(mine: str, name: str, kind: type[Exception], said: str) -> None:
-    jobs = [JobSpec("a", 0, 1, 10), JobSpec("b", 0, 1, 10)]
+    jobs = [Submission("a", 0, 1, 10), Submission("b", 0, 1, 10)]
     with pytest.raises(kind, match=said):
         make(f"{mine}:{name}", CONFIG).run(jobs, CLUSTER)
 
@@ -84,7 +85,7 @@ def test_numbers_for_defaults_are_settings_and_a_speed_model_comes_along(mine: s
     with pytest.raises(BadSpec, match="want a whole number"):
         check_settings([("steps", 0.5)], [name])
     chosen: PolicyRun = make(name, SimulationConfig(CLUSTER, settings=(("factor", 3.0),)))
-    result = chosen.run([JobSpec("a", 0, 1, 10, restart_s=5)], CLUSTER)
+    result = chosen.run([Submission("a", 0, 1, 10, restart_s=5)], CLUSTER)
     assert result.end_s == 10 + 3 * 5
 
 
@@ -94,7 +95,7 @@ def test_the_example_is_sjf_where_nobody_waits_long() -> None:
     assert policy.name == "shortest"
     patient = SimulationConfig(CLUSTER, settings=(("patience_s", 1e9),))
     ends = [
-        [(job.spec.id, job.finish_s) for job in make(name, config).run(jobs, CLUSTER, verify=True).jobs]
+        [(job.spec.name, job.finish_s) for job in make(name, config).run(jobs, CLUSTER, verify=True).jobs]
         for name, config in ((f"{EXAMPLE}:Shortest", patient), ("sjf", CONFIG))
     ]
     assert len(ends[0]) == len(ends[1]) == 60

@@ -11,9 +11,9 @@ import pytest
 
 from benchmarks.replicas import MURI
 from benchmarks.trace_files import SAMPLE as TRACE
-from controller.scheduling import Cluster
 from controller.simulator.generate import generate
 from controller.simulator.traces import neutral
+from controller.vocabulary import Cluster
 from tests.controller.simulator.commands import schedule
 
 

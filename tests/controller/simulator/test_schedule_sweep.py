@@ -10,10 +10,11 @@ import pytest
 from benchmarks.replicas import MURI
 from benchmarks.trace_files import SAMPLE as TRACE
 from controller.policies.families.base import SimulationConfig
-from controller.scheduling import BadSpec, Cluster
+from controller.scheduling import BadSpec
 from controller.simulator.curves import cdf, means
 from controller.simulator.pool import run_all
 from controller.simulator.runs import RunFailed, Source, Task, run
+from controller.vocabulary import Cluster
 from tests.controller.simulator.commands import schedule
 
 SMALL = ("--generate", 25, "--nodes", 1, "--policy", "fifo,srtf")

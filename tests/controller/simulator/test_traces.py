@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from controller.scheduling import BadTrace, Cluster
+from controller.scheduling import BadTrace
 from controller.simulator.generate import generate
 from controller.simulator.traces import neutral, read
+from controller.vocabulary import Cluster
 
 MURI = (
     "job_id,num_gpu,submit_time,iterations,model_name,batch_size,duration,interval,iteration_time,"
@@ -24,14 +25,14 @@ def written(tmp_path: Path, text: str, name: str = "trace.csv") -> Path:
 
 def test_muri(tmp_path: Path) -> None:
     (job,) = read(written(tmp_path, MURI + "7,4,1500,100,a2c,64,60000,0,500,400,10,2.5,1\n"))
-    assert (job.id, job.gpus, job.submit_s, job.iteration_s, job.estimate_s) == ("7", 4, 1.5, 0.5, 60.0)
+    assert (job.name, job.gpus, job.arrival_s, job.iteration_s, job.estimate_s) == ("7", 4, 1.5, 0.5, 60.0)
     assert job.stages_s == (0.4, 0.01, 0.0025)
-    assert (job.restart_s, job.priority) == (39.0, 1)
+    assert (job.restart_s, job.opportunistic) == (39.0, 1)
 
 
 def test_synergy(tmp_path: Path) -> None:
     first, second = read(written(tmp_path, "0,alexnet,0.0,100,1\n1,gnmt,0.5,50,2\n", "replay"))
-    assert (first.duration_s, second.gpus, second.submit_s) == (60.0, 2, 0.5)
+    assert (first.duration_s, second.gpus, second.arrival_s) == (60.0, 2, 0.5)
 
 
 def test_philly_is_sorted(tmp_path: Path) -> None:
@@ -40,7 +41,7 @@ def test_philly_is_sorted(tmp_path: Path) -> None:
         "2017-10-09 07:01:55,66.0,1,66,a\n2017-10-09 07:00:55,5,2,10,b\n"
     )
     first, second = read(written(tmp_path, text))
-    assert (first.vc, first.submit_s, second.submit_s) == ("b", 0, 60)
+    assert (first.vc, first.arrival_s, second.arrival_s) == ("b", 0, 60)
 
 
 def test_helios_leaves_out_jobs_without_a_gpu(tmp_path: Path) -> None:
@@ -49,7 +50,7 @@ def test_helios_leaves_out_jobs_without_a_gpu(tmp_path: Path) -> None:
         "1,u,v,0,2020-09-01 00:00:00,5,0\n2,u,v,8,2020-09-01 00:01:00,60,512\n"
     )
     (job,) = read(written(tmp_path, text))
-    assert (job.id, job.gpus, job.submit_s, job.extra["gmem"]) == ("2", 8, 0, "512")
+    assert (job.name, job.gpus, job.arrival_s, job.extra["gmem"]) == ("2", 8, 0, "512")
 
 
 def test_gavel(tmp_path: Path) -> None:
@@ -58,7 +59,7 @@ def test_gavel(tmp_path: Path) -> None:
         json.dumps({"v100": {"('LM', 1)": {"null": 5.0}, "('LM', 2)": {"null": 8.0}}})
     )
     (job,) = read(written(tmp_path, line, "x.trace"))
-    assert (job.duration_s, job.gpus, job.submit_s) == (25.0, 2, 3.5)
+    assert (job.duration_s, job.gpus, job.arrival_s) == (25.0, 2, 3.5)
     with pytest.raises(BadTrace, match=r"x\.trace:1: column type: 'XX' is not in"):
         read(written(tmp_path, line.replace("LM", "XX"), "x.trace"))
 
@@ -75,8 +76,8 @@ def test_own_format_comes_back_as_it_was_written(tmp_path: Path) -> None:
     neutral.write(path, jobs)
     back = read(path)
     for one, other in zip(jobs, back, strict=True):
-        assert (one.id, one.submit_s, one.gpus, one.stages_s) == (
-            other.id, other.submit_s, other.gpus, other.stages_s,
+        assert (one.name, one.arrival_s, one.gpus, one.stages_s) == (
+            other.name, other.arrival_s, other.gpus, other.stages_s,
         )  # fmt: skip
         assert one.iterations == pytest.approx(other.iterations)
         assert (one.restart_s, one.estimate_s, one.model) == (other.restart_s, other.estimate_s, other.model)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from controller.policies.families.base import SimulationConfig
 from controller.policies.families.lucid import measurements, packing_tree
-from controller.scheduling import Cluster
 from controller.scheduling.lucid import grow, sizes_from_pairs
+from controller.vocabulary import Cluster
 
 CONFIG = SimulationConfig(Cluster.uniform(1, 8))
 

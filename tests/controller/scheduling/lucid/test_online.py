@@ -4,12 +4,13 @@ from itertools import pairwise
 
 import pytest
 
-from controller.scheduling import BadSpec, Cluster, Decision, JobSpec, JobState, View
+from benchmarks.lucid_samples import make_counts, make_history
+from controller.scheduling import BadSpec, Decision, JobState, Submission, View
 from controller.scheduling.lucid import BinderRules, ProfilerRules, Sharing, Size, Usage
 from controller.scheduling.lucid.online import Arrivals, OnlineLucid, OnlineRules
-from controller.scheduling.lucid.samples import make_counts, make_history
 from controller.scheduling.speed import Exclusive
 from controller.simulator import Result, measure, simulate
+from controller.vocabulary import Cluster
 from tests.extras import needs
 
 pytestmark = needs("interpret")
@@ -18,11 +19,11 @@ HOUR_S, DAY_S = 3600.0, 86_400.0
 USAGE = Usage(90.0, 60.0, 8000.0, False)
 
 
-def habits(count: int, *, gap_s: float) -> list[JobSpec]:
+def habits(count: int, *, gap_s: float) -> list[Submission]:
     """Jobs of users who submit the same few jobs again and again."""
     jobs, durations_s = make_history(count, seed=1)
     return [
-        JobSpec(str(n), n * gap_s, job.gpus, duration_s, 1.0, user=job.user, extra={"jobname": job.name})
+        Submission(str(n), n * gap_s, job.gpus, duration_s, 1.0, user=job.user, extra={"jobname": job.name})
         for n, (job, duration_s) in enumerate(zip(jobs, durations_s, strict=True))
     ]
 
@@ -37,7 +38,7 @@ def lucid(rules: OnlineRules, *, profiler: ProfilerRules | None = None) -> Onlin
     )
 
 
-def run(specs: list[JobSpec], policy: OnlineLucid, nodes: int = 2) -> Result:
+def run(specs: list[Submission], policy: OnlineLucid, nodes: int = 2) -> Result:
     return simulate(specs, Cluster.uniform(nodes, 8), policy, Exclusive(), verify=True)
 
 
@@ -130,7 +131,7 @@ def arrivals(counts: list[int], *, interval_s: int = 600) -> Arrivals:
     for interval, count in enumerate(counts):
         for number in range(count):
             submit_s = (interval + number / (count + 1)) * interval_s
-            found.count(JobState(JobSpec(f"{interval}-{number}", submit_s, 1, 1), 0, 1.0, submit_s))
+            found.count(JobState(Submission(f"{interval}-{number}", submit_s, 1, 1), 0, 1.0, submit_s))
     return found
 
 

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.scheduling import BadSpec, Cluster, Decision, Group, JobSpec, JobState, Node, View
+from benchmarks.lucid_samples import make_jobs
+from controller.scheduling import BadSpec, Decision, Group, JobState, Submission, View
 from controller.scheduling.lucid import (
     BinderRules,
     Config,
@@ -21,8 +22,9 @@ from controller.scheduling.lucid import (
 )
 from controller.scheduling.lucid.nodes import DividedNodes
 from controller.scheduling.lucid.profiler import ProfileQueue
-from controller.scheduling.lucid.samples import make_jobs, make_pairs, make_usages
+from controller.scheduling.lucid.samples import make_pairs, make_usages
 from controller.simulator import measure, simulate
+from controller.vocabulary import Cluster, Server
 from tests import effort
 
 CLUSTER = Cluster.uniform(4, 8)
@@ -45,8 +47,8 @@ PAIRS = [
 SPEED = PairSpeed(PAIRS, lambda spec: Config(spec.model, "d", 0, False))
 
 
-def job(name: str, model: str, *, at: float = 0, gpus: int = 1, lasts_s: float = 1000) -> JobSpec:
-    return JobSpec(name, at, gpus, lasts_s, 1.0, model=model)
+def job(name: str, model: str, *, at: float = 0, gpus: int = 1, lasts_s: float = 1000) -> Submission:
+    return Submission(name, at, gpus, lasts_s, 1.0, model=model)
 
 
 def lucid(**options: object) -> LucidPolicy:
@@ -83,7 +85,7 @@ class Watched:
 
 
 @st.composite
-def traces(draw: st.DrawFn) -> list[JobSpec]:
+def traces(draw: st.DrawFn) -> list[Submission]:
     jobs = draw(
         st.lists(
             st.tuples(
@@ -102,7 +104,7 @@ def traces(draw: st.DrawFn) -> list[JobSpec]:
 @settings(max_examples=effort.cases(40), deadline=None)
 @given(traces(), st.sampled_from(Sharing), st.sampled_from([None, PROFILER]), st.booleans())
 def test_every_job_ends_within_the_rules(
-    specs: list[JobSpec], sharing: Sharing, profiler: ProfilerRules | None, eager: bool
+    specs: list[Submission], sharing: Sharing, profiler: ProfilerRules | None, eager: bool
 ) -> None:
     policy = Watched(lucid(sharing=lambda now, idle: sharing, profiler=profiler, eager=eager))
     result = simulate(specs, CLUSTER, policy, SPEED, verify=True)
@@ -118,7 +120,7 @@ def test_every_job_ends_within_the_rules(
 
 def test_the_profiled_begin_anew_and_the_short_are_done() -> None:
     specs = [job("short", "tiny", lasts_s=60), job("long", "tiny", lasts_s=500)]
-    ends = {j.spec.id: j.finish_s for j in simulate(specs, CLUSTER, lucid(profiler=PROFILER), SPEED).jobs}
+    ends = {j.spec.name: j.finish_s for j in simulate(specs, CLUSTER, lucid(profiler=PROFILER), SPEED).jobs}
     assert ends["short"] == 60
     assert ends["long"] == pytest.approx(100 + 500)
 
@@ -130,7 +132,7 @@ def test_priority_is_expected_time_times_gpus() -> None:
         job("wide", "jumbo", at=1, gpus=8, lasts_s=100),
         job("narrow", "jumbo", at=2, gpus=4, lasts_s=150),
     ]
-    starts = {j.spec.id: j.start_s for j in simulate(specs, cluster, lucid(), SPEED).jobs}
+    starts = {j.spec.name: j.start_s for j in simulate(specs, cluster, lucid(), SPEED).jobs}
     assert starts == {"first": 0, "narrow": 100, "wide": 250}
 
 
@@ -153,7 +155,7 @@ def test_an_eager_newcomer_joins_one_that_has_only_just_started() -> None:
 def test_a_partner_gets_its_speed_back() -> None:
     cluster = Cluster.uniform(1, 1)
     specs = [job("a", "medium"), job("b", "medium", at=100, lasts_s=85)]
-    ends = {j.spec.id: j.finish_s for j in simulate(specs, cluster, lucid(), SPEED).jobs}
+    ends = {j.spec.name: j.finish_s for j in simulate(specs, cluster, lucid(), SPEED).jobs}
     # b runs at 0.85 beside a, for 100 s; a loses 15 s of work meanwhile
     assert ends["b"] == pytest.approx(200)
     assert ends["a"] == pytest.approx(1015)
@@ -167,7 +169,7 @@ def test_with_sharing_off_the_head_of_the_queue_blocks() -> None:
         job("c", "tiny", at=1, lasts_s=900),
     ]
     policy = lucid(sharing=lambda now, idle: Sharing.OFF)
-    starts = {j.spec.id: j.start_s for j in simulate(specs, cluster, policy, SPEED).jobs}
+    starts = {j.spec.name: j.start_s for j in simulate(specs, cluster, policy, SPEED).jobs}
     assert starts["b"] == 1000
     assert starts["c"] >= 1000
 
@@ -175,7 +177,7 @@ def test_with_sharing_off_the_head_of_the_queue_blocks() -> None:
 def test_an_unstable_pair_is_parted_and_the_newcomer_begins_anew_alone() -> None:
     cluster = Cluster.uniform(1, 1)
     bad: set[str] = set()
-    policy = Watched(lucid(unstable=lambda j: j.spec.id in bad))
+    policy = Watched(lucid(unstable=lambda j: j.spec.name in bad))
     specs = [job("a", "tiny"), job("b", "tiny", at=10), job("tick", "jumbo", at=50, gpus=1, lasts_s=5000)]
     original = policy.policy.decide
 
@@ -186,7 +188,7 @@ def test_an_unstable_pair_is_parted_and_the_newcomer_begins_anew_alone() -> None
 
     policy.policy.decide = decide  # type: ignore[method-assign]
     result = simulate(specs, cluster, policy, SPEED, verify=True)
-    ended = {j.spec.id: j for j in result.jobs}
+    ended = {j.spec.name: j for j in result.jobs}
     assert ended["a"].finish_s == pytest.approx(1000)
     assert ended["b"].preemptions == 1
     assert ended["b"].finish_s == pytest.approx(2000)  # from zero, when a has ended
@@ -223,7 +225,7 @@ def test_decisions_are_explained() -> None:
     ],
 )
 def test_impossible_divisions_are_refused(
-    profiler: ProfilerRules, specs: list[JobSpec], message: str
+    profiler: ProfilerRules, specs: list[Submission], message: str
 ) -> None:
     with pytest.raises(BadSpec, match=message):
         simulate(specs, CLUSTER, lucid(profiler=profiler), SPEED)
@@ -322,10 +324,10 @@ def test_only_starting_again_costs_something() -> None:
 
 
 def test_configurations_come_from_the_trace() -> None:
-    spec = JobSpec("j", 0, 1, 1, model="m", batch=32, extra={"dataset": "d", "amp": "1"})
+    spec = Submission("j", 0, 1, 1, model="m", batch=32, extra={"dataset": "d", "amp": "1"})
     assert config_by_columns(spec) == Config("m", "d", 32, True)
     with pytest.raises(BadSpec, match="job 'k' has no column 'dataset'"):
-        config_by_columns(JobSpec("k", 0, 1, 1))
+        config_by_columns(Submission("k", 0, 1, 1))
 
 
 def test_all_of_lucid_beats_itself_without_sharing_on_a_made_up_trace() -> None:
@@ -335,7 +337,7 @@ def test_all_of_lucid_beats_itself_without_sharing_on_a_made_up_trace() -> None:
     sizes = sizes_from_pairs(pairs)
     tree = grow([(usages[c], sizes[c]) for c in usages])
     specs = make_jobs(400, usages, gap_s=120, seed=4)
-    cluster = Cluster((Node(8), Node(8), Node(8)))
+    cluster = Cluster((Server(gpus=8), Server(gpus=8), Server(gpus=8)))
     jct = {}
     for sharing in (Sharing.OFF, Sharing.DEFAULT):
         policy = LucidPolicy(

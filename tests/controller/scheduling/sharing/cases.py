@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from controller.scheduling import JobSpec, JobState
+from controller.scheduling import JobState, Submission
 from controller.scheduling.sharing import Demand, Load, MadeUpPairs, Scaling, make_demands, make_sync
 
 PAIRS = MadeUpPairs(
@@ -24,8 +24,10 @@ ROOM_FOR_ALL = {name: replace(made, held=0.0) for name, made in make_demands(NAM
 MANY = Scaling(MadeUpPairs(ROOM_FOR_ALL), make_sync(NAMES))
 
 
-def spec(name: str, kind: str = "light", *, at: float = 0, gpus: int = 1, lasts_s: float = 1000) -> JobSpec:
-    return JobSpec(name, at, gpus, lasts_s, 1.0, model=kind)
+def spec(
+    name: str, kind: str = "light", *, at: float = 0, gpus: int = 1, lasts_s: float = 1000
+) -> Submission:
+    return Submission(name, at, gpus, lasts_s, 1.0, model=kind)
 
 
 def job(name: str, kind: str = "light", *, order: int = 0, gpus: int = 1) -> JobState:
@@ -33,7 +35,7 @@ def job(name: str, kind: str = "light", *, order: int = 0, gpus: int = 1) -> Job
 
 
 @st.composite
-def traces(draw: st.DrawFn) -> list[JobSpec]:
+def traces(draw: st.DrawFn) -> list[Submission]:
     rows = draw(
         st.lists(
             st.tuples(

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.scheduling import BadSpec, Cluster, Decision, Group, JobSpec, JobState, View
+from controller.scheduling import BadSpec, Decision, Group, JobState, Submission, View
 from controller.scheduling.sharing import (
     Choice,
     Demand,
@@ -26,6 +26,7 @@ from controller.scheduling.sharing import (
 )
 from controller.simulator import measure, simulate
 from controller.simulator.generate import generate
+from controller.vocabulary import Cluster
 from tests import effort
 from tests.controller.scheduling.sharing.cases import KINDS, LAW, PAIRS, spec, traces
 
@@ -60,38 +61,38 @@ class Watched:
     def work(self, now_s: float) -> None:
         for group in self._groups:
             for job, iteration_s in zip(group.jobs, self._speed.iteration_s(group), strict=True):
-                name = job.spec.id
+                name = job.spec.name
                 self.done[name] = self.done.get(name, 0.0) + (now_s - self._last_s) / iteration_s
         self._last_s = now_s
 
 
 def run(
-    specs: list[JobSpec], cluster: Cluster = CLUSTER, cost: PreemptionCost = FREE, **options: object
+    specs: list[Submission], cluster: Cluster = CLUSTER, cost: PreemptionCost = FREE, **options: object
 ) -> tuple[dict[str, tuple[float, float]], Watched]:
     speed = SharedSpeed(LAW, cost=cost)
     options.setdefault("packer", Packer(LAW))
     watched = Watched(SharingPolicy(cost=cost, **options), speed)  # type: ignore[arg-type]
     result = simulate(specs, cluster, watched, speed, verify=True)
     watched.work(result.end_s)
-    return {j.spec.id: (j.start_s, j.finish_s) for j in result.jobs}, watched
+    return {j.spec.name: (j.start_s, j.finish_s) for j in result.jobs}, watched
 
 
 @settings(max_examples=effort.cases(60), deadline=None)
 @given(traces(), st.sampled_from(Choice), st.booleans(), st.sampled_from([100.0, 1000.0]))
 def test_work_is_conserved_and_no_gpu_has_three_jobs(
-    specs: list[JobSpec], choice: Choice, shares: bool, interval_s: float
+    specs: list[Submission], choice: Choice, shares: bool, interval_s: float
 ) -> None:
     packer = Packer(LAW, choice=choice) if shares else None
     ends, watched = run(specs, packer=packer, interval=FixedInterval(interval_s))
-    assert ends.keys() == {s.id for s in specs}
+    assert ends.keys() == {s.name for s in specs}
     for s in specs:
-        assert watched.done[s.id] == pytest.approx(s.iterations, rel=1e-6)
+        assert watched.done[s.name] == pytest.approx(s.iterations, rel=1e-6)
     assert watched.most <= (2 if shares else 1)
 
 
 @settings(max_examples=effort.cases(20), deadline=None)
 @given(traces(), st.integers(0, 3))
-def test_runs_are_repeatable_by_seed(specs: list[JobSpec], seed: int) -> None:
+def test_runs_are_repeatable_by_seed(specs: list[Submission], seed: int) -> None:
     runs = [
         run(specs, cost=PreemptionCost(40, 60, 4), packer=Packer(LAW, choice=Choice.RANDOM, seed=seed))[0]
         for _ in range(2)
@@ -158,7 +159,7 @@ def test_of_one_level_the_job_that_gains_most_shares_first() -> None:
     best = {}
     for by_gain in (True, False):
         packer = Packer(LAW, least_gain=0.0, least_speed=0.2)
-        later = [dataclasses.replace(s, submit_s=20.0) if s.id != "host" else s for s in specs]
+        later = [dataclasses.replace(s, arrival_s=20.0) if s.name != "host" else s for s in specs]
         ends, _ = run(later, ONE, packer=packer, interval=FixedInterval(1e6), by_gain=by_gain)
         best[by_gain] = min(("poor", "good"), key=lambda name: ends[name][0])
     assert best == {True: "good", False: "poor"}
@@ -229,7 +230,7 @@ def test_jobs_that_do_not_fit_into_memory_do_not_share() -> None:
     speed = SharedSpeed(HOLDS)
     specs = [spec("a", "big"), spec("b", "big"), spec("c", "small")]
     jobs = simulate(specs, Cluster.uniform(1, 1), SharingPolicy(Packer(HOLDS)), speed, verify=True).jobs
-    began = {job.spec.id: job.start_s for job in jobs}
+    began = {job.spec.name: job.start_s for job in jobs}
     assert began["c"] == 0 < 1000 <= began["b"]  # a and c share, b waits for a GPU
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.scheduling import BadDecision, BadSpec, Cluster
+from controller.scheduling import BadDecision, BadSpec
 from controller.scheduling.sharing import (
     Choice,
     FixedInterval,
@@ -17,6 +17,7 @@ from controller.scheduling.sharing import (
 )
 from controller.scheduling.sharing.layout import Layout, consolidated
 from controller.scheduling.sharing.packing import candidates
+from controller.vocabulary import Cluster
 from tests.controller.scheduling.sharing.cases import KINDS, LAW, PAIRS, beside, job
 
 RULE = IntervalRule(PreemptionCost(40, 60, node_gpus=8))
@@ -88,13 +89,13 @@ def test_a_gpu_takes_two_jobs_and_the_smaller_lies_within_the_larger() -> None:
     for gpus in ((), (1, 1)):
         with pytest.raises(BadDecision, match="cannot be placed"):
             layout.add(job("c", order=3, gpus=2), gpus)
-    assert [j.spec.id for j in layout.beside(layout.jobs[0])] == ["a", "b"]
+    assert [j.spec.name for j in layout.beside(layout.jobs[0])] == ["a", "b"]
     assert layout.share(layout.jobs[0]) == 2.5
     layout.remove(layout.jobs[0])
     assert layout.free() == [1, 4, 5, 6, 7]
     over = job("d", order=4, gpus=8)
     layout.add(over, tuple(range(8)))
-    assert [j.spec.id for j in layout.beside(over)] == ["a", "b"]
+    assert [j.spec.name for j in layout.beside(over)] == ["a", "b"]
 
 
 @given(st.sets(st.integers(0, 15)), st.integers(1, 16))
@@ -151,7 +152,7 @@ def test_a_large_job_goes_over_small_ones_and_free_gpus() -> None:
     found = Packer(LAW).find(wide, layout)
     assert found is not None
     assert sorted(found.gpus) == [0, 1, 2, 3]
-    assert [j.spec.id for j in found.beside] == ["s0", "s1", "s2"]
+    assert [j.spec.name for j in found.beside] == ["s0", "s1", "s2"]
     half = Packer(LAW).find(job("half", "host", order=10, gpus=2), layout)
     assert half is not None
     assert 3 in half.gpus  # the free one

@@ -9,7 +9,7 @@ from benchmarks.replicas.synergy.rules import replica_demands, replica_policy
 from benchmarks.replicas.synergy.speed import RoundSpeed
 from controller.policies.families.base import SimulationConfig
 from controller.policies.registry import dress
-from controller.scheduling import BadSpec, Cluster, Decision, Group, JobSpec, JobState, Node, View
+from controller.scheduling import BadSpec, Decision, Group, JobState, Submission, View
 from controller.scheduling.synergy import (
     ModelProfile,
     Servers,
@@ -27,6 +27,7 @@ from controller.scheduling.synergy.policy import RANKS
 from controller.simulator import measure, simulate
 from controller.simulator.by_name import make
 from controller.simulator.generate import generate
+from controller.vocabulary import Cluster, Server
 from tests import effort
 from tests.controller.scheduling.synergy.cases import CACHING, HUNGRY, MODEST, SHAPE
 
@@ -49,7 +50,7 @@ class Checked:
 
     def decide(self, view: View) -> Decision:
         decision = self.policy.decide(view)
-        for number, node in enumerate(view.cluster.nodes):
+        for number, node in enumerate(view.cluster.servers):
             cpus = memory = 0.0
             for group in decision.groups:
                 here = sum(view.cluster.node_of[gpu] == number for gpu in group.gpus) / len(group.gpus)
@@ -61,7 +62,7 @@ class Checked:
 
 
 @st.composite
-def traces(draw: st.DrawFn) -> list[JobSpec]:
+def traces(draw: st.DrawFn) -> list[Submission]:
     jobs = draw(
         st.lists(
             st.tuples(
@@ -74,14 +75,16 @@ def traces(draw: st.DrawFn) -> list[JobSpec]:
             max_size=14,
         )
     )
-    return [JobSpec(str(i), s, g, n, 0.7, model=m) for i, (s, g, n, m) in enumerate(jobs)]
+    return [Submission(str(i), s, g, n, 0.7, model=m) for i, (s, g, n, m) in enumerate(jobs)]
 
 
 @pytest.mark.parametrize("order", RANKS)
 @pytest.mark.parametrize("allocator", [name for name in ALLOCATORS if name != "opt"])
 @settings(max_examples=effort.cases(15), deadline=None)
 @given(specs=traces())
-def test_every_job_ends_and_nothing_is_given_twice(order: str, allocator: str, specs: list[JobSpec]) -> None:
+def test_every_job_ends_and_nothing_is_given_twice(
+    order: str, allocator: str, specs: list[Submission]
+) -> None:
     policy = Checked(synergy(order, allocator, WANTS))
     result = simulate(specs, CLUSTER, policy, SharedSpeed(WANTS), interval_s=ROUND_S, verify=True)
     assert len(result.jobs) == len(specs)
@@ -98,7 +101,7 @@ def test_every_job_ends_and_nothing_is_given_twice(order: str, allocator: str, s
 @pytest.mark.parametrize("order", ["fifo", "srtf", "las", "ftf", "drf", "tetris"])
 @settings(max_examples=10, deadline=None)
 @given(specs=traces())
-def test_the_public_rules_end_every_job_at_a_round(order: str, mode: str, specs: list[JobSpec]) -> None:
+def test_the_public_rules_end_every_job_at_a_round(order: str, mode: str, specs: list[Submission]) -> None:
     specs = [s for s in specs if s.model in PROFILES and s.gpus in (1, 2, 4)]
     wants = replica_demands(PROFILES, SHAPE)
     speed = RoundSpeed(wants)
@@ -111,8 +114,8 @@ def test_the_public_rules_end_every_job_at_a_round(order: str, mode: str, specs:
 
 def test_opt_is_a_policy_too() -> None:
     pytest.importorskip("scipy")
-    specs = [JobSpec(name, 0, 1, 1000, 1.0, model="hungry") for name in "ab"]
-    specs += [JobSpec(name, 0, 1, 1000, 1.0, model="modest") for name in "cd"]
+    specs = [Submission(name, 0, 1, 1000, 1.0, model="hungry") for name in "ab"]
+    specs += [Submission(name, 0, 1, 1000, 1.0, model="modest") for name in "cd"]
     cluster = Cluster.uniform(1, 4, cpus=12, memory_gb=100)
     result = simulate(specs, cluster, synergy("fifo", "opt", WANTS), SharedSpeed(WANTS), interval_s=ROUND_S)
     # one hungry job has 6 CPUs, then the other one
@@ -123,16 +126,16 @@ def test_a_round_holds_whole_iterations_only() -> None:
     wants = replica_demands(PROFILES, SHAPE)
     speed = RoundSpeed(wants)
     # at 0.7 s, 428 iterations fit into a round; at 0.35 s, 857
-    specs = [JobSpec("m", 0, 1, 857, 0.7, model="modest"), JobSpec("h", 0, 1, 857, 0.7, model="hungry")]
+    specs = [Submission("m", 0, 1, 857, 0.7, model="modest"), Submission("h", 0, 1, 857, 0.7, model="hungry")]
     policy = replica_policy("fifo", "tune", wants, servers=Servers.equal(2, SHAPE))
     jobs = SteppedRun(policy, speed, ROUND_S).run(specs, CLUSTER).jobs
-    assert {job.spec.id: job.finish_s for job in jobs} == {"m": 900, "h": 300}
+    assert {job.spec.name: job.finish_s for job in jobs} == {"m": 900, "h": 300}
 
 
 def test_a_job_of_whole_rounds_takes_no_round_more() -> None:
     wants = replica_demands(PROFILES, SHAPE)
     for rounds in (1, 3, 7, 100):
-        specs = [JobSpec("m", 0, 1, 428 * rounds, 0.7, model="modest")]
+        specs = [Submission("m", 0, 1, 428 * rounds, 0.7, model="modest")]
         policy = replica_policy("srtf", "fair", wants, servers=Servers.equal(2, SHAPE))
         speed = RoundSpeed(wants)
         (ended,) = SteppedRun(policy, speed, ROUND_S).run(specs, CLUSTER).jobs
@@ -141,7 +144,7 @@ def test_a_job_of_whole_rounds_takes_no_round_more() -> None:
 
 def test_an_iteration_longer_than_a_round_is_refused() -> None:
     wants = replica_demands(PROFILES, SHAPE)
-    specs = [JobSpec("slow", 0, 1, 1, 301, model="modest")]
+    specs = [Submission("slow", 0, 1, 1, 301, model="modest")]
     policy = replica_policy("fifo", "fair", wants, servers=Servers.equal(2, SHAPE))
     with pytest.raises(BadSpec, match="'slow' needs 301 s for an iteration; a round of 300 s holds none"):
         simulate(specs, CLUSTER, policy, RoundSpeed(wants), interval_s=ROUND_S)
@@ -149,7 +152,7 @@ def test_an_iteration_longer_than_a_round_is_refused() -> None:
 
 def test_a_grant_between_options_counts_as_the_lower_one() -> None:
     speed = SharedSpeed(WANTS)
-    job = JobState(JobSpec("h", 0, 2, 10, 1.0, model="hungry"), 0, 1.0, 0.0)
+    job = JobState(Submission("h", 0, 2, 10, 1.0, model="hungry"), 0, 1.0, 0.0)
     assert speed.iteration_s(Group((job,), (0, 1), cpus=(12,), memory_gb=(50,))) == [0.5]
     assert speed.iteration_s(Group((job,), (0, 1), cpus=(11.9,), memory_gb=(50,))) == [1.0]
     assert speed.iteration_s(Group((job,), (0, 1))) == [1.0]
@@ -160,22 +163,22 @@ def test_a_grant_between_options_counts_as_the_lower_one() -> None:
 def test_a_job_that_stays_keeps_its_gpus_and_its_group() -> None:
     policy = synergy("srtf", "tune", WANTS)
     jobs = {
-        name: JobState(JobSpec(name, 0, 1, left, 1.0, model="modest"), order, 1.0, 0.0)
+        name: JobState(Submission(name, 0, 1, left, 1.0, model="modest"), order, 1.0, 0.0)
         for order, (name, left) in enumerate((("a", 900), ("b", 500), ("c", 700)))
     }
     first = policy.decide(View(0, CLUSTER, jobs, list(jobs.values()), [], []))
     del jobs["b"]
     second = policy.decide(View(300, CLUSTER, jobs, [], [], first.groups))
-    by_job = {group.jobs[0].spec.id: group for group in first.groups}
+    by_job = {group.jobs[0].spec.name: group for group in first.groups}
     assert second.wake_s == 600
-    assert [by_job[group.jobs[0].spec.id] is group for group in second.groups] == [True, True]
+    assert [by_job[group.jobs[0].spec.name] is group for group in second.groups] == [True, True]
 
 
 def test_srtf_with_tune_beats_its_fair_self_and_opt_bounds_it() -> None:
     pytest.importorskip("scipy")
     models = ["hungry", "modest", "modest", "modest"]
     specs = [
-        JobSpec(str(i), 200 * i, 1 + i % 2, 2000 + 700 * (i * 7 % 11), 1.0, model=models[i % 4])
+        Submission(str(i), 200 * i, 1 + i % 2, 2000 + 700 * (i * 7 % 11), 1.0, model=models[i % 4])
         for i in range(40)
     ]
     jct = {
@@ -190,16 +193,29 @@ def test_srtf_with_tune_beats_its_fair_self_and_opt_bounds_it() -> None:
 
 def test_bad_input_is_named() -> None:
     with pytest.raises(BadSpec, match="trains 'what', which has no sensitivity matrix; there are: hungry"):
-        WANTS(JobSpec("x", 0, 1, 1, model="what"))
+        WANTS(Submission("x", 0, 1, 1, model="what"))
     with pytest.raises(BadSpec, match="nodes 'a' and 'b' differ"):
-        server_shape(Cluster((Node(4, 12, 100, "a"), Node(4, 16, 100, "b"))))
+        server_shape(
+            Cluster(
+                (
+                    Server(gpus=4, cpus=12, memory_gb=100, name="a"),
+                    Server(gpus=4, cpus=16, memory_gb=100, name="b"),
+                )
+            )
+        )
     with pytest.raises(BadSpec, match="'lifo' is none of Synergy's fifo, srtf, las, ftf"):
         synergy("lifo", "tune", WANTS)
     with pytest.raises(BadSpec, match="'best' is none of Synergy's proportional, greedy"):
         synergy("fifo", "best", WANTS)
 
 
-UNEQUAL = Cluster((Node(4, 12, 100, "a"), Node(2, 12, 100, "rich"), Node(1, 3, 25, "b")))
+UNEQUAL = Cluster(
+    (
+        Server(gpus=4, cpus=12, memory_gb=100, name="a"),
+        Server(gpus=2, cpus=12, memory_gb=100, name="rich"),
+        Server(gpus=1, cpus=3, memory_gb=25, name="b"),
+    )
+)
 
 
 @pytest.mark.parametrize("allocator", ALLOCATORS)
@@ -208,7 +224,7 @@ def test_on_unequal_servers_nobody_gets_what_is_not_there(allocator: str) -> Non
         pytest.importorskip("scipy")
     wants = demands_by_matrix(MATRICES, servers_of(UNEQUAL))
     models = ["hungry", "modest", "caching"]
-    specs = [JobSpec(str(i), 90 * i, 1 + i * 3 % 7, 900, 1.0, model=models[i % 3]) for i in range(21)]
+    specs = [Submission(str(i), 90 * i, 1 + i * 3 % 7, 900, 1.0, model=models[i % 3]) for i in range(21)]
     policy = Checked(synergy("srtf", allocator, wants, stay=True))
     result = simulate(specs, UNEQUAL, policy, SharedSpeed(wants), interval_s=ROUND_S, verify=True)
     assert len(result.jobs) == 21
@@ -236,6 +252,6 @@ def test_a_restart_costs_and_jobs_stay_where_they_are() -> None:
 
 
 def test_restarts_longer_than_a_round_are_no_endless_simulation() -> None:
-    specs = [JobSpec(name, 0, 8, 1000, 1.0, model="modest", restart_s=400) for name in "ab"]
+    specs = [Submission(name, 0, 8, 1000, 1.0, model="modest", restart_s=400) for name in "ab"]
     policy, speed = synergy("las", "tune", WANTS), SharedSpeed(WANTS, restart_scale=1.0)
     assert len(simulate(specs, CLUSTER, policy, speed, interval_s=ROUND_S).jobs) == 2

@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 
-from controller.errors import BadSpec
 from controller.vocabulary.documents import hint
+from controller.vocabulary.errors import BadSpec
 
 FLOAT_BYTES = 4
 

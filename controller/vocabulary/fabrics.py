@@ -1,12 +1,12 @@
-"""Clusters of regular shape, each a function that returns a `Cluster`."""
+"""Clusters of regular shape, each a function that returns a `Topology`."""
 
 from __future__ import annotations
 
 import random
 from dataclasses import dataclass
 
-from controller.errors import BadSpec
-from controller.workload.model import Cluster, Link, Server, Switch
+from controller.vocabulary.errors import BadSpec
+from controller.vocabulary.topology import Link, Server, Switch, Topology
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,14 +34,14 @@ class Parts:
         )
 
 
-def star(servers: int, parts: Parts | None = None) -> Cluster:
+def star(servers: int, parts: Parts | None = None) -> Topology:
     """Return one switch ``s1`` with servers ``h1``, ``h2`` and so on."""
     parts = parts or Parts()
     _check(servers=servers)
     return _with_servers({"s1": servers}, [], ["s1"], parts, f"star({servers})")
 
 
-def leaf_spine(spines: int, leaves: int, hosts: int, parts: Parts | None = None) -> Cluster:
+def leaf_spine(spines: int, leaves: int, hosts: int, parts: Parts | None = None) -> Topology:
     """Return `leaves` switches of `hosts` servers, each of them linked to each of `spines` switches."""
     parts = parts or Parts()
     _check(spines=spines, leaves=leaves, hosts=hosts)
@@ -52,7 +52,7 @@ def leaf_spine(spines: int, leaves: int, hosts: int, parts: Parts | None = None)
     return _with_servers(dict.fromkeys(below, hosts), trunks, above + below, parts, name)
 
 
-def fat_tree(k: int, hosts: int, parts: Parts | None = None) -> Cluster:
+def fat_tree(k: int, hosts: int, parts: Parts | None = None) -> Topology:
     """Return a fat-tree of switches with `k` ports, and `hosts` servers at each edge switch.
 
     ``fat_tree(8, 6)`` has 80 switches and 192 servers, as GRID's evaluation (Al-Fares et al., SIGCOMM'08).
@@ -81,11 +81,11 @@ def fat_tree(k: int, hosts: int, parts: Parts | None = None) -> Cluster:
 
 def _with_servers(
     racks: dict[str, int], trunks: list[Link], switches: list[str], parts: Parts, name: str
-) -> Cluster:
+) -> Topology:
     places = [switch for switch, count in racks.items() for _ in range(count)]
     servers = tuple(Server(f"h{number}", parts.gpus) for number in range(1, len(places) + 1))
     links = [Link(server.name, place, parts.rate_bps) for server, place in zip(servers, places, strict=True)]
-    return Cluster(servers, parts.switches(switches), (*links, *trunks), name)
+    return Topology(parts.switches(switches), servers, (*links, *trunks), name=name)
 
 
 def _check(**counts: int) -> None:

@@ -31,8 +31,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from controller.errors import BadSpec
-from controller.vocabulary import documents
+from controller.vocabulary import documents, fabrics, shapes
 from controller.vocabulary.documents import (
     Check,
     Document,
@@ -45,10 +44,13 @@ from controller.vocabulary.documents import (
     one_of,
     whole,
 )
-from controller.workload import fabrics, shapes
-from controller.workload.graphs import MAX_SLOTS
-from controller.workload.model import Cluster, Link, Server, Switch, TrainingJob, Tree
+from controller.vocabulary.errors import BadSpec
+from controller.vocabulary.graphs import MAX_SLOTS
+from controller.vocabulary.job import Job
+from controller.vocabulary.topology import Link, Server, Switch, Topology
+from controller.vocabulary.trees import Tree
 
+RATE_BPS = Link("a", "b").rate_bps
 _SECONDS = number(0, 1e12, "seconds")
 _RATE = number(0, 1e15, "bits/s", above=True)
 _COUNT = whole(1, 1_000_000)
@@ -56,7 +58,7 @@ _COUNT = whole(1, 1_000_000)
 JOB_KEYS: Mapping[str, Check] = {
     "name": name,
     "workers": _COUNT,
-    "gpus": whole(1, 1 << 16),
+    "gpus_per_worker": whole(1, 1 << 16),
     "model": one_of(list(shapes.SHAPES)),
     "model_bytes": whole(1, 1 << 50),
     "layers_bytes": listing(whole(1, 1 << 50), most=100_000),
@@ -82,7 +84,7 @@ TREE_KEYS: Mapping[str, Check] = {
 SERVER_KEYS: Mapping[str, Check] = {
     "name": name,
     "count": _COUNT,
-    "gpus": whole(1, 1 << 16),
+    "gpus": whole(0, 1 << 16),
     "switch": name,
     "rate_bps": _RATE,
 }
@@ -94,7 +96,7 @@ SWITCH_KEYS: Mapping[str, Check] = {
     "rtt_s": number(0, 1e3, "seconds", above=True),
 }
 LINK_KEYS: Mapping[str, Check] = {"a": name, "b": name, "rate_bps": _RATE}
-_SHAPES: Mapping[str, Callable[..., Cluster]] = {
+_SHAPES: Mapping[str, Callable[..., Topology]] = {
     "star": fabrics.star,
     "leaf-spine": fabrics.leaf_spine,
     "fat-tree": fabrics.fat_tree,
@@ -114,7 +116,7 @@ FABRIC_KEYS: Mapping[str, Check] = {
 }
 
 
-def read_jobs(path: Path, cluster: Cluster | None = None) -> list[TrainingJob]:
+def read_jobs(path: Path, cluster: Topology | None = None) -> list[Job]:
     """Return the jobs of a file; with `cluster`, each is one that this could run.
 
     Raises BadSpec, with the line and the key.
@@ -123,10 +125,10 @@ def read_jobs(path: Path, cluster: Cluster | None = None) -> list[TrainingJob]:
     return jobs_of(document, cluster)
 
 
-def jobs_of(document: Document, cluster: Cluster | None = None) -> list[TrainingJob]:
+def jobs_of(document: Document, cluster: Topology | None = None) -> list[Job]:
     """Return the jobs of a document. See `read_jobs`."""
     document.check((), {"job": lambda _: None})
-    jobs: list[TrainingJob] = []
+    jobs: list[Job] = []
     names: set[str] = set()
     for where, table in document.tables("job"):
         job = _job(document, where, table)
@@ -144,7 +146,7 @@ def jobs_of(document: Document, cluster: Cluster | None = None) -> list[Training
     return jobs
 
 
-def _job(document: Document, where: Where, table: Mapping[str, Any]) -> TrainingJob:
+def _job(document: Document, where: Where, table: Mapping[str, Any]) -> Job:
     what = f"job {table.get('name', where[-1])!r}"
     document.check(where, JOB_KEYS, what=what, require=("name", "workers"))
     models = [key for key in ("model", "model_bytes", "layers_bytes") if key in table]
@@ -153,7 +155,7 @@ def _job(document: Document, where: Where, table: Mapping[str, Any]) -> Training
         raise document.error(where, f"{what}: want one of model, model_bytes and layers_bytes: {said}")
     values = {key: value for key, value in table.items() if key not in models}
     values["layers_bytes"] = _layers(models[0], table[models[0]])
-    for key in ("workers", "gpus", "iterations"):
+    for key in ("workers", "gpus_per_worker", "iterations"):
         if key in values:
             values[key] = int(values[key])
     for key in ("servers", "stages_s"):
@@ -164,7 +166,7 @@ def _job(document: Document, where: Where, table: Mapping[str, Any]) -> Training
             values["tree"] = Tree(
                 tree["root"], tree.get("parents", {}), frozenset(tree.get("aggregators", ()))
             )
-        return TrainingJob(**values)
+        return Job(**values)
     except BadSpec as error:
         raise _at(document, where, table, error, what) from error
 
@@ -187,12 +189,13 @@ def _layers(key: str, value: Any) -> tuple[int, ...]:
     return tuple(int(each) for each in value)
 
 
-def check_job(job: TrainingJob, cluster: Cluster) -> None:
+def check_job(job: Job, cluster: Topology) -> None:
     """Raise BadSpec unless the cluster has what the job names, and as many GPUs as it needs."""
     what = f"job {job.name!r}"
-    if job.workers * job.gpus > cluster.gpus:
+    if job.gpus > cluster.gpus:
         raise BadSpec(
-            f"{what}: {job.workers} workers of {job.gpus} GPUs each; the cluster has {cluster.gpus} GPUs"
+            f"{what}: {job.workers} workers of {job.gpus_per_worker} GPUs each; the cluster has"
+            f" {cluster.gpus} GPUs"
         )
     for server in (*job.servers, *([job.fallback] if job.fallback else [])):
         if server not in cluster.server:
@@ -200,7 +203,7 @@ def check_job(job: TrainingJob, cluster: Cluster) -> None:
                 f"{what}: there is no server {server!r}; {documents.hint(server, list(cluster.server)[:99])}"
             )
     for server in job.hosts:
-        wanted, has = job.servers.count(server) * job.gpus, cluster.server[server].gpus
+        wanted, has = job.servers.count(server) * job.gpus_per_worker, cluster.server[server].gpus
         if wanted > has:
             raise BadSpec(f"{what}: servers: {wanted} GPUs of {server!r}, which has {has}")
     if job.tree is None:
@@ -216,24 +219,26 @@ def check_job(job: TrainingJob, cluster: Cluster) -> None:
             raise BadSpec(f"{what}: tree: {server!r} is at {cluster.rack_of[server]!r}, which is not in it")
 
 
-def write_jobs(path: Path, jobs: Iterable[TrainingJob]) -> None:
+def write_jobs(path: Path, jobs: Iterable[Job]) -> None:
     """Write jobs as JSON, so that `read_jobs` returns them again. Raises OSError."""
     path.write_text(json.dumps({"job": [_as_table(job) for job in jobs]}, indent=1) + "\n")
 
 
-def _as_table(job: TrainingJob) -> dict[str, object]:
-    table = {key: value for key, value in asdict(job).items() if value not in (None, ())}
+def _as_table(job: Job) -> dict[str, object]:
+    needed = ("name", "workers", "layers_bytes")
+    plain = asdict(Job(name=job.name, workers=job.workers))
+    table = {key: value for key, value in asdict(job).items() if key in needed or value != plain[key]}
     if job.tree is not None:
         table["tree"] = {**asdict(job.tree), "aggregators": sorted(job.tree.aggregators)}
     return table
 
 
-def read_cluster(path: Path) -> Cluster:
+def read_cluster(path: Path) -> Topology:
     """Return the cluster of a file. Raises BadSpec, with the line and the key."""
     return cluster_of(documents.read(path))
 
 
-def cluster_of(document: Document) -> Cluster:
+def cluster_of(document: Document) -> Topology:
     """Return the cluster of a document. See `read_cluster`."""
     parts = ("server", "switch", "link")
     document.check((), {"name": name, **dict.fromkeys((*parts, "fabric"), lambda _: None)})
@@ -251,9 +256,9 @@ def cluster_of(document: Document) -> Cluster:
         what = f"server {table.get('name', where[-1])!r}"
         document.check(where, SERVER_KEYS, what=what, require=("name",))
         for each in _counted(table["name"], table.get("count")):
-            servers.append(Server(each, int(table.get("gpus", 1))))
+            servers.append(_server(each, int(table.get("gpus", 1))))
             if "switch" in table:
-                links.append((where, Link(each, table["switch"], table.get("rate_bps", 100e9))))
+                links.append((where, Link(each, table["switch"], table.get("rate_bps", RATE_BPS))))
     for where, table in document.tables("link"):
         what = f"link {table.get('a', '')}-{table.get('b', '')}"
         document.check(where, LINK_KEYS, what=what, require=("a", "b"))
@@ -271,16 +276,23 @@ def _switch(document: Document, where: Where, table: Mapping[str, Any]) -> Switc
     return Switch(**{**values, "slots": slots, "lanes": int(table.get("lanes", 64))})
 
 
+def _server(name: str, gpus: int) -> Server:
+    return Server(name, gpus, role="worker" if gpus else "fallback")
+
+
 def _counted(name: str, count: int | None) -> list[str]:
     return [name] if count is None else [f"{name}{number}" for number in range(1, int(count) + 1)]
 
 
 def _assemble(
     document: Document, servers: list[Server], switches: list[Switch], links: list[tuple[Where, Link]]
-) -> Cluster:
+) -> Topology:
     try:
-        return Cluster(
-            tuple(servers), tuple(switches), tuple(link for _, link in links), document.data.get("name", "")
+        return Topology(
+            tuple(switches),
+            tuple(servers),
+            tuple(link for _, link in links),
+            name=document.data.get("name", ""),
         )
     except BadSpec as error:
         text = str(error)
@@ -291,7 +303,7 @@ def _assemble(
         raise document.error(named.get(first, ()), text) from error
 
 
-def _fabric(document: Document) -> Cluster:
+def _fabric(document: Document) -> Topology:
     table = document.check(("fabric",), FABRIC_KEYS, what="fabric", require=("shape",))
     shape = table["shape"]
     wanted = _SHAPE_KEYS[shape]

@@ -13,12 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.errors import BadSpec
-from controller.scheduling.model import Cluster as Servers
 from controller.simulator import generate as scheduling
-from controller.vocabulary import tree
-from controller.vocabulary.documents import parse, read
-from controller.workload import Cluster, fabrics, generate, graphs, shapes
-from controller.workload.read import (
+from controller.simulator.network import generate
+from controller.vocabulary import Cluster, Topology, fabrics, graphs, shapes, tree
+from controller.vocabulary.clusterfile import (
     JOB_KEYS,
     SERVER_KEYS,
     SWITCH_KEYS,
@@ -28,6 +26,7 @@ from controller.workload.read import (
     read_jobs,
     write_jobs,
 )
+from controller.vocabulary.documents import parse, read
 from tests import effort
 
 ROOT = Path(__file__).parents[3]
@@ -69,13 +68,13 @@ def test_jobs_that_are_written_are_read_again(tmp_path: Path) -> None:
         ({"wrokers": 3}, 2, "unknown key 'wrokers'; did you mean 'workers'?"),
         ({"workers": 0}, 2, "workers = 0: want a whole number, 1 to 1000000"),
         ({"compute_s": float("nan")}, 2, "compute_s = nan: want seconds, from 0"),
-        ({"arrival_s": 10}, 2, "deadline_s is 9, which is past when it arrives, at 10"),
+        ({"deadline_s": -1}, 2, "deadline_s = -1: want seconds, above 0"),
         ({"model_bytes": 5}, 1, "want one of model, model_bytes and layers_bytes: model and model_bytes"),
         ({"model": "vgg"}, 2, 'model = "vgg": want one of'),
         ({"workers": 9, "servers": []}, 2, "servers = []: want a list of 1"),
         ({"workers": 3}, 2, "2 servers for 3 workers; want one for each"),
-        ({"gpus": 3}, 1, "servers: 3 GPUs of 'h1', which has 2"),
-        ({"gpus": 5}, 1, "2 workers of 5 GPUs each; the cluster has 8 GPUs"),
+        ({"gpus_per_worker": 3}, 1, "servers: 3 GPUs of 'h1', which has 2"),
+        ({"gpus_per_worker": 5}, 1, "2 workers of 5 GPUs each; the cluster has 8 GPUs"),
         ({"servers": ["h1", "h9"]}, 1, "there is no server 'h9'"),
         ({"tree": {"root": "s1", "parents": {"s2": "s3", "s3": "s2"}}}, 2, "leads in a circle"),
         ({"tree": {"root": "s1", "parent": {}}}, 2, "unknown key 'parent'; did you mean 'parents'?"),
@@ -118,15 +117,15 @@ def test_lines_are_those_of_the_keys(name: str) -> None:
         ('[[switch]]\nname = "s1"\n[[server]]\nname = "h1"', "f.toml:3: server 'h1' has 0 links"),
         (
             '[[switch]]\nname = "s1"\n[[server]]\nname = "s1"\nswitch = "s1"',
-            "two servers or switches are called 's1'",
+            "both ends are the same node",
         ),
         (
             '[[switch]]\nname = "s1"\n[[switch]]\nname = "s2"\n[[server]]\nname = "h1"\nswitch = "s1"',
-            "f.toml:3: 's2' cannot be reached",
+            "f.toml:3: switch 's2' cannot be reached",
         ),
         (
             '[[switch]]\nname = "s1"\n[[link]]\na = "s1"\nb = "s9"\n[[server]]\nname = "h1"\nswitch = "s1"',
-            "f.toml:3: link s1-s9: there is no server or switch 's9'",
+            "f.toml:3: link s1-s9: there is no node 's9'",
         ),
         ("[[swich]]\n", "unknown key 'swich'; did you mean 'switch'?"),
         ("[[switch]\n", "f.toml: not TOML"),
@@ -239,7 +238,7 @@ def test_a_networkx_graph_is_a_cluster() -> None:
 
 def test_a_testbeds_topology_is_a_cluster() -> None:
     topology = tree([2, 3], transit=[0], servers=1)
-    cluster = graphs.from_topology(topology, slots=64, gpus=2)
+    cluster = graphs.with_memory(topology, slots=64, gpus=2)
     assert [switch.slots for switch in cluster.switches] == [0, 64, 64]
     assert cluster.racks == {"s1": ("p1",), "s2": ("h1", "h2", "h3"), "s3": ("h4", "h5", "h6")}
     assert cluster.gpus == 12
@@ -247,17 +246,17 @@ def test_a_testbeds_topology_is_a_cluster() -> None:
 
 
 def test_jobs_of_a_trace_have_layers_and_computing_times() -> None:
-    specs = scheduling.generate(20, Servers.uniform(4, 4), seed=1)
+    specs = scheduling.generate(20, Cluster.uniform(4, 4), seed=1)
     jobs = generate.from_trace(specs, slack=2.0)
     for job, spec in zip(jobs, specs, strict=True):
-        assert (job.name, job.workers, job.arrival_s) == (spec.id, spec.gpus, spec.submit_s)
+        assert (job.name, job.workers, job.arrival_s) == (spec.name, spec.gpus, spec.arrival_s)
         assert job.compute_s == pytest.approx(spec.iteration_s - spec.stages_s[-1])
-        assert job.deadline_s == spec.submit_s + 2 * spec.duration_s
+        assert job.deadline_s == 2 * spec.duration_s
     assert {sum(job.layers_bytes) for job in jobs} <= {sum(shapes.layers_bytes(m)) for m in generate.MODELS}
 
 
 def test_generated_jobs_are_the_same_for_the_same_seed_and_fit() -> None:
-    cluster: Cluster = fabrics.star(4, fabrics.Parts(gpus=2))
+    cluster: Topology = fabrics.star(4, fabrics.Parts(gpus=2))
     jobs = generate.generate(50, cluster, seed=3, gap_s=10, deadlines=0.5)
     assert jobs == generate.generate(50, cluster, seed=3, gap_s=10, deadlines=0.5)
     assert max(job.workers for job in jobs) <= 8

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 import numpy as np
+from numpy.typing import NDArray
 
 from controller.errors import BadSpec
-from controller.workload.model import Cluster, TrainingJob, Tree
+from controller.vocabulary import Job, Topology, Tree
 
 
-def tree_of(cluster: Cluster, job: TrainingJob) -> Tree:
+def tree_of(cluster: Topology, job: Job) -> Tree:
     """Return the tree of a placed job: its own, or shortest paths with every useful switch summing.
 
     Raises BadSpec if the job is not placed.
@@ -24,32 +25,39 @@ def tree_of(cluster: Cluster, job: TrainingJob) -> Tree:
     return tidy(cluster, job, Tree(root, parents, frozenset(can_sum)))
 
 
-def root_for(cluster: Cluster, job: TrainingJob) -> str:
+def root_for(cluster: Topology, job: Job) -> str:
     """Return the root of a job's tree: what sums nearest to its fallback server, or to all racks."""
     return best_root(cluster, [cluster.rack_of[job.fallback]] if job.fallback else racks_of(cluster, job))
 
 
-def racks_of(cluster: Cluster, job: TrainingJob) -> list[str]:
+def racks_of(cluster: Topology, job: Job) -> list[str]:
     """Return the switches that a job's servers are linked to, each once. Raises BadSpec."""
     if not job.servers:
         raise BadSpec(f"job {job.name!r} has no servers; ina place chooses some, or give servers = [...]")
     return list(dict.fromkeys(cluster.rack_of[server] for server in job.hosts))
 
 
-def best_root(cluster: Cluster, racks: Collection[str]) -> str:
+def best_root(cluster: Topology, racks: Collection[str]) -> str:
     """Return the switch with the shortest ways to all `racks`: one that sums, if any does.
 
     Of equally near ones that with most memory, then the earlier one, is chosen. O(racks * switches).
     """
-    slots = cluster.slots
-    ways = sum((cluster.hops(rack) for rack in racks), np.zeros(len(slots), dtype=np.int64))
+    slots = np.array([each.slots for each in cluster.switches], dtype=np.int64)
+    ways = ways_to(cluster, racks)
     if slots.any():
         ways = np.where(slots > 0, ways, ways.max() + 1)
     nearest = np.flatnonzero(ways == ways.min())
     return cluster.switches[int(nearest[np.argmax(slots[nearest])])].name
 
 
-def paths_up(cluster: Cluster, racks: Iterable[str], root: str) -> dict[str, str]:
+def ways_to(cluster: Topology, racks: Iterable[str]) -> NDArray[np.int64]:
+    """Return for each switch the sum of the numbers of links from it to all `racks`."""
+    hops = np.array([cluster.hops(rack) for rack in racks], dtype=np.int64)
+    found: NDArray[np.int64] = hops.sum(axis=0)
+    return found
+
+
+def paths_up(cluster: Topology, racks: Iterable[str], root: str) -> dict[str, str]:
     """Return the parents of all switches on shortest paths from `racks` to `root`."""
     towards = cluster.towards(root)
     parents: dict[str, str] = {}
@@ -60,7 +68,7 @@ def paths_up(cluster: Cluster, racks: Iterable[str], root: str) -> dict[str, str
     return parents
 
 
-def tidy(cluster: Cluster, job: TrainingJob, tree: Tree) -> Tree:
+def tidy(cluster: Topology, job: Job, tree: Tree) -> Tree:
     """Return the tree without memory where nothing meets: at switches that only one contribution reaches.
 
     The root keeps its own if it has some, for results come from there.
@@ -70,7 +78,7 @@ def tidy(cluster: Cluster, job: TrainingJob, tree: Tree) -> Tree:
     return Tree(tree.root, tree.parents, frozenset(useful))
 
 
-def fan_in(cluster: Cluster, job: TrainingJob, tree: Tree) -> Mapping[str, int]:
+def fan_in(cluster: Topology, job: Job, tree: Tree) -> Mapping[str, int]:
     """Return the number of contributions that reach each switch of the tree."""
     found = dict.fromkeys(tree.switches, 0)
     for server in job.hosts:
@@ -92,20 +100,12 @@ def bottom_up(tree: Tree) -> list[str]:
     return order[::-1]
 
 
-def slowest_link_bps(cluster: Cluster, job: TrainingJob, tree: Tree) -> float:
+def slowest_link_bps(cluster: Topology, job: Job, tree: Tree) -> float:
     """Return the rate of the slowest link that the job's flows take."""
     pairs = [(server, cluster.rack_of[server]) for server in job.hosts] + list(tree.parents.items())
     return min(cluster.links[cluster.neighbours[child][parent]].rate_bps for child, parent in pairs)
 
 
-def way_to_fallback(cluster: Cluster, job: TrainingJob, tree: Tree) -> Iterator[str]:
-    """Yield the switches from a job's root to that of its fallback server."""
-    yield tree.root
-    if job.fallback is None:
-        return
-    last = cluster.rack_of[job.fallback]
-    towards = cluster.towards(last)
-    node = tree.root
-    while node != last:
-        node = towards[node]
-        yield node
+def way_to_fallback(cluster: Topology, job: Job, tree: Tree) -> tuple[str, ...]:
+    """Return the switches from a job's root to that of its fallback server."""
+    return cluster.way(tree.root, cluster.rack_of[job.fallback] if job.fallback else tree.root)

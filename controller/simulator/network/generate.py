@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from controller.errors import BadSpec
-from controller.scheduling.model import JobSpec
+from controller.scheduling.model import Submission
+from controller.vocabulary import Job, Topology, shapes
 from controller.vocabulary.documents import hint
-from controller.workload import shapes
-from controller.workload.model import Cluster, TrainingJob
 
 MODELS = ("resnet50", "vgg16", "bert-base", "gpt2")
 WORKERS = ((1, 0.3), (2, 0.2), (4, 0.25), (8, 0.15), (16, 0.1))
@@ -19,7 +18,7 @@ WORKERS = ((1, 0.3), (2, 0.2), (4, 0.25), (8, 0.15), (16, 0.1))
 
 def generate(
     jobs: int,
-    cluster: Cluster,
+    cluster: Topology,
     *,
     seed: int = 0,
     models: Sequence[str] = MODELS,
@@ -27,7 +26,7 @@ def generate(
     gap_s: float = 0.0,
     deadlines: float = 0.0,
     slack: float = 2.0,
-) -> list[TrainingJob]:
+) -> list[Job]:
     """Return jobs of random models and sizes that arrive every `gap_s` on average (Poisson).
 
     A share of `deadlines` of them has a deadline: `slack` times what they take without communication.
@@ -45,16 +44,16 @@ def generate(
         workers = rng.choices([count for count, _ in sizes], [share for _, share in sizes])[0]
         iterations = rng.randrange(200, 5000)
         compute_s = shapes.compute_s(model, batch=batch)
-        due_s = now_s + slack * iterations * compute_s
+        deadline_s = slack * iterations * compute_s
         drawn.append(
-            TrainingJob(
+            Job(
                 name=f"job{number}",
                 workers=workers,
                 layers_bytes=shapes.layers_bytes(model),
                 iterations=iterations,
                 compute_s=compute_s,
                 arrival_s=now_s,
-                deadline_s=due_s if rng.random() < deadlines else None,
+                deadline_s=deadline_s if rng.random() < deadlines else None,
             )
         )
         now_s += rng.expovariate(1 / gap_s) if gap_s else 0.0
@@ -62,8 +61,8 @@ def generate(
 
 
 def from_trace(
-    specs: Sequence[JobSpec], *, models: Sequence[str] = MODELS, seed: int = 0, slack: float | None = None
-) -> list[TrainingJob]:
+    specs: Sequence[Submission], *, models: Sequence[str] = MODELS, seed: int = 0, slack: float | None = None
+) -> list[Job]:
     """Return the jobs of a scheduling trace (`controller.simulator.traces`), a worker for each GPU.
 
     A job whose model's name begins like one of `shapes.SHAPES` has its layers; others are given one of
@@ -79,17 +78,17 @@ def from_trace(
     jobs = []
     for spec in specs:
         shape = known.setdefault(spec.model, _shape_of(spec.model) or rng.choice(list(models)))
-        job = TrainingJob(
-            name=spec.id,
+        job = Job(
+            name=spec.name,
             workers=spec.gpus,
             layers_bytes=shapes.layers_bytes(shape),
             iterations=max(1, round(spec.iterations)),
             compute_s=spec.iteration_s - (spec.stages_s[-1] if spec.stages_s else 0.0),
-            arrival_s=spec.submit_s,
+            arrival_s=spec.arrival_s,
             stages_s=spec.stages_s,
         )
         if slack is not None:
-            job = replace(job, deadline_s=spec.submit_s + slack * spec.duration_s)
+            job = replace(job, deadline_s=slack * spec.duration_s)
         jobs.append(job)
     return jobs
 

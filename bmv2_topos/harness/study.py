@@ -1,0 +1,241 @@
+"""A study: a function, the parameters to sweep and what to measure; the harness makes all else of it.
+
+Most files for ``ina experiment`` hold one. Every combination of parameters is run with every seed,
+and again in each ablation, which changes something in all of them. The page has a table of medians and ranges
+over the seeds for each variant, what each ablation changes, and a plot for each measured quantity. For other
+tables and plots there is `Experiment`.
+"""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import re
+import statistics
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from bmv2_topos.harness.errors import BadExperiment
+from bmv2_topos.harness.model import Call, Experiment
+from bmv2_topos.harness.rows import ResultRow, Value, markdown, selected
+from bmv2_topos.plots import draw_lines, ticks
+
+SEED: Final = "seed"
+VARIANT: Final = "variant"
+FULL: Final = "full"
+"""The variant without any ablation."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Study:
+    """A function that is run with many parameters, and what is measured of what it returns."""
+
+    title: str
+    run: Callable[..., Any]
+    """Called with the parameters by name, and with ``seed`` if it takes that; it returns, say, a `Report`."""
+    sweep: Mapping[str, Sequence[Value]]
+    """Values of the parameters that are varied, in every combination; others keep their defaults. The first
+    whose values are numbers is the x axis of plots."""
+    measure: Mapping[str, Callable[[Any], Value]]
+    """Columns: a name with its unit, and what computes it of that which `run` returns."""
+    seeds: int = 1
+    """Seeds 1, 2, …, each of which is a run."""
+    ablations: Mapping[str, Mapping[str, Value]] = field(default_factory=dict)
+    """Variants by name, with the parameters that differ in all their runs."""
+    question: str = ""
+    about: str = ""
+    limits: str = ""
+    """Texts of the page, Markdown."""
+    real: bool = False
+    """The machine decides what comes out, as with real processes: one run at a time, and none is checked."""
+
+    def experiment(self, name: str, source: str) -> Experiment:
+        """Return the experiment of this name. Raises BadExperiment, naming `source`, if it makes no sense."""
+        for complaint in self._complaints():
+            raise BadExperiment(f"{source}: {complaint}")
+        return Experiment(
+            name=name,
+            source=source,
+            title=self.title,
+            question=self.question,
+            about=f"{self.about.strip()}\n\n{self._described()}".strip(),
+            scenarios=self._runs,
+            measure=self._measured,
+            tables=self._tables,
+            findings=self._findings,
+            limits=self.limits,
+            plots=partial(self._plots, name),
+            timed=frozenset(self.measure) if self.real else frozenset(),
+        )
+
+    def _complaints(self) -> Iterator[str]:
+        taken = inspect.signature(self.run).parameters
+        any_name = any(of.kind is of.VAR_KEYWORD for of in taken.values())
+        given = {"sweep": self.sweep, **{f"ablation {name!r}": of for name, of in self.ablations.items()}}
+        for where, parameters in given.items():
+            for name in parameters:
+                if name not in taken and not any_name:
+                    yield f"{where}: run takes no parameter {name!r}; it takes {', '.join(taken)}"
+        for name, values in self.sweep.items():
+            if isinstance(values, str) or not isinstance(values, Sequence) or not values:
+                yield f"sweep: {name} is {values!r}; it must be a list of one value or more"
+            elif len({*values}) < len(values):
+                yield f"sweep: {name} has a value twice: {', '.join(map(str, values))}"
+        for name, of in taken.items():
+            if of.default is of.empty and of.kind is not of.VAR_KEYWORD and name not in (*self.sweep, SEED):
+                yield f"run takes {name!r}, which has no default and is not in sweep"
+        if self.seeds < 1:
+            yield f"seeds is {self.seeds}; it must be 1 or more"
+        if self.seeds > 1 and not self._takes_seed():
+            yield f"seeds is {self.seeds}, and run takes no parameter 'seed'"
+        if not self.measure:
+            yield "measure is empty; it must have a column or more"
+        if both := {*self.measure} & {*self.sweep, SEED, VARIANT}:
+            yield f"measure: {both.pop()!r} is a parameter, too"
+        if FULL in self.ablations:
+            yield f"ablations: {FULL!r} is what the variant without any ablation is called"
+
+    def _takes_seed(self) -> bool:
+        return SEED in inspect.signature(self.run).parameters
+
+    def _variants(self) -> Mapping[str, Mapping[str, Value]]:
+        return {FULL: {}, **self.ablations}
+
+    def _described(self) -> str:
+        swept = [f"`{name}` ({', '.join(map(_text, values))})" for name, values in self.sweep.items()]
+        parts = [f"Swept: {', '.join(swept) or 'nothing'}; {self.seeds} seed{'s' * (self.seeds > 1)}."]
+        for name, changes in self.ablations.items():
+            changed = ", ".join(f"`{key}` is {_text(value)}" for key, value in changes.items())
+            parts.append(f"*{name.capitalize()}*: {changed}.")
+        return " ".join(parts)
+
+    def _runs(self, quick: bool) -> Sequence[Call]:
+        swept = {
+            name: list(dict.fromkeys((values[0], values[-1]))) if quick else list(values)
+            for name, values in self.sweep.items()
+        }
+        if self._takes_seed():
+            swept[SEED] = [1] if quick else list(range(1, self.seeds + 1))
+        found: dict[tuple[tuple[str, Value], ...], Call] = {}
+        for variant, changes in self._variants().items():
+            for values in itertools.product(*swept.values()):
+                parameters = {**dict(zip(swept, values, strict=True)), **changes}
+                labels: dict[str, Value] = {VARIANT: variant} if self.ablations else {}
+                labels |= {name: parameters[name] for name in swept}
+                call = Call(labels=labels, call=partial(self.run, **parameters), real=self.real)
+                found.setdefault(tuple(labels.items()), call)  # an ablation may fix what is swept
+        return list(found.values())
+
+    def _measured(self, result: Any) -> ResultRow:
+        row = {name: of(result) for name, of in self.measure.items()}
+        for name, value in row.items():
+            if value is not None and not isinstance(value, int | float | str):
+                raise TypeError(f"measure {name!r} is {value!r}; it must be a number, a text or None")
+        return row
+
+    # ------------------------------------------------------------------ the page
+
+    def _settings(self, rows: Sequence[ResultRow]) -> list[dict[str, Value]]:
+        """Return the settings of rows: what they have in common that differ by their seed only."""
+        names = [name for name in (VARIANT, *self.sweep) if rows and name in rows[0]]
+        found = dict.fromkeys(tuple(row[name] for name in names) for row in rows)
+        return [dict(zip(names, values, strict=True)) for values in found]
+
+    def _tables(self, rows: Sequence[ResultRow]) -> str:
+        parts = []
+        for variant in self._variants() if self.ablations else [FULL]:
+            of = selected(rows, variant=variant) if self.ablations else rows
+            lines = [self._line(of, setting) for setting in self._settings(of)]
+            table = markdown([*self.sweep, *self.measure], lines)
+            parts.append(f"### {variant.capitalize()}\n\n{table}" if self.ablations else table)
+        if any(len(selected(rows, **setting)) > 1 for setting in self._settings(rows)):
+            parts.insert(0, "Medians, with the least and the greatest of the seeds.")
+        return "\n\n".join(parts)
+
+    def _line(self, rows: Sequence[ResultRow], setting: Mapping[str, Value]) -> list[str]:
+        return [
+            *(_text(setting[name]) for name in self.sweep),
+            *(_cell(rows, name, setting) for name in self.measure),
+        ]
+
+    def _findings(self, rows: Sequence[ResultRow]) -> str:
+        """Say what each ablation makes of each quantity, over all settings."""
+        lines = []
+        for name, ablation in itertools.product(self.measure, self.ablations):
+            ratios = []
+            for setting in self._settings(selected(rows, variant=ablation)):
+                without = numbers(rows, name, setting)
+                full = numbers(rows, name, {**setting, VARIANT: FULL})
+                if full and without and statistics.median(full):
+                    ratios.append(statistics.median(without) / statistics.median(full))
+            if ratios:
+                lines.append(f"- {name}, {ablation}: {_spread(ratios)} times as much as {FULL}.")
+        return "\n".join(lines)
+
+    def _plots(self, prefix: str, rows: Sequence[ResultRow], directory: Path) -> list[Path]:
+        """Draw the medians of each quantity: a line for each setting of what is not on the x axis."""
+        numeric = [name for name, values in self.sweep.items() if all(map(_is_number, values))]
+        x = next(iter([*numeric, *self.sweep]), "")
+        values = list(dict.fromkeys(row[x] for row in rows)) if x else []
+        if len(values) < 2:
+            return []
+        paths = []
+        for name in self.measure:
+            lines, dashed = self._lines(rows, name, x, values, places=x not in numeric)
+            if lines:
+                path = directory / f"{prefix}-{re.sub('[^a-z0-9]+', '-', name.lower()).strip('-')}.svg"
+                x_ticks = None if x in numeric else ticks(values)
+                draw_lines(lines, path, x=x, y=name, x_ticks=x_ticks, dashed=dashed)
+                paths.append(path)
+        return paths
+
+    def _lines(
+        self, rows: Sequence[ResultRow], name: str, x: str, values: Sequence[Value], *, places: bool
+    ) -> tuple[dict[str, list[tuple[float, float]]], list[str]]:
+        """Return the points of each line, and which are ablations; `places`: x values are numbered."""
+        lines: dict[str, list[tuple[float, float]]] = {}
+        ablations = []
+        others = [key for key in self.sweep if key != x]
+        settings = dict.fromkeys(tuple(row[key] for key in others) for row in rows)
+        for setting, variant in itertools.product(settings, self._variants()):
+            fixed: dict[str, Value] = dict(zip(others, setting, strict=True))
+            at = {**fixed, VARIANT: variant} if self.ablations else fixed
+            words = [f"{key} {_text(value)}" for key, value in fixed.items()]
+            label = ", ".join(words + [variant] * (variant != FULL)) or FULL
+            points = []
+            for place, value in enumerate(values):
+                if found := numbers(rows, name, {**at, x: value}):
+                    along = float(place) if places or not isinstance(value, int | float) else float(value)
+                    points.append((along, statistics.median(found)))
+            if points:
+                lines[label] = points
+                ablations += [label] * (variant != FULL)
+        return lines, ablations
+
+
+def numbers(rows: Sequence[ResultRow], name: str, setting: Mapping[str, Value]) -> list[float]:
+    """Return the numbers of a column in the rows with these labels."""
+    return [value for row in selected(rows, **setting) if isinstance(value := row.get(name), int | float)]
+
+
+def _cell(rows: Sequence[ResultRow], name: str, setting: Mapping[str, Value]) -> str:
+    if found := numbers(rows, name, setting):
+        return _spread(found)
+    return ", ".join(dict.fromkeys(_text(row.get(name)) for row in selected(rows, **setting)))
+
+
+def _spread(values: Sequence[float]) -> str:
+    """Return median, least and greatest, as in ``1.5 (1.25..1.75)``."""
+    median, least, most = map(_text, (statistics.median(values), min(values), max(values)))
+    return median if least == most else f"{median} ({least}..{most})"
+
+
+def _text(value: Value) -> str:
+    return "-" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _is_number(value: Value) -> bool:
+    return isinstance(value, int | float)

@@ -1,0 +1,407 @@
+"""Many switches under control: jobs are admitted to all switches of their trees or to none.
+
+What the switches hold of a job together is a `TreeAdmission`. As with one switch
+(`controller.switches.session`) everything is read from the switches, so that any number of fleets can share
+them and none has to survive; all that one remembers is which moves of regions it has begun or is still to
+begin.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from controller.errors import (
+    BadJob,
+    ControllerError,
+    IdentityTaken,
+    NoSuchJob,
+    ProgramMismatch,
+    SwitchError,
+    naming,
+)
+from controller.switches import forwarding
+from controller.switches.layout import Deployment, lay_out
+from controller.switches.model import Admission, Lease, Part, SwitchInfo
+from controller.switches.planning import Identity, check_mode
+from controller.switches.reconcile import Action, Observed, Waiting, not_leased, per_switch, reconcile
+from controller.switches.session import Controller
+from controller.switches.tree import TreeAdmission
+from controller.vocabulary import Region
+
+if TYPE_CHECKING:
+    from controller.switches.programs import ProgramBundle
+
+_ATTEMPTS = 5  # to find an identity that no other controller takes at the same time
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What `Fleet.reconcile` did, what has to wait, and which switches were left out, with the reasons."""
+
+    actions: tuple[Action, ...]
+    waiting: tuple[Waiting, ...] = ()
+    left_out: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def done(self) -> bool:
+        """True if nothing waits and no switch was left out."""
+        return not self.waiting and not self.left_out
+
+    def __str__(self) -> str:
+        lines = [*map(str, self.actions), *map(str, self.waiting)]
+        lines += [f"switch '{name}' is left out: {why}" for name, why in self.left_out.items()]
+        return "\n".join(lines) or "nothing to do"
+
+
+class Fleet:
+    """The controller of the switches that `controllers` reach, by name.
+
+    It is not to be used by two threads at once. Errors that are about one switch begin with its name.
+    """
+
+    def __init__(self, controllers: Mapping[str, Controller]) -> None:
+        self.controllers = dict(controllers)
+        self._moving: dict[tuple[str, int], Admission] = {}
+        """By switch and job: jobs that are on their way to another region there."""
+        self._wanted: dict[tuple[str, int], Region] = {}
+        """The same: where they are to go next."""
+
+    # ------------------------------------------------------------------ admission
+
+    def admit(
+        self,
+        deployment: Deployment,
+        *,
+        ports: Mapping[str, Sequence[int]] | None = None,
+        identity: Identity | None = None,
+        lease: Lease | None = None,
+    ) -> TreeAdmission:
+        """Admit a job to all switches of its tree, under one job id and generation.
+
+        The switches are written one by one, the root first and children after their parents.
+
+        Args:
+            deployment: What the job asks of which switch.
+            ports: By switch, the ports to choose from for members, and a fallback server, without a port:
+                each gets the lowest that no job uses.
+            identity: Job id and generation; None: some that are free everywhere.
+            lease: See `Controller.admit`.
+
+        Raises:
+            BadJob: the tree cannot be, or has a switch that is not of this fleet.
+            ControllerError: what `Controller.admit` raises. The job is then on none of the switches, but for
+                those that cannot be reached any more.
+        """
+        names = [switch.name for switch in deployment.root.walk()]
+        infos = {}
+        for name in names:
+            controller = self._controller(name)
+            with naming(name):
+                infos[name] = controller.info()
+        parts = lay_out(deployment, max_members=min(info.max_members for info in infos.values()))
+        _check_programs(parts, infos)
+        ports = ports or {}
+        for _ in range(0 if identity else _ATTEMPTS - 1):
+            with contextlib.suppress(IdentityTaken):
+                return self._admit_all(parts, ports, self._choose_identity(parts), lease)
+        return self._admit_all(parts, ports, identity or self._choose_identity(parts), lease)
+
+    def _admit_all(
+        self,
+        parts: Mapping[str, Part],
+        ports: Mapping[str, Sequence[int]],
+        identity: Identity,
+        lease: Lease | None,
+    ) -> TreeAdmission:
+        with contextlib.ExitStack() as undo:
+            admitted = {}
+            for name, part in parts.items():
+                controller = self.controllers[name]
+                with naming(name):
+                    admitted[name] = controller.admit(
+                        part, ports=ports.get(name, ()), identity=identity, lease=lease
+                    )
+                undo.callback(_remove_if_possible, controller, identity.job)
+            undo.pop_all()
+        return TreeAdmission(admitted)
+
+    def _choose_identity(self, switches: Collection[str]) -> Identity:
+        present: list[Admission] = []
+        for name in switches:
+            with naming(name):
+                present += self.controllers[name].jobs().values()
+        return self.controllers[next(iter(switches))].choose_identity(present)
+
+    def remove(self, admission: TreeAdmission) -> None:
+        """Take a job off all its switches; off those that fail only later attempts can.
+
+        Raises, when all switches have been tried, the first error; NoSuchJob only if no switch has the job
+        any more.
+        """
+        errors: list[ControllerError] = []
+        removed = 0
+        for name, on_switch in admission.switches.items():
+            self._forget_move(name, on_switch.job)
+            try:
+                with naming(name):
+                    self.controllers[name].remove(on_switch.job)
+                removed += 1
+            except ControllerError as error:
+                errors.append(error)
+        gone = [e for e in errors if isinstance(e, NoSuchJob)]
+        failed = [e for e in errors if not isinstance(e, NoSuchJob)]
+        if failed or (gone and not removed):
+            raise (failed or gone)[0]
+
+    def renew(self, admission: TreeAdmission, lease: Lease) -> None:
+        """Give a job another lease on all its switches. Raises NoSuchJob; SwitchError."""
+        for name, on_switch in admission.switches.items():
+            with naming(name):
+                self.controllers[name].renew(on_switch, lease)
+
+    # ------------------------------------------------------------------ regions
+
+    def resize(
+        self, admission: TreeAdmission, region: Region, *, switches: Collection[str] | None = None
+    ) -> bool:
+        """Have a shared job move to other slots while it runs, at every switch or only at these.
+
+        The move begins when an earlier one there is over, which `settle` sees to (`Controller.resize` has the
+        rules). Returns False if the job has no slots there.
+
+        Raises ProgramMismatch for an exclusive job; BadJob if the region leaves the memory; NoSuchJob.
+        """
+        places = [name for name, on in admission.switches.items() if not on.transit]
+        if switches is not None:
+            places = [name for name in places if name in switches]
+        self._wanted |= {(name, admission.job): region for name in places}
+        self.settle()
+        return bool(places)
+
+    def settle(self) -> bool:
+        """End the moves that are over, and begin those that waited for that; True if none is left."""
+        for (name, job), moving in list(self._moving.items()):
+            controller = self.controllers[name]
+            with naming(name):
+                if controller.moved(moving) and controller.settle(job):
+                    del self._moving[name, job]
+        for (name, job), region in list(self._wanted.items()):
+            if (name, job) not in self._moving:
+                del self._wanted[name, job]
+                with naming(name):
+                    self._begin_move(name, job, region)
+        return not self._moving
+
+    def _begin_move(self, switch: str, job: int, region: Region) -> None:
+        self._moving[switch, job] = self.controllers[switch].resize(job, region)
+
+    def _forget_move(self, switch: str, job: int) -> Admission | None:
+        """Forget the move of a job at a switch; return what it had begun."""
+        self._wanted.pop((switch, job), None)
+        return self._moving.pop((switch, job), None)
+
+    def regions(self, admission: TreeAdmission) -> dict[str, Region]:
+        """Return the slots that a job uses, moves to or is to move to, by switch.
+
+        `admission` is how it stands by now (`current`).
+        """
+        found = {}
+        for name, on_switch in admission.switches.items():
+            if not on_switch.transit:
+                here = on_switch.region if on_switch.change is None else on_switch.change.region
+                found[name] = self._wanted.get((name, on_switch.job), here)
+        return found
+
+    # ------------------------------------------------------------------ reconciling
+
+    def reconcile(
+        self,
+        desired: Iterable[TreeAdmission],
+        *,
+        program: ProgramBundle | None = None,
+        may_remove: Callable[[Admission], bool] | None = None,
+    ) -> Report:
+        """Bring the switches to hold these jobs and no others: read, decide, write, say what was done.
+
+        Where nothing has to be done nothing is written, and no turn is taken. A switch that cannot be
+        reached, or serves no such jobs, is left out, and the report says why. Call it again after an error,
+        which leaves what was written by then, and while something waits.
+
+        Args:
+            desired: All jobs that should be there, as `admit` and `resize` returned them. One that is on its
+                way to another region should end there.
+            program: What a switch without a program is to run.
+            may_remove: Which other jobs go; by default those without a lease, and those whose lease has run
+                out.
+
+        Raises:
+            BadJob: the switches cannot hold these jobs together (`controller.switches.reconcile`), or one has
+                a part on a switch that is not of this fleet.
+            ControllerError: a switch failed, or another controller keeps it.
+        """
+        trees = list(desired)
+        wanted = per_switch(trees)
+        for name in wanted:
+            self._controller(name)
+        if may_remove is None:
+            may_remove = not_leased(int(time.time() * 1000))
+        left_out: dict[str, str] = {}
+        done = list(self._load_missing(program, left_out))
+        observed = self._observe(left_out)
+        decision = reconcile(wanted, observed, may_remove=may_remove)
+        with contextlib.ExitStack() as turns:
+            touched = sorted({a.switch for a in decision.actions}, key=lambda n: self.controllers[n].address)
+            for name in touched:  # by address: two fleets that take several turns do not wait for each other
+                with naming(name):
+                    turns.enter_context(self.controllers[name].turn())
+            for name in touched:  # others may have written before
+                with naming(name):
+                    observed[name] = self.controllers[name].observe()
+            decision = reconcile(wanted, observed, may_remove=may_remove)
+            waiting = list(decision.waiting)
+            for action in decision.actions:
+                if action.switch not in touched:
+                    waiting.append(Waiting(action.switch, action.job, "others have just written there"))
+                    continue
+                with naming(action.switch):
+                    self.controllers[action.switch].apply(action)
+                self._note(action)
+                done.append(action)
+        for tree in trees:
+            for name in tree.switches:
+                self._wanted.pop((name, tree.job), None)
+        return Report(tuple(done), tuple(waiting), left_out)
+
+    def _load_missing(self, program: ProgramBundle | None, left_out: dict[str, str]) -> Iterator[Action]:
+        for name, controller in self.controllers.items() if program else ():
+            assert program is not None
+            try:
+                if controller.has_program():
+                    continue
+            except SwitchError as error:
+                left_out[name] = str(error)
+                continue
+            with naming(name):
+                if controller.load(program):
+                    yield Action("load", name, 0, f"it had no program, and runs '{program.name}' now")
+
+    def _observe(self, left_out: dict[str, str]) -> dict[str, Observed]:
+        observed = {}
+        for name, controller in self.controllers.items():
+            if name not in left_out:
+                try:
+                    observed[name] = controller.observe()
+                except (SwitchError, ProgramMismatch) as error:
+                    left_out[name] = str(error)
+        return observed
+
+    def _note(self, action: Action) -> None:
+        """Remember the moves of `reconcile`, for `settle`."""
+        if action.verb in ("remove", "settle"):
+            self._forget_move(action.switch, action.job)
+        elif action.verb == "move" and action.admission is not None:
+            self._moving[action.switch, action.job] = action.admission
+
+    # ------------------------------------------------------------------ reading
+
+    def read(self) -> dict[int, TreeAdmission]:
+        """Read the jobs that the switches serve, by job id; jobs on one switch are trees of one node.
+
+        A tree that is not `whole` has a part on a switch that was not asked, is being admitted or removed, or
+        was left by a controller that died at that. Of two jobs with the same id, on switches that have
+        nothing to do with each other, the later one is returned.
+        """
+        found: dict[tuple[int, int], dict[str, Admission]] = {}
+        for name, jobs in self._jobs().items():
+            for admission in jobs.values():
+                found.setdefault((admission.generation, admission.job), {})[name] = admission
+        return {job: TreeAdmission(switches) for (_, job), switches in sorted(found.items())}
+
+    def find(self, job: int) -> TreeAdmission:
+        """Read what the switches hold of a job. Raises NoSuchJob if none of them has it."""
+        found = self.read().get(job)
+        if found is None:
+            raise NoSuchJob(f"none of the switches {', '.join(sorted(self.controllers))} has a job {job}")
+        return found
+
+    def current(self, admissions: Iterable[TreeAdmission]) -> list[TreeAdmission]:
+        """Read how jobs stand on their switches by now, moves to other regions included.
+
+        Raises NoSuchJob if one of the switches does not have one of the jobs any more.
+        """
+        admissions = list(admissions)
+        found = self._jobs()
+        for admission in admissions:
+            for name in admission.switches:
+                if admission.job not in found[name]:
+                    raise NoSuchJob(f"switch '{name}' has no job {admission.job}")
+        return [TreeAdmission({name: found[name][a.job] for name in a.switches}) for a in admissions]
+
+    def _jobs(self) -> dict[str, dict[int, Admission]]:
+        found = {}
+        for name, controller in self.controllers.items():
+            with naming(name):
+                found[name] = controller.jobs()
+        return found
+
+    def counters(self, admission: TreeAdmission) -> dict[str, dict[str, int]]:
+        """Read how many packets of a job met which outcome since its admission, by switch.
+
+        Raises NoSuchJob if a switch does not have it any more.
+        """
+        found = {}
+        for name, on_switch in admission.switches.items():
+            with naming(name):
+                found[name] = self.controllers[name].counters(on_switch.job)
+        return found
+
+    def refused(self) -> dict[str, dict[str, int]]:
+        """Read how many packets of no job met which outcome, by switch."""
+        found = {}
+        for name, controller in self.controllers.items():
+            with naming(name):
+                found[name] = controller.row_counters(0)
+        return found
+
+    # ------------------------------------------------------------------ ordinary traffic
+
+    def bridge(self, mac: str, ports: Mapping[str, int]) -> None:
+        """Send ordinary frames for a MAC address out of these ports, by switch. Raises SwitchError."""
+        for name, port in ports.items():
+            controller = self._controller(name)
+            with naming(name):
+                controller.install([forwarding.bridge(mac, port)])
+
+    def set_ecn_threshold(self, depth: int) -> None:
+        """Have all switches mark packets that find `depth` packets or more in their egress queue."""
+        for name, controller in self.controllers.items():
+            with naming(name):
+                controller.set_ecn_threshold(depth)
+
+    def _controller(self, switch: str) -> Controller:
+        if switch not in self.controllers:
+            known = ", ".join(sorted(self.controllers))
+            raise BadJob(f"no switch '{switch}' is known; there are {known}")
+        return self.controllers[switch]
+
+
+def _check_programs(parts: Mapping[str, Part], infos: Mapping[str, SwitchInfo]) -> None:
+    root = next(iter(parts))
+    for name, part in parts.items():
+        with naming(name):
+            check_mode(part, infos[name])
+            if infos[name].lanes != infos[root].lanes:
+                raise ProgramMismatch(
+                    f"the program is built for {infos[name].lanes} values per packet, that of switch"
+                    f" '{root}' for {infos[root].lanes}"
+                )
+
+
+def _remove_if_possible(controller: Controller, job: int) -> None:
+    """Clean up after an error that is on its way already; a second one would hide it."""
+    with contextlib.suppress(ControllerError):
+        controller.remove(job)

@@ -1,0 +1,523 @@
+"""What has to be written so that switches hold the jobs that they should: a pure function. No I/O.
+
+`reconcile` compares the jobs that should be on each switch with the rows that were read from it, and returns
+actions in the order in which they are to be carried out, each with its writes and its reason in words. It is
+
+*idempotent*
+    once its actions are carried out, it finds none;
+*minimal*
+    a row that is right is not written, and a job that is right is not touched;
+*safe for running jobs*
+    a job gets other slots by a move (`Controller.resize`, `Controller.settle`), never by being taken off and
+    put back; no slot is given to a job while another one holds it that is not to share it; what is obsolete
+    goes first, children before their parents, and what is new comes last, parents before their children, the
+    job's row last of all.
+
+After each action, and at whatever write of one somebody stops, it goes on from what is there. What cannot be
+done yet is not an action but waits, with a reason: slots that a job still leaves, something of another
+controller's. Two jobs that are to change places would wait for each other: one of them moves to an empty
+region first, and its fallback server does its work for a moment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from controller.errors import BadJob
+from controller.switches import names
+from controller.switches.entries import CounterCell, Entry, MulticastGroup, TableEntry
+from controller.switches.jobs import Row, change_row, job_row, parse, supporting_rows
+from controller.switches.model import Admission, RegionChange, SwitchInfo
+from controller.switches.outcomes import COLUMNS, OUTCOMES
+from controller.switches.target import Kind
+from controller.switches.tree import TreeAdmission
+from controller.vocabulary import Region
+
+EMPTY = Region(0, 0)
+
+Verb = Literal["load", "remove", "clear", "settle", "repair", "move", "add"]
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """What was read from a switch: all rows that jobs may have there.
+
+    `job_groups` are the ids of multicast groups that only jobs use. `settled` says, by counter row, how many
+    packets have shown a move to be over, modulo 2**32; it has the rows of all jobs that the switch serves.
+    """
+
+    info: SwitchInfo
+    rows: Sequence[Row]
+    job_groups: range
+    settled: Mapping[int, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """The same kind of update of some entries, in no certain order."""
+
+    kind: Kind
+    entries: tuple[Entry, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """Something to be done at a switch, by these writes in their order.
+
+    ======  ====================================================================
+    load    load the program (only `Fleet.reconcile` does that)
+    remove  take off a job that should not be there
+    clear   delete rows that belong to no job
+    settle  end a job's move to other slots, which is over
+    repair  write what is missing or wrong of a job that stays
+    move    have a job move to other slots
+    add     put on a job, with its counters at zero
+    ======  ====================================================================
+
+    `job` is 0 if it is about none; `admission` is the job as the switch then serves it.
+    """
+
+    verb: Verb
+    switch: str
+    job: int
+    why: str
+    writes: tuple[Write, ...] = ()
+    admission: Admission | None = None
+
+    def __str__(self) -> str:
+        job = f" job {self.job}" if self.job else ""
+        return f"{self.verb}{job} at '{self.switch}': {self.why}"
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Something that cannot be done yet, and why."""
+
+    switch: str
+    job: int
+    why: str
+
+    def __str__(self) -> str:
+        return f"job {self.job} at '{self.switch}' waits: {self.why}"
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What is to be done now, in this order, and what has to wait."""
+
+    actions: tuple[Action, ...]
+    waiting: tuple[Waiting, ...] = ()
+
+
+def per_switch(trees: Iterable[TreeAdmission]) -> dict[str, list[Admission]]:
+    """Return what jobs should hold of each switch, as `reconcile` takes it."""
+    desired: dict[str, list[Admission]] = {}
+    for tree in trees:
+        for name, admission in tree.switches.items():
+            desired.setdefault(name, []).append(admission)
+    return desired
+
+
+def not_leased(now_ms: int) -> Callable[[Admission], bool]:
+    """Say which jobs may be removed: those without a lease, and those whose lease has run out."""
+    return lambda job: job.lease is None or job.lease.until_ms < now_ms
+
+
+_unless_leased = not_leased(0)
+
+
+def reconcile(
+    desired: Mapping[str, Iterable[Admission]],
+    observed: Mapping[str, Observed],
+    *,
+    may_remove: Callable[[Admission], bool] = _unless_leased,
+) -> Decision:
+    """Decide what to do so that switches hold the desired jobs and no others that may be removed.
+
+    Args:
+        desired: By switch, the jobs that should be there. One that is on its way to another region should
+            end there. A lease is written with its job and renewed by its holder: it counts only whether there
+            is one.
+        observed: By switch, what is there; switches that are desired only are left out.
+        may_remove: Which jobs that are not desired go, or make room for one of the same id; by default those
+            without a lease.
+
+    Raises:
+        BadJob: a switch cannot hold what is desired of it: two jobs have one id, generation, counter row or
+            group, a region leaves the memory, or exclusive regions overlap.
+    """
+    switches = [
+        _Switch(name, observed[name], list(desired.get(name, ())), may_remove) for name in sorted(observed)
+    ]
+    for switch in switches:
+        switch.check()
+    removed = [action for switch in switches for action in switch.remove()]
+    removed.sort(key=_depth, reverse=True)
+    actions = [*removed]
+    actions += (action for switch in switches for action in switch.clear())
+    actions += (action for switch in switches for action in switch.settle())
+    actions += sorted((action for switch in switches for action in switch.repair()), key=_depth)
+    actions += (action for switch in switches for action in switch.move())
+    actions += _add(switches)
+    return Decision(tuple(actions), tuple(each for switch in switches for each in switch.waiting))
+
+
+def _depth(action: Action) -> tuple[int, bool]:
+    """Parents before their children: nodes are numbered from the root down (`layout.lay_out`)."""
+    assert action.admission is not None
+    return action.admission.node, action.admission.transit
+
+
+def _add(switches: Sequence[_Switch]) -> Iterator[Action]:
+    """Put on each job everywhere that it is missing, or nowhere yet."""
+    missing: dict[tuple[int, int], list[_Switch]] = {}
+    for switch in switches:
+        for job in switch.missing():
+            missing.setdefault((job.generation, job.job), []).append(switch)
+    for (_, number), places in sorted(missing.items()):
+        reasons = {switch.name: switch.keeps_out(number) for switch in places}
+        if not any(reasons.values()):
+            places.sort(key=lambda switch: (switch.desired[number].node, switch.desired[number].transit))
+            yield from (switch.add(number) for switch in places)
+            continue
+        first = next(name for name, why in reasons.items() if why)
+        for switch in places:
+            why = reasons[switch.name] or f"it has no place at '{first}' yet"
+            switch.waiting.append(Waiting(switch.name, number, why))
+
+
+class _Switch:
+    """A switch in the course of its actions: what is there once those so far are carried out."""
+
+    def __init__(
+        self,
+        name: str,
+        observed: Observed,
+        desired: list[Admission],
+        may_remove: Callable[[Admission], bool],
+    ) -> None:
+        self.name = name
+        self.info = observed.info
+        self.desired = {job.job: _arrived(job) for job in desired}
+        self.waiting: list[Waiting] = []
+        self._all_desired = desired
+        self._observed = observed
+        self._may_remove = may_remove
+        self._rows = {_key(row): row for row in observed.rows}
+        self._jobs = parse(observed.rows, job_groups=observed.job_groups).jobs
+        wanted = (row for job in self.desired.values() for row in (job_row(job), *supporting_rows(job)))
+        self._wanted = {_key(row) for row in wanted}
+
+    def check(self) -> None:
+        """Raise BadJob if the switch cannot hold what is desired of it."""
+        for what in ("job", "generation", "counter_row", "group"):
+            found = [getattr(job, what) for job in self._all_desired]
+            if twice := {each for each in found if found.count(each) > 1}:
+                title = what.replace("job", "job id").replace("_", " ")
+                raise BadJob(f"switch '{self.name}': two of the jobs desired have the {title} {min(twice)}")
+        for job in self.desired.values():
+            if job.region.offset < 0 or job.region.size < 0 or job.region.end > self.info.slots:
+                raise BadJob(
+                    f"switch '{self.name}': the {_slots(job.region)} of job {job.job} leave the memory, which"
+                    f" has {self.info.slots}"
+                )
+            if not 1 <= job.counter_row <= self.info.jobs or job.group not in self._observed.job_groups:
+                raise BadJob(
+                    f"switch '{self.name}': job {job.job} has counter row {job.counter_row} and group"
+                    f" {job.group}; they can be 1 to {self.info.jobs}"
+                )
+            for other in self.desired.values():
+                if self._exclusive and other.job < job.job and _overlap(other.region, job.region):
+                    raise BadJob(
+                        f"switch '{self.name}': jobs {other.job} and {job.job} are exclusive, and share slots"
+                    )
+
+    @property
+    def _exclusive(self) -> bool:
+        return self.info.program == "exclusive"
+
+    # ------------------------------------------------------------------ what goes
+
+    def remove(self) -> Iterator[Action]:
+        for number, here in sorted(self._jobs.items()):
+            want = self.desired.get(number)
+            if want is None:
+                why = "it is not wanted here"
+            elif want.generation != here.generation:
+                why = f"it has generation {here.generation}, and that of {want.generation} is wanted"
+            elif _place(want) != _place(here):
+                why = f"it is {_place_text(here)}, and should be {_place_text(want)}"
+            else:
+                continue
+            ours = want is not None and want.generation == here.generation
+            if not ours and not self._may_remove(here):
+                continue
+            del self._jobs[number]
+            row = self._rows[_key(job_row(here))]
+            rest = [r for r in self._of(number) if _key(r) not in self._wanted]
+            group = self._rows.get(here.group)
+            if group and not self._uses_group(here.group):
+                rest.append(group)
+            writes = self._write(("DELETE", [row]), ("DELETE", rest))
+            yield Action("remove", self.name, number, why, writes, here)
+
+    def _uses_group(self, group: int) -> bool:
+        return group in self._wanted or any(job.group == group for job in self._jobs.values())
+
+    def clear(self) -> Iterator[Action]:
+        orphans = []
+        for key, row in self._rows.items():
+            if key in self._wanted:
+                continue
+            if isinstance(row, MulticastGroup):
+                orphan = row.id in self._observed.job_groups and not self._uses_group(row.id)
+            else:
+                orphan = row.match[names.JOB_KEY] not in self._jobs
+            if orphan:
+                orphans.append(row)
+        if orphans:
+            why = f"{len(orphans)} rows belong to no job"
+            yield Action("clear", self.name, 0, why, self._write(("DELETE", orphans)))
+
+    # ------------------------------------------------------------------ what stays
+
+    def settle(self) -> Iterator[Action]:
+        for number, here, want in self._present():
+            change = here.change
+            if change is None:
+                continue
+            if change.region != here.region and not self._moved(here):
+                if change.region != want.region:
+                    why = (
+                        f"it is on its way to {_slots(change.region)}, and goes to {_slots(want.region)} then"
+                    )
+                    self.waiting.append(Waiting(self.name, number, why))
+                continue
+            there = self._jobs[number] = replace(here, region=change.region, change=None)
+            old = self._rows[_key(change_row(here))]
+            row = self._rows[_key(job_row(here))]
+            assert isinstance(row, TableEntry)
+            params = {**row.params, "offset": change.region.offset, "size": change.region.size}
+            there_row = [replace(row, params=params)] if change.region != here.region else []
+            writes = self._write(("MODIFY", there_row), ("DELETE", [old]))
+            why = f"no packet needs {_slots(here.region)} any more"
+            yield Action("settle", self.name, number, why, writes, there)
+
+    def _moved(self, here: Admission) -> bool:
+        assert here.change is not None
+        return self._settled(here) != here.change.number & 0xFFFF_FFFF
+
+    def _settled(self, here: Admission) -> int:
+        return self._observed.settled.get(here.counter_row, 0)
+
+    def repair(self) -> Iterator[Action]:
+        for number, here, want in self._present():
+            keeps_region = not want.transit
+            lease = want.lease if (want.lease is None) != (here.lease is None) else here.lease
+            goal = replace(
+                want,
+                region=here.region if keeps_region else want.region,
+                change=here.change if keeps_region else None,
+                lease=lease,
+            )
+            rows = list(supporting_rows(goal))
+            if goal.change is not None:
+                rows.append(change_row(goal))
+            new, wrong = self._differing(rows)
+            job = self._differing([job_row(goal)])[1]
+            right = {_key(row) for row in (job_row(goal), *rows)}
+            extra = [row for row in self._of(number) if _key(row) not in right]
+            if not (new or wrong or job or extra):
+                continue
+            counts = {"missing": len(new), "wrong": len(wrong) + len(job), "too many": len(extra)}
+            why = "of its rows " + ", ".join(f"{count} are {what}" for what, count in counts.items() if count)
+            self._jobs[number] = goal
+            writes = self._write(("INSERT", new), ("MODIFY", wrong), ("MODIFY", job), ("DELETE", extra))
+            yield Action("repair", self.name, number, why, writes, goal)
+
+    def move(self) -> Iterator[Action]:
+        blocked: dict[int, list[int]] = {}
+        for number, here, want in self._present():
+            if want.transit or here.change is not None or here.region == want.region:
+                continue
+            if self._exclusive:
+                why = (
+                    f"it has {_slots(here.region)}, and an exclusive job keeps its slots for life;"
+                    f" {_slots(want.region)} take a new job"
+                )
+                self.waiting.append(Waiting(self.name, number, why))
+            elif others := self._holders(want):
+                blocked[number] = others
+            else:
+                yield self._move(number, want.region, f"its {_slots(here.region)} should be")
+        while loop := _circle(blocked):
+            number = min(loop)
+            del blocked[number]
+            others_text = " and ".join(str(each) for each in sorted(loop) if each != number)
+            yield self._move(number, EMPTY, f"it changes places with job {others_text}: it goes by")
+        for number, others in blocked.items():
+            why = f"job {others[0]} still has some of {_slots(self.desired[number].region)}"
+            self.waiting.append(Waiting(self.name, number, why))
+
+    def _move(self, number: int, region: Region, why: str) -> Action:
+        here = self._jobs[number]
+        change = RegionChange(here.generation << 32 | self._settled(here), region)
+        moving = self._jobs[number] = replace(here, change=change)
+        writes = self._write(("INSERT", [change_row(moving)]))
+        return Action("move", self.name, number, f"{why} {_slots(region)}", writes, moving)
+
+    def _holders(self, want: Admission) -> list[int]:
+        """Return the jobs that hold some of the slots that a job should have, and should not share them."""
+        found = []
+        for number, other in sorted(self._jobs.items()):
+            if number == want.job:
+                continue
+            goal = self.desired.get(number)
+            if goal is None or goal.generation != other.generation:  # another controller's
+                shares = not self._exclusive
+            else:
+                shares = _overlap(goal.region, want.region)
+            held = [other.region] if other.change is None else [other.region, other.change.region]
+            if not shares and any(_overlap(each, want.region) for each in held):
+                found.append(number)
+        return found
+
+    def _present(self) -> Iterator[tuple[int, Admission, Admission]]:
+        """Yield the jobs that are here and should be: id, how they are, how they should be."""
+        for number, want in sorted(self.desired.items()):
+            here = self._jobs.get(number)
+            if here is not None and here.generation == want.generation:
+                yield number, here, want
+
+    # ------------------------------------------------------------------ what comes
+
+    def missing(self) -> list[Admission]:
+        return [
+            want
+            for number, want in self.desired.items()
+            if (here := self._jobs.get(number)) is None or here.generation != want.generation
+        ]
+
+    def keeps_out(self, number: int) -> str | None:
+        """Say what keeps a job from being put on, or None."""
+        want = self.desired[number]
+        for other in self._jobs.values():
+            if other.job == number:
+                return f"another controller's job has this id (generation {other.generation})"
+            if other.generation == want.generation:
+                return f"job {other.job} has its generation"
+            if other.counter_row == want.counter_row:
+                return f"job {other.job} has its counter row, {want.counter_row}"
+            if other.group == want.group:
+                return f"job {other.job} has its multicast group, {want.group}"
+        if others := self._holders(want):
+            return f"job {others[0]} has some of {_slots(want.region)}"
+        return None
+
+    def add(self, number: int) -> Action:
+        want = self._jobs[number] = self.desired[number]
+        new, wrong = self._differing(supporting_rows(want))
+        first = want.counter_row * COLUMNS
+        zeros = [CounterCell(names.OUTCOMES, first + column) for column in OUTCOMES.values()]
+        writes = self._write(
+            ("MODIFY", wrong), ("INSERT", new), ("MODIFY", zeros), ("INSERT", [job_row(want)])
+        )
+        return Action("add", self.name, number, "it is not there", writes, want)
+
+    # ------------------------------------------------------------------ rows
+
+    def _of(self, number: int) -> list[Row]:
+        """Return the rows of a job id, but multicast groups, and its row in the job table."""
+        return [
+            row
+            for row in self._rows.values()
+            if isinstance(row, TableEntry) and row.match[names.JOB_KEY] == number and row.table != names.JOB
+        ]
+
+    def _differing(self, rows: Iterable[Row]) -> tuple[list[Row], list[Row]]:
+        """Return those that are not there, and those that are there otherwise."""
+        new, wrong = [], []
+        for row in rows:
+            there = self._rows.get(_key(row))
+            if there is None:
+                new.append(row)
+            elif not _same(there, row):
+                wrong.append(row)
+        return new, wrong
+
+    def _write(self, *writes: tuple[Kind, Sequence[Entry]]) -> tuple[Write, ...]:
+        """Note what writes do to the rows, and return those that do anything."""
+        for kind, entries in writes:
+            for entry in entries:
+                if isinstance(entry, CounterCell):
+                    continue
+                if kind == "DELETE":
+                    del self._rows[_key(entry)]
+                else:
+                    self._rows[_key(entry)] = entry
+        return tuple(Write(kind, tuple(entries)) for kind, entries in writes if entries)
+
+
+Key = int | tuple[str, tuple[tuple[str, object], ...]]
+
+
+def _key(row: Row) -> Key:
+    if isinstance(row, MulticastGroup):
+        return row.id
+    return row.table, tuple(sorted(row.match.items()))
+
+
+def _same(a: Row, b: Row) -> bool:
+    if isinstance(a, MulticastGroup) and isinstance(b, MulticastGroup):
+        return sorted(a.replicas) == sorted(b.replicas)
+    return a == b
+
+
+def _arrived(job: Admission) -> Admission:
+    """Return the job as it should stand in the end."""
+    return job if job.change is None else replace(job, region=job.change.region, change=None)
+
+
+def _place(job: Admission) -> tuple[int, int, int, bool]:
+    """Return what slots, counters and packets know a job by, which cannot change while it runs."""
+    return job.counter_row, job.group, job.node, job.transit
+
+
+def _place_text(job: Admission) -> str:
+    passes = " that it passes through" if job.transit else ""
+    return f"at node {job.node}{passes} with counter row {job.counter_row} and group {job.group}"
+
+
+def _overlap(a: Region, b: Region) -> bool:
+    return max(a.offset, b.offset) < min(a.end, b.end)
+
+
+def _slots(region: Region) -> str:
+    return f"slots {region.offset} to {region.end - 1}" if region.size else "no slots"
+
+
+def _circle(waits_for: Mapping[int, Sequence[int]]) -> list[int] | None:
+    """Return jobs that wait for each other in a circle, None if there is none."""
+    done: set[int] = set()
+    for start in sorted(waits_for):
+        path: list[int] = []
+        stack = [(start, iter(waits_for[start]))]
+        if start in done:
+            continue
+        path.append(start)
+        while stack:
+            node, following = stack[-1]
+            for other in following:
+                if other in path:
+                    return path[path.index(other) :]
+                if other in waits_for and other not in done:
+                    path.append(other)
+                    stack.append((other, iter(waits_for[other])))
+                    break
+            else:
+                stack.pop()
+                path.pop()
+                done.add(node)
+    return None

@@ -1,0 +1,97 @@
+"""Servers with GPUs, as schedulers see them: with or without the network between them."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from controller.vocabulary.errors import BadSpec
+from controller.vocabulary.topology import Server, Topology
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Servers with GPUs. A GPU's number counts through them: server 0 has GPUs 0 to ``servers[0].gpus - 1``.
+
+    `topology` is the network that they are part of; None: nobody asks for one. Raises BadSpec.
+
+    >>> Cluster.uniform(servers=2, gpus=4).node_of[5]
+    1
+    """
+
+    servers: tuple[Server, ...]
+    topology: Topology | None = None
+
+    def __post_init__(self) -> None:
+        if not self.servers:
+            raise BadSpec("a cluster needs at least one server with GPUs")
+        if without := [server for server in self.servers if server.gpus < 1]:
+            raise BadSpec(f"server {without[0].name!r} of a cluster has no GPUs; want 1 or more")
+        apart = [server for server in self.servers if not server.vc]
+        if len({server.vc for server in self.servers}) > 1 and apart:
+            raise BadSpec(f"server {apart[0].name!r} is of no virtual cluster, others are")
+        loose = [server for server in self.servers if not server.rack]
+        if loose and len(loose) < len(self.servers):
+            raise BadSpec(f"server {loose[0].name!r} is in no rack, others are")
+
+    @classmethod
+    def uniform(
+        cls, servers: int, gpus: int, *, cpus: float = math.inf, memory_gb: float = math.inf
+    ) -> Cluster:
+        """Return so many equal servers with `gpus` GPUs each. Raises BadSpec."""
+        if servers < 1:
+            raise BadSpec(f"a cluster of {servers} servers; at least 1 is needed")
+        return cls(tuple(Server(f"n{at}", gpus, cpus=cpus, memory_gb=memory_gb) for at in range(servers)))
+
+    @classmethod
+    def of(cls, topology: Topology) -> Cluster:
+        """Return the servers of a topology that have GPUs. Raises BadSpec if none has."""
+        return cls(tuple(server for server in topology.servers if server.gpus), topology)
+
+    @cached_property
+    def gpus(self) -> int:
+        """GPUs in all."""
+        return sum(server.gpus for server in self.servers)
+
+    @cached_property
+    def sizes(self) -> tuple[int, ...]:
+        """GPUs of each server."""
+        return tuple(server.gpus for server in self.servers)
+
+    @cached_property
+    def racks(self) -> tuple[frozenset[int], ...]:
+        """The servers of each rack, by number, in order of their first ones; empty: nothing is said of racks.
+
+        A rack is what servers say of theirs.
+        """
+        names = dict.fromkeys(server.rack for server in self.servers if server.rack)
+        return tuple(
+            frozenset(number for number, server in enumerate(self.servers) if server.rack == name)
+            for name in names
+        )
+
+    @cached_property
+    def first_gpu(self) -> tuple[int, ...]:
+        """The number of each server's first GPU."""
+        return tuple(itertools.accumulate((server.gpus for server in self.servers[:-1]), initial=0))
+
+    @cached_property
+    def node_of(self) -> tuple[int, ...]:
+        """The number of the server of each GPU."""
+        return tuple(number for number, server in enumerate(self.servers) for _ in range(server.gpus))
+
+    @cached_property
+    def virtual(self) -> tuple[str, ...]:
+        """The names of its virtual clusters, in order of their first servers; empty: it is not divided."""
+        return tuple(dict.fromkeys(server.vc for server in self.servers if server.vc))
+
+    def part(self, vc: str) -> Cluster:
+        """Return the servers of a virtual cluster as a cluster of its own. Raises BadSpec if it has none."""
+        return Cluster(tuple(replace(server, vc="") for server in self.servers if server.vc == vc))
+
+    def check_room(self, name: str, gpus: int) -> None:
+        """Raise BadSpec if job `name` asks for more GPUs than all servers have."""
+        if gpus > self.gpus:
+            raise BadSpec(f"job {name!r} asks for {gpus} GPUs; the cluster has {self.gpus}")

@@ -1,0 +1,174 @@
+"""One training job, as files describe it and as every room knows it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from controller.vocabulary.errors import BadSpec
+from controller.vocabulary.slots import Congestion, Encoding, Mode
+from controller.vocabulary.trees import Tree
+
+FLOAT_BYTES = 4
+"""Bytes of a gradient's element: float32."""
+
+
+def float32_bytes(elements: Iterable[int]) -> tuple[int, ...]:
+    """Return the bytes of layers of so many float32 values each.
+
+    >>> float32_bytes([1024, 10])
+    (4096, 40)
+    """
+    return tuple(FLOAT_BYTES * count for count in elements)
+
+
+@dataclass(frozen=True, slots=True)
+class Straggler:
+    """A rank whose computing time differs from that of the others."""
+
+    rank: int
+    compute_s: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """A data-parallel training job: every iteration each worker computes, then all gradients are summed.
+
+    Times are in seconds. `arrival_s` counts from the start of the run, trace or simulation; `deadline_s`
+    counts from the job's own arrival, and `due_s` is the same moment on the clock of `arrival_s`.
+
+    What nobody said is None, or empty, and whoever needs it asks for it or takes a default of its own; every
+    other default is the one here. Raises BadSpec for values that contradict each other.
+
+    Attributes:
+        name: Unique among jobs.
+        workers: Number of ranks.
+        gpus_per_worker: GPUs of each rank; `gpus` are those of the whole job.
+        command: Program and arguments of every worker.
+        arrival_s: When it is submitted, from the start of the run.
+        deadline_s: By when it is to be done, counted from its arrival; None: best effort.
+        iterations: Iterations to do, or left.
+        layers_bytes: Bytes of the gradient of each layer, front layer first.
+        model: Name of what it trains, by which profiles and speed models look it up; "": not said.
+        batch: Samples of an iteration on each GPU; 0: not said.
+        compute_s: Forward and backward pass of one iteration.
+        overlap: Fraction of the computing during which gradients may be under way: 0 to 1.
+        jitter: Largest fraction by which each pass of each rank is longer or shorter, at random.
+        straggler: A rank that computes for another time; None: all alike.
+        skew_s: Time for which the slowest rank computes longer than the others.
+        stages_s: Seconds of one iteration on storage, CPU, GPU and network; () if unknown.
+        iteration_s: Seconds of one iteration alone on its GPUs; None: what stages, or computing, come to.
+        estimate_s: How long it says that it will run alone (a user's or a predictor's word); None: unknown.
+        restart_s: Seconds lost whenever it is started, moved or regrouped.
+        user: Who submitted it.
+        vc: The virtual cluster that it is submitted to.
+        opportunistic: It uses what other jobs leave, and is not guaranteed its GPUs (AntMan).
+        mode: Use of switch memory: a region of its own, or slots that jobs share.
+        slots: Aggregator slots of its own; None: the share that the reader assigns.
+        window: Packets that a worker may have in flight; None: the reader's choice.
+        priority: Of its packets, 0 to 255, more is more urgent; None: each tensor's own, as measured.
+        preempt: Its packets may take slots from jobs of lower priority (program shared).
+        congestion: Rule for its workers' windows.
+        numbers: Encoding of float32 values in its packets.
+        hold_s: Measured time that a slot is held, ranks' skew included; None: not measured.
+        servers: The server of each rank; () before it is placed.
+        fallback: The server that sums what finds no slot; None: none yet.
+        aggregate: False: it uses no switch memory.
+        tree: Its switches; None: shortest paths, and every switch on them that can sums.
+        extra: Further facts, by name, for policies that know them.
+    """
+
+    name: str
+    workers: int
+    gpus_per_worker: int = 1
+    command: tuple[str, ...] | None = None
+    arrival_s: float = 0.0
+    deadline_s: float | None = None
+    iterations: int = 100
+    layers_bytes: tuple[int, ...] = (1 << 18,)
+    model: str = ""
+    batch: int = 0
+    compute_s: float = 1e-3
+    overlap: float = 0.0
+    jitter: float = 0.0
+    straggler: Straggler | None = None
+    skew_s: float = 0.0
+    stages_s: tuple[float, ...] = ()
+    iteration_s: float | None = None
+    estimate_s: float | None = None
+    restart_s: float = 0.0
+    user: str = ""
+    vc: str = ""
+    opportunistic: bool = False
+    mode: Mode = "shared"
+    slots: int | None = None
+    window: int | None = None
+    priority: int | None = None
+    preempt: bool = False
+    congestion: Congestion = "fixed"
+    numbers: Encoding = "exponent"
+    hold_s: float | None = None
+    servers: tuple[str, ...] = ()
+    fallback: str | None = None
+    aggregate: bool = True
+    tree: Tree | None = None
+    extra: Mapping[str, str] = field(default_factory=dict, hash=False)
+
+    def __post_init__(self) -> None:
+        what = f"job {self.name!r}"
+        if self.workers < 1 or self.gpus_per_worker < 1 or self.iterations < 1:
+            raise BadSpec(f"{what}: workers, gpus_per_worker and iterations must be 1 or more")
+        if not self.layers_bytes or min(self.layers_bytes) < 1:
+            raise BadSpec(f"{what}: a model has at least one layer of a byte or more")
+        times = (self.compute_s, self.arrival_s, self.hold_s or 0.0, self.skew_s, *self.stages_s)
+        if not all(math.isfinite(time) and time >= 0 for time in times) or not 0 <= self.overlap <= 1:
+            raise BadSpec(f"{what}: times must be 0 or more, and overlap 0 to 1")
+        if self.deadline_s is not None and not (self.deadline_s > 0 and math.isfinite(self.deadline_s)):
+            raise BadSpec(
+                f"{what}: deadline_s is {self.deadline_s:g}, must be above 0: seconds after its arrival"
+            )
+        if self.servers and len(self.servers) != self.workers:
+            raise BadSpec(
+                f"{what}: {len(self.servers)} servers for {self.workers} workers; want one for each"
+            )
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of all workers."""
+        return self.workers * self.gpus_per_worker
+
+    @property
+    def due_s(self) -> float | None:
+        """When it is to be done, on the clock of `arrival_s`; None: best effort."""
+        return None if self.deadline_s is None else self.arrival_s + self.deadline_s
+
+    @cached_property
+    def model_bytes(self) -> int:
+        """Bytes of the whole gradient."""
+        return sum(self.layers_bytes)
+
+    @cached_property
+    def tensors(self) -> tuple[int, ...]:
+        """Elements of each layer, front layer first. Raises BadSpec if they are not whole float32 values."""
+        if odd := [size for size in self.layers_bytes if size % FLOAT_BYTES]:
+            raise BadSpec(
+                f"job {self.name!r}: layers_bytes: {odd[0]} is not a multiple of 4, a float32's bytes"
+            )
+        return tuple(size // FLOAT_BYTES for size in self.layers_bytes)
+
+    @cached_property
+    def hosts(self) -> tuple[str, ...]:
+        """The servers that it uses, each once; their positions are the ranks of its tree."""
+        return tuple(dict.fromkeys(self.servers))
+
+    def iteration_at_s(self, rate_bps: float) -> float:
+        """Return the time of one iteration if gradients are summed at this rate.
+
+        The part of computing that `overlap` says runs beside communication, the rest, and the slowest rank's
+        skew, before it.
+        """
+        communication_s = self.model_bytes * 8 / rate_bps if rate_bps > 0 else math.inf
+        hidden_s = self.overlap * self.compute_s
+        return self.skew_s + self.compute_s - hidden_s + max(hidden_s, communication_s)

@@ -1,0 +1,53 @@
+"""Pages whose rows are timed run whole, in short: real processes on testbeds of network namespaces."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks.pages.index import load
+from tests.extras import needs
+from tests.softswitch.namespaces import why_not
+from tests.softswitch.script_program import have_compiler
+
+REASON = why_not() if have_compiler else "no C compiler: interface ports need the engine in C"
+ROOT = Path(__file__).parents[3]
+
+pytestmark = [pytest.mark.netns, pytest.mark.skipif(bool(REASON), reason=REASON), pytest.mark.slow]
+
+
+def run(folder: Path, *arguments: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", *arguments],
+        cwd=ROOT,
+        env={**os.environ, "INA_TESTBEDS": str(folder / "testbeds")},
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("name", [pytest.param("scaling", marks=needs("torch")), "targets", "model"])
+def test_a_page_of_real_runs_is_made_whole(name: str, tmp_path: Path) -> None:
+    results = tmp_path / "results"
+    run(tmp_path, "benchmarks.pages", name, "--quick", "--output", str(results))
+    rows = json.loads((results / f"{name}.json").read_text())["rows"]
+    wanted = [each for each in load(name).scenarios(True) if not each.missing]
+    found = [{key: row[key] for key in each.labels} for each, row in zip(wanted, rows, strict=True)]
+    assert found == [dict(each.labels) for each in wanted]
+    assert any(each.real for each in wanted)
+    assert (results / f"{name}.md").read_text().startswith(f"# {load(name).title}\n")
+
+
+@needs("torch")
+def test_samples_per_second_of_training_are_measured(tmp_path: Path) -> None:
+    few = ("--hosts", "2", "--rates", "1e9", "--turns", "1", "--steps", "2", "--width", "64")
+    assert "gloo" in run(tmp_path, "benchmarks.training", *few)

@@ -1,0 +1,71 @@
+"""Libraries print nothing: what they have to tell goes through `logging` or `warnings`, or to the caller."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+# Programs of their own, whose standard output is their result.
+PROGRAMS = {
+    "bmv2_topos/testbeds/mininet/hold.py",
+    "hostlib/demos/four_stages.py",
+    "hostlib/demos/steps.py",
+    "hostlib/demos/digits.py",
+}
+# What a programmer does wrong in calling the library, at the line that does it. All else is logged.
+WARN = {"hostlib/horovod/optimizer.py", "hostlib/precision.py", "hostlib/torch/version.py"}
+CONFIGURES = {"basicConfig", "addHandler", "setLevel", "dictConfig", "fileConfig", "captureWarnings"}
+
+
+def library_files() -> Iterator[str]:
+    for package in ("softswitch", "controller", "hostlib", "bmv2_topos", "ina/runtime"):
+        for path in sorted((ROOT / package).rglob("*.py")):
+            yield str(path.relative_to(ROOT))
+
+
+def messages(text: str) -> set[str]:
+    """Return the ways in which a module tells somebody something: print, stderr, warn, configure."""
+    found = set()
+    for node in ast.walk(ast.parse(text)):
+        match node:
+            case ast.Call(func=ast.Name(id="print"), keywords=given):
+                if not any(each.arg == "file" for each in given):
+                    found.add("print")
+            case ast.Attribute(value=ast.Name(id="sys"), attr="stderr" | "stdout"):
+                found.add("print")
+            case ast.Attribute(value=ast.Name(id="warnings"), attr="warn"):
+                found.add("warn")
+            case ast.Attribute(attr=name) if name in CONFIGURES:
+                found.add("configure")
+    return found
+
+
+@pytest.mark.parametrize("file", [*library_files()])
+def test_a_library_prints_nothing_and_configures_no_logging(file: str) -> None:
+    allowed = {"print"} if file in PROGRAMS else {"warn"} if file in WARN else set()
+    assert messages((ROOT / file).read_text()) <= allowed
+
+
+def test_what_may_print_or_warn_does() -> None:
+    assert [file for file in PROGRAMS if messages((ROOT / file).read_text()) != {"print"}] == []
+    assert [file for file in WARN if messages((ROOT / file).read_text()) != {"warn"}] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("print('here')", {"print"}),
+        ("print('here', file=log)", set()),
+        ("import sys; sys.stderr.write('here')", {"print"}),
+        ("import warnings; warnings.warn('here')", {"warn"}),
+        ("import logging; logging.basicConfig()", {"configure"}),
+        ("import logging; logging.getLogger().addHandler(mine)", {"configure"}),
+        ("_log.warning('here')", set()),
+    ],
+)
+def test_each_way_is_found(text: str, found: set[str]) -> None:
+    assert messages(text) == found
