@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from controller import ControllerError, Member, NoSuchJob, Region
+from controller.switches.cabling import plugged
 from controller.switches.layout import Branch, Deployment
 from controller.switches.model import INA_UDP_PORT
 from controller.switches.tree import TreeAdmission
@@ -172,14 +173,7 @@ def _members(fabric: SwitchFabric, spec: LaunchSpec, stack: contextlib.ExitStack
         return {fabric.root: _members_of(fabric.spec.attached.machines, spec)}
     if topology is None:
         return {fabric.root: [_member(rank) for rank in range(spec.children)]}
-    members: dict[str, list[Member]] = {}
-    for rank, host in enumerate(stack.enter_context(fabric.hosts(spec.children))):
-        switch = topology.rack_of[host]
-        port = topology.port_to(switch, host)
-        members.setdefault(switch, []).append(
-            Member(rank, port, topology.mac(host), topology.ip(host), INA_UDP_PORT)
-        )
-    return members
+    return plugged(topology, stack.enter_context(fabric.hosts(spec.children)))
 
 
 def _member(rank: int) -> Member:
