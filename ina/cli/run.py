@@ -8,8 +8,7 @@ from typing import Annotated
 
 import typer
 
-from controller.vocabulary import load_jobs
-from ina.cli import options
+from ina.cli import job_files, options
 from ina.cli.errors import USAGE, Failure
 from ina.cli.execute import execute
 from ina.cli.pcap_options import PcapOptions
@@ -60,6 +59,13 @@ def run(
         Path | None,
         typer.Option(metavar="FILE", help="Instead of a command: run the jobs of a TOML file at once."),
     ] = None,
+    cluster: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Instead of --tree: servers and switches from a file; each server carries one worker.",
+        ),
+    ] = None,
     program: options.Program = "exclusive",
     lanes: options.Lanes = 256,
     timeout: Timeout = 8.0,
@@ -94,6 +100,10 @@ def run(
         faults,
         captures=_captures(captures),
     )
+    if cluster is not None:
+        if fabric.tree or fabric.attached:
+            raise Failure("--cluster, --tree and --switch are mutually exclusive", exit_code=USAGE)
+        fabric = replace(fabric, topology=job_files.topology(str(cluster), "run"))
     common = LaunchSpec(
         command=command or [],
         workers=0,
@@ -108,7 +118,9 @@ def run(
     else:
         if command or workers is not None:
             raise Failure("--jobs FILE says what to run: leave -np and the command out", exit_code=USAGE)
-        specs = specs_of_file(common, overrides, load_jobs(jobs, require=["command"]), shared=fabric.shared)
+        specs = specs_of_file(
+            common, overrides, job_files.jobs(jobs, "run", require=("command",)), shared=fabric.shared
+        )
     check(fabric, specs)
     if captures.pcap is not None:
         _make_folder(captures.pcap)

@@ -22,7 +22,7 @@ from ina.runtime.scenarios import runner_of
 TEXT = """
 summary = "a job"
 topology = "single-switch:2"
-link = { rate_bps = 1e9 }
+link_defaults = { rate_bps = 1e9 }
 
 [[job]]
 name = "a"

@@ -16,17 +16,17 @@ from controller.errors import BadSpec
 from controller.simulator import generate as scheduling
 from controller.simulator.network import generate
 from controller.vocabulary import Cluster, Topology, fabrics, graphs, shapes, tree
-from controller.vocabulary.clusterfile import (
+from controller.vocabulary.documents import parse, read
+from controller.vocabulary.files import (
     JOB_KEYS,
     SERVER_KEYS,
     SWITCH_KEYS,
-    cluster_of,
     jobs_of,
-    read_cluster,
     read_jobs,
+    read_topology,
+    topology_of,
     write_jobs,
 )
-from controller.vocabulary.documents import parse, read
 from tests import effort
 
 ROOT = Path(__file__).parents[3]
@@ -40,12 +40,12 @@ YAML = "job:\n  - name: a\n    workers: 2\n    model: vgg16\n    deadline_s: 9e0
 
 @pytest.mark.parametrize("name", ["rack.toml", "fabric.toml"])
 def test_shipped_clusters_are_read(name: str) -> None:
-    assert read_cluster(EXAMPLES / name).gpus >= 32
+    assert read_topology(EXAMPLES / name).gpus >= 32
 
 
 def test_shipped_jobs_are_read_for_their_clusters() -> None:
-    assert len(read_jobs(EXAMPLES / "jobs.toml", read_cluster(EXAMPLES / "rack.toml"))) == 6
-    assert len(read_jobs(EXAMPLES / "batch.yaml", read_cluster(EXAMPLES / "fabric.toml"))) == 8
+    assert len(read_jobs(EXAMPLES / "jobs.toml", read_topology(EXAMPLES / "rack.toml"))) == 6
+    assert len(read_jobs(EXAMPLES / "batch.yaml", read_topology(EXAMPLES / "fabric.toml"))) == 8
 
 
 def test_three_formats_say_the_same() -> None:
@@ -133,7 +133,7 @@ def test_lines_are_those_of_the_keys(name: str) -> None:
 )
 def test_what_is_wrong_with_a_cluster_is_said(text: str, said: str) -> None:
     with pytest.raises(BadSpec) as raised:
-        cluster_of(parse(text, "f.toml"))
+        topology_of(parse(text, "f.toml"))
     assert said in str(raised.value)
 
 
@@ -196,7 +196,7 @@ def test_any_value_anywhere_is_read_or_refused(data: st.DataObject) -> None:
         known = {"switch": SWITCH_KEYS, "server": SERVER_KEYS}[part]
         parts[part][0][data.draw(st.sampled_from(sorted(known)))] = data.draw(ANYTHING)  # type: ignore[index]
     for name, read_it, text in (
-        ("cluster.json", cluster_of, json.dumps(parts)),
+        ("cluster.json", topology_of, json.dumps(parts)),
         ("jobs.json", lambda document: jobs_of(document, RACK), json.dumps({"job": [job]})),
     ):
         with contextlib.suppress(BadSpec):

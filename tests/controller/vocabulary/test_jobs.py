@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.vocabulary import BadSpec, Job, Straggler, float32_bytes, load_jobs, parse_jobs
+from controller.vocabulary import BadSpec, Job, Straggler, float32_bytes, parse_jobs, read_jobs
 
 ROOT = Path(__file__).parents[2]
 
@@ -97,22 +97,22 @@ def test_errors_name_file_job_key_value_and_what_would_be_right(text: str, messa
 def test_a_reader_says_what_it_needs(tmp_path: Path) -> None:
     file = tmp_path / "jobs.toml"
     file.write_text("[[job]]\nworkers = 1\n")
-    assert load_jobs(file)[0].command is None
+    assert read_jobs(file)[0].command is None
     with pytest.raises(BadSpec, match=r"jobs\.toml: job 'job1': command is missing"):
-        load_jobs(file, require=("command",))
+        read_jobs(file, require=("command",))
 
 
 def test_a_file_from_windows(tmp_path: Path) -> None:
     file = tmp_path / "jobs.toml"
     file.write_text('[[job]]\nname = "é"\nworkers = 2\n', encoding="utf-8-sig", newline="\r\n")
-    assert [job.name for job in load_jobs(file)] == ["é"]
+    assert [job.name for job in read_jobs(file)] == ["é"]
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(BadSpec, match=r"none\.toml: cannot be read: No such file"):
-        load_jobs(tmp_path / "none.toml")
+        read_jobs(tmp_path / "none.toml")
 
 
 @pytest.mark.parametrize("file", sorted((ROOT / "examples").glob("*.toml")), ids=lambda file: file.name)
 def test_the_examples_are_job_files(file: Path) -> None:
-    assert load_jobs(file)
+    assert read_jobs(file)
