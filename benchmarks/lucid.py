@@ -24,13 +24,13 @@ from rich.table import Table
 
 from benchmarks.ablations import resolved
 from benchmarks.fill import console
+from benchmarks.lucid_samples import make_jobs
 from controller.errors import ControllerError
 from controller.policies.families.base import SimulationConfig
 from controller.policies.families.lucid import measurements
 from controller.scheduling import Submission
 from controller.scheduling.lucid import Pair, Size, Usage, accuracy, grow, held_out_accuracy, sizes_from_pairs
 from controller.scheduling.lucid.measured import Config
-from controller.scheduling.lucid.samples import make_jobs
 from controller.simulator.by_name import make
 from controller.simulator.runs import Source
 from controller.vocabulary import Cluster

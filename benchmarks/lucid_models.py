@@ -26,10 +26,10 @@ from pathlib import Path
 from rich.table import Table
 
 from benchmarks.fill import console
+from benchmarks.lucid_samples import make_counts, make_history
 from controller.errors import ControllerError
 from controller.scheduling import BadTrace
 from controller.scheduling.lucid import submission, train_durations, train_throughput
-from controller.scheduling.lucid.samples import make_counts, make_history
 from controller.scheduling.lucid.throughput import features
 from controller.simulator.traces import read
 

@@ -25,8 +25,8 @@ from pathlib import Path
 from benchmarks.ablations import resolved
 from bmv2_topos.harness import markdown
 from bmv2_topos.wrap import wrap
+from controller.figures import PlotsMissing, new_figure, save
 from controller.policies.families.base import SimulationConfig
-from controller.simulator.plots import PlotsMissing, new_figure, save
 from controller.simulator.runs import RunFailed, Source, Task, kind_for, run
 from controller.vocabulary import Cluster
 

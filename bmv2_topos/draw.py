@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bmv2_topos.layout import Position, positions
-from bmv2_topos.plots import check
+from controller.figures import blank, save
 from controller.vocabulary import Topology
 
 _APART = 0.07
@@ -20,18 +20,10 @@ def draw(topology: Topology, path: Path, jobs: Mapping[str, Sequence[str]] | Non
     `jobs` are hosts by the name of their job, whose tree, up to the root, is drawn in a colour of its own.
     Raises PlotsMissing.
     """
-    check()
-    import matplotlib
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    matplotlib.rcParams["svg.hashsalt"] = "ina"  # the same picture is the same file
-    matplotlib.rcParams["svg.fonttype"] = "none"
     at = positions(topology)
     width = max(x for x, _ in at.values()) + 1
     height = max(y for _, y in at.values()) + 1
-    figure = Figure(figsize=(max(5.0, 0.75 * width), 1.5 * height), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = blank(max(5.0, 0.75 * width), 1.5 * height)
     axes = figure.subplots()
     axes.set_axis_off()
     axes.margins(0.06, 0.08)
@@ -44,8 +36,7 @@ def draw(topology: Topology, path: Path, jobs: Mapping[str, Sequence[str]] | Non
     axes.set_title(f"{topology.name or 'topology'}: trees end at {topology.root}", fontsize=10)
     if jobs:
         axes.legend(loc="upper right", fontsize=8, frameon=False)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=110, metadata={"Date": None} if path.suffix == ".svg" else None)
+    save(figure, path)
 
 
 def job_links(topology: Topology, hosts: Sequence[str]) -> list[tuple[str, str]]:

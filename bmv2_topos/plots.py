@@ -5,50 +5,16 @@ from __future__ import annotations
 import itertools
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
 
 from bmv2_topos.testbeds.virtual.report import Report
-
-FORMATS: Final = (".png", ".svg", ".pdf")
+from controller.figures import new_figure, save
 
 _MARKERS = "osD^v<>Px*"
 
 
-class PlotsMissing(Exception):
-    """Matplotlib is not installed; says how to get it."""
-
-
-def check() -> None:
-    """Raise PlotsMissing unless plots can be drawn."""
-    try:
-        import matplotlib  # noqa: F401 - only whether it is there
-    except ImportError:
-        raise PlotsMissing("plots need matplotlib: pip install 'ina[plots]'") from None
-
-
-def _figure(panels: int) -> tuple[Any, Sequence[Any]]:
-    """Return a figure with panels below each other. Raises PlotsMissing."""
-    check()
-    import matplotlib
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    matplotlib.rcParams["svg.hashsalt"] = "ina"  # the same plot is the same file
-    matplotlib.rcParams["svg.fonttype"] = "none"  # text stays text: small, and to be searched
-    figure = Figure(figsize=(6.4, 1.2 + 2.8 * panels), layout="constrained")
-    FigureCanvasAgg(figure)
-    return figure, list(figure.subplots(panels, 1, squeeze=False)[:, 0])
-
-
-def _save(figure: Any, path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    metadata = {"Date": None} if path.suffix == ".svg" else None
-    figure.savefig(path, dpi=110, metadata=metadata)
-
-
 def draw_report(report: Report, path: Path) -> None:
     """Draw iteration times and the slots in use over the time of a run. Raises PlotsMissing."""
-    figure, (upper, lower) = _figure(2)
+    figure, (upper, lower) = new_figure(2, height=2.8)
     for job in report.jobs:
         ends = list(itertools.accumulate(job.iteration_s, initial=job.start_s))[1:]
         upper.plot(ends, [1e3 * value for value in job.iteration_s], label=job.name, linewidth=1)
@@ -61,7 +27,7 @@ def draw_report(report: Report, path: Path) -> None:
         lower.plot(times, slots, label=job.name, linewidth=1)
     lower.set_ylabel(f"slots in use (of {report.slots})")
     lower.set_xlabel("time (s)")
-    _save(figure, path)
+    save(figure, path)
 
 
 def ticks(labels: Iterable[object]) -> list[tuple[float, str]]:
@@ -85,7 +51,7 @@ def draw_lines(
 
     Raises PlotsMissing.
     """
-    figure, (panel,) = _figure(1)
+    figure, (panel,) = new_figure(1, height=2.8)
     colour = -1
     for marker, (name, points) in zip(itertools.cycle(_MARKERS), lines.items(), strict=False):
         colour += name not in dashed
@@ -102,4 +68,4 @@ def draw_lines(
     if x_ticks:
         panel.set_xticks([at for at, _ in x_ticks], [label for _, label in x_ticks])
     panel.legend(fontsize="small")
-    _save(figure, path)
+    save(figure, path)

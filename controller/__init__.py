@@ -17,7 +17,7 @@ if TYPE_CHECKING:
         RegionChanging,
     )
     from controller.p4runtime_shim.tls import Tls
-    from controller.switches.fleet import Fleet
+    from controller.switches.fleet import Fleet, Report
     from controller.switches.layout import Branch, Deployment, Downlink
     from controller.switches.model import (
         Admission,
@@ -31,16 +31,19 @@ if TYPE_CHECKING:
     )
     from controller.switches.planning import Identity
     from controller.switches.programs import ProgramBundle, locate
+    from controller.switches.reconcile import Action, Decision, Observed, Waiting, reconcile
     from controller.switches.session import Controller
     from controller.switches.tree import TreeAdmission
     from controller.vocabulary import Mode, Region
 
 __all__ = [
+    "Action",
     "Admission",
     "BadJob",
     "Branch",
     "Controller",
     "ControllerError",
+    "Decision",
     "Deployment",
     "Downlink",
     "Fleet",
@@ -50,6 +53,7 @@ __all__ = [
     "Mode",
     "NoProgram",
     "NoSuchJob",
+    "Observed",
     "OtherProgram",
     "Part",
     "Place",
@@ -58,12 +62,15 @@ __all__ = [
     "Region",
     "RegionChange",
     "RegionChanging",
+    "Report",
     "SwitchInfo",
     "Tls",
     "TreeAdmission",
     "Uplink",
+    "Waiting",
     "connect",
     "locate",
+    "reconcile",
 ]
 
 _MODULES = (
@@ -73,6 +80,7 @@ _MODULES = (
     "switches.layout",
     "switches.programs",
     "switches.tree",
+    "switches.reconcile",
     "switches.session",
     "switches.fleet",
     "p4runtime_shim.tls",

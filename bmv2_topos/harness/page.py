@@ -9,8 +9,8 @@ from pathlib import Path
 
 from bmv2_topos.harness.model import Experiment
 from bmv2_topos.harness.rows import ResultRow
-from bmv2_topos.plots import PlotsMissing
 from bmv2_topos.wrap import wrap
+from controller.figures import PlotsMissing
 
 _log = logging.getLogger(__name__)
 

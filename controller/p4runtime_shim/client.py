@@ -45,6 +45,8 @@ class P4RuntimeClient:
             ("grpc.max_receive_message_length", _MAX_MESSAGE),
             ("grpc.enable_http_proxy", 0),  # what http_proxy names is for the web, and would see all of this
             ("grpc.max_metadata_size", 1 << 24),  # and so may the errors of a large batch 8 KiB
+            ("grpc.initial_reconnect_backoff_ms", 100),  # a switch that was started anew is to be found soon
+            ("grpc.max_reconnect_backoff_ms", 1000),
         ]
         self._channel = (
             grpc.secure_channel(self.address, tls.credentials(), options)

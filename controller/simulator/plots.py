@@ -4,36 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
-from controller.scheduling.errors import SchedulingError
+from controller.figures import new_figure, save
 from controller.scheduling.model import RESOURCES
 from controller.simulator.curves import cdf, means
 from controller.simulator.once import Planned
 from controller.simulator.record import Curves
-
-FORMATS = (".svg", ".png", ".pdf")
 
 LABEL, TITLE = 32, 100
 """Characters for which there is room."""
 
 MOST_PANELS = 50
 """Below each other; pictures have a largest size."""
-
-
-class PlotsMissing(SchedulingError):
-    """Matplotlib is not installed; says how to get it."""
-
-    def __init__(self) -> None:
-        super().__init__("plots need matplotlib: pip install 'ina[plots]'")
-
-
-def check() -> None:
-    """Raise PlotsMissing unless plots can be drawn."""
-    try:
-        import matplotlib  # noqa: F401 - only whether it is there
-    except ImportError:
-        raise PlotsMissing from None
 
 
 def draw_jcts(jcts_s: Mapping[str, Sequence[float]], path: Path) -> None:
@@ -77,26 +59,6 @@ def draw_utilisation(curves: Mapping[str, tuple[Curves, float]], path: Path) -> 
     queue.legend(fontsize="small")
     (panels[-1] if panels else given).set_xlabel("time (h)")
     save(figure, path)
-
-
-def new_figure(panels: int) -> tuple[Any, Sequence[Any]]:
-    """Return a figure with panels below each other. Raises PlotsMissing."""
-    check()
-    import matplotlib
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    matplotlib.rcParams["svg.hashsalt"] = "ina"  # the same plot is the same file
-    matplotlib.rcParams["svg.fonttype"] = "none"  # text stays text: small, and to be searched
-    figure = Figure(figsize=(6.4, 1.2 + 2.2 * panels), layout="constrained")
-    FigureCanvasAgg(figure)
-    return figure, list(figure.subplots(panels, 1, squeeze=False)[:, 0])
-
-
-def save(figure: Any, path: Path) -> None:
-    """Write the figure in the format that the name ends in."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=110, metadata={"Date": None} if path.suffix == ".svg" else None)
 
 
 def draw_timelines(groups: Mapping[str, Planned], path: Path) -> None:

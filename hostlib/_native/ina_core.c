@@ -1,4 +1,4 @@
-/* Window and retransmission core. Every function has its twin in hostlib/core/numpy_kernel.py. */
+/* Window and retransmission core. tests/twins/kernel.py does the same in NumPy, to compare with. */
 #include "ina_core.h"
 #include "ina_wire.h"
 

@@ -1,4 +1,4 @@
-/* What the packets that reach the fallback server mean; hostlib/fallback/numpy_core.py is the twin. */
+/* What the packets that reach the fallback server mean; tests/twins/fallback_core.py is the twin. */
 #include "ina_fallback.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* What the fallback server sends; hostlib/fallback/numpy_core.py is the twin. */
+/* What the fallback server sends; tests/twins/fallback_packets.py is the twin. */
 #include "ina_fallback.h"
 
 #include <string.h>

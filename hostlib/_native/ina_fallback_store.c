@@ -1,4 +1,4 @@
-/* Jobs, entries, and the memory that they share; hostlib/fallback/numpy_store.py is the twin. */
+/* Jobs, entries, and the memory that they share; tests/twins/fallback_store.py is the twin. */
 #include "ina_fallback.h"
 
 enum { SPREAD_FACTOR = 2, INTERVAL_GROWTH = 4 };

@@ -263,7 +263,7 @@ def _without_sums(network: Topology, transit: Sequence[str]) -> Topology:
 
 def _check_plot(plot: Path) -> None:
     """Refuse before the run what would fail after it."""
-    from bmv2_topos.plots import FORMATS, PlotsMissing, check
+    from controller.figures import FORMATS, PlotsMissing, check
 
     if plot.suffix not in FORMATS:
         raise Failure(f"--plot {plot}: want a name that ends in {', '.join(FORMATS)}", exit_code=USAGE)

@@ -90,7 +90,7 @@ def test_the_table_is_for_people(jobs: Path, options: tuple[object, ...]) -> Non
         (("--program", "exclusive", "--slots", 3), "1 slots of its own; the program exclusive takes 2"),
         (("--loss", 2), "loss is 2, must be a probability"),
         (("--program", "atp", "--preempt"), "--preempt: atp has no priorities; use --program shared"),
-        (("--plot", "x.bmp"), "--plot x.bmp: want a name that ends in .png, .svg, .pdf"),
+        (("--plot", "x.bmp"), "--plot x.bmp: want a name that ends in .svg, .png, .pdf"),
     ],
 )
 def test_wrong_usage_says_what_would_be_right(jobs: Path, options: tuple[object, ...], message: str) -> None:

@@ -24,13 +24,13 @@ from bmv2_topos.testbeds.virtual import (
     VirtualTestbed,
     WrongSum,
     build,
-    random_faults,
 )
 from bmv2_topos.testbeds.virtual.cores import COMPILED
 from controller.vocabulary import BadSpec, Job, Link, Straggler, float32_bytes
 from hostlib.core.congestion import FixedWindow, Limits, Round
 from tests import effort
 from tests.bmv2_topos.beds import SMALL, elements, job
+from tests.bmv2_topos.random_faults import random_faults
 from tests.twins import TWINS
 
 

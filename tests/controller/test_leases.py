@@ -1,6 +1,5 @@
 """Jobs whose launcher is gone do not stay: leases in the rows' metadata."""
 
-from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 import pytest
@@ -8,12 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller import Controller, Lease, Member, NoSuchJob, Part, Region, Uplink
-from controller.switches.entries import Match, MulticastGroup, TableEntry
 from controller.switches.jobs import job_row, supporting_rows
 from controller.switches.leases import decode, encode
-from controller.switches.target import Target
 from tests.controller.conftest import Running
 from tests.controller.fabric import Fabric
+from tests.controller.recording import Recording
 
 
 def at(running: Running, now_ms: int) -> Controller:
@@ -78,54 +76,31 @@ def test_a_job_that_moves_keeps_its_lease(shared_fabric: Fabric) -> None:
     controller.remove(moving.job)
 
 
-class Counting:
-    """Passes all on to a target, and counts what is read from it."""
-
-    def __init__(self, target: Target) -> None:
-        self.target = target
-        self.reads = self.entries = 0
-        self.address, self.close, self.turn = target.address, target.close, target.turn
-        self.program, self.load, self.write = target.program, target.load, target.write
-        self.runs, self.read_counter = target.runs, target.read_counter
-
-    def read(self, tables: Iterable[str]) -> list[TableEntry | MulticastGroup]:
-        self.reads += 1
-        found = self.target.read(tables)
-        self.entries += len(found)
-        return found
-
-    def read_row(self, table: str, match: Mapping[str, Match]) -> TableEntry | None:
-        self.reads += 1
-        found = self.target.read_row(table, match)
-        self.entries += found is not None
-        return found
-
-
 def test_a_renewal_reads_one_row_however_many_jobs_there_are(running: Running) -> None:
     """Four times per lease and job: it read all tables, 1200 entries with 200 jobs."""
-    counting = Counting(running.target())
-    with Controller(counting, clock=lambda: 1.0) as controller:
+    recording = Recording(running.target())
+    with Controller(recording, clock=lambda: 1.0) as controller:
         first = controller.admit(job(0), lease=Lease(5000))
         others = [
             replace(first, job=1 + n, generation=1 + n, counter_row=2 + n, group=2 + n)
             for n in range(199)
             if 1 + n != first.job
         ]
-        with counting.turn(timeout_s=10):
-            counting.write(
+        with recording.turn(timeout_s=10):
+            recording.write(
                 "INSERT", [row for each in others for row in (*supporting_rows(each), job_row(each))]
             )
-        counting.reads = counting.entries = 0
+        recording.reads = recording.entries = 0
         controller.renew(first, Lease(9000))
-        assert (counting.reads, counting.entries) == (1, 1)
+        assert (recording.reads, recording.entries) == (1, 1)
         jobs = controller.jobs()
         assert len(jobs) == 1 + len(others)
         assert jobs[first.job] == replace(first, lease=Lease(9000))
-        assert counting.entries > 1000
+        assert recording.entries > 1000
         controller.counters(first.job)
-        assert counting.reads == 3
-        with counting.turn(timeout_s=10):
-            counting.write(
+        assert recording.reads == 3
+        with recording.turn(timeout_s=10):
+            recording.write(
                 "DELETE", [row for a in jobs.values() for row in (job_row(a), *supporting_rows(a))]
             )
 

@@ -4,28 +4,24 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller import Admission, Controller, ProgramBundle
+from controller import Admission, BadJob, Controller, ProgramBundle, Region
 from controller.switches import names
 from controller.switches.entries import CounterCell, MulticastGroup
-from controller.switches.jobs import TABLES, Row
+from controller.switches.jobs import TABLES, Row, job_row
+from controller.switches.model import RegionChange, SwitchInfo, Uplink
 from controller.switches.reconcile import Action, Decision, Observed, not_leased, reconcile
 from controller.vocabulary import Mode
 from tests import effort
 from tests.controller.conftest import InMemory, Running, start
-from tests.controller.reconciling import (
-    NOW_MS,
-    SLOTS,
-    Case,
-    all_rows,
-    cases,
-)
+from tests.controller.reconciling import LASTS, NOW_MS, RUNS_OUT, SLOTS, Case, all_rows, cases, member
 
 ROUNDS = 30
 """A job that changes places with another one takes four."""
@@ -225,3 +221,136 @@ def test_jobs_of_others_stay_and_what_they_are_in_the_way_of_waits(
         )
     there = switch.controller.jobs()
     assert {*there} == {*others, *(job.job for job in case.desired if job.job not in kept_out)}
+
+
+# --------------------------------------------------------------------------- cases by name
+
+INFO = SwitchInfo(32, 64, 255, 32, program="shared")
+
+
+def shared_job(job: int, region: Region, **more: Any) -> Admission:
+    made = Admission(
+        job=job,
+        counter_row=job,
+        region=region,
+        generation=100 + job,
+        group=job,
+        members=tuple(member(job, rank, rank) for rank in range(2)),
+        fan_in=2,
+        window=8,
+        uplink=Uplink(20, "02:00:00:00:fb:01", "10.0.255.2"),
+        result_bitmap=3,
+        max_age_us=1000,
+    )
+    return replace(made, **more)
+
+
+def seen(*jobs: Admission, info: SwitchInfo = INFO, settled: Mapping[int, int] | None = None) -> Observed:
+    return Observed(info, [row for job in jobs for row in all_rows(job)], range(1, 256), settled or {})
+
+
+def said(decision: Decision) -> list[str]:
+    return [*map(str, decision.actions), *map(str, decision.waiting)]
+
+
+LOW, HIGH = Region(0, 32), Region(32, 32)
+
+
+def test_two_jobs_change_places_by_way_of_an_empty_region() -> None:
+    a, b = shared_job(1, LOW), shared_job(2, HIGH)
+    desired = {"s": [replace(a, region=HIGH), replace(b, region=LOW)]}
+    decision = reconcile(desired, {"s": seen(a, b)})
+    assert said(decision) == [
+        "move job 1 at 's': it changes places with job 2: it goes by no slots",
+        "job 2 at 's' waits: job 1 still has some of slots 0 to 31",
+    ]
+    a = replace(a, change=RegionChange(101 << 32, Region(0, 0)))
+    assert said(reconcile(desired, {"s": seen(a, b)})) == [
+        "job 1 at 's' waits: it is on its way to no slots, and goes to slots 32 to 63 then",
+        "job 2 at 's' waits: job 1 still has some of slots 0 to 31",
+    ]
+    assert said(reconcile(desired, {"s": seen(a, b, settled={1: 1})})) == [
+        "settle job 1 at 's': no packet needs slots 0 to 31 any more",
+        "move job 2 at 's': its slots 32 to 63 should be slots 0 to 31",
+        "job 1 at 's' waits: job 2 still has some of slots 32 to 63",
+    ]
+
+
+def test_a_job_moves_beside_another_controllers_job_with_the_id_of_a_desired_one() -> None:
+    """It waited for slots that the desired job of that id was not to share."""
+    foreign = shared_job(2, HIGH, generation=900, lease=LASTS)
+    desired = {"s": [shared_job(1, HIGH), shared_job(2, LOW)]}
+    assert said(reconcile(desired, {"s": seen(shared_job(1, LOW), foreign)})) == [
+        "move job 1 at 's': its slots 0 to 31 should be slots 32 to 63",
+        "job 2 at 's' waits: another controller's job has this id (generation 900)",
+    ]
+
+
+def test_a_job_with_a_lease_goes_only_if_asked_for_or_run_out() -> None:
+    leased, dead, free = (
+        shared_job(1, LOW, lease=LASTS),
+        shared_job(2, LOW, lease=RUNS_OUT),
+        shared_job(3, LOW),
+    )
+    observed = {"s": seen(leased, dead, free)}
+    there = reconcile({}, observed, may_remove=not_leased(NOW_MS))
+    assert [(action.verb, action.job) for action in there.actions] == [("remove", 2), ("remove", 3)]
+    asked = reconcile({}, observed, may_remove=lambda job: job.job == 1)
+    assert [(action.verb, action.job) for action in asked.actions] == [("remove", 1)]
+
+
+def test_an_exclusive_job_keeps_its_slots_for_life() -> None:
+    info = replace(INFO, program="exclusive")
+    job = shared_job(1, Region(0, 16))
+    decision = reconcile({"s": [replace(job, region=Region(16, 16))]}, {"s": seen(job, info=info)})
+    assert said(decision) == [
+        "job 1 at 's' waits: it has slots 0 to 15, and an exclusive job keeps its slots for life; slots 16 to"
+        " 31 take a new job"
+    ]
+
+
+def test_a_job_is_put_on_everywhere_or_nowhere_parents_first() -> None:
+    leaf = shared_job(1, LOW, node=1)
+    passing = shared_job(1, Region(0, 0), transit=True)
+    desired = {"a": [leaf], "b": [passing], "root": [shared_job(1, LOW)]}
+    free = dict.fromkeys(desired, seen())
+    added = reconcile(desired, free)
+    assert [(action.verb, action.switch) for action in added.actions] == [
+        ("add", "root"),
+        ("add", "b"),
+        ("add", "a"),
+    ]
+    assert [write.kind for write in added.actions[0].writes] == ["INSERT", "MODIFY", "INSERT"]
+    assert added.actions[0].writes[-1].entries == (job_row(shared_job(1, LOW)),)
+    taken = seen(shared_job(7, LOW, counter_row=1, lease=LASTS))
+    assert said(reconcile(desired, {**free, "b": taken})) == [
+        "job 1 at 'a' waits: it has no place at 'b' yet",
+        "job 1 at 'b' waits: job 7 has its counter row, 1",
+        "job 1 at 'root' waits: it has no place at 'b' yet",
+    ]
+
+
+def test_an_obsolete_job_goes_children_first() -> None:
+    observed = {"a": seen(shared_job(1, LOW, node=1)), "b": seen(shared_job(1, LOW))}
+    assert [action.switch for action in reconcile({}, observed).actions] == ["a", "b"]
+    observed = {"a": observed["b"], "b": observed["a"]}
+    assert [action.switch for action in reconcile({}, observed).actions] == ["b", "a"]
+
+
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        ({"job": 1}, "two of the jobs desired have the job id 1"),
+        ({"generation": 101}, "two of the jobs desired have the generation 101"),
+        ({"counter_row": 1}, "two of the jobs desired have the counter row 1"),
+        ({"group": 1}, "two of the jobs desired have the group 1"),
+        ({"group": 256}, "job 2 has counter row 2 and group 256; they can be 1 to 255"),
+        ({"region": Region(60, 8)}, "the slots 60 to 67 of job 2 leave the memory, which has 64"),
+        ({"region": LOW}, "jobs 1 and 2 are exclusive, and share slots"),
+    ],
+)
+def test_jobs_that_a_switch_cannot_hold_together_are_named(other: dict[str, Any], message: str) -> None:
+    info = replace(INFO, program="exclusive" if "exclusive" in message else "shared")
+    desired = [shared_job(1, LOW), replace(shared_job(2, HIGH), **other)]
+    with pytest.raises(BadJob, match=f"^switch 's': {message}$"):
+        reconcile({"s": desired}, {"s": seen(info=info)})

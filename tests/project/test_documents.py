@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +14,7 @@ DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted(DOCS.rglob("*.md"))]
 WIDTH = 110
 FOLDERS = ("p4src", "softswitch", "controller", "hostlib", "bmv2_topos", "examples", "benchmarks", "tests")
+INSTALL = r"install [^`]*?(?:ina|\.)\\?\[([\w,]+)\\?\]"
 every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 
 
@@ -87,3 +89,21 @@ def test_pages_that_the_code_names_are_there() -> None:
     }
     assert len(named) > 10
     assert not {(path, page) for path, page in named if not (ROOT / page).exists()}
+
+
+def test_invariants_are_numbered_from_one_on() -> None:
+    text = (DOCS / "architecture.md").read_text(encoding="utf-8")
+    numbers = re.findall(r"^\| (\d+) \| ", text.partition("## Invariants")[2], re.MULTILINE)
+    assert numbers == [str(number) for number in range(1, len(numbers) + 1)]
+
+
+def test_extras_that_are_named_exist() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"].keys()
+    named = {
+        (str(path.relative_to(ROOT)), extra)
+        for path in [*PAGES, *(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))]
+        for listed in re.findall(INSTALL, path.read_text(encoding="utf-8"))
+        for extra in listed.split(",")
+    }
+    assert len(named) > 20
+    assert [(file, extra) for file, extra in sorted(named) if extra not in extras] == []

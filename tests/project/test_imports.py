@@ -86,7 +86,8 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
     ),
     "controller.grouping": ("controller.errors",),
     "controller.scheduling": (
-        *("controller.errors", "controller.vocabulary/", "controller.grouping/", "controller.scheduling/*"),
+        *("controller.errors", "controller.figures", "controller.vocabulary/", "controller.grouping/"),
+        "controller.scheduling/*",
     ),
     # All policies by name.
     "controller.policies": (
@@ -102,14 +103,15 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
     ),
     # Virtual time around that: traces, metrics, records, plots.
     "controller.simulator": (
-        *("controller.errors", "controller.plugins", "controller.vocabulary/", "controller.grouping/"),
-        *("controller.scheduling/*", "controller.core/", "controller.policies/*", "controller.simulator/*"),
+        *("controller.errors", "controller.figures", "controller.plugins", "controller.vocabulary/"),
+        *("controller.grouping/", "controller.scheduling/*", "controller.core/", "controller.policies/*"),
+        "controller.simulator/*",
     ),
     # Speeds of jobs that contend for a cluster's network.
     "controller.simulator.network": (
         *("controller.vocabulary/", "controller.errors", "controller.memory/"),
         *("controller.placement/", "controller.core/", "controller.policies/*", "controller.scheduling/"),
-        "controller.simulator/",
+        *("controller.simulator/", "controller.figures"),
     ),
     "controller.live": (
         *("controller.errors", "controller.vocabulary/", "controller.scheduling/*", "controller.simulator/"),

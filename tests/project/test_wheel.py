@@ -35,7 +35,7 @@ def test_a_wheel_has_every_file_of_the_product_and_no_other(monkeypatch: pytest.
 
 
 @pytest.mark.slow
-def test_the_demo_runs_from_an_installed_wheel(tmp_path: Path) -> None:
+def test_demo_experiment_and_cluster_run_from_an_installed_wheel(tmp_path: Path) -> None:
     source, wheels, site = (tmp_path / name for name in ("source", "wheels", "site"))
     for folder in PRODUCT:
         shutil.copytree(ROOT / folder, source / folder, ignore=shutil.ignore_patterns(*BUILT))
@@ -73,3 +73,16 @@ def test_the_demo_runs_from_an_installed_wheel(tmp_path: Path) -> None:
     # without site, .pth files name no checkout
     assert run("-S", "-c", "from importlib.util import find_spec; print(find_spec('benchmarks'))") == "None\n"
     assert '"agrees": 1.0' in run("-m", "ina", "demo", "-np", "2", "--json")
+
+    before = files_of(site)
+    shutil.copy(ROOT / "examples" / "losses.py", tmp_path / "own.py")
+    assert "| loss | window |" in run("-m", "ina", "experiment", "own.py", "--quick", "--processes", "2")
+    assert (tmp_path / "own" / "own.md").exists()
+    shutil.copytree(ROOT / "examples" / "cluster", tmp_path / "cluster")
+    files = ("--jobs", "cluster/jobs.toml", "--cluster", "cluster/racks.toml")
+    assert "fifo-backfill" in run("-m", "ina", "cluster", "simulate", *files, "--processes", "1")
+    assert files_of(site) == before, "nothing is written into an installation"
+
+
+def files_of(folder: Path) -> set[Path]:
+    return {path for path in folder.rglob("*") if path.suffix != ".pyc" and path.name != "__pycache__"}

@@ -18,7 +18,6 @@ from bmv2_topos.testbeds.virtual.faults import (
     RestartFallback,
     RestartJob,
     Straggle,
-    random_faults,
 )
 from bmv2_topos.testbeds.virtual.placement import Placement, build
 from bmv2_topos.testbeds.virtual.recorder import Recorder
@@ -55,6 +54,5 @@ __all__ = [
     "VirtualTestbed",
     "WrongSum",
     "build",
-    "random_faults",
     "shortest_tree",
 ]

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from controller.scheduling.errors import ExtraMissing
+from controller.figures import new_figure, save
 from controller.scheduling.lucid.additive import AdditiveModel, Value
 from controller.scheduling.lucid.errors import BadSample
 
@@ -14,14 +13,14 @@ from controller.scheduling.lucid.errors import BadSample
 def draw_shapes(model: AdditiveModel, path: Path, *, features: Sequence[str] = ()) -> None:
     """Draw the shape functions of these features, or of all that have one, below each other.
 
-    Raises ExtraMissing without matplotlib, BadSample for a feature that has none.
+    Raises PlotsMissing, BadSample for a feature that has none.
     """
     single = [name for name in model.importances() if " x " not in name]
     wanted = list(features) or single
     if not wanted:
         raise BadSample("the model has no term of one feature to draw")
     shapes = [model.shape(name) for name in wanted]
-    figure, panels = _figure(len(wanted))
+    figure, panels = new_figure(len(wanted))
     for name, shape, panel in zip(wanted, shapes, panels, strict=True):
         labels, scores = [_plain(label) for label, _ in shape], [score for _, score in shape]
         panel.axhline(0, color="0.8", linewidth=0.8)
@@ -33,15 +32,15 @@ def draw_shapes(model: AdditiveModel, path: Path, *, features: Sequence[str] = (
             panel.bar(labels, scores)
         panel.set_xlabel(name)
         panel.set_ylabel("score")
-    figure.savefig(path, dpi=110)
+    save(figure, path)
 
 
 def draw_prediction(model: AdditiveModel, values: Sequence[Value], path: Path) -> None:
     """Draw what each term adds to one prediction, largest effect on top.
 
-    Raises ExtraMissing without matplotlib.
+    Raises PlotsMissing.
     """
-    figure, (panel,) = _figure(1)
+    figure, (panel,) = new_figure(1)
     parts = list(reversed(model.explain(values)))
     names = [_plain(f"{part.term} = {', '.join(str(v) for v in part.values)}") for part in parts]
     panel.barh(names, [part.score for part in parts])
@@ -49,19 +48,8 @@ def draw_prediction(model: AdditiveModel, values: Sequence[Value], path: Path) -
     panel.set_xlabel(
         f"score; with the intercept {model.intercept:.3g} they add up to {model.predict(values):.3g}"
     )
-    figure.savefig(path, dpi=110)
+    save(figure, path)
 
 
 def _plain(label: str) -> str:
     return label.replace("$", r"\$")  # no formula
-
-
-def _figure(panels: int) -> tuple[Any, Sequence[Any]]:
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise ExtraMissing("drawing", "matplotlib", extra="plots") from None
-    figure = Figure(figsize=(6.4, 0.8 + 2.2 * panels), layout="constrained")
-    FigureCanvasAgg(figure)
-    return figure, list(figure.subplots(panels, 1, squeeze=False)[:, 0])

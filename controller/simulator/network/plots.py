@@ -8,10 +8,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from controller.figures import new_figure, save
 from controller.memory.policy import Standing
 from controller.simulator.network.log import Log
 from controller.simulator.network.run import Simulated
-from controller.simulator.plots import new_figure, save
 
 MOST_JOBS, MOST_SWITCHES = 60, 3
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from controller.figures import new_figure, save
 from controller.memory.policy import Answer, Question, Standing
 from controller.placement.flows import State
-from controller.simulator.plots import new_figure, save
 from controller.vocabulary import Topology
 
 HATCH = {Standing.GRANTED: "", Standing.SHARED: "//", Standing.ENDED: "xx"}

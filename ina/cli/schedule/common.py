@@ -12,8 +12,8 @@ from rich.cells import cell_len
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from controller.figures import FORMATS, PlotsMissing, check
 from controller.simulator import runs
-from controller.simulator.plots import FORMATS, PlotsMissing, check
 from ina.cli.errors import FAILED, USAGE, Failure
 from ina.cli.output import console, err, out
 

@@ -11,9 +11,10 @@ from typing import Annotated, Any
 
 import typer
 
+from controller.figures import PlotsMissing, check
 from controller.policies.registry import family
 from controller.simulator.files import check_output, whole
-from controller.simulator.plots import PlotsMissing, check, draw_jcts, draw_utilisation
+from controller.simulator.plots import draw_jcts, draw_utilisation
 from controller.simulator.pool import run_all
 from controller.simulator.runs import Outcome, Task, write_rows
 from ina.cli import options

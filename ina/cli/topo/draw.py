@@ -39,7 +39,7 @@ def draw_(
     Jobs take hosts of their own in the order of the file, spread evenly over the racks.
     """
     from bmv2_topos.draw import draw
-    from bmv2_topos.plots import FORMATS, PlotsMissing
+    from controller.figures import FORMATS, PlotsMissing
 
     topology = links.topology(name)
     place_ = output or Path(Path(name).stem.replace(":", "-")).with_suffix(".png")

@@ -9,6 +9,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from benchmarks.lucid_samples import make_counts, make_history
 from controller.scheduling.lucid import (
     BadSample,
     DurationModel,
@@ -19,7 +20,6 @@ from controller.scheduling.lucid import (
 )
 from controller.scheduling.lucid import durations as durations_module
 from controller.scheduling.lucid.additive import AdditiveModel, Axis, Term, _extract, _machine, _matrix, train
-from controller.scheduling.lucid.samples import make_counts, make_history
 from controller.scheduling.lucid.throughput import features as throughput_features
 from tests.extras import needs
 

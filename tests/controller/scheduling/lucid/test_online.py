@@ -4,10 +4,10 @@ from itertools import pairwise
 
 import pytest
 
+from benchmarks.lucid_samples import make_counts, make_history
 from controller.scheduling import BadSpec, Decision, JobState, Submission, View
 from controller.scheduling.lucid import BinderRules, ProfilerRules, Sharing, Size, Usage
 from controller.scheduling.lucid.online import Arrivals, OnlineLucid, OnlineRules
-from controller.scheduling.lucid.samples import make_counts, make_history
 from controller.scheduling.speed import Exclusive
 from controller.simulator import Result, measure, simulate
 from controller.vocabulary import Cluster

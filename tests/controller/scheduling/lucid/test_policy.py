@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.lucid_samples import make_jobs
 from controller.scheduling import BadSpec, Decision, Group, JobState, Submission, View
 from controller.scheduling.lucid import (
     BinderRules,
@@ -21,7 +22,7 @@ from controller.scheduling.lucid import (
 )
 from controller.scheduling.lucid.nodes import DividedNodes
 from controller.scheduling.lucid.profiler import ProfileQueue
-from controller.scheduling.lucid.samples import make_jobs, make_pairs, make_usages
+from controller.scheduling.lucid.samples import make_pairs, make_usages
 from controller.simulator import measure, simulate
 from controller.vocabulary import Cluster, Server
 from tests import effort

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks import lucid_models
+from benchmarks.lucid_samples import make_counts
 from controller.scheduling import BadTrace
-from controller.scheduling.lucid.samples import make_counts
 from tests import effort
 from tests.extras import needs
 

@@ -1,0 +1,56 @@
+"""Figures of matplotlib, where that is installed: made and written alike by all that draw.
+
+The same plot is the same file, and text stays text. Nothing here touches ``matplotlib.pyplot`` or a display.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from controller.errors import ControllerError
+
+FORMATS: Final = (".svg", ".png", ".pdf")
+WIDTH = 6.4
+
+
+class PlotsMissing(ControllerError):
+    """Matplotlib is not installed; says how to get it."""
+
+    def __init__(self) -> None:
+        super().__init__("plots need matplotlib: pip install 'ina[plots]'")
+
+
+def check() -> None:
+    """Raise PlotsMissing unless plots can be drawn."""
+    try:
+        import matplotlib  # noqa: F401 - only whether it is there
+    except ImportError:
+        raise PlotsMissing from None
+
+
+def new_figure(panels: int, *, height: float = 2.2, margin: float = 1.2) -> tuple[Any, Sequence[Any]]:
+    """Return a figure with panels of this height below each other, in inches. Raises PlotsMissing."""
+    figure = blank(WIDTH, margin + height * panels)
+    return figure, list(figure.subplots(panels, 1, squeeze=False)[:, 0])
+
+
+def blank(width: float, height: float) -> Any:
+    """Return a figure of this size, in inches. Raises PlotsMissing."""
+    check()
+    import matplotlib
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    matplotlib.rcParams["svg.hashsalt"] = "ina"  # the same plot is the same file
+    matplotlib.rcParams["svg.fonttype"] = "none"  # text stays text: small, and to be searched
+    figure = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def save(figure: Any, path: Path) -> None:
+    """Write the figure in the format that the name ends in."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=110, metadata={"Date": None} if path.suffix == ".svg" else None)

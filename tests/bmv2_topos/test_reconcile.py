@@ -1,0 +1,108 @@
+"""Reconciling while jobs run: every sum is right, and jobs go on."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import pytest
+
+from bmv2_topos.testbeds.virtual import Allocation, View, VirtualTestbed, build
+from controller import Region, TreeAdmission
+from controller.switches.jobs import TABLES
+from tests import effort
+from tests.bmv2_topos.beds import SMALL, elements, job
+
+PERIOD_S = 0.0002
+HALVES = Region(0, 128), Region(128, 128)
+
+Step = Callable[[VirtualTestbed, View], None]
+
+
+def run(step: Step) -> None:
+    """Run two jobs on two racks, with a step every period."""
+    jobs = [job("a", iterations=45, window=16), job("b", iterations=45, window=16)]
+    topology, placements = build(jobs, (2, 2), servers=True)
+
+    def policy(view: View) -> Mapping[str, Region]:
+        step(bed, view)
+        return {}
+
+    bed = VirtualTestbed(topology, jobs, placements, SMALL, allocation=Allocation(policy, PERIOD_S))
+    for entry, of in zip(jobs, bed.run().jobs, strict=True):
+        assert (of.fate, of.checked_elements) == ("done", elements(entry))
+
+
+def within(admission: TreeAdmission, region: Region) -> TreeAdmission:
+    """Return the job as it should be with this region everywhere."""
+    return TreeAdmission(
+        {
+            name: on if on.transit else replace(on, region=region, change=None)
+            for name, on in admission.switches.items()
+        }
+    )
+
+
+def test_running_jobs_change_places_without_a_slot_of_both_and_without_being_taken_off() -> None:
+    verbs: Counter[str] = Counter()
+    apart = [False]
+
+    def swap(bed: VirtualTestbed, view: View) -> None:
+        regions = HALVES if len(moved) % 2 == 0 else HALVES[::-1]
+        running = [of.admitted for of in view.jobs.values()]
+        desired = [within(of, region) for of, region in zip(running, regions, strict=False)]
+        verbs.update(action.verb for action in bed.fleet.reconcile(desired).actions)
+        current = bed.fleet.current(running)
+        for name in bed.fleet.controllers:
+            held = [
+                {
+                    slot
+                    for region in (on.region, *([on.change.region] if on.change else ()))
+                    for slot in range(region.offset, region.end)
+                }
+                for on in (tree.switches[name] for tree in current)
+            ]
+            assert not (apart[0] and len(held) == 2 and held[0] & held[1])
+        there = [
+            all(on.region == region and on.change is None for on in tree.switches.values() if not on.transit)
+            for tree, region in zip(current, regions, strict=False)
+        ]
+        if len(there) == 2 and all(there):
+            apart[0] = True
+            moved.append(view.time_s)
+
+    moved: list[float] = []
+    run(swap)
+    assert len(moved) >= 2, "they have come to their halves, and have changed places"
+    assert verbs["move"] >= 12
+    assert set(verbs) <= {"move", "settle"}
+
+
+@pytest.mark.parametrize("seed", effort.some(range(4), every=2))
+def test_rows_that_running_jobs_lost_are_written_again_and_no_others(seed: int) -> None:
+    jobs = [job("a", iterations=30), job("b", iterations=30)]
+    topology, placements = build(jobs, (2, 2), servers=True)
+    bed = VirtualTestbed(topology, jobs, placements, SMALL)
+    generator = random.Random(seed)
+    repaired: Counter[str] = Counter()
+    times: list[float] = []
+
+    def damage(time_s: float, done: int, of: int) -> None:
+        desired = [running.admitted for running in bed.jobs.values() if running.admitted]
+        report = bed.fleet.reconcile(desired)
+        repaired.update(action.verb for action in report.actions)
+        assert report.done
+        assert bed.fleet.reconcile(desired).actions == ()
+        times.append(time_s)
+        if done < 0.8 * of and len(times) % 2:
+            name = generator.choice(list(bed.fleet.targets))
+            rows = bed.fleet.targets[name].read(TABLES)
+            bed.fleet.targets[name].write("DELETE", generator.sample(rows, len(rows) // 3))
+
+    report = bed.run(damage)
+    for entry, ended in zip(jobs, report.jobs, strict=True):
+        assert (ended.fate, ended.checked_elements) == ("done", elements(entry))
+    assert repaired["repair"] + repaired["add"] >= 3
+    assert set(repaired) <= {"repair", "add"}

@@ -1,0 +1,123 @@
+"""Reconciling over P4Runtime: a switch that was started anew is as before, and nothing else is written."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from controller import Controller, Deployment, Fleet, Region, TreeAdmission, Uplink
+from controller.errors import NotPrimary
+from controller.p4runtime_shim.target import P4RuntimeTarget
+from controller.switches.fleet import Report
+from ina.runtime.programs import bundle
+from ina.runtime.switch_process import EmbeddedSwitch
+from tests.controller.recording import Recording
+from tests.controller.trees import switch
+
+LANES = 32
+FALLBACK = Uplink(6, "02:00:00:00:fb:01", "10.0.1.1")
+PATIENCE_S = 30
+
+
+class Bed:
+    """Two switches, each a process, reached over P4Runtime."""
+
+    def __init__(self, folder: Path, stack: ExitStack) -> None:
+        self.folder = folder
+        self.processes = {name: stack.enter_context(self.start(name)) for name in ("root", "a")}
+        self.targets = {
+            name: Recording(P4RuntimeTarget(process.address)) for name, process in self.processes.items()
+        }
+        for target in self.targets.values():
+            stack.callback(target.close)
+        self.fleet = Fleet({name: Controller(target) for name, target in self.targets.items()})
+
+    def start(self, name: str) -> EmbeddedSwitch:
+        ports = [word for port in range(7) for word in ("--port", f"{port}=memory")]
+        return EmbeddedSwitch(ports, p4runtime=f"unix:{self.folder / name}")
+
+    def written(self) -> dict[str, int]:
+        """Take how many entries were written to which switch since this was asked last."""
+        found = {name: len(target.writes) for name, target in self.targets.items() if target.writes}
+        for target in self.targets.values():
+            target.writes.clear()
+            target.turns = 0
+        return found
+
+
+@pytest.fixture
+def bed(tmp_path: Path) -> Iterator[Bed]:
+    with ExitStack() as stack:
+        yield Bed(tmp_path, stack)
+
+
+def jobs(bed: Bed) -> list[TreeAdmission]:
+    trees = switch("root", switch("a", 0, 1), 2), switch("a", 0), switch("root", 0, 1)
+    deployments = [Deployment(tree, window=8, mode="shared", fallback=FALLBACK) for tree in trees]
+    return [bed.fleet.admit(deployment) for deployment in deployments]
+
+
+def test_a_switch_started_anew_is_programmed_as_before_and_the_other_is_left_alone(bed: Bed) -> None:
+    program = bundle("shared", LANES)
+    report = bed.fleet.reconcile([], program=program)
+    assert [(action.verb, action.switch) for action in report.actions] == [("load", "root"), ("load", "a")]
+    desired = jobs(bed)
+    before = bed.fleet.read()
+    bed.written()
+
+    assert bed.fleet.reconcile(desired, program=program) == Report(())
+    assert [target.turns for target in bed.targets.values()] == [0, 0], "nothing to do takes no turn"
+
+    bed.processes["a"].stop()
+    report = bed.fleet.reconcile(desired, program=program)
+    assert report.actions == ()
+    assert list(report.left_out) == ["a"]
+    assert "does not answer" in report.left_out["a"]
+    assert not report.done
+
+    with bed.start("a") as anew:
+        assert anew.address
+        deadline = time.monotonic() + PATIENCE_S
+        while not report.done and time.monotonic() < deadline:  # until gRPC has found it
+            report = bed.fleet.reconcile(desired, program=program)
+        done = [(action.verb, action.switch, action.job) for action in report.actions]
+        assert done == [("load", "a", 0), *(("add", "a", tree.job) for tree in desired[:2])]
+        assert all("it is not there" in str(action) for action in report.actions[1:])
+        assert set(bed.written()) == {"a"}
+        assert bed.fleet.read() == before
+        assert bed.fleet.reconcile(desired, program=program) == Report(())
+        assert bed.written() == {}
+        assert [target.turns for target in bed.targets.values()] == [0, 0]
+
+
+def test_what_is_not_desired_goes_children_first_and_another_region_is_moved_to(bed: Bed) -> None:
+    bed.fleet.reconcile([], program=bundle("shared", LANES))
+    tree, other, last = jobs(bed)
+    bed.written()
+    wanted = bed.fleet.current([other])
+    bed.fleet.resize(other, Region(0, 64))
+    bed.written()
+    report = bed.fleet.reconcile(wanted)
+    removed = [(action.verb, action.switch, action.job) for action in report.actions]
+    assert removed[0] == ("remove", "a", tree.job)
+    assert {*removed[1:]} == {("remove", "root", tree.job), ("remove", "root", last.job)}
+    assert [str(waiting) for waiting in report.waiting] == [
+        f"job {other.job} at 'a' waits: it is on its way to slots 0 to 63, and goes to slots 0 to 8191 then"
+    ]
+    assert bed.fleet.reconcile(wanted).actions == ()
+
+
+def test_a_switch_that_another_controller_keeps_is_named(bed: Bed) -> None:
+    bed.fleet.reconcile([], program=bundle("shared", LANES))
+    desired = jobs(bed)
+    controllers = {n: Controller(t, turn_timeout_s=0.5) for n, t in bed.targets.items()}
+    holder = P4RuntimeTarget(bed.targets["a"].address)
+    with holder.turn(timeout_s=10):
+        assert Fleet(controllers).reconcile(desired).done
+        with pytest.raises(NotPrimary, match="switch 'a': another controller"):
+            Fleet(controllers).reconcile(desired[1:])
+    holder.close()
