@@ -101,7 +101,7 @@ JOB: Mapping[str, Key] = {
         _ABOVE,
         "seconds that it runs alone, in the place of iterations",
         "from iterations",
-        (*ALLOCATION, *SCHEDULE),
+        _TIMED,
     ),
     "model": Key(
         name, "what it trains; a known network gives the layers' bytes", "not said", (*ALLOCATION, *SCHEDULE)

@@ -81,7 +81,7 @@ def test_any_names_and_numbers_are_read_again(nodes: list[str], rate: float, los
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("loss: 0.01", "loss: 2", "x.yaml:10: link: loss = 2: want a probability, 0 to 1"),
+        ("loss: 0.01", "loss: 2", "x.yaml:10: link: loss = 2: want a probability, from 0 to 1"),
         ("loss: 0.01", "los: 2", "x.yaml:10: link: unknown key 'los'; did you mean 'loss'?"),
         ("loss: 0.01", "queue_packets: 0", "x.yaml:10: link: queue_packets = 0: want a whole number, 1 to"),
         (
@@ -101,11 +101,15 @@ def test_any_names_and_numbers_are_read_again(nodes: list[str], rate: float, los
         ),
         ("slots: 0", "slots: -1", "x.yaml:5: switch 's2': slots = -1: want a whole number, 0 to"),
         ("slots: 0", "aggregates: false", "x.yaml:5: switch 's2': aggregates is said by slots: 0"),
-        ("name: office", "root: h1", "x.yaml: the root 'h1' is not a switch"),
+        ("name: office", "root: h1", "x.yaml:6: the root 'h1' is not a switch"),
         ("name: office", "? [1]\n: 2", "x.yaml:1: a key is no text"),
         ("name: office", "name: [", "x.yaml:"),
-        ("server: [h1, on,", "hosts: h1\nroot: [s1,", 'x.yaml:6: hosts = "h1": want a list'),
-        ("server: [h1, on, {name: p1, role: fallback}]", "hosts: h1", 'x.yaml:6: hosts = "h1": want a list'),
+        ("server: [h1, on,", "server: h1\nroot: [s1,", "x.yaml:7: root = "),
+        (
+            "server: [h1, on, {name: p1, role: fallback}]",
+            "server: h1",
+            'x.yaml:6: server = "h1": want a list',
+        ),
         ("switch:", "switches:", "x.yaml:3: switches is called switch"),
         ("server:", "hosts:", "x.yaml:6: hosts is called server"),
         ("link:\n", "links:\n", "x.yaml:7: links is called link"),
