@@ -38,9 +38,12 @@ class Document:
     lines: Mapping[Where, int] = field(default_factory=dict, repr=False)
 
     def error(self, where: Where, message: str) -> BadSpec:
-        """Return the error about the value there, with the line of it or of what it is part of."""
+        """Return the error about the value there, with the line of it, of what it is in, or of its parts."""
         inner = (where[:end] for end in range(len(where), 0, -1))
         line = next((self.lines[part] for part in inner if part in self.lines), 0)
+        if not line and where:
+            parts = (number for part, number in self.lines.items() if part[: len(where)] == where)
+            line = min(parts, default=0)
         return BadSpec(f"{self.path}:{line}: {message}" if line else f"{self.path}: {message}")
 
     def tables(self, key: str) -> list[tuple[Where, Mapping[str, Any]]]:
