@@ -28,7 +28,7 @@ from typing import Literal
 
 from rich.table import Table
 
-from benchmarks.pages import console
+from benchmarks.fill import console
 from softswitch.compiler import CompileError, Unsupported, compile_file, p4info, preprocess_file
 from softswitch.engine.emit_c.program import emit_c
 from softswitch.stf import ScriptError, parse_script, run_script

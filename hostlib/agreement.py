@@ -21,5 +21,5 @@ def ballot(ready: int, lanes: int, *, number: int, description: str, part: str) 
 
 
 def agreed(counted: Collective, size: int) -> int:
-    """Return how many calls all `size` ranks have, now that the ballot's sum is there."""
+    """Return the number of calls that all `size` ranks have submitted, from the sum of their ballots."""
     return int(np.count_nonzero(counted.staged.target == size))

@@ -230,7 +230,7 @@ def _type_name(value: object) -> str:
 
 
 def _advice(array: NDArray[Any]) -> str:
-    """Return what to do with an array of a dtype that is not summed."""
+    """Return advice for an array of a dtype that is not summed, for an error message."""
     match array.dtype.kind:
         case "i" | "u" if array.size:
             low, high = int(array.min()), int(array.max())

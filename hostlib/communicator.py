@@ -532,4 +532,4 @@ class Communicator:
 
 
 def _nothing() -> None:
-    """Return what a reduce gives to all ranks but one."""
+    """Return None, the result of a reduce at all ranks but the root."""

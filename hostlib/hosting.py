@@ -38,15 +38,20 @@ HERE_S: Final = 60.0
 
 _LOOK_S: Final = 0.02
 _running: list[subprocess.Popen[str]] = []
-"""Those of this process: their standard input tells them that it lives."""
+"""The `ina admit` processes of this process; each ends when its standard input closes."""
 
 
 @contextlib.contextmanager
 def meeting(rank: int, size: int, key: str, settings: Settings) -> Iterator[JobConfig]:
     """Have a job of `size` ranks on this machine admitted, and give each rank its configuration.
 
-    The context is to last until the rank has joined. `key` is a text that the ranks of this job have in
-    common, and no others on this machine.
+    Keep the context open until the rank has joined.
+
+    Args:
+        rank: of this process.
+        size: number of ranks of the job.
+        key: text that the ranks of this job have in common, and no others on this machine.
+        settings: of this process.
 
     Raises:
         ConfigError: the settings are wrong.
@@ -84,7 +89,16 @@ def admit(
     hierarchical: bool,
     listen: str | None = None,
 ) -> Sequence[Any]:
-    """Start ``ina admit`` for the ranks of these machines; return the configurations that it prints, by rank.
+    """Start ``ina admit``, and wait until it has admitted the job.
+
+    Args:
+        settings: of this process.
+        machines: the ranks of each machine.
+        hierarchical: whether the ranks of a machine are summed there first.
+        listen: address of this machine where ranks of other machines join; None: all are on this machine.
+
+    Returns:
+        The ranks' configurations in the order of the ranks, each as `JobConfig.from_json` reads it as JSON.
 
     Raises:
         RendezvousError: it has not admitted them.
@@ -100,7 +114,7 @@ def admit(
     assert process.stdout is not None
     line = process.stdout.readline()
     if not line:
-        raise RendezvousError(f"'ina admit' ended with status {process.wait()}; it has said why")
+        raise RendezvousError(f"'ina admit' ended with status {process.wait()}; its messages above say why")
     _running[:] = [other for other in _running if other.poll() is None] + [process]
     configs: Sequence[Any] = json.loads(line)["configs"]
     return configs
@@ -155,7 +169,7 @@ def _await(file: Path, rank: int, size: int) -> Sequence[Any]:
 
 
 def _read(file: Path) -> dict[str, Any] | None:
-    """Return what the first rank of this launch has written; None if nothing, or an earlier launch has."""
+    """Return what the first rank of this launch wrote; None if it wrote nothing, or an earlier launch did."""
     try:
         told: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
         age_s = time.time() - file.stat().st_mtime

@@ -200,7 +200,7 @@ def barrier() -> None:
 
 
 def progress(done: int, total: int) -> None:
-    """Tell that `done` of `total` iterations are over; see `Communicator.progress`."""
+    """Report that `done` of `total` iterations are over; see `Communicator.progress`."""
     current().progress(done, total)
 
 
@@ -217,7 +217,7 @@ def error_bound(
     numbers: Numbers = "exponent",
     hierarchical: bool = False,
 ) -> float:
-    """Return how far one element of a float32 sum may be from the exact sum, absolutely.
+    """Return the largest absolute error of one element of a float32 sum.
 
     Args:
         largest: the largest magnitude among the elements that share its packet, over all ranks.
@@ -236,7 +236,7 @@ def error_bound(
 
 
 def _place(config: JobConfig) -> tuple[str, int, int, str | None]:
-    """Return what tells one admission of a job from all others of this process."""
+    """Return a key that identifies one admission of a job within this process."""
     return config.transport.switch, config.job, config.epoch, config.token
 
 

@@ -220,7 +220,7 @@ def signal_name(number: int) -> str:
 
 
 def _passed_on(data: bytes) -> int:
-    """Return how much of the data is to be passed on before more has come."""
+    """Return the number of bytes to pass on before more data has come."""
     # Up to the last end of a line, or up to where the line begins again: there may come a newline yet.
     end = max(data.rfind(b"\n") + 1, data.rfind(b"\r"))
     return end or (len(data) if len(data) > MAX_LINE else 0)

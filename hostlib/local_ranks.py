@@ -121,7 +121,7 @@ class LocalRanks:
         raise error
 
     def _lost(self, rank: int) -> JobBroken:
-        """Return what is known of a rank whose connection has ended."""
+        """Return the error that explains why a rank's connection has ended."""
         job = self._config.job
         deadline = time.monotonic() + _NEWS_S
         while time.monotonic() < deadline:

@@ -183,7 +183,7 @@ def launched(place: Placement, settings: Settings) -> JobConfig:
 
 
 def meeting_place(place: Placement, settings: Settings) -> Address:
-    """Return where ranks meet that have no store in common. Raises ConfigError if that is not set."""
+    """Return the address where ranks without a common store meet. Raises ConfigError if it is not set."""
     if settings.meeting is None:
         raise ConfigError(
             f"{place.launcher} has put {place.local_size} of {place.size} ranks on this machine, and "

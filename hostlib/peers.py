@@ -18,7 +18,7 @@ class Peers(Protocol):
         ...
 
     def fault(self) -> str | None:
-        """Return why the whole job cannot go on (the switch died, say), or None."""
+        """Return the reason why the whole job cannot go on (the switch died, say); None while it can."""
         ...
 
     def alive(self, ranks: Iterable[int]) -> bool:

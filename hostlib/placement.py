@@ -51,7 +51,7 @@ class Placement:
 
 
 def placement(environment: Mapping[str, str] = os.environ) -> Placement | None:
-    """Return where a launcher has put this process, None if none has.
+    """Return the place that a launcher gave this process; None without a launcher.
 
     Raises:
         ConfigError: a variable is not the number that it must be, or nothing tells the launch from others.
@@ -64,7 +64,7 @@ def placement(environment: Mapping[str, str] = os.environ) -> Placement | None:
 
 
 def torch_variables(rank: int, size: int, store: tuple[str, int]) -> dict[str, str]:
-    """Return what ``torch.distributed`` expects of a launcher of `size` ranks on this machine.
+    """Return the variables that ``torch.distributed`` expects of a launcher of `size` ranks on a machine.
 
     `store` is the address where rank 0 is to listen.
     """

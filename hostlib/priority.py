@@ -125,7 +125,7 @@ class Urgency:
         return min(1.0, self._busy_ns / (now - self._began_at))
 
     def remaining_s(self) -> float | None:
-        """Return how long the job will still run, as of the last `progress`; None while that is not known."""
+        """Return the remaining time of the job as of the last `progress`, in seconds; None while unknown."""
         if self._iteration_ns is None:
             return None
         return self._iteration_ns * (self._total - self._done) / 1e9

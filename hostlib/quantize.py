@@ -158,7 +158,7 @@ def unpack(
 
 
 def rest(values: NDArray[np.float32], exponent: NDArray[np.uint8], fan_in: int) -> NDArray[np.float32]:
-    """Return what `pack` rounds off the values; 0 where the exponent is `NONFINITE`."""
+    """Return the rounding errors of `pack`, value minus result; 0 where the exponent is `NONFINITE`."""
     sent = np.ldexp(
         _halves(values, exponent, fan_in).astype(np.float32), 16 - _scales_log2(exponent, fan_in)[:, None]
     )
@@ -176,7 +176,7 @@ def _halves(values: NDArray[np.float32], exponent: NDArray[np.uint8], fan_in: in
 
 
 def block16_error_bound(exponent: int, fan_in: int, *, average: bool = False) -> float:
-    """Return how far a result of `pack` may be from the exact sum of the float32 inputs, absolutely.
+    """Return the largest absolute error of a sum of packed values, against the exact sum of the inputs.
 
     With e = max(exponent, 1) every magnitude is below 2**(e - 126), and a half's unit is that times
     2**(ceil(log2 fan_in) - 15): of 16 bits, one is the sign's and the rest is room for the sum. Each rank is
@@ -191,7 +191,7 @@ def block16_error_bound(exponent: int, fan_in: int, *, average: bool = False) ->
 
 
 def fixed_error_bound(largest: float, scale_bits: int, fan_in: int) -> float:
-    """Return how far a sum with fixed scale may be from the exact one, absolutely.
+    """Return the largest absolute error of a sum with fixed scale.
 
     `largest` is the largest magnitude among the inputs. Each rank rounds to a multiple of 2**-scale_bits, and
     the sum is rounded to float32.
@@ -201,7 +201,7 @@ def fixed_error_bound(largest: float, scale_bits: int, fan_in: int) -> float:
 
 
 def error_bound(exponent: int, fan_in: int, *, average: bool = False) -> float:
-    """Return how far a result may be from the exact sum of the float32 inputs, absolutely.
+    """Return the largest absolute error of a result, against the exact sum of the float32 inputs.
 
     Each rank rounds to a multiple of 2**-k (half of it off at most, or with more than 128 ranks, where the
     clamp may be met, all of it), and the sum, below fan_in * 2**(e - 126), is rounded to float32 twice at
@@ -217,7 +217,7 @@ def error_bound(exponent: int, fan_in: int, *, average: bool = False) -> float:
 
 
 def local_error_bound(largest: float, ranks: int) -> float:
-    """Return how far the sums of machines may be off, together, where ranks are summed there first.
+    """Return the largest absolute error of the machines' own sums, where ranks are summed there first.
 
     Each is rounded to float32 once: by 2**-24 of it, and together they are below ranks * largest.
     """

@@ -60,7 +60,7 @@ class RendezvousPeers:
             return dict(self._gone)
 
     def fault(self) -> str | None:
-        """Return why the whole job cannot go on, or None."""
+        """Return the reason why the whole job cannot go on; None while it can."""
         return self._fault
 
     def alive(self, ranks: Iterable[int]) -> bool:
@@ -133,7 +133,7 @@ class RendezvousPeers:
             except OSError:
                 break
             except ValueError as error:
-                self._fault = self._fault or f"the launcher said what cannot be understood: {error}"
+                self._fault = self._fault or f"the launcher sent an invalid message: {error}"
                 return
         self._fault = self._fault or "the launcher went away"
 

@@ -55,7 +55,7 @@ class Packets:
         return 2 * self.lanes if block16 and collective.staged.source.dtype == np.float32 else self.lanes
 
     def count(self, collective: Collective) -> int:
-        """Return how many packets its elements fill; one if there are none."""
+        """Return the number of packets that its elements fill, at least 1."""
         return max(1, -(-len(collective.staged.source) // self.elements(collective)))
 
 
@@ -119,7 +119,7 @@ class Schedule(Generic[AnyCall]):
         self._small[:0] = calls
 
     def next(self) -> Fused[AnyCall] | Slice[AnyCall]:
-        """Return what is to be carried out now; it counts as done. There must be something."""
+        """Remove the next step from the schedule and return it. There must be one."""
         take_large = self._large and (self._turn_of_large or not self._small)
         self._turn_of_large = not take_large
         step = self._next_slice() if take_large else self._next_fused()
@@ -167,7 +167,7 @@ class Schedule(Generic[AnyCall]):
 
 
 def _kind(call: Call) -> object:
-    """Return what fused collectives have in common.
+    """Return the properties that collectives must share to be fused.
 
     A reduce, a barrier, or one with a residual, has it with no other.
     """

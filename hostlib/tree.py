@@ -106,7 +106,7 @@ class Tree:
         return self.full_bitmap(wire.ROOT_NODE)
 
     def fan_in(self, node: int) -> int:
-        """Return how many contributions complete a sum at this node."""
+        """Return the number of contributions that complete a sum at this node."""
         return len(self.nodes[node])
 
     def full_bitmap(self, node: int) -> int:

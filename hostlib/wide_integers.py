@@ -21,7 +21,7 @@ MAX_SIZE = 1 << 20
 
 
 def digit_bits(size: int) -> int:
-    """Return how many bits a digit has in a sum over `size` ranks. Raises ValueError beyond `MAX_SIZE`."""
+    """Return the number of bits of a digit in a sum over `size` ranks. Raises ValueError above `MAX_SIZE`."""
     if not 1 <= size <= MAX_SIZE:
         raise ValueError(f"size is {size}, must be 1..{MAX_SIZE}")
     return 31 - (size - 1).bit_length()

@@ -142,7 +142,7 @@ class Header(NamedTuple):
 
 
 def is_udp(prefixes: NDArray[Any]) -> NDArray[np.bool_]:
-    """Return which of these prefixes (of `PREFIX_DTYPE`) are of UDP over plain IPv4, and of no fragment."""
+    """Return a mask of the prefixes (`PREFIX_DTYPE`) that are UDP over plain IPv4 and no fragments."""
     plain: NDArray[np.bool_] = (
         (prefixes["ether_type"] == TYPE_IPV4)
         & (prefixes["ip_version_ihl"] == 0x45)

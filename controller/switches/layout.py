@@ -10,6 +10,9 @@ from controller.switches.checks import check_fan_in, check_part, check_ranks
 from controller.switches.model import AGEING, INA_UDP_PORT, Member, Part, Place, Uplink
 from controller.vocabulary import Mode, Region
 
+NEIGHBOUR_MAC, NEIGHBOUR_IP = "02:00:00:00:00:fe", "10.0.0.254"
+"""Where switches send what is for another one."""
+
 
 @dataclass(frozen=True, slots=True)
 class Branch:
@@ -27,8 +30,8 @@ class Branch:
     _: KW_ONLY
     region: Region | None = None
     transit: bool = False
-    mac: str = "02:00:00:00:00:fe"
-    ip: str = "10.0.0.254"
+    mac: str = NEIGHBOUR_MAC
+    ip: str = NEIGHBOUR_IP
 
     def walk(self) -> Iterator[Branch]:
         """Yield this switch and all below it, parents first."""

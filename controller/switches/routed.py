@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from controller.errors import BadSpec
-from controller.switches.layout import Branch, Deployment, Downlink
-from controller.switches.model import INA_UDP_PORT, Member, Uplink
+from controller.switches.cabling import grow, plugged
+from controller.switches.layout import Deployment
+from controller.switches.model import Uplink
 from controller.vocabulary import Job, Region, Topology, Tree
 
 
@@ -29,23 +30,9 @@ def deployment_of(
     """
     if tree.root not in tree.aggregators or not job.aggregate:
         raise BadSpec(f"job {job.name!r} is not summed at its root, {tree.root!r}: no switch has to admit it")
-    children: dict[str, list[str]] = {}
-    for child, parent in tree.parents.items():
-        children.setdefault(parent, []).append(child)
-
-    def grow(name: str) -> Branch:
-        members = tuple(
-            Member(rank, cluster.port_to(name, host), cluster.mac(host), cluster.ip(host), INA_UDP_PORT)
-            for rank, host in enumerate(job.hosts)
-            if cluster.rack_of[host] == name
-        )
-        links = tuple(
-            Downlink(cluster.port_to(name, child), grow(child), cluster.port_to(child, name))
-            for child in children.get(name, ())
-        )
-        region = (regions or {}).get(name)
-        return Branch(name, members, links, region=region, transit=name not in tree.aggregators)
-
+    members = plugged(cluster, job.hosts)
+    transit = {name for name in tree.switches if name not in tree.aggregators}
+    root = grow(cluster, tree.root, tree.parents, members, regions=regions or {}, transit=transit)
     fallback = None
     if job.fallback and job.mode == "shared":
         way = (*cluster.way(tree.root, cluster.rack_of[job.fallback]), job.fallback)
@@ -56,4 +43,4 @@ def deployment_of(
             )
         port = cluster.port_to(tree.root, way[1])
         fallback = Uplink(port, cluster.mac(job.fallback), cluster.ip(job.fallback))
-    return Deployment(grow(tree.root), slots, mode=job.mode, window=window, fallback=fallback)
+    return Deployment(root, slots, mode=job.mode, window=window, fallback=fallback)

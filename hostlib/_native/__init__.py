@@ -46,7 +46,7 @@ class IoStruct(ctypes.Structure):
 
 
 def library_path() -> Path:
-    """Return where the compiled library belongs: where an installation builds it, too."""
+    """Return the path of the compiled library, where an installation builds it, too."""
     # not sysconfig.get_config_var: to a thread that calls it while another is the first to, it returns None
     return Path(__file__).parent / f"_ina{EXTENSION_SUFFIXES[0]}"
 
@@ -107,7 +107,7 @@ _PREFIXES = (*_WIRE, *(f"{prefix}_" for prefix in _FLAGS_AND_COUNTERS))
 
 
 def _constants() -> dict[str, int]:
-    """Return what the window core and the wire mean by numbers, by the names that C has for them."""
+    """Return the constants of the window core and of the wire, by their names in C."""
     of_wire = {name: getattr(wire, name) for name in vars(wire) if name.startswith(_WIRE)}
     of_core = {
         f"{prefix}_{each.name}": each.value for prefix, kinds in _FLAGS_AND_COUNTERS.items() for each in kinds

@@ -268,7 +268,7 @@ class Window:
         return bool(self.state.struct.disagree_index >= 0)
 
     def numeric_errors(self) -> NumericErrors:
-        """Return what went wrong with the numbers of the complete collective."""
+        """Return the numeric errors of the completed collective."""
         core = self.state.struct
         nonfinite, overflow = int(core.nonfinite_index), int(core.overflow_index)
         return NumericErrors(
@@ -291,7 +291,7 @@ class Window:
         return int(self.state.struct.first_at)
 
     def stalled_ns(self, now: int) -> int:
-        """Return how long ago the last new result came (or the collective began)."""
+        """Return the time since the last new result, or since the collective began, in nanoseconds."""
         return now - int(self.state.struct.progress_at)
 
     def missing_ranks(self, *, since: int) -> tuple[int, ...] | None:

@@ -27,7 +27,7 @@ WRONG_SUM = 6
 
 
 def values(rank: int, iteration: int, elements: int) -> npt.NDArray[np.float32]:
-    """Return what a rank contributes to a tensor of so many elements: of shape (elements,)."""
+    """Return a rank's contribution to a tensor, of shape (elements,)."""
     index = np.arange(elements, dtype=np.int64)
     return ((index * (rank + 3) + 7 * iteration + rank) % 31 - 15).astype(np.float32)
 

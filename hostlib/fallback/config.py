@@ -110,7 +110,7 @@ class FallbackSettings:
         return self.prefix_bytes + wire.INA_BYTES + 4 * self.lanes
 
     def prefix(self, lanes: int) -> bytes:
-        """Return what packets with that many lanes begin with."""
+        """Return the first bytes of every packet with this number of lanes."""
         return wire.frame_prefix(self.endpoints, wire.INA_BYTES + 4 * lanes) if self.endpoints else b""
 
 

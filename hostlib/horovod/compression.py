@@ -21,7 +21,7 @@ class Compressor:
 
     @staticmethod
     def compress(tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:
-        """Return what travels, and what `decompress` needs to know."""
+        """Return the tensor to send, and the context that `decompress` needs."""
         raise NotImplementedError
 
     @staticmethod

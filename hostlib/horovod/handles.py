@@ -30,7 +30,20 @@ def submit(
     own: Sequence[int] = (),
     zeros: Sequence[tuple[str, Sequence[int]]] = (),
 ) -> int:
-    """Have a collective carried out; return its handle. The rest is as in `Request` and `Operation`.
+    """Submit a collective; it starts when all ranks of its process set have submitted it.
+
+    Args:
+        kind: of collective: "allreduce".
+        name: by which the ranks match their calls; None: by the order of calls without a name.
+        what: what ranks must agree on besides, for people to read.
+        process_set: the ranks that take part.
+        start: begins the collective once all have submitted it.
+        reduction: how tensors are reduced; None for a collective that does not reduce.
+        own: what may differ between ranks, and all need to know: numbers of rows.
+        zeros: type and shape of each tensor that a rank adds after `join`; none if zeros are no help.
+
+    Returns:
+        A handle for `synchronize` and `poll`.
 
     Raises:
         ValueError: this rank is not of the process set, or that was removed.

@@ -19,7 +19,7 @@ from hostlib.torch import InaProcessGroup
 
 
 class ReduceOp(Enum):
-    """What is made of the ranks' tensors; by these names in `hostlib.horovod`."""
+    """How the ranks' tensors are combined; also available by these names in `hostlib.horovod`."""
 
     Average = "average"
     Sum = "sum"
@@ -59,14 +59,28 @@ def grouped(
     in_place: bool = False,
     numbers: Numbers | None = None,
 ) -> int:
-    """Submit a reduction of several tensors; `finish` makes the result of the reduced ones.
+    """Submit a reduction of several tensors.
 
-    `numbers` says how floats travel through the switch; None: as the job says.
+    Args:
+        kind: of collective, as errors and the timeline name it: "allreduce".
+        tensors: of the same types and shapes on all ranks.
+        name: by which the ranks match their calls; None: by the order of calls without a name.
+        op: how the tensors are combined; None: as `average` says.
+        prescale: multiplies every rank's tensors.
+        postscale: multiplies the results.
+        process_set: the ranks that take part.
+        average: deprecated: True is op=Average, False is op=Sum.
+        finish: makes the result of the reduced tensors.
+        in_place: whether the tensors themselves are overwritten with the results.
+        numbers: how floats travel through the switch; None: as the job says.
+
+    Returns:
+        A handle for `synchronize` and `poll`.
     """
     op = _operation(op, average)
     checked = [check(tensor) for tensor in tensors]
     if op is Average and not all(tensor.dtype.is_floating_point for tensor in checked):
-        raise ValueError("the average of integers is no integer: op=hvd.Sum, or convert to float32 first")
+        raise ValueError("the average of integers is not an integer: use op=hvd.Sum, or float32")
     reduction = Reduction(op.value, float(prescale), float(postscale), numbers)
 
     def start(announcement: Announcement) -> Started:
@@ -87,7 +101,18 @@ def grouped(
 def reduce_all(
     data: Tensors, op: ReduceOp, process_set: ProcessSet, prescale: float, numbers: Numbers | None
 ) -> list[Any]:
-    """Begin to reduce tensors in place; return torch's works."""
+    """Begin to reduce tensors in place.
+
+    Args:
+        data: the tensors, which are overwritten.
+        op: how they are combined.
+        process_set: the ranks that take part.
+        prescale: multiplies the tensors first.
+        numbers: how floats travel through the switch; None: as the job says.
+
+    Returns:
+        torch's work for each tensor.
+    """
     if prescale != 1.0:
         for tensor in data:
             _scale(tensor, prescale)
@@ -101,7 +126,7 @@ def reduce_all(
 
 
 def _switch(process_set: ProcessSet, op: ReduceOp) -> InaProcessGroup | None:
-    """Return the process group by which such a reduction goes through the switch, if it does."""
+    """Return the process group that carries such a reduction through the switch; None if none does."""
     group = dist.distributed_c10d._get_default_group()
     by_switch = process_set.group is None and op in (Sum, Average) and isinstance(group, InaProcessGroup)
     return group if by_switch else None
@@ -110,14 +135,14 @@ def _switch(process_set: ProcessSet, op: ReduceOp) -> InaProcessGroup | None:
 def way(
     compression: type[Compressor], process_set: ProcessSet, op: ReduceOp
 ) -> tuple[type[Compressor], Numbers | None]:
-    """Return what is to compress tensors, and how floats are to travel."""
+    """Return the compressor to apply to tensors, and how floats travel through the switch."""
     if compression.numbers is not None and _switch(process_set, op):
         return NoneCompressor, compression.numbers
     return compression, None
 
 
 def add_zeros(process_set: ProcessSet, announced: Announcement) -> None:
-    """Take part in a reduction without data, after `join`."""
+    """Take part in a reduction with zeros, after `join`."""
     reduction = announced.reduction
     assert reduction is not None, f"{announced.name} has zeros, which only a reduction has"
     data = [
@@ -147,7 +172,7 @@ def _scale(tensor: torch.Tensor, factor: float) -> None:
 
 def _operation(op: ReduceOp | None, average: bool | None) -> ReduceOp:
     if average is not None and op is not None:
-        raise ValueError("average and op are given: op alone is enough")
+        raise ValueError("average and op are mutually exclusive: give op")
     if average is not None:
         return Average if average else Sum
     op = Average if op is None else op
@@ -297,12 +322,12 @@ def allreduce(
 
     Args:
         tensor: of the same type and shape on all ranks.
-        average: of old: True is op=Average, False is op=Sum.
+        average: deprecated: True is op=Average, False is op=Sum.
         name: by which the ranks find each other's calls; None: by the order of calls without a name.
         compression: how it travels, one of `Compression`.
         op: Average, Sum, Min, Max or Product.
-        prescale_factor: what the tensor is multiplied by before.
-        postscale_factor: what the result is multiplied by.
+        prescale_factor: multiplies the tensor before the reduction.
+        postscale_factor: multiplies the result.
         process_set: the ranks that take part.
 
     Raises:

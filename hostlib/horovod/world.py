@@ -40,7 +40,7 @@ class Operation:
     """A collective that this rank has submitted."""
 
     def __init__(self, request: Request, start: Callable[[Announcement], Started]) -> None:
-        """`start` is called when all ranks have submitted it."""
+        """Args: `request` is what this rank submits; `start` is called when all ranks have submitted it."""
         self.request = request
         self._start = start
         self._started = threading.Event()
@@ -49,7 +49,7 @@ class Operation:
         self._error: BaseException | None = None
 
     def start(self, announcement: Announcement) -> None:
-        """Begin, or note that it cannot be."""
+        """Begin, or record why it cannot."""
         try:
             if announcement.error:
                 raise HorovodInternalError(announcement.error)
@@ -59,7 +59,7 @@ class Operation:
         self._started.set()
 
     def fail(self, reason: str) -> None:
-        """Note that it will never begin."""
+        """Record that it will never begin."""
         self._error = HorovodInternalError(f"{self.request.kind} {self.request.name!r}: {reason}")
         self._started.set()
 
@@ -132,7 +132,7 @@ class Places:
 
 
 class World:
-    """What `init` makes and `shutdown` ends."""
+    """This rank's state between `init` and `shutdown`."""
 
     def __init__(self, sets: Sequence[ProcessSet]) -> None:
         self._owns_group = not dist.is_initialized()
@@ -173,7 +173,9 @@ class World:
         """Have a collective carried out. Raises HorovodInternalError if its name is under way."""
         request = operation.request
         if os.getpid() != self._process:
-            raise NotInitialized(f"process {os.getpid()} was forked from rank {self.rank}'s, which alone can")
+            raise NotInitialized(
+                f"process {os.getpid()} was forked from rank {self.rank}'s, and cannot submit"
+            )
         key = request.process_set, request.name
         with self._lock:
             if self._lost:
@@ -299,7 +301,7 @@ def is_initialized() -> bool:
 
 
 def current() -> World:
-    """Return what `init` has made. Raises ValueError as Horovod does."""
+    """Return the world that `init` made. Raises ValueError before `init`, as Horovod does."""
     if _world is None:
         raise ValueError("Horovod has not been initialized; use hvd.init().")
     return _world

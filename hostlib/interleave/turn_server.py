@@ -78,7 +78,7 @@ class TurnServer:
         self._thread.start()
 
     def environment(self, job: str) -> dict[str, str]:
-        """Return what the processes of `job` need in their environment to join."""
+        """Return the environment variables with which the processes of `job` join."""
         return {VARIABLE: json.dumps({"socket": str(self._path), "job": job})}
 
     @property

@@ -85,7 +85,7 @@ class PacketSocket:
         )
 
     def room_packets(self, packet_bytes: int) -> int:
-        """Return how many results the socket holds unread; half of its memory is overhead."""
+        """Return the number of results that the socket can hold unread; half of its memory is overhead."""
         return self.socket.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) // 2 // packet_bytes
 
     def readable(self) -> bool:
@@ -98,7 +98,7 @@ class PacketSocket:
         return int(self.io.strangers)
 
     def last_error(self) -> str | None:
-        """Return what the socket complained of last, None if it never did."""
+        """Return the last error of the socket as a text; None if there was none."""
         return os.strerror(self.io.last_error) if self.io.last_error else None
 
     def close(self) -> None:

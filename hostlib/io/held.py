@@ -97,7 +97,7 @@ class HeldAddress:
         self._switch = switch
 
     def strangers(self) -> int:
-        """Return how many datagrams came from others until now.
+        """Return the number of datagrams that others have sent so far.
 
         To be called now and then: what the socket does not hold meanwhile counts as theirs.
         """

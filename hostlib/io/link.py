@@ -43,7 +43,7 @@ class Carrier(Protocol):
         ...
 
     def last_error(self) -> str | None:
-        """Return what went wrong last, None if nothing did."""
+        """Return the last error as a text; None if there was none."""
         ...
 
     def close(self) -> None:
@@ -84,7 +84,7 @@ class Link:
         return self._carrier.strangers
 
     def last_error(self) -> str | None:
-        """Return what the carrier complained of last, None if it never did."""
+        """Return the last error of the carrier as a text; None if there was none."""
         return self._carrier.last_error()
 
     def close(self) -> None:

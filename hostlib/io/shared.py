@@ -65,7 +65,7 @@ class SharedRings:
         return 0
 
     def last_error(self) -> str | None:
-        """Return how the connection has ended, None if it has not."""
+        """Return how the connection ended, as a text; None while it is open."""
         return os.strerror(self.io.last_error) if self.io.last_error else None
 
     def close(self) -> None:

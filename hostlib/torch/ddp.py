@@ -45,12 +45,12 @@ class BucketState:
         self._positions = {id(parameter): position for position, (_, parameter) in enumerate(named)}
 
     def name(self, parameters: list[torch.Tensor]) -> str:
-        """Return what errors call a bucket of these parameters."""
+        """Return the name of a bucket of these parameters, for error messages."""
         names = [self._names.get(id(parameter), "?") for parameter in parameters]
         return names[0] if len(names) == 1 else f"{names[0]} … {names[-1]} ({len(names)} tensors)"
 
     def residual(self, parameters: list[torch.Tensor], elements: int) -> NDArray[np.float32] | None:
-        """Return what was left out of these parameters' gradients; None without error feedback.
+        """Return the rounding errors kept for these parameters' gradients; None without error feedback.
 
         Where DDP puts other parameters together, as it does after the first iteration, there is none yet.
         """

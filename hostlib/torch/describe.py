@@ -19,7 +19,7 @@ def operation(op: Any) -> str:
 
 
 def kind(name: str, arguments: Iterable[Any]) -> str:
-    """Return what calls are counted by: "allreduce max float32"."""
+    """Return the name under which calls are counted: "allreduce max float32"."""
     values = list(arguments)
     found = tensors(values)
     values = list(_flat(values))
@@ -30,7 +30,7 @@ def kind(name: str, arguments: Iterable[Any]) -> str:
 
 
 def call(name: str, arguments: Iterable[Any]) -> str:
-    """Return what ranks must agree on: "broadcast float32 of 3x4 from rank 0"."""
+    """Return a text of all that ranks must agree on: "broadcast float32 of 3x4 from rank 0"."""
     values = list(_flat(arguments))
     text = kind(name, values)
     if name in _SHAPED:

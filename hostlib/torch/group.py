@@ -124,7 +124,7 @@ class InaProcessGroup(dist.ProcessGroup):
         )
 
     def paths(self) -> dict[str, dict[str, int]]:
-        """Return how many calls of each kind went which way, as `hostlib.torch.paths`."""
+        """Return the number of calls by kind and path, as `hostlib.torch.paths`."""
         return self._paths.counts()
 
     def shutdown(self) -> None:
@@ -245,7 +245,7 @@ class InaProcessGroup(dist.ProcessGroup):
 
 
 def paths(group: dist.ProcessGroup | None = None) -> dict[str, dict[str, int]]:
-    """Return how many calls of each kind went which way: {"allreduce sum float32": {"switch": 12}}.
+    """Return the number of calls by kind and path: {"allreduce sum float32": {"switch": 12}}.
 
     Raises TypeError if the group, or the default one, is of another backend.
     """

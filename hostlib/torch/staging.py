@@ -49,7 +49,7 @@ class Copies(Protocol):
         ...
 
     def join(self) -> Callable[[], None]:
-        """Return what lets the caller's work on the device wait, from then on, for all that goes up."""
+        """Return a function that makes the caller's later work on the device wait for all copies to it."""
         ...
 
 
@@ -97,7 +97,7 @@ class CudaCopies:
             target.copy_(source, non_blocking=True)
 
     def join(self) -> Callable[[], None]:
-        """Return what has the current stream wait for an event that is recorded now."""
+        """Record an event; return a function that makes the current stream wait for it."""
         event = torch.cuda.Event()
         event.record(self._up)
         return lambda: torch.cuda.current_stream(self._device).wait_event(event)

@@ -98,7 +98,7 @@ class SwitchWork(dist.Work):
         return self._done.is_set() and self._error is None
 
     def exception(self) -> BaseException | None:
-        """Return what it ran into, None if nothing or not yet."""
+        """Return the error of the call; None if it has none, or is not done."""
         return self._error
 
     def result(self) -> list[torch.Tensor]:
@@ -163,7 +163,7 @@ class GlooWork(dist.Work):
         return bool(self._inner.is_success())
 
     def exception(self) -> Any:
-        """Return what it ran into."""
+        """Return the error of the call."""
         return self._inner.exception()
 
     def result(self) -> Any:

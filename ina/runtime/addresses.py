@@ -36,7 +36,7 @@ class HostAddresses:
             return self._held[switch, port].address
 
     def strangers(self) -> int:
-        """Return how many packets others than the switch have sent to hosts; to be called now and then."""
+        """Return the number of packets that others than the switch have sent to hosts; call now and then."""
         with self._lock:
             return sum(held.strangers() for held in self._held.values())
 

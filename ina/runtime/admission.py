@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from controller import ControllerError, Member, NoSuchJob, Region
+from controller.switches.cabling import plugged
 from controller.switches.layout import Branch, Deployment
 from controller.switches.model import INA_UDP_PORT
 from controller.switches.tree import TreeAdmission
@@ -34,7 +35,7 @@ class Admitted:
     tree: TreeAdmission
 
     def config(self, rank: int, rendezvous: Rendezvous) -> str:
-        """Return what a worker has to know, as JSON; secret, for it holds the token.
+        """Return a worker's configuration as JSON; secret, for it holds the token.
 
         Raises ConfigError for what cannot be.
         """
@@ -67,7 +68,7 @@ class Admitted:
         return JobConfig.from_json(json.dumps(fields)).to_json()
 
     def rendezvous(self, host: str | None = None) -> Rendezvous:
-        """Return where the workers are to meet: at an address of this machine, or beside the first one.
+        """Return the address where the workers meet: of this machine, or of the first worker's.
 
         Raises BadRun for an address that is not of this machine.
         """
@@ -85,29 +86,29 @@ class Admitted:
         return self.fabric.inside(*first, server_address)
 
     def command(self) -> Sequence[str]:
-        """Return what runs a worker, given its `environment`. Raises LaunchError."""
+        """Return the command prefix that runs a worker, given its `environment`. Raises LaunchError."""
         return self.fabric.command(self.spec.command)
 
     def environment(self, rank: int) -> Mapping[str, str]:
-        """Return what tells that command where a worker is to run."""
+        """Return the environment variables that say where a worker runs."""
         return self.fabric.environment(*self._members()[rank])
 
     def ports(self) -> list[str]:
-        """Return where the workers are plugged in, by rank: SWITCH/PORT."""
+        """Return the workers' switch ports in the order of their ranks, as SWITCH/PORT."""
         return [f"{switch}/{member.port}" for _, (switch, member) in sorted(self._members().items())]
 
     def server_port(self) -> str | None:
-        """Return where the fallback server is plugged in, if the job has one."""
+        """Return the fallback server's switch port; None if the job has no fallback server."""
         fallback = self.fabric.fallback
         return f"{self.fabric.root}/{fallback.port}" if fallback else None
 
     def counters(self) -> dict[str, dict[str, int]]:
-        """Return what the job's packets met, by switch and outcome. Raises ControllerError."""
+        """Return the number of the job's packets by switch and outcome. Raises ControllerError."""
         with self.fabric.lock:
             return self.fabric.fleet.counters(self.tree)
 
     def fallback_statistics(self) -> dict[str, float]:
-        """Return what the fallback server counted for the job; nothing without one."""
+        """Return the fallback server's counters of the job by name; empty without a fallback server."""
         fallback = self.fabric.fallback
         return fallback.statistics(self.tree.job) if fallback else {}
 
@@ -172,14 +173,7 @@ def _members(fabric: SwitchFabric, spec: LaunchSpec, stack: contextlib.ExitStack
         return {fabric.root: _members_of(fabric.spec.attached.machines, spec)}
     if topology is None:
         return {fabric.root: [_member(rank) for rank in range(spec.children)]}
-    members: dict[str, list[Member]] = {}
-    for rank, host in enumerate(stack.enter_context(fabric.hosts(spec.children))):
-        switch = topology.rack_of[host]
-        port = topology.port_to(switch, host)
-        members.setdefault(switch, []).append(
-            Member(rank, port, topology.mac(host), topology.ip(host), INA_UDP_PORT)
-        )
-    return members
+    return plugged(topology, stack.enter_context(fabric.hosts(spec.children)))
 
 
 def _member(rank: int) -> Member:

@@ -38,7 +38,7 @@ class Switch(Protocol):
         ...
 
     def udp_address(self, port: int) -> str:
-        """Return where a port's UDP socket is bound."""
+        """Return the address to which a port's UDP socket is bound."""
         ...
 
     def shm_path(self, port: int) -> str | None:
@@ -46,11 +46,11 @@ class Switch(Protocol):
         ...
 
     def ended(self) -> str | None:
-        """Return how it ended, or None."""
+        """Return how it ended, as a text; None while it runs."""
         ...
 
     def strangers(self) -> int:
-        """Return how many packets came to its UDP ports from others than their peers, as far as is known."""
+        """Return the known number of packets that its UDP ports received from others than their peers."""
         ...
 
 
@@ -63,7 +63,7 @@ class AttachedSwitch:
     base: int
 
     def udp_address(self, port: int) -> str:
-        """Return where a port's UDP socket should be bound."""
+        """Return the address to which a port's UDP socket is to be bound."""
         return f"{self.host}:{self.base + port}"
 
     def shm_path(self, port: int) -> str | None:
@@ -123,7 +123,7 @@ class SwitchFabric:
         )
 
     def fallback_uplink(self) -> Uplink:
-        """Return where the root is to send what finds no slot; port None lets the controller choose."""
+        """Return the uplink from the root to the fallback server; port None: the controller chooses."""
         if self.fallback is not None:
             return replace(FALLBACK, port=self.fallback.port)
         return replace(
@@ -167,11 +167,11 @@ class SwitchFabric:
         return call("127.0.0.1")
 
     def command(self, command: Sequence[str]) -> Sequence[str]:
-        """Return what runs a command at a worker's host, given its `environment`. Raises LaunchError."""
+        """Return the prefix of a worker's command at its host, from its `environment`. Raises LaunchError."""
         return command
 
     def environment(self, switch: str, member: Member) -> Mapping[str, str]:
-        """Return what tells that command which host it is."""
+        """Return the environment variables that name that host."""
         return {}
 
     def host_address(self, switch: str, port: int) -> str:
@@ -193,13 +193,13 @@ class SwitchFabric:
                 self._taken.difference_update(taken)
 
     def ended(self) -> str | None:
-        """Return which part is gone for good, and how, or None; to be called several times per second."""
+        """Return which part has ended for good, and how; None while all run. Call it often."""
         self.addresses.strangers()
         why = self.switch_ended()
         return self.fallback.check() if self.fallback and not why else why
 
     def switch_ended(self) -> str | None:
-        """Return how a switch ended, if one did."""
+        """Return how a switch ended, as a text; None while all run."""
         return next(filter(None, (switch.ended() for switch in self.switches.values())), None)
 
     def refused(self) -> dict[str, int]:
@@ -340,7 +340,7 @@ def _shares_memory(spec: FabricSpec) -> bool:
 
 
 def _p4runtime(first: str, number: int) -> str:
-    """Return where the switch of this number is to listen, if the first one listens at `first`."""
+    """Return the address at which the switch of this number listens when the first listens at `first`."""
     if first == PRIVATE:
         return first
     host, colon, port = first.rpartition(":")

@@ -101,7 +101,7 @@ class FallbackProcess:
         self._child.stop()
 
     def statistics(self, job: int) -> dict[str, float]:
-        """Return what was counted for a job, also by servers that died, as far as it is known."""
+        """Return the known counters of a job by name, those of servers that died included."""
         with self._change:
             self._ask()
             child, wanted, deadline = self._child, self._asked, time.monotonic() + ANSWER_S

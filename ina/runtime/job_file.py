@@ -24,7 +24,7 @@ class Overrides:
     iterations: int | None = None
 
     def of(self, entry: Job) -> Job:
-        """Return what a job of the file is to be."""
+        """Return the launch of one job of the file."""
         given = {key.name: getattr(self, key.name) for key in fields(self)}
         return replace(entry, **{key: value for key, value in given.items() if value is not None})
 

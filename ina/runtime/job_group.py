@@ -21,7 +21,7 @@ class GroupedJob(LaunchSpec):
     variables: Mapping[str, str] = field(default_factory=dict)
 
     def environment(self) -> dict[str, str]:
-        """Return what the workers get besides their place in the job."""
+        """Return the environment variables of the workers besides their place in the job."""
         return {**super().environment(), **self.variables}
 
 

@@ -43,7 +43,7 @@ class JobEnd:
             raise failure
 
     def failure(self) -> BaseException | None:
-        """Return why it failed, or None: what it raised, or WorkerFailed."""
+        """Return the error with which it failed, what it raised or WorkerFailed; None if it did not fail."""
         if self.error is not None:
             return self.error
         if self.result is not None and (failed := self.result.failure):

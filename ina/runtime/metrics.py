@@ -43,7 +43,7 @@ def total(jobs: Iterable[Numbers]) -> dict[str, float]:
 
 
 def by_switch(jobs: Iterable[JobResult]) -> dict[str, Numbers]:
-    """Return what all jobs' packets met, by switch."""
+    """Return the number of all jobs' packets by switch and outcome."""
     counts: dict[str, dict[str, float]] = {}
     for job in jobs:
         for switch, outcomes in job.switches.items():

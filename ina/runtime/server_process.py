@@ -70,7 +70,7 @@ class ServerProcess:
         return self._ready is not None
 
     def ended(self) -> str | None:
-        """Return how the process ended, or None while it runs."""
+        """Return how the process ended, as a text; None while it runs."""
         status = self._process.poll()
         return None if status is None else f"{self.title} {_how(status)}"
 

@@ -164,7 +164,7 @@ class LaunchSpec:
         return len(self.machines) if self.hierarchical else self.workers
 
     def environment(self) -> dict[str, str]:
-        """Return what the workers get besides their place in the job."""
+        """Return the environment variables of the workers besides their place in the job."""
         if PRIVATE_THREADS in os.environ:
             return {}
         return {PRIVATE_THREADS: "1"}  # the workers share this machine's cores

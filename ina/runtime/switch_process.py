@@ -40,7 +40,7 @@ class EmbeddedSwitch(ServerProcess):
         return str(self.ready()["p4runtime"])
 
     def udp_address(self, port: int) -> str:
-        """Return where a port's UDP socket is bound, once it is. Raises ProcessFailed."""
+        """Wait until a port's UDP socket is bound; return its address. Raises ProcessFailed."""
         return f"127.0.0.1:{self.ready()['udp_ports'][str(port)]}"
 
     def shm_path(self, port: int) -> str | None:
@@ -57,7 +57,7 @@ class EmbeddedSwitch(ServerProcess):
         return {int(port): counters for port, counters in answer.get("statistics", {}).items()}
 
     def strangers(self) -> int:
-        """Return how many packets came to its UDP ports from others than their peers."""
+        """Return the number of packets that its UDP ports received from others than their peers."""
         return sum(port["rx_stranger"] for port in self.statistics().values())
 
     def stop(self) -> None:

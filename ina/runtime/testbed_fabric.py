@@ -42,7 +42,7 @@ class RunningSwitch:
     process: int
 
     def udp_address(self, port: int) -> str:
-        """Return where workers send to: all ports have the same address."""
+        """Return the address that workers send to, the same for all ports."""
         return f"{SWITCH_IP}:{INA_UDP_PORT}"
 
     def shm_path(self, port: int) -> None:
@@ -76,7 +76,7 @@ class NamespaceFabric(SwitchFabric):
         return LEASE_S
 
     def fallback_uplink(self) -> Uplink:
-        """Return where the root is to send what finds no slot."""
+        """Return the uplink from the root to the fallback server."""
         host = self.server_host
         port = self._topology.port_to(self.root, host)
         return replace(FALLBACK, port=port, mac=self._topology.mac(host), ip=self._topology.ip(host))
@@ -91,13 +91,13 @@ class NamespaceFabric(SwitchFabric):
         return namespaces.inside(self._namespace(member), lambda: call(member.ip))
 
     def command(self, command: Sequence[str]) -> Sequence[str]:
-        """Return what runs a command in the namespace that `environment` names. Raises LaunchError."""
+        """Return the prefix of a command in the namespace that `environment` names. Raises LaunchError."""
         if shutil.which(command[0]) is None and command[0] not in ("python", "python3"):
             raise LaunchError(f"cannot run {command[0]!r}: No such file or directory")
         return ["sh", "-c", f'exec ip netns exec "${_HOST}" "$@"', "sh", *command]
 
     def environment(self, switch: str, member: Member) -> Mapping[str, str]:
-        """Return what tells that command which host it is, and gloo which interface to use there."""
+        """Return the environment variables that name the host, and the interface that gloo uses there."""
         host = self._host(member)
         return {_HOST: namespace(self._state.name, host), "GLOO_SOCKET_IFNAME": interface(host)}
 

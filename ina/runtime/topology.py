@@ -6,7 +6,8 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 
 from controller import Member, Region
-from controller.switches.layout import Branch, Downlink
+from controller.switches.cabling import grow
+from controller.switches.layout import Branch
 from controller.switches.model import SWITCH_IP, SWITCH_MAC
 from controller.vocabulary import BadSpec, Topology, tree
 from ina.runtime.errors import BadRun
@@ -34,19 +35,11 @@ def plan(fan_outs: Sequence[int], jobs: Sequence[int], *, fallback: bool) -> Top
             raise BadRun(f"{workers} workers: a tree of {shape} has {leaves * machines} machines")
     links = sum(-(-workers // leaves) for workers in jobs)
     try:
-        return tree([*inner, links], servers=int(fallback))
+        topology = tree([*inner, links], servers=int(fallback))
+        _ = topology.ports  # which refuses more links than a switch has ports
+        return topology
     except BadSpec as error:
         raise BadRun(str(error)) from error
-
-
-def children(topology: Topology) -> Mapping[str, Sequence[str]]:
-    """Return the switches right below each switch."""
-    below: dict[str, list[str]] = {switch.name: [] for switch in topology.switches}
-    for switch in topology.switches:
-        parent = topology.parents[switch.name]
-        if parent is not None:
-            below[parent].append(switch.name)
-    return below
 
 
 def branches(
@@ -56,7 +49,7 @@ def branches(
     region: Region | None,
     transit: Collection[str],
 ) -> Branch:
-    """Return what of the tree a job needs: the root, and the switches with members of it on or below them.
+    """Return the part of the tree that a job needs: the root, and switches with its members on or below them.
 
     Args:
         topology: the switches.
@@ -64,23 +57,7 @@ def branches(
         region: the slots for a shared job, at every switch.
         transit: switches that pass the job's packets on without adding.
     """
-    below = children(topology)
-
-    def grow(switch: str) -> Branch:
-        links = []
-        for child in below[switch]:
-            subtree = grow(child)
-            if subtree.members or subtree.links:
-                down, up = topology.port_to(switch, child), topology.port_to(child, switch)
-                links.append(Downlink(down, subtree, up))
-        return Branch(
-            switch,
-            tuple(members.get(switch, ())),
-            tuple(links),
-            region=region,
-            transit=switch in transit,
-            mac=SWITCH_MAC,
-            ip=SWITCH_IP,
-        )
-
-    return grow(topology.root)
+    regions = dict.fromkeys(topology.ports, region)
+    parents, root = topology.parents, topology.root
+    addresses = {"mac": SWITCH_MAC, "ip": SWITCH_IP}
+    return grow(topology, root, parents, members, regions=regions, transit=transit, **addresses)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from controller import Admission, BadJob, Controller, ProgramBundle, Region
 from controller.switches import names
-from controller.switches.entries import CounterCell, MulticastGroup
+from controller.switches.entries import CounterCell, MulticastGroup, TableEntry
 from controller.switches.jobs import TABLES, Row, job_row
 from controller.switches.model import RegionChange, SwitchInfo, Uplink
 from controller.switches.reconcile import Action, Decision, Observed, not_leased, reconcile
@@ -145,6 +145,13 @@ def needed(action: Action, rows: Sequence[Row]) -> bool:
     return True
 
 
+def keys_of_right_rows(rows: Sequence[Row], case: Case) -> set[object]:
+    """Return which rows are there as desired; the job table's change while a job moves."""
+    desired = {text(row) for job in case.desired for row in all_rows(job)}
+    jobs = {key(row) for row in rows if isinstance(row, TableEntry) and row.table == names.JOB}
+    return {key(row) for row in rows if text(row) in desired} - jobs
+
+
 def bring_about(switch: Switch, case: Case, stop_after: int) -> Decision:
     """Reconcile until nothing is left to do; once, stop in the middle of the writes and begin again."""
     switch.fill(case.rows)
@@ -153,9 +160,12 @@ def bring_about(switch: Switch, case: Case, stop_after: int) -> Decision:
     left = stop_after
     for _ in range(ROUNDS):
         decision = switch.decide(case.desired)
+        right = keys_of_right_rows(switch.observe().rows, case)
         stopped = False
         for action in decision.actions:
             assert action.why
+            written = {key(e) for w in action.writes for e in w.entries if not isinstance(e, CounterCell)}
+            assert not written & right, f"{action} writes what is right"
             assert needed(action, switch.observe().rows), f"{action} writes what is there"
             assert action.verb != "settle" or switch.moved(action.job), "packets still need the old region"
             for write in action.writes:

@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from bmv2_topos.testbeds.virtual.trees import SwitchTree, check_tree, shortest_tree
-from controller.switches.layout import Branch, Downlink
-from controller.switches.model import INA_UDP_PORT, Member
+from controller.switches.cabling import grow, plugged
+from controller.switches.layout import Branch
+from controller.switches.model import INA_UDP_PORT
 from controller.vocabulary import BadSpec, Job, Link, Region, Topology
 from controller.vocabulary.catalog import star, tree
 
@@ -129,32 +130,7 @@ def branches(
     `regions` are the slots that a shared job may use, by switch; a switch left out has all to offer. Without
     `ports` all workers take packets at `INA_UDP_PORT`.
     """
-    members: dict[str, list[Member]] = {}
-    for rank, host in enumerate(placement.workers):
-        switch = topology.rack_of[host]
-        port = topology.port_to(switch, host)
-        udp_port = INA_UDP_PORT if ports is None else ports.workers[rank]
-        member = Member(rank, port, topology.mac(host), topology.ip(host), udp_port)
-        members.setdefault(switch, []).append(member)
+    members = plugged(topology, placement.workers, None if ports is None else ports.workers)
     tree = placement.tree_on(topology)
-    aggregates = {switch.name: switch.aggregates for switch in topology.switches}
-    below: dict[str, list[str]] = {name: [] for name in aggregates}
-    for name in aggregates:
-        if parent := tree.parents.get(name):
-            below[parent].append(name)
-
-    def grow(name: str) -> Branch:
-        links = []
-        for child in below[name]:
-            subtree = grow(child)
-            if subtree.members or subtree.links:
-                links.append(Downlink(topology.port_to(name, child), subtree, topology.port_to(child, name)))
-        return Branch(
-            name,
-            tuple(members.get(name, ())),
-            tuple(links),
-            region=regions.get(name),
-            transit=not aggregates[name],
-        )
-
-    return grow(tree.root)
+    transit = {switch.name for switch in topology.switches if not switch.aggregates}
+    return grow(topology, tree.root, tree.parents, members, regions=regions, transit=transit)

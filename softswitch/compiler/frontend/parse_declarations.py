@@ -374,6 +374,9 @@ class DeclarationParser(StatementParser):
             seen.add(kind.text)
             if entries is not None and kind.text == "key":
                 raise CompileError("the key of a table behind its entries", kind.pos, "the key before them")
+            if actions is None and kind.text == "default_action":
+                message = "the default action of a table in front of its actions"
+                raise CompileError(message, kind.pos, "actions = { … } before it")
             self.expect("=", f"behind '{kind.text}'")
             match kind.text:
                 case "key":

@@ -15,13 +15,13 @@ from softswitch.compiler.lowering.expressions.check import type_at
 from softswitch.compiler.lowering.instances import make_block
 from softswitch.compiler.lowering.items import Instance
 from softswitch.compiler.lowering.limits import check_stored
+from softswitch.compiler.lowering.packages import PACKAGE, is_v1model, package_of
 from softswitch.compiler.lowering.passing import Formal, Passed, bind
-from softswitch.compiler.lowering.scope import BlockDef, ExternDef, Local, Scope, Signature
+from softswitch.compiler.lowering.scope import BlockDef, ExternDef, Local, Scope
 from softswitch.compiler.lowering.standard_metadata import standard_metadata
 from softswitch.compiler.lowering.unit import Body, Place, Stage, Unit, constant_body
 from softswitch.compiler.lowering.values import Block, Packet, Run, Value
 
-PACKAGE = "V1Switch"
 WHOLE = "(whole)"
 """The field of the struct around a header that is a parameter of the pipeline: no source can name it."""
 
@@ -116,24 +116,16 @@ def check_architecture(unit: Unit, main: ast.Instantiation) -> None:
     assert isinstance(main.type, ast.NamedType)
     if main.type.name != PACKAGE:
         raise Unsupported(f"architecture {main.type.name!r}", main.type.pos, f"{PACKAGE} of v1model.p4")
-    blocks = len(_package(unit, main).params)
-    if blocks != len(SLOTS):
+    if not is_v1model(unit, main):
+        blocks = len(package_of(unit, main).params)
         raise Unsupported(f"a {PACKAGE} of {blocks} blocks", main.pos, "v1model.p4 as it comes")
     if main.name != "main":
         raise CompileError(f"the package is called {main.name!r}", main.pos, "main")
 
 
-def _package(unit: Unit, main: ast.Instantiation) -> ast.PackageDecl:
-    assert isinstance(main.type, ast.NamedType)
-    symbol = unit.globals.lookup(main.type.name, main.type.pos)
-    assert isinstance(symbol, Signature)
-    assert isinstance(symbol.decl, ast.PackageDecl)
-    return symbol.decl
-
-
 def _blocks(unit: Unit, main: ast.Instantiation) -> list[Block]:
     """Return the arguments of the package, in the order of `SLOTS`."""
-    args = bind(PACKAGE, _package(unit, main).params, main.args, main.pos)
+    args = bind(PACKAGE, package_of(unit, main).params, main.args, main.pos)
     return [_block(unit, slot, arg) for slot, arg in zip(SLOTS, args, strict=True)]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 
 from softswitch.compiler import ir
 from softswitch.compiler.errors import CompileError, Unsupported
@@ -15,7 +16,8 @@ from softswitch.compiler.lowering.expressions.check import type_at, whole_number
 from softswitch.compiler.lowering.expressions.convert import fit, fits
 from softswitch.compiler.lowering.instances import declare_instance
 from softswitch.compiler.lowering.items import Action
-from softswitch.compiler.lowering.resolve import Fields, make_fields, wire_fields
+from softswitch.compiler.lowering.packages import check_package, is_v1model
+from softswitch.compiler.lowering.resolve import Fields, check_fields, make_fields, wire_fields
 from softswitch.compiler.lowering.scope import (
     BlockDef,
     ExternDef,
@@ -78,10 +80,18 @@ def declare_all(unit: Unit, declarations: Sequence[ast.Decl]) -> ast.Instantiati
             else:
                 unit.report(Unsupported("a second package is instantiated", decl.pos, "one package, main"))
                 main = decl if decl.name == "main" else main
+            if isinstance(decl, ast.Instantiation) and _is_package(names, decl):
+                _check_package(unit, decl)
             continue
         name = decl.prototype.name if isinstance(decl, _FUNCTIONS) else getattr(decl, "name", "")
         names.break_name(name, decl.pos)
     return main
+
+
+def _check_package(unit: Unit, decl: ast.Instantiation) -> None:
+    if not is_v1model(unit, decl):
+        with suppress(Unsupported):
+            check_package(unit, decl)
 
 
 _FUNCTIONS = (ast.FunctionDecl, ast.ExternFunctionDecl)
@@ -159,10 +169,18 @@ def _declare_fields(body: Body, decl: Fields) -> None:
         return
     type_ = make_fields(decl, decl.name, names, lambda expr: whole_number(body, expr))
     names.declare(decl.name, TypeName(type_, decl.pos))
+    _refuse(body.unit, decl, type_)
     for annotation in decl.annotations:
         if annotation.name == "controller_header" and isinstance(type_, t.HeaderType):
             assert isinstance(decl, ast.HeaderDecl)
             _add_controller_header(body.unit, decl, type_, unescape(annotation.body))
+
+
+def _refuse(unit: Unit, decl: Fields, made: t.HeaderType | t.StructType | t.UnionType) -> None:
+    try:
+        check_fields(decl, made)
+    except Unsupported as error:
+        unit.refuse(error)
 
 
 def _add_controller_header(unit: Unit, decl: ast.HeaderDecl, type_: t.HeaderType, name: str) -> None:
@@ -209,7 +227,9 @@ def _member_value(body: Body, expr: ast.Expr, underlying: ir.Bits) -> int:
 def _typedef(body: Body, decl: ast.TypedefDecl) -> t.Type:
     match decl.type:
         case ast.HeaderDecl() | ast.StructDecl() | ast.HeaderUnionDecl() as inner:
-            type_: t.Type = make_fields(inner, decl.name, body.scope, lambda expr: whole_number(body, expr))
+            made = make_fields(inner, decl.name, body.scope, lambda expr: whole_number(body, expr))
+            _refuse(body.unit, inner, made)
+            type_: t.Type = made
         case ast.EnumDecl() as inner:
             type_ = _enum(body, inner)
         case ref:

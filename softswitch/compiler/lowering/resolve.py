@@ -35,7 +35,7 @@ def resolve(scope: Scope, ref: ast.TypeRef, number: Evaluate) -> t.Type:
     """Return the type that `ref` means in `scope`. Raises CompileError."""
     match ref:
         case ast.BitsType(width, signed):
-            return ir.Bits(_width(width, number), signed)
+            return ir.Bits(_width(width, number, least=int(signed)), signed)
         case ast.NamedType():
             return _named(scope, ref, number)
         case ast.BoolType():
@@ -53,7 +53,7 @@ def resolve(scope: Scope, ref: ast.TypeRef, number: Evaluate) -> t.Type:
             assert isinstance(symbol, TypeName)
             return symbol.type
         case ast.TupleType(elements):
-            return t.Tuple(tuple(resolve(scope, element, number) for element in elements))
+            return t.Tuple(tuple(_element(scope, element, number) for element in elements))
         case ast.StackType(element, size):
             return _stack(resolve(scope, element, number), number(size), ref, size.pos)
         case ast.DontCareType():
@@ -64,9 +64,17 @@ def resolve(scope: Scope, ref: ast.TypeRef, number: Evaluate) -> t.Type:
             raise Unsupported("list<…> types", ref.pos)
 
 
-def _width(expr: ast.Expr, number: Evaluate) -> int:
+def _element(scope: Scope, ref: ast.TypeRef, number: Evaluate) -> t.Type:
+    """Return the type of an element of a tuple ("Type nesting rules"). Raises CompileError."""
+    type_ = resolve(scope, ref, number)
+    if isinstance(type_, t.ExternType | t.BlockType | t.Void):
+        raise CompileError(f"{t.describe(type_)} in a tuple", ref.pos, "a type of values")
+    return type_
+
+
+def _width(expr: ast.Expr, number: Evaluate, *, least: int = 0) -> int:
     width = number(expr)
-    if width < 0:
+    if width < least:
         raise CompileError(f"a width of {width} bits", expr.pos, "a positive width")
     if not 0 < width <= MAX_WIDTH:
         raise Unsupported(f"a width of {width} bits", expr.pos, f"1 to {MAX_WIDTH}")
@@ -127,6 +135,7 @@ def specialise(generic: GenericType, args: tuple[t.Type, ...], pos: ir.Position,
             scope.declare(param.name, TypeName(arg, param.pos))
         name = f"{decl.name}<{', '.join(map(t.describe, args))}>"
         made = make_fields(decl, name, scope, number)
+        check_fields(decl, made)
         generic.made[args] = replace(made, generic=generic, args=args)
     return generic.made[args]
 
@@ -149,6 +158,13 @@ def make_fields(
     lists = {f.name: numbers for f in decl.fields if (numbers := _field_lists(f, scope))}
     matches = {f.name: a.body.strip() for f in decl.fields for a in f.annotations if a.name == "match"}
     return t.StructType(name, fields, ir.Struct(name, _struct_fields(decl, fields)), lists, matches)
+
+
+def check_fields(decl: Fields, made: t.HeaderType | t.StructType | t.UnionType) -> None:
+    """Raise Unsupported if a struct has headers that the back ends cannot have."""
+    if isinstance(made, t.StructType):
+        for field, (_, type_) in zip(decl.fields, made.ir.fields, strict=True):
+            check_stored(type_, field.pos)
 
 
 def _members(
@@ -203,7 +219,6 @@ def _struct_fields(decl: ast.StructDecl, fields: dict[str, t.Type]) -> tuple[tup
             raise CompileError(
                 f"a struct field of type {description}", field.pos, "a type that exists at run time"
             )
-        check_stored(type_, field.pos)
         lowered.append((field.name, type_))
     return tuple(lowered)
 

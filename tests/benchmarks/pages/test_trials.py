@@ -32,6 +32,7 @@ from benchmarks.pages import (
     validation_jobs,
     validation_runs,
 )
+from benchmarks.pages.index import QUESTIONS, load
 from bmv2_topos.harness import (
     Experiment,
     ResultRow,
@@ -211,3 +212,21 @@ def test_a_trial_makes_a_page_and_shows_what_the_page_is_about(
 @pytest.mark.parametrize("module", [deadlines, together, cluster_validation], ids=lambda of: of.__name__)
 def test_of_a_short_trial_nothing_is_said(module: ModuleType) -> None:
     assert module.EXPERIMENT.findings([]) == ""
+
+
+OTHERS = ("windows", "pool", "dynamic", "traffic", "utilisation", "slowlink", "precision", "preemption")
+
+
+@pytest.mark.parametrize("name", effort.some(OTHERS, every=4))
+def test_a_trial_makes_every_other_page_that_runs_in_virtual_time(name: str, tmp_path: Path) -> None:
+    experiment = load(name)
+    rows = sweep(experiment, experiment.scenarios(True), quick=True)
+    write(experiment, rows, tmp_path, command="python -m something")
+    page = (tmp_path / f"{name}.md").read_text()
+    assert page.startswith(f"# {experiment.title}\n")
+    assert "nan" not in page
+
+
+def test_every_page_is_tried() -> None:
+    real = {name for name in QUESTIONS if any(run.real for run in load(name).scenarios(True))}
+    assert {*OTHERS, *real, *(page.EXPERIMENT.name for page, _ in PAGES)} == {*QUESTIONS}

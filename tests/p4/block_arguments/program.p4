@@ -6,12 +6,15 @@ header h_t { bit<8> a; bit<8> b; }
 struct headers_t { h_t h; h_t g; }
 struct metadata_t { }
 
+parser Below(packet_in packet, inout headers_t hdr);
+control Step(inout bit<8> v);
+
 parser Inner(packet_in packet, inout headers_t hdr) {
     state start { packet.extract(hdr.g); transition accept; }
 }
 
 parser P(packet_in packet, out headers_t hdr, inout metadata_t meta, inout standard_metadata_t sm)
-        (Inner inner) {
+        (Below inner) {
     state start {
         packet.extract(hdr.h);
         inner.apply(packet, hdr);
@@ -24,13 +27,13 @@ control Adder(inout bit<8> v)(bit<8> by) {
     apply { v = v + by; t.apply(); }
 }
 
-control Twice(inout bit<8> v)(Adder adder) {
+control Twice(inout bit<8> v)(Step adder) {
     apply { adder.apply(v); adder.apply(v); }
 }
 
 #include "../../softswitch/features/include/blocks.p4"
 
-control I(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t sm)(Twice first) {
+control I(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t sm)(Step first) {
     Adder(10) ten;
     Twice(ten) second;
     apply {

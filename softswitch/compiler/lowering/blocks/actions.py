@@ -36,6 +36,9 @@ def call_action(body: Body, action: Action, expr: ast.Call) -> None:
         raise CompileError(
             f"an action cannot be called in {body.place.value}", expr.pos, "a control or another action"
         )
+    if expr.type_args:
+        message = f"type arguments for action {action.decl.name!r}"
+        raise CompileError(message, expr.type_args[0].pos, "none: an action has no type parameters")
     action.used = True
     formals = formals_of(body.unit, action.decl.params, action.scope)
     args = bind(f"action {action.decl.name}", formals, expr.args, expr.pos)

@@ -9,7 +9,7 @@ from softswitch.compiler import ir
 from softswitch.compiler.errors import CompileError
 from softswitch.compiler.frontend import ast
 from softswitch.compiler.lowering import types as t
-from softswitch.compiler.lowering.blocks.table_actions import ActionList
+from softswitch.compiler.lowering.blocks.table_actions import ActionList, find_action
 from softswitch.compiler.lowering.expressions.check import known, whole_number
 from softswitch.compiler.lowering.expressions.keysets import ANY, entry_pattern
 from softswitch.compiler.lowering.passing import bind
@@ -31,6 +31,9 @@ class Order:
 def lower_invocation(body: Body, ref: ast.ActionRef, actions: ActionList, *, default: bool) -> ir.Invocation:
     """Return an action of the table with constant arguments. Raises CompileError."""
     listed = actions.find(ref.name, ref.pos)
+    if find_action(body, ref) is not listed.action:
+        message = f"{'.' * ref.absolute}{ref.name} is another action than the one that the table lists"
+        raise CompileError(message, ref.pos, f"the action declared at {listed.action.decl.pos}")
     if default and listed.ref.scope == "table_only":
         raise CompileError(
             f"{ref.name!r} is @tableonly but the default action", ref.pos, "another default action"

@@ -70,7 +70,7 @@ class ActionList:
         for listed in self._listed:
             if listed.name == "NoAction":
                 return listed.ref.action
-        action = _action(body, ast.ActionRef("NoAction", True, None, pos))
+        action = find_action(body, ast.ActionRef("NoAction", True, None, pos))
         lowered = shared_action(action, body, pos)
         annotation = ir.Annotation("defaultonly", "")
         ref = ir.ActionRef(lowered.name, "default_only", (annotation,))
@@ -91,7 +91,8 @@ def action_list(body: Body, decl: ast.TableDecl) -> ActionList:
     return ActionList(listed, decl.name)
 
 
-def _action(body: Body, ref: ast.ActionRef) -> Action:
+def find_action(body: Body, ref: ast.ActionRef) -> Action:
+    """Return the action that a name means here. Raises CompileError."""
     if body.scope.find(ref.name) is None:
         raise unknown("action", ref.name, _actions(body), ref.pos)
     symbol = body.scope.lookup(ref.name, ref.pos, absolute=ref.absolute)
@@ -111,7 +112,7 @@ def _actions(body: Body) -> list[str]:
 
 
 def _listed(body: Body, ref: ast.ActionRef) -> Listed:
-    action = _action(body, ref)
+    action = find_action(body, ref)
     formals = tuple(formals_of(body.unit, action.decl.params, action.scope))
     directional = [formal for formal in formals if formal.direction]
     args = ref.args or ()

@@ -56,7 +56,8 @@ def foreign_call(
     body: Body, prototype: ast.Prototype, expr: ast.Call, what: str, known: Mapping[str, t.Type]
 ) -> Value:
     """Check the call of an extern that this target does not have; return what stands for its result."""
-    _, scope = _call(body, prototype, expr, what, known, tuple(known))
+    values, scope = _call(body, prototype, expr, what, known, tuple(known))
+    _refuse_open_numbers(body, prototype, expr, scope, values)
     assert prototype.result is not None
     result = type_at(constant_body(body.unit, scope), prototype.result)
     if isinstance(result, t.Void):
@@ -64,6 +65,17 @@ def foreign_call(
     if t.lowered(result) is None:
         raise Unsupported(f"{what} returns {t.describe(result)}", expr.pos)
     return Run(result, body.temporary(result, "result", expr.pos))
+
+
+def _refuse_open_numbers(
+    body: Body, prototype: ast.Prototype, expr: ast.Call, scope: Scope, values: Sequence[Value]
+) -> None:
+    """Refuse numbers whose width nothing tells: a type parameter cannot be an ``int``."""
+    declaring = constant_body(body.unit, scope)
+    for param, arg, value in zip(prototype.params, expr.args, values, strict=False):
+        if isinstance(value, Number) and isinstance(type_at(declaring, param.type), t.TypeVar):
+            expected = f"a width, such as 8w{value.value}"
+            raise CompileError(f"the width of {value.value} is not known", arg.value.pos, expected)
 
 
 def foreign_object(body: Body, extern: ast.ExternDecl, type_: t.ExternType, expr: ast.Call) -> t.ExternType:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from softswitch.compiler import ir
-from softswitch.compiler.errors import CompileError, Unsupported
+from softswitch.compiler.errors import CompileError
 from softswitch.compiler.frontend import ast
 from softswitch.compiler.lowering import types as t
 from softswitch.compiler.lowering.blocks.actions import formals_of
-from softswitch.compiler.lowering.expressions.check import evaluate_as, type_at
+from softswitch.compiler.lowering.expressions.check import evaluate, evaluate_as, type_at
 from softswitch.compiler.lowering.passing import Formal, Passed, bind, pass_arguments
-from softswitch.compiler.lowering.scope import Functions, Scope
+from softswitch.compiler.lowering.scope import Functions, Scope, TypeName
+from softswitch.compiler.lowering.signatures import with_type_params
 from softswitch.compiler.lowering.unit import Body, Place, Result, constant_body
-from softswitch.compiler.lowering.values import Nothing, Run, Value
+from softswitch.compiler.lowering.values import Nothing, Run, Value, type_of
 
 
 def call_function(body: Body, symbol: Functions, expr: ast.Call, name: str) -> Value:
@@ -21,13 +22,48 @@ def call_function(body: Body, symbol: Functions, expr: ast.Call, name: str) -> V
             f"the result of {name!r} is not known at compile time", expr.pos, "a compile-time constant"
         )
     decl = _overload(symbol, expr, name)
-    prototype = decl.prototype
-    if prototype.type_params or expr.type_args:
-        raise Unsupported(f"generic function {name!r}", expr.pos)
-    formals = formals_of(body.unit, prototype.params, symbol.scope)
+    scope = _specialised(body, decl.prototype, symbol.scope, expr)
+    formals = formals_of(body.unit, decl.prototype.params, scope)
     args = bind(f"function {name}", formals, expr.args, expr.pos)
     passed = pass_arguments(body, formals, args, prefix=f"{body.prefix}.{name}")
-    return _lower_body(body, decl, symbol.scope, formals, passed, expr.pos)
+    return _lower_body(body, decl, scope, formals, passed, expr.pos)
+
+
+def _specialised(body: Body, prototype: ast.Prototype, scope: Scope, expr: ast.Call) -> Scope:
+    """Return a scope in which type parameters are what a call gives, or what its arguments need."""
+    names = [param.name for param in prototype.type_params]
+    if len(expr.type_args) not in (0, len(names)):
+        message = f"{len(expr.type_args)} type arguments for function {prototype.name}"
+        raise CompileError(message, expr.pos, f"{len(names)}")
+    if not names:
+        return scope
+    given = zip(names, (type_at(body, ref) for ref in expr.type_args), strict=False)
+    bound: dict[str, t.Type] = {name: type_ for name, type_ in given if not isinstance(type_, t.Infer)}
+    if len(bound) < len(names):
+        declaring = constant_body(body.unit, with_type_params(scope, prototype.type_params))
+        args = bind(f"function {prototype.name}", prototype.params, expr.args, expr.pos)
+        for param, arg in zip(prototype.params, args, strict=True):
+            found = _type_of_argument(body, arg)
+            if not isinstance(found, t.Int | t.Rest):
+                t.infer(type_at(declaring, param.type), found, bound)
+    own = Scope(scope)
+    for wanted in prototype.type_params:
+        if wanted.name not in bound:
+            expected = f"{prototype.name}<…>(…)"
+            raise CompileError(f"type {wanted.name!r} of {prototype.name!r} is not known", expr.pos, expected)
+        own.declare(wanted.name, TypeName(bound[wanted.name], wanted.pos))
+    return Scope(own)
+
+
+def _type_of_argument(body: Body, arg: ast.Expr) -> t.Type:
+    """Return the type of an expression, of which nothing is kept."""
+    if isinstance(arg, ast.DontCare | ast.Dots):
+        return t.Rest()
+    mark = len(body.out)
+    with body.unit.scratch():
+        found = type_of(evaluate(body, arg))
+    body.take_since(mark)
+    return found
 
 
 def check_function(

@@ -97,8 +97,6 @@ def _convert_group(value: Group, type_: t.Type, pos: ir.Position, what: str) -> 
     if t.same(value.type, type_):
         return value
     target = t.base(type_)
-    if t.contains_varbits(target):
-        raise Unsupported(f"{t.describe(type_)}, which has a varbit, given by its fields", pos)
     if isinstance(target, t.StackType) and isinstance(value.type, t.Tuple):
         fields: dict[str, t.Type] = {str(i): target.element for i in range(target.size)}
     elif isinstance(target, t.HeaderType | t.StructType | t.Tuple) and isinstance(
@@ -120,6 +118,8 @@ def _convert_group(value: Group, type_: t.Type, pos: ir.Position, what: str) -> 
             raise CompileError(
                 f"field {name!r} of {t.describe(type_)} has no value", pos, "a value for every field"
             )
+    if t.contains_varbits(target):
+        raise Unsupported(f"{t.describe(type_)}, which has a varbit, given by its fields", pos)
     return Group(type_, tuple(parts), places=places if len(places) == len(parts) else ())
 
 

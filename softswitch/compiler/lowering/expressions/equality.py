@@ -31,6 +31,9 @@ def equality(left: Operand, right: Operand, pos: ir.Position) -> ir.Expr:
         return ir.Const(t.BOOL, fold.compare("==", a.value, b.value), pos)
     if not (isinstance(a, Run) and isinstance(b, Run) and t.same(a.type, b.type)):
         return _mixed_equality(left, right, pos)
+    if t.is_open(a.type):
+        message = f"a comparison of values of type {t.describe(a.type)}, of which nothing is known"
+        raise CompileError(message, pos, "values of a type that can be compared")
     if isinstance(a.type, t.StackType):
         return _stacks_equal(a, b, a.type, pos)
     if isinstance(a.expr, ir.Const) and isinstance(b.expr, ir.Const):

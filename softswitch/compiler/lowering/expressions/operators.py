@@ -51,6 +51,11 @@ def binary(op: str, left: Operand, right: Operand, pos: ir.Position) -> Value:
         return _concatenation(left, right, pos)
     if isinstance(left.value, Number) and isinstance(right.value, Number):
         return _numbers(op, left.value.value, right.value.value, pos)
+    if op in ("/", "%"):
+        for operand in (left, right):
+            if isinstance(operand.value, Number) and operand.value.value < 0:
+                message = f"{op} of the negative number {operand.value.value}"
+                raise CompileError(message, operand.pos, "operands that are not negative")
     a, b, type_ = balance(op, left, right, pos)
     if op in _ORDERING:
         if isinstance(a, ir.Const) and isinstance(b, ir.Const):

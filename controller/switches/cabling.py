@@ -1,0 +1,72 @@
+"""Where a job's workers are plugged in, and the branches of switches that they need. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from controller.switches.layout import NEIGHBOUR_IP, NEIGHBOUR_MAC, Branch, Downlink
+from controller.switches.model import INA_UDP_PORT, Member
+from controller.vocabulary import Region, Topology
+
+
+def plugged(
+    topology: Topology, hosts: Sequence[str], udp_ports: Sequence[int] | None = None
+) -> dict[str, list[Member]]:
+    """Return the workers on these hosts, rank by rank, by the switch that they are plugged into.
+
+    `udp_ports` are where they take packets, by rank; None: all at `INA_UDP_PORT`.
+    """
+    members: dict[str, list[Member]] = {}
+    for rank, host in enumerate(hosts):
+        switch = topology.rack_of[host]
+        udp_port = INA_UDP_PORT if udp_ports is None else udp_ports[rank]
+        member = Member(rank, topology.port_to(switch, host), topology.mac(host), topology.ip(host), udp_port)
+        members.setdefault(switch, []).append(member)
+    return members
+
+
+def grow(
+    topology: Topology,
+    root: str,
+    parents: Mapping[str, str | None],
+    members: Mapping[str, Sequence[Member]],
+    *,
+    regions: Mapping[str, Region | None],
+    transit: Collection[str],
+    mac: str = NEIGHBOUR_MAC,
+    ip: str = NEIGHBOUR_IP,
+) -> Branch:
+    """Return what of a tree a job needs: the root, and the switches with members of it on or below them.
+
+    Args:
+        topology: The switches, with their cables.
+        root: The root of the tree.
+        parents: The switch above each other switch of the tree.
+        members: The job's workers by switch (`plugged`).
+        regions: The slots that a shared job may use, by switch; a switch left out has all to offer.
+        transit: Switches that pass the job's packets on without adding.
+        mac: MAC address of packets for a switch.
+        ip: IPv4 address of packets for a switch.
+    """
+    below: dict[str, list[str]] = {}
+    for switch in topology.switches:
+        if parent := parents.get(switch.name):
+            below.setdefault(parent, []).append(switch.name)
+
+    def branch(name: str) -> Branch:
+        links = []
+        for child in below.get(name, ()):
+            subtree = branch(child)
+            if subtree.members or subtree.links:
+                links.append(Downlink(topology.port_to(name, child), subtree, topology.port_to(child, name)))
+        return Branch(
+            name,
+            tuple(members.get(name, ())),
+            tuple(links),
+            region=regions.get(name),
+            transit=name in transit,
+            mac=mac,
+            ip=ip,
+        )
+
+    return branch(root)

@@ -1,0 +1,3 @@
+action a(inout bit<8> x) {
+    x = x / -1;
+}

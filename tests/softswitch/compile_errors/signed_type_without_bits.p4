@@ -1,0 +1,3 @@
+struct Pair {
+    int<0> first;
+}

@@ -1,0 +1,3 @@
+bool equal<T>(in T a, in T b) {
+    return a == b;
+}
