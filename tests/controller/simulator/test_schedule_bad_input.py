@@ -96,7 +96,7 @@ TOML = '[[job]]\nname = "a"\nworkers = 1\nduration_s = 5\n'
     [
         (TOML + '[[job]]\nname = "b"\n', ":5: job 'b': workers is missing"),
         (TOML + TOML, ":6: job 'a': an earlier job has this name"),
-        (TOML + TOML.replace("5", "-5").replace('"a"', '"b"'), ":8: job 'a': duration_s = -5: want"),
+        (TOML + TOML.replace("5", "-5").replace('"a"', '"b"'), ":8: job 'b': duration_s = -5: want"),
         (TOML + "gpu_s = 1\n", ":5: job 'a': gpu_s is a part of stages_s = [storage, cpu, gpu, network]"),
         (TOML + "user = ['u']\n", ":5: job 'a': user = "),
         (TOML + "[cluster]\nnodes = 1\n", ":5: unknown key 'cluster'"),
