@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
+from controller.core.surviving import surviving
 from controller.memory import policy as memory
 from controller.memory.demand import demand, rate_of
 from controller.placement import policy as placement
@@ -33,7 +34,9 @@ class Allocator:
     """The jobs that have servers. `answer` is the last division of memory."""
 
     def __init__(self, cluster: Topology, policies: Policies, settings: AllocationSettings) -> None:
-        self.cluster = goodput(cluster, settings.frame_bytes)
+        self.whole = goodput(cluster, settings.frame_bytes)
+        """The cluster when all of it is up."""
+        self._up: Topology | None = self.whole
         self._policies = policies
         self._settings = settings
         self._rng = random.Random(settings.seed)
@@ -43,6 +46,13 @@ class Allocator:
         self._sums: dict[str, bool] = {}
         self.question: memory.Question | None = None
         self.answer: memory.Answer | None = None
+        self.rerouted: list[str] = []
+        """Jobs that the last loss gave another tree."""
+
+    @property
+    def cluster(self) -> Topology:
+        """The cluster, with links at the rate that gradients have of them: what of it is up, if any is."""
+        return self._up or self.whole
 
     def start(self, batch: Sequence[Job]) -> set[str]:
         """Place jobs beside those that run; return the names of those that there is room for."""
@@ -51,11 +61,11 @@ class Allocator:
         for job in batch:
             self._sums[job.name] = job.aggregate
         owners = [
-            job if job.aggregate == self._sums[name] else replace(job, aggregate=self._sums[name])
-            for name, job in self.placed.items()
-            if name not in self._guests
+            job if job.aggregate == self._sums[job.name] else replace(job, aggregate=self._sums[job.name])
+            for job in self.owners
+            if self.reaches(job.hosts)
         ]
-        fixed = [job for job in batch if job.servers]
+        fixed = [job for job in batch if job.servers and self.reaches(job.servers)]
         there, _ = self._place(
             [job for job in batch if not job.servers], [*owners, *self._fixed(fixed, owners)]
         )
@@ -71,7 +81,7 @@ class Allocator:
 
     def _place(self, batch: Sequence[Job], running: Sequence[Job]) -> tuple[list[Job], tuple[str, ...]]:
         method = self._policies.placement
-        if not batch or method is None:
+        if not batch or method is None or self._up is None:
             return list(running), ()
         return placement.place_among(self.cluster, batch, method, running, self._rng)
 
@@ -96,7 +106,7 @@ class Allocator:
     def put(self, job: Job, servers: Sequence[str], *, guest: bool = False) -> None:
         """Have a job run on these servers; a guest's GPUs are counted with another job's."""
         self._sums[job.name] = job.aggregate
-        settled = self._settled(job, servers, list(self.placed.values()))
+        settled = self._settled(job, servers, self._reached())
         if guest:
             self._guests.add(job.name)
         for each in self._routed([settled]):
@@ -106,6 +116,55 @@ class Allocator:
         self.placed[job.name] = job
         if len(job.hosts) > 1:
             self._crossing[job.name] = job
+
+    @property
+    def owners(self) -> list[Job]:
+        """The jobs whose GPUs are their own, and not counted with another job's."""
+        return [job for name, job in self.placed.items() if name not in self._guests]
+
+    def _reached(self) -> list[Job]:
+        return [job for job in self.placed.values() if self.reaches(job.hosts)]
+
+    def reaches(self, servers: Iterable[str]) -> bool:
+        """Return whether all of these servers are up and can be reached."""
+        return self._up is not None and all(name in self._up.server for name in servers)
+
+    def lose(self, servers: Iterable[str], switches: Iterable[str]) -> dict[str, str]:
+        """Have these servers and switches be down, and no others; what is down is used by nobody who starts.
+
+        Jobs that go over a switch that is down get other trees, `rerouted`. Returned are those that cannot go
+        on where they are, with the reason: a server is down, or no way is left between theirs.
+        """
+        down, dark = {*servers}, {*switches}
+        self._up = surviving(self.whole, down, dark)
+        self.rerouted = []
+        lost: dict[str, str] = {}
+        stranded: list[Job] = []
+        for name, job in list(self.placed.items()):
+            if at := [server for server in job.hosts if server in down]:
+                lost[name] = f"server {at[0]} is down"
+            elif len(job.hosts) > 1 and not self.reaches(job.hosts):
+                lost[name] = f"{' and '.join(sorted(dark))} down: no way is left between its servers"
+            elif name in self._crossing and not self._stands(job):
+                stranded.append(job)
+        for job in stranded:
+            self._reroute(job, {each.name for each in stranded} - {*self.rerouted})
+        return lost
+
+    def _stands(self, job: Job) -> bool:
+        """Return whether nothing of a job's tree, and of the way to its fallback server, is down."""
+        assert self._up is not None
+        assert job.tree is not None
+        tree, up = job.tree, self._up
+        ways = all(parent in up.neighbours.get(child, ()) for child, parent in tree.parents.items())
+        return ways and tree.root in up.switch and (job.fallback is None or job.fallback in up.server)
+
+    def _reroute(self, job: Job, stranded: Collection[str]) -> None:
+        """Give a job another tree over its servers; the trees of those that are stranded are void."""
+        there = [each for each in self._reached() if each.name not in stranded]
+        free = replace(job, fallback=None, tree=None)
+        self._keep(self._routed([self._settled(free, job.servers, there)])[0])
+        self.rerouted.append(job.name)
 
     def crosses(self, name: str) -> bool:
         """Return whether a job has servers, and uses the network."""
@@ -138,11 +197,16 @@ class Allocator:
         """Divide the slots anew; return the jobs that the policy ends. `left` are iterations, by job."""
         jobs = tuple(self._told(job, now_s, left[job.name]) for job in self.crossing)
         held = self.answer.regions if self.answer is not None else {}
-        held = {job.name: held[job.name] for job in jobs if job.name in held}
+        held = {job.name: self._up_of(held[job.name]) for job in jobs if job.name in held}
         self.question = memory.Question(jobs, self.cluster, now_s, self._settings.reading, held)
         self.answer = memory.check(self.question, self._policies.memory(self.question))
         standing = self.answer.standing
         return [job.name for job in jobs if standing[job.name] is memory.Standing.ENDED]
+
+    def _up_of(self, regions: Mapping[str, Region]) -> Mapping[str, Region]:
+        if self._up is self.whole:
+            return regions
+        return {switch: region for switch, region in regions.items() if switch in self.cluster.switch}
 
     def _told(self, job: Job, now_s: float, left: float) -> Job:
         """Return the job as the memory policy is told of it: what is left, and a deadline with a margin.

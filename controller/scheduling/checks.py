@@ -20,7 +20,7 @@ def check(decision: Decision, view: View, policy: str) -> None:
         if not group.jobs:
             raise BadDecision(f"{policy}: a group without a job on GPUs {group.gpus}")
         if len(set(group.gpus)) != len(group.gpus) or not all(
-            0 <= gpu < view.cluster.gpus for gpu in group.gpus
+            0 <= gpu < len(view.cluster.node_of) for gpu in group.gpus
         ):
             raise BadDecision(
                 f"{policy}: GPUs {group.gpus} of {group.jobs}; the cluster has {view.cluster.gpus}"

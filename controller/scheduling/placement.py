@@ -72,7 +72,9 @@ class Slots:
             for first, node in zip(cluster.first_gpu, cluster.servers, strict=True)
         ]
         self._whole = max(cluster.sizes)
-        self.free = cluster.gpus
+        self.free = len(cluster.node_of)
+        if cluster.gone:
+            self.keep(cluster.gone)
 
     @property
     def cluster(self) -> Cluster:
@@ -166,6 +168,8 @@ class Counts:
         self._free = list(cluster.sizes)
         self._whole = max(cluster.sizes)
         self.free = cluster.gpus
+        for gpu in cluster.gone:
+            self._free[cluster.node_of[gpu]] -= 1
 
     def take(self, gpus: int) -> bool:
         """Take `gpus` GPUs, consolidated; return whether they could be had."""

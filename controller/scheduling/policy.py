@@ -35,6 +35,9 @@ from typing import Protocol, runtime_checkable
 from controller.scheduling.model import Submission
 from controller.vocabulary import Cluster
 
+SMOOTHING = 0.5
+"""Weight of the latest speed that a job reports against those before it."""
+
 
 class JobState:
     """A submitted job and what has become of it so far. Policies read it; only the asker changes it.
@@ -51,6 +54,8 @@ class JobState:
         preemptions: Times that it was stopped before its end.
         waiting_since_s: Since when it waits, if it waits.
         repaid_s: When it will have worked for as long as its last start cost.
+        run: Number of its last start: members of a fused group share it.
+        offset: The stage at which it started a round then.
     """
 
     __slots__ = (
@@ -62,9 +67,11 @@ class JobState:
         "finish_s",
         "group",
         "iteration_s",
+        "offset",
         "order",
         "preemptions",
         "repaid_s",
+        "run",
         "spec",
         "stamp",
         "start_s",
@@ -88,6 +95,8 @@ class JobState:
         self.waited_s = 0.0
         self.repaid_s = now_s
         self.stamp = 0  # the asker's mark: the last decision that named this job
+        self.run = -1
+        self.offset = 0
         self.version = 0  # counts changes of speed, so that an outdated end is recognised
         self._left = float(spec.iterations)  # iterations to do at _since_s
         self._since_s = now_s
@@ -183,9 +192,45 @@ class JobState:
         self.finish_s = now_s
         self.version += 1
 
+    def observe(self, now_s: float, done: float) -> None:
+        """Note that it has done so many of its iterations at `now_s`, if it runs.
+
+        What comes up short of an earlier report (a job that had to go back to its checkpoint) is believed,
+        too. The speed follows from the time between reports that differ.
+        """
+        if self.group is None:
+            return
+        gained = self._left - (self.spec.iterations - done)
+        if gained == 0:
+            return
+        elapsed_s = now_s - self._since_s
+        self._attained_s += elapsed_s
+        self._since_s = now_s
+        self._delay_s = 0.0  # it works: the start is paid for
+        self._left = self.spec.iterations - done
+        self.version += 1
+        if gained > 0 and elapsed_s > 0:
+            measured_s = elapsed_s / gained
+            self.iteration_s += SMOOTHING * (measured_s - self.iteration_s)
+
+    def resume(self, iterations: float) -> None:
+        """Have so many iterations still to do; it must not be running."""
+        self._left = iterations
+
     def reset(self, now_s: float) -> None:
         """Take its progress away; it must not be running."""
         self._left = float(self.spec.iterations)
+
+
+class ReportedJob(JobState):
+    """A job whose workers tell how far they are; between two reports it is taken to go on as before."""
+
+    __slots__ = ()
+
+    def iterations_left(self, now_s: float) -> float:
+        """Return the iterations that are still to do: more than none, as long as it has not ended."""
+        # positive, so that no rank or share that policies compute from it loses its meaning
+        return max(math.ulp(1.0), super().iterations_left(now_s))
 
 
 @dataclass(slots=True, eq=False)

@@ -63,8 +63,8 @@ class Ranked:
             return unchanged
         now_s = view.now_s
         slots = self._slots
-        if slots is None:
-            slots = self._slots = Slots(view.cluster)
+        if slots is None or slots.cluster is not view.cluster:
+            slots = self._slots = self._settled_on(view.cluster, now_s)
         for job in view.finished:
             group = self._groups.pop(job.order, None)
             if group is not None:
@@ -86,6 +86,17 @@ class Ranked:
                 self._choose(view.cluster, slots, now_s)
         wake_s = now_s + self._quantum_s if self._quantum_s and len(self._waiting) else None
         return Decision(list(self._groups.values()), wake_s)
+
+    def _settled_on(self, cluster: Cluster, now_s: float) -> Slots:
+        """Return what is free of a cluster; jobs on GPUs that are gone wait again."""
+        slots = Slots(cluster)
+        for order, group in list(self._groups.items()):
+            if cluster.gone.isdisjoint(group.gpus):
+                slots.keep(group.gpus)
+            else:
+                del self._groups[order]
+                self._waiting.add(group.jobs[0], self._rank(group.jobs[0], now_s))
+        return slots
 
     def _fill(self, slots: Slots) -> None:
         places: list[tuple[int, ...]] = []

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from controller.scheduling.errors import BadSpec
 from controller.scheduling.placement import Slots
 from controller.scheduling.policy import Decision, Group, JobState, View
+from controller.vocabulary import Cluster
 
 LIMITS = (3250.0, 7200.0)
 
@@ -34,8 +35,9 @@ class Tiresias:
 
     def decide(self, view: View) -> Decision:
         """Return the jobs at the heads of the queues, as many as there are GPUs."""
-        slots = self._slots or Slots(view.cluster)
-        self._slots = slots
+        slots = self._slots
+        if slots is None or slots.cluster is not view.cluster:
+            slots = self._slots = self._settled_on(view.cluster)
         for job in view.finished:
             group = self._groups.pop(job.order, None)
             if group is not None:
@@ -62,6 +64,16 @@ class Tiresias:
         return Decision(
             [self._groups[job.order] for _, job in self._in_order(chosen)], self._wake_s(view.now_s)
         )
+
+    def _settled_on(self, cluster: Cluster) -> Slots:
+        """Return what is free of a cluster; jobs on GPUs that are gone keep their place in their queues."""
+        slots = Slots(cluster)
+        for order, group in list(self._groups.items()):
+            if cluster.gone.isdisjoint(group.gpus):
+                slots.keep(group.gpus)
+            else:
+                del self._groups[order], self._level[order]
+        return slots
 
     def _in_order(self, chosen: list[tuple[int, JobState]]) -> list[tuple[int, JobState]]:
         return [(level, job) for level, job in chosen if job.order in self._groups]

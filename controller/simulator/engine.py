@@ -1,9 +1,10 @@
-"""The event loop: jobs arrive, a policy decides, jobs run at the speed that the speed model says, and end.
+"""The event loop: jobs arrive, the core decides, jobs run at the speed that the speed model says, and end.
 
-Time jumps from event to event: an arrival, an end, or the time that the policy asked to be woken at. Ends
-lie in a heap; what the decision does not change costs one identity comparison. A speed model of jobs that
-contend (`ContendedSpeed`) is asked whenever jobs have started, stopped or ended. The result depends on
-nothing but the arguments. Complexity: O(log n + groups) per event beside the policy's own work.
+Time jumps from event to event: an arrival, an end, or the time that the core wants to be asked at. The loop
+tells the core what happens, and decides nothing itself. Ends lie in a heap. A speed model of jobs that
+contend (`ContendedSpeed`) is asked whenever jobs have started, stopped or ended, and what it says is told the
+core as the jobs' progress. The result depends on nothing but the arguments. Complexity: O(log n + groups) per
+event beside the policy's own work.
 """
 
 from __future__ import annotations
@@ -11,18 +12,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from controller.scheduling.checks import check
-from controller.scheduling.errors import BadDecision, BadSpec, Stuck
+from controller.core.allocation import Allocation
+from controller.core.core import Core, Rules
+from controller.core.events import Cancelled, Ended, Event, Progressed, Submitted, Tick
+from controller.policies.setup import Setup
+from controller.scheduling.errors import BadSpec, Stuck
 from controller.scheduling.model import Submission
-from controller.scheduling.policy import (
-    ContendedSpeed,
-    Decision,
-    Group,
-    JobState,
-    Policy,
-    SpeedModel,
-    View,
-)
+from controller.scheduling.policy import ContendedSpeed, JobState, Policy, SpeedModel
 from controller.simulator.ends import Ends
 from controller.simulator.record import Recorder, Result
 from controller.simulator.watch import Watch, named
@@ -50,178 +46,130 @@ def simulate(
     Raises BadSpec for a negative interval, a job larger than the cluster or two of one name, BadDecision for
     what `verify` finds, and Stuck if jobs wait for ever or get nowhere.
     """
-    if interval_s < 0 or not math.isfinite(interval_s):
-        raise BadSpec(f"an interval of {interval_s} s; it must not be negative")
-    queue = admitted(specs, cluster)
-    return _Simulation(
-        queue, cluster, policy, speed, interval_s, detail=detail, verify=verify, progress=progress
-    ).run()
+    submissions = [Submitted(spec.arrival_s, spec) for spec in admitted(specs, cluster)]
+    simulation = Simulation(
+        submissions,
+        cluster,
+        Setup(policy, speed, interval_s),
+        speed=speed if isinstance(speed, ContendedSpeed) else None,
+        detail=detail,
+        verify=verify,
+        progress=progress,
+    )
+    return simulation.run()
 
 
-class _Simulation:
+class Simulation:
+    """Virtual time around a core: jobs arrive, the core decides, jobs end as it foresees or as it is told.
+
+    Args:
+        submissions: The jobs, in order of arrival.
+        cluster: The servers as the scheduling policy sees them.
+        setup: The policy, the speed model and the interval at which the policy is asked.
+        allocation: Servers, trees and slots of what runs; None: there is no network.
+        speed: What the core is told of jobs that contend; None: each runs as is foreseen.
+        happenings: What else happens, in order of time: servers and switches that go and come back.
+        detail: Record curves, too.
+        verify: Check every decision of the policy.
+        progress: Called with the number of ended jobs and of all jobs, now and then.
+    """
+
     def __init__(
         self,
-        specs: list[Submission],
+        submissions: Sequence[Submitted],
         cluster: Cluster,
-        policy: Policy,
-        speed: SpeedModel,
-        interval_s: float,
+        setup: Setup,
         *,
-        detail: bool,
-        verify: bool,
-        progress: Callable[[int, int], None] | None,
+        allocation: Allocation | None = None,
+        speed: ContendedSpeed | None = None,
+        happenings: Sequence[Event] = (),
+        detail: bool = False,
+        verify: bool = False,
+        progress: Callable[[int, int], None] | None = None,
     ) -> None:
-        self._specs = specs
-        self._cluster = cluster
-        self._policy = policy
+        self._coming = submissions
+        self._happening = happenings
+        self._policy = setup.policy
         self._speed = speed
-        self._contended = speed if isinstance(speed, ContendedSpeed) else None
-        self._interval_s = interval_s
-        self._verify = verify
         self._progress = progress
         self._ends = Ends()
+        rules = Rules(verify=verify)
+        self.core = Core(cluster, setup, allocation=allocation, rules=rules, foreseen=self._ends.push)
         self._recorder = Recorder(cluster, detail=detail)
-        self._watch = Watch(policy.name)
-        self._jobs: dict[str, JobState] = {}
-        self._groups: list[Group] = []
-        self._running: list[JobState] = []
-        self._epoch = 0
+        self._watch = Watch(setup.policy.name)
+        self._position = self._happened = self._seen = 0
 
     def run(self) -> Result:
-        specs, interval_s, recorder = self._specs, self._interval_s, self._recorder
-        arrived: list[JobState] = []
-        finished: list[JobState] = []
-        position, ended, total = 0, 0, len(specs)
-        now_s, wake_s, tick_s, again_s = 0.0, math.inf, math.inf, math.inf
-        while ended < total:
-            arrival_s = specs[position].arrival_s if position < total else math.inf
-            end_s = self._ends.next_s()
-            next_s = min(arrival_s, end_s, wake_s, tick_s, again_s)
-            if next_s == math.inf:
-                raise stuck(self._policy, self._jobs, now_s)
-            now_s = next_s
-            changed = now_s >= wake_s
-            stirred = end_s <= now_s or now_s >= again_s
+        """Run until the last job has ended. Raises Stuck if jobs wait for ever or get nowhere."""
+        core, ends, speed = self.core, self._ends, self._speed
+        total, again_s = len(self._coming), math.inf
+        moved = stirred = False
+        while self._seen < total:
+            end_s = ends.next_s()
+            now_s = min(self._next_s(), end_s, core.next_s, again_s)
+            if now_s == math.inf:
+                raise stuck(self._policy, core.jobs, core.now_s)
+            stirred = stirred or end_s <= now_s or now_s >= again_s
             if end_s <= now_s:
-                ending = self._ends.pop()
-                for job in ending:
-                    self._end(job, now_s)
-                finished += ending
-                ended += len(ending)
-                changed = True
-                if self._progress is not None:
-                    self._progress(ended, total)
-            while position < total and specs[position].arrival_s <= now_s:
-                spec = specs[position]
-                job = JobState(spec, position, self._speed.alone_s(spec), now_s)
-                self._jobs[spec.name] = job
-                arrived.append(job)
-                position += 1
-                changed = True
-            if changed and interval_s:
-                tick_s = min(tick_s, math.ceil(now_s / interval_s - 1e-12) * interval_s)
-                wake_s = wake_s if wake_s > now_s else math.inf
-                changed = False
-            if changed or now_s >= tick_s:
-                tick_s = math.inf
-                wake_s = self._decide(now_s, arrived, finished)
-                arrived, finished = [], []
+                for job in ends.pop():
+                    core.handle(Ended(now_s, job.spec.name))
+                moved = True
+            moved |= self._tell(now_s)
+            if core.next_s <= now_s:
+                asked = core.decisions
+                core.handle(Tick(now_s))
+                if core.decisions > asked:
+                    self._watch.asked(now_s, core.jobs.values(), moved=moved)
+                    self._recorder.decided(now_s, core.groups, core.jobs, len(core.running))
+                    moved = False
                 stirred = True
-            if stirred and self._contended is not None:
-                again_s, given_up = self._contend(self._contended, now_s)
-                finished += given_up
-                ended += len(given_up)
-                if given_up:
-                    wake_s = now_s
-        recorder.close()
-        return recorder.result(self._policy.name)
+            if stirred and speed is not None and core.next_s > now_s:
+                again_s = self._contend(speed, now_s)
+                stirred = False
+            if len(core.over) > self._seen:
+                moved = True
+                self._record()
+        self._recorder.close()
+        return self._recorder.result(self._policy.name)
 
-    def _contend(self, speed: ContendedSpeed, now_s: float) -> tuple[float, Sequence[JobState]]:
-        """Have jobs run as fast as they let each other; return when to ask again, and who was ended."""
-        found = speed.contend(now_s, self._groups)
+    def _next_s(self) -> float:
+        """Return when something comes from outside."""
+        next_s = math.inf
+        if self._position < len(self._coming):
+            next_s = self._coming[self._position].at_s
+        if self._happened < len(self._happening):
+            next_s = min(next_s, self._happening[self._happened].at_s)
+        return next_s
+
+    def _tell(self, now_s: float) -> bool:
+        """Tell the core what has come from outside; return whether anything has."""
+        before = self._position + self._happened
+        while self._position < len(self._coming) and self._coming[self._position].at_s <= now_s:
+            self.core.handle(self._coming[self._position])
+            self._position += 1
+        while self._happened < len(self._happening) and self._happening[self._happened].at_s <= now_s:
+            self.core.handle(self._happening[self._happened])
+            self._happened += 1
+        return self._position + self._happened > before
+
+    def _contend(self, speed: ContendedSpeed, now_s: float) -> float:
+        """Tell the core how fast jobs let each other run, and whose users end them; return when to again."""
+        found = speed.contend(now_s, self.core.groups)
         for job, iteration_s in found.iteration_s:
-            assert job.group is not None
-            job.retune(now_s, job.group, iteration_s)
-            self._ends.push(job)
+            self.core.handle(Progressed(now_s, job.spec.name, iteration_s=iteration_s))
         for job in found.ended:
-            self._end(job, now_s, completed=False)
-        return found.again_s, found.ended
+            self.core.handle(Cancelled(now_s, job.spec.name))
+        return found.again_s
 
-    def _end(self, job: JobState, now_s: float, *, completed: bool = True) -> None:
-        group = job.group
-        assert group is not None
-        job.finish(now_s)
-        del self._jobs[job.spec.name]
-        self._running.remove(job)
-        self._recorder.ended(job, completed=completed)
-        position = self._groups.index(group)
-        smaller = group.without(job)
-        if smaller is None:
-            del self._groups[position]
-            return
-        # without a policy's word the partners share what they have between themselves
-        self._groups[position] = smaller
-        for member, iteration_s in zip(smaller.jobs, self._speed.iteration_s(smaller), strict=True):
-            member.retune(now_s, smaller, iteration_s)
-            self._ends.push(member)
-
-    def _decide(self, now_s: float, arrived: Sequence[JobState], finished: Sequence[JobState]) -> float:
-        """Ask the policy, carry out what it says, and return when it wants to be woken."""
-        self._watch.asked(now_s, self._jobs.values(), moved=bool(arrived or finished))
-        view = View(now_s, self._cluster, self._jobs, arrived, finished, self._groups)
-        decision = ask(self._policy, view, verify=self._verify)
-        self._epoch += 1
-        before, self._running = self._running, []
-        for job in decision.reset:  # first: the same decision may start them anew
-            if job.group is not None:
-                job.halt(now_s)
-            job.reset(now_s)
-        for group in decision.groups:
-            self._carry_out(group, now_s)
-        for job in before:
-            if job.stamp != self._epoch and job.group is not None:
-                job.halt(now_s)
-        self._groups = decision.groups
-        self._recorder.decided(now_s, self._groups, self._jobs, len(self._running))
-        return math.inf if decision.wake_s is None else decision.wake_s
-
-    def _carry_out(self, group: Group, now_s: float) -> None:
-        epoch, running = self._epoch, self._running
-        for job in group.jobs:
-            if job.stamp == epoch:
-                raise BadDecision(f"{self._policy.name} runs job {job.spec.name!r} twice")
-            job.stamp = epoch
-            running.append(job)
-        if group.jobs[0].group is group:
-            return
-        speeds = self._speed.iteration_s(group)
-        costs: Sequence[float] | None = None
-        for number, job in enumerate(group.jobs):
-            old = job.group
-            if costs is not None or old is None or _restarts(old, group):
-                if costs is None:
-                    costs = self._speed.restart_s(group)
-                job.launch(now_s, group, speeds[number], costs[number])
-            elif job.iteration_s == speeds[number]:
-                job.group = group
-                continue
-            else:
-                job.retune(now_s, group, speeds[number])
-            self._ends.push(job)
-
-
-def _restarts(old: Group, new: Group) -> bool:
-    return old.gpus != new.gpus or ((old.fused or new.fused) and len({*old.jobs} ^ {*new.jobs}) > 0)
-
-
-def ask(policy: Policy, view: View, *, verify: bool) -> Decision:
-    """Ask the policy. Raises BadDecision for a wish to be woken at once, and for what `verify` finds."""
-    decision = policy.decide(view)
-    if verify:
-        check(decision, view, policy.name)
-    if decision.wake_s is not None and decision.wake_s <= view.now_s:
-        raise BadDecision(f"{policy.name} asks at {view.now_s} s to be woken at {decision.wake_s} s")
-    return decision
+    def _record(self) -> None:
+        """Record the jobs that are over."""
+        over = self.core.over
+        while self._seen < len(over):
+            each = over[self._seen]
+            self._recorder.ended(each.job, completed=each.outcome == "completed")
+            self._seen += 1
+        if self._progress is not None:
+            self._progress(self._seen, len(self._coming))
 
 
 def admitted(specs: Iterable[Submission], cluster: Cluster) -> list[Submission]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -23,6 +24,8 @@ class Cluster:
 
     servers: tuple[Server, ...]
     topology: Topology | None = None
+    gone: frozenset[int] = frozenset()
+    """GPUs that cannot be had now, for their servers are down; they keep their numbers."""
 
     def __post_init__(self) -> None:
         if not self.servers:
@@ -52,8 +55,8 @@ class Cluster:
 
     @cached_property
     def gpus(self) -> int:
-        """GPUs in all."""
-        return sum(server.gpus for server in self.servers)
+        """GPUs that can be had."""
+        return sum(server.gpus for server in self.servers) - len(self.gone)
 
     @cached_property
     def sizes(self) -> tuple[int, ...]:
@@ -90,6 +93,10 @@ class Cluster:
     def part(self, vc: str) -> Cluster:
         """Return the servers of a virtual cluster as a cluster of its own. Raises BadSpec if it has none."""
         return Cluster(tuple(replace(server, vc="") for server in self.servers if server.vc == vc))
+
+    def without(self, gpus: Iterable[int]) -> Cluster:
+        """Return the cluster while these GPUs, and no others, cannot be had."""
+        return replace(self, gone=frozenset(gpus))
 
     def check_room(self, name: str, gpus: int) -> None:
         """Raise BadSpec if job `name` asks for more GPUs than all servers have."""

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import shlex
 import statistics
-from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from controller.live import Entry, LiveController
+from controller.core import Core, Entry, Log, Rules, Submitted
 from controller.policies.registry import family, make
-from controller.scheduling import RESOURCES, Submission
+from controller.scheduling import RESOURCES, JobState, Submission
 from controller.simulator.files import check_output, whole
 from controller.simulator.job_table import row_of, write_jobs
 from controller.simulator.record import Ended
@@ -105,8 +104,11 @@ def live(
         job_files.note(jobs, "schedule live")
         setup = make(name, inputs.ModelOptions().config(servers, [name], settings))
     specs = {each.name: _spec(jobs, each, slots) for each in submissions}
-    controller = LiveController(
-        servers, setup.policy, setup.speed, interval_s=interval, sharing=SHARING, retries=retries
+    core = Core(
+        servers,
+        replace(setup, interval_s=interval),
+        rules=Rules(reported=True, sharing=SHARING, retries=retries),
+        log=Log(),
     )
     impairments = options.impairments(rate=rate_bps, queue=slots)
     sizes = [gpus] * min(SHARING, len(submissions))
@@ -115,20 +117,27 @@ def live(
         if profile:
             submissions = [_profiled(fabric, each, specs[each.name], profile) for each in submissions]
         LiveJobs(
-            controller,
+            core,
             fabric,
             specs,
             on_output=print_output,
             on_entry=_print,
             describe=lambda error: verdict(error)[0],
-        ).run(submissions)
+        ).run([Submitted(each.arrival_s, each) for each in submissions])
     if jobs_csv is not None:
         with whole(jobs_csv) as draft:
-            write_jobs(draft, [({"policy": name}, [row_of(Ended.of(job)) for job in controller.ended_jobs])])
-    _report(name, controller, submissions, as_json=json)
-    if controller.failed:
-        first, reason = next(iter(controller.failed.items()))
-        raise Failure(f"{len(controller.failed)} of {len(submissions)} jobs failed; {first}: {reason}")
+            write_jobs(draft, [({"policy": name}, [row_of(Ended.of(job)) for job in completed(core)])])
+    _report(name, core, len(submissions), as_json=json)
+    if failed := [each for each in core.over if each.outcome == "failed"]:
+        first = failed[0]
+        raise Failure(
+            f"{len(failed)} of {len(submissions)} jobs failed; {first.job.spec.name}: {first.reason}"
+        )
+
+
+def completed(core: Core) -> list[JobState]:
+    """Return the jobs that have ended well, in order of their ends."""
+    return [each.job for each in core.over if each.outcome == "completed"]
 
 
 def _spec(path: Path, job: Submission, slots: int) -> LaunchSpec:
@@ -157,10 +166,10 @@ def _print(entry: Entry) -> None:
     say(line)
 
 
-def _report(
-    policy: str, controller: LiveController, submissions: Sequence[Submission], *, as_json: bool
-) -> None:
-    ended = {job.spec.name: job for job in controller.ended_jobs}
+def _report(policy: str, core: Core, submitted: int, *, as_json: bool) -> None:
+    assert core.log is not None
+    entries = core.log.entries
+    ended = {job.spec.name: job for job in completed(core)}
     times = {
         name: {
             "submit_s": job.spec.arrival_s,
@@ -176,10 +185,10 @@ def _report(
     }
     jct_s = [each["jct_s"] or 0.0 for each in times.values()]
     metrics = {
-        "jobs": len(submissions),
+        "jobs": submitted,
         "ended": len(ended),
-        "failed": len(controller.failed),
-        "retries": sum(entry.event == "retried" for entry in controller.log),
+        "failed": sum(each.outcome == "failed" for each in core.over),
+        "retries": sum(entry.event == "retried" for entry in entries),
         "avg_jct_s": sum(jct_s) / len(jct_s) if jct_s else None,
         "median_jct_s": statistics.median(jct_s) if jct_s else None,
         "avg_slowdown": statistics.fmean(each["slowdown"] or 0.0 for each in times.values())
@@ -188,7 +197,7 @@ def _report(
         "makespan_s": max((job.finish_s or 0.0 for job in ended.values()), default=None),
     }
     if as_json:
-        log = [asdict(entry) for entry in controller.log]
+        log = [asdict(entry) for entry in entries]
         Result("schedule live", {"policy": policy, "log": log}, metrics, times).print_json()
         return
     rows = [

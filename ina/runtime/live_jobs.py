@@ -1,4 +1,4 @@
-"""The shell around `controller.live`: starts and stops what it decides, and tells it what happens."""
+"""The shell around a core of real jobs: carries out what it decides, and tells it what happens."""
 
 from __future__ import annotations
 
@@ -9,10 +9,24 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from controller.live import Entry, LiveController, Run, Start, Stop
-from controller.scheduling import Stuck, Submission
+from controller.core import (
+    Action,
+    Core,
+    Ended,
+    Entry,
+    Interrupted,
+    Place,
+    Progressed,
+    Run,
+    Start,
+    Stop,
+    Submitted,
+    Tick,
+    difference,
+)
+from controller.scheduling import Stuck
 from hostlib import interleave
 from ina.runtime.errors import NotMeasured, ProcessFailed
 from ina.runtime.fabric import SwitchFabric
@@ -61,6 +75,17 @@ def measure(
         ) from error
 
 
+def with_slots(job: LaunchSpec, place: Place) -> LaunchSpec:
+    """Return the job with the slots that it has been given at the root of its tree, if it uses a network.
+
+    There is one switch here, which stands for that root.
+    """
+    if place.tree is None or place.tree.root not in place.regions:
+        return job
+    region = place.regions[place.tree.root]
+    return replace(job, slots=region.size, first_slot=region.offset)
+
+
 class _Active:
     """A run that was started."""
 
@@ -95,7 +120,7 @@ class LiveJobs:
 
     def __init__(
         self,
-        controller: LiveController,
+        core: Core,
         fabric: SwitchFabric,
         jobs: Mapping[str, LaunchSpec],
         *,
@@ -103,11 +128,11 @@ class LiveJobs:
         on_entry: Callable[[Entry], None] = lambda entry: None,
         describe: Callable[[BaseException], str] = str,
     ) -> None:
-        """`jobs` says what the workers of each job run; `on_entry` gets the log, line by line.
+        """`jobs` says what the workers of each job run; `on_entry` gets the core's log, line by line.
 
         `describe` puts into words for the log why a job failed.
         """
-        self._controller = controller
+        self._core = core
         self._fabric = fabric
         self._jobs = jobs
         self._on_output = on_output
@@ -119,23 +144,23 @@ class LiveJobs:
         self._done = dict.fromkeys(jobs, 0.0)  # iterations, over all runs of a job
         self._began = time.monotonic()
 
-    def run(self, submissions: Sequence[Submission]) -> None:
+    def run(self, submissions: Sequence[Submitted]) -> None:
         """Submit each job at its time, and return when all have ended.
 
         Raises ProcessFailed if the switches are gone, Stuck if jobs would wait for ever, and what the policy
-        raises; nothing runs then. A job that fails is noted (`LiveController.failed`), the others go on.
+        raises; nothing runs then. A job that fails is noted (`Core.over`), the others go on.
         """
-        coming = deque(sorted(submissions, key=lambda spec: spec.arrival_s))
+        coming = deque(sorted(submissions, key=lambda each: each.at_s))
         try:
-            while coming or self._controller.jobs:
+            while coming or self._core.jobs:
                 now_s = self._now_s()
-                while coming and coming[0].arrival_s <= now_s:
-                    self._controller.submit(coming.popleft(), now_s)
-                self._carry_out(self._controller.decide(now_s))
+                while coming and coming[0].at_s <= now_s:
+                    self._core.handle(replace(coming.popleft(), at_s=now_s))
+                self._decide(now_s)
                 self._tell()
-                if not coming and self._controller.stuck():
-                    raise Stuck(f"nothing runs, and {', '.join(self._controller.jobs)} would wait for ever")
-                self._wait(coming[0].arrival_s if coming else None)
+                if not coming and self._core.stuck:
+                    raise Stuck(f"nothing runs, and {', '.join(self._core.jobs)} would wait for ever")
+                self._wait(coming[0].at_s if coming else None)
             self._tell()
         finally:
             for active in self._active.values():
@@ -146,16 +171,23 @@ class LiveJobs:
     def _now_s(self) -> float:
         return time.monotonic() - self._began
 
-    def _carry_out(self, actions: Sequence[Start | Stop]) -> None:
+    def _decide(self, now_s: float) -> None:
+        """Have the core decide if it is time to, and carry out what is to be another."""
+        before = self._core.desired()
+        while self._core.next_s <= now_s:
+            self._core.handle(Tick(now_s))
+        self._carry_out(difference(before, self._core.desired()))
+
+    def _carry_out(self, actions: Sequence[Action]) -> None:
         over: dict[str, str] = {}
         for action in actions:
             if isinstance(action, Stop):
                 over |= self._stop(action.run)
         for action in actions:
             if isinstance(action, Start):
-                self._start(action.run, over)
+                self._start(action, over)
         for name, failure in over.items():
-            self._controller.ended(name, self._now_s(), failure)
+            self._core.handle(Ended(self._now_s(), name, failure))
 
     def _stop(self, run: Run) -> dict[str, str]:
         """End a run; return the jobs that came to an end of their own before that, and why if they failed."""
@@ -180,13 +212,14 @@ class LiveJobs:
                 over[job.spec.name] = self._why(job)
         return over
 
-    def _start(self, run: Run, over: Collection[str]) -> None:
+    def _start(self, start: Start, over: Collection[str]) -> None:
+        run = start.run
         names = [name for name in run.jobs if name not in over]
         if not names:
             return
         group = GroupRun(
             self._fabric,
-            [self._jobs[name] for name in names],
+            [with_slots(self._jobs[name], start.places[name]) for name in names],
             [offset for name, offset in zip(run.jobs, run.offsets, strict=True) if name in names],
             on_output=self._on_output,
             on_end=lambda end: self._ends.put(_End(run.number, end)),
@@ -196,7 +229,7 @@ class LiveJobs:
 
     def _wait(self, arrival_s: float | None) -> None:
         """Wait for the next event, and take it in with all that have come."""
-        times_s = [self._controller.next_s, *([] if arrival_s is None else [arrival_s])]
+        times_s = [self._core.next_s, *([] if arrival_s is None else [arrival_s])]
         timeout_s = min(LOOK_S, *(max(0.0, time_s - self._now_s()) for time_s in times_s))
         try:
             end = self._ends.get(timeout=timeout_s)
@@ -217,7 +250,7 @@ class LiveJobs:
         if end.job is not None:
             if end.job.failure() is None:
                 self._note_progress(active)
-                self._controller.ended(end.job.spec.name, self._now_s())
+                self._core.handle(Ended(self._now_s(), end.job.spec.name))
             else:
                 active.failed.append(end.job)  # who is to blame shows when all are gone
             return
@@ -225,10 +258,11 @@ class LiveJobs:
         self._note_progress(active)
         for job in active.failed:
             if active.is_to_blame(job):
-                self._controller.ended(job.spec.name, self._now_s(), self._why(job))
+                self._core.handle(Ended(self._now_s(), job.spec.name, self._why(job)))
             else:
                 why = active.group.turns.broken
-                self._controller.interrupted(job.spec.name, self._now_s(), f"its group broke: {why}")
+                reason = f"its group broke: {why}"
+                self._core.handle(Interrupted(self._now_s(), job.spec.name, reason))
 
     def _why(self, job: JobEnd) -> str:
         failure = job.failure()
@@ -238,9 +272,12 @@ class LiveJobs:
         now_s = self._now_s()
         for name, before in active.before.items():
             self._done[name] = before + active.group.turns.iterations(name)
-            self._controller.progressed(name, self._done[name], now_s)
+            self._core.handle(Progressed(now_s, name, self._done[name]))
 
     def _tell(self) -> None:
-        for entry in self._controller.log[self._told :]:
+        if self._core.log is None:
+            return
+        entries = self._core.log.entries
+        for entry in entries[self._told :]:
             self._on_entry(entry)
-        self._told = len(self._controller.log)
+        self._told = len(entries)

@@ -97,7 +97,7 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
     ),
     # What decides: scheduler, placement, tree and memory together.
     "controller.core": (
-        *("controller.vocabulary/", "controller.errors", "controller.policies/"),
+        *("controller.vocabulary/", "controller.errors", "controller.policies/*"),
         *("controller.grouping/", "controller.scheduling/", "controller.placement/", "controller.memory/"),
         "controller.routing/",
     ),
@@ -112,9 +112,6 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
         *("controller.vocabulary/", "controller.errors", "controller.memory/"),
         *("controller.placement/", "controller.core/", "controller.policies/*", "controller.scheduling/"),
         *("controller.simulator/", "controller.figures"),
-    ),
-    "controller.live": (
-        *("controller.errors", "controller.vocabulary/", "controller.scheduling/*", "controller.simulator/"),
     ),
     # All of it in virtual time: the cores themselves, under the controller.
     "bmv2_topos": (
@@ -132,7 +129,7 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
     # These compose the packages.
     "ina": ("ina.cli", "hostlib"),
     "ina.runtime": (
-        *(*CONTROLLER, "controller.live/", "controller.scheduling/", "controller.simulator/"),
+        *(*CONTROLLER, "controller.scheduling/", "controller.simulator/"),
         *("controller.core/", "controller.policies/"),
         *(*SWITCH, *HOST, "bmv2_topos.impairments", "bmv2_topos.scenarios/"),
         *("bmv2_topos.testbeds.netns/", "bmv2_topos.testbeds.mininet"),
@@ -163,10 +160,10 @@ CORES = (
         "controller.grouping",
         "controller.policies",
         "controller.core",
-        "controller.live",
     ),
 )
 IO = {"asyncio", "multiprocessing", "select", "selectors", "socket", "subprocess", "threading", "time"}
+IO |= {"grpc", "sqlite3"}
 
 C_FOLDERS = ("softswitch/engine/runtime", "hostlib/_native")
 
@@ -350,7 +347,9 @@ def test_every_folder_of_python_is_the_products_or_not_installed() -> None:
         ("hostlib.core.window", "socket", "protocol cores do no I/O"),
         ("hostlib.fallback.core", "time", "protocol cores do no I/O"),
         ("hostlib.interleave.turn_order", "threading", "protocol cores do no I/O"),
-        ("controller.live.core", "subprocess", "protocol cores do no I/O"),
+        ("controller.core.core", "subprocess", "protocol cores do no I/O"),
+        ("controller.core.core", "sqlite3", "protocol cores do no I/O"),
+        ("controller.core.events", "grpc", "protocol cores do no I/O"),
         ("p4src.messages", "softswitch", "package p4src may import no package"),
         ("softswitch.engine.switch", "controller.switches.model", "package softswitch may import p4src"),
         ("softswitch.p4runtime.state", "hostlib.wire", "package softswitch may import p4src"),
@@ -363,7 +362,7 @@ def test_every_folder_of_python_is_the_products_or_not_installed() -> None:
         ("hostlib.demos.digits", "hostlib.core.window", "hostlib.demos may import"),
         ("controller.switches.session", "softswitch", "package controller may import p4src"),
         ("controller.switches.tree", "hostlib.tree", "package controller may import p4src"),
-        ("controller.live.core", "bmv2_topos.impairments", "package controller may import p4src"),
+        ("controller.core.core", "bmv2_topos.impairments", "package controller may import p4src"),
         ("controller.vocabulary.topology", "controller.errors", "controller.vocabulary may import nothing"),
         ("controller.switches.session", "controller.scheduling.policy", "controller.switches may import"),
         ("controller.switches.session", "controller.p4runtime_shim.target", "controller.switches may import"),
@@ -384,7 +383,7 @@ def test_every_folder_of_python_is_the_products_or_not_installed() -> None:
         ("controller.core.allocator", "controller.switches.session", "controller.core may import"),
         ("controller.core.allocator", "time", "protocol cores do no I/O"),
         ("controller.simulator.engine", "hostlib", "package controller may import p4src"),
-        ("controller.live.core", "ina.runtime.run", "package controller may import p4src"),
+        ("controller.core.core", "ina.runtime.run", "package controller may import p4src"),
         ("ina.runtime.fabric", "ina.cli.errors", "ina.runtime may import"),
         ("ina.runtime.fabric", "softswitch.engine.switch", "ina.runtime may import"),
         ("ina.runtime.job", "hostlib.rendezvous", "ina.runtime may import"),

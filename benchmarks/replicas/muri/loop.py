@@ -11,10 +11,11 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from controller.core.core import ask
 from controller.scheduling.errors import BadDecision
 from controller.scheduling.model import Submission
 from controller.scheduling.policy import Decision, Group, JobState, View
-from controller.simulator.engine import admitted, ask, stuck
+from controller.simulator.engine import admitted, stuck
 from controller.simulator.policy_run import PolicyRun
 from controller.simulator.record import Recorder, Result
 from controller.simulator.watch import Watch

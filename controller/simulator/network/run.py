@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from controller.core.allocator import Allocator
+from controller.core.compose import networked
+from controller.core.events import Submitted
+from controller.core.scheduled import spec_of
 from controller.errors import BadSpec
-from controller.policies.allocation import SCHEDULER, policies_of
-from controller.policies.families.base import SimulationConfig
-from controller.scheduling.model import Submission
-from controller.simulator.by_name import make
+from controller.simulator.engine import Simulation, admitted
 from controller.simulator.metrics import measure
 from controller.simulator.network.log import Log
 from controller.simulator.network.settings import NetworkSettings
-from controller.simulator.network.speed import LEAST_S, NetworkSpeed
+from controller.simulator.network.speed import NetworkSpeed
 from controller.simulator.policy_run import PolicyRun
 from controller.simulator.record import Ended, Result
 from controller.simulator.runs import refusals
-from controller.vocabulary import Cluster, Job, Server, Topology
+from controller.vocabulary import Job, Topology
 
 Progress = Callable[[int, int], None]
 
@@ -152,64 +150,25 @@ def simulate_network(
 
     Raises BadSpec for names and jobs that cannot be, and what the simulator raises.
     """
-    own_places = settings.placement == SCHEDULER
-    servers = servers_of(cluster, whole=not own_places)
-    config = SimulationConfig(servers, seed=settings.seed, settings=of_scheduler)
-    run = make(scheduler, config)
-    if type(run).run is not PolicyRun.run:
+    parts = networked(cluster, scheduler, settings, of_scheduler)
+    setup, allocation = parts.setup, parts.allocation
+    if type(PolicyRun.of(setup)).run is not PolicyRun.run:
         raise BadSpec(
             f"scheduler {scheduler!r} is a replica with a simulator of its own, which has no network"
         )
-    described = {job.name: job for job in jobs}
     log = Log() if keep_log else None
-    allocator = Allocator(cluster, policies_of(settings), settings)
-    speed = NetworkSpeed(run.speed, described, servers, allocator, settings, own_places=own_places, log=log)
-    specs = [spec_of(job, allocator.cluster) for job in jobs]
-    result = replace(run, speed=speed).run(specs, servers, verify=verify, progress=progress)
-    return Simulated(result, described, allocator.cluster, settings.margin, log)
-
-
-def servers_of(cluster: Topology, *, whole: bool) -> Cluster:
-    """Return what schedulers see: the servers with GPUs, or, where placement is not theirs, one large one."""
-    if whole:
-        return Cluster((Server("all", cluster.gpus),), cluster)
-    return Cluster.of(cluster)
-
-
-def spec_of(job: Job, cluster: Topology) -> Submission:
-    """Return a job as schedulers see it: as fast as it is with the fastest links for itself.
-
-    Raises BadSpec if not even the empty cluster has room for its workers.
-    """
-    if sum(server.gpus // job.gpus_per_worker for server in cluster.servers) < job.workers:
-        raise BadSpec(
-            f"job {job.name!r}: {job.workers} workers of {job.gpus_per_worker} GPUs; the servers have no"
-            " room for it"
-        )
-    alone_bps = math.inf if _fits_one_server(job, cluster) else max(link.rate_bps for link in cluster.links)
-    iteration_s = max(job.iteration_at_s(alone_bps), LEAST_S)
-    network_s = 0.0 if alone_bps == math.inf else job.model_bytes * 8 / alone_bps
-    stages_s = job.stages_s or (0.0, 0.0, max(job.compute_s, LEAST_S), network_s)
-    return Submission(
-        name=job.name,
-        arrival_s=job.arrival_s,
-        gpus=job.gpus,
-        iterations=job.iterations,
-        iteration_s=iteration_s,
-        stages_s=stages_s,
-        model=job.model,
-        restart_s=job.restart_s,
-        estimate_s=job.estimate_s,
-        opportunistic=job.opportunistic,
-        user=job.user,
-        vc=job.vc,
-        batch=job.batch,
-        deadline_s=job.deadline_s,
-        extra=job.extra,
+    if log is not None:
+        allocation.watchers.append(log)
+    described = {job.name: job for job in jobs}
+    specs = [spec_of(job, allocation.allocator.cluster) for job in jobs]
+    simulation = Simulation(
+        [Submitted(spec.arrival_s, spec, described[spec.name]) for spec in admitted(specs, parts.servers)],
+        parts.servers,
+        setup,
+        allocation=allocation,
+        speed=NetworkSpeed(setup.speed, allocation, settings, log),
+        verify=verify,
+        progress=progress,
     )
-
-
-def _fits_one_server(job: Job, cluster: Topology) -> bool:
-    if job.servers:
-        return len(job.hosts) == 1
-    return any(server.gpus // job.gpus_per_worker >= job.workers for server in cluster.servers)
+    result = simulation.run()
+    return Simulated(result, described, allocation.allocator.cluster, settings.margin, log)

@@ -1,21 +1,21 @@
 """Speed of jobs that contend for links and slots: a speed model that knows where each job is placed.
 
 A family's own model says how fast jobs get on with their GPUs; what their gradients take beside those of
-others comes on top. The scheduler decides which jobs run on how many GPUs, the placement policy on which
-servers. A job whose servers have no room waits on its GPUs' share until there is some.
+others comes on top. Where they are, and with which slots, the core decides (`controller.core.allocation`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
+from controller.core.allocation import Allocation
 from controller.core.allocator import Allocator
+from controller.core.scheduled import LEAST_S
 from controller.placement.waterfill import waterfill
-from controller.scheduling.errors import BadDecision
 from controller.scheduling.model import Submission
 from controller.scheduling.policy import Contention, Group, JobState, SpeedModel
 from controller.simulator.network.average import Work, average
@@ -25,38 +25,28 @@ from controller.simulator.network.log import Log
 from controller.simulator.network.phases import Phases, phases_of
 from controller.simulator.network.resends import link_rates
 from controller.simulator.network.settings import NetworkSettings
-from controller.vocabulary import Cluster as Servers
 from controller.vocabulary import Job
 
 _SAME = 1e-9
 
 
 class NetworkSpeed:
-    """`ContendedSpeed` of `jobs`, by name, on the allocator's cluster; belongs to one run."""
+    """`ContendedSpeed` of the jobs that an `Allocation` has given servers, trees and slots; of one run."""
 
     def __init__(
         self,
         inner: SpeedModel,
-        jobs: Mapping[str, Job],
-        servers: Servers,
-        allocator: Allocator,
+        allocation: Allocation,
         settings: NetworkSettings,
-        *,
-        own_places: bool,
         log: Log | None = None,
     ) -> None:
-        """`own_places`: the scheduler's GPUs are those of `servers`, and say where a job is."""
         self._inner = inner
-        self._jobs = jobs
-        self._servers = servers
-        self._allocator = allocator
+        self._allocation = allocation
+        self._allocator = allocation.allocator
         self._settings = settings
-        self._own_places = own_places
         self._log = log
-        self._places: dict[tuple[int, ...], tuple[str, ...]] = {}
-        self._of: dict[str, tuple[int, ...]] = {}
-        self._phases: dict[str, Phases] = {}
-        self._due_s = math.inf
+        self._changes = 0
+        self._phases: dict[str, tuple[Job, Phases]] = {}
         self._network = _Average(settings) if settings.model == "average" else _InPhases(settings)
 
     def alone_s(self, job: Submission) -> float:
@@ -72,149 +62,43 @@ class NetworkSpeed:
         return self._inner.restart_s(group)
 
     def contend(self, now_s: float, groups: Sequence[Group]) -> Contention:
-        """Place what has started, divide memory if it is time, and solve all rates."""
+        """Solve the rates of all jobs that use the network."""
         running = {job.spec.name: (job, group) for group in groups for job in group.jobs}
-        moved = self._take_away(running)
-        fresh = [name for name in running if name not in self._of]
-        moved |= self._place(now_s, list({id(running[name][1]): running[name][1] for name in fresh}.values()))
+        moved, self._changes = self._changes != self._allocation.changes, self._allocation.changes
         crossing = self._allocator.crossing
-        ended: list[JobState] = []
-        if moved or (crossing and now_s >= self._due_s):
-            left = {job.name: running[job.name][0].iterations_left(now_s) for job in crossing}
-            ended = [running[name][0] for name in self._allocator.divide(now_s, left)]
-            self._note(now_s)
-            moved = True
-        changed = self._solve(now_s, running, fresh, moved=moved)
-        if now_s >= self._due_s or self._due_s == math.inf:
-            self._due_s = now_s + self._settings.period_s if self._settings.period_s else math.inf
-        gone = {job.spec.name for job in ended}
-        kept = [(job, iteration_s) for job, iteration_s in changed if job.spec.name not in gone]
-        return Contention(kept, self._due_s if crossing else math.inf, ended)
-
-    def _take_away(self, running: Mapping[str, tuple[JobState, Group]]) -> bool:
-        """Forget the jobs that run no more, or elsewhere; return whether the network is another for it."""
-        gone = [
-            name for name, gpus in self._of.items() if name not in running or running[name][1].gpus != gpus
-        ]
-        crossed = False
-        for name in gone:
-            crossed |= self._allocator.crosses(name)
-            self._allocator.stop(name)
-            self._phases.pop(name, None)
-            del self._of[name]
-        if gone:
-            used = {group.gpus for _, group in running.values()}
-            for gpus in [gpus for gpus in self._places if gpus not in used]:
-                del self._places[gpus]
-        return crossed
-
-    def _place(self, now_s: float, fresh: Sequence[Group]) -> bool:
-        """Find servers for groups with jobs that have none; return whether the network is another for it."""
-        if not fresh:
-            return False
-        if self._own_places:
-            self._put_where_gpus_are(fresh)
-        else:
-            self._ask_for_places(fresh)
-        started = [job.spec.name for group in fresh for job in group.jobs if job.spec.name in self._of]
-        if self._log is not None:
-            for name in started:
-                self._log.placed(now_s, self._allocator.placed[name])
-        return any(self._allocator.crosses(name) for name in started)
-
-    def _put_where_gpus_are(self, groups: Iterable[Group]) -> None:
-        for group in groups:
-            names = [self._servers.servers[self._servers.node_of[gpu]].name for gpu in group.gpus]
-            for job in group.jobs:
-                if job.spec.name not in self._of:
-                    self._put(job, group, names, guest=True)
-
-    def _ask_for_places(self, groups: Iterable[Group]) -> None:
-        if shared := [group for group in groups if group.neighbours]:
-            raise BadDecision(
-                f"{shared[0].jobs[0]} shares some of its GPUs only; placement {self._settings.placement!r}"
-                " cannot do that, the scheduler's own (placement 'scheduler') can"
-            )
-        hosts = {group.gpus: group for group in groups if group.gpus not in self._places}
-        batch = {group.jobs[0].spec.name: group for group in hosts.values()}
-        for name in self._allocator.start([self._jobs[name] for name in batch]):
-            gpus = batch[name].gpus
-            placed = self._allocator.placed[name]
-            self._places[gpus] = tuple(
-                server for server in placed.servers for _ in range(placed.gpus_per_worker)
-            )
-            self._of[name] = gpus
-        for group in groups:
-            if group.gpus in self._places:
-                for job in group.jobs:
-                    if job.spec.name not in self._of:
-                        self._put(job, group, self._places[group.gpus], guest=True)
-
-    def _put(self, job: JobState, group: Group, names: Sequence[str], *, guest: bool) -> None:
-        """Have a job run on the servers of its group's GPUs."""
-        described = self._jobs[job.spec.name]
-        self._allocator.put(described, names[:: described.gpus_per_worker][: described.workers], guest=guest)
-        self._of[job.spec.name] = group.gpus
-
-    def _note(self, now_s: float) -> None:
-        if self._log is not None:
-            question, answer = self._allocator.question, self._allocator.answer
-            assert question is not None
-            assert answer is not None
-            self._log.divided(now_s, question, answer)
-
-    def _solve(
-        self,
-        now_s: float,
-        running: Mapping[str, tuple[JobState, Group]],
-        fresh: Sequence[str],
-        *,
-        moved: bool,
-    ) -> list[tuple[JobState, float]]:
-        """Return the jobs whose iterations take another time now; `fresh` had no servers before."""
-        crossing = self._allocator.crossing
-        works = [self._work(*running[job.name], job) for job in crossing]
+        self._phases = {job.name: self._phases_of(job) for job in crossing}
+        works = [self._work(*running[job.name]) for job in crossing]
         states = [running[job.name][0] for job in crossing]
-        found = dict(
-            zip(
-                (job.name for job in crossing),
-                self._network.solve(now_s, self._allocator, crossing, works, states, moved=moved),
-                strict=True,
-            )
-        )
+        found = self._network.solve(now_s, self._allocator, crossing, works, states, moved=moved)
         if self._log is not None and moved:
-            self._log.rates(now_s, {name: self._network.rates.get(name, math.inf) for name in found})
-        changed = []
-        for name in dict.fromkeys((*found, *fresh)):
-            job, group = running[name]
-            if name in found:
-                iteration_s = found[name]
-            elif name not in self._of:
-                iteration_s = math.inf
-            elif job.iteration_s == math.inf:  # it had waited for room
-                iteration_s = self._inner.iteration_s(group)[group.jobs.index(job)]
-            else:
-                continue  # it stays on one server: the family's model has said it all
-            if not math.isclose(iteration_s, job.iteration_s, rel_tol=_SAME):
-                changed.append((job, iteration_s))
-        return changed
+            rates = self._network.rates
+            self._log.rates(now_s, {job.name: rates.get(job.name, math.inf) for job in crossing})
+        changed = [
+            (job, iteration_s)
+            for job, iteration_s in zip(states, found, strict=True)
+            if not math.isclose(iteration_s, job.iteration_s, rel_tol=_SAME)
+        ]
+        return Contention(changed)
 
-    def _work(self, job: JobState, group: Group, placed: Job) -> Phases:
+    def _phases_of(self, placed: Job) -> tuple[Job, Phases]:
+        """Return a job with the phases of its iterations where it is."""
+        known = self._phases.get(placed.name)
+        if known is not None and known[0] is placed:
+            return known
+        return placed, phases_of(
+            placed,
+            latency_s=self._allocator.latency_s(placed),
+            announced_bits=self._announced_bits,
+            most=self._settings.tensors,
+        )
+
+    def _work(self, job: JobState, group: Group) -> Phases:
         """Return the phases of an iteration, those of a group's member as its partners let it be."""
-        phases = self._phases.get(placed.name)
-        if phases is None:
-            latency_s = self._allocator.latency_s(placed)
-            phases = phases_of(
-                placed,
-                latency_s=latency_s,
-                announced_bits=self._announced_bits,
-                most=self._settings.tensors,
-            )
-            self._phases[placed.name] = phases
+        placed, phases = self._phases[job.spec.name]
         if len(group.jobs) + len(group.neighbours) == 1:
             return phases
         round_s = self._inner.iteration_s(group)[group.jobs.index(job)]
-        alone_s = self._jobs[job.spec.name].model_bytes * 8 / self._fastest_bps
+        alone_s = placed.model_bytes * 8 / self._fastest_bps
         before_s = max(0.0, round_s - alone_s)
         return replace(phases, compute_s=before_s, ready_s=(before_s,) * len(phases.bits))
 
@@ -227,10 +111,6 @@ class NetworkSpeed:
     @property
     def _fastest_bps(self) -> float:
         return max(link.rate_bps for link in self._allocator.cluster.links)
-
-
-LEAST_S = 1e-6
-"""Least time of an iteration."""
 
 
 class _Average:

@@ -1,4 +1,4 @@
-"""The live controller on a clock of the test's own, with the policies that are simulated, too."""
+"""Cores of real jobs on a clock of the test's own, with the policies that are simulated, too."""
 
 from __future__ import annotations
 
@@ -10,17 +10,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.live import LiveController, LiveJob, Run, Start, Stop
+from controller.core import Action, Run, Start, Stop
 from controller.scheduling import BadDecision, BadSpec, Decision, Group, Policy, Submission, View
 from controller.scheduling import baselines as b
 from controller.scheduling.antman import AntMan
 from controller.scheduling.muri import Muri
+from controller.scheduling.policy import ReportedJob
 from controller.scheduling.speed import Exclusive, Interleaved
 from controller.scheduling.tiresias import Tiresias
 from controller.simulator import simulate
 from controller.simulator.generate import generate
 from controller.vocabulary import Cluster
 from tests import effort
+from tests.controller.core.driver import Driver
 
 ONE, TWO = Cluster.uniform(1, 1), Cluster.uniform(1, 2)
 
@@ -29,20 +31,20 @@ def spec(id: str, iterations: float, gpus: int = 1, stages_s: tuple[float, ...] 
     return Submission(id, 0.0, gpus, iterations, stages_s=stages_s)
 
 
-def started(actions: list[Start | Stop]) -> list[tuple[str, ...]]:
+def started(actions: list[Action]) -> list[tuple[str, ...]]:
     return [action.run.jobs for action in actions if isinstance(action, Start)]
 
 
-def stopped(actions: list[Start | Stop]) -> list[tuple[str, ...]]:
+def stopped(actions: list[Action]) -> list[tuple[str, ...]]:
     return [action.run.jobs for action in actions if isinstance(action, Stop)]
 
 
-def events(controller: LiveController) -> list[tuple[str, tuple[str, ...]]]:
+def events(controller: Driver) -> list[tuple[str, tuple[str, ...]]]:
     return [(entry.event, entry.jobs) for entry in controller.log]
 
 
 def test_a_shorter_job_takes_over_and_the_other_goes_on_later() -> None:
-    live = LiveController(ONE, b.srtf(), Exclusive())
+    live = Driver(ONE, b.srtf(), Exclusive())
     live.submit(spec("long", 100), 0)
     assert started(live.decide(0)) == [("long",)]
     live.progressed("long", 10, 10)
@@ -73,7 +75,7 @@ def test_a_shorter_job_takes_over_and_the_other_goes_on_later() -> None:
 
 def test_what_a_job_reports_decides_and_not_what_it_said() -> None:
     """By its word the first has the less to do; but it turns out slow."""
-    live = LiveController(ONE, b.srtf(), Exclusive())
+    live = Driver(ONE, b.srtf(), Exclusive())
     live.submit(spec("slow", 100), 0)
     live.decide(0)
     live.progressed("slow", 1, 60)
@@ -83,7 +85,7 @@ def test_what_a_job_reports_decides_and_not_what_it_said() -> None:
 
 
 def test_grouped_jobs_are_one_run_with_their_stage_order_and_the_reason_is_logged() -> None:
-    live = LiveController(ONE, Muri(), Interleaved())
+    live = Driver(ONE, Muri(), Interleaved())
     live.submit(spec("a", 10, stages_s=(3, 0, 1, 0)), 0)
     live.submit(spec("b", 10, stages_s=(1, 0, 3, 0)), 0)
     (start,) = live.decide(0)
@@ -98,7 +100,7 @@ def test_grouped_jobs_are_one_run_with_their_stage_order_and_the_reason_is_logge
 
 
 def test_another_member_restarts_a_fused_group() -> None:
-    live = LiveController(ONE, Muri(), Interleaved())
+    live = Driver(ONE, Muri(), Interleaved())
     live.submit(spec("a", 10, stages_s=(3, 0, 1, 0)), 0)
     live.submit(spec("b", 10, stages_s=(1, 0, 3, 0)), 0)
     live.decide(0)
@@ -116,7 +118,7 @@ def test_partners_that_are_not_fused_come_and_go_without_a_restart() -> None:
         def decide(self, view: View) -> Decision:
             return Decision([Group(tuple(view.jobs.values()), (0,))] if view.jobs else [])
 
-    live = LiveController(ONE, Packed(), Exclusive())
+    live = Driver(ONE, Packed(), Exclusive())
     live.submit(spec("a", 10), 0)
     assert started(live.decide(0)) == [("a",)]
     live.submit(spec("b", 10), 1)
@@ -127,7 +129,7 @@ def test_partners_that_are_not_fused_come_and_go_without_a_restart() -> None:
 
 
 def test_a_failed_job_is_out_and_those_that_fell_with_it_start_again() -> None:
-    live = LiveController(ONE, Muri(), Interleaved())
+    live = Driver(ONE, Muri(), Interleaved())
     live.submit(spec("a", 10, stages_s=(3, 0, 1, 0)), 0)
     live.submit(spec("b", 10, stages_s=(1, 0, 3, 0)), 0)
     live.decide(0)
@@ -140,17 +142,17 @@ def test_a_failed_job_is_out_and_those_that_fell_with_it_start_again() -> None:
 
 
 def test_an_interval_delays_decisions() -> None:
-    live = LiveController(ONE, b.fifo(), Exclusive(), interval_s=60)
+    live = Driver(ONE, b.fifo(), Exclusive(), interval_s=60)
     live.submit(spec("a", 10), 1)
     assert live.next_s == 60
     assert live.decide(59) == []
     assert started(live.decide(60)) == [("a",)]
     with pytest.raises(BadSpec, match=r"an interval of -1 s"):
-        LiveController(ONE, b.fifo(), Exclusive(), interval_s=-1)
+        Driver(ONE, b.fifo(), Exclusive(), interval_s=-1)
 
 
 def test_a_policy_that_wants_to_be_asked_again_is() -> None:
-    live = LiveController(ONE, b.las(quantum_s=10), Exclusive())
+    live = Driver(ONE, b.las(quantum_s=10), Exclusive())
     live.submit(spec("a", 100), 0)
     live.submit(spec("b", 100), 0)
     assert started(live.decide(0)) == [("a",)]
@@ -161,12 +163,18 @@ def test_a_policy_that_wants_to_be_asked_again_is() -> None:
 
 
 def test_what_cannot_be_is_refused() -> None:
-    live = LiveController(ONE, b.fifo(), Exclusive())
+    live = Driver(ONE, b.fifo(), Exclusive())
     live.submit(spec("a", 10), 0)
-    with pytest.raises(BadSpec, match="two jobs are called 'a'"):
-        live.submit(spec("a", 10), 1)
-    with pytest.raises(BadSpec, match="job 'big' asks for 2 GPUs; the cluster has 1"):
-        live.submit(spec("big", 10, gpus=2), 1)
+    for wrong, why in (
+        (spec("a", 10), "two jobs are called 'a'"),
+        (spec("big", 10, gpus=2), "job 'big' asks for 2 GPUs; the cluster has 1"),
+    ):
+        with pytest.raises(BadSpec, match=why):
+            live.core.admit(wrong)
+        live.submit(wrong, 1)
+        assert live.core.refused[wrong.name] == live.log[-1].text == why
+        assert (live.log[-1].event, live.log[-1].jobs) == ("refused", (wrong.name,))
+    assert live.jobs == ("a",)
 
     @dataclass
     class Twice:
@@ -175,7 +183,7 @@ def test_what_cannot_be_is_refused() -> None:
         def decide(self, view: View) -> Decision:
             return Decision([Group((job,), (0,)) for job in view.jobs.values()])
 
-    wrong = LiveController(ONE, Twice(), Exclusive())
+    wrong = Driver(ONE, Twice(), Exclusive())
     wrong.submit(spec("a", 10), 0)
     wrong.submit(spec("b", 10), 0)
     with pytest.raises(BadDecision, match="twice: GPU 0 goes to"):
@@ -190,16 +198,16 @@ def test_a_policy_that_runs_nothing_is_noticed() -> None:
         def decide(self, view: View) -> Decision:
             return Decision([], notes=[("a", "not today")])
 
-    live = LiveController(ONE, Lazy(), Exclusive())
+    live = Driver(ONE, Lazy(), Exclusive())
     live.submit(spec("a", 10), 0)
-    assert not live.stuck()
+    assert not live.core.stuck
     live.decide(0)
-    assert live.stuck()
+    assert live.core.stuck
     assert (live.log[-1].event, live.log[-1].jobs, live.log[-1].text) == ("note", ("a",), "not today")
 
 
 def test_a_job_counts_what_is_reported() -> None:
-    job = LiveJob(spec("a", 100), 0, 1.0, 0.0)
+    job = ReportedJob(spec("a", 100), 0, 1.0, 0.0)
     job.launch(0.0, Group((job,), (0,)), 1.0, 5.0)
     job.observe(10, 2)
     assert job.iterations_left(10) == 98
@@ -221,7 +229,7 @@ def test_a_job_counts_what_is_reported() -> None:
 class Machine:
     """Processes on a virtual clock, at the speed model's pace; at most `share` runs on a GPU."""
 
-    live: LiveController
+    live: Driver
     specs: list[Submission]
     speed: Exclusive | Interleaved
     finish_s: dict[str, float] = field(default_factory=dict)
@@ -283,7 +291,7 @@ def test_without_surprises_the_live_controller_decides_as_the_simulator(make) ->
     ]
     speed = Exclusive(restart_scale=0.0)
     expected = {job.spec.name: job.finish_s for job in simulate(specs, cluster, make(), speed).jobs}
-    machine = Machine(LiveController(cluster, make(), speed), specs, speed)
+    machine = Machine(Driver(cluster, make(), speed), specs, speed)
     machine.run()
     assert machine.finish_s == pytest.approx(expected, rel=1e-4)
 
@@ -306,9 +314,7 @@ def test_under_every_policy_all_jobs_end_and_no_gpu_is_given_twice(name: str, se
     policy: Policy = POLICIES[name]()
     specs = generate(12, cluster, load=2.0, seed=seed)
     speed = Interleaved()
-    machine = Machine(
-        LiveController(cluster, policy, speed), specs, speed, share=4 if name == "antman" else 1
-    )
+    machine = Machine(Driver(cluster, policy, speed), specs, speed, share=4 if name == "antman" else 1)
     machine.run()
     assert machine.finish_s.keys() == {each.name for each in specs}
     assert all(job.waited_s >= 0 for job in machine.live.ended_jobs)
@@ -331,20 +337,20 @@ class Crowd:
 
 @pytest.mark.parametrize("fused", [False, True])
 def test_a_fifth_job_on_a_gpu_waits_for_room(fused: bool) -> None:
-    live = LiveController(ONE, Crowd(fused), Exclusive())
+    live = Driver(ONE, Crowd(fused), Exclusive())
     for name in "abcdef":
         live.submit(spec(name, 10), 0)
     assert sorted(name for jobs in started(live.decide(0)) for name in jobs) == ["a", "b", "c", "d"]
-    waits = [(entry.jobs, entry.text) for entry in live.log if entry.event == "note"]
-    assert waits == [((name,), "waits: 4 jobs are on its GPUs, the most that go") for name in "ef"]
-    assert not live.stuck()
+    waits = [(entry.jobs, entry.text) for entry in live.log if entry.event == "waits"]
+    assert waits == [((name,), "4 jobs are on its GPUs, the most that go") for name in "ef"]
+    assert not live.core.stuck
     assert all(len(run.offsets) == len(set(run.offsets)) for run in live.runs)
     live.submit(spec("g", 10), 1)
     assert live.decide(1) == []  # what runs goes on, and those who know that they wait are not told again
     live.ended("b", 5)
     live.decide(5)
     assert sorted(name for run in live.runs for name in run.jobs) == ["a", "c", "d", "e"]
-    assert [entry.jobs for entry in live.log if entry.event == "note"] == [("e",), ("f",), ("g",)]
+    assert [entry.jobs for entry in live.log if entry.event == "waits"] == [("e",), ("f",), ("g",)]
 
 
 def test_only_gpus_that_are_full_make_a_job_wait() -> None:
@@ -357,7 +363,7 @@ def test_only_gpus_that_are_full_make_a_job_wait() -> None:
             jobs = view.jobs.values()
             return Decision([Group((job,), places[job.spec.name], neighbours=tuple(jobs)) for job in jobs])
 
-    live = LiveController(TWO, Wide(), Exclusive(), sharing=2)
+    live = Driver(TWO, Wide(), Exclusive(), sharing=2)
     for name, gpus in (("a", 1), ("b", 1), ("both", 2), ("c", 1), ("d", 1)):
         live.submit(spec(name, 10, gpus), 0)
     assert started(live.decide(0)) == [("a",), ("b",), ("c",), ("d",)]
@@ -368,7 +374,7 @@ def test_only_gpus_that_are_full_make_a_job_wait() -> None:
 
 
 def test_a_failed_job_is_tried_again_as_often_as_asked() -> None:
-    live = LiveController(ONE, b.fifo(), Exclusive(), retries=2)
+    live = Driver(ONE, b.fifo(), Exclusive(), retries=2)
     live.submit(spec("a", 10), 0)
     for now_s in (0, 5, 10):
         assert started(live.decide(now_s)) == [("a",)]
@@ -388,7 +394,7 @@ def test_a_failed_job_is_tried_again_as_often_as_asked() -> None:
 
 
 def test_a_retry_leaves_partners_and_progress_alone() -> None:
-    live = LiveController(ONE, Muri(), Interleaved(), retries=1)
+    live = Driver(ONE, Muri(), Interleaved(), retries=1)
     live.submit(spec("a", 10, stages_s=(3, 0, 1, 0)), 0)
     live.submit(spec("b", 10, stages_s=(1, 0, 3, 0)), 0)
     live.decide(0)
@@ -405,4 +411,4 @@ def test_a_retry_leaves_partners_and_progress_alone() -> None:
 @pytest.mark.parametrize("wrong", [{"sharing": 0}, {"retries": -1}, {"interval_s": math.inf}])
 def test_options_of_the_live_controller_out_of_range(wrong: dict[str, int]) -> None:
     with pytest.raises(BadSpec):
-        LiveController(ONE, b.fifo(), Exclusive(), **wrong)
+        Driver(ONE, b.fifo(), Exclusive(), **wrong)

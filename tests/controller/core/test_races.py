@@ -7,12 +7,13 @@ import math
 import pytest
 
 from benchmarks import replicas
-from controller.live import LiveController, Stop
+from controller.core import Stop
 from controller.policies.families.base import SimulationConfig
 from controller.policies.registry import family, known
 from controller.scheduling import Submission
 from controller.simulator.by_name import make
 from controller.vocabulary import Cluster
+from tests.controller.core.driver import Driver
 
 NEVER_STOP = {"fifo", "fifo-backfill", "sjf", "qssf", "benchmarks.replicas.muri:antman"}
 
@@ -21,7 +22,7 @@ def spec(name: str, duration_s: float, gpus: int) -> Submission:
     return Submission(name, 0.0, gpus, duration_s, stages_s=(0.3, 0.3, 0.4), estimate_s=duration_s)
 
 
-def stopped_by(live: LiveController, now_s: float) -> tuple[set[str], float]:
+def stopped_by(live: Driver, now_s: float) -> tuple[set[str], float]:
     """Let time pass until a decision stops jobs; return these, and when that was."""
     while now_s < 1e5:
         now_s = max(now_s + 1.0, live.next_s if math.isfinite(live.next_s) else 0.0)
@@ -42,7 +43,7 @@ PLAIN += map(replicas.full_name, replicas.known("muri-replica"))
 def test_a_job_that_ends_while_it_is_being_stopped_is_over(name: str) -> None:
     cluster = Cluster.uniform(1, 2)
     chosen = make(name, SimulationConfig(cluster))
-    live = LiveController(cluster, chosen.policy, chosen.speed)
+    live = Driver(cluster, chosen.policy, chosen.speed)
     live.submit(spec("long", 1000.0, 2), 0.0)
     live.decide(0.0)
     for number in range(8):

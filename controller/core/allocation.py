@@ -1,0 +1,208 @@
+"""Servers, trees and slots of the jobs that the scheduler runs: placement, routing and memory, in that order.
+
+The scheduler decides which jobs run on how many GPUs; the placement policy on which servers, unless the
+scheduler's own places hold. A job whose servers have no room waits on its GPUs' share until there is some.
+Memory is divided anew whenever jobs start, end or move, and every so often.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol
+
+from controller.core.allocator import Allocator
+from controller.core.desired import Place
+from controller.memory.policy import Answer, Question
+from controller.policies.allocation import SCHEDULER, AllocationSettings
+from controller.scheduling.errors import BadDecision
+from controller.scheduling.policy import Group, JobState
+from controller.vocabulary import Cluster as Servers
+from controller.vocabulary import Job
+
+
+class Watcher(Protocol):
+    """Who is told what is allocated, as it happens."""
+
+    def placed(self, now_s: float, job: Job) -> None:
+        """Note that a job has servers and a tree from now on."""
+
+    def divided(self, now_s: float, question: Question, answer: Answer) -> None:
+        """Note that memory is divided so from now on, among the jobs of the question."""
+
+
+class Allocation:
+    """What the jobs that run have of the network; belongs to one core.
+
+    Attributes:
+        allocator: Who has which servers, trees and slots.
+        changes: Counts what changes rates: jobs that come, go or move, and divisions of memory.
+        watchers: Those who are told.
+    """
+
+    def __init__(self, allocator: Allocator, servers: Servers, settings: AllocationSettings) -> None:
+        """`servers` are those of the scheduler's GPUs; with placement `SCHEDULER` jobs are there."""
+        self.allocator = allocator
+        self.changes = 0
+        self.watchers: list[Watcher] = []
+        self._servers = servers
+        self._settings = settings
+        self._jobs: dict[str, Job] = {}
+        self._places: dict[tuple[int, ...], tuple[str, ...]] = {}
+        self._of: dict[str, tuple[int, ...]] = {}
+        self._due_s = math.inf
+        self._moved = False
+
+    @property
+    def own_places(self) -> bool:
+        """Whether jobs are where their scheduler puts them."""
+        return self._settings.placement == SCHEDULER
+
+    @property
+    def next_s(self) -> float:
+        """When memory is to be divided anew even if nothing happens; infinite: no need to."""
+        return self._due_s if self.allocator.crossing else math.inf
+
+    def submit(self, job: Job) -> None:
+        """Take in what the network has to know of a job."""
+        self._jobs[job.name] = job
+
+    def forget(self, name: str) -> None:
+        """Forget a job that is over; its servers and slots are free at the next `follow`."""
+        self._jobs.pop(name, None)
+
+    def has_servers(self, name: str) -> bool:
+        """Return whether a job that runs has servers, or waits for room."""
+        return name in self._of
+
+    def place(self, name: str) -> Place:
+        """Return where a job is that has servers."""
+        allocator = self.allocator
+        job = allocator.placed[name]
+        if not allocator.crosses(name):
+            return Place(job.servers)
+        answer = allocator.answer
+        regions = answer.regions.get(name, {}) if answer is not None else {}
+        standing = answer.standing.get(name) if answer is not None else None
+        return Place(job.servers, job.tree, job.fallback, regions, standing)
+
+    def why_missed(self, name: str) -> str:
+        """Return why the last division ended a job."""
+        assert self.allocator.answer is not None
+        demand = self.allocator.answer.demands.get(name)
+        reason = "cannot be done by its deadline any more"
+        return reason if demand is None else f"{reason}: alone it would be done at {demand.estimate_s:.6g} s"
+
+    def follow(self, now_s: float, groups: Sequence[Group]) -> list[JobState]:
+        """Place what has started and divide memory if it is time; return the jobs that are to be ended.
+
+        These cannot meet their deadlines any more; `groups` are all that run.
+        """
+        running = {job.spec.name: (job, group) for group in groups for job in group.jobs}
+        moved, self._moved = self._moved | self._take_away(running), False
+        fresh = [group for name, (_, group) in running.items() if name not in self._of]
+        moved |= self._place(now_s, list({id(group): group for group in fresh}.values()))
+        crossing = self.allocator.crossing
+        ended: list[JobState] = []
+        if moved or (crossing and now_s >= self._due_s):
+            self.changes += 1
+            left = {job.name: running[job.name][0].iterations_left(now_s) for job in crossing}
+            ended = [running[name][0] for name in self.allocator.divide(now_s, left)]
+            self._tell(now_s)
+        if now_s >= self._due_s or self._due_s == math.inf:
+            self._due_s = now_s + self._settings.period_s if self._settings.period_s else math.inf
+        return ended
+
+    def lose(self, servers: Iterable[str], switches: Iterable[str], now_s: float) -> dict[str, str]:
+        """Have these servers and switches be down, and no others.
+
+        Jobs whose trees use what is down get other trees where there are some; returned are the others, with
+        the reason, which have to be interrupted.
+        """
+        lost = self.allocator.lose(servers, switches)
+        for name in self.allocator.rerouted:
+            for watcher in self.watchers:
+                watcher.placed(now_s, self.allocator.placed[name])
+        self._moved = True
+        return lost
+
+    def evict(self, name: str) -> None:
+        """Take a job's servers, tree and slots away, for its workers are gone; it may get the same again."""
+        gpus = self._of.pop(name, None)
+        if gpus is None:
+            return
+        self._moved |= self.allocator.crosses(name)
+        self.allocator.stop(name)
+        if gpus not in self._of.values():
+            self._places.pop(gpus, None)
+
+    def _take_away(self, running: Mapping[str, tuple[JobState, Group]]) -> bool:
+        """Forget the jobs that run no more, or elsewhere; return whether the network is another for it."""
+        gone = [
+            name for name, gpus in self._of.items() if name not in running or running[name][1].gpus != gpus
+        ]
+        crossed = False
+        for name in gone:
+            crossed |= self.allocator.crosses(name)
+            self.allocator.stop(name)
+            del self._of[name]
+        if gone:
+            used = {group.gpus for _, group in running.values()}
+            for gpus in [gpus for gpus in self._places if gpus not in used]:
+                del self._places[gpus]
+        return crossed
+
+    def _place(self, now_s: float, fresh: Sequence[Group]) -> bool:
+        """Find servers for groups with jobs that have none; return whether the network is another for it."""
+        if not fresh:
+            return False
+        if self.own_places:
+            self._put_where_gpus_are(fresh)
+        else:
+            self._ask_for_places(fresh)
+        started = [job.spec.name for group in fresh for job in group.jobs if job.spec.name in self._of]
+        for name in started:
+            for watcher in self.watchers:
+                watcher.placed(now_s, self.allocator.placed[name])
+        return any(self.allocator.crosses(name) for name in started)
+
+    def _put_where_gpus_are(self, groups: Iterable[Group]) -> None:
+        for group in groups:
+            names = [self._servers.servers[self._servers.node_of[gpu]].name for gpu in group.gpus]
+            for job in group.jobs:
+                if job.spec.name not in self._of and self.allocator.reaches(names):
+                    self._put(job, group, names)
+
+    def _ask_for_places(self, groups: Iterable[Group]) -> None:
+        if shared := [group for group in groups if group.neighbours]:
+            raise BadDecision(
+                f"{shared[0].jobs[0]} shares some of its GPUs only; placement {self._settings.placement!r}"
+                " cannot do that, the scheduler's own (placement 'scheduler') can"
+            )
+        hosts = {group.gpus: group for group in groups if group.gpus not in self._places}
+        batch = {group.jobs[0].spec.name: group for group in hosts.values()}
+        for name in self.allocator.start([self._jobs[name] for name in batch]):
+            gpus = batch[name].gpus
+            placed = self.allocator.placed[name]
+            self._places[gpus] = tuple(
+                server for server in placed.servers for _ in range(placed.gpus_per_worker)
+            )
+            self._of[name] = gpus
+        for group in groups:
+            if group.gpus in self._places:
+                for job in group.jobs:
+                    if job.spec.name not in self._of:
+                        self._put(job, group, self._places[group.gpus])
+
+    def _put(self, job: JobState, group: Group, names: Sequence[str]) -> None:
+        """Have a job run on the servers of its group's GPUs."""
+        described = self._jobs[job.spec.name]
+        self.allocator.put(described, names[:: described.gpus_per_worker][: described.workers], guest=True)
+        self._of[job.spec.name] = group.gpus
+
+    def _tell(self, now_s: float) -> None:
+        question, answer = self.allocator.question, self.allocator.answer
+        assert question is not None
+        assert answer is not None
+        for watcher in self.watchers:
+            watcher.divided(now_s, question, answer)

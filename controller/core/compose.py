@@ -1,0 +1,50 @@
+"""Cores by the names of their policies."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from controller.core.allocation import Allocation
+from controller.core.allocator import Allocator
+from controller.core.scheduled import servers_of
+from controller.policies import registry
+from controller.policies.allocation import SCHEDULER, AllocationSettings, policies_of
+from controller.policies.families.base import SimulationConfig
+from controller.policies.setup import Setup
+from controller.vocabulary import Cluster, Topology
+
+
+@dataclass(frozen=True, slots=True)
+class Networked:
+    """What a core of a cluster with a network is made of: fresh, for one core."""
+
+    servers: Cluster
+    setup: Setup
+    allocation: Allocation
+
+
+def networked(
+    cluster: Topology,
+    scheduler: str,
+    settings: AllocationSettings,
+    of_scheduler: tuple[tuple[str, float], ...] = (),
+) -> Networked:
+    """Return scheduler, placement, routing and memory, all by name, for one core on this cluster.
+
+    Args:
+        cluster: Servers, switches and links.
+        scheduler: The scheduling policy's name.
+        settings: The other policies' names, and how they are asked.
+        of_scheduler: Settings of the scheduling policy, by name.
+
+    Returns:
+        The servers as the scheduler sees them (one large one, unless its own places hold), the scheduler, and
+        the allocation.
+
+    Raises BadSpec for names that nobody has.
+    """
+    servers = servers_of(cluster, whole=settings.placement != SCHEDULER)
+    config = SimulationConfig(servers, seed=settings.seed, settings=of_scheduler)
+    setup = registry.make(scheduler, config)
+    allocator = Allocator(cluster, policies_of(settings), settings)
+    return Networked(servers, setup, Allocation(allocator, servers, settings))

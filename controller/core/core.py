@@ -1,0 +1,484 @@
+"""The deciding core: what happens goes in, what is to be comes out.
+
+``handle(event)`` takes in what happened, in order of time. A `Tick` has the core decide if it is time to: the
+scheduling policy says which jobs run and on how many GPUs, the allocation, if there is a network, on which
+servers and trees and with which slots. ``desired()`` is what is to be from then on, ``next_s`` when the next
+tick is wanted if nothing happens.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import Literal, assert_never
+
+from controller.core import reasons
+from controller.core.allocation import Allocation
+from controller.core.crowd import with_room
+from controller.core.desired import Desired, Place
+from controller.core.events import (
+    Cancelled,
+    Ended,
+    Event,
+    Interrupted,
+    Progressed,
+    Retried,
+    ServerBack,
+    ServerGone,
+    Submitted,
+    SwitchBack,
+    SwitchGone,
+    Tick,
+)
+from controller.core.log import Kind, Log
+from controller.core.losses import Losses
+from controller.core.running import Running
+from controller.policies.setup import Setup
+from controller.scheduling.checks import check
+from controller.scheduling.errors import BadDecision, BadSpec
+from controller.scheduling.model import Submission
+from controller.scheduling.policy import Decision, Group, JobState, Policy, ReportedJob, View
+from controller.vocabulary import Cluster
+
+Outcome = Literal["completed", "failed", "cancelled", "missed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Over:
+    """A job that is over. `missed`: it was ended, for its deadline could not be met any more."""
+
+    job: JobState
+    outcome: Outcome
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """What a core goes by beside its policies.
+
+    Attributes:
+        reported: Jobs report how far they are, as real ones do; else they run just as is foreseen, or told.
+        verify: Check every decision of the scheduling policy.
+        sharing: Jobs that may be on one GPU at once; those placed beyond that wait. None: any number.
+        retries: How often a job that fails goes back to the queue, to start where it last saved.
+    """
+
+    reported: bool = False
+    verify: bool = True
+    sharing: int | None = None
+    retries: int = 0
+
+    def __post_init__(self) -> None:
+        if (self.sharing is not None and self.sharing < 1) or self.retries < 0:
+            raise BadSpec(
+                f"{self.sharing} jobs on a GPU, {self.retries} retries; want at least 1, and not less than 0"
+            )
+
+
+class Core:
+    """One scheduling policy, and the allocation if there is a network, in charge of one cluster.
+
+    Args:
+        cluster: The servers as the policy sees them.
+        setup: The policy, the speed model that foresees how fast jobs run, and how often it is asked.
+        allocation: Servers, trees and slots of what runs; None: there is no network to divide.
+        rules: What else it goes by.
+        log: Where every decision is noted with its reason; None: nowhere.
+        foreseen: Called with each job whose end is foreseen anew.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        setup: Setup,
+        *,
+        allocation: Allocation | None = None,
+        rules: Rules | None = None,
+        log: Log | None = None,
+        foreseen: Callable[[JobState], None] | None = None,
+    ) -> None:
+        if setup.interval_s < 0 or not math.isfinite(setup.interval_s):
+            raise BadSpec(f"an interval of {setup.interval_s} s; it must be finite and not negative")
+        self.log = log
+        self.allocation = allocation
+        self.over: list[Over] = []
+        """Jobs that are over, in order of their ends."""
+        self.refused: dict[str, str] = {}
+        """Why submissions were refused, by name."""
+        self.decisions = 0
+        """Times that the policy was asked."""
+        self._whole = self._cluster = cluster
+        self._policy = setup.policy
+        self._speed = setup.speed
+        self._interval_s = setup.interval_s
+        self._rules = rules or Rules()
+        self._running = Running(setup.speed, reported=self._rules.reported, foreseen=foreseen)
+        allocator = None if allocation is None else allocation.allocator
+        own_places = allocation is None or allocation.own_places
+        self._losses = Losses(cluster, allocator, own_places=own_places)
+        self._jobs: dict[str, JobState] = {}
+        self._submissions: dict[str, Submitted] = {}
+        self._arrivals = 0
+        self._left: dict[str, float] = {}  # iterations of failed jobs
+        self._failures: dict[str, int] = {}
+        self._arrived: list[JobState] = []
+        self._finished: list[JobState] = []
+        self._crowded: set[str] = set()
+        self._told_to_wait: set[str] = set()
+        self._ask_s = math.inf
+        self._stirred = False
+        self._now_s = 0.0
+        if log is not None and allocation is not None:
+            allocation.watchers.append(reasons.OfAllocation(log))
+
+    # ------------------------------------------------------------------ what is
+
+    @property
+    def now_s(self) -> float:
+        """The time of the last event."""
+        return self._now_s
+
+    @property
+    def jobs(self) -> dict[str, JobState]:
+        """The unfinished jobs by name, in order of arrival."""
+        return self._jobs
+
+    @property
+    def groups(self) -> list[Group]:
+        """What runs, as the policy decided it, without the jobs that have ended since."""
+        return self._running.groups
+
+    @property
+    def running(self) -> Sequence[JobState]:
+        """The jobs that hold GPUs."""
+        return self._running.jobs
+
+    @property
+    def next_s(self) -> float:
+        """When a `Tick` is wanted even if nothing happens; infinite: no need to."""
+        if self.allocation is None:
+            return self._ask_s
+        if self._stirred:
+            return self._now_s
+        return min(self._ask_s, self.allocation.next_s)
+
+    @property
+    def stuck(self) -> bool:
+        """Whether jobs wait, nothing runs, and nothing is to be asked again."""
+        return bool(self._jobs) and not self._running.jobs and math.isinf(self.next_s)
+
+    def desired(self) -> Desired:
+        """Return what is to be."""
+        absent = self._absent()
+        runs = tuple(self._running.runs(absent))
+        here = dict.fromkeys(name for run in runs for name in run.jobs)
+        places = {name: self._place(self._jobs[name]) for name in here}
+        waiting = tuple(name for name in self._jobs if name not in here)
+        return Desired(self._now_s, runs, places, waiting, self.next_s)
+
+    # ------------------------------------------------------------------ what happens
+
+    def handle(self, event: Event) -> None:
+        """Take in what happened; a `Tick` has the core decide.
+
+        Raises BadDecision if a policy returns something impossible, and BadSpec for events that cannot be: of
+        jobs that are not there, of servers and switches that the cluster does not have.
+        """
+        now_s = self._now_s = event.at_s
+        match event:
+            case Tick():
+                self._tick(now_s)
+            case Ended():
+                self._ended(self._job(event.job), event.failure, now_s)
+            case Submitted():
+                self._submitted(event, now_s)
+            case Progressed():
+                self._progressed(event, now_s)
+            case Interrupted():
+                self._put_back(self._job(event.job), now_s, "interrupted", event.reason)
+            case Cancelled():
+                self._close(self._job(event.job), "cancelled", event.reason, now_s)
+            case Retried():
+                self._retried(event.job, now_s)
+            case ServerGone():
+                self._known(event.server, self._servers(), "server")
+                self._losses.servers[event.server] = event.reason
+                self._note("gone", (), f"server {event.server}: {event.reason}")
+                self._lose(now_s)
+            case ServerBack():
+                self._known(event.server, self._servers(), "server")
+                self._losses.servers.pop(event.server, None)
+                self._note("back", (), f"server {event.server}")
+                self._lose(now_s)
+            case SwitchGone():
+                self._known(event.switch, self._switches(), "switch")
+                self._losses.switches[event.switch] = event.reason
+                self._note("gone", (), f"switch {event.switch}: {event.reason}")
+                self._lose(now_s)
+            case SwitchBack():
+                self._known(event.switch, self._switches(), "switch")
+                self._losses.switches.pop(event.switch, None)
+                self._note("back", (), f"switch {event.switch}")
+                self._lose(now_s)
+            case _:
+                assert_never(event)
+
+    def admit(self, spec: Submission) -> None:
+        """Raise BadSpec for a job that would be refused: too large, or of a name that was used."""
+        self._whole.check_room(spec.name, spec.gpus)
+        if spec.name in self._submissions:
+            raise BadSpec(f"two jobs are called {spec.name!r}")
+
+    def _submitted(self, event: Submitted, now_s: float) -> None:
+        spec = event.spec
+        try:
+            self.admit(spec)
+            if self.allocation is not None and event.job is None:
+                raise BadSpec(f"job {spec.name!r} says nothing of its gradients; the cluster has a network")
+        except BadSpec as error:
+            self.refused[spec.name] = str(error)
+            self._note("refused", (spec.name,), str(error))
+            return
+        self._submissions[spec.name] = event
+        self._arrive(event, now_s)
+        if self.log is not None:
+            text = f"{spec.gpus} GPUs, {spec.iterations:g} iterations"
+            self.log.note(now_s, "submitted", (spec.name,), text, gpus=spec.gpus, iterations=spec.iterations)
+
+    def _arrive(self, event: Submitted, now_s: float) -> JobState:
+        if self.allocation is not None and event.job is not None:
+            self.allocation.submit(event.job)
+        kind = ReportedJob if self._rules.reported else JobState
+        job = kind(event.spec, self._arrivals, self._speed.alone_s(event.spec), now_s)
+        self._arrivals += 1
+        self._jobs[event.spec.name] = job
+        self._arrived.append(job)
+        self._ask_at(now_s)
+        return job
+
+    def _progressed(self, event: Progressed, now_s: float) -> None:
+        job = self._jobs.get(event.job)
+        if job is None or job.group is None:
+            return  # it was stopped, or ended, while it said so
+        if event.done is not None:
+            job.observe(now_s, event.done)
+        if event.iteration_s is not None:
+            self._running.pace(job, event.iteration_s, now_s)
+
+    def _ended(self, job: JobState, failure: str, now_s: float) -> None:
+        name = job.spec.name
+        if not failure:
+            self._close(job, "completed", "", now_s)
+        elif (before := self._failures.get(name, 0)) < self._rules.retries:
+            self._failures[name] = before + 1
+            text = f"{failure}; retry {before + 1} of {self._rules.retries}"
+            self._put_back(job, now_s, "retried", text)
+        else:
+            self._left[name] = job.iterations_left(now_s)
+            self._close(job, "failed", failure, now_s)
+
+    def _retried(self, name: str, now_s: float) -> None:
+        if name not in self._left:
+            raise BadSpec(f"job {name!r} has not failed; only a job that has can be tried again")
+        job = self._arrive(self._submissions[name], now_s)
+        job.resume(self._left.pop(name))
+        self._note("retried", (name,), "asked for", left=job.iterations_left(now_s))
+
+    def _close(self, job: JobState, outcome: Outcome, reason: str, now_s: float) -> None:
+        """Have a job be over."""
+        name = job.spec.name
+        del self._jobs[name]
+        self._leave(job, now_s)
+        job.finish(now_s)
+        if job in self._arrived:
+            self._arrived.remove(job)  # the policy has never heard of it
+        else:
+            self._finished.append(job)
+        if self.allocation is not None:
+            self.allocation.forget(name)
+        self.over.append(Over(job, outcome, reason))
+        self._ask_at(now_s)
+        if self.log is not None:
+            waited_s, ran_s = job.waiting_s(now_s), job.attained_s(now_s)
+            text = reason or f"waited {waited_s:.1f} s, ran {ran_s:.1f} s"
+            kind: Kind = "ended" if outcome == "completed" else outcome
+            self.log.note(now_s, kind, (name,), text, waited_s=waited_s, ran_s=ran_s)
+
+    def _put_back(self, job: JobState, now_s: float, kind: Kind, reason: str) -> None:
+        """Have a job whose workers are gone wait again."""
+        self._leave(job, now_s)
+        if job.group is not None:
+            job.halt(now_s)
+        if self.allocation is not None:
+            self.allocation.evict(job.spec.name)
+        self._note(kind, (job.spec.name,), reason, left=job.iterations_left(now_s))
+        self._told_to_wait.add(job.spec.name)
+        self._ask_at(now_s)
+
+    def _leave(self, job: JobState, now_s: float) -> None:
+        if job.group is not None:
+            self._running.leave(job, now_s)
+            self._stirred = True
+
+    def _lose(self, now_s: float) -> None:
+        """Bring up to date who can go on with what is up."""
+        losses = self._losses
+        hit: dict[str, str] = {}
+        if self.allocation is not None:
+            hit = self.allocation.lose(losses.servers, losses.switches, now_s)
+        for job in list(self._running.jobs):
+            at = self._down_under(job)
+            if at is not None:
+                hit.setdefault(job.spec.name, f"server {at} is down: {losses.servers[at]}")
+        for name, reason in hit.items():
+            if name in self._jobs and self._jobs[name].group is not None:
+                self._put_back(self._jobs[name], now_s, "interrupted", reason)
+        self._stirred = True
+        self._ask_at(now_s)
+
+    def _down_under(self, job: JobState) -> str | None:
+        """Return a server of the job's GPUs that is down, if these are the servers' own."""
+        if not self._losses.own_places or job.group is None:
+            return None
+        nodes, node_of = self._whole.servers, self._whole.node_of
+        names = (nodes[node_of[gpu]].name for gpu in job.group.gpus)
+        return next((name for name in names if name in self._losses.servers), None)
+
+    # ------------------------------------------------------------------ what is decided
+
+    def _tick(self, now_s: float) -> None:
+        """Ask the policy if it is time, and have the allocation follow if what runs is another for it."""
+        ask = now_s >= self._ask_s
+        follow = self.allocation is not None and (ask or now_s >= self.next_s)
+        if not ask and not follow:
+            return
+        before = None if self.log is None else self.desired()
+        if ask:
+            self._ask(now_s)
+        if follow:
+            self._follow(now_s)
+        if before is not None:
+            self._explain(before, now_s)
+
+    def _ask(self, now_s: float) -> None:
+        """Ask the scheduling policy, and have run what it says."""
+        if self._losses or self._cluster.gone:
+            self._see_losses()
+        view = View(now_s, self._cluster, self._jobs, self._arrived, self._finished, self._running.groups)
+        decision = ask(self._policy, view, verify=self._rules.verify)
+        self.decisions += 1
+        self._arrived, self._finished = [], []
+        self._ask_s = math.inf if decision.wake_s is None else self._slot_s(decision.wake_s)
+        for name, sentence in decision.notes:
+            self._note("note", (name,), sentence)
+            self._told_to_wait.add(name)
+        groups = decision.groups
+        if self._cluster.gone:
+            groups = [group for group in groups if self._cluster.gone.isdisjoint(group.gpus)]
+        if self._rules.sharing is not None:
+            groups = self._with_room(groups, self._rules.sharing)
+        self._running.change_to(groups, now_s, decision.reset, self._policy.name)
+        self._stirred = True
+
+    def _with_room(self, groups: list[Group], sharing: int) -> list[Group]:
+        found, left_out = with_room(groups, sharing)
+        crowded = {job.spec.name for job in left_out}
+        for name in sorted(crowded - self._crowded):
+            text = f"{sharing} jobs are on its GPUs, the most that go"
+            self._note("waits", (name,), text, sharing=sharing)
+        self._crowded = crowded
+        self._told_to_wait |= crowded
+        return found
+
+    def _follow(self, now_s: float) -> None:
+        """Have what runs get servers, trees and slots; end whom the memory policy gives up."""
+        allocation = self.allocation
+        assert allocation is not None
+        self._stirred = False
+        given_up = allocation.follow(now_s, self._running.groups)
+        for job in self._running.jobs:
+            has = allocation.has_servers(job.spec.name)
+            if not has and job.iteration_s != math.inf:
+                self._running.pace(job, math.inf, now_s)
+            elif has and job.iteration_s == math.inf and self._goes_alone(job):
+                self._running.pace(job, self._running.alone_pace(job), now_s)
+        for job in given_up:
+            self._close(job, "missed", allocation.why_missed(job.spec.name), now_s)
+
+    def _goes_alone(self, job: JobState) -> bool:
+        """Return whether a job gets on as its group lets it: it uses no network, or will say how it does."""
+        assert self.allocation is not None
+        return self._rules.reported or not self.allocation.allocator.crosses(job.spec.name)
+
+    def _see_losses(self) -> None:
+        gone = self._losses.gone(self._running.groups, self._cluster.gone)
+        if gone != self._cluster.gone:
+            self._cluster = self._whole.without(gone) if gone else self._whole
+
+    def _ask_at(self, now_s: float) -> None:
+        self._ask_s = min(self._ask_s, self._slot_s(now_s))
+
+    def _slot_s(self, at_s: float) -> float:
+        """Return the multiple of the interval at which what is wanted at a time is decided."""
+        step_s = self._interval_s
+        return max(at_s, math.ceil(at_s / step_s - 1e-12) * step_s) if step_s else at_s
+
+    # ------------------------------------------------------------------ what is told
+
+    def _absent(self) -> list[JobState]:
+        """Return the jobs that hold a share of GPUs but have no servers."""
+        if self.allocation is None:
+            return []
+        return [job for job in self._running.jobs if not self.allocation.has_servers(job.spec.name)]
+
+    def _place(self, job: JobState) -> Place:
+        if self.allocation is not None:
+            return self.allocation.place(job.spec.name)
+        assert job.group is not None
+        nodes, node_of = self._whole.servers, self._whole.node_of
+        return Place(tuple(nodes[node_of[gpu]].name for gpu in job.group.gpus))
+
+    def _explain(self, before: Desired, now_s: float) -> None:
+        """Note what the decision changes, with its reasons."""
+        assert self.log is not None
+        after = self.desired()
+        reasons.of_changes(self.log, before, after, self._jobs, self._policy.name)
+        ran = {name for run in before.runs for name in run.jobs}
+        started = {name for run in after.runs for name in run.jobs}
+        for name in after.waiting:
+            if name not in self._told_to_wait and name not in ran:
+                self._told_to_wait.add(name)
+                reasons.of_waiting(self.log, now_s, self._jobs[name], self._running.groups, self._cluster)
+        self._told_to_wait -= started
+
+    def _note(self, kind: Kind, jobs: tuple[str, ...], text: str, **numbers: float) -> None:
+        if self.log is not None:
+            self.log.note(self._now_s, kind, jobs, text, **numbers)
+
+    def _job(self, name: str) -> JobState:
+        if name not in self._jobs:
+            raise BadSpec(f"there is no unfinished job {name!r}")
+        return self._jobs[name]
+
+    def _servers(self) -> Collection[str]:
+        if self.allocation is None:
+            return {node.name for node in self._whole.servers}
+        return self.allocation.allocator.whole.server
+
+    def _switches(self) -> Collection[str]:
+        return () if self.allocation is None else self.allocation.allocator.whole.switch
+
+    def _known(self, name: str, known: Collection[str], what: str) -> None:
+        if name not in known:
+            raise BadSpec(f"the cluster has no {what} {name!r}; it has {', '.join(sorted(known)) or 'none'}")
+
+
+def ask(policy: Policy, view: View, *, verify: bool) -> Decision:
+    """Ask the policy. Raises BadDecision for a wish to be woken at once, and for what `verify` finds."""
+    decision = policy.decide(view)
+    if verify:
+        check(decision, view, policy.name)
+    if decision.wake_s is not None and decision.wake_s <= view.now_s:
+        raise BadDecision(f"{policy.name} asks at {view.now_s} s to be woken at {decision.wake_s} s")
+    return decision

@@ -1,0 +1,128 @@
+"""What is to be: who runs where, with whom, on which tree and with which slots, and who waits.
+
+Whoever carries it out compares two of them: `difference` says what to stop, start and change.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from controller.memory.policy import Standing
+from controller.vocabulary import Region, Tree
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Jobs that start and stop together, on the same GPUs: a fused group, or one job.
+
+    Attributes:
+        number: Unique; another number is another start.
+        jobs: Their names. Without the jobs that have ended meanwhile.
+        gpus: The GPUs' numbers; a job has a worker on each.
+        offsets: The stage at which each job starts a round, if they take turns.
+        reason: Why it runs.
+    """
+
+    number: int
+    jobs: tuple[str, ...]
+    gpus: tuple[int, ...]
+    offsets: tuple[int, ...]
+    reason: str = field(default="", compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a job runs.
+
+    Attributes:
+        servers: The server of each worker.
+        tree: The switches that sum its gradients; None: it uses no network, or there is none.
+        fallback: The server that sums what finds no slot; None: none.
+        regions: Its slots at each switch where it has some.
+        standing: How it has these; None: there is no network.
+    """
+
+    servers: tuple[str, ...]
+    tree: Tree | None = None
+    fallback: str | None = None
+    regions: Mapping[str, Region] = field(default_factory=dict)
+    standing: Standing | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Desired:
+    """What is to be from `at_s` on.
+
+    Attributes:
+        at_s: Since when.
+        runs: All that is to run.
+        places: Where each job of these runs, by name.
+        waiting: The jobs that wait, in order of arrival.
+        next_s: When the core wants a `Tick` even if nothing happens; infinite: no need to.
+    """
+
+    at_s: float = 0.0
+    runs: tuple[Run, ...] = ()
+    places: Mapping[str, Place] = field(default_factory=dict)
+    waiting: tuple[str, ...] = ()
+    next_s: float = math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """End the workers of this run; its GPUs may be given away next, so this is done when they are gone."""
+
+    run: Run
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Start the workers of these jobs, at these places; those that ran before go on where they last saved."""
+
+    run: Run
+    places: Mapping[str, Place]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Have a job that goes on use another tree, or other slots."""
+
+    job: str
+    before: Place
+    after: Place
+
+
+Action = Stop | Start | Change
+
+
+def difference(before: Desired, after: Desired) -> list[Action]:
+    """Return what leads from one state to the other: all stops, then changes, then starts."""
+    had = {run.number for run in before.runs}
+    has = {run.number for run in after.runs}
+    stops = [Stop(run) for run in before.runs if run.number not in has]
+    starts = [
+        Start(run, {name: after.places[name] for name in run.jobs})
+        for run in after.runs
+        if run.number not in had
+    ]
+    changes = [
+        Change(name, before.places[name], after.places[name])
+        for run in after.runs
+        if run.number in had
+        for name in run.jobs
+        if before.places[name] != after.places[name]
+    ]
+    return [*stops, *changes, *starts]
+
+
+def plain(desired: Desired) -> dict[str, Any]:
+    """Return the state as numbers, strings, lists and dicts; ``next_s`` is None if it is infinite."""
+    found = asdict(desired)
+    found["next_s"] = None if desired.next_s == math.inf else desired.next_s
+    for place in found["places"].values():
+        if place["tree"] is not None:
+            place["tree"]["aggregators"] = sorted(place["tree"]["aggregators"])
+    return found

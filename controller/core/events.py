@@ -1,0 +1,219 @@
+"""What happens to jobs and machines: plain data, which a service stores and replays.
+
+``plain(event)`` gives a dict of numbers, strings, lists and dicts; ``event_of(dict)`` the event again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from controller.errors import BadSpec
+from controller.scheduling.model import Submission
+from controller.vocabulary import Job, Straggler, Tree
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    """A job came. `job` is what the network has to know of it, where there is one."""
+
+    at_s: float
+    spec: Submission
+    job: Job | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Progressed:
+    """A job that runs has done so many iterations in all, or takes so long for each from now on, or both.
+
+    `iteration_s` is infinite if the job cannot go on.
+    """
+
+    at_s: float
+    job: str
+    done: float | None = None
+    iteration_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A job is over: well, or with a failure. One that may be retried goes back to the queue instead."""
+
+    at_s: float
+    job: str
+    failure: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Cancelled:
+    """A job is over because its owner wants it so, whether it ran or not."""
+
+    at_s: float
+    job: str
+    reason: str = "by its owner"
+
+
+@dataclass(frozen=True, slots=True)
+class Interrupted:
+    """A job's workers are gone through no fault of its own: it goes back to the queue."""
+
+    at_s: float
+    job: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Retried:
+    """A job that failed is to be tried again from where it last saved; it comes back as if it were new."""
+
+    at_s: float
+    job: str
+
+
+@dataclass(frozen=True, slots=True)
+class ServerGone:
+    """A server is down: what ran there is interrupted, and nobody gets its GPUs until it is back."""
+
+    at_s: float
+    server: str
+    reason: str = "down"
+
+
+@dataclass(frozen=True, slots=True)
+class ServerBack:
+    """A server that was gone can be used again."""
+
+    at_s: float
+    server: str
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchGone:
+    """A switch is down: jobs whose trees use it get other trees, or are interrupted where there is none."""
+
+    at_s: float
+    switch: str
+    reason: str = "down"
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchBack:
+    """A switch that was gone can be used again."""
+
+    at_s: float
+    switch: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """It is `at_s`: decide, if it is time to."""
+
+    at_s: float
+
+
+Event = (
+    Submitted
+    | Progressed
+    | Ended
+    | Cancelled
+    | Interrupted
+    | Retried
+    | ServerGone
+    | ServerBack
+    | SwitchGone
+    | SwitchBack
+    | Tick
+)
+
+KINDS: Mapping[str, type[Event]] = {
+    "submitted": Submitted,
+    "progressed": Progressed,
+    "ended": Ended,
+    "cancelled": Cancelled,
+    "interrupted": Interrupted,
+    "retried": Retried,
+    "server-gone": ServerGone,
+    "server-back": ServerBack,
+    "switch-gone": SwitchGone,
+    "switch-back": SwitchBack,
+    "tick": Tick,
+}
+"""Events by the name that their plain form has as ``kind``."""
+
+_NAMES = {kind: name for name, kind in KINDS.items()}
+
+
+def plain(event: Event) -> dict[str, Any]:
+    """Return the event as numbers, strings, lists and dicts, without what has its default.
+
+    >>> plain(Ended(3.0, "a"))
+    {'kind': 'ended', 'at_s': 3.0, 'job': 'a'}
+    """
+    return {"kind": _NAMES[type(event)], **_fields(event)}
+
+
+def event_of(found: Mapping[str, Any]) -> Event:
+    """Return the event that `plain` gave this for. Raises BadSpec for what is none.
+
+    >>> event_of({"kind": "tick", "at_s": 7})
+    Tick(at_s=7)
+    """
+    try:
+        kind = KINDS[found["kind"]]
+        values: dict[str, Any] = {name: value for name, value in found.items() if name != "kind"}
+        if "spec" in values:
+            values["spec"] = _spec_of(values["spec"])
+        if "job" in values and kind is Submitted:
+            values["job"] = _job_of(values["job"])
+        if values.get("iteration_s") == "inf":
+            values["iteration_s"] = math.inf
+        return kind(**values)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise BadSpec(
+            f"an event of kind {found.get('kind')!r}: {error}; want one of {', '.join(KINDS)}"
+        ) from error
+
+
+def _fields(value: Any) -> dict[str, Any]:
+    found = {}
+    for each in fields(value):
+        had = getattr(value, each.name)
+        default = each.default_factory() if callable(each.default_factory) else each.default
+        if had != default:
+            found[each.name] = _plain(had)
+    return found
+
+
+def _plain(value: Any) -> Any:
+    match value:
+        case Submission() | Job() | Tree() | Straggler():
+            return _fields(value)
+        case frozenset():
+            return sorted(value)
+        case tuple():
+            return [_plain(each) for each in value]
+        case Mapping():
+            return {name: _plain(each) for name, each in value.items()}
+        case float() if value == math.inf:
+            return "inf"
+        case _:
+            return value
+
+
+def _spec_of(found: Mapping[str, Any]) -> Submission:
+    return Submission(**_tuples(found))
+
+
+def _job_of(found: Mapping[str, Any]) -> Job:
+    values = _tuples(found)
+    if tree := values.get("tree"):
+        values["tree"] = Tree(tree["root"], tree["parents"], frozenset(tree["aggregators"]))
+    if straggler := values.get("straggler"):
+        values["straggler"] = Straggler(**straggler)
+    return Job(**values)
+
+
+def _tuples(found: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in found.items()}

@@ -1,0 +1,63 @@
+"""Which servers and switches are down, and which GPUs cannot be had for it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from controller.core.allocator import Allocator
+from controller.scheduling.policy import Group
+from controller.vocabulary import Cluster
+
+
+class Losses:
+    """What is down of a cluster.
+
+    Args:
+        cluster: The servers as the scheduler sees them.
+        allocator: Who has which servers, if there is a network.
+        own_places: The scheduler's GPUs are those of the servers. Else they are only counted, and any numbers
+            that are free stand for what is gone.
+    """
+
+    def __init__(self, cluster: Cluster, allocator: Allocator | None, *, own_places: bool) -> None:
+        self.servers: dict[str, str] = {}
+        """Why each server is down that is."""
+        self.switches: dict[str, str] = {}
+        """The same of switches."""
+        self._cluster = cluster
+        self._allocator = allocator
+        self.own_places = own_places
+
+    def __bool__(self) -> bool:
+        return bool(self.servers or self.switches)
+
+    def gone(self, groups: Collection[Group], before: Collection[int]) -> frozenset[int]:
+        """Return the GPUs that nobody can have beside the groups that run; `before` could not be had then."""
+        used = {gpu for group in groups for gpu in group.gpus}
+        if self.own_places:
+            nodes = self._cluster.servers
+            down = {number for number, node in enumerate(nodes) if not self._reaches(node.name)}
+            return frozenset(gpu for gpu, node in enumerate(self._cluster.node_of) if node in down) - used
+        assert self._allocator is not None
+        missing = len(self._cluster.node_of) - self._had(used)
+        free = [gpu for gpu in range(len(self._cluster.node_of)) if gpu not in used]
+        free.sort(key=lambda gpu: (gpu in before, gpu))
+        return frozenset(free[max(0, len(free) - missing) :])
+
+    def _reaches(self, server: str) -> bool:
+        if self._allocator is not None:
+            return self._allocator.reaches([server])
+        return server not in self.servers
+
+    def _had(self, used: Collection[int]) -> int:
+        """Return how many GPUs are in use, or free and can be reached."""
+        allocator = self._allocator
+        assert allocator is not None
+        reached = {name for name in allocator.cluster.server if allocator.reaches([name])}
+        taken = dict.fromkeys(reached, 0)
+        for job in allocator.owners:
+            for server in job.servers:
+                if server in taken:
+                    taken[server] += job.gpus_per_worker
+        free = sum(allocator.cluster.server[name].gpus - taken[name] for name in reached)
+        return len(used) + max(0, free)

@@ -1,0 +1,87 @@
+"""Entries of the log for what a decision changes: what, why, and by which numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from controller.core.desired import Desired, Run, Start, Stop, difference
+from controller.core.log import Log
+from controller.memory.policy import Answer, Question, Standing
+from controller.scheduling.policy import Group, JobState
+from controller.vocabulary import Cluster, Job, Region
+
+
+def of_changes(log: Log, before: Desired, after: Desired, jobs: Mapping[str, JobState], policy: str) -> None:
+    """Note what is stopped, moved and started between two states; `jobs` are the unfinished ones."""
+    actions = difference(before, after)
+    stops = {action.run.jobs: action.run for action in actions if isinstance(action, Stop)}
+    starts = {action.run.jobs: action.run for action in actions if isinstance(action, Start)}
+    now_s = after.at_s
+    for names in stops:
+        if names not in starts:
+            why = "to make room" if starts else "by the policy"
+            log.note(now_s, "stopped", names, why, **_progress(names, jobs, now_s))
+    for names, run in starts.items():
+        reason = run.reason or f"chosen by {policy}"
+        numbers = {"gpus": len(run.gpus), **_progress(names, jobs, now_s)}
+        old = stops.get(names)
+        if old is not None and old.gpus != run.gpus:
+            log.note(now_s, "moved", names, f"from {_gpus(old)} to {_gpus(run)}: {reason}", **numbers)
+        else:
+            if old is not None:
+                log.note(now_s, "stopped", names, "to start anew", **_progress(names, jobs, now_s))
+            log.note(now_s, "started", names, f"on {_gpus(run)}: {reason}", **numbers)
+
+
+def of_waiting(log: Log, now_s: float, job: JobState, groups: Sequence[Group], cluster: Cluster) -> None:
+    """Note that a job waits, and how many GPUs are free meanwhile."""
+    needs = job.spec.gpus
+    if job.group is not None:
+        log.note(now_s, "waits", (job.spec.name,), "no servers have room for all of its workers", needs=needs)
+        return
+    free = cluster.gpus - len({gpu for group in groups for gpu in group.gpus})
+    text = f"needs {needs} GPUs; {free} of {cluster.gpus} are free"
+    if free >= needs:
+        text += ", which the policy leaves so"
+    log.note(now_s, "waits", (job.spec.name,), text, needs=needs, free=free, gpus=cluster.gpus)
+
+
+class OfAllocation:
+    """Notes servers, trees and slots as they are given: a watcher of an `Allocation`."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self._had: dict[str, tuple[Mapping[str, Region], Standing]] = {}
+
+    def placed(self, now_s: float, job: Job) -> None:
+        """Note where a job is."""
+        text = f"on {', '.join(job.hosts)}"
+        if job.tree is not None and len(job.hosts) > 1:
+            summing = ", ".join(sorted(job.tree.aggregators)) or "no switch"
+            text += f"; its tree is {', '.join(job.tree.switches)}, summed at {summing}"
+        self._log.note(now_s, "placed", (job.name,), text, servers=len(job.hosts), workers=job.workers)
+
+    def divided(self, now_s: float, question: Question, answer: Answer) -> None:
+        """Note the jobs whose slots are others than before."""
+        has = {name: (answer.regions[name], standing) for name, standing in answer.standing.items()}
+        for name, (regions, standing) in has.items():
+            if self._had.get(name) == (regions, standing) or standing is Standing.ENDED:
+                continue
+            where = ", ".join(
+                f"{region.size} slots at {switch}, from {region.offset} on"
+                for switch, region in sorted(regions.items())
+            )
+            numbers = {f"slots.{switch}": float(region.size) for switch, region in regions.items()}
+            if name in answer.demands:
+                numbers["rate_bps"] = answer.demands[name].rate_bps
+            self._log.note(now_s, "memory", (name,), f"{standing.value}: {where or 'none'}", **numbers)
+        self._had = has
+
+
+def _gpus(run: Run) -> str:
+    return f"GPUs {', '.join(map(str, run.gpus))}"
+
+
+def _progress(names: Sequence[str], jobs: Mapping[str, JobState], now_s: float) -> dict[str, float]:
+    left = [jobs[name].iterations_left(now_s) for name in names if name in jobs]
+    return {"left": sum(left)} if left else {}

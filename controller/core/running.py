@@ -1,0 +1,161 @@
+"""What runs now: groups, the jobs in them, and what a decision changes of both.
+
+Jobs of a fused group start and stop together; others come and go by themselves. A job that goes on where it
+is goes on untouched: that is told by the group, which a policy returns again, or by what is in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from controller.core.desired import Run
+from controller.scheduling.errors import BadDecision
+from controller.scheduling.policy import Group, JobState, SpeedModel
+
+
+def _nobody(job: JobState) -> None:
+    """Foresee nothing."""
+
+
+class Running:
+    """The groups that run.
+
+    Args:
+        speed: It foresees how fast jobs run.
+        reported: Jobs say how far they are: what they run at is believed before what is foreseen.
+        foreseen: Called with each job whose end is foreseen anew.
+    """
+
+    def __init__(
+        self,
+        speed: SpeedModel,
+        *,
+        reported: bool = False,
+        foreseen: Callable[[JobState], None] | None = None,
+    ) -> None:
+        self.groups: list[Group] = []
+        self.jobs: list[JobState] = []
+        self._speed = speed
+        self._reported = reported
+        self._foreseen = foreseen or _nobody
+        self._epoch = 0
+        self._starts = 0
+
+    def change_to(
+        self, groups: list[Group], now_s: float, reset: Sequence[JobState] = (), policy: str = ""
+    ) -> None:
+        """Have these groups run from now on, and nothing else. Jobs in `reset` begin anew.
+
+        Raises BadDecision if a job is in two groups.
+        """
+        self._epoch += 1
+        before, self.jobs = self.jobs, []
+        for job in reset:  # first: the same decision may start them anew
+            if job.group is not None:
+                job.halt(now_s)
+            job.reset(now_s)
+        epoch, running = self._epoch, self.jobs
+        for group in groups:
+            for job in group.jobs:
+                if job.stamp == epoch:
+                    raise BadDecision(f"{policy} runs job {job.spec.name!r} twice")
+                job.stamp = epoch
+                running.append(job)
+            if group.jobs[0].group is not group:
+                self._carry_out(group, now_s)
+        for job in before:
+            if job.stamp != epoch and job.group is not None:
+                job.halt(now_s)
+        self.groups = groups
+
+    def _carry_out(self, group: Group, now_s: float) -> None:
+        """Start, regroup or re-time the members of a group that is not the one that they are in."""
+        speeds = self._speed.iteration_s(group)
+        costs: Sequence[float] | None = None
+        number = -1
+        for at, job in enumerate(group.jobs):
+            old = job.group
+            # whoever is listed after one that starts pays for a start, too, unless real jobs say how they do
+            again = costs is not None and (together(group) or not self._reported)
+            if again or old is None or _restarts(old, group):
+                if costs is None:
+                    costs = self._speed.restart_s(group)
+                if number < 0 or not together(group):
+                    number = self._starts
+                    self._starts += 1
+                job.run, job.offset = number, _offset(group, at)
+                job.launch(now_s, group, speeds[at], costs[at])
+            elif job.iteration_s == speeds[at] or (self._reported and {*old.jobs} == {*group.jobs}):
+                job.group = group
+                continue
+            else:
+                job.retune(now_s, group, speeds[at])
+            self._foreseen(job)
+
+    def leave(self, job: JobState, now_s: float) -> None:
+        """Take out a job that is over, or whose workers are gone. Its partners go on without it."""
+        group = job.group
+        assert group is not None
+        self.jobs.remove(job)
+        position = self.groups.index(group)
+        smaller = group.without(job)
+        if smaller is None:
+            del self.groups[position]
+            return
+        self.groups[position] = smaller
+        if self._reported:  # they will say how fast they are without it
+            for member in smaller.jobs:
+                member.group = smaller
+            return
+        # without a policy's word the partners share what they have between themselves
+        for member, iteration_s in zip(smaller.jobs, self._speed.iteration_s(smaller), strict=True):
+            member.retune(now_s, smaller, iteration_s)
+            self._foreseen(member)
+
+    def pace(self, job: JobState, iteration_s: float, now_s: float) -> None:
+        """Have a job that runs take so long for an iteration from now on."""
+        assert job.group is not None
+        job.retune(now_s, job.group, iteration_s)
+        self._foreseen(job)
+
+    def alone_pace(self, job: JobState) -> float:
+        """Return how long an iteration of a job takes in its group, as far as the group can tell."""
+        assert job.group is not None
+        return self._speed.iteration_s(job.group)[job.group.jobs.index(job)]
+
+    def runs(self, absent: Iterable[JobState] = ()) -> list[Run]:
+        """Return the runs, without those of jobs that hold a share of GPUs but have no servers (`absent`)."""
+        without = {*absent}
+        found = []
+        for group in self.groups:
+            members: dict[int, list[JobState]] = {}
+            for job in group.jobs:
+                if job not in without:
+                    members.setdefault(job.run, []).append(job)
+            for number, jobs in members.items():
+                names = tuple(job.spec.name for job in jobs)
+                offsets = tuple(job.offset for job in jobs)
+                found.append(Run(number, names, group.gpus, offsets, group.reason))
+        return found
+
+
+def together(group: Group) -> bool:
+    """Return whether the members live in one process, and start and stop together."""
+    return group.fused or bool(group.stage_order)
+
+
+def _offset(group: Group, at: int) -> int:
+    """Return the stage at which a member starts a round."""
+    if group.stage_order:
+        return group.stage_order[at]
+    return at if group.fused else 0
+
+
+def _restarts(old: Group, new: Group) -> bool:
+    """Return whether a job has to start anew when its group is another one."""
+    if old.gpus != new.gpus:
+        return True
+    was, is_ = together(old), together(new)
+    if not (was or is_):
+        return False
+    return {*old.jobs} != {*new.jobs} or (was != is_ and len(new.jobs) > 1)

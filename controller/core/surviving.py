@@ -1,0 +1,61 @@
+"""What is left of a network when servers and switches are down."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+
+from controller.vocabulary import Topology
+
+
+def surviving(cluster: Topology, servers: Collection[str], switches: Collection[str]) -> Topology | None:
+    """Return the cluster without these; None if no switch with a server is left.
+
+    Where what is left falls apart, the part with the most GPUs, the earlier one of equals, is returned: the
+    other servers cannot be reached. O(links).
+
+    >>> from controller.vocabulary import fabrics
+    >>> rack = fabrics.star(3)
+    >>> [server.name for server in surviving(rack, {"h2"}, ()).servers]
+    ['h1', 'h3']
+    >>> surviving(rack, (), {"s1"}) is None
+    True
+    """
+    if not servers and not switches:
+        return cluster
+    parts = [_part(cluster, nodes) for nodes in _components(cluster, {*servers, *switches})]
+    return max(
+        (part for part in parts if part is not None), key=lambda part: part.gpus, default=None
+    )  # max returns the first of equals
+
+
+def _components(cluster: Topology, down: Collection[str]) -> list[set[str]]:
+    """Return the nodes that can reach each other, part by part, in the order of their first switches."""
+    found: list[set[str]] = []
+    seen: set[str] = {*down}
+    for switch in cluster.switches:
+        if switch.name in seen:
+            continue
+        nodes, waiting = {switch.name}, [switch.name]
+        while waiting:
+            for other in cluster.neighbours[waiting.pop()]:
+                if other not in nodes and other not in down:
+                    nodes.add(other)
+                    waiting.append(other)
+        seen |= nodes
+        found.append(nodes)
+    return found
+
+
+def _part(cluster: Topology, nodes: set[str]) -> Topology | None:
+    kept = tuple(each for each in cluster.servers if each.name in nodes)
+    if not kept:
+        return None
+    switches = tuple(each for each in cluster.switches if each.name in nodes)
+    return replace(
+        cluster,
+        root=cluster.root if cluster.root in nodes else switches[0].name,
+        servers=kept,
+        switches=switches,
+        links=tuple(each for each in cluster.links if each.a in nodes and each.b in nodes),
+    )

@@ -1,0 +1,98 @@
+"""A core as whoever drives it sees it: tells it what happens, keeps that, and compares desired states."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from controller.core import (
+    Action,
+    Core,
+    Desired,
+    Ended,
+    Event,
+    Interrupted,
+    Log,
+    Progressed,
+    Rules,
+    Run,
+    Submitted,
+    Tick,
+    difference,
+)
+from controller.core.log import Entry
+from controller.policies.setup import Setup
+from controller.scheduling import Policy, SpeedModel, Submission
+from controller.scheduling.policy import Group, JobState
+from controller.vocabulary import Cluster
+
+
+class Driver:
+    """One core of real jobs, and all that it was told."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        policy: Policy,
+        speed: SpeedModel,
+        *,
+        interval_s: float = 0.0,
+        sharing: int = 4,
+        retries: int = 0,
+    ) -> None:
+        rules = Rules(reported=True, sharing=sharing, retries=retries)
+        self.core = Core(cluster, Setup(policy, speed, interval_s), rules=rules, log=Log())
+        self.events: list[Event] = []
+
+    def tell(self, event: Event) -> None:
+        self.events.append(event)
+        self.core.handle(event)
+
+    def submit(self, spec: Submission, now_s: float) -> None:
+        self.tell(Submitted(now_s, spec))
+
+    def progressed(self, name: str, done: float, now_s: float) -> None:
+        self.tell(Progressed(now_s, name, done))
+
+    def ended(self, name: str, now_s: float, failure: str = "") -> None:
+        self.tell(Ended(now_s, name, failure))
+
+    def interrupted(self, name: str, now_s: float, reason: str) -> None:
+        self.tell(Interrupted(now_s, name, reason))
+
+    def decide(self, now_s: float) -> list[Action]:
+        before = self.core.desired()
+        self.tell(Tick(now_s))
+        return difference(before, self.desired)
+
+    @property
+    def desired(self) -> Desired:
+        return self.core.desired()
+
+    @property
+    def next_s(self) -> float:
+        return self.core.next_s
+
+    @property
+    def runs(self) -> tuple[Run, ...]:
+        return self.desired.runs
+
+    @property
+    def jobs(self) -> tuple[str, ...]:
+        return tuple(self.core.jobs)
+
+    @property
+    def groups(self) -> Sequence[Group]:
+        return self.core.groups
+
+    @property
+    def log(self) -> list[Entry]:
+        assert self.core.log is not None
+        return self.core.log.entries
+
+    @property
+    def ended_jobs(self) -> list[JobState]:
+        return [each.job for each in self.core.over if each.outcome == "completed"]
+
+    @property
+    def failed(self) -> dict[str, str]:
+        return {each.job.spec.name: each.reason for each in self.core.over if each.outcome == "failed"}

@@ -1,0 +1,166 @@
+"""The same events give the same decisions: in a fresh core, as plain data, and in parts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from controller.core import Core, Desired, Event, Log, Rules, Submitted, Tick
+from controller.core.compose import networked
+from controller.core.events import event_of, plain
+from controller.core.scheduled import spec_of
+from controller.policies import registry
+from controller.policies.allocation import AllocationSettings
+from controller.policies.families.base import SimulationConfig
+from controller.simulator.generate import generate
+from controller.vocabulary import Cluster, Job, fabrics
+from controller.vocabulary import Topology as Network
+from tests import effort
+from tests.controller.core.machine import Room
+
+SERVERS = Cluster.uniform(3, 4)
+PLAIN = [name for name in registry.known() if not registry.family(name)]
+RULES = Rules(reported=True, sharing=4, retries=1)
+
+
+def core_of(policy: str) -> Core:
+    setup = registry.make(policy, SimulationConfig(SERVERS))
+    return Core(SERVERS, setup, rules=RULES, log=Log())
+
+
+def check_servers(desired: Desired) -> None:
+    """No GPU is given twice but to jobs that share it, and every job of a run has a place."""
+    assert {name for run in desired.runs for name in run.jobs} == desired.places.keys()
+    assert not desired.places.keys() & {*desired.waiting}
+    assert all(len({*run.gpus}) == len(run.gpus) for run in desired.runs)
+
+
+def replayed(core: Core, events: Sequence[Event]) -> list[Desired]:
+    """Handle the events; return what is wanted after each tick."""
+    wanted = []
+    for event in events:
+        core.handle(event)
+        if isinstance(event, Tick):
+            wanted.append(core.desired())
+    return wanted
+
+
+def check_replays(room: Room, fresh: Callable[[], Core], cut: float) -> None:
+    """Replay what the room's core was told: whole, as JSON, and a part before the rest."""
+    assert room.core.log is not None
+    once = fresh()
+    stored = json.loads(json.dumps([plain(event) for event in room.events], allow_nan=False))
+    events = [event_of(each) for each in stored]
+    assert events == room.events
+    assert replayed(once, events) == room.wanted
+    assert once.log is not None
+    assert once.log.entries == room.core.log.entries
+    at = int(len(events) * cut)
+    parts = fresh()
+    first = replayed(parts, events[:at])
+    at_the_cut = parts.desired()
+    again = fresh()
+    assert replayed(again, events[:at]) == first
+    assert again.desired() == at_the_cut
+    assert first + replayed(parts, events[at:]) == room.wanted
+    assert parts.log is not None
+    assert parts.log.entries == room.core.log.entries
+    assert [(each.job.spec, each.outcome, each.reason) for each in parts.over] == [
+        (each.job.spec, each.outcome, each.reason) for each in room.core.over
+    ]
+
+
+@pytest.mark.parametrize("policy", PLAIN)
+def test_the_same_events_give_the_same_decisions(policy: str) -> None:
+    specs = generate(15, SERVERS, load=2.0, seed=5)
+    room = Room(core_of(policy), [Submitted(spec.arrival_s, spec) for spec in specs], 5, check=check_servers)
+    room.run()
+    check_replays(room, lambda: core_of(policy), 0.4)
+
+
+@settings(deadline=None, max_examples=effort.cases(30))
+@given(st.sampled_from(PLAIN), st.integers(0, 10_000), st.floats(0, 1))
+def test_long_random_runs_with_losses_replay(policy: str, seed: int, cut: float) -> None:
+    specs = generate(20, SERVERS, load=2.0, seed=seed)
+    room = Room(
+        core_of(policy),
+        [Submitted(spec.arrival_s, spec) for spec in specs],
+        seed,
+        servers=[node.name for node in SERVERS.servers],
+        mishaps=2.0,
+        check=check_servers,
+    )
+    room.run()
+    assert {each.job.spec.name for each in room.core.over} == {spec.name for spec in specs}
+    check_replays(room, lambda: core_of(policy), cut)
+
+
+NETWORK = fabrics.leaf_spine(2, 2, 3, fabrics.Parts(gpus=4, slots=512))
+
+
+def network_core(policy: str, given: AllocationSettings) -> Core:
+    parts = networked(NETWORK, policy, given)
+    return Core(parts.servers, parts.setup, allocation=parts.allocation, rules=RULES, log=Log())
+
+
+def network_jobs(network: Network, seed: int, count: int) -> list[Submitted]:
+    import random
+
+    rng = random.Random(seed)
+    found = []
+    for number in range(count):
+        arrival_s = rng.uniform(0, 40)
+        job = Job(
+            name=f"j{number}",
+            workers=rng.randint(1, 10),
+            layers_bytes=(rng.randint(1, 50) * 1_000_000,),
+            iterations=rng.randint(50, 400),
+            compute_s=0.05,
+            arrival_s=arrival_s,
+            deadline_s=rng.uniform(5, 200) if rng.random() < 0.4 else None,
+        )
+        found.append(Submitted(arrival_s, spec_of(job, network), job))
+    return found
+
+
+@settings(deadline=None, max_examples=effort.cases(25))
+@given(
+    st.sampled_from(["fifo-backfill", "srsf", "muri-s", "edf", "las"]),
+    st.sampled_from(["netpack", "gpu-balance", "scheduler", "random"]),
+    st.sampled_from(["shared", "deadline", "static"]),
+    st.sampled_from(["shortest-path", "ecmp", "grid"]),
+    st.integers(0, 10_000),
+    st.floats(0, 1),
+)
+def test_runs_on_a_network_replay(
+    policy: str, placement: str, memory: str, routing: str, seed: int, cut: float
+) -> None:
+    given = AllocationSettings(placement=placement, memory=memory, routing=routing, seed=seed, period_s=7.0)
+    room = Room(
+        network_core(policy, given),
+        network_jobs(NETWORK, seed, 10),
+        seed,
+        servers=[server.name for server in NETWORK.servers],
+        switches=[switch.name for switch in NETWORK.switches],
+        mishaps=2.0,
+        check=check_network,
+    )
+    room.run()
+    check_replays(room, lambda: network_core(policy, given), cut)
+
+
+def check_network(desired: Desired) -> None:
+    """Trees reach all servers, regions lie in their switches, and no server has more workers than GPUs."""
+    check_servers(desired)
+    for place in desired.places.values():
+        if place.tree is None:
+            assert len({*place.servers}) == 1
+            continue
+        racks = {NETWORK.rack_of[server] for server in place.servers}
+        assert racks <= {*place.tree.switches}
+        assert all(region.end <= NETWORK.switch[at].slots for at, region in place.regions.items())
+        assert place.regions.keys() <= {*place.tree.switches}
