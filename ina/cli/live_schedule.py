@@ -47,19 +47,26 @@ def live(
         typer.Option(
             "--jobs",
             metavar="FILE",
-            help="The jobs, as for 'plan', each with a column 'command' for its workers.",
+            help="Read the jobs from this file, as for 'ina schedule plan'; each needs a 'command' "
+            "for its workers.",
         ),
     ],
     policy: inputs.Policy = "muri-s",
     gpus: Annotated[
-        int, typer.Option(min=1, max=8, help="GPUs of this machine: a job has one worker process on each.")
+        int,
+        typer.Option(
+            min=1,
+            max=8,
+            help="Run on this many GPUs of this machine; a job has one worker process on each of its GPUs.",
+        ),
     ] = 2,
     profile: Annotated[
         int,
         typer.Option(
             min=0,
             metavar="ITERATIONS",
-            help="First measure the stage times of jobs that give none, over so many iterations; 0: do not.",
+            help="Measure the stage times of jobs that give none first, over this many iterations; "
+            "0: do not measure.",
         ),
     ] = 0,
     interval: Annotated[
@@ -67,7 +74,7 @@ def live(
         typer.Option(
             metavar="SECONDS",
             min=0,
-            help="Ask the policy at multiples of this only; 0: whenever jobs change.",
+            help="Ask the policy only at multiples of this many seconds; 0: whenever jobs change.",
         ),
     ] = 0.0,
     retries: Annotated[
@@ -75,30 +82,37 @@ def live(
         typer.Option(
             metavar="TIMES",
             min=0,
-            help="Start a job that fails again so often, where its program last saved.",
+            help="Retry a failed job up to this many times, from its last checkpoint.",
         ),
     ] = 0,
     settings: inputs.Settings = None,
     slots: Annotated[
-        int, typer.Option(metavar="PACKETS", min=2, help="Switch memory of each job, in packets.")
+        int,
+        typer.Option(
+            metavar="PACKETS",
+            min=2,
+            help="Allocate this many slots of the switch to each job, one packet each.",
+        ),
     ] = 256,
     rate_bps: options.Rate = 0.0,
     jobs_csv: inputs.JobsCsv = None,
     json: options.Json = False,
 ) -> None:
-    """Run jobs when and where a policy says, with gradients summed in the switch.
+    """Run jobs when and where a policy decides, with gradients summed in the switch.
 
-    The policy is asked as in a simulation, of jobs that report how far they are (hostlib.interleave). Jobs
-    that it groups take turns on storage, CPU, GPU and network. What is stopped and started again goes on
-    where its program last saved. A GPU is a worker here: one process per job on each, of four jobs at most;
-    further ones wait. Every decision is printed with its reason. Ends with status 1 if a job failed.
+    The policy decides as in a simulation, from the progress that jobs report (hostlib.interleave). Jobs of a
+    group take turns on storage, CPU, GPU and network. A job that was stopped resumes from its last
+    checkpoint. A GPU is a worker process here; at most four jobs share one, and further jobs wait. Prints
+    every decision with its reason. Exits with status 1 if a job failed.
     """
     name = inputs.parse_policy(policy)
     servers = Cluster.uniform(1, gpus)
     if jobs_csv is not None:
         check_output("--jobs-csv", jobs_csv)
     if family(name).startswith("synergy"):
-        raise Failure(f"--policy {name}: it grants CPUs and memory, which live does not", USAGE)
+        raise Failure(
+            f"--policy {name}: it grants CPUs and memory, which 'ina schedule live' cannot do", USAGE
+        )
     with common.refusals():
         submissions = read(jobs, servers)
         job_files.note(jobs, "schedule live")
@@ -146,7 +160,7 @@ def _spec(path: Path, job: Submission, slots: int) -> LaunchSpec:
     except ValueError as error:  # a quote that is not closed
         raise Failure(f"{path}: the command of job {job.name!r}: {error}", USAGE) from error
     if not command:
-        raise Failure(f"{path}: job {job.name!r} has no command: what its workers run", USAGE)
+        raise Failure(f"{path}: job {job.name!r} has no command: say what its workers run", USAGE)
     return LaunchSpec(command, job.gpus, name=job.name, slots=slots)
 
 

@@ -100,9 +100,9 @@ def test_a_group_is_measured_beside_what_was_predicted() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--groups", "deep+shallow"), "job 'shallow' is unknown; known are load, augment, deep, wide, even"),
-        (("--groups", "deep"), "'deep': 1 jobs; 2 to 4 can take turns"),
-        (("--groups", "+".join(["deep"] * 5)), "5 jobs; 2 to 4 can take turns"),
+        (("--groups", "deep+shallow"), "unknown job 'shallow'; want load, augment, deep, wide, even"),
+        (("--groups", "deep"), "'deep': 1 jobs in one group; want 2 to 4"),
+        (("--groups", "+".join(["deep"] * 5)), "5 jobs in one group; want 2 to 4"),
         (("--groups", ","), "no group"),
         (("--size", "much"), "--size 'much' is not a size"),
         (("--size", "1KB"), "the largest batch has 100663296 bytes"),

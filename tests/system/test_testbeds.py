@@ -74,10 +74,10 @@ def test_two_testbeds_run_jobs_side_by_side_until_they_are_taken_down() -> None:
     # or each packet would be sent again, for the nearer switch to answer; a busy machine has some sent again
     assert first["resent_packets"] < first["sent_packets"] / 2, "workers hear the switch that they know"
     assert second["switch_completed_packets"] > 0
-    assert "-np 5: the topology has 2 hosts" in bad("run", a, "-np", 5, "--", "true", status=2)
+    assert "-np 5: want 1 to 2, the hosts" in bad("run", a, "-np", 5, "--", "true", status=2)
     good("down", a)
     assert {name.split(".")[1] for name in namespaces()} == {b}
-    assert "nothing of it" in ina("topo", "down", a).stderr
+    assert "there is no testbed" in ina("topo", "down", a).stderr
 
 
 @needs_namespaces
@@ -121,7 +121,7 @@ def test_what_was_killed_is_named_and_taken_down() -> None:
 def test_somebody_elses_namespace_is_left_alone() -> None:
     name = f"{PREFIX}-d"
     refused = bad("up", "single-switch:2", "--name", name, "--program", "no", status=2)
-    assert "there are atp, exclusive, shared" in refused
+    assert "want one of atp, exclusive, shared" in refused
     subprocess.run(["ip", "netns", "add", f"ina.{name}.h1"], check=True)
     try:
         said = bad("up", "single-switch:2", "--name", name)

@@ -86,7 +86,7 @@ def known() -> list[str]:
 
 
 def load(name: str) -> State:
-    """Return what is known of a testbed. Raises NoTestbed."""
+    """Return the stored state of a testbed. Raises NoTestbed."""
     try:
         return State.from_json(json.loads((folder(name) / "state.json").read_text()))
     except FileNotFoundError:

@@ -17,24 +17,30 @@ from ina.cli import job_files
 from ina.cli.errors import USAGE, Failure
 
 Jobs = Annotated[
-    Path, typer.Option(metavar="FILE", help="Jobs: .toml, .json or .yaml, or a trace of a scheduler (.csv).")
+    Path,
+    typer.Option(
+        metavar="FILE",
+        help="Read the jobs from this file: .toml, .json or .yaml, or a scheduler's trace (.csv).",
+    ),
 ]
 ClusterFile = Annotated[
     Path,
     typer.Option(
         "--cluster",
         metavar="FILE",
-        help="Servers, switches and links: .toml, .json or .yaml; or a topology of the testbeds, as"
-        " leaf-spine:2x4x8.",
+        help="Read servers, switches and links from this file: .toml, .json or .yaml; or name a "
+        "topology of the testbeds, such as leaf-spine:2x4x8.",
     ),
 ]
 SLOTS, GPUS = 8192, 8
 """What switches and hosts have in a topology of the testbeds, which does not say."""
 
-Plot = Annotated[Path | None, typer.Option(metavar="FILE", help="Draw it: .png, .svg or .pdf.")]
+Plot = Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the decision: .png, .svg or .pdf.")]
 Write = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="Write the jobs with what was decided (.json), for the next command."),
+    typer.Option(
+        metavar="FILE", help="Write the jobs with the decision (.json), as input of the next command."
+    ),
 ]
 
 
@@ -71,7 +77,7 @@ def policy(name: str, known: Mapping[str, Any], group: str) -> Any:
     if name in known:
         return known[name]
     if not plugins.is_external(name) and name not in plugins.names(group):
-        raise Failure(f"--policy {name}: {hint(name, known)}; path.py:Name is one of a file", USAGE)
+        raise Failure(f"--policy {name}: {hint(name, known)}; path.py:NAME is one of your own", USAGE)
     return plugins.load(name, group)
 
 

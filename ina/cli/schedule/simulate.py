@@ -48,23 +48,26 @@ def simulate(
     settings: inputs.Settings = None,
     processes: inputs.Processes = 0,
     verify: Annotated[
-        bool, typer.Option("--verify", help="Check every decision: no GPU and no job twice; slower.")
+        bool,
+        typer.Option(
+            "--verify", help="Check every decision of the scheduler: no GPU and no job is used twice. Slower."
+        ),
     ] = False,
     output: Annotated[
         Path | None,
         typer.Option(
             metavar="DIR",
-            help=f"Write {', '.join(NUMBERS)} and, with matplotlib, {' and '.join(PLOTS)} there.",
+            help=f"Write {', '.join(NUMBERS)} and, with matplotlib, {' and '.join(PLOTS)} into this "
+            "directory.",
         ),
     ] = None,
     jobs_csv: inputs.JobsCsv = None,
     json: options.Json = False,
 ) -> None:
-    """Run policies on the same jobs and compare what becomes of these.
+    """Simulate policies on the same jobs, and compare the results.
 
-    The jobs come from a trace, or are made up. Times are in seconds. Policies run at the same time on several
-    cores; the figures do not depend on that. With --output, files are written when all is done, or not at
-    all.
+    The jobs come from a trace or are generated. Times are in seconds. Policies run in parallel on several
+    cores, which does not change the figures. --output writes all its files at the end, or none.
     """
     names = inputs.parse_policies(policy)
     if output is not None:
@@ -107,7 +110,7 @@ def run(tasks: Sequence[Task], processes: int) -> list[Outcome]:
 
 
 def as_json(outcomes: Sequence[Outcome], jobs: int) -> dict[str, Any]:
-    """Return what ``--json`` prints."""
+    """Return the object that ``--json`` prints."""
     task = outcomes[0].task
     source, cluster = task.source, task.config.cluster
     setting = {
@@ -188,4 +191,6 @@ def show(outcomes: Sequence[Outcome], title: str) -> None:
     families = {family(o.task.policy) for o in outcomes}
     if len(families) > 1:
         kinds = ", ".join(name or "plain" for name in sorted(families))
-        out.print(f"Speed models differ between {kinds}: compare figures inside each only.", highlight=False)
+        out.print(
+            f"Speed models differ between {kinds}: compare figures only within one family.", highlight=False
+        )

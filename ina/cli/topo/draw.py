@@ -26,17 +26,18 @@ def draw_(
     output: Annotated[
         Path | None,
         typer.Option(
-            "--output", "-o", metavar="FILE", help="A .png, .svg or .pdf; TOPOLOGY.png unless given."
+            "--output", "-o", metavar="FILE", help="Write this .png, .svg or .pdf. Default: TOPOLOGY.png."
         ),
     ] = None,
     jobs: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw the trees of the jobs of a TOML file, too.")
+        Path | None,
+        typer.Option(metavar="FILE", help="Draw the aggregation trees of the jobs of this TOML file, too."),
     ] = None,
     links: LinkOptions,
 ) -> None:
     """Draw a topology, and the aggregation trees of jobs on it.
 
-    Jobs take hosts of their own in the order of the file, spread evenly over the racks.
+    Each job gets hosts of its own, in the order of the file, spread evenly over the racks.
     """
     from bmv2_topos.draw import draw
     from controller.figures import FORMATS, PlotsMissing
@@ -51,4 +52,4 @@ def draw_(
         draw(topology, place_, {entry.name: of for entry, of in zip(entries, hosts, strict=True)})
     except PlotsMissing as error:
         raise Failure(str(error)) from error
-    say(f"ina: drawn into {place_}")
+    say(f"ina: wrote {place_}")

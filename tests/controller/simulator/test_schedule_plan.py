@@ -193,7 +193,7 @@ def test_a_cluster_from_a_csv(tmp_path: Path) -> None:
 def test_wrong_usage() -> None:
     for arguments, complaint in (
         (("--jobs", JOBS, "--policy", "fifo,srtf"), "want one"),
-        (("--jobs", JOBS, "--shapes", "x.svg"), "give that too"),
+        (("--jobs", JOBS, "--shapes", "x.svg"), "--shapes needs --history"),
         (("--jobs", JOBS, "--history", JOBS, "--shapes", "x.bmp"), "want a name that ends in .svg"),
         (("--jobs", JOBS, "--plot", "plan.bmp"), "want a name that ends in .svg"),
         (("--jobs", JOBS, "--policy", "benchmarks.replicas.muri:muri-s"), "3 are needed"),
