@@ -22,7 +22,7 @@ from controller.errors import BadSpec
 from controller.placement.flows import State, steady_state
 from controller.placement.trees import racks_of, root_for, tidy
 from controller.vocabulary import Job, Topology, Tree
-from controller.vocabulary.clusterfile import check_job
+from controller.vocabulary.files import check_job
 
 GROUP = "ina.routing"
 

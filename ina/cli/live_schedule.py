@@ -18,7 +18,7 @@ from controller.simulator.job_table import row_of, write_jobs
 from controller.simulator.record import Ended
 from controller.simulator.traces import read
 from controller.vocabulary import Cluster
-from ina.cli import options
+from ina.cli import job_files, options
 from ina.cli.errors import USAGE, Failure, verdict
 from ina.cli.live import print_output
 from ina.cli.output import table
@@ -115,6 +115,7 @@ def live(
         )
     with common.refusals():
         submissions = read(jobs, servers)
+        job_files.note(jobs, "schedule live")
         setup = make(name, inputs.ModelOptions().config(servers, [name], settings))
     specs = {each.name: _spec(jobs, each, slots) for each in submissions}
     core = Core(

@@ -8,8 +8,7 @@ from typing import Annotated
 
 import typer
 
-from controller.vocabulary import load_jobs
-from ina.cli import options
+from ina.cli import job_files, options
 from ina.cli.errors import USAGE, Failure
 from ina.cli.execute import execute
 from ina.cli.pcap_options import PcapOptions
@@ -60,8 +59,13 @@ def run(
     ] = None,
     jobs: Annotated[
         Path | None,
+        typer.Option(metavar="FILE", help="Run all jobs of this file at the same time, instead of COMMAND."),
+    ] = None,
+    cluster: Annotated[
+        Path | None,
         typer.Option(
-            metavar="FILE", help="Run all jobs of this TOML file at the same time, instead of COMMAND."
+            metavar="FILE",
+            help="Instead of --tree: servers and switches from a file; each server carries one worker.",
         ),
     ] = None,
     program: options.Program = "exclusive",
@@ -98,6 +102,10 @@ def run(
         faults,
         captures=_captures(captures),
     )
+    if cluster is not None:
+        if fabric.tree or fabric.attached:
+            raise Failure("--cluster, --tree and --switch are mutually exclusive", exit_code=USAGE)
+        fabric = replace(fabric, topology=job_files.topology(str(cluster), "run"))
     common = LaunchSpec(
         command=command or [],
         workers=0,
@@ -114,7 +122,8 @@ def run(
             raise Failure(
                 "--jobs FILE is mutually exclusive with -np and COMMAND: give one of them", exit_code=USAGE
             )
-        specs = specs_of_file(common, overrides, load_jobs(jobs, require=["command"]), shared=fabric.shared)
+        entries = job_files.jobs(jobs, "run", require=("command",))
+        specs = specs_of_file(common, overrides, entries, shared=fabric.shared)
     check(fabric, specs)
     if captures.pcap is not None:
         _make_folder(captures.pcap)

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from controller.vocabulary import BadSpec, Link, Topology, load_jobs
+from controller.vocabulary import BadSpec, Job, Link, Topology, place
 from controller.vocabulary.slots import MAX_WINDOW
-from ina.cli import options, sim_report
+from ina.cli import job_files, options, sim_report
 from ina.cli.errors import USAGE, Failure
 from ina.cli.output import Bar
 from ina.cli.plain import count, seconds
@@ -20,7 +20,7 @@ from ina.cli.run_options import parse_tree
 from ina.runtime.job_file import Overrides
 
 if TYPE_CHECKING:  # other commands need none of it
-    from bmv2_topos.testbeds.virtual import Recorder
+    from bmv2_topos.testbeds.virtual import Placement, Recorder
 
 EPILOG = """Examples:
 
@@ -101,6 +101,14 @@ def sim(
             rich_help_panel=NETWORK,
             help="Simulate a tree of switches with this many children per switch, level by level, "
             "for one job; the last number counts machines: 2x4. Default: one switch.",
+        ),
+    ] = None,
+    cluster: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            rich_help_panel=NETWORK,
+            help="Instead: servers, switches and links from a file, for one worker on each server.",
         ),
     ] = None,
     transit: Annotated[
@@ -188,7 +196,7 @@ def sim(
     from bmv2_topos.testbeds.virtual import Recorder, TestbedError, VirtualSettings, VirtualTestbed, build
 
     overrides = Overrides(iterations=iterations, window=window, preempt=preempt)
-    entries = [overrides.of(entry) for entry in load_jobs(jobs)]
+    entries = [overrides.of(entry) for entry in job_files.jobs(jobs, "sim")]
     if program is SimProgram.ATP and preempt:
         raise Failure("--preempt: atp has no priorities; want --program shared", exit_code=USAGE)
     if plot is not None:
@@ -198,7 +206,10 @@ def sim(
         link = Link("a", "b", rate_bps=rate_bps, delay_s=delay, queue_packets=queue, loss=loss)
         trunk = Link("a", "b", rate_bps, delay, queue, loss if link_loss is None else link_loss)
         servers = program is not SimProgram.EXCLUSIVE
-        network, placements = build(entries, shape, servers=servers, link=link, trunk=trunk)
+        if cluster is None:
+            network, placements = build(entries, shape, servers=servers, link=link, trunk=trunk)
+        else:
+            network, placements = _on_cluster(cluster, entries, shape, servers=servers)
         network = _without_sums(network, [name for name in transit.split(",") if name])
         settings = VirtualSettings(
             program=program.value, lanes=lanes, slots=slots, seed=seed, coalesce_us=coalesce_us
@@ -229,6 +240,29 @@ def sim(
     sim_report.show(report)
     if explain:
         sim_report.show_verdicts(verdicts)
+
+
+def _on_cluster(
+    cluster: Path, jobs: Sequence[Job], shape: Sequence[int] | None, *, servers: bool
+) -> tuple[Topology, tuple[Placement, ...]]:
+    """Return the topology of a file with the jobs' places on it. Raises Failure or BadSpec."""
+    from bmv2_topos.testbeds.virtual import Placement
+
+    if shape is not None:
+        raise Failure("--cluster and --tree are mutually exclusive", exit_code=USAGE)
+    network = job_files.topology(str(cluster), "sim")
+    fallback = None
+    if servers:
+        at_root = [name for name in network.servers_for("fallback") if network.rack_of[name] == network.root]
+        if not at_root:
+            raise Failure(
+                f'--cluster {cluster}: no server with role = "fallback" at the root {network.root!r}, which'
+                " the programs shared and atp need; or give --program exclusive",
+                exit_code=USAGE,
+            )
+        fallback = at_root[0]
+    hosts = place(network, [job.workers for job in jobs])
+    return network, tuple(Placement(each, fallback) for each in hosts)
 
 
 def _write(recorder: Recorder, folder: Path) -> None:

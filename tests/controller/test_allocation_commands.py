@@ -69,7 +69,7 @@ def test_clusters_may_be_topologies_of_the_testbeds(ina: Commands, tmp_path: Pat
     batch = ("--jobs", str(ROOT / "examples/allocation/batch.yaml"))
     found = json.loads(ina("place", *batch, "--cluster", "leaf-spine:2x3x4", "--json"))
     assert found["jobs"]["text-2"]["rate_bps"] == 10e9
-    (tmp_path / "net.yaml").write_text("switches: [s1]\nhosts: [h1, h2]\nlinks: [[h1, s1], [h2, s1]]\n")
+    (tmp_path / "net.yaml").write_text("switch: [s1]\nserver: [{name: h, count: 2, gpus: 8, switch: s1}]\n")
     jobs = tmp_path / "jobs.toml"
     jobs.write_text('[[job]]\nname = "a"\nworkers = 12\nmodel_bytes = 1e6\ncompute_s = 0.1\n')
     found = json.loads(ina("place", "--jobs", str(jobs), "--cluster", str(tmp_path / "net.yaml"), "--json"))

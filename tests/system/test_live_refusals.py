@@ -28,7 +28,7 @@ sys.exit(0 if done == 10 else 7)
 
 def jobs_file(folder: Path, command: str, name: str = "a") -> Path:
     path = folder / "jobs.toml"
-    table = {"job_id": name, "gpus": 1, "duration_s": 15, "command": command}
+    table = {"name": name, "workers": 1, "duration_s": 15, "command": command}
     path.write_text("\n".join(["[[job]]", *(f"{key} = {json.dumps(value)}" for key, value in table.items())]))
     return path
 
@@ -60,8 +60,8 @@ def test_a_name_in_brackets_is_no_style(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("command", "options", "complaint"),
     [
-        ("sh -c 'exit", (), "the command of job 'a': No closing quotation"),
-        (" ", (), "job 'a' has no command"),
+        ("sh -c 'exit", (), "No closing quotation; want the program"),
+        (" ", (), "want the program and its arguments"),
         ("true", ("--policy", "fifo,srtf"), "--policy fifo,srtf: want one"),
         ("true", ("--policy", "best"), "policy 'best' is unknown"),
         ("true", ("--interval", "inf"), "an interval of inf s; it must be finite"),

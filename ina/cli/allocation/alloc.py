@@ -98,7 +98,7 @@ def decide(
     if not 0 <= now < 1e12:
         raise Failure(f"--now {now:g}: want seconds, 0 or more", USAGE)
     chosen = common.policy(policy, POLICIES, GROUP)
-    found, fabric = common.load(jobs, cluster)
+    found, fabric = common.load(jobs, cluster, "alloc")
     for job in found:
         if job.due_s is not None and job.due_s <= now:
             raise Failure(f"{jobs}: job {job.name!r} is due at {job.due_s:g} s, and --now is {now:g}", USAGE)

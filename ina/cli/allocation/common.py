@@ -9,10 +9,11 @@ from typing import Annotated, Any
 import typer
 
 from controller import plugins
-from controller.vocabulary import Job, Topology, documents, load_topology, named
-from controller.vocabulary.clusterfile import check_job, cluster_of, read_jobs
+from controller.vocabulary import Job, Topology, documents, named
 from controller.vocabulary.documents import hint
-from controller.vocabulary.graphs import with_memory
+from controller.vocabulary.files import check_job
+from controller.vocabulary.graphs import unlimited_as_fast, with_memory
+from ina.cli import job_files
 from ina.cli.errors import USAGE, Failure
 
 Jobs = Annotated[
@@ -43,22 +44,22 @@ Write = Annotated[
 ]
 
 
-def load(jobs: Path, cluster: Path) -> tuple[list[Job], Topology]:
-    """Return jobs and cluster of these files. Raises BadSpec or BadTrace, with the line and the key."""
-    fabric = _cluster(cluster)
+def load(jobs: Path, cluster: Path, command: str) -> tuple[list[Job], Topology]:
+    """Return jobs and cluster of these files, which the command uses.
+
+    Raises BadSpec or BadTrace, with the line and the key.
+    """
+    fabric = _cluster(cluster, command)
     if jobs.suffix == ".csv":
         return _trace(jobs, fabric), fabric
-    return read_jobs(jobs, fabric), fabric
+    return list(job_files.jobs(jobs, command, fabric, require=("model",))), fabric
 
 
-def _cluster(path: Path) -> Topology:
-    """Return the cluster of a file, or that of a testbeds' topology: a file's, or one of the catalog."""
-    if path.suffix not in documents.FORMATS:
-        return with_memory(named(str(path)), slots=SLOTS, gpus=GPUS)
-    document = documents.read(path)
-    if "switches" in document.data:
-        return with_memory(load_topology(path), slots=SLOTS, gpus=GPUS)
-    return cluster_of(document)
+def _cluster(path: Path, command: str) -> Topology:
+    """Return the topology of a file, or one of the catalog, whose servers have `GPUS` then."""
+    if path.suffix in documents.FORMATS:
+        return unlimited_as_fast(job_files.topology(str(path), command))
+    return with_memory(named(str(path)), slots=SLOTS, gpus=GPUS)
 
 
 def _trace(path: Path, cluster: Topology) -> list[Job]:

@@ -95,7 +95,7 @@ def _simulated(job: str, jobs: Path, cluster: Path, scheduler: str, settings: Ne
     from controller.simulator.network.explain import explain as explain_simulated
     from controller.simulator.network.run import simulate_network
 
-    found, fabric = common.load(jobs, cluster)
+    found, fabric = common.load(jobs, cluster, "explain")
     common.one_job(job, found)
     with refusals():
         return explain_simulated(simulate_network(found, fabric, scheduler, settings, keep_log=True), job)

@@ -12,7 +12,7 @@ from controller.placement import policy as placement
 from controller.placement.flows import State
 from controller.placement.policies import POLICIES
 from controller.vocabulary import Job
-from controller.vocabulary.clusterfile import write_jobs
+from controller.vocabulary.files import write_jobs
 from ina.cli import options
 from ina.cli.allocation import common
 from ina.cli.errors import USAGE, Failure
@@ -83,7 +83,7 @@ def decide(jobs: Path, cluster: Path, name: str, seed: int) -> placement.Placed:
     """Ask the policy. Raises Failure or BadSpec."""
     chosen = common.policy(name, POLICIES, placement.GROUP)
     method = chosen if isinstance(chosen, placement.Policy) else placement.Policy(chosen)
-    found, fabric = common.load(jobs, cluster)
+    found, fabric = common.load(jobs, cluster, "place")
     running = [job for job in found if job.servers]
     batch = [job for job in found if not job.servers]
     crowded = placement.overfull(fabric, running)

@@ -13,7 +13,7 @@ from controller.placement.flows import State
 from controller.routing.policies import POLICIES
 from controller.routing.policy import GROUP, Question, check, routed_by
 from controller.vocabulary import Tree
-from controller.vocabulary.clusterfile import write_jobs
+from controller.vocabulary.files import write_jobs
 from ina.cli import options
 from ina.cli.allocation import common
 from ina.cli.errors import USAGE, Failure
@@ -88,7 +88,7 @@ def route(
 def decide(jobs: Path, cluster: Path, name: str, draws: int, seed: int) -> tuple[Question, dict[str, Tree]]:
     """Ask the policy. Raises Failure or BadSpec."""
     chosen = common.policy(name, POLICIES, GROUP)
-    found, fabric = common.load(jobs, cluster)
+    found, fabric = common.load(jobs, cluster, "route")
     question = Question(fabric, tuple(found), draws, random.Random(seed))
     return question, dict(check(question, chosen(question)))
 

@@ -148,7 +148,7 @@ def simulate(
     around = NetworkSettings(
         model=model.value, reading=reading.value, period_s=period, margin=margin, seed=seed
     )
-    found, fabric = allocation.load(jobs, cluster)
+    found, fabric = allocation.load(jobs, cluster, "cluster simulate")
     tasks = tasks_of(chosen, found, fabric, around, settings or (), verify=verify)
     if plot is not None:
         tasks[-1] = replace(tasks[-1], keep_log=True)

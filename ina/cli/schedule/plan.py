@@ -24,7 +24,7 @@ from controller.simulator.once import Plan, Planned, decide_once, stage_names
 from controller.simulator.runs import LARGEST_SEED, known_to
 from controller.simulator.traces import read
 from controller.vocabulary import Cluster
-from ina.cli import options
+from ina.cli import job_files, options
 from ina.cli.errors import USAGE, Failure
 from ina.cli.output import out
 from ina.cli.plain import plural
@@ -120,6 +120,8 @@ def plan(
         model = None if history is None else learn(read(history), around)
         if model is not None:
             specs = expect(specs, model, around)
+        for path in (jobs, cluster.cluster):
+            job_files.note(path, "schedule plan")
         decided = decide_once(specs, servers, make(name, around))
         reasons = explanations(name, decided, around, model) if explain else {}
         if model is not None and shapes is not None:

@@ -17,7 +17,7 @@ from controller.simulator.files import check_output, whole
 from controller.simulator.plots import draw_jcts, draw_utilisation
 from controller.simulator.pool import run_all
 from controller.simulator.runs import Outcome, Task, write_rows
-from ina.cli import options
+from ina.cli import job_files, options
 from ina.cli.output import out
 from ina.cli.plain import count, plural, say, seconds
 from ina.cli.schedule import common, inputs
@@ -80,6 +80,8 @@ def simulate(
     around = models.config(servers, names, settings, seed=seed)
     with common.refusals():
         source, jobs = workload.offered(names, around, load=load, seed=seed)
+    for path in (workload.trace, cluster.cluster):
+        job_files.note(path, "schedule simulate")
     rows = output is not None or jobs_csv is not None
     tasks = [
         Task(name, source, around, curves=output is not None, verify=verify, rows=rows) for name in names
