@@ -65,7 +65,7 @@ def run(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Instead of --tree: servers and switches from a file; each server carries one worker.",
+            help="Read the network from this file, instead of --tree; each server carries one worker.",
         ),
     ] = None,
     program: options.Program = "exclusive",

@@ -108,7 +108,7 @@ def sim(
         typer.Option(
             metavar="FILE",
             rich_help_panel=NETWORK,
-            help="Instead: servers, switches and links from a file, for one worker on each server.",
+            help="Read the network from this file, instead of --tree; each server carries one worker.",
         ),
     ] = None,
     transit: Annotated[

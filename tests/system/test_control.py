@@ -147,7 +147,8 @@ def test_a_foreign_program_is_replaced_on_request_only() -> None:
         assert done.returncode == 2, done.stderr
         assert re.search(
             r"runs a program that is not for aggregation \(tables: MyIngress\S+, .*\), with \d+ table"
-            r" entries, and not 'exclusive' with these lanes; give --replace-program to replace it",
+            r" entries, and not 'exclusive' with these lanes: its cookie is 0x[0-9a-f]+, and not 0x[0-9a-f]+;"
+            r" give --replace-program to replace it",
             done.stderr,
         )
         done = here(*run, "--replace-program", *SUMS)

@@ -60,7 +60,7 @@ class State:
         of = fields.pop("topology")
         topology = Topology(
             tuple(Switch(**each) for each in of["switches"]),
-            tuple(Server(**each) for each in of["hosts"]),
+            tuple(Server(**each) for each in of["servers"]),
             tuple(Link(**each) for each in of["links"]),
             of["root"],
             of["name"],
