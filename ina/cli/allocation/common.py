@@ -39,13 +39,13 @@ Write = Annotated[
 
 def load(jobs: Path, cluster: Path) -> tuple[list[Job], Topology]:
     """Return jobs and cluster of these files. Raises BadSpec or BadTrace, with the line and the key."""
-    fabric = _cluster(cluster)
+    fabric = load_cluster(cluster)
     if jobs.suffix == ".csv":
         return _trace(jobs, fabric), fabric
     return read_jobs(jobs, fabric), fabric
 
 
-def _cluster(path: Path) -> Topology:
+def load_cluster(path: Path) -> Topology:
     """Return the cluster of a file, or that of a testbeds' topology: a file's, or one of the catalog."""
     if path.suffix not in documents.FORMATS:
         return with_memory(named(str(path)), slots=SLOTS, gpus=GPUS)
