@@ -36,12 +36,12 @@ def _is_dotted(name: str) -> bool:
 
 
 def names(group: str) -> list[str]:
-    """Return what installed packages offer in `group`, such as ``ina.memory``."""
+    """Return the names that installed packages offer in `group`, such as ``ina.memory``, sorted."""
     return sorted(point.name for point in entry_points(group=group))
 
 
 def load(spec: str, group: str) -> Any:
-    """Return what `spec` names: ``path.py:Name``, ``package.module:Name`` or an entry point of `group`.
+    """Return the object at ``path.py:Name``, ``package.module:Name`` or an entry point of `group`.
 
     A file is run once in a process, however often it is named. Modules are looked for in the current folder,
     too, after all others.

@@ -106,7 +106,7 @@ class Verdict:
 
 
 def verdicts(scenario: Scenario, outcome: Outcome) -> list[Verdict]:
-    """Return what the checks of a scenario say about a run."""
+    """Return one verdict per check of the scenario, and per job that must succeed."""
     jobs = {job.name: job for job in outcome.jobs}
     fail = {check.job for check in scenario.checks if check.fails}
     whole = [_whole(entry, jobs[entry.name]) for entry in scenario.jobs if entry.name not in fail]

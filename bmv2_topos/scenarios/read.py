@@ -6,7 +6,7 @@ A file looks so::
     topology = "single-switch:4"            # of the catalog
     program = "exclusive"
     lanes = 32
-    link = { rate_bps = 1e9 }               # every link, in the place of what the topology says
+    link_defaults = { rate_bps = 1e9 }      # every link, in the place of what the topology says
 
     [[job]]                                 # as in a job file
     name = "slow"
@@ -45,8 +45,8 @@ from bmv2_topos.scenarios.model import Check, Kill, LinkFault, Scenario
 from controller.vocabulary import BadSpec, Job, Topology, documents
 from controller.vocabulary import values as checks
 from controller.vocabulary.documents import Document, Where
-from controller.vocabulary.jobfile import read_job
-from controller.vocabulary.topofile import PROPERTIES, find_topology
+from controller.vocabulary.files import check_top, find_topology, jobs_of
+from controller.vocabulary.schema import LINK
 
 SHIPPED = Path(__file__).parent / "shipped"
 PROGRAMS = ("exclusive", "shared")
@@ -59,8 +59,8 @@ _TOP: Mapping[str, documents.Check] = {
     "lanes": documents.whole(32, 256),
     "seed": documents.whole(0, 1 << 31),
     "limit_s": documents.number(0, 3600, "seconds", above=True),
-    **dict.fromkeys(("link", "job", "fault", "check"), lambda value: None),  # looked at by themselves
 }
+_PROPERTIES: Mapping[str, documents.Check] = {key: each.check for key, each in LINK.items()}
 _FAULT: Mapping[str, documents.Check] = {
     "kind": documents.one_of(KINDS),
     "link": documents.listing(documents.name, least=2, most=2),
@@ -81,6 +81,13 @@ _CHECK: Mapping[str, documents.Check] = {
 def shipped() -> Mapping[str, Path]:
     """Return the files of the scenarios that come along, by name."""
     return {path.stem: path for path in sorted(SHIPPED.glob("*.toml"))}
+
+
+_NEEDED = ("summary", "topology", "job")
+
+
+def _anything(value: object) -> str | None:
+    return None
 
 
 def find_scenario(text: str) -> Scenario:
@@ -104,10 +111,11 @@ def parse_scenario(text: str, *, source: str = "scenario.toml") -> Scenario:
 
 
 def _scenario(document: Document, name: str) -> Scenario:
-    top = document.check((), _TOP, require=("summary", "topology", "job"))
+    check_top(document)
+    top = document.check((), {**dict.fromkeys(document.data, _anything), **_TOP}, require=_NEEDED)
     own = {key: top[key] for key in ("program", "lanes", "seed", "limit_s") if key in top}
     topology = _topology(document, top)
-    jobs = tuple(_job(document, where) for where, _ in document.tables("job"))
+    jobs = jobs_of(document, require=("name", "slots"))
     names = [job.name for job in jobs]
     faults = [_fault(document, where, topology, jobs) for where, _ in document.tables("fault")]
     return Scenario(
@@ -127,17 +135,12 @@ def _topology(document: Document, top: Mapping[str, Any]) -> Topology:
         found = find_topology(top["topology"])
     except BadSpec as error:
         raise document.error(("topology",), f"topology: {error}") from error
-    common = document.check(("link",), PROPERTIES, what="link") if "link" in top else {}
+    common = (
+        document.check(("link_defaults",), _PROPERTIES, what="link_defaults")
+        if "link_defaults" in top
+        else {}
+    )
     return replace(found, links=tuple(replace(link, **common) for link in found.links))
-
-
-def _job(document: Document, where: Where) -> Job:
-    _, number = where
-    assert isinstance(number, int)
-    try:
-        return read_job(document.path, number + 1, document.data["job"][number], require=("name", "slots"))
-    except BadSpec as error:
-        raise document.error(where, str(error).removeprefix(f"{document.path}: ")) from error
 
 
 def _fault(document: Document, where: Where, topology: Topology, jobs: tuple[Job, ...]) -> Kill | LinkFault:
@@ -161,7 +164,7 @@ def _link_fault(document: Document, where: Where, topology: Topology, found: Map
     a, b = found["link"]
     if not any({a, b} == {link.a, link.b} for link in topology.links):
         raise document.error((*where, "link"), f"fault: link = [{a!r}, {b!r}]: there is no such link")
-    if wanted := PROPERTIES[found["kind"]](found["value"]):
+    if wanted := _PROPERTIES[found["kind"]](found["value"]):
         raise document.error((*where, "value"), f"fault: value = {found['value']}: {wanted}")
     return LinkFault(a, b, found["kind"], float(found["value"]))
 

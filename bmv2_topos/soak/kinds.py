@@ -41,7 +41,7 @@ KINDS: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 def missing(counts: Mapping[str, int]) -> list[str]:
-    """Return what has never happened."""
+    """Return the kinds of events that never happened, as ``group: name``."""
     return [
         f"{group}: {name}"
         for group, names in KINDS.items()
@@ -51,7 +51,7 @@ def missing(counts: Mapping[str, int]) -> list[str]:
 
 
 def traits(schedule: Schedule) -> Counter[str]:
-    """Return what kind of schedule it is."""
+    """Return the traits of the schedule, as counts by name."""
     bed = schedule.bed
     told = Counter(
         {

@@ -24,7 +24,7 @@ class JobSeen:
 
 
 def overview(events: Iterable[Event]) -> dict[int, JobSeen]:
-    """Return what was seen of each job, by its id."""
+    """Return a summary of the captured packets of each job, by job id."""
     jobs: dict[int, JobSeen] = defaultdict(JobSeen)
     for event in events:
         job = jobs[event.job]

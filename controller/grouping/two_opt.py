@@ -67,7 +67,7 @@ def _gains(
     right: NDArray[np.int64],
     rows: NDArray[np.int64],
 ) -> NDArray[np.float64]:
-    """Return what the better exchange of each of the pairs `rows` with each other pair gains."""
+    """Return the gain of the better exchange of each pair of `rows` with each other pair: a matrix."""
     now = table[left, right]
     a, b = left[rows], right[rows]
     across = table[np.ix_(a, left)] + table[np.ix_(b, right)]

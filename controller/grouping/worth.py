@@ -268,7 +268,7 @@ class _Class:
             self._total[left] = self._total[left + 1] - self._shrink()
 
     def worth_by_count(self) -> Floats:
-        """Return what the groups are worth together, by how many there are."""
+        """Return the total worth of the groups, by the number of groups."""
         return self._total
 
     def groups(self, count: int) -> tuple[list[list[int]], list[int]]:

@@ -50,7 +50,7 @@ class Demand:
 
 
 def demand(job: Job, *, now_s: float, link_bps: float, reading: Reading = "measured") -> Demand:
-    """Return what a job with a deadline needs from `now_s` on, over a link of this rate."""
+    """Return the demand from `now_s` on of a job with a deadline, over a link of `link_bps`."""
     assert job.due_s is not None, "only a job with a deadline has a demand"
     begin_s = max(now_s, job.arrival_s)
     round_s = (job.due_s - begin_s) / job.iterations

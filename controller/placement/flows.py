@@ -54,7 +54,7 @@ class State:
         return self.steady.load_bps[: 2 * len(self.cluster.links)]
 
     def resource(self, number: int) -> str:
-        """Return what a resource of the steady state is, in words."""
+        """Return a description of a resource of the steady state."""
         if number == NONE:
             return "nothing"
         if number < 2 * len(self.cluster.links):

@@ -112,7 +112,7 @@ def _racks(question: Question, room: dict[str, int], workers: int) -> list[list[
 
 
 def _value_of(servers: Iterable[_Choice], workers: int) -> float:
-    """Return what a rack has for so many workers, roughly: its best servers, filled."""
+    """Return the estimated value of a rack for this many workers: that of its best servers, filled."""
     value, left = 0.0, workers
     for each in sorted(servers, key=lambda each: -each.bandwidth * each.room):
         count = min(left, each.room)

@@ -184,7 +184,7 @@ def _fullest(batch: Sequence[Job], gpus: int) -> list[Job]:
 
 
 def overfull(cluster: Topology, running: Sequence[Job]) -> str | None:
-    """Return what is wrong with jobs that share a server with too few GPUs for them; None: nothing is."""
+    """Return the error of jobs that share a server with too few GPUs for them, or None."""
     free = Question(cluster, tuple(running), random.Random(0)).free
     short = next((name for name, left in free.items() if left < 0), None)
     if short is None:

@@ -22,7 +22,7 @@ from controller.errors import BadSpec
 from controller.placement.flows import State, steady_state
 from controller.placement.trees import racks_of, root_for, tidy
 from controller.vocabulary import Job, Topology, Tree
-from controller.vocabulary.clusterfile import check_job
+from controller.vocabulary.files import check_job
 
 GROUP = "ina.routing"
 
@@ -71,7 +71,7 @@ class Question:
         return frozenset(name for name in names if self.cluster.switch[name].aggregates)
 
     def evaluate(self, trees: Mapping[str, Tree]) -> State:
-        """Return what the jobs come to on these trees."""
+        """Return the steady state of the jobs on these trees: rates in bits per second, and loads."""
         return steady_state(self.cluster, routed_by(self.jobs, trees))
 
 
@@ -84,7 +84,7 @@ def routed_by(jobs: Sequence[Job], trees: Mapping[str, Tree]) -> list[Job]:
 
 
 def score(state: State) -> tuple[float, float]:
-    """Return what trees are compared by: the smallest rate of a job, then all together."""
+    """Return the key by which trees are compared: the smallest rate of a job, then the sum of all rates."""
     rates = [rate for rate in state.steady.rate_bps if rate < np.inf]
     return (round(min(rates, default=0.0), 3), sum(rates))
 

@@ -50,7 +50,7 @@ class Profiles:
         return like, True
 
     def like(self, job: JobState, measured: Profile) -> Hashable:
-        """Return what `job` has in common with those that are alike."""
+        """Return the key that `job` shares with similar jobs."""
         return job.spec.model or measured, job.spec.gpus, job.alone_s
 
     def of(self, job: Submission, like: Hashable) -> Submission:

@@ -79,7 +79,7 @@ def place(drafts: Iterable[Draft], view: View) -> list[Group]:
 
 
 def _beside(groups: Iterable[Group], cluster: Cluster) -> Slots:
-    """Return what is free beside `groups`."""
+    """Return the slots of `cluster` that `groups` leave free."""
     slots = Slots(cluster)
     for group in groups:
         slots.keep(group.gpus)

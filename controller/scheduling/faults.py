@@ -181,7 +181,7 @@ class Faulty:
         return {self.cluster.node_of[gpu] for gpu in group.gpus}
 
     def _lost_s(self, job: JobState) -> float:
-        """Return what `job` lost, once: it starts anew."""
+        """Return the seconds of work that `job` lost, and forget them: the job starts again."""
         self._resume_s.pop(job.spec.name, None)
         hit = self._hit.pop(job.spec.name, None)
         return 0.0 if hit is None else hit.lost_s

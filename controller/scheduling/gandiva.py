@@ -135,12 +135,12 @@ def progress(group: Group) -> float:
 
 
 def pair(a: JobState, b: JobState) -> Pair:
-    """Return what the policy remembers of a trial of `a` and `b`."""
+    """Return the key under which a trial of `a` and `b` is remembered."""
     return frozenset((kind(a), kind(b)))
 
 
 def kind(job: JobState) -> Kind:
-    """Return what jobs are alike by: they train the same."""
+    """Return the key that is equal for jobs that train the same."""
     return job.spec.model, job.spec.batch
 
 

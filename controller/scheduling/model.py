@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from controller.vocabulary import BadSpec
+from controller.vocabulary import BadSpec, Job
 
 RESOURCES = ("storage", "cpu", "gpu", "network")
 """The resources of the four stages of a training iteration, in stage order."""
@@ -69,6 +70,31 @@ class Submission:
             raise BadSpec(f"job {self.name!r}: a stage time in {self.stages_s} is negative")
         if self.stages_s and not any(self.stages_s):
             raise BadSpec(f"job {self.name!r}: all stages take no time")
+
+    @classmethod
+    def of(cls, job: Job) -> Submission:
+        """Return a job as schedulers see it, without a network: an iteration is its stages, or computing."""
+        iteration_s = job.iteration_s or sum(job.stages_s) or job.compute_s
+        if iteration_s <= 0:
+            raise BadSpec(f"job {job.name!r}: compute_s is 0; schedulers need the time of an iteration")
+        command = {} if job.command is None else {"command": shlex.join(job.command)}
+        return cls(
+            job.name,
+            job.arrival_s,
+            job.gpus,
+            iterations=job.iterations if job.duration_s is None else job.duration_s / iteration_s,
+            iteration_s=iteration_s,
+            stages_s=job.stages_s,
+            model=job.model,
+            restart_s=job.restart_s,
+            estimate_s=job.estimate_s,
+            opportunistic=job.opportunistic,
+            user=job.user,
+            vc=job.vc,
+            batch=job.batch,
+            deadline_s=job.deadline_s,
+            extra={**job.extra, **command},
+        )
 
     @property
     def duration_s(self) -> float:

@@ -346,7 +346,7 @@ class SpeedModel(Protocol):
         """Return the seconds per iteration of each member of `group`, in the members' order."""
 
     def restart_s(self, group: Group) -> Sequence[float]:
-        """Return what a (re)start of `group` costs each member, in seconds."""
+        """Return the cost of starting or restarting `group`, in seconds for each member."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ LARGEST = 1e12
 
 
 def throughputs(text: str, gpu: str, *, source: str) -> dict[str, Any]:
-    """Return what the text of the file `source` says of GPUs of a kind, by job type. Raises BadTrace."""
+    """Return what the file `source` lists for GPUs of kind `gpu`, by job type. Raises BadTrace."""
     try:
         table = json.loads(text)
     except (ValueError, RecursionError) as error:

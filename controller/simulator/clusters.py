@@ -1,4 +1,4 @@
-"""Clusters from files: TOML with ``[[node]]`` tables, or a CSV with the same columns.
+"""Clusters from files: those of the vocabulary, or a CSV.
 
 Required: ``gpus``. Optional: ``name``, ``cpus``, ``memory_gb`` (none: as much as anybody likes), ``vc``, the
 virtual cluster that a server belongs to (all or none have one), ``kind``, the kind of its GPUs, ``rack``,
@@ -12,8 +12,7 @@ from pathlib import Path
 
 from controller.scheduling.errors import BadSpec
 from controller.simulator.traces.rows import TraceRow, brief, read_rows
-from controller.simulator.traces.tables import read_tables
-from controller.vocabulary import Cluster, Server
+from controller.vocabulary import Cluster, Server, cluster_of, documents
 
 COLUMNS = ("gpus",)
 KNOWN = (*COLUMNS, "name", "cpus", "memory_gb", "count", "vc", "kind", "rack")
@@ -33,9 +32,17 @@ def uniform(nodes: int, gpus: int, *, cpus: float, memory_gb: float) -> Cluster:
 
 
 def read_cluster(path: Path) -> Cluster:
-    """Return the servers of a TOML (by its name) or CSV file. Raises BadTrace, with line and column."""
-    toml = path.suffix == ".toml"
-    rows = read_tables(path, "node", COLUMNS) if toml else read_rows(path, COLUMNS, what="nodes")
+    """Return the servers of a file: CSV, or TOML, JSON or YAML (`controller.vocabulary.files`).
+
+    Raises BadTrace or BadSpec, with the line.
+    """
+    if path.suffix in documents.FORMATS:
+        document = documents.read(path)
+        found = cluster_of(document)
+        if found.gpus > MOST_GPUS:
+            raise BadSpec(f"{path}: {found.gpus:,} GPUs; a cluster has at most {MOST_GPUS:,} GPUs in all")
+        return found
+    rows = read_rows(path, COLUMNS, what="nodes")
     lines: dict[str, int] = {}
     nodes: list[Server] = []
     left = MOST_GPUS

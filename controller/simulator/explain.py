@@ -57,7 +57,7 @@ def busy(each: Planned) -> str:
 
 
 def waits(job: JobState, running: Sequence[JobState], slots: Slots) -> str:
-    """Return what keeps a job waiting, while `slots` are free."""
+    """Return the reason why a job waits while `slots` are free."""
     less = sum(service(other) < service(job) for other in running)
     before = sum(other.order < job.order for other in running)
     return (

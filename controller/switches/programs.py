@@ -68,7 +68,7 @@ def bmv2_bundle(program: str, *, lanes: int) -> ProgramBundle:
 def p4c_command(
     source: Path, defines: Mapping[str, str], folder: Path, *, include_dirs: Sequence[Path] = ()
 ) -> list[str]:
-    """Return what compiles a program for BMv2 into a folder. Raises ProgramMismatch without a compiler."""
+    """Return the command that compiles a program for BMv2. Raises ProgramMismatch without a compiler."""
     p4info = ["--p4runtime-files", str(_p4info_in(folder, source))]
     options = [f"-D{name}={value}" for name, value in defines.items()]
     options += [f"-I{path}" for path in include_dirs]
@@ -76,7 +76,7 @@ def p4c_command(
 
 
 def p4c_output(source: Path, folder: Path) -> ProgramBundle:
-    """Return what `p4c_command` made in a folder."""
+    """Return the compiled program that `p4c_command` wrote into a folder."""
     text = _p4info_in(folder, source).read_text(encoding="utf-8")
     p4info = text_format.Parse(text, p4info_pb2.P4Info())
     return ProgramBundle(source.stem, p4info, _json_in(folder, source).read_bytes())

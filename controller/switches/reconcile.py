@@ -481,7 +481,7 @@ def _arrived(job: Admission) -> Admission:
 
 
 def _place(job: Admission) -> tuple[int, int, int, bool]:
-    """Return what slots, counters and packets know a job by, which cannot change while it runs."""
+    """Return the numbers that slots, counters and packets identify a job by; they are fixed while it runs."""
     return job.counter_row, job.group, job.node, job.transit
 
 

@@ -53,7 +53,7 @@ class Target(Protocol):
         """
 
     def program(self) -> ProgramInfo | None:
-        """Return what the loaded program has, None if there is no program."""
+        """Return the description of the loaded program, or None if there is none."""
 
     def runs(self, bundle: ProgramBundle) -> bool:
         """Return True if the switch runs this program."""

@@ -7,11 +7,22 @@ from controller.vocabulary import documents, fabrics, shapes
 from controller.vocabulary.catalog import CATALOG, dumbbell, fat_tree, leaf_spine, named, star, tree
 from controller.vocabulary.cluster import Cluster
 from controller.vocabulary.errors import BadSpec, ControllerError
+from controller.vocabulary.files import (
+    cluster_of,
+    dump_topology,
+    find_topology,
+    jobs_of,
+    parse_jobs,
+    parse_topology,
+    read_jobs,
+    read_topology,
+    topology_of,
+    unused,
+    write_jobs,
+)
 from controller.vocabulary.job import Job, Straggler, float32_bytes
-from controller.vocabulary.jobfile import load_jobs, parse_jobs
 from controller.vocabulary.places import place
 from controller.vocabulary.slots import CONGESTION, ENCODINGS, MODES, Congestion, Encoding, Mode, Region
-from controller.vocabulary.topofile import dump_topology, find_topology, load_topology, parse_topology
 from controller.vocabulary.topology import Link, Role, Server, Switch, Topology
 from controller.vocabulary.trees import Tree
 
@@ -35,6 +46,7 @@ __all__ = [
     "Switch",
     "Topology",
     "Tree",
+    "cluster_of",
     "documents",
     "dumbbell",
     "dump_topology",
@@ -42,14 +54,18 @@ __all__ = [
     "fat_tree",
     "find_topology",
     "float32_bytes",
+    "jobs_of",
     "leaf_spine",
-    "load_jobs",
-    "load_topology",
     "named",
     "parse_jobs",
     "parse_topology",
     "place",
+    "read_jobs",
+    "read_topology",
     "shapes",
     "star",
+    "topology_of",
     "tree",
+    "unused",
+    "write_jobs",
 ]

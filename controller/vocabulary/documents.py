@@ -38,9 +38,12 @@ class Document:
     lines: Mapping[Where, int] = field(default_factory=dict, repr=False)
 
     def error(self, where: Where, message: str) -> BadSpec:
-        """Return the error about the value there, with the line of it or of what it is part of."""
+        """Return the error about the value there, with the line of it, of what it is in, or of its parts."""
         inner = (where[:end] for end in range(len(where), 0, -1))
         line = next((self.lines[part] for part in inner if part in self.lines), 0)
+        if not line and where:
+            parts = (number for part, number in self.lines.items() if part[: len(where)] == where)
+            line = min(parts, default=0)
         return BadSpec(f"{self.path}:{line}: {message}" if line else f"{self.path}: {message}")
 
     def tables(self, key: str) -> list[tuple[Where, Mapping[str, Any]]]:
@@ -183,8 +186,16 @@ def parse(text: str, path: str) -> Document:
     return Document(path, data, lines)
 
 
-_HEAD = re.compile(r"\s*(\[\[?)\s*([\w.-]+)\s*\]")
-_KEY = re.compile(r"\s*[\"']?([\w-]+)[\"']?\s*=")
+_HEAD = re.compile(r"(\[\[?)\s*([\w.-]+)\s*\]")
+_KEY = re.compile(r"[\"']?([\w-]+)[\"']?\s*=")
+_PIECE = re.compile(
+    r'"""(?:\\.|[^\\])*?"""|'
+    + r"'''.*?'''"
+    + r'|"(?:\\.|[^"\\\n])*"|'
+    + r"'[^'\n]*'"
+    + r"|#[^\n]*|[\[\]{}]|\n",
+    re.S,
+)
 
 
 def _toml(text: str, path: str) -> tuple[Any, dict[Where, int]]:
@@ -195,7 +206,7 @@ def _toml(text: str, path: str) -> tuple[Any, dict[Where, int]]:
     lines: dict[Where, int] = {}
     counts: dict[str, int] = {}
     table: Where = ()
-    for line, content in enumerate(text.splitlines(), 1):
+    for line, content in _statements(text):
         if head := _HEAD.match(content):
             table = (head[2],)
             if head[1] == "[[":
@@ -205,6 +216,26 @@ def _toml(text: str, path: str) -> tuple[Any, dict[Where, int]]:
         elif key := _KEY.match(content):
             lines.setdefault((*table, key[1]), line)
     return data, lines
+
+
+def _statements(text: str) -> Iterator[tuple[int, str]]:
+    """Yield the number and the text of each line of right TOML that begins a table or a key.
+
+    Lines inside a string or a list of several lines are none.
+    """
+    line, depth, begin = 1, 0, 0
+    for piece in _PIECE.finditer(text):
+        match piece[0][0]:
+            case "[" | "{":
+                depth += 1
+            case "]" | "}":
+                depth -= 1
+            case "\n" if depth == 0:
+                yield line, text[begin : piece.start()].strip()
+                line += 1
+                line += text.count("\n", begin, piece.start())
+                begin = piece.end()
+    yield line, text[begin:].strip()
 
 
 _TOKEN = re.compile(r'"(?:\\.|[^"\\])*"|[{}\[\]:,]|[^\s{}\[\]:,"]+')

@@ -49,7 +49,7 @@ def with_memory(topology: Topology, *, slots: int, lanes: int = 64, gpus: int = 
     Its links' delays make the round-trip time: there and back over as many links as the farthest server is
     away. A link without a limit counts as 10 Tb/s. Raises BadSpec.
     """
-    links = tuple(replace(link, rate_bps=link.rate_bps or 1e13) for link in topology.links)
+    topology = unlimited_as_fast(topology)
     servers = tuple(replace(each, gpus=gpus) if each.gpus else each for each in topology.servers)
     delay_s = max(link.delay_s for link in topology.links)
 
@@ -58,4 +58,11 @@ def with_memory(topology: Topology, *, slots: int, lanes: int = 64, gpus: int = 
         rtt_s = max(2 * farthest * delay_s, 1e-9)
         return Switch(each.name, slots if each.aggregates else 0, lanes, rtt_s)
 
-    return replace(topology, switches=tuple(map(switch, topology.switches)), servers=servers, links=links)
+    return replace(topology, switches=tuple(map(switch, topology.switches)), servers=servers)
+
+
+def unlimited_as_fast(topology: Topology) -> Topology:
+    """Return the topology with 10 Tb/s for links without a limit: policies divide by rates."""
+    return replace(
+        topology, links=tuple(replace(link, rate_bps=link.rate_bps or 1e13) for link in topology.links)
+    )

@@ -50,6 +50,7 @@ class Job:
         arrival_s: When it is submitted, from the start of the run.
         deadline_s: By when it is to be done, counted from its arrival; None: best effort.
         iterations: Iterations to do, or left.
+        duration_s: How long it runs alone on its GPUs; None: `iterations` of them.
         layers_bytes: Bytes of the gradient of each layer, front layer first.
         model: Name of what it trains, by which profiles and speed models look it up; "": not said.
         batch: Samples of an iteration on each GPU; 0: not said.
@@ -87,6 +88,7 @@ class Job:
     arrival_s: float = 0.0
     deadline_s: float | None = None
     iterations: int = 100
+    duration_s: float | None = None
     layers_bytes: tuple[int, ...] = (1 << 18,)
     model: str = ""
     batch: int = 0

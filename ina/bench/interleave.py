@@ -26,7 +26,7 @@ class Kind:
     hidden: int
 
     def command(self, data: Path, iterations: int, cores: str) -> list[str]:
-        """Return what its workers run."""
+        """Return the command of its workers."""
         options = {
             "data": data,
             "iterations": iterations,

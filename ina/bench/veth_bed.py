@@ -157,7 +157,7 @@ def _link(names: dict[str, str], host: str, port: int, offload: bool) -> None:
 
 
 def _argv(kind: Kind, folder: Path) -> list[str]:
-    """Return what runs the switch; compiles the program for it, if it takes p4c. Raises StepFailed."""
+    """Return the command that runs the switch, its program compiled. Raises StepFailed."""
     source = folder / SOURCE
     source.write_text(PROGRAM)
     if kind == "bmv2":

@@ -30,7 +30,7 @@ from ina.runtime.metrics import metrics
 from ina.runtime.served import serve
 from ina.runtime.spec import Attachment, FabricSpec, LaunchSpec, Machine
 
-MACHINES = "Ranks on several machines, or summed there first"
+MACHINES = "Ranks on several machines"
 
 EPILOG = """Examples:
 
@@ -50,7 +50,7 @@ and INA_OPTIONS hold its options then.
 
 def admit(
     *,
-    workers: Annotated[int, typer.Option(*options.WORKERS, help="Number of workers, 1 to 32.")],
+    workers: Annotated[int, typer.Option(*options.WORKERS, help="Set the number of workers, 1 to 32.")],
     program: options.Program = "exclusive",
     lanes: options.Lanes = 256,
     timeout: Timeout = 8.0,
@@ -64,7 +64,8 @@ def admit(
         typer.Option(
             metavar="RANK,…/RANK,…",
             rich_help_panel=MACHINES,
-            help="The ranks of each machine; all on this one unless given.",
+            help="List the ranks of each machine, machines separated by '/'. Default: all ranks on "
+            "this machine.",
         ),
     ] = "",
     hierarchical: Annotated[
@@ -72,7 +73,8 @@ def admit(
         typer.Option(
             "--hierarchical/--no-hierarchical",
             rich_help_panel=MACHINES,
-            help="Sum the ranks of a machine there first: it is one worker of the switch.",
+            help="Sum the ranks of each machine on that machine first; each machine then counts as "
+            "one worker of the switch.",
         ),
     ] = False,
     host: Annotated[
@@ -80,8 +82,9 @@ def admit(
         typer.Option(
             metavar="PORT=IP/MAC",
             rich_help_panel=MACHINES,
-            help="With a switch that runs: its port for a machine, and that machine's addresses there. One "
-            "for each, in the order of their first ranks.",
+            help="With --switch ADDRESS: give the switch port of a machine, and the IP and MAC "
+            "addresses of the machine on that port. Repeat for each machine, in the order of "
+            "their lowest ranks.",
         ),
     ] = None,
     switch_ip: Annotated[
@@ -89,7 +92,7 @@ def admit(
         typer.Option(
             metavar="IP",
             rich_help_panel=MACHINES,
-            help="The address by which those machines reach the switch.",
+            help="Set the IP address at which these machines reach the switch.",
         ),
     ] = SWITCH_IP,
     listen: Annotated[
@@ -97,16 +100,17 @@ def admit(
         typer.Option(
             metavar="IP",
             rich_help_panel=MACHINES,
-            help="Address of this machine where ranks meet; one that no other reaches unless given.",
+            help="Set the address of this machine at which the ranks meet. Default: a loopback "
+            "address, which other machines cannot reach.",
         ),
     ] = None,
 ) -> None:
-    """Admit a job whose workers somebody else starts: torchrun, mpirun, srun.
+    """Admit a job whose workers are started by torchrun, mpirun or srun.
 
-    Starts (or attaches to) the switches and admits the job, as `ina run` does. Then prints one line of JSON:
-    an object whose "configs" holds for each rank what it must find in INA_JOB. They hold the job's token:
-    keep them out of logs. Serves the job until all ranks have left, or until standard input ends before all
-    have joined. The last line is its statistics.
+    Starts the switches, or uses a running one, and admits the job, as 'ina run' does. Then prints one line of
+    JSON: an object whose "configs" holds, for each rank, the value of its environment variable INA_JOB. The
+    configurations contain the job's token: keep them out of logs. Serves the job until all ranks have left,
+    or until standard input ends before all ranks have joined. The last line holds the statistics of the job.
     """
     fabric = fabric_of(program, lanes, memory, switches, tls, faults)
     common = LaunchSpec(
@@ -138,7 +142,7 @@ def _reached(fabric: FabricSpec, hosts: Sequence[str], switch_ip: str) -> Attach
     """Return the switch that runs, with the machines at its ports. Raises Failure."""
     if fabric.attached is None or fabric.shared:
         raise Failure(
-            "--host is for --program exclusive on a switch that runs: give --switch", exit_code=USAGE
+            "--host needs --program exclusive and a running switch: give --switch ADDRESS", exit_code=USAGE
         )
     return replace(fabric.attached, machines=tuple(map(_machine, hosts)), ip=switch_ip)
 

@@ -51,41 +51,49 @@ class Pass(StrEnum):
 
 
 def compile_(
-    source: Annotated[str, typer.Argument(help="A .p4 file, or the name of a program of p4src/.")],
+    source: Annotated[str, typer.Argument(help="Compile this .p4 file, or this program of p4src/.")],
     lanes: options.Lanes = 256,
     define: options.Defines = None,
     include: Annotated[
-        list[Path] | None, typer.Option("-I", "--include", help="Directory for #include. Repeatable.")
+        list[Path] | None,
+        typer.Option("-I", "--include", help="Search this directory for #include files. Repeatable."),
     ] = None,
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", metavar="FILE.c", help="Write the generated C.")
+        Path | None,
+        typer.Option("-o", "--output", metavar="FILE.c", help="Write the generated C to this file."),
     ] = None,
-    p4info: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the P4Info, as text.")] = None,
+    p4info: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the P4Info to this file, as text.")
+    ] = None,
     device_config: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Write the device config for P4Runtime: the preprocessed source."),
+        typer.Option(
+            metavar="FILE", help="Write the P4Runtime device config to this file: the preprocessed source."
+        ),
     ] = None,
     dump: Annotated[Pass | None, typer.Option(help="Print the output of this compiler pass.")] = None,
     build: Annotated[
-        bool, typer.Option(help="Run the C compiler too, and say where the shared object is.")
+        bool, typer.Option(help="Run the C compiler, too, and print the path of the shared object.")
     ] = False,
     undefined: options.Undefined = None,
     check_undefined: Annotated[
         bool,
         typer.Option(
             "--check-undefined",
-            help="Say where the program depends on what P4 leaves undefined, and fail if it does.",
+            help="Report where the program depends on values that P4 leaves undefined; exit with "
+            "status 1 if it does.",
         ),
     ] = False,
     explain: Annotated[
         bool,
-        typer.Option("--explain", help="Say how registers lie in memory, and how tables are looked up."),
+        typer.Option("--explain", help="Show how registers lie in memory and how tables are looked up."),
     ] = False,
     packets: Annotated[
         Path | None,
         typer.Option(
             metavar="SCRIPT.stf",
-            help="With --explain: measure what each packet of this script costs the compiled program.",
+            help="With --explain: measure the cost of each packet of this STF script in the compiled "
+            "program.",
         ),
     ] = None,
     json: options.Json = False,
@@ -94,10 +102,10 @@ def compile_(
     path, defines = source_of(source, lanes)
     defines |= options.parse_defines(define or [])
     if dump and json:
-        raise Failure("--dump prints text, not JSON: give one of --dump and --json", exit_code=USAGE)
+        raise Failure("--dump and --json are mutually exclusive: --dump prints text", exit_code=USAGE)
 
     if packets and not explain:
-        raise Failure("--packets are measured by --explain: give both", exit_code=USAGE)
+        raise Failure("--packets needs --explain, which measures them: give both", exit_code=USAGE)
 
     if check_undefined:
         with _told_as_json(path, json):
@@ -188,7 +196,7 @@ def _told_by_line(script: Path) -> Iterator[None]:
 
 def _show_times(times: Sequence[PacketTime]) -> None:
     rows = [(f"{it.line}", f"{it.port}", f"{it.bytes:,}", f"{it.copies}", f"{it.ns:,.0f}") for it in times]
-    table("measured, each packet again and again", ["line", "port", "bytes", "copies", "ns"], rows)
+    table("cost of each packet, measured", ["line", "port", "bytes", "copies", "ns"], rows)
 
 
 def _check_undefined(path: Path, found: Sequence[softswitch.Finding], json: bool) -> None:
@@ -205,7 +213,7 @@ def _check_undefined(path: Path, found: Sequence[softswitch.Finding], json: bool
     if found:
         raise Failure(f"{path.name} depends on undefined behaviour in {plural(len(found), 'place')}")
     if not json:
-        out.print(f"{path.name} depends on nothing undefined", highlight=False, soft_wrap=True)
+        out.print(f"{path.name} does not depend on undefined behaviour", highlight=False, soft_wrap=True)
 
 
 @contextmanager

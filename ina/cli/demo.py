@@ -33,16 +33,16 @@ EPILOG = """Examples:
 
 
 def demo(
-    workers: Annotated[int, typer.Option(*options.WORKERS, help="Number of workers, 1 to 32.")] = 4,
+    workers: Annotated[int, typer.Option(*options.WORKERS, help="Set the number of workers, 1 to 32.")] = 4,
     lanes: options.Lanes = 256,
     loss: options.Loss = 0.0,
     seed: options.Seed = 0,
     json: options.Json = False,
 ) -> None:
-    """Train on handwritten digits with every gradient summed in the switch, then compare.
+    """Train on handwritten digits with gradients summed in the switch, and compare with a single process.
 
-    The comparison is a single process that computes the same shards of the same batches and averages
-    them in double precision. The weights may differ by what quantisation allows, no more.
+    The single process computes the same shards of the same batches and averages them in double precision.
+    Fails if the weights differ by more than quantisation allows.
     """
     with tempfile.TemporaryDirectory() as directory:
         switch_file, alone_file = Path(directory) / "switch.npz", Path(directory) / "alone.npz"
@@ -69,7 +69,7 @@ def demo(
         show({"": numbers})
         _show_comparison(comparison)
     if not comparison["agrees"]:
-        raise Failure("the network trained through the switch differs by more than quantisation allows")
+        raise Failure("the weights trained through the switch differ by more than quantisation allows")
 
 
 def _run_here(spec: LaunchSpec, live: Live) -> None:

@@ -13,8 +13,8 @@ EPILOG = """Examples:
 
 
 def dissector() -> None:
-    """Print a dissector of INA packets for Wireshark.
+    """Print a Wireshark dissector for INA packets.
 
-    It is in Lua, for tshark too, and made from the definition of the packets.
+    It is a Lua script, for tshark, too, and generated from the definition of the packets.
     """
     print(source(), end="")

@@ -40,7 +40,7 @@ class Interrupted(SystemExit):
 
 
 def verdict(error: BaseException) -> tuple[str, int]:
-    """Return what to tell the user about an error, in terms of the command, and the exit code.
+    """Return the message for the user, in terms of the command, and the exit code.
 
     Anything unforeseen is our fault.
     """
@@ -58,23 +58,23 @@ def verdict(error: BaseException) -> tuple[str, int]:
         case Failure():
             return str(error), error.exit_code
         case BadRun(setting=str() as setting) if setting:
-            return f"--{setting.replace('_', '-')} {error.message}", USAGE
+            return error.told(f"--{setting.replace('_', '-')}"), USAGE
         case BadRun():
             return str(error), USAGE
         case AddressTaken(chosen=True):
-            return f"{error}; see --worker-base", FAILED
+            return f"{error}; choose other ports with --worker-base", FAILED
         case ProcessFailed(status=int() as status):
             return str(error), status or FAILED
         case OtherProgram():
-            return f"{error}; --replace-program replaces it", USAGE
+            return f"{error}; give --replace-program to replace it", USAGE
         case softswitch.CompileError():
             return error.render(), COMPILE
         case BadJob() | BadSpec() | BadTrace() | ProgramMismatch() | BadName() | ConfigError():
             return str(error), USAGE
         case TlsFailure():
-            return f"{error} (see --tls-ca, --tls-cert and --tls-key)", FAILED
+            return f"{error} (check --tls-ca, --tls-cert and --tls-key)", FAILED
         case FileNotFoundError(filename=None) if _folder_is_gone():
-            return "the folder in which this runs does not exist any more: change to another one", FAILED
+            return "the current directory no longer exists: change to another one", FAILED
         case OSError(filename=str() as name, strerror=str() as reason):
             return f"{name}: {reason}", FAILED
         case (

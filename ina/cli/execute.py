@@ -61,7 +61,7 @@ def _announce(switch: str, address: str) -> None:
 
 
 def _result(fabric: FabricSpec, specs: Sequence[LaunchSpec], switch: str, report: RunReport) -> Result:
-    """Return what ``--json`` prints."""
+    """Return the object that ``--json`` prints."""
     results = {end.spec.name: end.result for end in report.ends if end.result}
     jobs = {name: metrics(result) for name, result in results.items()}
     numbers = jobs.get(NAMELESS) or {"time_s": report.elapsed_s} | total(jobs.values())

@@ -47,48 +47,58 @@ def experiment(
         list[str],
         typer.Argument(
             metavar="FILE...",
-            help="Python files with an EXPERIMENT, or modules: own.py, package.module.",
+            help="Name Python files or modules that define EXPERIMENT: own.py, package.module.",
         ),
     ],
-    quick: Annotated[bool, typer.Option("--quick", help="Run a few short runs only, as a trial.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Make few and short runs, as a trial.")] = False,
     seeds: Annotated[
         int | None,
-        typer.Option(min=1, show_default="all", help="Number of seeds, the first of the experiment's."),
+        typer.Option(
+            min=1, show_default="all", help="Run only this many seeds, the first ones of the experiment."
+        ),
     ] = None,
     runner: Annotated[
         str | None,
-        typer.Option(metavar="NAME", show_default="all", help="Run the runs of one runner: virtual, netns."),
+        typer.Option(
+            metavar="NAME", show_default="all", help="Make only the runs of this runner: virtual or netns."
+        ),
     ] = None,
     processes: Annotated[
-        int | None, typer.Option(min=1, show_default="one per processor", help="Number of processes.")
+        int | None, typer.Option(min=1, show_default="one per processor", help="Run this many processes.")
     ] = None,
     output: Annotated[
         Path | None,
         typer.Option(
             metavar="DIR",
-            show_default="a folder called like the experiment, here",
-            help="Folder for the page, the rows and the plots.",
+            show_default="./NAME, the experiment's name",
+            help="Write page, rows and plots into this directory.",
         ),
     ] = None,
     again: Annotated[
-        bool, typer.Option("--again", help="Run nothing: make page and plots again from the rows in DIR.")
+        bool,
+        typer.Option("--again", help="Run nothing; make page and plots again from the rows in --output DIR."),
     ] = False,
     check: Annotated[
         bool,
-        typer.Option("--check", help="Run the shortest run again, and compare its row with the one in DIR."),
+        typer.Option(
+            "--check",
+            help="Run the shortest run again, and compare its row with the one in --output DIR; exit with "
+            "status 1 if they differ.",
+        ),
     ] = False,
     json: Annotated[
-        bool, typer.Option("--json", help="Print the rows by experiment as JSON; write no files.")
+        bool, typer.Option("--json", help="Print the rows by experiment as one JSON object; write no files.")
     ] = False,
 ) -> None:
-    """Run the experiment of a Python file; write its rows (JSON), its page (Markdown) and its plots (SVG).
+    """Run the experiment of a Python file, and write its rows, page and plots.
 
-    Runs in virtual time give the same rows on any machine. With --check, exit status 1 says that a row
-    differs from the one in DIR.
+    Rows are JSON, the page is Markdown, and plots are SVG. Runs in virtual time give the same rows on any
+    machine.
     """
     if check + again + (quick or seeds is not None or runner is not None or json) > 1:
         raise Failure(
-            "--check and --again are mutually exclusive, and exclude --quick, --seeds, --runner and --json",
+            "--check and --again are mutually exclusive, with each other and with --quick, --seeds, "
+            "--runner and --json",
             exit_code=USAGE,
         )
     with _failures():
@@ -208,10 +218,10 @@ def _check(chosen: Sequence[Experiment], output: Path | None) -> None:
         except ValueError as error:
             raise Failure(f"{one.name} is stale: {error}") from error
         for each in differences:
-            now = f"{each.column} is {each.now}, published {each.published}"
+            now = f"{each.column} is {each.now}, but {each.published} is published"
             say(f"{one.name} is stale: {now} ({named(each.labels)})")
         stale |= bool(differences)
         if not differences:
-            out.print(f"{one.name}: the shortest row comes out as published")
+            out.print(f"{one.name}: the shortest row is reproduced")
     if stale:
         raise typer.Exit(FAILED)

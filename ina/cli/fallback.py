@@ -35,38 +35,55 @@ Others: {"remove": 7} and {"statistics": true}.
 
 def fallback(
     switch: Annotated[
-        str, typer.Option(metavar="HOST:PORT", help="The root switch's port for the fallback server.")
+        str,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="Connect to the root switch at this address, its port for the fallback server.",
+        ),
     ],
     lanes: options.Lanes = 256,
     local: Annotated[
-        str, typer.Option(metavar="HOST:PORT", help="Where to listen; port 0: any.")
+        str, typer.Option(metavar="HOST:PORT", help="Listen at this address; port 0: any free port.")
     ] = "127.0.0.1:0",
     transport: Annotated[
         str,
-        typer.Option(help="loopback: whole Ethernet frames inside datagrams; udp: an ordinary UDP socket."),
+        typer.Option(
+            help="Send whole Ethernet frames inside datagrams (loopback), or use an ordinary UDP "
+            "socket (udp)."
+        ),
     ] = "loopback",
-    mac: Annotated[str, typer.Option(help="Own address in frames.")] = "02:00:00:00:00:fb",
-    switch_mac: Annotated[str, typer.Option(help="The switch's address in frames.")] = "02:00:00:00:ff:01",
-    ip: Annotated[str, typer.Option(help="Own address in frames.")] = "10.0.0.251",
-    switch_ip: Annotated[str, typer.Option(help="The switch's address in frames.")] = "10.0.255.1",
+    mac: Annotated[
+        str, typer.Option(help="Set the server's own MAC address in frames.")
+    ] = "02:00:00:00:00:fb",
+    switch_mac: Annotated[
+        str, typer.Option(help="Set the switch's MAC address in frames.")
+    ] = "02:00:00:00:ff:01",
+    ip: Annotated[str, typer.Option(help="Set the server's own IP address in frames.")] = "10.0.0.251",
+    switch_ip: Annotated[str, typer.Option(help="Set the switch's IP address in frames.")] = "10.0.255.1",
     capacity: Annotated[
-        int, typer.Option(metavar="PACKETS", help="Memory, in packets' worth of lanes.")
+        int, typer.Option(metavar="PACKETS", help="Hold at most this many packets in memory.")
     ] = 65536,
     remind: Annotated[
         float,
         typer.Option(
             metavar="SECONDS",
-            help="About a round trip: least wait before a reminder, and between two replays of a result.",
+            help="Wait at least this long before a reminder, and between two replays of a result; "
+            "about one round trip.",
         ),
     ] = 0.002,
     held: Annotated[
-        bool, typer.Option("--held", help="Its parent holds --local, so that no other user can take it.")
+        bool,
+        typer.Option(
+            "--held",
+            help="Share --local with the parent process, which holds it so that no other user can take it.",
+        ),
     ] = False,
 ) -> None:
-    """Sum what finds no room in the switches, and answer what was lost, until standard input ends.
+    """Run the fallback server, which sums what the switches had no slot for, until standard input ends.
 
-    Jobs are added and removed by lines of JSON on standard input; the answers, and first a line that says
-    where the server listens, come as lines of JSON on standard output. The last line is its statistics.
+    Also replays lost results. Add and remove jobs with lines of JSON on standard input. The first line on
+    standard output says where the server listens; the next ones answer the commands; the last one holds the
+    statistics. All are JSON.
     """
     parse_address("--switch", switch)
     parse_address("--local", local)

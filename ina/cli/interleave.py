@@ -50,58 +50,65 @@ def interleave_(
     groups: Annotated[
         str,
         typer.Option(
-            metavar="GROUPS", help=f"By comma, each of 2 to {MOST} jobs joined by +: {', '.join(KINDS)}."
+            metavar="GROUPS",
+            help=f"Measure these groups, separated by commas: each joins 2 to {MOST} of these jobs "
+            f"by +: {', '.join(KINDS)}.",
         ),
     ] = ",".join(GROUPS),
     workers: Annotated[
-        int, typer.Option(*options.WORKERS, min=1, max=8, help="Worker processes of each job.")
+        int, typer.Option(*options.WORKERS, min=1, max=8, help="Set the number of worker processes per job.")
     ] = 2,
     iterations: Annotated[
-        int, typer.Option(min=LEAST_ITERATIONS, help="Training iterations of each job in each measurement.")
+        int,
+        typer.Option(min=LEAST_ITERATIONS, help="Run this many training iterations per job and measurement."),
     ] = 20,
-    rounds: Annotated[int, typer.Option(min=1, help="Rounds of measuring all jobs and groups.")] = 1,
+    rounds: Annotated[int, typer.Option(min=1, help="Measure all jobs and groups this many times.")] = 1,
     directory: Annotated[
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="Where the training records are written, and removed at the end: on a disk, not in memory;"
-            " default: the system's temporary directory.",
+            help="Write the training records to this directory, and remove them at the end. It "
+            "should be on a disk, not in memory. Default: the system's temporary directory.",
             file_okay=False,
             exists=True,
             writable=True,
         ),
     ] = None,
     size: Annotated[
-        str, typer.Option(metavar="SIZE", help="All training records together, such as 256MB or 1GB.")
+        str,
+        typer.Option(
+            metavar="SIZE", help="Write this many bytes of training records in total, such as 256MB or 1GB."
+        ),
     ] = "256MB",
     rate_bps: Annotated[
         float,
         typer.Option(
-            "--rate", metavar="BPS", min=0, help="Rate of every switch port, bits per second; 0: unlimited."
+            "--rate",
+            metavar="BPS",
+            min=0,
+            help="Limit every port to this rate, in bits per second; 0: unlimited.",
         ),
     ] = 200e6,
     cores: Annotated[
         str,
         typer.Option(
             metavar="A,B",
-            help="Numbers of the core that preprocesses and of the one that computes;"
-            " default: the first two that there are.",
+            help="Preprocess on core A and compute on core B. Default: the first two available cores.",
         ),
     ] = "",
     json: options.Json = False,
 ) -> None:
-    """Run groups of training jobs in turns and set the speed-up beside the prediction.
+    """Run groups of training jobs in turns, and compare the speed-up with the prediction.
 
-    Each job first runs alone: its stage times give the best order of stages, the efficiency gamma and the
-    predicted speed-up of every group. Then each group runs, a barrier after every turn, with gradients
+    First runs each job alone: its stage times give the best order of stages, the efficiency gamma and the
+    predicted speed-up of every group. Then runs each group, with a barrier after every turn and gradients
     summed in the switch.
 
-    Reads are from the disk, past the page cache. There is no GPU: one core is the accelerator, another one
-    preprocesses.
+    Reads bypass the page cache. No GPU is needed: one core stands in for it, and another one preprocesses.
     """
     wanted = list(dict.fromkeys(_members(text) for text in groups.split(",") if text))
     if not wanted:
-        raise Failure("--groups: no group", USAGE)
+        raise Failure("--groups: no group given", USAGE)
     if not (rate_bps == 0 or LEAST_RATE_BPS <= rate_bps < math.inf):
         raise Failure(f"--rate {rate_bps:g}: want 0, or {LEAST_RATE_BPS:g} and more", USAGE)
     chosen = _two_cores(cores)
@@ -188,16 +195,16 @@ def _members(text: str) -> Members:
     members = tuple(text.split("+"))
     for kind in members:
         if kind not in KINDS:
-            raise Failure(f"--groups {text!r}: job {kind!r} is unknown; known are {', '.join(KINDS)}", USAGE)
+            raise Failure(f"--groups {text!r}: unknown job {kind!r}; want {', '.join(KINDS)}", USAGE)
     if not 2 <= len(members) <= MOST:
-        raise Failure(f"--groups {text!r}: {len(members)} jobs; 2 to {MOST} can take turns", USAGE)
+        raise Failure(f"--groups {text!r}: {len(members)} jobs in one group; want 2 to {MOST}", USAGE)
     return members
 
 
 def _two_cores(wanted: str) -> str:
     cores = list(map(str, sorted(os.sched_getaffinity(0))))
     if len(cores) < 2:
-        raise Failure(f"this process may use {len(cores)} core: preprocessing and computing need one each")
+        raise Failure(f"preprocessing and computing need a core each; this process may use {len(cores)}")
     pair = wanted.split(",") if wanted else cores[:2]
     if len(pair) != 2 or not {*pair} <= {*cores}:
         raise Failure(
@@ -214,10 +221,10 @@ def _records(directory: Path | None, size: str) -> Iterator[Path]:
         raise Failure(f"--size {error}", USAGE) from error
     most = max(kind.record * kind.batch for kind in KINDS.values())
     if number < most:
-        raise Failure(f"--size {size}: the largest batch has {most} bytes", USAGE)
+        raise Failure(f"--size {size}: want at least {most} bytes, the size of the largest batch", USAGE)
     place = tempfile.gettempdir() if directory is None else str(directory)
     if number > (free := shutil.disk_usage(place).free):
-        raise Failure(f"--size {size}: {place} has {free} bytes left", USAGE)
+        raise Failure(f"--size {size}: {place} has only {free} bytes free", USAGE)
     with tempfile.TemporaryDirectory(prefix="ina-records-", dir=directory) as folder:
         path = Path(folder) / "records"
         make(path, number)
@@ -251,7 +258,7 @@ def _show(
         ],
     )
     table(
-        "groups in turns: speed-up measured beside predicted, and what the round is longer by",
+        "groups in turns: speed-up measured and predicted, and what makes the round longer",
         [
             "group",
             "starts at",

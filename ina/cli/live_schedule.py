@@ -21,8 +21,8 @@ from controller.simulator.job_table import row_of, write_jobs
 from controller.simulator.network.generate import from_trace
 from controller.simulator.record import Ended
 from controller.simulator.traces import read
-from controller.vocabulary import Cluster
-from ina.cli import options
+from controller.vocabulary import Cluster, Job, Topology, documents, jobs_of
+from ina.cli import job_files, options
 from ina.cli.allocation.common import load_cluster
 from ina.cli.cluster.simulate import Memories, Placements, Routings
 from ina.cli.errors import USAGE, Failure, verdict
@@ -55,19 +55,26 @@ def live(
         typer.Option(
             "--jobs",
             metavar="FILE",
-            help="The jobs, as for 'plan', each with a column 'command' for its workers.",
+            help="Read the jobs from this file, as for 'ina schedule plan'; each needs a 'command' "
+            "for its workers.",
         ),
     ],
     policy: inputs.Policy = "muri-s",
     gpus: Annotated[
-        int, typer.Option(min=1, max=8, help="GPUs of this machine: a job has one worker process on each.")
+        int,
+        typer.Option(
+            min=1,
+            max=8,
+            help="Run on this many GPUs of this machine; a job has one worker process on each of its GPUs.",
+        ),
     ] = 2,
     profile: Annotated[
         int,
         typer.Option(
             min=0,
             metavar="ITERATIONS",
-            help="First measure the stage times of jobs that give none, over so many iterations; 0: do not.",
+            help="Measure the stage times of jobs that give none first, over this many iterations; "
+            "0: do not measure.",
         ),
     ] = 0,
     interval: Annotated[
@@ -75,7 +82,7 @@ def live(
         typer.Option(
             metavar="SECONDS",
             min=0,
-            help="Ask the policy at multiples of this only; 0: whenever jobs change.",
+            help="Ask the policy only at multiples of this many seconds; 0: whenever jobs change.",
         ),
     ] = 0.0,
     retries: Annotated[
@@ -83,7 +90,7 @@ def live(
         typer.Option(
             metavar="TIMES",
             min=0,
-            help="Start a job that fails again so often, where its program last saved.",
+            help="Retry a failed job up to this many times, from its last checkpoint.",
         ),
     ] = 0,
     settings: inputs.Settings = None,
@@ -91,8 +98,8 @@ def live(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Servers, switches and links, as for 'ina cluster simulate': jobs get servers, trees and"
-            " slots of it, and --gpus does not count. Default: the GPUs of this machine, without a network.",
+            help="Give jobs servers, trees and slots of this network, a file as for 'ina cluster simulate';"
+            " --gpus does not count then. Default: no network.",
         ),
     ] = None,
     placement: Placements = "netpack",
@@ -103,36 +110,41 @@ def live(
         typer.Option(
             metavar="PACKETS",
             min=2,
-            help="Switch memory of each job, in packets; with --cluster as the memory policy says.",
+            help="Allocate this many slots of the switch to each job, one packet each. With --cluster: as"
+            " many as the memory policy says.",
         ),
     ] = 256,
     rate_bps: options.Rate = 0.0,
     jobs_csv: inputs.JobsCsv = None,
     json: options.Json = False,
 ) -> None:
-    """Run jobs when and where a policy says, with gradients summed in the switch.
+    """Run jobs when and where a policy decides, with gradients summed in the switch.
 
-    The policy is asked as in a simulation, of jobs that report how far they are (hostlib.interleave). Jobs
-    that it groups take turns on storage, CPU, GPU and network. What is stopped and started again goes on
-    where its program last saved. A GPU is a worker here: one process per job on each, of four jobs at most;
-    further ones wait. Every decision is printed with its reason. Ends with status 1 if a job failed.
+    The policy decides as in a simulation, from the progress that jobs report (hostlib.interleave). Jobs of a
+    group take turns on storage, CPU, GPU and network. A job that was stopped resumes from its last
+    checkpoint. A GPU is a worker process here; at most four jobs share one, and further jobs wait. Prints
+    every decision with its reason. Exits with status 1 if a job failed.
     """
     name = inputs.parse_policy(policy)
     if jobs_csv is not None:
         check_output("--jobs-csv", jobs_csv)
     if family(name).startswith("synergy"):
-        raise Failure(f"--policy {name}: it grants CPUs and memory, which live does not", USAGE)
+        raise Failure(
+            f"--policy {name}: it grants CPUs and memory, which 'ina schedule live' cannot do", USAGE
+        )
     with common.refusals():
-        allocation = None
+        network, allocation = None, None
         if cluster is None:
             servers = Cluster.uniform(1, gpus)
             setup = make(name, inputs.ModelOptions().config(servers, [name], settings))
         else:
+            network = load_cluster(cluster, "schedule live")
             policies = AllocationSettings(placement=placement, memory=memory, routing=routing)
             numbers = tuple(parse_setting(text) for text in settings or ())
-            parts = networked(load_cluster(cluster), name, policies, numbers)
+            parts = networked(network, name, policies, numbers)
             servers, setup, allocation = parts.servers, parts.setup, parts.allocation
         submissions = read(jobs, servers)
+        job_files.note(jobs, "schedule live")
     specs = {each.name: _spec(jobs, each, slots) for each in submissions}
     core = Core(
         servers,
@@ -155,7 +167,7 @@ def live(
             on_output=print_output,
             on_entry=_print,
             describe=lambda error: verdict(error)[0],
-        ).run(submitted(submissions, network=allocation is not None))
+        ).run(submitted(submissions, jobs, network))
     if jobs_csv is not None:
         with whole(jobs_csv) as draft:
             write_jobs(draft, [({"policy": name}, [row_of(Ended.of(job)) for job in completed(core)])])
@@ -167,10 +179,14 @@ def live(
         )
 
 
-def submitted(submissions: Sequence[Submission], *, network: bool) -> list[Submitted]:
+def submitted(submissions: Sequence[Submission], path: Path, network: Topology | None) -> list[Submitted]:
     """Return the events of these submissions, with what a network has to know of each job if there is one."""
-    jobs = {job.name: job for job in from_trace(submissions)} if network else {}
-    return [Submitted(each.arrival_s, each, jobs.get(each.name)) for each in submissions]
+    jobs: Sequence[Job] = ()
+    if network is not None:
+        described = path.suffix in documents.FORMATS
+        jobs = jobs_of(documents.read(path), network) if described else from_trace(submissions)
+    known = {job.name: job for job in jobs}
+    return [Submitted(each.arrival_s, each, known.get(each.name)) for each in submissions]
 
 
 def completed(core: Core) -> list[JobState]:
@@ -184,7 +200,7 @@ def _spec(path: Path, job: Submission, slots: int) -> LaunchSpec:
     except ValueError as error:  # a quote that is not closed
         raise Failure(f"{path}: the command of job {job.name!r}: {error}", USAGE) from error
     if not command:
-        raise Failure(f"{path}: job {job.name!r} has no command: what its workers run", USAGE)
+        raise Failure(f"{path}: job {job.name!r} has no command: say what its workers run", USAGE)
     return LaunchSpec(command, job.gpus, name=job.name, slots=slots)
 
 

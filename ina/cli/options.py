@@ -22,12 +22,15 @@ TLS = "TLS"
 SOCKET_PATH_BYTES = 107
 """Longest path that a Unix socket's address has room for."""
 
-Lanes = Annotated[int, typer.Option(help="Values per packet: 32, 64 or 256.", show_default=True)]
+Lanes = Annotated[
+    int, typer.Option(help="Put this many values into each packet: 32, 64 or 256.", show_default=True)
+]
 Program = Annotated[
     str,
     typer.Option(
-        help="Switch program, a file name of p4src/ without .p4: a region for each job (exclusive), one "
-        "array for all (shared), or ATP as published, to compare with (atp)."
+        help="Load this switch program, a file of p4src/ without .p4: exclusive (each job has its "
+        "own slots), shared (all jobs share one array of slots), or atp (ATP as published, for "
+        "comparison)."
     ),
 ]
 WORKERS = ("-np", "-n", "--workers")
@@ -35,19 +38,29 @@ WORKERS = ("-np", "-n", "--workers")
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
 Loss = Annotated[
     float,
-    typer.Option(rich_help_panel=FAULTS, help="Probability that a frame is lost, each way on every port."),
+    typer.Option(
+        rich_help_panel=FAULTS, help="Lose each frame with this probability, per port and direction."
+    ),
 ]
 Duplicate = Annotated[
-    float, typer.Option(rich_help_panel=FAULTS, help="Probability that a frame arrives twice.")
+    float, typer.Option(rich_help_panel=FAULTS, help="Duplicate each frame with this probability.")
 ]
 Reorder = Annotated[
-    float, typer.Option(rich_help_panel=FAULTS, help="Probability that a frame is overtaken by others.")
+    float,
+    typer.Option(
+        rich_help_panel=FAULTS, help="Reorder each frame with this probability: later frames overtake it."
+    ),
 ]
 Corrupt = Annotated[
-    float, typer.Option(rich_help_panel=FAULTS, help="Probability that a frame fails its frame check.")
+    float,
+    typer.Option(
+        rich_help_panel=FAULTS,
+        help="Corrupt each frame with this probability; the receiver's frame check drops it.",
+    ),
 ]
 Delay = Annotated[
-    float, typer.Option(metavar="SECONDS", rich_help_panel=FAULTS, help="Delay of every frame.")
+    float,
+    typer.Option(metavar="SECONDS", rich_help_panel=FAULTS, help="Delay every frame by this many seconds."),
 ]
 Rate = Annotated[
     float,
@@ -55,15 +68,25 @@ Rate = Annotated[
         "--rate",
         metavar="BPS",
         rich_help_panel=FAULTS,
-        help="Rate of every port, bits per second; 0: unlimited.",
+        help="Limit every port to this rate, in bits per second; 0: unlimited.",
     ),
 ]
 Queue = Annotated[
-    int, typer.Option(metavar="PACKETS", rich_help_panel=FAULTS, help="Packets that wait for the rate.")
+    int,
+    typer.Option(
+        metavar="PACKETS",
+        rich_help_panel=FAULTS,
+        help="Queue at most this many packets per port, with --rate; drop further ones.",
+    ),
 ]
 Defines = Annotated[
     list[str] | None,
-    typer.Option("-D", "--define", metavar="NAME[=VALUE]", help="For the preprocessor. Repeatable."),
+    typer.Option(
+        "-D",
+        "--define",
+        metavar="NAME[=VALUE]",
+        help="Define this macro for the preprocessor; VALUE defaults to 1. Repeatable.",
+    ),
 ]
 
 
@@ -78,12 +101,13 @@ class UndefinedValues(StrEnum):
 Undefined = Annotated[
     UndefinedValues | None,
     typer.Option(
-        help="Values that P4 leaves undefined (fields of invalid headers, what nothing has set, registers "
-        "beyond their end): zero, random, or as BMv2 has them. Without: what is quickest.",
+        help="Give values that P4 leaves undefined (fields of invalid headers, unset variables, "
+        "registers read past their end) this content: zero, random, or the same as BMv2. "
+        "Default: whatever is fastest.",
         show_default=False,
     ),
 ]
-Seed = Annotated[int, typer.Option(rich_help_panel=FAULTS, help="Seed of everything random in the switch.")]
+Seed = Annotated[int, typer.Option(rich_help_panel=FAULTS, help="Seed the random numbers of the switch.")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,35 +119,41 @@ class TlsOptions:
         typer.Option(
             metavar="FILE",
             rich_help_panel=TLS,
-            help="With a switch that runs: connect with TLS to a switch whose certificate is of this CA "
-            "(PEM).",
+            help="With --switch ADDRESS: connect over TLS, and accept only certificates signed by "
+            "this CA (PEM).",
         ),
     ] = None
     tls_cert: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", rich_help_panel=TLS, help="Client certificate (PEM), if it asks for one."
+            metavar="FILE", rich_help_panel=TLS, help="With --tls-ca: present this client certificate (PEM)."
         ),
     ] = None
     tls_key: Annotated[
-        Path | None, typer.Option(metavar="FILE", rich_help_panel=TLS, help="Its private key (PEM).")
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            rich_help_panel=TLS,
+            help="With --tls-cert: use the certificate's private key in this file (PEM).",
+        ),
     ] = None
 
     def tls(self, address: str) -> Tls | None:
         """Put the options together for a connection to `address`; None if none is given. Raises Failure."""
         if (self.tls_cert is None) != (self.tls_key is None):
-            raise Failure("--tls-cert and --tls-key belong together: give both or neither", exit_code=USAGE)
+            raise Failure("--tls-cert and --tls-key need each other: give both or neither", exit_code=USAGE)
         if self.tls_ca is not None:
             if address.startswith("unix:"):
                 raise Failure(
-                    f"--tls-ca: a Unix socket has no TLS; leave it out for {address}", exit_code=USAGE
+                    f"--tls-ca: TLS does not work over a Unix socket; leave it out for {address}",
+                    exit_code=USAGE,
                 )
             from controller import Tls
 
             return Tls(self.tls_ca, self.tls_cert, self.tls_key)
         if self.tls_cert is not None:
             raise Failure(
-                "--tls-cert needs --tls-ca FILE, the CA of the switch's certificate, too", exit_code=USAGE
+                "--tls-cert needs --tls-ca FILE, the CA of the switch's certificate", exit_code=USAGE
             )
         return None
 
@@ -133,9 +163,14 @@ class RunningSwitch(TlsOptions):
     """A switch that runs, and how to connect to it."""
 
     switch: Annotated[
-        str, typer.Option(metavar="ADDRESS", help="A switch that runs: grpc://host:port or unix:PATH.")
+        str,
+        typer.Option(
+            metavar="ADDRESS", help="Connect to this running switch: grpc://HOST:PORT or unix:PATH."
+        ),
     ]
-    device_id: Annotated[int, typer.Option(min=0, max=2**64 - 1, help="Its P4Runtime device id.")] = 0
+    device_id: Annotated[
+        int, typer.Option(min=0, max=2**64 - 1, help="Use this P4Runtime device id of the switch.")
+    ] = 0
 
     def connect(self) -> Controller:
         """Return its controller. Raises Failure for options that cannot be; ControllerError."""
@@ -163,7 +198,7 @@ def parse_switch(option: str, text: str, *, other: str = "") -> str:
     if text.startswith("unix:") and text != "unix:":
         if len(os.fsencode(text.removeprefix("unix:"))) > SOCKET_PATH_BYTES:
             raise Failure(
-                f"{option} {text!r}: the path of a socket has {SOCKET_PATH_BYTES} bytes at most",
+                f"{option} {text!r}: want a socket path of at most {SOCKET_PATH_BYTES} bytes",
                 exit_code=USAGE,
             )
         return text
@@ -230,7 +265,7 @@ def impairments(
 
 
 def choice(undefined: UndefinedValues | None) -> softswitch.Choice | None:
-    """Return what a program's undefined values are to be."""
+    """Return the choice of a program's undefined values; None: whatever is fastest."""
     import softswitch
 
     return None if undefined is None else softswitch.Choice(undefined)

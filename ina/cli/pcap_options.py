@@ -24,17 +24,21 @@ class PcapOptions:
         typer.Option(
             metavar="DIR",
             rich_help_panel=CAPTURES,
-            help="Write what passes each port to DIR/SWITCH-portN.pcapng; see docs/tracing.md.",
+            help="Capture what passes each port into DIR/SWITCH-portN.pcapng; see docs/tracing.md.",
         ),
     ] = None
     pcap_limit: Annotated[
         str,
-        typer.Option(metavar="SIZE", rich_help_panel=CAPTURES, help="Length of such a file at most."),
+        typer.Option(metavar="SIZE", rich_help_panel=CAPTURES, help="Stop each capture at this size."),
     ] = "1GB"
     pcap_snap: Annotated[
         int,
         typer.Option(
-            min=1, max=MOST_SNAP, metavar="BYTES", rich_help_panel=CAPTURES, help="Bytes kept of a frame."
+            min=1,
+            max=MOST_SNAP,
+            metavar="BYTES",
+            rich_help_panel=CAPTURES,
+            help="Keep this many bytes of each frame.",
         ),
     ] = MOST_SNAP
 

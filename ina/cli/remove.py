@@ -22,15 +22,15 @@ EPILOG = """Examples:
 def remove(
     *,
     jobs: Annotated[
-        list[int], typer.Argument(metavar="JOB...", help="Numbers of jobs, as 'ina jobs' lists them.")
+        list[int], typer.Argument(metavar="JOB...", help="Give the job numbers that 'ina jobs' lists.")
     ],
     running: options.RunningSwitch,
     json: options.Json = False,
 ) -> None:
-    """Take jobs off a switch, whoever had them admitted.
+    """Remove jobs from a running switch.
 
-    What workers of such a job still send is dropped and counted. Of a job on several switches this removes
-    what the one switch has. If any of the numbers is unknown nothing is removed.
+    The switch drops and counts what the workers of these jobs still send. Of a job on several switches, only
+    the part on this switch is removed. Removes nothing if one of the numbers is unknown.
     """
     wanted = list(dict.fromkeys(jobs))
     with running.connect() as controller:

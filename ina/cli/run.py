@@ -8,8 +8,7 @@ from typing import Annotated
 
 import typer
 
-from controller.vocabulary import load_jobs
-from ina.cli import options
+from ina.cli import job_files, options
 from ina.cli.errors import USAGE, Failure
 from ina.cli.execute import execute
 from ina.cli.pcap_options import PcapOptions
@@ -48,17 +47,26 @@ EPILOG = """Examples:
 def run(
     *,
     command: Annotated[
-        list[str] | None, typer.Argument(help="The worker program, after --.", metavar="-- COMMAND")
+        list[str] | None,
+        typer.Argument(help="Run this program in each worker; give it after --.", metavar="-- COMMAND"),
     ] = None,
     workers: Annotated[
         int | None,
         typer.Option(
-            *options.WORKERS, help="Number of workers, 1 to 32 per switch; one, or all machines of --tree."
+            *options.WORKERS,
+            help="Set the number of workers, 1 to 32 per switch. Default: 1, or all machines of --tree.",
         ),
     ] = None,
     jobs: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Instead of a command: run the jobs of a TOML file at once."),
+        typer.Option(metavar="FILE", help="Run all jobs of this file at the same time, instead of COMMAND."),
+    ] = None,
+    cluster: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Read the network from this file, instead of --tree; each server carries one worker.",
+        ),
     ] = None,
     program: options.Program = "exclusive",
     lanes: options.Lanes = 256,
@@ -68,7 +76,8 @@ def run(
     log: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="Write a line of JSON about each collective of each worker, anew each run."
+            metavar="FILE",
+            help="Write one line of JSON per collective and worker to this file; replaces the file.",
         ),
     ] = None,
     memory: MemoryOptions,
@@ -79,11 +88,10 @@ def run(
 ) -> None:
     """Run training jobs whose gradients are summed inside P4 switches.
 
-    Starts (or attaches to) the switches, and a fallback server for the shared program; admits the jobs,
-    starts the workers with their place in the job in the environment variable INA_JOB, and takes everything
-    down again. A job that fails leaves the others alone; all that is left of an interrupted one is
-    its summary so far. What the file of --jobs says
-    of a job holds, except where an option is given.
+    Starts the switches, or uses a running one, and starts a fallback server for the shared program. Admits
+    the jobs, starts their workers, each with its configuration in the environment variable INA_JOB, and stops
+    everything at the end. If a job fails, the others go on. If the command is interrupted, it prints the
+    summary so far. Options override what the file of --jobs says.
     """
     fabric = fabric_of(
         program,
@@ -94,6 +102,10 @@ def run(
         faults,
         captures=_captures(captures),
     )
+    if cluster is not None:
+        if fabric.tree or fabric.attached:
+            raise Failure("--cluster, --tree and --switch are mutually exclusive", exit_code=USAGE)
+        fabric = replace(fabric, topology=job_files.topology(str(cluster), "run"))
     common = LaunchSpec(
         command=command or [],
         workers=0,
@@ -107,8 +119,11 @@ def run(
         specs = [only_job(common, overrides, workers, fabric.tree)]
     else:
         if command or workers is not None:
-            raise Failure("--jobs FILE says what to run: leave -np and the command out", exit_code=USAGE)
-        specs = specs_of_file(common, overrides, load_jobs(jobs, require=["command"]), shared=fabric.shared)
+            raise Failure(
+                "--jobs FILE is mutually exclusive with -np and COMMAND: give one of them", exit_code=USAGE
+            )
+        entries = job_files.jobs(jobs, "run", require=("command",))
+        specs = specs_of_file(common, overrides, entries, shared=fabric.shared)
     check(fabric, specs)
     if captures.pcap is not None:
         _make_folder(captures.pcap)

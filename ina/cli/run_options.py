@@ -33,11 +33,17 @@ SWITCHES = "Switches"
 MAX_LEASE_S = 366 * 86400
 
 Timeout = Annotated[
-    float, typer.Option(min=0.1, metavar="SECONDS", help="Silence after which a worker gives up.")
+    float,
+    typer.Option(min=0.1, metavar="SECONDS", help="Give up after this long without a packet, in seconds."),
 ]
 StragglerTimeout = Annotated[
     float,
-    typer.Option(min=0.1, metavar="SECONDS", help="The same for a rank that is known to live, only slow."),
+    typer.Option(
+        min=0.1,
+        metavar="SECONDS",
+        help="Give up after this long without progress while the slow rank still sends signs "
+        "of life, in seconds; at least --timeout.",
+    ),
 ]
 
 
@@ -74,8 +80,9 @@ class MemoryOptions:
         typer.Option(
             min=0,
             rich_help_panel=MEMORY,
-            help="Aggregator slots: of each job (exclusive; 1024 unless given), or of all together (shared; "
-            "all that there are unless given; 0: everything goes to the fallback server).",
+            help="Allocate this many aggregator slots: to each job if exclusive (default: 1024), to "
+            "all jobs together if shared (default: all slots; 0: none, the fallback server sums "
+            "everything).",
         ),
     ] = None
     window: Annotated[
@@ -84,7 +91,8 @@ class MemoryOptions:
             min=1,
             max=MAX_WINDOW,
             rich_help_panel=MEMORY,
-            help="Packets in flight per worker at most; half the slots, or 128 if shared.",
+            help="Keep at most this many packets in flight per worker. Default: half the slots if "
+            "exclusive, 128 if shared.",
         ),
     ] = None
     preempt: Annotated[
@@ -92,24 +100,24 @@ class MemoryOptions:
         typer.Option(
             "--preempt/--no-preempt",
             rich_help_panel=MEMORY,
-            help="Let packets take slots from those of lower priority; no unless given.",
+            help="Let packets take slots from packets of lower priority, with --program shared. Default: no.",
         ),
     ] = None
     congestion: Annotated[
         Congestion | None,
-        typer.Option(rich_help_panel=MEMORY, help="Congestion control; fixed unless given."),
+        typer.Option(rich_help_panel=MEMORY, help="Control congestion by this algorithm. Default: fixed."),
     ] = None
     numbers: Annotated[
         Numbers | None,
         typer.Option(
             rich_help_panel=MEMORY,
-            help="Encoding of float32: an exponent per packet (unless given), the same in 16 bits each, or a "
-            "fixed scale.",
+            help="Encode float32 values with one exponent per packet (exponent), the same with 16 "
+            "bits per value (block16), or a fixed scale (fixed). Default: exponent.",
         ),
     ] = None
 
     def overrides(self) -> Overrides:
-        """Return what was given, in the place of what a job file says."""
+        """Return the given options, which override a job file."""
         return Overrides(
             slots=self.slots,
             window=self.window,
@@ -128,15 +136,16 @@ class SwitchOptions:
         typer.Option(
             metavar="NxN…",
             rich_help_panel=SWITCHES,
-            help="Children per switch, level by level, machines last: 2x4, 2x2x2.",
+            help="Start a tree of switches with this many children per switch, level by level; the "
+            "last number counts machines: 2x4, 2x2x2.",
         ),
     ] = None
     port_kind: Annotated[
         PortKind,
         typer.Option(
             rich_help_panel=SWITCHES,
-            help="How workers reach a switch that is started: shm, shared memory (auto: where there is a C "
-            "compiler), or udp, UDP on loopback.",
+            help="Connect workers to the started switch through shared memory (shm) or UDP on "
+            "loopback (udp); auto: shm if a C compiler is present, else udp.",
         ),
     ] = PortKind.AUTO
     transit: Annotated[
@@ -144,14 +153,14 @@ class SwitchOptions:
         typer.Option(
             metavar="SWITCH,…",
             rich_help_panel=SWITCHES,
-            help="Switches of --tree (s2, s3, …) that do not add.",
+            help="Let these switches of --tree (s2, s3, …) forward without aggregating.",
         ),
     ] = ""
     switch: Annotated[
         str,
         typer.Option(
             rich_help_panel=SWITCHES,
-            help="'embedded' starts one; grpc://host:port, or unix:PATH, uses one that runs.",
+            help="Start a switch (embedded), or use a running one: grpc://HOST:PORT or unix:PATH.",
         ),
     ] = EMBEDDED
     p4runtime: Annotated[
@@ -159,8 +168,8 @@ class SwitchOptions:
         typer.Option(
             metavar="[HOST:]PORT",
             rich_help_panel=SWITCHES,
-            help="Let others control the switch that is started, at this port (0: any; further switches "
-            "of --tree: the next ones). Unless given nobody else can.",
+            help="Let other programs control the started switch at this address (port 0: any free "
+            "port); further switches of --tree use the next ports. Default: a private socket.",
         ),
     ] = None
     replace_program: Annotated[
@@ -168,7 +177,8 @@ class SwitchOptions:
         typer.Option(
             "--replace-program",
             rich_help_panel=SWITCHES,
-            help="With a switch that runs: load the program even if another one runs; its tables are lost.",
+            help="With --switch ADDRESS: load the program even if the switch runs another one, whose "
+            "tables are lost.",
         ),
     ] = False
     udp_base: Annotated[
@@ -176,7 +186,7 @@ class SwitchOptions:
         typer.Option(
             metavar="HOST:PORT",
             rich_help_panel=SWITCHES,
-            help="With a switch that runs: port p of that switch is this UDP port plus p.",
+            help="With --switch ADDRESS: send to port p of the switch at this UDP port plus p.",
         ),
     ] = "127.0.0.1:47000"
     worker_base: Annotated[
@@ -184,7 +194,7 @@ class SwitchOptions:
         typer.Option(
             metavar="HOST:PORT",
             rich_help_panel=SWITCHES,
-            help="With a switch that runs: the host at port p of that switch is at this UDP port plus p.",
+            help="With --switch ADDRESS: reach the worker at port p of the switch at this UDP port plus p.",
         ),
     ] = "127.0.0.1:48000"
     ports: Annotated[
@@ -192,7 +202,7 @@ class SwitchOptions:
         typer.Option(
             metavar="A-B,C",
             rich_help_panel=SWITCHES,
-            help="With a switch that runs: the ports of that switch to choose from.",
+            help="With --switch ADDRESS: use these ports of the switch.",
         ),
     ] = "1-255"
     lease: Annotated[
@@ -202,7 +212,8 @@ class SwitchOptions:
             max=MAX_LEASE_S,
             metavar="SECONDS",
             rich_help_panel=SWITCHES,
-            help="With a switch that runs: time for which jobs stay admitted if this command is killed.",
+            help="With --switch ADDRESS: keep jobs admitted for this many seconds after this command "
+            "was killed.",
         ),
     ] = 60.0
 
@@ -215,7 +226,10 @@ class SwitchOptions:
         """Return the names given to ``--transit``. Raises Failure if there is no tree to have them."""
         names = frozenset(name for name in self.transit.split(",") if name)
         if names and not self.tree:
-            raise Failure(f"--transit {min(names)!r}: there is only the root (see --tree)", exit_code=USAGE)
+            raise Failure(
+                f"--transit {min(names)!r}: one switch has no transit switches; give --tree, too",
+                exit_code=USAGE,
+            )
         return names
 
     def listen_address(self) -> str:
@@ -236,7 +250,9 @@ class SwitchOptions:
         if self.switch == EMBEDDED:
             for option, given in (("--tls-ca", connection), ("--replace-program", self.replace_program)):
                 if given:
-                    raise Failure(f"{option} is for a switch that runs: give --switch too", exit_code=USAGE)
+                    raise Failure(
+                        f"{option} is for a running switch: give --switch ADDRESS, too", exit_code=USAGE
+                    )
             return None
         if self.p4runtime is not None:
             raise Failure("--p4runtime is for a switch that is started: leave --switch out", exit_code=USAGE)
@@ -272,17 +288,17 @@ class FaultOptions:
         float | None,
         typer.Option(
             rich_help_panel=options.FAULTS,
-            help="The same as --loss between switches; as --loss unless given.",
+            help="Lose each frame between switches with this probability. Default: as --loss.",
         ),
     ] = None
     seed: options.Seed = 0
 
     def impairments(self) -> str:
-        """Return what ports towards workers and the fallback server do. Raises Failure."""
+        """Return the impairments of ports towards workers and the fallback server. Raises Failure."""
         return self._impairments(self.loss)
 
     def link_impairments(self) -> str:
-        """Return what ports between switches do. Raises Failure."""
+        """Return the impairments of ports between switches. Raises Failure."""
         if self.link_loss is None:
             return self.impairments()
         options.check_chance("--link-loss", self.link_loss)
@@ -313,11 +329,11 @@ def fabric_of(
     """Return the switches that these options ask for. Raises Failure where they contradict each other."""
     fan_outs = switches.fan_outs
     if faults.link_loss is not None and not fan_outs:
-        raise Failure("--link-loss is for links between switches: give --tree too", exit_code=USAGE)
+        raise Failure("--link-loss is for links between switches: give --tree, too", exit_code=USAGE)
     if program not in (SHARED, ATP) and (memory.preempt or memory.window):
-        raise Failure(f"--preempt and --window are for --program {SHARED}", exit_code=USAGE)
+        raise Failure(f"--preempt and --window need --program {SHARED}", exit_code=USAGE)
     if program == ATP and memory.preempt:
-        raise Failure(f"--preempt: {ATP} has no priorities; use --program {SHARED}", exit_code=USAGE)
+        raise Failure(f"--preempt: {ATP} has no priorities; want --program {SHARED}", exit_code=USAGE)
     impairments = faults.impairments()
     fabric = FabricSpec(
         program=program,
@@ -335,16 +351,21 @@ def fabric_of(
     if fabric.attached and captures:
         raise Failure("--pcap is for switches that are started: give it to 'ina switch'", exit_code=USAGE)
     if fabric.attached and impairments:
-        raise Failure("impairments belong to the switch: give them to 'ina switch'", exit_code=USAGE)
+        raise Failure("link faults belong to the switch: give them to 'ina switch --impair'", exit_code=USAGE)
     return fabric
 
 
 def only_job(
     common: LaunchSpec, overrides: Overrides, workers: int | None, fan_outs: tuple[int, ...]
 ) -> LaunchSpec:
-    """Return the job that no file describes; without `workers`, one for each machine of the tree."""
+    """Return the job that no file describes; without `workers`, one for each machine of the tree.
+
+    Raises Failure for fewer than one worker.
+    """
     if workers is None:
         workers = math.prod(fan_outs)  # of nothing, 1
+    if workers < 1:
+        raise Failure(f"{workers} workers: want 1 or more", exit_code=USAGE)
     entry = overrides.of(Job(name=NAMELESS, workers=workers))
     return spec_of(common, entry, slots=entry.slots)
 
@@ -355,14 +376,14 @@ def check(fabric: FabricSpec, specs: Sequence[LaunchSpec]) -> None:
         what = f"job {spec.name!r}: " if spec.name else ""
         if spec.workers < 1 or (not fabric.tree and spec.children > MAX_CHILDREN):
             raise Failure(
-                f"{what}{spec.children} workers: one switch sums 1 to {MAX_CHILDREN} children, the"
-                " width of its bitmap; --tree has more",
+                f"{what}{spec.children} workers: want 1 to {MAX_CHILDREN} per switch, the width of "
+                "its bitmap; --tree allows more",
                 exit_code=USAGE,
             )
         if fabric.shared:
             continue
         if spec.slots is not None and spec.slots < 2:
-            raise Failure(f"{what}{spec.slots} slots: an exclusive job needs 2", exit_code=USAGE)
+            raise Failure(f"{what}{spec.slots} slots: an exclusive job needs at least 2", exit_code=USAGE)
 
 
 def parse_tree(text: str) -> tuple[int, ...]:

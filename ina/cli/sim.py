@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from controller.vocabulary import BadSpec, Link, Topology, load_jobs
+from controller.vocabulary import BadSpec, Job, Link, Topology, place
 from controller.vocabulary.slots import MAX_WINDOW
-from ina.cli import options, sim_report
+from ina.cli import job_files, options, sim_report
 from ina.cli.errors import USAGE, Failure
 from ina.cli.output import Bar
 from ina.cli.plain import count, seconds
@@ -20,7 +20,7 @@ from ina.cli.run_options import parse_tree
 from ina.runtime.job_file import Overrides
 
 if TYPE_CHECKING:  # other commands need none of it
-    from bmv2_topos.testbeds.virtual import Recorder
+    from bmv2_topos.testbeds.virtual import Placement, Recorder
 
 EPILOG = """Examples:
 
@@ -51,22 +51,29 @@ class SimProgram(StrEnum):
 
 
 def sim(
-    jobs: Annotated[Path, typer.Argument(metavar="FILE", help="The jobs, in TOML, as for ina run --jobs.")],
+    jobs: Annotated[
+        Path,
+        typer.Argument(metavar="FILE", help="Read the jobs from this TOML file, as 'ina run --jobs' does."),
+    ],
     program: Annotated[
         SimProgram,
         typer.Option(
-            help="shared: one array for all jobs; exclusive: a region for each; atp: ATP as published, to "
-            "compare with."
+            help="Load this switch program, a file of p4src/ without .p4: exclusive (each job has "
+            "its own slots), shared (all jobs share one array of slots), or atp (ATP as "
+            "published, for comparison)."
         ),
     ] = SimProgram.SHARED,
     lanes: options.Lanes = 64,
     iterations: Annotated[
-        int | None, typer.Option(min=1, help="Iterations of every job, whatever the file says.")
+        int | None,
+        typer.Option(min=1, help="Run this many iterations of every job. Default: as in the file."),
     ] = None,
     slots: Annotated[
         int,
         typer.Option(
-            min=0, rich_help_panel=MEMORY, help="Aggregator slots of every switch, for all jobs together."
+            min=0,
+            rich_help_panel=MEMORY,
+            help="Give every switch this many aggregator slots, for all jobs together.",
         ),
     ] = 8192,
     window: Annotated[
@@ -75,7 +82,7 @@ def sim(
             min=1,
             max=MAX_WINDOW,
             rich_help_panel=MEMORY,
-            help="Packets in flight per worker at most, of every job; else as the file says, or 128.",
+            help="Keep at most this many packets in flight per worker. Default: as in the file, else 128.",
         ),
     ] = None,
     preempt: Annotated[
@@ -83,7 +90,8 @@ def sim(
         typer.Option(
             "--preempt/--no-preempt",
             rich_help_panel=MEMORY,
-            help="Let every job, or none, take slots from lower priorities; else as the file says.",
+            help="Let packets take slots from packets of lower priority, with --program shared. "
+            "Default: as in the file, else no.",
         ),
     ] = None,
     tree: Annotated[
@@ -91,8 +99,16 @@ def sim(
         typer.Option(
             metavar="NxN…",
             rich_help_panel=NETWORK,
-            help="Children per switch, level by level, of a tree that holds one job: 2x4; one switch unless "
-            "given.",
+            help="Simulate a tree of switches with this many children per switch, level by level, "
+            "for one job; the last number counts machines: 2x4. Default: one switch.",
+        ),
+    ] = None,
+    cluster: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            rich_help_panel=NETWORK,
+            help="Read the network from this file, instead of --tree; each server carries one worker.",
         ),
     ] = None,
     transit: Annotated[
@@ -100,16 +116,19 @@ def sim(
         typer.Option(
             metavar="SWITCH,…",
             rich_help_panel=NETWORK,
-            help="Switches of --tree (s2, s3, …) that do not add.",
+            help="Let these switches of --tree (s2, s3, …) forward without aggregating.",
         ),
     ] = "",
     loss: Annotated[
         float,
-        typer.Option(rich_help_panel=NETWORK, help="Probability that a packet is lost, on every link."),
+        typer.Option(rich_help_panel=NETWORK, help="Lose each packet on a link with this probability."),
     ] = 0.0,
     link_loss: Annotated[
         float | None,
-        typer.Option(rich_help_panel=NETWORK, help="The same between switches; as --loss unless given."),
+        typer.Option(
+            rich_help_panel=NETWORK,
+            help="Lose each packet between switches with this probability. Default: as --loss.",
+        ),
     ] = None,
     rate_bps: Annotated[
         float,
@@ -118,16 +137,23 @@ def sim(
             metavar="BPS",
             show_default="10e9",
             rich_help_panel=NETWORK,
-            help="Rate of every link, bits/s; 0: unlimited.",
+            help="Limit every link to this rate, in bits per second; 0: unlimited.",
         ),
     ] = 10e9,
     delay: Annotated[
-        float, typer.Option(metavar="SECONDS", rich_help_panel=NETWORK, help="Delay of every link, one way.")
+        float,
+        typer.Option(
+            metavar="SECONDS",
+            rich_help_panel=NETWORK,
+            help="Delay every packet on a link by this many seconds, each way.",
+        ),
     ] = 2e-6,
     queue: Annotated[
         int,
         typer.Option(
-            metavar="PACKETS", rich_help_panel=NETWORK, help="Length of the queue at each port of a switch."
+            metavar="PACKETS",
+            rich_help_panel=NETWORK,
+            help="Queue at most this many packets at each switch port; drop further ones.",
         ),
     ] = 2048,
     coalesce_us: Annotated[
@@ -137,39 +163,42 @@ def sim(
             min=1,
             metavar="US",
             rich_help_panel=NETWORK,
-            help="Hosts look at their packets this often, µs.",
+            help="Let hosts process arrived packets every so many microseconds.",
         ),
     ] = 5,
-    seed: Annotated[int, typer.Option(help="Seed of everything random: the same gives the same.")] = 0,
+    seed: Annotated[
+        int, typer.Option(help="Seed the random numbers; the same seed gives the same result.")
+    ] = 0,
     plot: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Draw iteration times and slots in use: .png, .svg or .pdf."),
     ] = None,
     explain: Annotated[
         bool,
-        typer.Option("--explain", help="Say what made each iteration slow: its critical path, by causes."),
+        typer.Option("--explain", help="Explain what made each iteration slow: its critical path, by cause."),
     ] = False,
     pcap: Annotated[
         Path | None,
         typer.Option(
-            metavar="DIR", help="Write what passed hosts and switch ports as captures, for ina trace."
+            metavar="DIR",
+            help="Capture what passes hosts and switch ports into this directory, for 'ina trace'.",
         ),
     ] = None,
     json: options.Json = False,
 ) -> None:
-    """Run jobs in virtual time: links, queues and computing are simulated, packet by packet.
+    """Simulate jobs packet by packet, in virtual time, with the real switch program and host library.
 
-    The switch program, the workers' windows and the fallback servers are the real ones. Every worker has a
-    host of its own. Every sum that a worker is handed is compared with the exact one; a wrong one ends the
-    command with status 1.
+    Links, queues and computing are simulated; the switch program, the workers' windows and the fallback
+    servers are the real ones. Every worker has its own host. Every sum that a worker gets is compared with
+    the exact sum; a wrong one ends the command with status 1.
     """
     # Loaded here, for other commands need none of it.
     from bmv2_topos.testbeds.virtual import Recorder, TestbedError, VirtualSettings, VirtualTestbed, build
 
     overrides = Overrides(iterations=iterations, window=window, preempt=preempt)
-    entries = [overrides.of(entry) for entry in load_jobs(jobs)]
+    entries = [overrides.of(entry) for entry in job_files.jobs(jobs, "sim")]
     if program is SimProgram.ATP and preempt:
-        raise Failure("--preempt: atp has no priorities; use --program shared", exit_code=USAGE)
+        raise Failure("--preempt: atp has no priorities; want --program shared", exit_code=USAGE)
     if plot is not None:
         _check_plot(plot)
     try:
@@ -177,7 +206,10 @@ def sim(
         link = Link("a", "b", rate_bps=rate_bps, delay_s=delay, queue_packets=queue, loss=loss)
         trunk = Link("a", "b", rate_bps, delay, queue, loss if link_loss is None else link_loss)
         servers = program is not SimProgram.EXCLUSIVE
-        network, placements = build(entries, shape, servers=servers, link=link, trunk=trunk)
+        if cluster is None:
+            network, placements = build(entries, shape, servers=servers, link=link, trunk=trunk)
+        else:
+            network, placements = _on_cluster(cluster, entries, shape, servers=servers)
         network = _without_sums(network, [name for name in transit.split(",") if name])
         settings = VirtualSettings(
             program=program.value, lanes=lanes, slots=slots, seed=seed, coalesce_us=coalesce_us
@@ -210,6 +242,29 @@ def sim(
         sim_report.show_verdicts(verdicts)
 
 
+def _on_cluster(
+    cluster: Path, jobs: Sequence[Job], shape: Sequence[int] | None, *, servers: bool
+) -> tuple[Topology, tuple[Placement, ...]]:
+    """Return the topology of a file with the jobs' places on it. Raises Failure or BadSpec."""
+    from bmv2_topos.testbeds.virtual import Placement
+
+    if shape is not None:
+        raise Failure("--cluster and --tree are mutually exclusive", exit_code=USAGE)
+    network = job_files.topology(str(cluster), "sim")
+    fallback = None
+    if servers:
+        at_root = [name for name in network.servers_for("fallback") if network.rack_of[name] == network.root]
+        if not at_root:
+            raise Failure(
+                f'--cluster {cluster}: no server with role = "fallback" at the root {network.root!r}, which'
+                " the programs shared and atp need; or give --program exclusive",
+                exit_code=USAGE,
+            )
+        fallback = at_root[0]
+    hosts = place(network, [job.workers for job in jobs])
+    return network, tuple(Placement(each, fallback) for each in hosts)
+
+
 def _write(recorder: Recorder, folder: Path) -> None:
     try:
         recorder.write(folder)
@@ -222,7 +277,7 @@ def _without_sums(network: Topology, transit: Sequence[str]) -> Topology:
     known = [switch.name for switch in network.switches]
     for name in transit:
         if name not in known:
-            raise Failure(f"--transit {name}: the switches are {', '.join(known)}", exit_code=USAGE)
+            raise Failure(f"--transit {name}: want some of {', '.join(known)}", exit_code=USAGE)
     switches = (replace(switch, slots=0) if switch.name in transit else switch for switch in network.switches)
     return replace(network, switches=tuple(switches))
 

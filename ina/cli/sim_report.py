@@ -102,9 +102,9 @@ def show(report: Report) -> None:
     row("iteration, longest", lambda job: seconds(max(job.iteration_s, default=0.0)))
     row("summed in the switch", lambda job: f"{job.aggregated_share:.1%}")
     if report.occupancy:
-        row("slots in use, mean", lambda job: f"{report.mean_occupancy(job):.1f}")
+        row("mean slots in use", lambda job: f"{report.mean_occupancy(job):.1f}")
     row("packets sent", lambda job: count(job.sent_packets))
-    row("of these again", lambda job: count(job.resent_packets))
+    row("of these, retransmitted", lambda job: count(job.resent_packets))
     row("fallback traffic", lambda job: f"{job.fallback_bytes / 1e6:,.2f} MB")
     row("collisions", lambda job: count(job.outcomes.get("collided", 0)))
     row("evictions", lambda job: count(job.evictions))

@@ -29,39 +29,52 @@ _LARGEST_SEED = 2**48
 
 
 def soak(
-    minutes: Annotated[float | None, typer.Option(min=0.0, show_default="1", help="Duration.")] = None,
+    minutes: Annotated[
+        float | None, typer.Option(min=0.0, show_default="1", help="Run schedules for this many minutes.")
+    ] = None,
     schedules: Annotated[
-        int | None, typer.Option(min=1, help="Number of schedules, instead of or beside --minutes.")
+        int | None, typer.Option(min=1, help="Run this many schedules; with --minutes, whichever ends first.")
     ] = None,
     seed: Annotated[
         int | None,
-        typer.Option(min=0, max=_LARGEST_SEED, show_default="random", help="Seed of the first schedule."),
+        typer.Option(
+            min=0,
+            max=_LARGEST_SEED,
+            show_default="random",
+            help="Seed the first schedule; the next ones use the following numbers.",
+        ),
     ] = None,
     processes: Annotated[
-        int | None, typer.Option(min=1, show_default="one per processor", help="Processes.")
+        int | None, typer.Option(min=1, show_default="one per processor", help="Run this many processes.")
     ] = None,
     replay: Annotated[
         int | None,
         typer.Option(
-            min=0, max=2 * _LARGEST_SEED, metavar="SEED", help="Run only this schedule, and show it."
+            min=0,
+            max=2 * _LARGEST_SEED,
+            metavar="SEED",
+            help="Run only the schedule of this seed, and show it.",
         ),
     ] = None,
     packets: Annotated[
-        int, typer.Option(min=0, metavar="COUNT", help="With --replay: packets to show, the last ones.")
+        int,
+        typer.Option(min=0, metavar="COUNT", help="With --replay: show this many packets, the last ones."),
     ] = 40,
     json: options.Json = False,
 ) -> None:
-    """Check the invariants over random schedules of everything at once, in virtual time.
+    """Check the invariants under random faults, in virtual time.
 
-    Loss, duplication, reordering, corruption, collisions, preemption, aging, restarts of jobs and fallback
-    servers, region changes, forged packets; trees with one to three levels; both programs. In the end the
-    links are calm, and what is under way has to recover within a bounded number of round trips. Every
-    schedule comes from one number, the next from the next number. The first one that breaks an invariant is
-    printed with the command that runs it again, and ends the command with status 1.
+    Each schedule combines loss, duplication, reordering, corruption, collisions, preemption, aging, restarts
+    of jobs and fallback servers, region changes and forged packets, on trees of one to three levels and with
+    both programs. At its end the faults stop, and what is in flight has to recover within a bounded number of
+    round trips. A schedule follows from its seed; the next one has the next seed. The first schedule that
+    breaks an invariant is printed with the command that runs it again, and ends the command with status 1.
     """
     if replay is not None:
         if minutes is not None or schedules is not None or seed is not None:
-            raise Failure("--replay goes without --minutes, --schedules and --seed", exit_code=USAGE)
+            raise Failure(
+                "--replay is mutually exclusive with --minutes, --schedules and --seed", exit_code=USAGE
+            )
         _replay(replay, packets, json=json)
         return
     # Loaded here, for other commands need none of it.
@@ -135,18 +148,16 @@ def _show(tally: Tally, setup: dict[str, object], wall_s: float, *, json: bool, 
         out.print(f"{shown}, {rate:.0f} per second", highlight=False, soft_wrap=True)
         if slowest is not None:
             out.print(
-                f"recovery in the calm: {tally.median_round_trips:.1f} round trips per packet in the median,"
-                f" {slowest.round_trips_per_packet:.1f} at worst (seed {slowest.seed}); at most"
-                f" {tally.largest_share:.0%} of the time that it may take",
+                f"recovery after the last fault: {tally.median_round_trips:.1f} round trips per "
+                f"packet in the median, {slowest.round_trips_per_packet:.1f} at most (seed "
+                f"{slowest.seed}); at most {tally.largest_share:.0%} of the allowed time",
                 highlight=False,
                 soft_wrap=True,
             )
         for each in tally.failures:
             if whole:
                 out.print(each.schedule, markup=False, highlight=False, soft_wrap=True)
-            reason = (
-                f"an invariant broke with seed {each.seed}: {each.reason}\nto run it again: {each.command}"
-            )
+            reason = f"seed {each.seed} breaks an invariant: {each.reason}\nto run it again: {each.command}"
             say(reason)
         if not tally.failures:
             out.print("all invariants held", highlight=False)

@@ -48,33 +48,35 @@ _BACKENDS: dict[Backend, tuple[Literal["compiled", "interpreter"], ...]] = {
 
 
 def stf(
-    program: Annotated[str, typer.Argument(help="A .p4 file, or the name of a program of p4src/.")],
-    script: Annotated[Path, typer.Argument(help="A script in STF, as p4c's tests have them.")],
+    program: Annotated[str, typer.Argument(help="Run this .p4 file, or this program of p4src/.")],
+    script: Annotated[Path, typer.Argument(help="Run this STF script, in the format of p4c's tests.")],
     backend: Annotated[
         Backend, typer.Option(help="Run the program as C, interpreted in Python, or both.")
     ] = Backend.BOTH,
     lanes: options.Lanes = 256,
     define: options.Defines = None,
     include: Annotated[
-        list[Path] | None, typer.Option("-I", "--include", help="Directory for #include. Repeatable.")
+        list[Path] | None,
+        typer.Option("-I", "--include", help="Search this directory for #include files. Repeatable."),
     ] = None,
     undefined: options.Undefined = None,
     trace: Annotated[
         bool,
         typer.Option(
             "--trace",
-            help="Show what happens to each packet: parser states, tables, actions, registers. The "
-            "interpreter tells it.",
+            help="Show what happens to each packet: parser states, tables, actions, registers. Uses "
+            "the interpreter.",
         ),
     ] = False,
     bmv2: Annotated[
-        bool, typer.Option("--bmv2", help="On BMv2, too: needs p4c-bm2-ss or p4c, and simple_switch_grpc.")
+        bool,
+        typer.Option("--bmv2", help="Run on BMv2, too. Needs p4c-bm2-ss or p4c, and simple_switch_grpc."),
     ] = False,
     json: options.Json = False,
 ) -> None:
-    """Send a script of packets through a P4 program, and check what leaves."""
+    """Send scripted packets through a P4 program, and check what comes out."""
     if trace and backend is Backend.C:
-        raise Failure("--trace is told by the interpreter: leave --backend c out", exit_code=USAGE)
+        raise Failure("--trace needs the interpreter: leave --backend c out", exit_code=USAGE)
     path, defines = source_of(program, lanes)
     defines |= options.parse_defines(define or [])
     compiled = softswitch.compile_file(

@@ -46,9 +46,9 @@ def switch(
         list[str] | None,
         typer.Option(
             metavar="N=SPEC",
-            help="Port N: udp:LOCAL[:PEER], socket:FD[:PEER], shm[:PATH], veth:NAME, if:NAME, memory or cpu."
-            " PEER is the UDP port that alone is heard and sent to; without it, whoever speaks first is."
-            " Repeatable.",
+            help="Attach port N: udp:LOCAL[:PEER], socket:FD[:PEER], shm[:PATH], veth:NAME, if:NAME, "
+            "memory or cpu. The port exchanges packets only with UDP port PEER; without PEER, "
+            "the first sender becomes the peer. Repeatable.",
         ),
     ] = None,
     interface: Annotated[
@@ -57,12 +57,14 @@ def switch(
             "-i",
             "--interface",
             metavar="N@NAME",
-            help="Port N on a network interface, as N=if:NAME. Repeatable.",
+            help="Attach port N to a network interface, like --port N=if:NAME. Repeatable.",
         ),
     ] = None,
     program: Annotated[
         str | None,
-        typer.Option(help="Program of p4src/, or a .p4 file, to start with; else a controller loads one."),
+        typer.Option(
+            help="Load this program of p4src/, or this .p4 file. Default: wait for a controller to load one."
+        ),
     ] = None,
     lanes: options.Lanes = 256,
     define: options.Defines = None,
@@ -72,15 +74,18 @@ def switch(
             "--p4runtime",
             "--grpc-server-addr",
             metavar="ADDRESS",
-            help="Where P4Runtime listens: HOST:PORT (port 0: any), unix:PATH, or unix, a socket in a "
-            "folder that only this user can enter.",
+            help="Serve P4Runtime at HOST:PORT (port 0: any free port), unix:PATH, or unix: a socket "
+            "in a directory that only this user can enter.",
         ),
     ] = "127.0.0.1:0",
-    device_id: Annotated[int, typer.Option(min=0, help="P4Runtime device id.")] = 0,
+    device_id: Annotated[int, typer.Option(min=0, help="Use this P4Runtime device id.")] = 0,
     tls_cert: Annotated[
-        Path | None, typer.Option(help="Server certificate (PEM): P4Runtime over TLS.")
+        Path | None, typer.Option(help="Serve P4Runtime over TLS with this certificate (PEM).")
     ] = None,
-    tls_key: Annotated[Path | None, typer.Option(help="Its private key (PEM).")] = None,
+    tls_key: Annotated[
+        Path | None,
+        typer.Option(help="With --tls-cert: use the certificate's private key in this file (PEM)."),
+    ] = None,
     tls_ca: Annotated[
         Path | None, typer.Option(help="Require client certificates signed by this CA (mTLS).")
     ] = None,
@@ -89,15 +94,17 @@ def switch(
         typer.Option(
             metavar="[N:]K=V,…",
             rich_help_panel=options.FAULTS,
-            help="Faults of the link at port N, or at all: loss, duplicate, reorder, "
-            "corrupt, delay, jitter, rate, queue, seed; rx. or tx. before a key for one direction.",
+            help="Impair the link at port N, or at every port: loss, duplicate, reorder, corrupt, "
+            "delay, jitter, rate, queue, seed. A prefix rx. or tx. limits a key to one "
+            "direction. Repeatable.",
         ),
     ] = None,
     watch: Annotated[
         bool,
         typer.Option(
             "--watch",
-            help="Load the --program again whenever its files change; what both have keeps its entries.",
+            help="Reload the --program when its files change; tables that both versions have keep "
+            "their entries.",
         ),
     ] = False,
     metrics_port: Annotated[
@@ -112,41 +119,40 @@ def switch(
         bool,
         typer.Option(
             "--log-console",
-            help="Write all that happens to packets to standard error: parser states, tables, actions, "
-            "registers. Runs the interpreter.",
+            help="Log what happens to each packet to standard error: parser states, tables, actions, "
+            "registers. Uses the interpreter, which is slow.",
         ),
     ] = False,
-    interpret: Annotated[bool, typer.Option(help="Run the interpreter instead of compiled code.")] = False,
+    interpret: Annotated[bool, typer.Option(help="Interpret the program instead of compiling it.")] = False,
     until_eof: Annotated[
         bool,
-        typer.Option("--until-eof", help="End when standard input does, so that its parent's end is its."),
+        typer.Option("--until-eof", help="Exit when standard input ends, to exit with the parent process."),
     ] = False,
     pcap_name: Annotated[
-        str, typer.Option(rich_help_panel=CAPTURES, help="Name of the switch in captures.")
+        str, typer.Option(rich_help_panel=CAPTURES, help="Name the switch in captures.")
     ] = "s1",
     pcap_notes: Annotated[
         str,
         typer.Option(
             metavar="NAME,…",
             rich_help_panel=CAPTURES,
-            help="Metadata of the program to write beside each packet that comes in.",
+            help="Write these metadata fields of the program beside each captured packet that comes in.",
         ),
     ] = NOTES,
     captures: PcapOptions,
 ) -> None:
     """Run the embedded switch until interrupted.
 
-    Once it serves, it prints one line of JSON: p4runtime (where it listens), grpc_port, udp_ports and
-    shm_ports (by port number), device_id and program. Whoever can reach P4Runtime controls the switch:
-    docs/security.md.
+    When ready, prints one line of JSON: p4runtime (its address), grpc_port, udp_ports and shm_ports (by port
+    number), device_id and program. Anyone who can reach P4Runtime controls the switch; see docs/security.md.
     """
     specs = _ports([*(port or ()), *map(_interface, interface or ())])
     if p4runtime != PRIVATE and not p4runtime.startswith("unix:"):
         parse_address("--p4runtime", p4runtime)
     if define and program is None:
-        raise Failure("--define is for the --program to start with, and there is none", exit_code=USAGE)
+        raise Failure("--define needs --program, to which it applies", exit_code=USAGE)
     if watch and program is None:
-        raise Failure("--watch is for the files of a --program, and there is none", exit_code=USAGE)
+        raise Failure("--watch needs --program, whose files it watches", exit_code=USAGE)
     _warn_of_unknown_peers(specs)
     source: Path | None = None
     defines: dict[str, str] = {}
@@ -177,7 +183,7 @@ def _capture(captures: PcapOptions, name: str, notes: str) -> softswitch.Capture
     if captures.pcap is None:
         return None
     if not name or "/" in name:
-        raise Failure(f"--pcap-name {name!r}: want a name that a file may begin with", exit_code=USAGE)
+        raise Failure(f"--pcap-name {name!r}: want a name that a file name may begin with", exit_code=USAGE)
     chosen = tuple(filter(None, notes.split(",")))
     try:
         softswitch.CaptureSettings(notes=chosen)
@@ -218,7 +224,7 @@ def _warn_of_unknown_peers(specs: dict[int, softswitch.PortSpec]) -> None:
     if unknown:
         say(
             f"ina: warning: --port {', '.join(map(str, unknown))}: no peer is given, so the first sender"
-            " becomes the peer, and any user of this machine can be that; give it by its UDP port, as in"
+            " becomes the peer, and that can be any user of this machine; give the peer's UDP port, as in"
             " 1=udp:47001:48001 (docs/security.md)"
         )
 
@@ -234,7 +240,7 @@ def _impairments(
         except ValueError as error:
             raise Failure(f"--impair {text!r}: {error}", exit_code=USAGE) from error
         if colon and (not number.isdigit() or int(number) not in ports):
-            raise Failure(f"--impair {text!r}: there is no port {number}", exit_code=USAGE)
+            raise Failure(f"--impair {text!r}: the switch has no port {number}", exit_code=USAGE)
         for port in [int(number)] if colon else list(ports):
             impairments[port] = parsed
     return impairments
@@ -244,5 +250,5 @@ def _tls(cert: Path | None, key: Path | None, ca: Path | None) -> softswitch.Tls
     if cert is None and key is None and ca is None:
         return None
     if cert is None or key is None:
-        raise Failure("TLS needs both --tls-cert and --tls-key", exit_code=USAGE)
+        raise Failure("--tls-cert and --tls-key need each other: give both", exit_code=USAGE)
     return softswitch.Tls(cert, key, ca)

@@ -19,11 +19,10 @@ EPILOG = """Examples:
 
 
 def jobs(*, running: options.RunningSwitch, json: options.Json = False) -> None:
-    """List the jobs that a switch serves, whoever had them admitted.
+    """List the jobs that a running switch serves.
 
-    The lease says how long the switch is certain to have somebody who will remove the job. 'ina run'
-    renews it; one that has run out is that of a run which was killed, and the next admission removes its job.
-    A job without a lease stays until 'ina remove'.
+    A lease shows for how long 'ina run' has promised to renew or remove a job. An expired lease belongs to a
+    run that was killed; the next admission removes its job. A job without a lease stays until 'ina remove'.
     """
     with running.connect() as controller:
         address = controller.address
@@ -66,7 +65,7 @@ def _row(number: str, job: dict[str, object]) -> list[str]:
     assert lease_s is None or isinstance(lease_s, float)
     region = f"{first} to {first + slots - 1}" if slots else "none"
     left = (
-        "none" if lease_s is None else f"{lease_s:.0f} s" if lease_s >= 0 else f"ran out {-lease_s:.0f} s ago"
+        "none" if lease_s is None else f"{lease_s:.0f} s" if lease_s >= 0 else f"expired {-lease_s:.0f} s ago"
     )
     age = f"{job['age_s']:.0f} s"
     holder = str(job["holder"])

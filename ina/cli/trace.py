@@ -37,53 +37,59 @@ def trace(
         list[Path],
         typer.Argument(
             metavar="CAPTURES…",
-            help="Capture files (pcapng, pcap) and folders of them: of ina run --pcap, ina switch --pcap, ina"
-            " sim --pcap, or of tcpdump at hosts.",
+            help="Read these capture files (pcapng, pcap), or directories of them: from --pcap of "
+            "'ina run', 'ina switch' or 'ina sim', or from tcpdump on hosts.",
         ),
     ],
     job: Annotated[
-        int | None, typer.Option(min=0, max=0xFFFF, help="Id of the job; needed if there are several.")
+        int | None,
+        typer.Option(min=0, max=0xFFFF, help="Show this job. Required if the captures hold several."),
     ] = None,
     psn: Annotated[
-        int | None, typer.Option(min=0, max=0xFFFFFFFF, help="Show this packet's life, across all captures.")
+        int | None,
+        typer.Option(min=0, max=0xFFFFFFFF, help="Show the path of this packet across all captures."),
     ] = None,
     slots: Annotated[
-        bool, typer.Option("--slots", help="Show who held which slot, how long, and who wanted it in vain.")
+        bool,
+        typer.Option(
+            "--slots",
+            help="Show which sums held which slots, for how long, and how many packets found a slot taken.",
+        ),
     ] = False,
-    top: Annotated[
-        int, typer.Option(min=1, help="With --slots: so many, those first that most packets wanted in vain.")
-    ] = 20,
+    top: Annotated[int, typer.Option(min=1, help="With --slots: show the N most contended slots.")] = 20,
     explain: Annotated[
         Path | None,
         typer.Option(
             metavar="LOG",
-            help="Say what made each collective of a run slow; LOG is of --log of ina run or ina topo run.",
+            help="Explain what made each collective of a run slow. LOG is what 'ina run --log' or "
+            "'ina topo run --log' wrote.",
         ),
     ] = None,
     json: options.Json = False,
 ) -> None:
-    """Show a packet's life, who held the slots, what made a run slow, or what there is to look at.
+    """Analyse captures: a packet's path, slot usage, or the cause of slow iterations.
 
-    What is not in the captures is said: without captures of hosts, for example, it shows when a packet came
-    to the switch, not when it was sent.
+    Without an option, lists the jobs and the PSNs worth a look. Says what the captures do not show: without
+    captures of hosts, for example, it knows when a packet reached the switch, but not when it was sent.
     """
     from bmv2_topos import trace as library
 
     if slots and psn is not None:
-        raise Failure("--slots is of all packets: leave --psn out", exit_code=USAGE)
+        raise Failure("--slots and --psn are mutually exclusive: --slots shows all packets", exit_code=USAGE)
     if explain is not None and (slots or psn is not None):
-        raise Failure("--explain is of the whole run: leave --slots and --psn out", exit_code=USAGE)
+        raise Failure(
+            "--explain is mutually exclusive with --slots and --psn: it explains the whole run",
+            exit_code=USAGE,
+        )
     try:
         events = library.events_of(library.read_files(captures))
     except library.CaptureError as error:
         raise Failure(str(error)) from error
     seen = library.overview(events)
     if not seen:
-        raise Failure(
-            f"{', '.join(map(str, captures))}: no packets of ours (UDP port {INA_UDP_PORT}) in there"
-        )
+        raise Failure(f"{', '.join(map(str, captures))}: no INA packets (UDP port {INA_UDP_PORT}) found")
     if job is not None and job not in seen:
-        raise Failure(f"--job {job}: there are {', '.join(map(str, seen))}", exit_code=USAGE)
+        raise Failure(f"--job {job}: want one of {', '.join(map(str, seen))}", exit_code=USAGE)
     if psn is not None:
         _show_life(library.timeline(events, _only(seen, job), psn), seen, json=json)
     elif explain is not None:
@@ -104,7 +110,9 @@ def _explain(events: Sequence[Event], log: Path, *, json: bool) -> None:
         raise Failure(str(error)) from error
     missing = library.unseen(facts, {(event.place, event.port) for event in events})
     if missing:
-        raise Failure(f"no captures of {', '.join(missing)}, where workers are: captures are of another run")
+        raise Failure(
+            f"no captures of {', '.join(missing)}, where workers are: are the captures of another run?"
+        )
     verdicts = library.explain(events, sums, facts)
     if json:
         by_job = {job.name: [each for each in verdicts if each.job == job.name] for job in facts}
@@ -116,7 +124,9 @@ def _explain(events: Sequence[Event], log: Path, *, json: bool) -> None:
 
 def _only(seen: dict[int, JobSeen], job: int | None) -> int:
     if job is None and len(seen) > 1:
-        raise Failure(f"--job: which one? there are {', '.join(map(str, seen))}", exit_code=USAGE)
+        raise Failure(
+            f"several jobs were captured: {', '.join(map(str, seen))}; give one as --job", exit_code=USAGE
+        )
     return next(iter(seen)) if job is None else job
 
 
@@ -126,7 +136,7 @@ def _only(seen: dict[int, JobSeen], job: int | None) -> int:
 def _show_life(life: Timeline, seen: dict[int, JobSeen], *, json: bool) -> None:
     if not life.steps:
         psns = seen[life.job].psns
-        raise Failure(f"--psn {life.psn}: not seen of job {life.job}; there are {min(psns)} to {max(psns)}")
+        raise Failure(f"--psn {life.psn}: not captured of job {life.job}; want {min(psns)} to {max(psns)}")
     if json:
         _life(life).print_json()
         return
@@ -137,7 +147,7 @@ def _show_life(life: Timeline, seen: dict[int, JobSeen], *, json: bool) -> None:
         time = f"{(step.event.time_ns - first) / 1000:,.3f}"
         out.print(f"{time:>12}  {_place(step.event):<10}  {step.what}", soft_wrap=True)
     for sentence in life.missing:
-        out.print(f"not there: {sentence}", soft_wrap=True)
+        out.print(f"not captured: {sentence}", soft_wrap=True)
 
 
 def _life(life: Timeline) -> Result:
@@ -158,15 +168,15 @@ def _place(event: Event) -> str:
 
 def _show_slots(found: Sequence[Tenure], top: int, *, json: bool) -> None:
     if not found:
-        raise Failure("no slots in there: these are no captures of a switch that tells (--pcap-notes)")
+        raise Failure("the captures hold no slots: want captures of a switch with --pcap-notes")
     worst = sorted(found, key=lambda held: (-len(held.attempts), -_held_ns(held)))[:top]
     if json:
         Result(
             "trace", {"top": top}, {"tenures": len(found), "slots": [asdict(held) for held in worst]}
         ).print_json()
         return
-    title = f"{count(len(found))} sums held slots; first those that others wanted most, then by time"
-    columns = ["slot", "job", "PSN", "held (µs)", "added", "wanted in vain", "by jobs", "given up"]
+    title = f"{count(len(found))} sums held slots; most contended first, then longest held"
+    columns = ["slot", "job", "PSN", "held (µs)", "added", "packets refused", "by jobs", "given up"]
     table(title, columns, [_row(held) for held in worst])
 
 
@@ -197,7 +207,7 @@ def _show_jobs(seen: dict[int, JobSeen], *, json: bool) -> None:
         ["PSNs", *(f"{min(found.psns)} to {max(found.psns)}" for found in seen.values())],
         ["lost on a link or in a queue", *(_some(found.lost) for found in seen.values())],
         ["sent again", *(_some(found.resent) for found in seen.values())],
-        ["without a slot of their own", *(_some(found.went_round) for found in seen.values())],
+        ["without a slot", *(_some(found.went_round) for found in seen.values())],
     ]
     table("PSNs to look at (ina trace … --psn N)", ["", *(f"job {job}" for job in seen)], rows)
 

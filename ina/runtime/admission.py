@@ -76,7 +76,9 @@ class Admitted:
             try:
                 return self._rendezvous(host)
             except OSError as error:
-                raise BadRun(f"cannot listen at {host}: {error.strerror}", setting="listen") from error
+                raise BadRun(
+                    f"cannot listen there: {error.strerror}", setting="listen", value=host
+                ) from error
         first = self._members()[0]
         return self.fabric.inside(*first, lambda host: self._rendezvous(host))
 
@@ -186,11 +188,11 @@ def _members_of(machines: Sequence[Machine], spec: LaunchSpec) -> list[Member]:
     Raises BadRun if there are not as many machines, or a machine has several.
     """
     if not spec.hierarchical and any(len(ranks) > 1 for ranks in spec.machines):
-        raise BadRun("of several ranks on a machine needs them summed there first", setting="host")
+        raise BadRun("several ranks on one machine need --hierarchical", setting="host")
     if len(machines) != len(spec.machines):
         raise BadRun(
-            f"the ranks are on {len(spec.machines)} machines, and {len(machines)} are given: want "
-            "PORT=IP/MAC of each, in the order of their first ranks",
+            f"the ranks are on {len(spec.machines)} machines, but {len(machines)} are given: want one "
+            "PORT=IP/MAC per machine, in the order of their lowest ranks",
             setting="host",
         )
     return [

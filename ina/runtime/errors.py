@@ -17,15 +17,18 @@ class RunError(Exception):
 
 
 class BadRun(RunError):
-    """The request cannot be run.
+    """The request cannot be run; `setting` names the field of a spec that is wrong, if there is one."""
 
-    The message goes on after the name of a field of a spec, `setting`, if that is to blame.
-    """
-
-    def __init__(self, message: str, *, setting: str = "") -> None:
-        super().__init__(f"{setting} {message}" if setting else message)
-        self.message = message
+    def __init__(self, reason: str, *, setting: str = "", value: str = "") -> None:
         self.setting = setting
+        self._reason = reason
+        self._value = value
+        super().__init__(self.told(setting))
+
+    def told(self, name: str) -> str:
+        """Return the message with this name of the setting, such as the option for it."""
+        subject = f"{name} {self._value}".strip()
+        return f"{subject}: {self._reason}" if subject else self._reason
 
 
 class AddressTaken(RunError):

@@ -119,7 +119,8 @@ class SwitchFabric:
             if topology.rack_of[host] == topology.root:
                 return host
         raise BadRun(
-            f"the topology has no host with role server at its root {topology.root}, which shared needs"
+            f"the topology has no host with role server at its root {topology.root}: program shared "
+            "needs one, for the fallback server"
         )
 
     def fallback_uplink(self) -> Uplink:
@@ -221,7 +222,7 @@ class SwitchFabric:
             self.fallback.stop()
 
     def _require_topology(self) -> Topology:
-        assert self.topology is not None, "an attached switch has no hosts"
+        assert self.topology is not None, "a running switch has no hosts"
         return self.topology
 
 
@@ -284,8 +285,8 @@ def _check_transit(spec: FabricSpec, topology: Topology) -> None:
     names = [switch.name for switch in topology.switches if switch.name != topology.root]
     for name in sorted(spec.transit):
         if name not in names:
-            known = f"there are {', '.join(names)}" if names else "there is only the root (see --tree)"
-            raise BadRun(f"{name!r}: {known}", setting="transit")
+            known = f"want one of {', '.join(names)}" if names else "one switch has no transit switches"
+            raise BadRun(known, setting="transit", value=repr(name))
 
 
 def _start(

@@ -124,10 +124,10 @@ class FallbackProcess:
 
     def _revive(self, why: str) -> None:
         if self._restarts == RESTARTS:
-            self._final = f"{why}, after it had been started again {RESTARTS} times"
+            self._final = f"{why}, after {RESTARTS} restarts"
             return
         self._restarts += 1
-        _log.warning("%s; it is started again (%d of %d times)", why, self._restarts, RESTARTS)
+        _log.warning("%s; restarting it (%d of %d)", why, self._restarts, RESTARTS)
         self._child.stop()
         for job in self._jobs:
             self._before[job] = self._of_job(job)

@@ -88,7 +88,7 @@ class GroupRun:
         end = JobEnd(job)
         run_jobs(self._fabric, [end], on_output=self._on_output, on_progress=self._on_tick)
         if len(self._jobs) > 1:  # alone it may do without
-            why = str(end.failure() or "its processes ended without joining the group")
+            why = str(end.failure() or "a process ended without joining the group")
             self.turns.ended(job.name, why)
         self._on_end(end)
         return end

@@ -30,8 +30,11 @@ class Renewal:
     def why(self) -> str:
         """Say why a job that the switch has no more is gone."""
         if self._length_s is None or time.time() - self._renewed_at < self._length_s:
-            return f"job {self._job} was removed from the switch by somebody else, as 'ina remove' does"
-        return f"job {self._job} is gone: its lease ({self._length_s:g} s) ran out, and others came"
+            return f"job {self._job} was removed from the switch by another program, such as 'ina remove'"
+        return (
+            f"job {self._job} is gone: its lease of {self._length_s:g} s expired, and other jobs "
+            "took its slots"
+        )
 
     def renewed(self) -> None:
         """Note that the lease begins again."""

@@ -159,7 +159,7 @@ class LiveJobs:
                 self._decide(now_s)
                 self._tell()
                 if not coming and self._core.stuck:
-                    raise Stuck(f"nothing runs, and {', '.join(self._core.jobs)} would wait for ever")
+                    raise Stuck(f"no job runs, and {', '.join(self._core.jobs)} would wait forever")
                 self._wait(coming[0].at_s if coming else None)
             self._tell()
         finally:

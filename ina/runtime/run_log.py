@@ -17,10 +17,12 @@ def begin_log(path: Path) -> Path:
     try:
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK, 0o666)
     except OSError as error:
-        raise BadRun(f"{path}: {error.strerror}", setting="log") from error
+        raise BadRun(f"{error.strerror}", setting="log", value=str(path)) from error
     try:
         if not stat.S_ISREG(os.fstat(file).st_mode):
-            raise BadRun(f"{path}: not a regular file, which all workers can append to", setting="log")
+            raise BadRun(
+                "not a regular file: several workers cannot append to it", setting="log", value=str(path)
+            )
         os.ftruncate(file, 0)
     finally:
         os.close(file)

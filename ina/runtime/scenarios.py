@@ -65,7 +65,7 @@ def runner_of(name: str, target: str = EMBEDDED) -> Runner:
     if name != "virtual":
         return Processes(name, target)
     if target != EMBEDDED:
-        raise NotCarried(f"{target} has a clock of its own: virtual time runs the embedded switch")
+        raise NotCarried(f"{target} does not run in virtual time: want embedded")
     return Virtual()
 
 

@@ -60,7 +60,7 @@ class ServerProcess:
         if self._ready is None:
             status = self._process.wait()
             if status < 0:
-                raise ProcessFailed(f"{self.title} {_how(status)} before it had started")
+                raise ProcessFailed(f"{self.title} {_how(status)} before it was ready")
             raise ProcessFailed(f"{self.title} did not start", status=status)
         return self._ready
 

@@ -68,7 +68,11 @@ class Attachment:
         for setting, (host, base) in (("worker_base", self.worker_base), ("udp_base", self.udp_base)):
             last = max(self.ports)
             if base + last > MAX_UDP_PORT:
-                raise BadRun(f"{host}:{base}: port {last} would be UDP {base + last}", setting=setting)
+                raise BadRun(
+                    f"port {last} would be UDP port {base + last}, above {MAX_UDP_PORT}",
+                    setting=setting,
+                    value=f"{host}:{base}",
+                )
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,7 +43,7 @@ class Loopback:
     def check(self, topology: Topology, program: Program) -> None:
         """Raise NotCarried for switches that need interfaces."""
         if program.target != EMBEDDED:
-            raise NotCarried(f"{program.target} needs network interfaces, of which loopback has none")
+            raise NotCarried(f"{program.target} needs network interfaces: loopback has none")
 
     def opened(
         self, name: str, topology: Topology, program: Program, on_step: OnStep = _quiet

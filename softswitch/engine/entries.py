@@ -223,7 +223,7 @@ class TableEntries:
         return invocation if ref.action == action else ir.Invocation(ref.action, args)
 
     def _precedence(self, entry: ir.ConstEntry) -> int:
-        """Return what entries are sorted by: the one that wins has the smallest."""
+        """Return the sort key of an entry: the entry that wins has the smallest."""
         if self._prioritised:
             return -entry.priority
         return -sum(pattern.mask.bit_count() for pattern in entry.patterns if pattern.kind == "mask")

@@ -32,7 +32,7 @@ MEMBER, GROUP = "action_profile_member_id", "action_profile_group_id"
 
 
 def invocation(bundle: Bundle, table: Table, action: Any) -> ir.Invocation:
-    """Return what an entry of a table with a profile runs. Raises RequestError."""
+    """Return the invocation that an entry of a table with a profile runs. Raises RequestError."""
     assert table.implementation is not None
     profile = bundle.schema.profiles[table.implementation]
     state = bundle.profiles.setdefault(profile.id, ProfileState())

@@ -293,7 +293,7 @@ class _Servicer(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]  # 
                 config.check_write(update.entity)
 
     def _role_config(self, role: str) -> roles.RoleConfig | None:
-        """Return what the primary of a role may do; None: everything."""
+        """Return the configuration of a role's primary, or None if it may do everything."""
         return self._role_configs.get(self._arbitration.primary(role))
 
     def Read(self, request: Any, context: Any) -> Iterator[Any]:

@@ -215,7 +215,7 @@ def _insert(bundle: Bundle, table: Table, message: Any) -> ir.ConstEntry:
 
 
 def _refusal(error: PipelineError, table: Table, doing: str) -> RequestError:
-    """Return what a pipeline refused with in the words of P4Runtime."""
+    """Return the P4Runtime error for an error of the pipeline."""
     match error:
         case EntryExists():
             return AlreadyExists(f"'{table.name}' holds an entry with this match already")

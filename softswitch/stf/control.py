@@ -72,7 +72,7 @@ class Control:
                     self._tell(line, partial(self._plane.delete, name, entry))
 
     def check_counter(self, statement: CheckCounter) -> str | None:
-        """Return what is wrong with a counter, or None. Raises ScriptError."""
+        """Return the error of a counter, or None. Raises ScriptError."""
         packets, bytes_ = self._counted(statement)
         value = packets if statement.kind == "packets" else bytes_
         if _RELATIONS[statement.relation](value, statement.number):

@@ -30,7 +30,7 @@ class PacketTime:
 
 
 def packet_times(program: ir.Program, statements: Sequence[Statement]) -> list[PacketTime]:
-    """Return what each packet of a script costs, with all of its entries and groups.
+    """Return the time of each packet of a script, with all of its entries and groups.
 
     Each is given to the program some thousand times, one after the other, and the fastest turn counts: so
     registers hold what the packet itself has left there, and everything is in the processor's caches. A

@@ -22,7 +22,7 @@ from ina.runtime.scenarios import runner_of
 TEXT = """
 summary = "a job"
 topology = "single-switch:2"
-link = { rate_bps = 1e9 }
+link_defaults = { rate_bps = 1e9 }
 
 [[job]]
 name = "a"
@@ -64,12 +64,15 @@ def test_faults_of_links_become_properties_of_these_links_alone() -> None:
     [
         (TEXT.replace("single-switch:2", "ring"), r"scenario.toml:3: topology: .*ring"),
         (TEXT.replace("slots = 64", ""), "scenario.toml:6: job 'a': slots is missing"),
-        (TEXT.replace("rate_bps", "speed"), "scenario.toml:4: link: unknown key 'speed'"),
+        (TEXT.replace("rate_bps", "speed"), "scenario.toml:4: link_defaults: unknown key 'speed'"),
         (
             TEXT + LOSS.replace("h2", "h9"),
             r"scenario.toml:16: fault: link = \['s1', 'h9'\]: there is no such",
         ),
-        (TEXT + LOSS.replace("0.5", "5"), "scenario.toml:17: fault: value = 5: want a probability, 0 to 1"),
+        (
+            TEXT + LOSS.replace("0.5", "5"),
+            "scenario.toml:17: fault: value = 5: want a probability, from 0 to 1",
+        ),
         (TEXT + KILL.replace("rank = 1", "rank = 2"), "scenario.toml:17: fault: rank = 2: the job has ranks"),
         (TEXT + KILL.replace('"a"', '"b"'), "scenario.toml:16: unknown job 'b'"),
         (TEXT + '[[check]]\njob = "a"\nmetric = "x"', "scenario.toml:13: check: want metric with least or"),
@@ -97,7 +100,9 @@ def test_every_scenario_passes_in_virtual_time(name: str) -> None:
 
 
 def test_a_run_that_cannot_end_fails_with_its_reason() -> None:
-    scenario = parse_scenario(TEXT.replace("link =", "limit_s = 0.01\nlink =") + LOSS.replace("0.5", "1"))
+    scenario = parse_scenario(
+        TEXT.replace("link_defaults =", "limit_s = 0.01\nlink_defaults =") + LOSS.replace("0.5", "1")
+    )
     outcome = runner_of("virtual").run(scenario)
     (verdict,) = verdicts(scenario, outcome)
     assert not verdict.good
@@ -107,9 +112,9 @@ def test_a_run_that_cannot_end_fails_with_its_reason() -> None:
 def test_runners_refuse_what_they_cannot_carry() -> None:
     with pytest.raises(NotCarried, match="kill of rank 1 of job 'a': virtual time has no processes"):
         runner_of("virtual").run(parse_scenario(TEXT + KILL))
-    with pytest.raises(NotCarried, match="bmv2 needs network interfaces, of which loopback has none"):
+    with pytest.raises(NotCarried, match="bmv2 needs network interfaces: loopback has none"):
         runner_of("loopback", "bmv2").check(parse_scenario(TEXT))
-    with pytest.raises(NotCarried, match="virtual time runs the embedded switch"):
+    with pytest.raises(NotCarried, match="bmv2 does not run in virtual time: want embedded"):
         runner_of("virtual", "bmv2")
 
 

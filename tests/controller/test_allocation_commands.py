@@ -22,7 +22,7 @@ CLUSTER += ("--cluster", str(ROOT / "examples/cluster/racks.toml"))
 SHOWN = (
     "10 jobs on 32 GPUs",
     "train-3 came at 10 s",
-    "impossible is ended",
+    "impossible has ended",
     "20.45 Gb/s",
     "netpack",
     "grid",
@@ -69,7 +69,7 @@ def test_clusters_may_be_topologies_of_the_testbeds(ina: Commands, tmp_path: Pat
     batch = ("--jobs", str(ROOT / "examples/allocation/batch.yaml"))
     found = json.loads(ina("place", *batch, "--cluster", "leaf-spine:2x3x4", "--json"))
     assert found["jobs"]["text-2"]["rate_bps"] == 10e9
-    (tmp_path / "net.yaml").write_text("switches: [s1]\nhosts: [h1, h2]\nlinks: [[h1, s1], [h2, s1]]\n")
+    (tmp_path / "net.yaml").write_text("switch: [s1]\nserver: [{name: h, count: 2, gpus: 8, switch: s1}]\n")
     jobs = tmp_path / "jobs.toml"
     jobs.write_text('[[job]]\nname = "a"\nworkers = 12\nmodel_bytes = 1e6\ncompute_s = 0.1\n')
     found = json.loads(ina("place", "--jobs", str(jobs), "--cluster", str(tmp_path / "net.yaml"), "--json"))
@@ -103,7 +103,10 @@ def test_pictures_are_drawn(ina: Commands, tmp_path: Path) -> None:
         (("alloc", *FILES, "--cluster", "gone.toml"), "gone.toml: cannot be read"),
         (("alloc", *FILES, "--cluster", "leafspine"), "unknown topology 'leafspine'; did you mean"),
         (("place", *FILES, *RACK, "--write", "a.toml"), "--write a.toml: want a name that ends in .json"),
-        (("place", *FILES, *RACK, "--policy", "netpack,netpack"), "want names, each once"),
+        (
+            ("place", *FILES, *RACK, "--policy", "netpack,netpack"),
+            "want different names, separated by commas",
+        ),
         (("explain", "alloc", "contes", *FILES, *RACK), "job 'contes': did you mean 'contest'?"),
         ((*CLUSTER, "--scheduler", "srfs"), "policy 'srfs' is unknown"),
         (
@@ -111,7 +114,10 @@ def test_pictures_are_drawn(ina: Commands, tmp_path: Path) -> None:
             "is a replica with a simulator of its own",
         ),
         ((*CLUSTER, "--placement", "netpak"), "placement 'netpak': did you mean 'netpack'?"),
-        ((*CLUSTER, "--memory", "static,static"), "--memory static,static: want names, each once"),
+        (
+            (*CLUSTER, "--memory", "static,static"),
+            "--memory static,static: want different names, separated by commas",
+        ),
         ((*CLUSTER, "--margin", "nan"), "a margin of nan; want a fraction"),
         ((*CLUSTER, "--period", "-1"), "a period of -1 s; want 0 or more"),
         ((*CLUSTER, "--set", "gone=1"), "setting 'gone' is unknown"),

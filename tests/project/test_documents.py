@@ -107,3 +107,7 @@ def test_extras_that_are_named_exist() -> None:
     }
     assert len(named) > 20
     assert [(file, extra) for file, extra in sorted(named) if extra not in extras] == []
+
+
+def test_the_changelog_is_short_enough_to_be_read() -> None:
+    assert len((ROOT / "CHANGELOG.md").read_text(encoding="utf-8").splitlines()) <= 60

@@ -135,7 +135,7 @@ def test_a_run_whose_job_was_removed_fails_and_says_so(attached: Attached) -> No
     output, errors = process.communicate()
     assert process.returncode == 1
     assert output.count("PeerTimeout") == 2
-    why = f"job {job} was removed from the switch by somebody else, as 'ina remove' does"
+    why = f"job {job} was removed from the switch by another program, such as 'ina remove'"
     assert errors.splitlines()[-1] == f"ina: {why}"
 
 

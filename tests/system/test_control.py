@@ -115,7 +115,7 @@ def test_a_run_attaches_with_tls_and_a_client_certificate(pem: Path) -> None:
         done = here(*run, "--tls-ca", pem / "ca.pem", *ours, *SUMS)
         assert done.returncode == 0, done.stderr
         for options, reason in (
-            ((), "it speaks TLS, and was asked without (see --tls-ca, --tls-cert and --tls-key)"),
+            ((), "it speaks TLS, and was asked without (check --tls-ca, --tls-cert and --tls-key)"),
             (("--tls-ca", pem / "client.pem"), "its certificate does not hold before the CA in"),
             (("--tls-ca", pem / "ca.pem"), "it ends the connection, as one does that wants a client certifi"),
             (
@@ -147,7 +147,8 @@ def test_a_foreign_program_is_replaced_on_request_only() -> None:
         assert done.returncode == 2, done.stderr
         assert re.search(
             r"runs a program that is not for aggregation \(tables: MyIngress\S+, .*\), with \d+ table"
-            r" entries, and not 'exclusive' with these lanes; --replace-program replaces it",
+            r" entries, and not 'exclusive' with these lanes: its cookie is 0x[0-9a-f]+, and not 0x[0-9a-f]+;"
+            r" give --replace-program to replace it",
             done.stderr,
         )
         done = here(*run, "--replace-program", *SUMS)

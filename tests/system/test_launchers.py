@@ -230,7 +230,7 @@ def test_admit_takes_the_ranks_of_machines_once_each() -> None:
         (("--machines", "0,x/2"), "want each rank of 0..3 once"),
         (
             ("--host", "1=10.0.0.1/02:00:00:00:00:01"),
-            "--host is for --program exclusive on a switch that runs",
+            "--host needs --program exclusive and a running switch",
         ),
         (("--switch", "grpc://127.0.0.1:1", "--host", "1"), "--host '1': want PORT=IP/MAC"),
     ):
@@ -254,4 +254,4 @@ def test_admit_says_once_what_ranks_must_know_and_ends_with_its_input() -> None:
 def test_admit_refuses_what_run_refuses() -> None:
     done = ina("admit", "-np", 33)
     assert done.returncode == 2
-    assert "33 workers: one switch sums 1 to 32 children" in done.stderr
+    assert "33 workers: want 1 to 32 per switch" in done.stderr

@@ -86,7 +86,7 @@ def test_a_run_that_lost_its_job_fails_and_says_so(attached: Attached) -> None:
         assert (done.returncode, done.stdout) == (0, f"removed job {job}\n"), done.stderr
     output, errors = process.communicate()
     assert process.returncode not in (0, 2, 3, 4)
-    why = f"job {job} was removed from the switch by somebody else, as 'ina remove' does"
+    why = f"job {job} was removed from the switch by another program, such as 'ina remove'"
     assert errors.splitlines()[-1] == f"ina: {why}", output + errors
 
 
@@ -107,7 +107,7 @@ def test_a_run_whose_job_was_removed_says_so_before_its_lease_shows_it(attached:
     output, errors = process.communicate()
     assert process.returncode == 1
     assert errors.splitlines()[-1] == (
-        f"ina: job {found} was removed from the switch by somebody else, as 'ina remove' does"
+        f"ina: job {found} was removed from the switch by another program, such as 'ina remove'"
     ), output + errors
 
 

@@ -28,7 +28,7 @@ sys.exit(0 if done == 10 else 7)
 
 def jobs_file(folder: Path, command: str, name: str = "a") -> Path:
     path = folder / "jobs.toml"
-    table = {"job_id": name, "gpus": 1, "duration_s": 15, "command": command}
+    table = {"name": name, "workers": 1, "duration_s": 15, "command": command}
     path.write_text("\n".join(["[[job]]", *(f"{key} = {json.dumps(value)}" for key, value in table.items())]))
     return path
 
@@ -60,8 +60,8 @@ def test_a_name_in_brackets_is_no_style(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("command", "options", "complaint"),
     [
-        ("sh -c 'exit", (), "the command of job 'a': No closing quotation"),
-        (" ", (), "job 'a' has no command"),
+        ("sh -c 'exit", (), "No closing quotation; want the program"),
+        (" ", (), "want the program and its arguments"),
         ("true", ("--policy", "fifo,srtf"), "--policy fifo,srtf: want one"),
         ("true", ("--policy", "best"), "policy 'best' is unknown"),
         ("true", ("--interval", "inf"), "an interval of inf s; it must be finite"),
@@ -93,7 +93,7 @@ def test_a_program_that_is_not_there_fails_its_job(tmp_path: Path) -> None:
         (("--rate", "1e-9"), "--rate 1e-09: want 0, or 1e+06 and more"),
         (("--rate", "inf"), "--rate inf: want 0, or 1e+06 and more"),
         (("--size", "99999999GB"), "--size 99999999GB: "),
-        (("--groups", "deep+"), "job '' is unknown"),
+        (("--groups", "deep+"), "unknown job ''"),
     ],
 )
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
@@ -107,4 +107,7 @@ def test_measurements_that_make_no_sense(options: tuple[str, ...], complaint: st
 def test_a_policy_that_grants_cpus_is_refused(tmp_path: Path) -> None:
     ran = schedule("live", "--jobs", jobs_file(tmp_path, "true"), "--policy", "synergy:srtf+tune")
     assert ran.code == 2
-    assert "--policy synergy:srtf+tune: it grants CPUs and memory, which live does not" in ran.complaint
+    assert (
+        "--policy synergy:srtf+tune: it grants CPUs and memory, which 'ina schedule live' cannot do"
+        in ran.complaint
+    )

@@ -221,7 +221,7 @@ def test_a_rank_with_another_token_is_not_heard(bed: Bed) -> None:
 def test_what_cannot_be_admitted_is_told_to_all_machines(bed: Bed) -> None:
     wrong = {"INA_OPTIONS": f"--host 1={bed.machines[0].ip}/{bed.machines[0].mac} --lanes 32"}
     first, other = ends([bed.start(rank, ["-c", SUM], openmpi(rank, 2, 0, 1) | wrong) for rank in range(2)])
-    assert "--host the ranks are on 2 machines, and 1 are given" in first[2]
+    assert "--host: the ranks are on 2 machines, but 1 are given" in first[2]
     assert "rank 1: rank 0 could not have the job admitted: 'ina admit' ended" in other[2]
 
 

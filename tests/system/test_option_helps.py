@@ -18,12 +18,12 @@ DIFFERENT = frozenset(
     re.findall(
         r"\S+",
         """
-    --all --baseline --cluster --cpus-per-gpu --delay --device-id --draws --duration --exact
-    --explain --gpus --iterations --jobs --json --lanes --link-loss --log --loss --memory --name
+    --all --baseline --cluster --cpus-per-gpu --delay --device-id --duration --exact
+    --explain --gpus --iterations --jobs --json --lanes --link-loss --loss --memory --name
     --output --p4runtime --packets --pcap --placement --plot --policy --port-kind --preempt
     --processes --program --queue --rate --reading --rounds --routing --runner --scheduler --seed
     --seeds --size --slots --switch --switch-ip --tls-ca --tls-cert --trace --tree
-    --verify --window --workers -n -np -o
+    --window --workers -n -np -o
     """,
     )
 )
@@ -61,3 +61,29 @@ def test_an_option_has_one_help_text_wherever_it_means_the_same() -> None:
     several = {option: dict(by_text) for option, by_text in texts.items() if len(by_text) > 1}
     assert {option: several[option] for option in several.keys() - DIFFERENT} == {}
     assert sorted(DIFFERENT - several.keys()) == [], "they have one text now: take them off the list"
+
+
+VERBS = frozenset(
+    re.findall(
+        r"\S+",
+        """
+    Allocate Append Ask Assume Attach Capture Check Choose Compare Compile Compute Connect Control Corrupt
+    Decide Define Delay Deliver Divide Draw Duplicate Encode Exit Explain Fill Generate Give Group Hold Impair
+    Interpret Keep Learn Let Limit List Listen Load Log Lose Make Match Measure Minimise Model Name Place
+    Preprocess Present Print Put Queue Reach Read Reload Reorder Replace Report Require Retry Round Run Scale
+    Schedule Search Seed Send Serve Set Share Show Simulate Start Stop Sum Try Use Wait Write
+    """,
+    )
+)
+"""What a help text may begin with; a new verb is added here by whoever reads the new text once more."""
+
+
+def test_a_help_text_begins_with_an_imperative_and_ends_with_a_full_stop() -> None:
+    wrong = []
+    for name, command in commands():
+        for parameter in command.params:
+            text = re.sub(r"^(With|Without) --[^:]*: ", "", parameter.help)
+            verb = text.split()[0]
+            if verb.capitalize() not in VERBS or not text.endswith("."):
+                wrong.append(f"{name} {parameter.opts[0]}: {text}")
+    assert wrong == []

@@ -85,7 +85,7 @@ def test_jobs_of_a_file_are_told_apart_and_failures_are_in_the_log(tmp_path: Pat
     [
         ("nowhere/run.jsonl", "No such file or directory"),
         ("", "Is a directory"),
-        ("/dev/null", "not a regular file, which all workers can append to"),
+        ("/dev/null", "not a regular file: several workers cannot append to it"),
     ],
 )
 def test_a_log_that_cannot_be_written_is_refused_before_anything_starts(

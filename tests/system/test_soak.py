@@ -153,4 +153,4 @@ def test_a_process_that_dies_is_told_of_with_its_seeds() -> None:
 def test_a_replay_goes_without_what_a_campaign_takes() -> None:
     done = run_command("--replay", 1, "--minutes", 1)
     assert done.exception is not None
-    assert "--replay goes without" in str(done.exception)
+    assert "--replay is mutually exclusive with" in str(done.exception)

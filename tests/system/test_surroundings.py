@@ -63,7 +63,7 @@ def test_a_folder_that_is_gone_is_said_to_be(tmp_path: Path) -> None:
     env = {**os.environ, "PYTHONPATH": str(ROOT), "XDG_CACHE_HOME": str(tmp_path / "cache")}
     done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == FAILED
-    assert "the folder in which this runs does not exist any more: change to another one" in done.stderr
+    assert "the current directory no longer exists: change to another one" in done.stderr
 
 
 def test_a_worker_fails_also_where_sigchld_is_ignored() -> None:
@@ -94,7 +94,7 @@ def test_a_switch_process_that_is_killed_as_it_starts_is_a_failure_with_its_reas
     with ServerProcess("switch", "the switch process", ["--p4runtime", "unix", "--until-eof"]) as child:
         os.kill(child._process.pid, signal.SIGKILL)
         with pytest.raises(
-            ProcessFailed, match="the switch process was killed by SIGKILL before it had started"
+            ProcessFailed, match="the switch process was killed by SIGKILL before it was ready"
         ) as caught:
             child.ready()
     assert verdict(caught.value)[1] == FAILED

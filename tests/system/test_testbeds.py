@@ -74,10 +74,10 @@ def test_two_testbeds_run_jobs_side_by_side_until_they_are_taken_down() -> None:
     # or each packet would be sent again, for the nearer switch to answer; a busy machine has some sent again
     assert first["resent_packets"] < first["sent_packets"] / 2, "workers hear the switch that they know"
     assert second["switch_completed_packets"] > 0
-    assert "-np 5: the topology has 2 hosts" in bad("run", a, "-np", 5, "--", "true", status=2)
+    assert "-np 5: want 1 to 2, the hosts" in bad("run", a, "-np", 5, "--", "true", status=2)
     good("down", a)
     assert {name.split(".")[1] for name in namespaces()} == {b}
-    assert "nothing of it" in ina("topo", "down", a).stderr
+    assert "there is no testbed" in ina("topo", "down", a).stderr
 
 
 @needs_namespaces

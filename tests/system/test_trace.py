@@ -51,10 +51,10 @@ def test_numbers_are_there_as_json(simulated: Path, capsys: pytest.CaptureFixtur
 @pytest.mark.parametrize(
     ("options", "status", "said"),
     [
-        ({"psn": 1}, USAGE, "--job: which one? there are 1, 2, 3"),
-        ({"job": 9}, USAGE, "--job 9: there are 1, 2, 3"),
-        ({"job": 1, "psn": 4_000_000}, 1, "--psn 4000000: not seen of job 1; there are 0 to"),
-        ({"slots": True, "psn": 1}, USAGE, "leave --psn out"),
+        ({"psn": 1}, USAGE, "several jobs were captured: 1, 2, 3; give one as --job"),
+        ({"job": 9}, USAGE, "--job 9: want one of 1, 2, 3"),
+        ({"job": 1, "psn": 4_000_000}, 1, "--psn 4000000: not captured of job 1; want 0 to"),
+        ({"slots": True, "psn": 1}, USAGE, "--slots and --psn are mutually exclusive"),
     ],
 )
 def test_what_is_not_there_is_one_error(
@@ -71,9 +71,9 @@ def test_captures_that_are_none_or_of_others_are_one_error(tmp_path: Path, simul
         trace([ROOT / "README.md"])
     other = tmp_path / "other.pcap"
     other.write_bytes(struct.pack("<IHHiIIIIIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 1, 0, 0, 60, 60) + bytes(60))
-    with pytest.raises(Failure, match="no packets of ours"):
+    with pytest.raises(Failure, match="no INA packets"):
         trace([other])
-    with pytest.raises(Failure, match="no slots in there"):
+    with pytest.raises(Failure, match="the captures hold no slots"):
         trace([simulated / "h1.pcapng"], slots=True)
 
 

@@ -65,7 +65,7 @@ def run_on_bmv2(
 
 
 def switch_command(socket: Path, known: str) -> tuple[list[str], list[str]]:
-    """Return what comes before and after the ports of a switch that shares no address with another.
+    """Return the arguments before and after the ports of a switch, with addresses of its own.
 
     `known` is the help of its build. Thrift has no option for its address: port 0 has the kernel choose one
     that is free, where 9090 would be everybody's. Notifications go through a file beside `socket`.

@@ -69,7 +69,7 @@ class P4Switch(Switch):  # type: ignore[misc]
         return connect(self.address)
 
     def argv(self, ports: Mapping[int, str]) -> Sequence[str]:
-        """Return what runs it with these interfaces, by port number."""
+        """Return the command that runs the switch with these interfaces, by port number."""
         raise NotImplementedError
 
     def load(self) -> None:

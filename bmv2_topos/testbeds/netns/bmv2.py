@@ -42,7 +42,7 @@ class Bmv2Target:
                 raise NotCarried(f"link {link.a} - {link.b}: {why}; the target embedded can")
 
     def compiling(self, program: Program, folder: Path) -> list[Command]:
-        """Return what compiles its program."""
+        """Return the commands that compile its program."""
         return [Command(tuple(p4c_command(*source_of(program.name, program.lanes), folder)))]
 
     def argv(self, topology: Topology, switch: str, program: Program, socket: Path) -> list[str]:
@@ -94,7 +94,7 @@ def not_carried(link: Link) -> str | None:
 
 
 def switch_argv(interfaces: Mapping[int, str], socket: Path, *, pcap: str = "") -> list[str]:
-    """Return what runs a switch without a program; ports by number, and a folder for captures of them."""
+    """Return the command that runs a switch without a program: ports by number, captures in a folder."""
     ports = [word for number, name in interfaces.items() for word in ("-i", f"{number}@{name}")]
     own = ["--notifications-addr", f"ipc://{socket}.nn"] if "--notifications-addr" in help_text() else []
     seen = [f"--pcap={pcap}"] if pcap else []

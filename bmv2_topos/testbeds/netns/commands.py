@@ -50,7 +50,7 @@ class Program:
 
 
 def bring_up(testbed: str, topology: Topology) -> list[Command]:
-    """Return what makes namespaces, links, addresses and rates; all but the switches."""
+    """Return the commands that make namespaces, links, addresses and rates: everything but the switches."""
     nodes = (*topology.ports, *(host.name for host in topology.servers))
     return [
         *(_ip("netns", "add", namespace(testbed, node)) for node in nodes),

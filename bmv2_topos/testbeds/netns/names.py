@@ -18,7 +18,7 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,31}")
 
 
 def slug(text: str) -> str:
-    """Return what a testbed of a topology is called, unless somebody says otherwise.
+    """Return the default name of a topology's testbed.
 
     >>> slug("fat-tree:4"), slug("nets/my.yaml")
     ('fat-tree-4', 'my')

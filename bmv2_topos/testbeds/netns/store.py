@@ -60,7 +60,7 @@ class State:
         of = fields.pop("topology")
         topology = Topology(
             tuple(Switch(**each) for each in of["switches"]),
-            tuple(Server(**each) for each in of["hosts"]),
+            tuple(Server(**each) for each in of["servers"]),
             tuple(Link(**each) for each in of["links"]),
             of["root"],
             of["name"],
@@ -86,7 +86,7 @@ def known() -> list[str]:
 
 
 def load(name: str) -> State:
-    """Return what is known of a testbed. Raises NoTestbed."""
+    """Return the stored state of a testbed. Raises NoTestbed."""
     try:
         return State.from_json(json.loads((folder(name) / "state.json").read_text()))
     except FileNotFoundError:

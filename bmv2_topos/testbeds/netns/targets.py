@@ -26,10 +26,10 @@ class SwitchTarget(Protocol):
         """
 
     def compiling(self, program: Program, folder: Path) -> list[Command]:
-        """Return what compiles the program into a folder, before any switch starts."""
+        """Return the commands that compile the program into a folder, before any switch starts."""
 
     def argv(self, topology: Topology, switch: str, program: Program, socket: Path) -> list[str]:
-        """Return what runs a switch inside its namespace; its P4Runtime is to be at that Unix socket."""
+        """Return the command that runs a switch in its namespace, with P4Runtime at this Unix socket."""
 
     def link_commands(self, testbed: str, topology: Topology) -> Iterator[Command]:
         """Yield what its links need besides what all testbeds have."""

@@ -140,7 +140,7 @@ class RunningJob:
         self._gradients = None
 
     def report(self) -> JobReport:
-        """Return what is known of it, once it is gone."""
+        """Return the report of the job, after its end."""
         start = round(self.entry.arrival_s * 1e9)
         ends = [start, *self.ends_ns]
         finished = len(self.ends_ns) == self.entry.iterations

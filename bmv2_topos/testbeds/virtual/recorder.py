@@ -60,7 +60,7 @@ class Recorder:
         self._hosts.append(Record(time_us * 1000, host, inbound, bytes(head), comment))
 
     def explain(self) -> list[Verdict]:
-        """Return what each iteration's time was spent on."""
+        """Return a verdict for each iteration: the causes of its time."""
         return explain(self.events(), self.sums, self.jobs)
 
     def write(self, folder: Path) -> None:

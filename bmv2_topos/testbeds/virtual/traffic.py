@@ -98,7 +98,7 @@ class RunningFlow:
             self._schedule(now)
 
     def report(self, now: int) -> FlowReport:
-        """Return what was counted by now."""
+        """Return the counters so far."""
         self._note(now)
         flow = self.flow
         return FlowReport(

@@ -106,7 +106,7 @@ def usage_of(spec: Submission, config: SimulationConfig) -> Usage:
 
 
 def restart_s(gpus: int) -> float:
-    """Return what a preemption costs, as Lucid's authors assume."""
+    """Return the cost of a preemption in seconds, as Lucid's authors assume it."""
     return 40.0 if gpus <= 8 else 60.0
 
 

@@ -40,7 +40,7 @@ def family(source: str) -> Family | None:
 
 
 def find(name: str) -> Callable[..., Any]:
-    """Return what makes the policy. Raises BadSpec if it is not there or cannot be called."""
+    """Return the callable that makes the policy. Raises BadSpec if there is none."""
     found = plugins.load(name, GROUP)
     if not callable(found):
         raise BadSpec(
@@ -50,7 +50,7 @@ def find(name: str) -> Callable[..., Any]:
 
 
 def settings(name: str) -> Mapping[str, Setting]:
-    """Return what can be set: the parameters whose defaults are numbers. Raises what `find` raises."""
+    """Return the settings: the parameters whose defaults are numbers. Raises what `find` raises."""
     found: dict[str, Setting] = {}
     for parameter in inspect.signature(find(name)).parameters.values():
         default = parameter.default

@@ -53,7 +53,7 @@ class Term:
     weights: tuple[tuple[float, ...], ...]
 
     def score(self, values: Sequence[Value]) -> float:
-        """Return what this term adds for a job."""
+        """Return the contribution of this term to a job's prediction."""
         rows = [axis.row(values[axis.feature]) for axis in self.axes]
         return self.scores[rows[0]][rows[1] if len(rows) > 1 else 0]
 
@@ -80,7 +80,7 @@ class AdditiveModel:
         return self.intercept + math.fsum(term.score(values) for term in self.terms)
 
     def explain(self, values: Sequence[Value]) -> list[Contribution]:
-        """Return what each term adds, largest effect first; plus the intercept it is the prediction."""
+        """Return each term's contribution, largest first; with the intercept they sum to the prediction."""
         found = [
             Contribution(self.name(term), tuple(values[a.feature] for a in term.axes), term.score(values))
             for term in self.terms

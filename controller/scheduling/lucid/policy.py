@@ -98,7 +98,7 @@ class LucidPolicy:
         self._running: dict[int, Group] = {}
 
     def decide(self, view: View) -> Decision:
-        """Return what is profiled and what runs."""
+        """Return the decision: the groups that are profiled, then those that run."""
         now_s = view.now_s
         if self._nodes is None:
             self._nodes = self._divide(view.cluster)

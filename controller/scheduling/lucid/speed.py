@@ -62,5 +62,5 @@ class PairSpeed:
         return [one.alone_s / speeds[0], other.alone_s / speeds[1]]
 
     def restart_s(self, group: Group) -> Sequence[float]:
-        """Return what starting costs the members: nothing the first time."""
+        """Return the cost of starting, in seconds for each member; 0 the first time."""
         return [self._restart_s(job.spec.gpus) if job.starts else 0.0 for job in group.jobs]

@@ -56,7 +56,7 @@ class MeasuredPairs:
             raise BadMeasurement(f"{len(speeds)} pairs, but no kind is measured with all others and itself")
 
     def beside(self, kind: str, other: str) -> float:
-        """Return what was measured."""
+        """Return the measured speed of `kind` beside `other`. Raises UnknownModel."""
         for name in (kind, other):
             if name not in self.kinds:
                 raise UnknownModel(name, self.kinds)

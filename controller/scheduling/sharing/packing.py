@@ -81,7 +81,7 @@ class Packer:
         self._rng = random.Random(seed)
 
     def load(self, job: JobState) -> Load:
-        """Return what interference depends on. Raises UnknownModel if nobody knows such jobs."""
+        """Return the load by which interference is predicted. Raises UnknownModel for an unknown model."""
         load = self._load_of(job.spec)
         require(self._believed, load)
         return load

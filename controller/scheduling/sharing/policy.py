@@ -78,7 +78,7 @@ class SharingPolicy:
         self._boundary_s = -math.inf  # the last one
 
     def decide(self, view: View) -> Decision:
-        """Return what runs from now on."""
+        """Return the decision: the groups that run from now on, and when to ask again."""
         now_s = view.now_s
         if self._layout is None:
             self._layout = Layout(view.cluster)

@@ -60,7 +60,7 @@ class Tuning:
             self._on_server[server].append(job)
 
     def grant(self, job: Demand) -> Grant:
-        """Return what a job has got."""
+        """Return the resources granted to a job."""
         return Grant(job, self._options[job.job], self._splits[job.job])
 
     def _squeeze_in(self, job: Demand) -> None:

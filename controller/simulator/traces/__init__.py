@@ -12,16 +12,16 @@ from pathlib import Path
 
 from controller.scheduling.errors import BadTrace
 from controller.scheduling.model import Submission
-from controller.simulator.traces import gavel, helios, muri, neutral, philly, synergy, tiresias
+from controller.simulator.traces import described, gavel, helios, muri, neutral, philly, synergy, tiresias
 from controller.simulator.traces.rows import JobCheck, brief, read_text
-from controller.vocabulary import Cluster
+from controller.vocabulary import Cluster, documents
 
 Reader = Callable[[Path, Cluster | None, JobCheck | None], list[Submission]]
 
 READERS: dict[str, Reader] = {
     "muri": muri.read,
     "csv": neutral.read,
-    "toml": neutral.read_toml,
+    "toml": described.read,
     "tiresias": tiresias.read,
     "philly": philly.read,
     "helios": helios.read,
@@ -57,7 +57,7 @@ def read(
 
 
 def _detect(path: Path) -> str:
-    if path.suffix == ".toml":
+    if path.suffix in documents.FORMATS:
         return "toml"
     lines = enumerate(read_text(path).split("\n"), 1)
     line, first = next(((number, text) for number, text in lines if text.strip(" ,")), (1, ""))

@@ -1,10 +1,10 @@
-"""The project's own trace format: a CSV in seconds, or TOML with a ``[[job]]`` table for each job.
+"""The project's own trace format: a CSV in seconds.
 
 Required: ``job_id,submit_s,duration_s,gpus``. Optional: ``model,user,vc,priority,estimate_s,restart_s``,
 ``deadline_s`` (after its submission),
 ``iteration_s``, and the stage times of one iteration ``storage_s,cpu_s,gpu_s,network_s`` (all four or none).
 Without ``iteration_s`` an iteration lasts as long as its stages together, and without stages one second.
-Further columns are kept as text. In TOML ``submit_s`` may be left out: 0.
+Further columns are kept as text.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from pathlib import Path
 from controller.scheduling.errors import BadTrace
 from controller.scheduling.model import RESOURCES, Submission
 from controller.simulator.traces.rows import SMALLEST, JobCheck, TraceRow, collect, read_rows
-from controller.simulator.traces.tables import read_tables
 from controller.vocabulary import Cluster
 
 COLUMNS = ("job_id", "submit_s", "duration_s", "gpus")
@@ -32,20 +31,6 @@ def read(path: Path, cluster: Cluster | None = None, known: JobCheck | None = No
     if stages and len(stages) != len(STAGES):
         missing = next(column for column in STAGES if column not in stages)
         raise BadTrace(str(path), 1, missing, f"missing, though {stages[0]} is there")
-    return collect(
-        rows, _job, gpus="gpus", submit="submit_s", id="job_id", model="model", cluster=cluster, known=known
-    )
-
-
-def read_toml(path: Path, cluster: Cluster | None = None, known: JobCheck | None = None) -> list[Submission]:
-    """Return the jobs of a TOML file. Raises BadTrace, with the line of the job's table."""
-    rows = read_tables(path, "job", [column for column in COLUMNS if column != "submit_s"])
-    for row in rows:
-        row.cells.setdefault("submit_s", "0")
-        given = [column for column in STAGES if column in row.cells]
-        if given and len(given) != len(STAGES):
-            missing = next(column for column in STAGES if column not in given)
-            raise row.fail(missing, f"missing, though {given[0]} is there")
     return collect(
         rows, _job, gpus="gpus", submit="submit_s", id="job_id", model="model", cluster=cluster, known=known
     )

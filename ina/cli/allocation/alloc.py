@@ -39,17 +39,22 @@ class ReadingOption(StrEnum):
 Policy = Annotated[
     str,
     typer.Option(
-        help="deadline, deadline-lazy, static, shared or preemptive; path.py:Name or a package's: your own."
+        help="Divide slots by this policy: deadline, deadline-lazy, static, shared or preemptive; or "
+        "one of your own: path.py:NAME, or a name that an installed package offers."
     ),
 ]
 Reading = Annotated[
     ReadingOption,
     typer.Option(
-        help="measured: slots are held as long as hold_s says, and overlap counts; article: for a round trip,"
-        " and computing comes first."
+        help="Compute how much memory a deadline needs. measured: a slot is held for the job's "
+        "hold_s, and communication overlaps with computing; article: a slot is held for one "
+        "round trip, and communication follows computing."
     ),
 ]
-Now = Annotated[float, typer.Option(metavar="SECONDS", help="The time, on the clock of the deadlines.")]
+Now = Annotated[
+    float,
+    typer.Option(metavar="SECONDS", help="Decide at this time, in seconds on the clock of the deadlines."),
+]
 
 
 def alloc(
@@ -61,10 +66,10 @@ def alloc(
     plot: common.Plot = None,
     json: options.Json = False,
 ) -> None:
-    """Divide the slots of the switches among jobs that are placed.
+    """Divide switch memory among placed jobs.
 
-    Jobs are summed at the switches of their tree; without one in the file, at those on the shortest paths. No
-    switch is asked and none is changed.
+    A job is aggregated at the switches of its tree; a job without a tree in the file, at the switches on the
+    shortest paths. Reads files only: no switch is contacted.
     """
     common.check_files(plot)
     question, answer = decide(jobs, cluster, policy, reading, now)
@@ -83,7 +88,7 @@ def alloc(
     for job in question.jobs:
         if answer.standing[job.name] is Standing.ENDED:
             end_s = answer.demands[job.name].estimate_s
-            print(f"{job.name} is ended: due at {job.due_s:g} s, it could be done at {end_s:.6g} s")
+            print(f"{job.name} has ended: due at {job.due_s:g} s, it could finish at {end_s:.6g} s")
 
 
 def decide(
@@ -93,7 +98,7 @@ def decide(
     if not 0 <= now < 1e12:
         raise Failure(f"--now {now:g}: want seconds, 0 or more", USAGE)
     chosen = common.policy(policy, POLICIES, GROUP)
-    found, fabric = common.load(jobs, cluster)
+    found, fabric = common.load(jobs, cluster, "alloc")
     for job in found:
         if job.due_s is not None and job.due_s <= now:
             raise Failure(f"{jobs}: job {job.name!r} is due at {job.due_s:g} s, and --now is {now:g}", USAGE)

@@ -9,50 +9,57 @@ from typing import Annotated, Any
 import typer
 
 from controller import plugins
-from controller.vocabulary import Job, Topology, documents, load_topology, named
-from controller.vocabulary.clusterfile import check_job, cluster_of, read_jobs
+from controller.vocabulary import Job, Topology, documents, named
 from controller.vocabulary.documents import hint
-from controller.vocabulary.graphs import with_memory
+from controller.vocabulary.files import check_job
+from controller.vocabulary.graphs import unlimited_as_fast, with_memory
+from ina.cli import job_files
 from ina.cli.errors import USAGE, Failure
 
 Jobs = Annotated[
-    Path, typer.Option(metavar="FILE", help="Jobs: .toml, .json or .yaml, or a trace of a scheduler (.csv).")
+    Path,
+    typer.Option(
+        metavar="FILE",
+        help="Read the jobs from this file: .toml, .json or .yaml, or a scheduler's trace (.csv).",
+    ),
 ]
 ClusterFile = Annotated[
     Path,
     typer.Option(
         "--cluster",
         metavar="FILE",
-        help="Servers, switches and links: .toml, .json or .yaml; or a topology of the testbeds, as"
-        " leaf-spine:2x4x8.",
+        help="Read servers, switches and links from this file: .toml, .json or .yaml; or name a "
+        "topology of the testbeds, such as leaf-spine:2x4x8.",
     ),
 ]
 SLOTS, GPUS = 8192, 8
 """What switches and hosts have in a topology of the testbeds, which does not say."""
 
-Plot = Annotated[Path | None, typer.Option(metavar="FILE", help="Draw it: .png, .svg or .pdf.")]
+Plot = Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the decision: .png, .svg or .pdf.")]
 Write = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="Write the jobs with what was decided (.json), for the next command."),
+    typer.Option(
+        metavar="FILE", help="Write the jobs with the decision (.json), as input of the next command."
+    ),
 ]
 
 
-def load(jobs: Path, cluster: Path) -> tuple[list[Job], Topology]:
-    """Return jobs and cluster of these files. Raises BadSpec or BadTrace, with the line and the key."""
-    fabric = load_cluster(cluster)
+def load(jobs: Path, cluster: Path, command: str) -> tuple[list[Job], Topology]:
+    """Return jobs and cluster of these files, which the command uses.
+
+    Raises BadSpec or BadTrace, with the line and the key.
+    """
+    fabric = load_cluster(cluster, command)
     if jobs.suffix == ".csv":
         return _trace(jobs, fabric), fabric
-    return read_jobs(jobs, fabric), fabric
+    return list(job_files.jobs(jobs, command, fabric, require=("model",))), fabric
 
 
-def load_cluster(path: Path) -> Topology:
-    """Return the cluster of a file, or that of a testbeds' topology: a file's, or one of the catalog."""
-    if path.suffix not in documents.FORMATS:
-        return with_memory(named(str(path)), slots=SLOTS, gpus=GPUS)
-    document = documents.read(path)
-    if "switches" in document.data:
-        return with_memory(load_topology(path), slots=SLOTS, gpus=GPUS)
-    return cluster_of(document)
+def load_cluster(path: Path, command: str) -> Topology:
+    """Return the topology of a file, or one of the catalog, whose servers have `GPUS` then."""
+    if path.suffix in documents.FORMATS:
+        return unlimited_as_fast(job_files.topology(str(path), command))
+    return with_memory(named(str(path)), slots=SLOTS, gpus=GPUS)
 
 
 def _trace(path: Path, cluster: Topology) -> list[Job]:
@@ -70,7 +77,7 @@ def policy(name: str, known: Mapping[str, Any], group: str) -> Any:
     if name in known:
         return known[name]
     if not plugins.is_external(name) and name not in plugins.names(group):
-        raise Failure(f"--policy {name}: {hint(name, known)}; path.py:Name is one of a file", USAGE)
+        raise Failure(f"--policy {name}: {hint(name, known)}; path.py:NAME is one of your own", USAGE)
     return plugins.load(name, group)
 
 

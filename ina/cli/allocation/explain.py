@@ -30,7 +30,7 @@ EPILOG = """Examples:
 """
 
 
-SIMULATED = "Of cluster"
+SIMULATED = "For cluster only"
 
 
 class What(StrEnum):
@@ -45,33 +45,34 @@ class What(StrEnum):
 DEFAULT = {What.ALLOC: "deadline", What.PLACE: "netpack", What.ROUTE: "grid"}
 
 
-def _simulated_with(policy: str) -> Any:
+def _simulated_with(what: str) -> Any:
     """Return an option that only ``ina explain cluster`` uses."""
-    help_text = f"{policy} of the simulation; any that 'ina cluster simulate' accepts."
+    help_text = f"{what}, as in 'ina cluster simulate'."
     return typer.Option(metavar="NAME", help=help_text, rich_help_panel=SIMULATED)
 
 
 def explain(
-    what: Annotated[What, typer.Argument(help="The command whose decision it is.")],
-    job: Annotated[str, typer.Argument(help="The job's name.")],
+    what: Annotated[What, typer.Argument(help="Name the command whose decision to explain.")],
+    job: Annotated[str, typer.Argument(help="Name the job.")],
     jobs: common.Jobs,
     cluster: common.ClusterFile,
     policy: Annotated[
-        str | None, typer.Option(help="As of that command; its default unless given.", show_default=False)
+        str | None, typer.Option(help="Use this policy. Default: that of the command.", show_default=False)
     ] = None,
     reading: alloc.Reading = alloc.ReadingOption.MEASURED,
     now: alloc.Now = 0.0,
     draws: route.Draws = 8,
     seed: route.Seed = 0,
-    scheduler: Annotated[str, _simulated_with("Scheduling policy")] = "fifo-backfill",
-    placement: Annotated[str, _simulated_with("Placement policy")] = "netpack",
-    memory: Annotated[str, _simulated_with("Memory policy")] = "shared",
-    routing: Annotated[str, _simulated_with("Routing policy")] = "shortest-path",
+    scheduler: Annotated[str, _simulated_with("Schedule jobs by this policy")] = "fifo-backfill",
+    placement: Annotated[str, _simulated_with("Place jobs by this policy")] = "netpack",
+    memory: Annotated[str, _simulated_with("Divide slots by this policy")] = "shared",
+    routing: Annotated[str, _simulated_with("Choose trees by this policy")] = "shortest-path",
     json: options.Json = False,
 ) -> None:
-    """Say why a job got its slots, its servers, its tree or its time: what bound it, what more would bring.
+    """Explain why a job got its slots, servers, tree or completion time.
 
-    The policy decides again for all jobs of the file, so the options are to be those of the command.
+    Says what limited the job and what more resources would bring. Runs the policy again for all jobs of the
+    file: give the same options as to the command whose decision to explain.
     """
     if what is What.CLUSTER:
         name = f"{scheduler} + {placement} + {memory} + {routing}"
@@ -94,7 +95,7 @@ def _simulated(job: str, jobs: Path, cluster: Path, scheduler: str, settings: Ne
     from controller.simulator.network.explain import explain as explain_simulated
     from controller.simulator.network.run import simulate_network
 
-    found, fabric = common.load(jobs, cluster)
+    found, fabric = common.load(jobs, cluster, "explain")
     common.one_job(job, found)
     with refusals():
         return explain_simulated(simulate_network(found, fabric, scheduler, settings, keep_log=True), job)
@@ -121,6 +122,6 @@ def _lines(
         case What.PLACE:
             placed = place.decide(jobs, cluster, policy, seed)
             if job in placed.waiting:
-                return [f"{job} waits: the free GPUs are too few for it beside the others of the batch."]
+                return [f"{job} waits: too few GPUs are free for it and the other jobs of the batch."]
             return explain_placement(placed.state, common.one_job(job, list(placed.state.jobs)))
     raise Failure(f"{what}: want one of {', '.join(What)}", USAGE)

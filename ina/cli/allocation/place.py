@@ -12,7 +12,7 @@ from controller.placement import policy as placement
 from controller.placement.flows import State
 from controller.placement.policies import POLICIES
 from controller.vocabulary import Job
-from controller.vocabulary.clusterfile import write_jobs
+from controller.vocabulary.files import write_jobs
 from ina.cli import options
 from ina.cli.allocation import common
 from ina.cli.errors import USAGE, Failure
@@ -32,10 +32,13 @@ Policies = Annotated[
     str,
     typer.Option(
         metavar="NAME,…",
-        help=f"{', '.join(POLICIES)}; path.py:Name or a package's for one of your own; several are compared.",
+        help=f"Place jobs by this policy: {', '.join(POLICIES)}; or one of your own: path.py:NAME, or "
+        "a name that an installed package offers. Compares several, separated by commas.",
     ),
 ]
-Seed = Annotated[int, typer.Option(min=0, help="Seed of everything random: the same gives the same.")]
+Seed = Annotated[
+    int, typer.Option(min=0, help="Seed the random numbers; the same seed gives the same result.")
+]
 
 
 def place(
@@ -47,15 +50,15 @@ def place(
     plot: common.Plot = None,
     json: options.Json = False,
 ) -> None:
-    """Place jobs on servers, all at once, and compute the rates that they come to.
+    """Place jobs on servers in one batch, and compute the resulting rates.
 
-    Jobs that have servers in the file keep them, and count as running. Rates are those of water-filling:
-    links and switch memory are shared, and what finds no memory goes to a fallback server.
+    Jobs that have servers in the file keep them and count as running. Rates result from water-filling: jobs
+    share links and switch memory, and gradients without a slot go to a fallback server.
     """
     common.check_files(plot, write)
     names = [name.strip() for name in policy.split(",") if name.strip()]
     if not names or len(set(names)) < len(names):
-        raise Failure(f"--policy {policy}: want names, each once", USAGE)
+        raise Failure(f"--policy {policy}: want different names, separated by commas", USAGE)
     placed = {name: decide(jobs, cluster, name, seed) for name in names}
     last = placed[names[-1]]
     if write is not None:
@@ -80,7 +83,7 @@ def decide(jobs: Path, cluster: Path, name: str, seed: int) -> placement.Placed:
     """Ask the policy. Raises Failure or BadSpec."""
     chosen = common.policy(name, POLICIES, placement.GROUP)
     method = chosen if isinstance(chosen, placement.Policy) else placement.Policy(chosen)
-    found, fabric = common.load(jobs, cluster)
+    found, fabric = common.load(jobs, cluster, "place")
     running = [job for job in found if job.servers]
     batch = [job for job in found if not job.servers]
     crowded = placement.overfull(fabric, running)

@@ -13,7 +13,7 @@ from controller.placement.flows import State
 from controller.routing.policies import POLICIES
 from controller.routing.policy import GROUP, Question, check, routed_by
 from controller.vocabulary import Tree
-from controller.vocabulary.clusterfile import write_jobs
+from controller.vocabulary.files import write_jobs
 from ina.cli import options
 from ina.cli.allocation import common
 from ina.cli.errors import USAGE, Failure
@@ -33,11 +33,19 @@ Policies = Annotated[
     str,
     typer.Option(
         metavar="NAME,…",
-        help=f"{', '.join(POLICIES)}; path.py:Name or a package's for one of your own; several are compared.",
+        help=f"Choose trees by this policy: {', '.join(POLICIES)}; or one of your own: path.py:NAME, "
+        "or a name that an installed package offers. Compares several, separated by commas.",
     ),
 ]
-Draws = Annotated[int, typer.Option(min=1, max=10_000, help="Roundings that grid draws; the best is kept.")]
-Seed = Annotated[int, typer.Option(min=0, help="Seed of everything random: the same gives the same.")]
+Draws = Annotated[
+    int,
+    typer.Option(
+        min=1, max=10_000, help="Round this many times at random with policy grid, and keep the best trees."
+    ),
+]
+Seed = Annotated[
+    int, typer.Option(min=0, help="Seed the random numbers; the same seed gives the same result.")
+]
 
 
 def route(
@@ -50,15 +58,15 @@ def route(
     plot: common.Plot = None,
     json: options.Json = False,
 ) -> None:
-    """Choose aggregation trees for jobs that are placed, and compute the rates that they come to.
+    """Choose aggregation trees for placed jobs, and compute the resulting rates.
 
-    Trees in the file are chosen anew. The root of a job is the switch that sums nearest to its fallback
-    server.
+    Replaces the trees that the file gives. The root of a job's tree is the aggregating switch nearest to the
+    job's fallback server.
     """
     common.check_files(plot, write)
     names = [name.strip() for name in policy.split(",") if name.strip()]
     if not names or len(set(names)) < len(names):
-        raise Failure(f"--policy {policy}: want names, each once", USAGE)
+        raise Failure(f"--policy {policy}: want different names, separated by commas", USAGE)
     asked = {name: decide(jobs, cluster, name, draws, seed) for name in names}
     states = {name: question.evaluate(trees) for name, (question, trees) in asked.items()}
     question, trees = asked[names[-1]]
@@ -74,13 +82,13 @@ def route(
     if len(names) == 1:
         _show(states[names[0]])
     rows = [(name, *map(rate, _rates(state))) for name, state in states.items()]
-    table("routing", ["policy", "smallest rate", "all together"], rows)
+    table("routing", ["policy", "smallest rate", "sum of rates"], rows)
 
 
 def decide(jobs: Path, cluster: Path, name: str, draws: int, seed: int) -> tuple[Question, dict[str, Tree]]:
     """Ask the policy. Raises Failure or BadSpec."""
     chosen = common.policy(name, POLICIES, GROUP)
-    found, fabric = common.load(jobs, cluster)
+    found, fabric = common.load(jobs, cluster, "route")
     question = Question(fabric, tuple(found), draws, random.Random(seed))
     return question, dict(check(question, chosen(question)))
 

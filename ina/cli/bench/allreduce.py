@@ -44,33 +44,43 @@ EPILOG = """Examples:
 
 
 def allreduce(
-    workers: Annotated[int, typer.Option(*options.WORKERS, help="Number of workers, 1 to 32.")] = 4,
-    size: Annotated[str, typer.Option(help="Bytes of the array, such as 64MB (powers of 1024).")] = "64MB",
+    workers: Annotated[int, typer.Option(*options.WORKERS, help="Set the number of workers, 1 to 32.")] = 4,
+    size: Annotated[
+        str, typer.Option(help="Sum arrays of this many bytes, such as 64MB (1MB is 1024 x 1024 bytes).")
+    ] = "64MB",
     dtype: Annotated[
-        Dtype, typer.Option(help="Of the array; int32 needs no exponents, which saves a round trip.")
+        Dtype,
+        typer.Option(help="Sum arrays of this type; int32 needs no exponents, which saves a round trip."),
     ] = Dtype.FLOAT32,
     baseline: Annotated[
         str | None,
         typer.Option(
             metavar="gloo,mpi",
-            help="gloo: torch.distributed in the same processes, taking turns; mpi: OpenMPI, afterwards.",
+            help="Compare with gloo (torch.distributed in the same processes, alternating) or mpi "
+            "(OpenMPI, afterwards), or both: gloo,mpi.",
         ),
     ] = None,
     block16: Annotated[
-        bool, typer.Option("--block16", help="The same in 16 bits too, taking turns ('ina run --numbers').")
+        bool,
+        typer.Option(
+            "--block16",
+            help="Measure 16-bit values, too, alternating with 32-bit ones (see --numbers of 'ina run').",
+        ),
     ] = False,
     port_kind: Annotated[
-        PortKind, typer.Option(help="How workers reach the switch, as in 'ina run'.")
+        PortKind, typer.Option(help="Connect workers to the switch in this way, as in 'ina run'.")
     ] = PortKind.AUTO,
     iterations: Annotated[
-        int | None, typer.Option(min=1, help="Measured iterations; default by size.")
+        int | None, typer.Option(min=1, help="Measure this many iterations. Default: depends on --size.")
     ] = None,
     program: options.Program = "exclusive",
     lanes: options.Lanes = 256,
-    slots: Annotated[int | None, typer.Option(min=0, help="Aggregator slots, as in 'ina run'.")] = None,
+    slots: Annotated[
+        int | None, typer.Option(min=0, help="Allocate this many aggregator slots, as in 'ina run'.")
+    ] = None,
     json: options.Json = False,
 ) -> None:
-    """Allreduce through real sockets and the switch process on loopback; the median of the iterations."""
+    """Measure allreduce through sockets and a switch process on loopback: median of the iterations."""
     baselines = baseline.split(",") if baseline else []
     if unknown := [name for name in baselines if name not in ("gloo", "mpi")]:
         raise Failure(f"--baseline {unknown[0]!r}: want gloo, mpi or gloo,mpi", exit_code=USAGE)
@@ -83,9 +93,9 @@ def allreduce(
     except ValueError as error:
         raise Failure(f"--size {error}", exit_code=USAGE) from error
     if payload < 4:
-        raise Failure(f"--size {size!r}: one {dtype} takes 4 bytes", exit_code=USAGE)
+        raise Failure(f"--size {size!r}: one {dtype} value takes 4 bytes", exit_code=USAGE)
     if block16 and dtype is Dtype.INT32:
-        raise Failure("--block16: 16 bits are for --dtype float32; int32 is summed as it is", exit_code=USAGE)
+        raise Failure("--block16 needs --dtype float32: int32 values are summed as they are", exit_code=USAGE)
     repeats = iterations or max(5, min(500, (512 << 20) // payload))
     with tempfile.TemporaryDirectory() as directory:
         command = command_line.module("ina.bench.allreduce", "--bytes", str(payload))
@@ -143,7 +153,7 @@ def allreduce(
         )
     table(
         f"allreduce of {size} of {dtype}, {plural(workers, 'worker')}, {lanes} lanes, median of {repeats}",
-        ["", "time", "algorithm bandwidth", "time, ina's = 1", "processor time of a worker per GB"],
+        ["", "time", "algorithm bandwidth", "time relative to ina", "processor time per worker and GB"],
         rows,
     )
 

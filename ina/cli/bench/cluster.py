@@ -26,25 +26,33 @@ EPILOG = """Examples:
 
 
 def cluster(
-    jobs: Annotated[int, typer.Option(metavar="JOBS", min=1, max=1_000_000, help="Number of jobs.")] = 10_000,
+    jobs: Annotated[
+        int, typer.Option(metavar="JOBS", min=1, max=1_000_000, help="Generate this many jobs.")
+    ] = 10_000,
     servers: Annotated[
-        int, typer.Option(metavar="SERVERS", min=2, max=100_000, help="Number of servers.")
+        int, typer.Option(metavar="SERVERS", min=2, max=100_000, help="Set the number of servers.")
     ] = 256,
-    gpus: Annotated[int, typer.Option(min=1, max=1024, help="GPUs of each server.")] = 8,
+    gpus: Annotated[int, typer.Option(min=1, max=1024, help="Set the number of GPUs per server.")] = 8,
     gap: Annotated[
         float,
-        typer.Option(metavar="SECONDS", min=0, help="Mean time between arrivals."),
+        typer.Option(metavar="SECONDS", min=0, help="Set the mean time between arrivals, in seconds."),
     ] = 2.0,
-    scheduler: Annotated[str, typer.Option(help="One of 'ina schedule policies'.")] = "fifo-backfill",
-    placement: Annotated[str, typer.Option(help="As for 'ina place'.")] = "netpack",
-    memory: Annotated[str, typer.Option(help="As for 'ina alloc'.")] = "shared",
-    routing: Annotated[str, typer.Option(help="As for 'ina route'.")] = "shortest-path",
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the jobs.")] = 0,
+    scheduler: Annotated[
+        str, typer.Option(help="Schedule jobs by this policy; 'ina schedule policies' lists them.")
+    ] = "fifo-backfill",
+    placement: Annotated[str, typer.Option(help="Place jobs by this policy, as in 'ina place'.")] = "netpack",
+    memory: Annotated[str, typer.Option(help="Divide slots by this policy, as in 'ina alloc'.")] = "shared",
+    routing: Annotated[
+        str, typer.Option(help="Choose trees by this policy, as in 'ina route'.")
+    ] = "shortest-path",
+    seed: Annotated[
+        int, typer.Option(min=0, help="Seed the random numbers; the same seed gives the same result.")
+    ] = 0,
     json: options.Json = False,
 ) -> None:
-    """Simulate jobs on a cluster's network: 10,000 on 256 servers unless told otherwise.
+    """Measure the simulation of a cluster's network; default: 10,000 jobs on 256 servers.
 
-    Jobs of 1 to 16 workers, generated, on a leaf-spine with racks of 16 servers.
+    Generates jobs of 1 to 16 workers, on a leaf-spine with racks of 16 servers.
     """
     settings = NetworkSettings(placement=placement, memory=memory, routing=routing, seed=seed)
     names = {"scheduler": scheduler, **settings.names}

@@ -23,17 +23,20 @@ EPILOG = """Examples:
 
 def fallback(
     lanes: options.Lanes = 256,
-    workers: Annotated[int, typer.Option(*options.WORKERS, min=1, max=32, help="Contributors per sum.")] = 4,
-    contributions: Annotated[int, typer.Option(min=1000, help="Packets to send.")] = 400_000,
-    batch: Annotated[
+    workers: Annotated[
         int,
         typer.Option(
-            min=1, max=MAX_BATCH, help="Packets that arrive at once; 1 is the worst that a network can do."
+            *options.WORKERS, min=1, max=32, help="Set the number of workers that contribute to each sum."
         ),
+    ] = 4,
+    contributions: Annotated[int, typer.Option(min=1000, help="Send this many packets.")] = 400_000,
+    batch: Annotated[
+        int,
+        typer.Option(min=1, max=MAX_BATCH, help="Deliver this many packets at once; 1 is the worst case."),
     ] = MAX_BATCH,
     json: options.Json = False,
 ) -> None:
-    """Contributions through the fallback server process; what counts is its own processor time."""
+    """Measure how many contributions the fallback server sums per second of its own processor time."""
     try:
         measured = measure(lanes=lanes, workers=workers, contributions=contributions, batch=batch)
     except (RuntimeError, TimeoutError) as error:
@@ -51,8 +54,8 @@ def fallback(
     rows = [
         (title, rate(bits), count(measured.contributions / time_s), seconds(time_s / measured.contributions))
         for title, bits, time_s in (
-            ("of the server's processor time", measured.gradient_bps, measured.cpu_s),
-            ("of the clock, driver included", measured.wall_gradient_bps, measured.wall_s),
+            ("per second of the server's processor time", measured.gradient_bps, measured.cpu_s),
+            ("per second of wall time, driver included", measured.wall_gradient_bps, measured.wall_s),
         )
     ]
     table(

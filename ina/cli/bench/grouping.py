@@ -28,30 +28,43 @@ MOST_EXACT = 2_000
 
 
 def grouping(
-    jobs: Annotated[int, typer.Option(metavar="JOBS", min=1, max=MOST_JOBS, help="Jobs to group.")] = 1000,
+    jobs: Annotated[
+        int, typer.Option(metavar="JOBS", min=1, max=MOST_JOBS, help="Group this many jobs.")
+    ] = 1000,
     resources: Annotated[
-        int, typer.Option(min=2, max=6, help="Resources that their stages use, and jobs of a group at most.")
+        int,
+        typer.Option(
+            min=2,
+            max=6,
+            help="Set the number of resources that stages use, which is also the largest size of a group.",
+        ),
     ] = 4,
     kinds: Annotated[
-        int, typer.Option(min=0, help="Different profiles of stage times; 0: every job has its own.")
+        int,
+        typer.Option(min=0, help="Draw this many different profiles of stage times; 0: one for each job."),
     ] = 0,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the profiles.")] = 0,
+    seed: Annotated[
+        int, typer.Option(min=0, help="Seed the random numbers; the same seed gives the same result.")
+    ] = 0,
     exact: Annotated[
         bool,
         typer.Option(
             "--exact",
-            help="Also match exactly, and report the loss of efficiency in each round;"
-            f" for up to {MOST_EXACT} jobs, which takes minutes.",
+            help="Match exactly as well, and report the loss of efficiency per round; at most "
+            f"{MOST_EXACT} jobs. Takes minutes.",
         ),
     ] = False,
     json: options.Json = False,
 ) -> None:
-    """Group jobs of random stage times by rounds of matching, as Muri does.
+    """Measure grouping: match jobs of random stage times in rounds, as Muri does.
 
-    The efficiency of a group is gamma, the mean part of its round in which the resources are busy: 0 to 1.
+    Also prints the efficiency gamma of the groups, 0 to 1: the mean share of a round in which a group's
+    resources are busy.
     """
     if exact and jobs > MOST_EXACT:
-        raise Failure(f"--exact with {jobs} jobs: it compares all pairs; at most {MOST_EXACT} go", USAGE)
+        raise Failure(
+            f"--exact with --jobs {jobs}: compares all pairs, so want at most {MOST_EXACT} jobs", USAGE
+        )
     measured = measure_grouping(jobs, resources=resources, kinds=kinds, seed=seed)
     setup = {"jobs": jobs, "resources": resources, "kinds": kinds, "seed": seed}
     numbers = {name: value for name, value in asdict(measured).items() if name not in setup}

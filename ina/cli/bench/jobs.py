@@ -35,20 +35,30 @@ EPILOG = """Examples:
 
 
 def jobs(
-    number: Annotated[int, typer.Option("--jobs", min=2, max=16, help="Jobs at the same time.")] = 4,
-    workers: Annotated[int, typer.Option(*options.WORKERS, min=1, help="Workers of each of them.")] = 2,
-    size: Annotated[str, typer.Option(help="Bytes of each worker's float32 array.")] = "16MB",
-    iterations: Annotated[int, typer.Option(min=2, help="Allreduces of each job in one round.")] = 30,
-    rounds: Annotated[int, typer.Option(min=1, help="Rounds, both measured in turns.")] = 3,
+    number: Annotated[
+        int, typer.Option("--jobs", min=2, max=16, help="Run this many jobs at the same time.")
+    ] = 4,
+    workers: Annotated[
+        int, typer.Option(*options.WORKERS, min=1, help="Set the number of workers per job.")
+    ] = 2,
+    size: Annotated[
+        str, typer.Option(help="Sum arrays of this many bytes, such as 64MB (1MB is 1024 x 1024 bytes).")
+    ] = "16MB",
+    iterations: Annotated[int, typer.Option(min=2, help="Run this many allreduces per job and round.")] = 30,
+    rounds: Annotated[
+        int, typer.Option(min=1, help="Measure this many rounds; each runs all cases in turn.")
+    ] = 3,
     program: options.Program = SHARED,
     lanes: options.Lanes = 256,
-    slots: Annotated[int | None, typer.Option(min=0, help="Aggregator slots, as in 'ina run'.")] = None,
+    slots: Annotated[
+        int | None, typer.Option(min=0, help="Allocate this many aggregator slots, as in 'ina run'.")
+    ] = None,
     json: options.Json = False,
 ) -> None:
-    """Gradients per second through one switch process: several jobs at once against one job alone.
+    """Compare the throughput of one switch process with several concurrent jobs and with one job.
 
-    Three cases take turns on the same switch: all the jobs; one job with as many workers as they have
-    together, so that the ratio is what sharing costs; and one of the jobs, with the machine to itself.
+    Three cases take turns on the same switch: all jobs; one job with as many workers as all jobs together,
+    whose ratio is the cost of sharing; and one of the jobs alone on the machine.
     """
     try:
         payload = parse_size(size)
@@ -56,7 +66,11 @@ def jobs(
         raise Failure(f"--size {error}", exit_code=USAGE) from error
     all_workers = number * workers
     if all_workers > MAX_CHILDREN:
-        raise Failure(f"{number} x {workers} workers: the switch sums up to {MAX_CHILDREN}", exit_code=USAGE)
+        raise Failure(
+            f"--jobs {number} with {workers} workers each: {number * workers} workers; one "
+            f"switch sums at most {MAX_CHILDREN}",
+            exit_code=USAGE,
+        )
     shapes = {"several": [workers] * number, "one_job": [all_workers], "alone": [workers]}
     measured: dict[str, list[_Measured]] = {name: [] for name in shapes}
     turns = list(shapes) * rounds

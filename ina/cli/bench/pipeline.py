@@ -26,13 +26,18 @@ EPILOG = """Examples:
 def pipeline(
     program: options.Program = "exclusive",
     lanes: options.Lanes = 256,
-    workers: Annotated[int, typer.Option(*options.WORKERS, min=1, max=32, help="Contributors per sum.")] = 4,
+    workers: Annotated[
+        int,
+        typer.Option(
+            *options.WORKERS, min=1, max=32, help="Set the number of workers that contribute to each sum."
+        ),
+    ] = 4,
     duration: Annotated[
-        float, typer.Option(min=0.01, metavar="SECONDS", help="Duration of the measurement.")
+        float, typer.Option(min=0.01, metavar="SECONDS", help="Measure for this long, in seconds.")
     ] = 3.0,
     json: options.Json = False,
 ) -> None:
-    """Aggregation packets through the compiled program, in memory, on one core."""
+    """Measure aggregation by the compiled program: packets in memory, on one core."""
     path, defines = source_of(program, lanes)
     compiled = softswitch.compile_file(path, defines=defines)
     measured = bench_pipeline(compiled, contributors=workers, round_s=duration / ROUNDS, rounds=ROUNDS)

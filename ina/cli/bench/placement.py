@@ -25,15 +25,19 @@ EPILOG = """Examples:
 
 def placement(
     servers: Annotated[
-        int, typer.Option(metavar="SERVERS", min=1, max=100_000, help="Number of servers.")
+        int, typer.Option(metavar="SERVERS", min=1, max=100_000, help="Set the number of servers.")
     ] = 1000,
-    gpus: Annotated[int, typer.Option(min=1, max=1024, help="GPUs of each server.")] = 8,
-    jobs: Annotated[int, typer.Option(metavar="JOBS", min=1, max=10_000, help="Jobs of the batch.")] = 100,
-    policy: Annotated[str, typer.Option(help=f"One of {', '.join(POLICIES)}.")] = "netpack",
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the jobs.")] = 0,
+    gpus: Annotated[int, typer.Option(min=1, max=1024, help="Set the number of GPUs per server.")] = 8,
+    jobs: Annotated[int, typer.Option(metavar="JOBS", min=1, max=10_000, help="Place this many jobs.")] = 100,
+    policy: Annotated[
+        str, typer.Option(help=f"Place jobs by this policy: {', '.join(POLICIES)}.")
+    ] = "netpack",
+    seed: Annotated[
+        int, typer.Option(min=0, help="Seed the random numbers; the same seed gives the same result.")
+    ] = 0,
     json: options.Json = False,
 ) -> None:
-    """Place a batch of jobs of 2 to 64 workers on an empty leaf-spine with racks of 40 servers."""
+    """Measure placement: jobs of 2 to 64 workers on an empty leaf-spine with racks of 40 servers."""
     if policy not in POLICIES:
         raise Failure(f"--policy {policy}: {hint(policy, POLICIES)}", USAGE)
     found = measure_placement(servers, jobs, gpus=gpus, policy=policy, seed=seed)

@@ -24,18 +24,42 @@ EPILOG = """Examples:
 
 
 def routing(
-    k: Annotated[int, typer.Option("--k", min=2, max=32, help="Ports of a switch of the fat-tree.")] = 8,
-    hosts: Annotated[int, typer.Option(min=1, max=100, help="Servers at each edge switch.")] = 6,
+    k: Annotated[
+        int,
+        typer.Option(
+            "--k", min=2, max=32, help="Set the number of ports per switch of the fat-tree; an even number."
+        ),
+    ] = 8,
+    hosts: Annotated[
+        int, typer.Option(min=1, max=100, help="Attach this many servers to each edge switch.")
+    ] = 6,
     jobs: Annotated[
-        int, typer.Option(metavar="JOBS", min=1, max=1000, help="1: it takes all servers; else 16 each.")
+        int,
+        typer.Option(
+            metavar="JOBS",
+            min=1,
+            max=1000,
+            help="Choose trees for this many jobs: 1 uses all servers, more use 16 servers each.",
+        ),
     ] = 1,
-    programmable: Annotated[float, typer.Option(min=0, max=1, help="Share of switches that sum.")] = 1.0,
-    policy: Annotated[str, typer.Option(help=f"One of {', '.join(POLICIES)}.")] = "grid",
-    draws: Annotated[int, typer.Option(min=1, max=1000, help="Roundings that grid draws.")] = 8,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of servers, switches and draws.")] = 0,
+    programmable: Annotated[
+        float, typer.Option(min=0, max=1, help="Let this share of the switches aggregate, 0 to 1.")
+    ] = 1.0,
+    policy: Annotated[
+        str, typer.Option(help=f"Choose trees by this policy: {', '.join(POLICIES)}.")
+    ] = "grid",
+    draws: Annotated[
+        int,
+        typer.Option(
+            min=1, max=1000, help="Round this many times at random with policy grid, and keep the best trees."
+        ),
+    ] = 8,
+    seed: Annotated[
+        int, typer.Option(min=0, help="Seed the random numbers; the same seed gives the same result.")
+    ] = 0,
     json: options.Json = False,
 ) -> None:
-    """Choose trees on a fat-tree: of 80 switches and 192 servers unless told otherwise, as GRID's."""
+    """Measure tree selection on a fat-tree; default: 80 switches and 192 servers, as in GRID."""
     if policy not in POLICIES:
         raise Failure(f"--policy {policy}: {hint(policy, POLICIES)}", USAGE)
     if k % 2:
@@ -52,4 +76,4 @@ def routing(
         rate(found.smallest_bps),
         rate(found.total_bps),
     )
-    table("routing", ["", "time", "processor", "smallest rate", "all together"], [row])
+    table("routing", ["", "time", "processor", "smallest rate", "sum of rates"], [row])

@@ -34,11 +34,15 @@ EPILOG = """Examples:
 
 
 def switch(
-    exact: Annotated[int, typer.Option(min=1, help="Entries of the exact table.")] = 100_000,
-    lpm: Annotated[int, typer.Option(min=1, help="Prefixes of the longest-prefix table.")] = 100_000,
-    ternary: Annotated[int, typer.Option(min=1, help="Entries of the ternary table.")] = 10_000,
+    exact: Annotated[int, typer.Option(min=1, help="Fill the exact table with this many entries.")] = 100_000,
+    lpm: Annotated[
+        int, typer.Option(min=1, help="Fill the longest-prefix table with this many prefixes.")
+    ] = 100_000,
+    ternary: Annotated[
+        int, typer.Option(min=1, help="Fill the ternary table with this many entries.")
+    ] = 10_000,
     duration: Annotated[
-        float, typer.Option(min=0.01, metavar="SECONDS", help="Duration of each measurement.")
+        float, typer.Option(min=0.01, metavar="SECONDS", help="Measure each case for this long, in seconds.")
     ] = 0.5,
     veth: Annotated[
         bool,
@@ -46,11 +50,16 @@ def switch(
     ] = False,
     baseline: Annotated[
         Baseline | None,
-        typer.Option(help="Switch to compare with there, with the same program and frames, in turns."),
+        typer.Option(
+            help="With --veth: compare with this switch on the same program and frames, alternating."
+        ),
     ] = None,
     json: options.Json = False,
 ) -> None:
-    """Forwarding on one core by tables of every kind, table writes over P4Runtime, and real interfaces."""
+    """Measure forwarding by tables of every kind, and table writes over P4Runtime.
+
+    Forwards packets in memory on one core; --veth also forwards between network interfaces.
+    """
     through: VethBench | None = None
     if veth or baseline:  # first: it may lack something
         through = bench_veth(baseline=baseline is not None, round_s=duration, rounds=VETH_ROUNDS)

@@ -29,19 +29,28 @@ class ReadingOption(StrEnum):
 
 
 def waterfill(
-    jobs: Annotated[int, typer.Option(metavar="JOBS", min=1, max=1_000_000, help="Number of jobs.")] = 10_000,
+    jobs: Annotated[
+        int, typer.Option(metavar="JOBS", min=1, max=1_000_000, help="Compute the rates of this many jobs.")
+    ] = 10_000,
     links: Annotated[
-        int, typer.Option(metavar="LINKS", min=100, max=100_000, help="Number of links.")
+        int, typer.Option(metavar="LINKS", min=100, max=100_000, help="Set the number of links.")
     ] = 5_000,
     reading: Annotated[
-        ReadingOption, typer.Option(help="Where memory is full, gradients pass unsummed, or jobs freeze.")
+        ReadingOption,
+        typer.Option(
+            help="Choose what happens where switch memory is full: gradients pass unsummed "
+            "(spill), or jobs stop (freeze)."
+        ),
     ] = ReadingOption.SPILL,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the jobs' servers.")] = 0,
+    seed: Annotated[
+        int, typer.Option(min=0, help="Seed the random numbers; the same seed gives the same result.")
+    ] = 0,
     json: options.Json = False,
 ) -> None:
-    """Compute the rates of jobs of two to eight servers on a leaf-spine.
+    """Measure water-filling: rates of jobs with two to eight servers on a leaf-spine.
 
-    Time is that of making flows of the jobs, and of the filling; processor time is of both together.
+    Prints the time of making the flows of the jobs and the time of filling the links; the processor time is
+    that of both together.
     """
     found = measure_waterfill(jobs, links, reading=reading.value, seed=seed)
     if json:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from ina.cli.register import group, register
 
-app = group("cluster", "Simulate jobs that contend for a cluster's servers, links and slots.")
+app = group("cluster", "Simulate jobs that share a cluster's servers, links and switch memory.")
 
 
 @app.callback()
 def _group() -> None:
-    """Simulate jobs that contend for a cluster's servers, links and slots."""  # one command is a group, too
+    """Simulate jobs that share a cluster's servers, links and switch memory."""  # a group of one command
 
 
 register(
     app,
     "simulate",
     "ina.cli.cluster.simulate:simulate",
-    "Run jobs on a cluster whose links and switch memory they contend for, and compare what becomes of them.",
+    "Simulate jobs that share a cluster's links and switch memory, and compare policies.",
 )

@@ -38,7 +38,10 @@ EPILOG = """Examples:
   ina explain cluster train-3 --jobs examples/cluster/jobs.toml --cluster examples/cluster/racks.toml
 """
 
-OWN = "path.py:Name or a package's for one of your own; several are compared."
+OWN = (
+    "or one of your own: path.py:NAME, or a name that an installed package offers. Compares "
+    "several, separated by commas."
+)
 KINDS = ("scheduler", "placement", "memory", "routing")
 
 
@@ -51,41 +54,52 @@ class ModelOption(StrEnum):
 
 Schedulers = Annotated[
     str,
-    typer.Option(metavar="NAME,…", help="Who runs when; 'ina schedule policies' lists them, or your own."),
+    typer.Option(
+        metavar="NAME,…",
+        help="Choose who runs when: a scheduler of 'ina schedule policies', or one of your "
+        "own: path.py:NAME or package.module:NAME. Compares several, separated by commas.",
+    ),
 ]
 Placements = Annotated[
     str,
     typer.Option(
         metavar="NAME,…",
-        help="Who runs where: netpack, random, gpu-balance, least-fragmentation, locality, optimus;"
-        f" scheduler: where the scheduler puts it; {OWN}",
+        help="Choose who runs where: netpack, random, gpu-balance, least-fragmentation, locality, "
+        f"optimus, or scheduler (where the scheduler puts it); {OWN}",
     ),
 ]
 Memories = Annotated[
     str,
     typer.Option(
         metavar="NAME,…",
-        help=f"Whose the slots are: shared, static, deadline, deadline-lazy, preemptive; {OWN}",
+        help=f"Divide slots by this policy: shared, static, deadline, deadline-lazy, preemptive; {OWN}",
     ),
 ]
 Routings = Annotated[
-    str, typer.Option(metavar="NAME,…", help=f"Which trees: shortest-path, tor-only, ecmp, grid; {OWN}")
+    str,
+    typer.Option(
+        metavar="NAME,…", help=f"Choose trees by this policy: shortest-path, tor-only, ecmp, grid; {OWN}"
+    ),
 ]
 Model = Annotated[
     ModelOption,
     typer.Option(
-        help="average: jobs meet each other by chance, for thousands of jobs; phases: iteration by iteration,"
-        " for tens."
+        help="Model contention as an average, for thousands of jobs, or iteration by iteration "
+        "(phases), for tens of jobs."
     ),
 ]
 Period = Annotated[
     float,
     typer.Option(
-        metavar="SECONDS", help="How often memory is divided anew beside starts and ends of jobs; 0: never."
+        metavar="SECONDS",
+        help="Divide memory again every so many seconds, besides at starts and ends of jobs; 0: only then.",
     ),
 ]
 Margin = Annotated[
-    float, typer.Option(help="Part of the time left that is kept in hand when deadlines' needs are computed.")
+    float,
+    typer.Option(
+        help="Keep this share of the remaining time in reserve when computing what deadlines need, 0 to 1."
+    ),
 ]
 
 
@@ -105,21 +119,26 @@ def simulate(
     seed: inputs.Seed = 0,
     processes: inputs.Processes = 0,
     verify: Annotated[
-        bool, typer.Option("--verify", help="Check every decision of the schedulers; slower.")
+        bool,
+        typer.Option(
+            "--verify", help="Check every decision of the scheduler: no GPU and no job is used twice. Slower."
+        ),
     ] = False,
     plot: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="Draw jobs, deadlines, slots and rates over time, of the last combination."
+            metavar="FILE",
+            help="Draw jobs, deadlines, slots and rates over time, for the last combination: "
+            ".png, .svg or .pdf.",
         ),
     ] = None,
     jobs_csv: inputs.JobsCsv = None,
     json: options.Json = False,
 ) -> None:
-    """Run jobs on a cluster whose links and switch memory they contend for, and compare what becomes of them.
+    """Simulate jobs that share a cluster's links and switch memory, and compare policies.
 
-    Each combination of scheduler, placement, memory and routing is simulated. Times are in seconds, from the
-    clock of the jobs' arrivals. Jobs that have servers in the file wait for these.
+    Simulates each combination of scheduler, placement, memory and routing. Times are in seconds, on the clock
+    of the jobs' arrivals. A job that has servers in the file waits for these servers.
     """
     allocation.check_files(plot)
     if jobs_csv is not None:
@@ -129,7 +148,7 @@ def simulate(
     around = NetworkSettings(
         model=model.value, reading=reading.value, period_s=period, margin=margin, seed=seed
     )
-    found, fabric = allocation.load(jobs, cluster)
+    found, fabric = allocation.load(jobs, cluster, "cluster simulate")
     tasks = tasks_of(chosen, found, fabric, around, settings or (), verify=verify)
     if plot is not None:
         tasks[-1] = replace(tasks[-1], keep_log=True)
@@ -216,7 +235,7 @@ def _names(kind: str, text: str) -> list[str]:
         return inputs.parse_policies(text)
     names = [name.strip() for name in text.split(",") if name.strip()]
     if not names or len(set(names)) < len(names):
-        raise Failure(f"--{kind} {text}: want names, each once", USAGE)
+        raise Failure(f"--{kind} {text}: want different names, separated by commas", USAGE)
     return names
 
 

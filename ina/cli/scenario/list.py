@@ -13,7 +13,7 @@ EPILOG = """Examples:
 
 
 def list_(*, json: options.Json = False) -> None:
-    """List the scenarios that come along, with the files to begin one's own from."""
+    """List the included scenarios, and the files to copy for your own."""
     from bmv2_topos.scenarios import load_scenario, shipped
 
     rows = {name: (load_scenario(path), path) for name, path in shipped().items()}

@@ -41,21 +41,23 @@ def run_(
     *,
     scenarios: Annotated[
         list[str],
-        typer.Argument(metavar="SCENARIO…", help="Names ('ina scenario list'), or files that end in .toml."),
+        typer.Argument(
+            metavar="SCENARIO…", help="Name scenarios of 'ina scenario list', or files that end in .toml."
+        ),
     ],
     runner: Annotated[
         ScenarioRunner,
         typer.Option(
-            help="virtual: in virtual time; loopback: processes of this user; netns, mininet: processes in"
-            " namespaces, as root."
+            help="Run in virtual time (virtual), as processes of this user (loopback), or in network "
+            "namespaces as root (netns, mininet)."
         ),
     ] = ScenarioRunner.VIRTUAL,
     target: TargetOption = Target.EMBEDDED,
     json: options.Json = False,
 ) -> None:
-    """Run scenarios one after the other, and check what came of each; status 1 if a check fails.
+    """Run scenarios one after the other, and check their outcome; exit with status 1 if a check fails.
 
-    What the runner cannot carry is refused before anything starts, with the reason.
+    A scenario that the runner does not support is refused before anything starts, with the reason.
     """
     from bmv2_topos.scenarios import find_scenario, verdicts
     from ina.runtime.scenarios import runner_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ina.cli.register import group, register
 
-app = group("schedule", "Simulate schedulers of training jobs; see docs/schedulers/.")
+app = group("schedule", "Simulate and run schedulers of training jobs; see docs/schedulers/.")
 
 
 def _add(name: str, place: str, line: str) -> None:
@@ -14,40 +14,40 @@ def _add(name: str, place: str, line: str) -> None:
 _add(
     "simulate",
     "schedule.simulate:simulate",
-    "Run policies on the same jobs and compare what becomes of these.",
+    "Simulate policies on the same jobs, and compare the results.",
 )
 _add(
     "plan",
     "schedule.plan:plan",
-    "Print what a policy runs if all jobs are there now: the groups, how they interleave, and who waits.",
+    "Show what a policy would run if all jobs had arrived: groups, their interleaving, and waiting jobs.",
 )
 _add(
     "sweep",
     "schedule.sweep:sweep",
-    "Run policies over several loads and seeds, and print means over the seeds.",
+    "Simulate policies over several loads and seeds, and print means over the seeds.",
 )
 _add(
     "tune",
     "schedule.tune:tune",
-    "Replay the same jobs with other settings, and keep what makes a metric less.",
+    "Simulate the same jobs with other settings, and keep settings that lower a metric.",
 )
 _add(
     "policies",
     "schedule.policies:policies",
-    "List the policies by family, and what can be set of them.",
+    "List the policies by family, and their parameters.",
 )
 _add(
     "profile",
     "schedule.profile:profile_",
-    "Measure how fast a running job is with fewer and more CPUs.",
+    "Measure how the speed of a job depends on its number of CPUs.",
 )
 _add(
     "interleave",
     "interleave:interleave_",
-    "Run groups of training jobs in turns and set the speed-up beside the prediction.",
+    "Run groups of training jobs in turns, and compare the speed-up with the prediction.",
 )
 _add(
     "live",
     "live_schedule:live",
-    "Run jobs when and where a policy says, with gradients summed in the switch.",
+    "Run jobs when and where a policy decides, with gradients summed in the switch.",
 )

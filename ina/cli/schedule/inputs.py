@@ -21,18 +21,23 @@ from ina.cli.errors import USAGE, Failure
 CLUSTER = "Cluster"
 PROFILES = "Measured models"
 
-OWN = "'ina schedule policies' lists them; package.module:Class and path.py:Class are your own."
-Policy = Annotated[str, typer.Option(metavar="NAME", help=f"One policy; {OWN}")]
-Policies = Annotated[str, typer.Option(metavar="NAMES", help=f"Policies, by comma; {OWN}")]
+OWN = "'ina schedule policies' lists them; or one of your own: path.py:NAME or package.module:NAME."
+Policy = Annotated[str, typer.Option(metavar="NAME", help=f"Use this policy; {OWN}")]
+Policies = Annotated[
+    str, typer.Option(metavar="NAMES", help=f"Compare these comma-separated policies; {OWN}")
+]
 Seed = Annotated[
-    int, typer.Option(min=0, max=LARGEST_SEED, help="Seed of all that is made up: jobs, profiles, trees.")
+    int,
+    typer.Option(
+        min=0, max=LARGEST_SEED, help="Seed the random numbers; the same seed gives the same result."
+    ),
 ]
 Load = Annotated[
     float | None,
     typer.Option(
         metavar="FACTOR",
-        help="Offered load of generated jobs, 1: the cluster's capacity (default 1.2);"
-        " how many times as fast a trace's jobs arrive (default 1).",
+        help="Scale the load: for generated jobs, the offered load relative to the cluster's "
+        "capacity (default: 1.2); for a trace, how many times as fast jobs arrive (default: 1).",
     ),
 ]
 Settings = Annotated[
@@ -40,21 +45,27 @@ Settings = Annotated[
     typer.Option(
         "--set",
         metavar="NAME=VALUE",
-        help="Parameter of a policy; 'ina schedule policies --all' lists them. Repeatable.",
+        help="Set this parameter of a policy; 'ina schedule policies --all' lists them. Repeatable.",
     ),
 ]
-Processes = Annotated[int, typer.Option(min=0, help="Simulations at once; 0: as many as there are cores.")]
-Nodes = Annotated[int, typer.Option(min=1, rich_help_panel=CLUSTER, help="Servers.")]
+Processes = Annotated[int, typer.Option(min=0, help="Run this many simulations at a time; 0: one per core.")]
+Nodes = Annotated[int, typer.Option(min=1, rich_help_panel=CLUSTER, help="Set the number of servers.")]
 JobsCsv = Annotated[
     Path | None,
     typer.Option(
         "--jobs-csv",
         metavar="FILE",
-        help="Write a line for each job there: arrival, start, end, waiting, slowdown, GPUs, preemptions;"
-        " JSON if the name ends in .json.",
+        help="Write one row per job to this file: arrival, start, end, waiting, slowdown, GPUs, "
+        "preemptions; as JSON if the name ends in .json.",
     ),
 ]
-Format = Annotated[str, typer.Option(help=f"Format of the trace: {', '.join(READERS)}.")]
+Format = Annotated[
+    str,
+    typer.Option(
+        help=f"Read the trace in this format: {', '.join(READERS)}. Default: the format that "
+        "its first line shows."
+    ),
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +76,7 @@ class JobOptions:
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="The jobs, from a file: CSV, TOML or a public trace; its first line tells the format.",
+            help="Read the jobs from this file: CSV, TOML or a public trace.",
         ),
     ] = None
     generated: Annotated[
@@ -75,7 +86,7 @@ class JobOptions:
             metavar="JOBS",
             min=1,
             max=MOST_JOBS,
-            help="Without --trace: make up so many jobs, of one minute to one day.",
+            help="Generate this many jobs of one minute to one day, unless --trace is given.",
         ),
     ] = 500
     format: Format = ""
@@ -102,19 +113,23 @@ class ClusterOptions:
     """The servers."""
 
     nodes: Nodes = 8
-    gpus: Annotated[int, typer.Option(min=1, rich_help_panel=CLUSTER, help="GPUs per server.")] = 8
+    gpus: Annotated[
+        int, typer.Option(min=1, rich_help_panel=CLUSTER, help="Set the number of GPUs per server.")
+    ] = 8
     cluster: Annotated[
         Path | None,
         typer.Option(
             "--cluster",
             metavar="FILE",
             rich_help_panel=CLUSTER,
-            help="Servers from a file (TOML or CSV) instead.",
+            help="Read the servers from this file (TOML or CSV) instead.",
         ),
     ] = None
-    cpus_per_gpu: Annotated[float, typer.Option(rich_help_panel=CLUSTER, help="CPUs per GPU.")] = 3.0
+    cpus_per_gpu: Annotated[
+        float, typer.Option(rich_help_panel=CLUSTER, help="Set the number of CPUs per GPU.")
+    ] = 3.0
     memory_per_gpu: Annotated[
-        float, typer.Option(metavar="GB", rich_help_panel=CLUSTER, help="Memory per GPU.")
+        float, typer.Option(metavar="GB", rich_help_panel=CLUSTER, help="Set the memory per GPU, in GB.")
     ] = 62.5
 
     def servers(self) -> Cluster:
@@ -135,18 +150,27 @@ class ModelOptions:
 
     matrix: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", rich_help_panel=PROFILES, help="Sensitivity matrices, for synergy…"),
+        typer.Option(
+            metavar="FILE",
+            rich_help_panel=PROFILES,
+            help="Read the sensitivity matrices of synergy policies from this file.",
+        ),
     ] = None
     profiles: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", rich_help_panel=PROFILES, help="Usage of configurations, for lucid…"),
+        typer.Option(
+            metavar="FILE",
+            rich_help_panel=PROFILES,
+            help="Read the resource usage of configurations, for lucid policies, from this file.",
+        ),
     ] = None
     pairs: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
             rich_help_panel=PROFILES,
-            help="Speeds of measured pairs, for lucid… and sharing; the latter takes Gavel's JSON too.",
+            help="Read the speeds of measured pairs, for lucid and sharing policies, from this file; "
+            "sharing policies also take Gavel's JSON.",
         ),
     ] = None
     estimates: Annotated[
@@ -154,7 +178,8 @@ class ModelOptions:
         typer.Option(
             metavar="FILE",
             rich_help_panel=PROFILES,
-            help="Expected durations of the jobs of a trace: columns job_id and estimate_s (or priority).",
+            help="Read the expected durations of the trace's jobs from this file: columns job_id and "
+            "estimate_s (or priority).",
         ),
     ] = None
 
@@ -179,14 +204,14 @@ def parse_policies(text: str) -> list[str]:
     """Split the names that were given to ``--policy``. Raises Failure."""
     names = [name.strip() for name in text.split(",") if name.strip()]
     if not names:
-        raise Failure("--policy: no policy; 'ina schedule policies' lists them", USAGE)
+        raise Failure("--policy: no policy given; 'ina schedule policies' lists them", USAGE)
     for name in names:
         try:
             check_known(name)
         except BadSpec as error:
             raise Failure(f"--policy: {error}", USAGE) from error
         if names.count(name) > 1:
-            raise Failure(f"policy {name!r} is there twice", USAGE)
+            raise Failure(f"--policy: {name!r} is given twice", USAGE)
     return names
 
 
@@ -194,5 +219,5 @@ def parse_policy(text: str) -> str:
     """Return the one name that was given to ``--policy``. Raises Failure."""
     name, *others = parse_policies(text)
     if others:
-        raise Failure(f"--policy {text}: want one", USAGE)
+        raise Failure(f"--policy {text}: want one policy", USAGE)
     return name

@@ -24,7 +24,7 @@ from controller.simulator.once import Plan, Planned, decide_once, stage_names
 from controller.simulator.runs import LARGEST_SEED, known_to
 from controller.simulator.traces import read
 from controller.vocabulary import Cluster
-from ina.cli import options
+from ina.cli import job_files, options
 from ina.cli.errors import USAGE, Failure
 from ina.cli.output import out
 from ina.cli.plain import plural
@@ -54,7 +54,11 @@ def plan(
     *,
     jobs: Annotated[
         Path,
-        typer.Option("--jobs", metavar="FILE", help="The jobs: TOML, CSV, or any trace that simulate reads."),
+        typer.Option(
+            "--jobs",
+            metavar="FILE",
+            help="Read the jobs from this file: TOML, CSV, or any trace that 'ina schedule simulate' reads.",
+        ),
     ],
     policy: inputs.Policy = "muri-s",
     format: inputs.Format = "",
@@ -62,44 +66,49 @@ def plan(
     models: inputs.ModelOptions,
     settings: inputs.Settings = None,
     seed: Annotated[
-        int, typer.Option(min=0, max=LARGEST_SEED, help="Seed of made-up profiles, and of training.")
+        int,
+        typer.Option(
+            min=0, max=LARGEST_SEED, help="Seed the random numbers; the same seed gives the same result."
+        ),
     ] = 0,
     explain: Annotated[
         bool,
         typer.Option(
             "--explain",
-            help="Explain for each job why it runs or waits, in numbers, and what predictions rest on.",
+            help="Explain for each job why it runs or waits, with numbers, and what its predictions "
+            "are based on.",
         ),
     ] = False,
     history: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="A trace of finished jobs, to learn durations from;"
-            " policies that go by a job's estimate use that.",
+            help="Learn durations from this trace of finished jobs; policies that use a job's "
+            "estimate use these.",
         ),
     ] = None,
     plot: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Draw the timelines: .svg, .png or .pdf; needs matplotlib."),
+        typer.Option(metavar="FILE", help="Draw the timelines: .svg, .png or .pdf. Needs matplotlib."),
     ] = None,
     shapes: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Draw the model learned from --history, one panel for each feature: .svg, .png or .pdf.",
+            help="Draw the model learned from --history, one panel per feature: .svg, .png or .pdf.",
         ),
     ] = None,
     json: options.Json = False,
 ) -> None:
-    """Print what a policy runs if all jobs are there now: the groups, how they interleave, and who waits.
+    """Show what a policy would run if all jobs had arrived: groups, their interleaving, and waiting jobs.
 
-    Submission times only tell the order. Of a group, gamma is how busy its resources are in the mean, 0 to 1,
-    and speed-up how much more its GPUs do than with one job at a time.
+    Submission times only give the order. The gamma of a group is the mean share of time in which its
+    resources are busy, 0 to 1; its speed-up is the work that its GPUs do relative to running one job at a
+    time.
     """
     name = inputs.parse_policy(policy)
     if shapes is not None and history is None:
-        raise Failure("--shapes draws what --history teaches; give that too", USAGE)
+        raise Failure("--shapes needs --history, from which the model is learned", USAGE)
     for option, path in (("--plot", plot), ("--shapes", shapes)):
         if path is not None:
             common.check_plots(option, path)
@@ -111,6 +120,8 @@ def plan(
         model = None if history is None else learn(read(history), around)
         if model is not None:
             specs = expect(specs, model, around)
+        for path in (jobs, cluster.cluster):
+            job_files.note(path, "schedule plan")
         decided = decide_once(specs, servers, make(name, around))
         reasons = explanations(name, decided, around, model) if explain else {}
         if model is not None and shapes is not None:
@@ -189,7 +200,7 @@ def show(policy: str, decided: Plan, cluster: Cluster) -> None:
 
 
 def as_json(policy: str, decided: Plan, cluster: Cluster) -> dict[str, Any]:
-    """Return what ``--json`` prints."""
+    """Return the object that ``--json`` prints."""
     groups = [
         {
             "jobs": [job.spec.name for job in each.group.jobs],

@@ -30,21 +30,22 @@ def policies(
         typer.Argument(
             metavar="[FAMILY]...",
             show_default="all",
-            help="Families to list whole: what stands before a colon, or a file or module with a FAMILY.",
+            help="List all policies of these families: the name before a colon, or a file or module "
+            "with a FAMILY.",
         ),
     ] = None,
     everything: Annotated[
         bool,
         typer.Option(
             "--all",
-            help="List other baselines and combinations, too.",
+            help="List baselines and further combinations, too.",
         ),
     ] = False,
     json: options.Json = False,
 ) -> None:
-    """List the policies by family, and what can be set of them.
+    """List the policies by family, and their parameters.
 
-    Figures of one family are comparable, those of two are not. JSON has all policies.
+    Compare figures only within one family. --json lists all policies.
     """
     listed = {kind: find_family(kind) for kind in families or FAMILIES}
     if json:
@@ -81,7 +82,7 @@ def policies(
         out.print(f"from installed packages: {', '.join(offered)}", highlight=False, soft_wrap=True)
     if not everything:
         out.print(
-            f"--all lists {len(known()) - shown} more: baselines and other combinations.",
+            f"--all lists {len(known()) - shown} more: baselines and further combinations.",
             highlight=False,
             soft_wrap=True,
         )

@@ -42,50 +42,66 @@ EPILOG = """Examples:
 
 def profile_(
     command: Annotated[
-        list[str] | None, typer.Argument(help="The training program, after --.", metavar="-- COMMAND")
+        list[str] | None,
+        typer.Argument(help="Run this training program; give it after --.", metavar="-- COMMAND"),
     ] = None,
     most: Annotated[
-        int | None, typer.Option("--cpus", min=1, help="Most CPUs; by default as many as there are here.")
+        int | None,
+        typer.Option(
+            "--cpus", min=1, help="Measure with at most this many CPUs. Default: all CPUs of this machine."
+        ),
     ] = None,
     iterations: Annotated[
         int,
-        typer.Option(min=1, max=MOST_ITERATIONS, help="Iterations measured with each number of CPUs."),
+        typer.Option(
+            min=1, max=MOST_ITERATIONS, help="Measure this many iterations with each number of CPUs."
+        ),
     ] = 8,
     reads: Annotated[
-        float, typer.Option(metavar="MB", min=0, help="What an iteration reads; 0: storage is no limit.")
+        float,
+        typer.Option(
+            metavar="MB", min=0, help="Assume that an iteration reads this many MB; 0: storage is no limit."
+        ),
     ] = 0.0,
     dataset: Annotated[
-        float, typer.Option(metavar="MB", min=0, help="Size of the data set, with --reads.")
+        float, typer.Option(metavar="MB", min=0, help="With --reads: set the size of the data set, in MB.")
     ] = 0.0,
     storage: Annotated[
-        float, typer.Option(metavar="MBPS", min=1e-6, help="Storage bandwidth of a GPU, with --reads.")
+        float,
+        typer.Option(
+            metavar="MBPS", min=1e-6, help="With --reads: set the storage bandwidth per GPU, in MB/s."
+        ),
     ] = 62.5,
-    name: Annotated[str, typer.Option(help="Name of the model in --out.")] = "measured",
+    name: Annotated[str, typer.Option(help="Name the model in --out.")] = "measured",
     cpus_per_gpu: Annotated[
-        int, typer.Option(min=1, help="CPUs per GPU of the servers that the profile is for.")
+        int, typer.Option(min=1, help="Make the profile for servers with this many CPUs per GPU.")
     ] = 3,
     out: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", dir_okay=False, help="Add the profile to this CSV file, as --matrix takes it."
+            metavar="FILE", dir_okay=False, help="Append the profile to this CSV file, which --matrix reads."
         ),
     ] = None,
     json: options.Json = False,
 ) -> None:
-    """Measure how fast a running job is with fewer and more CPUs.
+    """Measure how the speed of a job depends on its number of CPUs.
 
-    Runs the program as a job of one worker; it has to mark its stages (hostlib.stages), and to run long
-    enough. While it runs, its processes are bound to one CPU, to all, and to numbers between as long as these
-    tell something new; it is ended when enough is known. The effect of memory is computed: a cache holds its
-    part of the data set, and the rest comes from storage (Synergy, OSDI'22, 3.1).
+    Runs the program as a job of one worker. The program must mark its stages (hostlib.stages) and run long
+    enough. Its processes are bound to one CPU, to all CPUs, and to numbers between as long as these add
+    information; then the program is ended. The effect of memory is computed, not measured: a cache holds its
+    share of the data set, and the rest is read from storage (Synergy, OSDI'22, 3.1).
     """
     if not command:
         raise Failure("nothing to run: give -- COMMAND...", USAGE)
     if (reads > 0) != (dataset > 0) or reads > dataset:
-        raise Failure(f"--reads {reads:g}, --dataset {dataset:g}: give both, the data set no smaller", USAGE)
+        raise Failure(
+            f"--reads {reads:g}, --dataset {dataset:g}: want both, with a data set that is "
+            "not smaller than the reads",
+            USAGE,
+        )
     cpus = sorted(os.sched_getaffinity(0))
     if most is not None and most > len(cpus):
-        raise Failure(f"--cpus {most}: this process may use {len(cpus)}", USAGE)
+        raise Failure(f"--cpus {most}: this process may use only {len(cpus)}", USAGE)
     read = Dataset(max(1, round(dataset / reads)), reads) if reads else NO_STORAGE
     with running(command) as job:
         found, measured = profile_job(
@@ -132,7 +148,7 @@ def _end(future: Future[list[JobEnd]]) -> str | None:
     if not future.done():
         return None
     (end,) = future.result()
-    return str(end.failure() or "all its work is done; give it more")
+    return str(end.failure() or "the program ended before all was measured: give it more work")
 
 
 def _complaint(job: LaunchSpec, rank: int, data: bytes, is_error: bool) -> None:

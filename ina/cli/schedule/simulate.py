@@ -17,7 +17,7 @@ from controller.simulator.files import check_output, whole
 from controller.simulator.plots import draw_jcts, draw_utilisation
 from controller.simulator.pool import run_all
 from controller.simulator.runs import Outcome, Task, write_rows
-from ina.cli import options
+from ina.cli import job_files, options
 from ina.cli.output import out
 from ina.cli.plain import count, plural, say, seconds
 from ina.cli.schedule import common, inputs
@@ -48,23 +48,26 @@ def simulate(
     settings: inputs.Settings = None,
     processes: inputs.Processes = 0,
     verify: Annotated[
-        bool, typer.Option("--verify", help="Check every decision: no GPU and no job twice; slower.")
+        bool,
+        typer.Option(
+            "--verify", help="Check every decision of the scheduler: no GPU and no job is used twice. Slower."
+        ),
     ] = False,
     output: Annotated[
         Path | None,
         typer.Option(
             metavar="DIR",
-            help=f"Write {', '.join(NUMBERS)} and, with matplotlib, {' and '.join(PLOTS)} there.",
+            help=f"Write {', '.join(NUMBERS)} and, with matplotlib, {' and '.join(PLOTS)} into this "
+            "directory.",
         ),
     ] = None,
     jobs_csv: inputs.JobsCsv = None,
     json: options.Json = False,
 ) -> None:
-    """Run policies on the same jobs and compare what becomes of these.
+    """Simulate policies on the same jobs, and compare the results.
 
-    The jobs come from a trace, or are made up. Times are in seconds. Policies run at the same time on several
-    cores; the figures do not depend on that. With --output, files are written when all is done, or not at
-    all.
+    The jobs come from a trace or are generated. Times are in seconds. Policies run in parallel on several
+    cores, which does not change the figures. --output writes all its files at the end, or none.
     """
     names = inputs.parse_policies(policy)
     if output is not None:
@@ -77,6 +80,8 @@ def simulate(
     around = models.config(servers, names, settings, seed=seed)
     with common.refusals():
         source, jobs = workload.offered(names, around, load=load, seed=seed)
+    for path in (workload.trace, cluster.cluster):
+        job_files.note(path, "schedule simulate")
     rows = output is not None or jobs_csv is not None
     tasks = [
         Task(name, source, around, curves=output is not None, verify=verify, rows=rows) for name in names
@@ -105,7 +110,7 @@ def run(tasks: Sequence[Task], processes: int) -> list[Outcome]:
 
 
 def as_json(outcomes: Sequence[Outcome], jobs: int) -> dict[str, Any]:
-    """Return what ``--json`` prints."""
+    """Return the object that ``--json`` prints."""
     task = outcomes[0].task
     source, cluster = task.source, task.config.cluster
     setting = {
@@ -186,4 +191,6 @@ def show(outcomes: Sequence[Outcome], title: str) -> None:
     families = {family(o.task.policy) for o in outcomes}
     if len(families) > 1:
         kinds = ", ".join(name or "plain" for name in sorted(families))
-        out.print(f"Speed models differ between {kinds}: compare figures inside each only.", highlight=False)
+        out.print(
+            f"Speed models differ between {kinds}: compare figures only within one family.", highlight=False
+        )

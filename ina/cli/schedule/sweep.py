@@ -41,12 +41,16 @@ def sweep(
         str,
         typer.Option(
             metavar="FACTORS",
-            help="By comma: offered loads of generated jobs, 1: the cluster's capacity;"
-            " how many times as fast a trace's jobs arrive.",
+            help="Simulate these comma-separated loads: for generated jobs, the offered load "
+            "relative to the cluster's capacity; for a trace, how many times as fast jobs "
+            "arrive.",
         ),
     ] = "1",
     seeds: Annotated[
-        str, typer.Option(metavar="SEEDS", help="Of generated jobs: numbers and ranges, such as 0-4,7.")
+        str,
+        typer.Option(
+            metavar="SEEDS", help="Generate jobs with each of these seeds: numbers and ranges, such as 0-4,7."
+        ),
     ] = "0",
     workload: inputs.JobOptions,
     cluster: inputs.ClusterOptions,
@@ -54,32 +58,36 @@ def sweep(
     settings: inputs.Settings = None,
     processes: inputs.Processes = 0,
     ray: Annotated[
-        bool, typer.Option("--ray", help="Run on a Ray cluster; files must be at the same paths there.")
+        bool, typer.Option("--ray", help="Run on a Ray cluster; files must have the same paths there.")
     ] = False,
     ray_address: Annotated[
         str,
         typer.Option(
             metavar="ADDRESS",
-            help="With --ray: where the cluster is; else RAY_ADDRESS, or a new one on this machine.",
+            help="With --ray: connect to this cluster. Default: RAY_ADDRESS, else a new cluster on "
+            "this machine.",
         ),
     ] = "",
     output: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Write the JSON there too: means, and each simulation's figures."),
+        typer.Option(
+            metavar="FILE",
+            help="Write the JSON object to this file, too: means, and the figures of each simulation.",
+        ),
     ] = None,
     plot: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="Draw completion times by load: .svg, .png or .pdf; needs matplotlib."
+            metavar="FILE", help="Draw completion times by load: .svg, .png or .pdf. Needs matplotlib."
         ),
     ] = None,
     jobs_csv: inputs.JobsCsv = None,
     json: options.Json = False,
 ) -> None:
-    """Run policies over several loads and seeds, and print means over the seeds.
+    """Simulate policies over several loads and seeds, and print means over the seeds.
 
-    One simulation for each policy, load and seed; times are in seconds, ± is the standard deviation over the
-    seeds. The figures do not depend on where, or in how many processes, the simulations run.
+    Runs one simulation for each policy, load and seed. Times are in seconds; ± is the standard deviation over
+    the seeds. The figures do not depend on where, or in how many processes, the simulations run.
     """
     names = inputs.parse_policies(policy)
     if plot is not None:
@@ -90,7 +98,7 @@ def sweep(
     if jobs_csv is not None:
         check_output("--jobs-csv", jobs_csv)
     if ray_address and not ray:
-        raise Failure("--ray-address: of which cluster; --ray is missing", USAGE)
+        raise Failure("--ray-address needs --ray: give both", USAGE)
     servers = cluster.servers()
     around = models.config(servers, names, settings)
     with common.refusals():

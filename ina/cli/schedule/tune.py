@@ -41,15 +41,17 @@ def tune(
         typer.Option(
             "--try",
             metavar="NAME=VALUES",
-            help="A setting and values to try, by comma. Repeatable.",
+            help="Try these comma-separated values of a setting. Repeatable.",
         ),
     ],
     policy: inputs.Policy = "lucid:lucid",
     settings: inputs.Settings = None,
-    metric: Annotated[str, typer.Option(help=f"Metric to minimise: {', '.join(METRICS)}.")] = METRICS[0],
-    rounds: Annotated[int, typer.Option(min=1, max=100, help="Most rounds through all settings.")] = 3,
+    metric: Annotated[str, typer.Option(help=f"Minimise this metric: {', '.join(METRICS)}.")] = METRICS[0],
+    rounds: Annotated[
+        int, typer.Option(min=1, max=100, help="Make at most this many rounds through all settings.")
+    ] = 3,
     min_gain: Annotated[
-        float, typer.Option(help="Part of the metric, 0 to 1, that a change has to gain.")
+        float, typer.Option(help="Keep a change only if it lowers the metric by at least this share, 0 to 1.")
     ] = 0.0,
     workload: inputs.JobOptions,
     load: inputs.Load = None,
@@ -59,10 +61,10 @@ def tune(
     jobs_csv: inputs.JobsCsv = None,
     json: options.Json = False,
 ) -> None:
-    """Replay the same jobs with other settings, and keep what makes a metric less.
+    """Simulate the same jobs with other settings, and keep settings that lower a metric.
 
-    Lucid's system tuner: one setting after the other is tried with the others as they are best so far, until
-    a round through all of them gains nothing.
+    Tunes like Lucid's system tuner: tries the values of one setting after the other, with the best values so
+    far of the others, until a round through all settings gains nothing.
     """
     name = inputs.parse_policy(policy)
     if metric not in METRICS:
@@ -113,7 +115,7 @@ def parse_choices(texts: list[str], policy: str) -> dict[str, list[float]]:
 
 
 def as_json(found: Tuned, policy: str, metric: str, jobs: int) -> dict[str, Any]:
-    """Return what ``--json`` prints."""
+    """Return the object that ``--json`` prints."""
     start = found.trials[0]
     return {
         "name": "schedule tune",
@@ -138,7 +140,7 @@ def show(found: Tuned, title: str, metric: str) -> None:
     ]
     common.table(title, [*start.settings, metric, "to start", ""], rows)
     if found.best is start:
-        err.print("nothing is better than what it started with", highlight=False)
+        err.print("no setting is better than the initial one", highlight=False)
     else:
         err.print(" ".join(f"--set {said}" for said in _said(found.best.settings)), highlight=False)
 

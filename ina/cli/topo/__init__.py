@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ina.cli.register import group, register
 
-app = group("topo", "Topologies, and testbeds of namespaces that have their shape; see docs/testbeds.md.")
+app = group("topo", "Show topologies, and run testbeds of network namespaces; see docs/testbeds.md.")
 
 
 def _add(name: str, line: str) -> None:
@@ -12,12 +12,12 @@ def _add(name: str, line: str) -> None:
 
 
 _add("list", "List the topologies of the catalog.")
-_add("show", "Show a topology: its switches, hosts and links; --yaml writes it down to be changed.")
+_add("show", "Show the switches, hosts and links of a topology, or print it as a file.")
 _add(
     "up",
-    "Bring up a testbed: a network namespace per host and per switch, with a P4 switch in these.",
+    "Start a testbed: one network namespace per host and per switch, with P4 switches.",
 )
-_add("run", "Run a job on all hosts of a testbed, its gradients summed in the testbed's switches.")
-_add("exec", "Run a command in the namespace of a host or a switch; its exit status becomes this command's.")
-_add("down", "Take a testbed down: its processes end, its namespaces and files are removed.")
+_add("run", "Run a job on the hosts of a testbed, with gradients summed in its switches.")
+_add("exec", "Run a command in the namespace of a host or a switch, and exit with its status.")
+_add("down", "Stop a testbed: end its processes, and remove its namespaces and files.")
 _add("draw", "Draw a topology, and the aggregation trees of jobs on it.")

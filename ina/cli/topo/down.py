@@ -19,21 +19,21 @@ EPILOG = """Examples:
 def down_(
     *,
     name: Annotated[
-        str | None, typer.Argument(metavar="NAME", help="The testbed; may be left out if one is up.")
+        str | None, typer.Argument(metavar="NAME", help="Name the testbed. Default: the only one that is up.")
     ] = None,
-    all_: Annotated[bool, typer.Option("--all", help="All testbeds that are known.")] = False,
+    all_: Annotated[bool, typer.Option("--all", help="Stop all known testbeds.")] = False,
 ) -> None:
-    """Take a testbed down: its processes end, its namespaces and files are removed.
+    """Stop a testbed: end its processes, and remove its namespaces and files.
 
-    Works on whatever is left of it, too; of nothing there is nothing to do, which is no error.
+    Also removes the rest of a testbed that was only partly started or stopped. Succeeds if there is none.
     """
     from bmv2_topos.testbeds import netns
 
     names = [netns.slug(name)] if name else netns.known()
     if not name and not all_ and len(names) > 1:
-        raise netns.NoTestbed(f"which testbed? {', '.join(names)} are up: say which, or --all")
+        raise netns.NoTestbed(f"several testbeds are up: {', '.join(names)}; give one NAME, or --all")
     for each in names:
         if netns.down(each):
             say(f"ina: testbed {each} is down")
             continue
-        say(f"ina: there is no testbed {each}, and nothing of it")
+        say(f"ina: there is no testbed {each}")

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from controller.vocabulary import load_jobs, place
+from controller.vocabulary import place, read_jobs
 from ina.cli.errors import USAGE, Failure
 from ina.cli.plain import say
 from ina.cli.topo.topology import LinkOptions, Name
@@ -26,17 +26,18 @@ def draw_(
     output: Annotated[
         Path | None,
         typer.Option(
-            "--output", "-o", metavar="FILE", help="A .png, .svg or .pdf; TOPOLOGY.png unless given."
+            "--output", "-o", metavar="FILE", help="Write this .png, .svg or .pdf. Default: TOPOLOGY.png."
         ),
     ] = None,
     jobs: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw the trees of the jobs of a TOML file, too.")
+        Path | None,
+        typer.Option(metavar="FILE", help="Draw the aggregation trees of the jobs of this TOML file, too."),
     ] = None,
     links: LinkOptions,
 ) -> None:
     """Draw a topology, and the aggregation trees of jobs on it.
 
-    Jobs take hosts of their own in the order of the file, spread evenly over the racks.
+    Each job gets hosts of its own, in the order of the file, spread evenly over the racks.
     """
     from bmv2_topos.draw import draw
     from controller.figures import FORMATS, PlotsMissing
@@ -45,10 +46,10 @@ def draw_(
     place_ = output or Path(Path(name).stem.replace(":", "-")).with_suffix(".png")
     if place_.suffix not in FORMATS:
         raise Failure(f"--output {place_}: want a name that ends in {', '.join(FORMATS)}", exit_code=USAGE)
-    entries = load_jobs(jobs) if jobs else ()
+    entries = read_jobs(jobs) if jobs else ()
     hosts = place(topology, [entry.workers for entry in entries])
     try:
         draw(topology, place_, {entry.name: of for entry, of in zip(entries, hosts, strict=True)})
     except PlotsMissing as error:
         raise Failure(str(error)) from error
-    say(f"ina: drawn into {place_}")
+    say(f"ina: wrote {place_}")

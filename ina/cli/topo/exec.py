@@ -18,11 +18,13 @@ EPILOG = """Examples:
 
 def exec_(
     *,
-    node: Annotated[str, typer.Argument(metavar="NODE", help="A host or a switch.")],
-    command: Annotated[list[str], typer.Argument(metavar="-- COMMAND", help="What to run there, after --.")],
+    node: Annotated[str, typer.Argument(metavar="NODE", help="Name a host or a switch of the testbed.")],
+    command: Annotated[
+        list[str], typer.Argument(metavar="-- COMMAND", help="Run this command; give it after --.")
+    ],
     name: Testbed = None,
 ) -> None:
-    """Run a command in the namespace of a host or a switch; its exit status becomes this command's."""
+    """Run a command in the namespace of a host or a switch, and exit with its status."""
     from bmv2_topos.testbeds import netns
 
     netns.execute(netns.find(name), node, command)

@@ -16,7 +16,7 @@ EPILOG = """Examples:
 def list_(*, json: options.Json = False) -> None:
     """List the topologies of the catalog.
 
-    Sizes are given behind a colon, joined by x, in the order of the table: leaf-spine:2x4x2.
+    Give sizes after a colon, joined by x, in the order of the table: leaf-spine:2x4x2.
     """
     rows = {}
     for name, entry in CATALOG.items():
@@ -31,7 +31,7 @@ def list_(*, json: options.Json = False) -> None:
         Result("topo list", {}, {"topologies": len(rows)}, rows).print_json()
         return
     table(
-        "Topologies (hosts: one of them for a fallback server)",
-        ["name", "sizes unless given", "switches", "hosts", "what it is"],
+        "Topologies (hosts: includes one for the fallback server)",
+        ["name", "default size", "switches", "hosts", "what it is"],
         [[name, *map(str, row.values())] for name, row in rows.items()],
     )

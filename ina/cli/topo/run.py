@@ -50,13 +50,20 @@ class Runner(StrEnum):
 def run_(
     *,
     topology: Name,
-    command: Annotated[list[str], typer.Argument(help="The worker program, after --.", metavar="-- COMMAND")],
+    command: Annotated[
+        list[str],
+        typer.Argument(help="Run this program in each worker; give it after --.", metavar="-- COMMAND"),
+    ],
     workers: Annotated[
-        int | None, typer.Option(*options.WORKERS, min=1, help="Number of workers; all hosts unless given.")
+        int | None,
+        typer.Option(*options.WORKERS, min=1, help="Set the number of workers. Default: one per host."),
     ] = None,
     runner: Annotated[
         Runner,
-        typer.Option(help="netns, mininet: as of 'ina topo up', as root; loopback: UDP on this machine."),
+        typer.Option(
+            help="Use network namespaces as root (netns, mininet; see 'ina topo up'), or UDP on "
+            "this machine (loopback)."
+        ),
     ] = Runner.NETNS,
     program: options.Program = "exclusive",
     lanes: Lanes = None,
@@ -64,16 +71,19 @@ def run_(
     pcap: Pcap = None,
     log: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Write a line of JSON about each collective of each worker."),
+        typer.Option(
+            metavar="FILE",
+            help="Write one line of JSON per collective and worker to this file; replaces the file.",
+        ),
     ] = None,
     json: options.Json = False,
     memory: MemoryOptions,
     links: LinkOptions,
 ) -> None:
-    """Run a job on all hosts of a testbed, its gradients summed in the testbed's switches.
+    """Run a job on the hosts of a testbed, with gradients summed in its switches.
 
-    A testbed of that name that is up is used, and stays up; program, lanes and links are then as it was
-    brought up with. Otherwise one is brought up for the job, and taken down after it.
+    Uses the testbed of that name if it is up, with the program, lanes and links that it was started with, and
+    leaves it up. Otherwise starts a testbed for the job, and stops it afterwards.
     """
     from bmv2_topos.testbeds import netns
     from ina.runtime.testbed_fabric import opened as opened_testbed
@@ -82,7 +92,9 @@ def run_(
     if runner is not Runner.LOOPBACK and netns.slug(topology) in netns.known():
         state = netns.find(netns.slug(topology))
         if pcap is not None:
-            raise Failure(f"--pcap: testbed {state.name} is up; give it to 'ina topo up'", exit_code=USAGE)
+            raise Failure(
+                f"--pcap: testbed {state.name} is already up; give --pcap to 'ina topo up'", exit_code=USAGE
+            )
         spec = FabricSpec(state.program.name, state.program.lanes, topology=state.topology)
         opened: AbstractContextManager[SwitchFabric] = opened_testbed(state)
         shape = state.topology
@@ -92,7 +104,7 @@ def run_(
         spec = FabricSpec(program, chosen.lanes, topology=shape)
         opened = live_runner(runner.value).opened(netns.slug(topology), shape, chosen)
     if memory.preempt and (not spec.shared or spec.program == ATP):
-        raise Failure(f"--preempt is for --program {SHARED}", exit_code=USAGE)
+        raise Failure(f"--preempt needs --program {SHARED}", exit_code=USAGE)
     entry = memory.overrides().of(Job(name=NAMELESS, workers=_workers(shape, workers)))
     job = spec_of(LaunchSpec(command=command, workers=entry.workers), entry, slots=entry.slots)
     if log is not None:
@@ -103,5 +115,7 @@ def run_(
 def _workers(topology: Topology, given: int | None) -> int:
     hosts = len(topology.servers_for("worker"))
     if given is not None and given > hosts:
-        raise Failure(f"-np {given}: the topology has {hosts} hosts for workers", exit_code=USAGE)
+        raise Failure(
+            f"-np {given}: want 1 to {hosts}, the hosts that the topology has for workers", exit_code=USAGE
+        )
     return given or hosts

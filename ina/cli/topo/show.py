@@ -23,11 +23,13 @@ EPILOG = """Examples:
 def show_(
     *,
     name: Name,
-    yaml: Annotated[bool, typer.Option("--yaml", help="Write it as a file to be changed and used.")] = False,
+    yaml: Annotated[
+        bool, typer.Option("--yaml", help="Print the topology as a YAML file, to edit and use.")
+    ] = False,
     json: options.Json = False,
     links: LinkOptions,
 ) -> None:
-    """Show a topology: its switches, hosts and links; --yaml writes it down to be changed."""
+    """Show the switches, hosts and links of a topology, or print it as a file."""
     topology = links.topology(name)
     if yaml:
         print(dump_topology(topology), end="")

@@ -21,14 +21,17 @@ LINKS = "Links"
 Name = Annotated[
     str,
     typer.Argument(
-        metavar="TOPOLOGY", help="Of the catalog ('ina topo list'), as fat-tree:4; or a file, as my.yaml."
+        metavar="TOPOLOGY",
+        help="Name a topology of 'ina topo list', such as fat-tree:4, or a file, such as my.yaml.",
     ),
 ]
 
 Testbed = Annotated[
     str | None,
     typer.Option(
-        "--name", metavar="NAME", help="Name of the testbed; unless given, the topology's, or the only one."
+        "--name",
+        metavar="NAME",
+        help="Name the testbed. Default: the name of the topology, or the only testbed that is up.",
     ),
 ]
 
@@ -43,19 +46,21 @@ class Target(StrEnum):
 TargetOption = Annotated[
     Target,
     typer.Option(
-        help="The switches: embedded, or bmv2 (simple_switch_grpc, which needs p4c, too; no delay, no loss)."
+        help="Use embedded switches, or bmv2: simple_switch_grpc, which needs p4c and has no delay "
+        "and no loss."
     ),
 ]
 Lanes = Annotated[
     int | None,
-    typer.Option(help="Values per packet: 32, 64 or 256; unless given 256, or 32 on BMv2."),
+    typer.Option(help="Put this many values into each packet: 32, 64 or 256. Default: 256, or 32 on BMv2."),
 ]
 
 
 Pcap = Annotated[
     Path | None,
     typer.Option(
-        metavar="DIR", help="Write the headers of what passes each port of each switch there, for ina trace."
+        metavar="DIR",
+        help="Capture the headers of what passes each switch port into this directory, for 'ina trace'.",
     ),
 ]
 
@@ -83,7 +88,7 @@ class LiveRunner(StrEnum):
 
 
 def bring_up(runner: LiveRunner) -> Callable[..., State]:
-    """Return what brings a testbed up, as `bmv2_topos.testbeds.netns.up`."""
+    """Return the function that starts a testbed, such as `bmv2_topos.testbeds.netns.up`."""
     match runner:
         case LiveRunner.NETNS:
             from bmv2_topos.testbeds import netns
@@ -102,20 +107,31 @@ class LinkOptions:
     rate_bps: Annotated[
         float | None,
         typer.Option(
-            "--rate", metavar="BPS", rich_help_panel=LINKS, help="Rate of every link, bits/s; 0: unlimited."
+            "--rate",
+            metavar="BPS",
+            rich_help_panel=LINKS,
+            help="Limit every link to this rate, in bits per second; 0: unlimited.",
         ),
     ] = None
     delay: Annotated[
         float | None,
-        typer.Option(metavar="SECONDS", rich_help_panel=LINKS, help="Delay of every link, one way."),
+        typer.Option(
+            metavar="SECONDS",
+            rich_help_panel=LINKS,
+            help="Delay every packet on a link by this many seconds, each way.",
+        ),
     ] = None
     queue: Annotated[
         int | None,
-        typer.Option(metavar="PACKETS", rich_help_panel=LINKS, help="Longest queue at a switch's port."),
+        typer.Option(
+            metavar="PACKETS",
+            rich_help_panel=LINKS,
+            help="Queue at most this many packets at each switch port; drop further ones.",
+        ),
     ] = None
     loss: Annotated[
         float | None,
-        typer.Option(rich_help_panel=LINKS, help="Probability that a packet is lost, on every link."),
+        typer.Option(rich_help_panel=LINKS, help="Lose each packet on a link with this probability."),
     ] = None
 
     def topology(self, name: str) -> Topology:

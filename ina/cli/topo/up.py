@@ -50,25 +50,25 @@ def up_(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Instead of --program: your own program, with the controller's forwarding only.",
+            help="Load this program instead of --program; the controller installs forwarding only.",
         ),
     ] = None,
     runner: Annotated[
         LiveRunner,
-        typer.Option(help="netns: namespaces by iproute2 alone; mininet: the nodes of a Mininet of its own."),
+        typer.Option(help="Make namespaces with iproute2 alone (netns), or as nodes of Mininet (mininet)."),
     ] = LiveRunner.NETNS,
     seed: options.Seed = 0,
     pcap: Pcap = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the commands, one after the other, and run none.")
+        bool, typer.Option("--dry-run", help="Print the commands that would run, and run none.")
     ] = False,
     json: options.Json = False,
     links: LinkOptions,
 ) -> None:
-    """Bring up a testbed: a network namespace per host and per switch, with a P4 switch in these.
+    """Start a testbed: one network namespace per host and per switch, with P4 switches.
 
-    Hosts have the addresses that 'ina topo show' lists, and know each other's from the start. Links have the
-    rate, delay and loss of the topology. The testbed stays until 'ina topo down'; needs root.
+    Hosts have the addresses that 'ina topo show' lists, and static neighbour entries for each other. Links
+    have the rate, delay and loss of the topology. The testbed stays up until 'ina topo down'. Needs root.
     """
     from bmv2_topos.testbeds import netns
 
@@ -79,7 +79,7 @@ def up_(
     chosen = program_of(str(p4.resolve()) if p4 else program, lanes, target, seed=seed, pcap=pcap)
     shape, called = links.topology(topology), name or netns.slug(topology)
     if dry_run and runner is LiveRunner.MININET:
-        raise Failure("--dry-run: Mininet chooses its commands itself; --runner netns prints its own", USAGE)
+        raise Failure("--dry-run: want --runner netns; Mininet chooses its commands itself", USAGE)
     if dry_run:
         for command in netns.planned(called, shape, chosen):
             print(command.text)

@@ -45,7 +45,7 @@ def test_all_experiments_are_listed_as_in_the_index_of_results() -> None:
 def test_a_row_of_each_page_comes_out_as_published(name: str) -> None:
     done = call(name, "--check")
     assert (done.exit_code, done.exception) == (0, None)
-    assert done.stdout == f"{name}: the shortest row comes out as published\n"
+    assert done.stdout == f"{name}: the shortest row is reproduced\n"
 
 
 def test_a_stale_row_is_named_and_fails(tmp_path: Path) -> None:
@@ -54,7 +54,7 @@ def test_a_stale_row_is_named_and_fails(tmp_path: Path) -> None:
     done = call("regions", "--check", "--output", tmp_path)
     assert done.exit_code == 1
     assert re.search(
-        r"regions is stale: \w+_s is [0-9.e-]+, published 77 \(network .*, seed 1\)", done.output
+        r"regions is stale: \w+_s is [0-9.e-]+, but 77 is published \(network .*, seed 1\)", done.output
     )
 
 

@@ -40,7 +40,10 @@ def test_few_jobs_and_equal_ones(jobs: int, resources: int, kinds: int) -> None:
         (("--resources", 7), "--resources"),
         (("--kinds", -1), "--kinds"),
         (("--seed", -1), "--seed"),
-        (("--exact", "--jobs", 2001), "--exact with 2001 jobs: it compares all pairs; at most 2000 go"),
+        (
+            ("--exact", "--jobs", 2001),
+            "--exact with --jobs 2001: compares all pairs, so want at most 2000 jobs",
+        ),
     ],
 )
 def test_numbers_out_of_range(arguments: tuple[object, ...], complaint: str) -> None:

@@ -20,7 +20,7 @@ from controller.simulator.network.phases import Phases, phases_of
 from controller.simulator.network.run import Simulated, simulate_network
 from controller.simulator.network.settings import NetworkSettings
 from controller.vocabulary import Job, Topology, fabrics, shapes
-from controller.vocabulary.clusterfile import read_cluster
+from controller.vocabulary.files import read_topology
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
@@ -234,7 +234,7 @@ def _array(values: tuple[float, ...]) -> object:
 
 
 def test_earliest_deadline_first_is_told_of_deadlines() -> None:
-    cluster = read_cluster(EXAMPLES / "cluster" / "racks.toml")
+    cluster = read_topology(EXAMPLES / "cluster" / "racks.toml")
     common = {"workers": 32, "layers_bytes": shapes.layers_bytes("resnet50"), "compute_s": 0.04}
     jobs = [
         Job(name="first", iterations=2000, **common),

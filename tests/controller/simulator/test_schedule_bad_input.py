@@ -88,20 +88,21 @@ def test_a_trace_is_refused_by_line_and_column(
     assert ran.complaint.startswith(f"{path}{complaint}")
 
 
-TOML = '[[job]]\njob_id = "a"\ngpus = 1\nduration_s = 5\n'
+TOML = '[[job]]\nname = "a"\nworkers = 1\nduration_s = 5\n'
 
 
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        (TOML + '[[job]]\njob_id = "b"\ngpus = 1\n', ":5: column duration_s: missing"),
-        (TOML + TOML, ":5: column job_id: job 'a' was on line 1 already"),
-        (TOML + TOML.replace("5", "-5").replace("a", "b", 1), ":5: column "),
-        (TOML + "gpu_s = 1\n", ":1: column storage_s: missing, though gpu_s is there"),
-        (TOML + "user = ['u']\n", ":1: column user: ['u'] is neither a number nor a string"),
-        (TOML + "[cluster]\nnodes = 1\n", ": column cluster: unknown; want [[job]] tables only"),
-        ("job = 5\n", ": column job: want at least one table [[job]]"),
-        ("job = [{job_id = 'a', gpus = 0, duration_s = 1}]\n", ": column gpus: 0 must be a whole number"),
+        (TOML + '[[job]]\nname = "b"\n', ":5: job 'b': workers is missing"),
+        (TOML + TOML, ":6: job 'a': an earlier job has this name"),
+        (TOML + TOML.replace("5", "-5").replace('"a"', '"b"'), ":8: job 'b': duration_s = -5: want"),
+        (TOML + "gpu_s = 1\n", ":5: job 'a': gpu_s is a part of stages_s = [storage, cpu, gpu, network]"),
+        (TOML + "user = ['u']\n", ":5: job 'a': user = "),
+        (TOML + "[cluster]\nnodes = 1\n", ":5: unknown key 'cluster'"),
+        ("job = 5\n", ":1: job: want a list of tables"),
+        ("[[job]]\njob_id = 'a'\nworkers = 1\n", ":2: job 'job1': job_id is called name"),
+        ("[[job]]\nname = 'a'\nworkers = 1000\n", ":1: job 'a' asks for 1000 GPUs"),
         ("[[job]\n", ": not TOML"),
     ],
 )

@@ -155,7 +155,7 @@ def test_a_trace_arrives_as_many_times_as_fast_as_load_says(tmp_path: Path) -> N
     ("arguments", "complaint"),
     [
         (["--policy", "best"], "policy 'best' is unknown"),
-        (["--policy", "fifo,fifo"], "policy 'fifo' is there twice"),
+        (["--policy", "fifo,fifo"], "--policy: 'fifo' is given twice"),
         (["--policy", ","], "no policy"),
         (["--trace", TRACE, "--nodes", "1"], "asks for 16 GPUs; the cluster has 8"),
         (["--trace", TRACE, "--format", "xml"], "format 'xml' is unknown"),

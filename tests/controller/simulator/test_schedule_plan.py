@@ -74,7 +74,7 @@ def test_the_plan_of_the_example() -> None:
 def test_the_plan_as_text() -> None:
     ran = schedule("plan", "--jobs", JOBS, "--cluster", CLUSTER)
     assert "muri-s: 10 jobs on 4 GPUs" in ran.out
-    assert "rack0:0,1" in ran.out
+    assert "rack1:0,1" in ran.out
     assert "storage |A" in ran.out
 
 
@@ -119,7 +119,7 @@ def test_a_history_teaches_durations(tmp_path: Path) -> None:
         lines.append(f"{number},{600 * number},{3600 if slow else 60},1,{'slow' if slow else 'quick'},net")
     history.write_text("\n".join(lines) + "\n")
     jobs = tmp_path / "jobs.toml"
-    table = '[[job]]\njob_id = "{0}"\ngpus = 1\nduration_s = 600\nuser = "{0}"\nmodel = "net"\n'
+    table = '[[job]]\nname = "{0}"\nworkers = 1\nduration_s = 600\nuser = "{0}"\nmodel = "net"\n'
     jobs.write_text("".join(map(table.format, ("slow", "quick", "stranger"))))
     ran = schedule(
         "plan", "--jobs", jobs, "--gpus", 1, "--policy", "qssf", "--history", history, "--explain", "--json",
@@ -139,7 +139,7 @@ def test_a_history_teaches_durations(tmp_path: Path) -> None:
 
 def test_synergy_grants_what_a_server_has() -> None:
     ran = schedule("plan", "--jobs", JOBS, "--cluster", CLUSTER, "--policy", "synergy:srtf+tune", "--json")
-    for server in ("rack0", "rack1"):
+    for server in ("rack1", "rack2"):
         groups = [group for group in ran.json["groups"] if group["servers"] == [server]]
         assert groups
         assert sum(sum(group["cpus"]) for group in groups) <= 12
@@ -157,13 +157,17 @@ def test_a_plot_of_the_timelines(tmp_path: Path, suffix: str) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "complaint"),
     [
-        ("c.toml", "[[node]]\ngpus = 2\n[[node]]\ngpus = 0\n", "c.toml:3: column gpus: 0 must be a whole"),
-        ("c.toml", "[[node]]\ncpus = 2\n", "c.toml:1: column gpus: missing"),
-        ("c.toml", "[[node]]\ngpus = 1\nwheels = 4\n", "c.toml:1: column wheels: unknown"),
-        ("c.toml", "[[node]]\ngpus = [1]\n", "c.toml:1: column gpus: [1] is neither"),
-        ("c.toml", "gpus = 2\n", "column gpus: unknown; want [[node]] tables only"),
+        (
+            "c.toml",
+            "[[server]]\nname = 'a'\n[[server]]\nname = 'a'\n",
+            "c.toml:4: two servers are called 'a'",
+        ),
+        ("c.toml", "[[server]]\ncpus = 2\n", "c.toml:1: server 0: name is missing"),
+        ("c.toml", "[[server]]\nname = 'a'\nwheels = 4\n", "c.toml:3: server 'a': unknown key 'wheels'"),
+        ("c.toml", "[[node]]\ngpus = 1\n", "c.toml:1: node is called server"),
+        ("c.toml", "gpus = 2\n", "c.toml:1: unknown key 'gpus'"),
         ("c.toml", "[[node]\n", "not TOML"),
-        ("c.toml", "", "want at least one table [[node]]"),
+        ("c.toml", "", "a cluster needs at least one server"),
         ("c.csv", "name,gpus\na,2\na,2\n", "c.csv:3: column name: node 'a' was on line 2 already"),
         ("c.csv", "name,gpus,memory_gb\na,2,-1\n", "c.csv:2: column memory_gb: -1 must be positive"),
         ("c.csv", "name,gpus\n", "no nodes in it"),
@@ -189,7 +193,7 @@ def test_a_cluster_from_a_csv(tmp_path: Path) -> None:
 def test_wrong_usage() -> None:
     for arguments, complaint in (
         (("--jobs", JOBS, "--policy", "fifo,srtf"), "want one"),
-        (("--jobs", JOBS, "--shapes", "x.svg"), "give that too"),
+        (("--jobs", JOBS, "--shapes", "x.svg"), "--shapes needs --history"),
         (("--jobs", JOBS, "--history", JOBS, "--shapes", "x.bmp"), "want a name that ends in .svg"),
         (("--jobs", JOBS, "--plot", "plan.bmp"), "want a name that ends in .svg"),
         (("--jobs", JOBS, "--policy", "benchmarks.replicas.muri:muri-s"), "3 are needed"),

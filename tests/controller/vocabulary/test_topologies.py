@@ -19,12 +19,12 @@ from controller.vocabulary import (
 
 GOOD = """\
 name: office
-link: {rate_bps: 1e9, delay_s: 50e-6}
-switches:
+link_defaults: {rate_bps: 1e9, delay_s: 50e-6}
+switch:
   - s1
-  - {name: s2, aggregates: false}
-hosts: [h1, on, {name: p1, role: fallback}]
-links:
+  - {name: s2, slots: 0}
+server: [h1, on, {name: p1, role: fallback}]
+link:
   - [h1, s1]
   - [on, s2]
   - {a: s1, b: s2, rate_bps: 10e9, loss: 0.01}
@@ -54,7 +54,7 @@ def test_what_is_written_is_read_again(name: str) -> None:
     "name", ["0E0", "1e5", ".5", "nUll", "True", "on", "~", "\u0663", "1_0", "- a", "a: b"]
 )
 def test_names_that_look_like_something_else_are_read_again(name: str) -> None:
-    base = parse_topology("switches: [s]\nhosts: [h]\nlinks: [[h, s]]")
+    base = parse_topology("switch: [s]\nserver: [h]\nlink: [[h, s]]")
     hosts, links = (replace(base.servers[0], name=name),), (replace(base.links[0], a=name),)
     topology = Topology(base.switches, hosts, links)
     assert parse_topology(dump_topology(topology)) == topology
@@ -71,7 +71,7 @@ names = st.text(st.characters(codec="utf-8", exclude_categories=["C", "Z"]), min
 )
 def test_any_names_and_numbers_are_read_again(nodes: list[str], rate: float, loss: float, queue: int) -> None:
     host, switch = nodes
-    base = parse_topology("switches: [s]\nhosts: [h]\nlinks: [[h, s]]")
+    base = parse_topology("switch: [s]\nserver: [h]\nlink: [[h, s]]")
     link = replace(base.links[0], a=host, b=switch, rate_bps=rate, loss=loss, queue_packets=queue)
     hosts, switches = (replace(base.servers[0], name=host),), (replace(base.switches[0], name=switch),)
     topology = Topology(switches, hosts, (link,))
@@ -81,11 +81,15 @@ def test_any_names_and_numbers_are_read_again(nodes: list[str], rate: float, los
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("loss: 0.01", "loss: 2", "x.yaml:10: link: loss = 2: want a probability, 0 to 1"),
+        ("loss: 0.01", "loss: 2", "x.yaml:10: link: loss = 2: want a probability, from 0 to 1"),
         ("loss: 0.01", "los: 2", "x.yaml:10: link: unknown key 'los'; did you mean 'loss'?"),
         ("loss: 0.01", "queue_packets: 0", "x.yaml:10: link: queue_packets = 0: want a whole number, 1 to"),
-        ("rate_bps: 1e9", "rate_bps: fast", 'x.yaml:2: link: rate_bps = "fast": want bits per second'),
-        ("delay_s: 50e-6", "delay_s: nan", 'x.yaml:2: link: delay_s = "nan": want seconds'),
+        (
+            "rate_bps: 1e9",
+            "rate_bps: fast",
+            'x.yaml:2: link_defaults: rate_bps = "fast": want bits per second',
+        ),
+        ("delay_s: 50e-6", "delay_s: nan", 'x.yaml:2: link_defaults: delay_s = "nan": want seconds'),
         ("[h1, s1]", "[h1, s9]", "x.yaml:8: link: unknown node 's9'; known are s1, s2, h1, on, p1"),
         ("[h1, s1]", "[h1]", "x.yaml:8: link: has 1 ends; want two, as [h1, s1]"),
         ("[h1, s1]", "{a: h1}", "x.yaml:8: link: b is missing"),
@@ -93,18 +97,26 @@ def test_any_names_and_numbers_are_read_again(nodes: list[str], rate: float, los
         (
             "role: fallback",
             "role: boss",
-            "x.yaml:6: host: role = \"boss\": want one of 'worker', 'fallback', 'traffic'",
+            "x.yaml:6: server 'p1': role = \"boss\": want one of 'worker', 'fallback', 'traffic'",
         ),
-        ("aggregates: false", "aggregates: 1", "x.yaml:5: switch: aggregates = 1: want true or false"),
-        ("name: office", "root: h1", "x.yaml: the root 'h1' is not a switch"),
+        ("slots: 0", "slots: -1", "x.yaml:5: switch 's2': slots = -1: want a whole number, 0 to"),
+        ("slots: 0", "aggregates: false", "x.yaml:5: switch 's2': aggregates is said by slots: 0"),
+        ("name: office", "root: h1", "x.yaml:6: the root 'h1' is not a switch"),
         ("name: office", "? [1]\n: 2", "x.yaml:1: a key is no text"),
         ("name: office", "name: [", "x.yaml:"),
-        ("hosts: [h1, on,", "hosts: h1\nroot: [s1,", 'x.yaml:6: hosts = "h1": want a list'),
-        ("hosts: [h1, on, {name: p1, role: fallback}]", "hosts: h1", 'x.yaml:6: hosts = "h1": want a list'),
-        ("switches:", "switch:", "x.yaml:3: unknown key 'switch'; did you mean 'switches'?"),
-        ("name: office", "link: {}", "x.yaml:2: the key 'link' is there twice"),
-        (GOOD, "name: a", "x.yaml: switches is missing"),
-        (GOOD, "", "x.yaml: switches is missing"),
+        ("server: [h1, on,", "server: h1\nroot: [s1,", "x.yaml:7: root = "),
+        (
+            "server: [h1, on, {name: p1, role: fallback}]",
+            "server: h1",
+            'x.yaml:6: server = "h1": want a list',
+        ),
+        ("switch:", "switches:", "x.yaml:3: switches is called switch"),
+        ("server:", "hosts:", "x.yaml:6: hosts is called server"),
+        ("link:\n", "links:\n", "x.yaml:7: links is called link"),
+        ("switch:", "swich:", "x.yaml:3: unknown key 'swich'; did you mean 'switch'?"),
+        ("name: office", "link_defaults: {}", "x.yaml:2: the key 'link_defaults' is there twice"),
+        (GOOD, "name: a", "x.yaml: switch is missing"),
+        (GOOD, "", "x.yaml: switch is missing"),
         (GOOD, "- 1", "x.yaml: want a table at the top, not [1]"),
     ],
 )

@@ -1,0 +1,32 @@
+"""Job files (`controller.vocabulary.files`) as traces: what schedulers see of their jobs, by arrival."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from controller.scheduling.errors import BadSpec, SchedulingError
+from controller.scheduling.model import Submission
+from controller.simulator.traces.rows import LARGEST, SMALLEST, JobCheck
+from controller.vocabulary import Cluster, documents, jobs_of
+
+
+def read(path: Path, cluster: Cluster | None = None, known: JobCheck | None = None) -> list[Submission]:
+    """Return the jobs of a TOML, JSON or YAML file. Raises BadSpec, with the line."""
+    document = documents.read(path)
+    found = []
+    for job, (where, _) in zip(jobs_of(document), document.tables("job"), strict=True):
+        try:
+            spec = Submission.of(job)
+            if not SMALLEST <= spec.duration_s <= LARGEST:
+                raise BadSpec(
+                    f"job {job.name!r} runs for {spec.duration_s:g} s; it must be at least {SMALLEST:g}"
+                    f" and at most {LARGEST:g}"
+                )
+            if cluster is not None:
+                cluster.check_room(spec.name, spec.gpus)
+            if known is not None:
+                known(spec)
+        except (BadSpec, SchedulingError) as error:
+            raise document.error(where, str(error)) from error
+        found.append(spec)
+    return sorted(found, key=lambda spec: spec.arrival_s)

@@ -1,0 +1,453 @@
+"""Files of jobs, clusters and topologies, in TOML, JSON or YAML: one reader for all commands.
+
+`schema` has all keys; docs/files.md explains them. Jobs::
+
+    [[job]]
+    name = "vision"
+    workers = 8
+    model = "resnet50"          # or layers_bytes = [...], or model_bytes = 102e6
+    iterations = 1000
+    compute_s = 0.12
+    deadline_s = 600            # from its arrival; left out: best effort
+
+Servers and switches, by parts or by a shape (``[fabric]``)::
+
+    [[switch]]
+    name = "s1"
+
+    [[server]]
+    name = "h"                  # h1 to h8
+    count = 8
+    switch = "s1"
+    gpus = 4
+
+Where a name is all there is to say, it will do (``switch: [s1, s2]``), and so do the ends of a link
+(``link: [[s1, s2]]``).
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import MISSING, asdict, fields, replace
+from pathlib import Path
+from typing import Any
+
+from controller.vocabulary import documents, fabrics, schema, shapes
+from controller.vocabulary.catalog import named
+from controller.vocabulary.cluster import Cluster
+from controller.vocabulary.documents import Document, Where, shown
+from controller.vocabulary.errors import BadSpec
+from controller.vocabulary.job import Job, Straggler
+from controller.vocabulary.schema import Key
+from controller.vocabulary.topology import Link, Role, Server, Switch, Topology
+from controller.vocabulary.trees import Tree
+
+COMPUTE_S = next(each.default for each in fields(Job) if each.name == "compute_s")
+SIZES = ("model", "model_bytes", "layers_bytes")
+"""Keys that say how large a gradient is."""
+
+# --------------------------------------------------------------------------- jobs
+
+
+def read_jobs(
+    path: str | Path, cluster: Topology | None = None, *, require: Collection[str] = ()
+) -> tuple[Job, ...]:
+    """Return the jobs of a file, in its order. See `jobs_of`."""
+    return jobs_of(documents.read(Path(path)), cluster, require=require)
+
+
+def parse_jobs(text: str, *, source: str = "jobs.toml", require: Collection[str] = ()) -> tuple[Job, ...]:
+    """Return the jobs of a text; `source` names it in errors, and tells its format. See `jobs_of`."""
+    return jobs_of(documents.parse(text, source), require=require)
+
+
+def jobs_of(
+    document: Document, cluster: Topology | None = None, *, require: Collection[str] = ()
+) -> tuple[Job, ...]:
+    """Return the jobs of a document; with `cluster`, each is one that this could run.
+
+    `require` are keys that the reader needs in every job; "model" is satisfied by any of `SIZES`. Raises
+    BadSpec, with the line and the key.
+    """
+    check_top(document)
+    jobs: dict[str, Job] = {}
+    for number, (where, table) in enumerate(document.tables("job"), start=1):
+        job = job_of(document, where, table, number, require)
+        if job.name in jobs:
+            raise document.error((*where, "name"), f"job {job.name!r}: an earlier job has this name")
+        if cluster is not None:
+            try:
+                check_job(job, cluster)
+            except BadSpec as error:
+                raise document.error(where, str(error)) from error
+        jobs[job.name] = job
+    if not jobs:
+        raise BadSpec(f"{document.path}: no jobs; want at least one [[job]]")
+    return tuple(jobs.values())
+
+
+def job_of(
+    document: Document, where: Where, table: Mapping[str, Any], number: int, require: Collection[str]
+) -> Job:
+    """Return the job that a table describes, number `number` of its file. See `jobs_of`."""
+    name = table.get("name", f"job{number}")
+    what = f"job {name!r}"
+    _check(document, where, "job", what, ("workers", *(key for key in require if key != "model")))
+    values: dict[str, Any] = {"name": name, **table}
+    sizes = [key for key in SIZES if key in table]
+    known = table.get("model") in shapes.SHAPES
+    if len([key for key in sizes if key != "model" or known]) > 1:
+        raise document.error(where, f"{what}: want one of {', '.join(SIZES)}: {' and '.join(sizes)}")
+    if "model" in require:
+        if not sizes:
+            raise document.error(where, f"{what}: want one of {', '.join(SIZES)}: neither is there")
+        if sizes == ["model"] and not known:
+            wanted = f"want one of {', '.join(map(repr, shapes.SHAPES))}, or layers_bytes beside it"
+            raise document.error((*where, "model"), f"{what}: model = {shown(table['model'])}: {wanted}")
+    if known:
+        values["layers_bytes"] = shapes.layers_bytes(table["model"])
+    if "model_bytes" in values:
+        values["layers_bytes"] = (values.pop("model_bytes"),)
+    try:
+        return Job(**_converted(document, where, what, values))
+    except BadSpec as error:
+        raise _placed(document, where, table, error, what) from error
+
+
+_WHOLE = ("workers", "gpus_per_worker", "iterations", "batch", "slots", "window", "priority")
+
+
+def _converted(document: Document, where: Where, what: str, table: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of a job as its fields have them. Raises BadSpec."""
+    values = dict(table)
+    values |= {key: int(values[key]) for key in _WHOLE if key in values}
+    if "layers_bytes" in values:
+        values["layers_bytes"] = tuple(int(each) for each in values["layers_bytes"])
+    if "command" in values:
+        command = values["command"]
+        values["command"] = tuple(shlex.split(command) if isinstance(command, str) else command)
+    for key in ("servers", "stages_s"):
+        if key in values:
+            values[key] = tuple(values[key])
+    if "extra" in values:
+        values["extra"] = {key: str(each) for key, each in values["extra"].items()}
+    if "duration_s" in values:
+        if "iterations" in values:
+            raise document.error((*where, "duration_s"), f"{what}: duration_s: iterations says it already")
+        stages_s = sum(values.get("stages_s", ()))
+        iteration_s = values.get("iteration_s") or stages_s or values.get("compute_s") or COMPUTE_S
+        values["iterations"] = max(1, round(values["duration_s"] / iteration_s))
+    if "straggler" in values:
+        rank, last = values["straggler"]["rank"], values["workers"] - 1
+        if rank > last:
+            raise document.error(
+                (*where, "straggler"), f"{what}: straggler: rank {rank}: the job has ranks 0 to {last}"
+            )
+        values["straggler"] = Straggler(int(rank), float(values["straggler"]["compute_s"]))
+    if "tree" in values:
+        tree = document.check((*where, "tree"), schema.TREE, what=f"{what}: tree", require=("root",))
+        values["tree"] = Tree(tree["root"], tree.get("parents", {}), frozenset(tree.get("aggregators", ())))
+    return values
+
+
+def _placed(document: Document, where: Where, table: Mapping[str, Any], error: BadSpec, what: str) -> BadSpec:
+    """Return the error with its place, unless it has one: the line of the first key that it names."""
+    text = str(error)
+    if text.startswith(document.path):
+        return error
+    key = next((key for key in table if key in text), "")
+    return document.error((*where, key) if key else where, text if what in text else f"{what}: {text}")
+
+
+def check_job(job: Job, cluster: Topology) -> None:
+    """Raise BadSpec unless the cluster has what the job names, and as many GPUs as it needs."""
+    what = f"job {job.name!r}"
+    if job.gpus > cluster.gpus:
+        raise BadSpec(
+            f"{what}: {job.workers} workers of {job.gpus_per_worker} GPUs each; the cluster has"
+            f" {cluster.gpus} GPUs"
+        )
+    for server in (*job.servers, *([job.fallback] if job.fallback else [])):
+        if server not in cluster.server:
+            raise BadSpec(
+                f"{what}: there is no server {server!r}; {documents.hint(server, list(cluster.server)[:99])}"
+            )
+    for server in job.hosts:
+        wanted, has = job.servers.count(server) * job.gpus_per_worker, cluster.server[server].gpus
+        if wanted > has:
+            raise BadSpec(f"{what}: servers: {wanted} GPUs of {server!r}, which has {has}")
+    if job.tree is None:
+        return
+    for switch in (*job.tree.switches, *job.tree.aggregators):
+        if switch not in cluster.switch:
+            raise BadSpec(f"{what}: tree: there is no switch {switch!r}")
+    for child, parent in job.tree.parents.items():
+        if parent not in cluster.neighbours[child]:
+            raise BadSpec(f"{what}: tree: {child!r} has no link to its parent {parent!r}")
+    for server in job.hosts:
+        if cluster.rack_of[server] not in job.tree.switches:
+            raise BadSpec(f"{what}: tree: {server!r} is at {cluster.rack_of[server]!r}, which is not in it")
+
+
+def write_jobs(path: Path, jobs: Iterable[Job]) -> None:
+    """Write jobs as JSON, so that `read_jobs` returns them again. Raises OSError."""
+    path.write_text(json.dumps({"job": [_as_table(job) for job in jobs]}, indent=1) + "\n")
+
+
+def _as_table(job: Job) -> dict[str, object]:
+    plain = asdict(Job(name=job.name, workers=job.workers))
+    needed = ("name", "workers", "layers_bytes")
+    table = {key: value for key, value in asdict(job).items() if key in needed or value != plain[key]}
+    if job.model in shapes.SHAPES:
+        del table["layers_bytes" if shapes.layers_bytes(job.model) == job.layers_bytes else "model"]
+    if job.tree is not None:
+        table["tree"] = {**asdict(job.tree), "aggregators": sorted(job.tree.aggregators)}
+    return table
+
+
+# --------------------------------------------------------------------------- clusters and topologies
+
+_SHAPES: Mapping[str, Callable[..., Topology]] = {
+    "star": fabrics.star,
+    "leaf-spine": fabrics.leaf_spine,
+    "fat-tree": fabrics.fat_tree,
+}
+
+
+def read_topology(path: str | Path) -> Topology:
+    """Return the switches, servers and links of a file. Raises BadSpec, with the line and the key."""
+    return topology_of(documents.read(Path(path)))
+
+
+def parse_topology(text: str, *, source: str = "topology.yaml") -> Topology:
+    """Return the topology of a text; `source` names it in errors, and tells its format. Raises BadSpec."""
+    return topology_of(documents.parse(text, source))
+
+
+def find_topology(text: str) -> Topology:
+    """Return the topology in the file of this name, or else of the catalog. Raises BadSpec."""
+    return read_topology(text) if Path(text).suffix in documents.FORMATS else named(text)
+
+
+def topology_of(document: Document) -> Topology:
+    """Return the topology of a document. See `read_topology`."""
+    check_top(document)
+    if "fabric" in document.data:
+        return _fabric(document)
+    common = _common(document)
+    switches = [Switch(**_switch(document, where, value)) for where, value in _entries(document, "switch")]
+    if not switches:
+        raise BadSpec(f"{document.path}: switch is missing: want a [[switch]], or [fabric]")
+    servers, links = [], list[tuple[Where, Link]]()
+    for where, value in _entries(document, "server"):
+        table = _check(document, where, "server", f"server {_named(value, where)!r}", ("name",))
+        own = {key: table[key] for key in schema.LINK if key in table}
+        for server in _servers(table):
+            servers.append(server)
+            if "switch" in table:
+                values = {"a": server.name, "b": table["switch"], **common, **own}
+                links.append((where, _link(document, where, values)))
+    nodes = [each.name for each in switches] + [each.name for each in servers]
+    for where, value in _entries(document, "link"):
+        links.append(
+            (where, _link(document, where, {**common, **_link_table(document, where, value, nodes)}))
+        )
+    given = {key: document.data[key] for key in ("name", "root") if key in document.data}
+    try:
+        return Topology(tuple(switches), tuple(servers), tuple(link for _, link in links), **given)
+    except BadSpec as error:
+        text = str(error)
+        places = {f"link {link.a}-{link.b}:": at for at, link in links}
+        for key in ("switch", "server"):
+            places |= {repr(_named(value, at)): at for at, value in _entries(document, key)}
+        first = min((each for each in places if each in text), key=text.find, default="")
+        raise document.error(places.get(first, ()), text) from error
+
+
+def cluster_of(document: Document) -> Cluster:
+    """Return the servers with GPUs of a document, on its network if it describes one. Raises BadSpec."""
+    if any(key in document.data for key in ("switch", "link", "fabric")):
+        return Cluster.of(topology_of(document))
+    check_top(document)
+    servers = []
+    for where, value in _entries(document, "server"):
+        table = _check(document, where, "server", f"server {_named(value, where)!r}", ("name",))
+        servers += [(where, server) for server in _servers(table)]
+    twice = [name for name, count in Counter(each.name for _, each in servers).items() if count > 1]
+    if twice:
+        where = next(at for at, each in reversed(servers) if each.name == twice[0])
+        raise document.error((*where, "name"), f"two servers are called {twice[0]!r}")
+    try:
+        return Cluster(tuple(server for _, server in servers if server.gpus))
+    except BadSpec as error:
+        raise BadSpec(f"{document.path}: {error}") from error
+
+
+def dump_topology(topology: Topology) -> str:
+    """Return the topology as YAML; what most links have in common is said once."""
+    common = dict(Counter(_properties(link) for link in topology.links).most_common(1)[0][0])
+    document: dict[str, object] = {"name": topology.name} if topology.name else {}
+    document["root"] = topology.root
+    document["link_defaults"] = common
+    document["switch"] = [_brief(switch) for switch in topology.switches]
+    document["server"] = [_brief(server) for server in topology.servers]
+    document["link"] = [_written(link, common) for link in topology.links]
+    return documents.dump_yaml(document, "a topology")
+
+
+def _brief(node: Switch | Server) -> object:
+    """Return a node's name, or what it has beside it."""
+    other = {
+        each.name: value
+        for each in fields(node)
+        if (value := getattr(node, each.name)) != each.default and each.default is not MISSING
+    }
+    return {"name": node.name, **other} if set(other) - {"name"} else node.name
+
+
+def _properties(link: Link) -> tuple[tuple[str, object], ...]:
+    return tuple((key, getattr(link, key)) for key in schema.LINK)
+
+
+def _written(link: Link, common: Mapping[str, object]) -> object:
+    other = {key: value for key, value in _properties(link) if value != common[key]}
+    return {"a": link.a, "b": link.b, **other} if other else [link.a, link.b]
+
+
+def _entries(document: Document, key: str) -> list[tuple[Where, object]]:
+    """Return the tables, names or pairs of a list; none if the key is not there. Raises BadSpec."""
+    found = document.data.get(key, [])
+    if not isinstance(found, list):
+        raise document.error((key,), f"{key} = {shown(found)}: want a list, such as [[{key}]] in TOML")
+    return [((key, number), each) for number, each in enumerate(found)]
+
+
+def _named(value: object, where: Where) -> object:
+    return value.get("name", where[-1]) if isinstance(value, dict) else value
+
+
+def _switch(document: Document, where: Where, value: object) -> dict[str, Any]:
+    table = dict(_check(document, where, "switch", f"switch {_named(value, where)!r}", ("name",)))
+    return table | {key: int(table[key]) for key in ("slots", "lanes") if key in table}
+
+
+def _servers(table: Mapping[str, Any]) -> list[Server]:
+    gpus = int(table.get("gpus", table.get("role", "worker") == "worker"))
+    role: Role = table.get("role", "worker" if gpus else "fallback")
+    count = table.get("count")
+    name = table["name"]
+    names = [name] if count is None else [f"{name}{number}" for number in range(1, int(count) + 1)]
+    other = {key: table[key] for key in ("cpus", "memory_gb", "vc", "kind", "rack") if key in table}
+    return [Server(each, gpus, role, **other) for each in names]
+
+
+def _common(document: Document) -> dict[str, Any]:
+    if "link_defaults" not in document.data:
+        return {}
+    return _link_values(_check(document, ("link_defaults",), "link_defaults", "link_defaults", ()))
+
+
+def _link_values(table: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: int(value) if key == "queue_packets" else value for key, value in table.items()}
+
+
+def _link_table(document: Document, where: Where, value: object, nodes: Sequence[str]) -> dict[str, Any]:
+    """Return a link between nodes that there are. Raises BadSpec."""
+    if isinstance(value, list):
+        if len(value) != 2:
+            raise document.error(where, f"link: has {len(value)} ends; want two, as [h1, s1]")
+        values: dict[str, Any] = dict(zip("ab", value, strict=True))
+    else:
+        values = _link_values(_check(document, where, "link", "link", ("a", "b")))
+    for end in ("a", "b"):
+        if wanted := documents.name(values[end]):
+            raise document.error(where, f"link {shown(values[end])}: {wanted}")
+        if values[end] not in nodes:
+            raise document.error(
+                where, f"link: unknown node {values[end]!r}; {documents.hint(values[end], nodes)}"
+            )
+    return values
+
+
+def _link(document: Document, where: Where, values: Mapping[str, Any]) -> Link:
+    try:
+        return Link(**values)
+    except BadSpec as error:
+        raise document.error(where, str(error)) from error
+
+
+def _fabric(document: Document) -> Topology:
+    if given := [key for key in ("server", "switch", "link") if key in document.data]:
+        raise document.error((given[0],), f"{given[0]}: contradicts [fabric], which says all; want either")
+    table = _check(document, ("fabric",), "fabric", "fabric", ("shape",))
+    shape = table["shape"]
+    wanted = schema.SHAPES[shape]
+    _check(document, ("fabric",), "fabric", f"fabric {shape!r}", wanted)
+    sizes = {key for keys in schema.SHAPES.values() for key in keys}
+    if wrong := [key for key in table if key in sizes and key not in wanted]:
+        raise document.error(
+            ("fabric", wrong[0]), f"fabric {shape!r}: {wrong[0]}: it has {', '.join(wanted)} only"
+        )
+    values = {key: value for key, value in table.items() if key not in sizes and key != "shape"}
+    values |= {key: int(values[key]) for key in ("gpus", "slots", "lanes", "seed") if key in values}
+    try:
+        found = _SHAPES[shape](*(int(table[key]) for key in wanted), fabrics.Parts(**values))
+    except BadSpec as error:
+        raise document.error(("fabric",), str(error)) from error
+    own = {key: document.data[key] for key in ("name", "root") if key in document.data}
+    return replace(found, **own)
+
+
+# --------------------------------------------------------------------------- keys
+
+
+def check_top(document: Document) -> None:
+    """Raise BadSpec for an unknown key at the top of a document, or one of other times."""
+    _check(document, (), "", "", ())
+
+
+def _check(
+    document: Document, where: Where, kind: str, what: str, require: Collection[str]
+) -> Mapping[str, Any]:
+    """Return the table there, its keys known, its values right; a name alone is one. Raises BadSpec."""
+    value: Any = document.data
+    for part in where:
+        value = value[part]
+    if isinstance(value, str) and kind in ("switch", "server"):
+        if wanted := documents.name(value):
+            raise document.error(where, f"{what}: {wanted}")
+        return {"name": value}
+    if isinstance(value, dict):
+        for key in value:
+            if key in schema.OLD.get(kind, {}) and key not in schema.TABLES[kind]:
+                begin = f"{what}: " if what else ""
+                raise document.error((*where, key), f"{begin}{key} {schema.OLD[kind][key]}")
+    return document.check(where, _checks(kind), what=what, require=require)
+
+
+def _checks(kind: str) -> Mapping[str, documents.Check]:
+    return {key: each.check for key, each in schema.TABLES[kind].items()}
+
+
+def unused(document: Document, command: str) -> list[str]:
+    """Return the keys of a document that a command does not use, such as "job.overlap", each once."""
+    found: dict[str, None] = {}
+
+    def look(kind: str, table: object) -> None:
+        if not isinstance(table, dict):
+            return
+        for key in table:
+            known: Key | None = schema.TABLES[kind].get(key)
+            if known is not None and command not in known.used_by:
+                found[f"{kind}.{key}" if kind else key] = None
+
+    look("", document.data)
+    for kind in ("job", "server", "switch", "link"):
+        for _, value in _entries(document, kind) if kind not in found else ():
+            look(kind, value)
+    for kind in ("fabric", "link_defaults"):
+        look(kind, document.data.get(kind))
+    return list(found)

@@ -1,0 +1,311 @@
+"""Every key that a file may have: what it may be, its default, and which commands use it.
+
+One table for each kind of table in a file. A file made for one command is read by all: keys that a command
+does not use are checked as well, and `files.unused` names them.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from controller.vocabulary.documents import (
+    Check,
+    flag,
+    listing,
+    mapping,
+    name,
+    number,
+    one_of,
+    whole,
+)
+from controller.vocabulary.graphs import MAX_SLOTS
+from controller.vocabulary.slots import CONGESTION, ENCODINGS, MAX_PRIORITY, MAX_WINDOW, MODES
+from controller.vocabulary.topology import ROLES
+
+MAX_WORKERS = 1_000_000
+_BYTES = 1 << 50
+
+ALLOCATION = ("alloc", "place", "route", "cluster simulate", "explain")
+TESTBED = ("sim", "scenario")
+SCHEDULE = ("schedule simulate", "schedule plan", "schedule live")
+COMMANDS = ("run", *TESTBED, "topo", *ALLOCATION, *SCHEDULE)
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One key: the check of its value, its meaning with its unit, its default, the commands that use it."""
+
+    check: Check
+    meaning: str
+    default: str
+    used_by: tuple[str, ...]
+
+
+def _anything(value: object) -> str | None:
+    return None  # looked at by itself
+
+
+def _command(value: object) -> str | None:
+    wanted = "want the program and its arguments, in one string or as a list of strings"
+    if isinstance(value, str):
+        try:
+            return None if shlex.split(value) else wanted
+        except ValueError as error:
+            return f"{error}; {wanted}"
+    good = isinstance(value, list) and value and all(isinstance(part, str) for part in value)
+    return None if good else wanted
+
+
+def _straggler(value: object) -> str | None:
+    wanted = "want { rank = 0, compute_s = 0.01 } with a rank of the job and its seconds"
+    if not isinstance(value, dict) or set(value) != {"rank", "compute_s"}:
+        return wanted
+    good = whole(0, MAX_WORKERS)(value["rank"]) is None and _SECONDS(value["compute_s"]) is None
+    return None if good else wanted
+
+
+def _text(value: object) -> str | None:
+    good = isinstance(value, str | int | float)
+    return None if good else "want a text or a number"
+
+
+_SECONDS = number(0, 1e12, "seconds")
+_ABOVE = number(0, 1e12, "seconds", above=True)
+_PART = number(0, 1, "a fraction")
+_CHANCE = number(0, 1, "a probability")
+_COUNT = whole(1, 1_000_000)
+
+_ALL = COMMANDS
+_SUMMED = (*ALLOCATION, *TESTBED)
+_TIMED = (*TESTBED, *ALLOCATION, *SCHEDULE)
+_PACKETS = ("run", *TESTBED)
+
+JOB: Mapping[str, Key] = {
+    "name": Key(name, "unique among jobs", "job1, job2, …", _ALL),
+    "workers": Key(whole(1, MAX_WORKERS), "number of ranks", "needed", _ALL),
+    "gpus_per_worker": Key(whole(1, 1 << 16), "GPUs of each rank", "1", (*ALLOCATION, *SCHEDULE)),
+    "command": Key(_command, "program and arguments of every worker", "none", ("run", "schedule live")),
+    "arrival_s": Key(
+        _SECONDS, "when it comes, seconds from the start of the run", "0", (*_PACKETS, *ALLOCATION, *SCHEDULE)
+    ),
+    "deadline_s": Key(
+        _ABOVE,
+        "by when it is to be done, seconds from its own arrival",
+        "best effort",
+        (*ALLOCATION, *SCHEDULE),
+    ),
+    "iterations": Key(whole(1, _BYTES), "iterations to do", "100", _TIMED),
+    "duration_s": Key(
+        _ABOVE,
+        "seconds that it runs alone, in the place of iterations",
+        "from iterations",
+        _TIMED,
+    ),
+    "model": Key(
+        name, "what it trains; a known network gives the layers' bytes", "not said", (*ALLOCATION, *SCHEDULE)
+    ),
+    "model_bytes": Key(
+        whole(1, _BYTES), "bytes of its gradient, as one layer", "one of these three", _SUMMED
+    ),
+    "layers_bytes": Key(
+        listing(whole(1, _BYTES), most=100_000),
+        "bytes of each layer's gradient, front layer first",
+        "one of these three",
+        _SUMMED,
+    ),
+    "batch": Key(whole(0, _BYTES), "samples of an iteration on each GPU", "not said", SCHEDULE),
+    "compute_s": Key(_SECONDS, "forward and backward pass of one iteration, seconds", "0.001", _TIMED),
+    "overlap": Key(_PART, "part of computing beside which gradients may be under way", "0", ALLOCATION),
+    "jitter": Key(
+        number(0, 1, "a fraction"),
+        "largest part by which each pass is longer or shorter, at random",
+        "0",
+        TESTBED,
+    ),
+    "straggler": Key(_straggler, "a rank that computes for another time", "none", TESTBED),
+    "skew_s": Key(_SECONDS, "seconds that the slowest rank computes longer", "0", ALLOCATION),
+    "stages_s": Key(
+        listing(_SECONDS, least=4, most=4),
+        "seconds of one iteration on storage, CPU, GPU and network",
+        "not known",
+        (*SCHEDULE, "cluster simulate", "explain"),
+    ),
+    "iteration_s": Key(
+        _ABOVE, "seconds of one iteration alone on its GPUs", "stages, or computing", SCHEDULE
+    ),
+    "estimate_s": Key(
+        _ABOVE,
+        "how long it says that it will run alone, seconds",
+        "not said",
+        (*SCHEDULE, "cluster simulate", "explain"),
+    ),
+    "restart_s": Key(
+        _SECONDS, "seconds lost at every start", "0", (*SCHEDULE, "cluster simulate", "explain")
+    ),
+    "user": Key(name, "who submitted it", "not said", SCHEDULE),
+    "vc": Key(name, "its virtual cluster", "none", SCHEDULE),
+    "opportunistic": Key(flag, "it uses what other jobs leave (AntMan)", "false", SCHEDULE),
+    "extra": Key(mapping(_text), "further facts, for policies that know them", "none", SCHEDULE),
+    "mode": Key(
+        one_of(MODES), "a region of slots of its own, or slots that jobs share", "shared", ALLOCATION
+    ),
+    "slots": Key(whole(0, 1 << 32), "aggregator slots of its own", "a share", _PACKETS),
+    "window": Key(whole(1, MAX_WINDOW), "packets in flight of each worker", "see the command", _PACKETS),
+    "priority": Key(
+        whole(0, MAX_PRIORITY), "of its packets; 255 is the most urgent", "as measured", _PACKETS
+    ),
+    "preempt": Key(flag, "its packets may take slots from lower priorities", "false", _PACKETS),
+    "congestion": Key(one_of(CONGESTION), "rule for its windows", "fixed", _PACKETS),
+    "numbers": Key(one_of(ENCODINGS), "encoding of float32 in packets", "exponent", _PACKETS),
+    "hold_s": Key(
+        number(0, 1e6, "seconds", above=True),
+        "measured seconds that a slot is held",
+        "a round trip",
+        ALLOCATION,
+    ),
+    "servers": Key(listing(name), "the server of each rank", "to be placed", ALLOCATION),
+    "fallback": Key(name, "the server that sums what finds no slot", "to be chosen", ALLOCATION),
+    "aggregate": Key(flag, "false: it uses no switch memory", "true", ALLOCATION),
+    "tree": Key(_anything, "its switches: { root, parents, aggregators }", "shortest paths", ALLOCATION),
+}
+TREE: Mapping[str, Check] = {
+    "root": name,
+    "parents": mapping(name),
+    "aggregators": listing(name, least=0),
+}
+
+_NETWORK = (*_PACKETS, "topo", *ALLOCATION)
+_EMULATED = (*TESTBED, "topo")
+LINK: Mapping[str, Key] = {
+    "rate_bps": Key(
+        number(0, 1e15, "bits per second, 0 (unlimited) or more"),
+        "rate in each direction, bits/s; 0: unlimited",
+        "10e9",
+        (*_EMULATED, *ALLOCATION),
+    ),
+    "delay_s": Key(_SECONDS, "delay one way, seconds", "2e-6", _EMULATED),
+    "queue_packets": Key(whole(1, 1 << 32), "longest queue at a switch's port", "2048", _EMULATED),
+    "loss": Key(_CHANCE, "probability that a packet is lost", "0", _EMULATED),
+    "duplicate": Key(_CHANCE, "probability that a packet arrives twice", "0", _EMULATED),
+    "reorder": Key(_CHANCE, "probability that a packet is held back", "0", _EMULATED),
+    "reorder_s": Key(_SECONDS, "by how long at most, seconds", "50e-6", _EMULATED),
+}
+ENDS: Mapping[str, Key] = {
+    "a": Key(name, "one end", "needed", _NETWORK),
+    "b": Key(name, "the other end", "needed", _NETWORK),
+}
+SWITCH: Mapping[str, Key] = {
+    "name": Key(name, "unique among switches and servers", "needed", _NETWORK),
+    "slots": Key(
+        whole(0, MAX_SLOTS), "aggregator slots; 0: it sums nothing", "8192", (*_PACKETS, "topo", *ALLOCATION)
+    ),
+    "lanes": Key(whole(1, 1 << 16), "32-bit values of a slot", "64", ALLOCATION),
+    "rtt_s": Key(
+        number(0, 1e3, "seconds", above=True),
+        "seconds from a packet's departure until its slot is free",
+        "20e-6",
+        ALLOCATION,
+    ),
+}
+SERVER: Mapping[str, Key] = {
+    "name": Key(name, "unique among switches and servers", "needed", _ALL),
+    "count": Key(_COUNT, "how many servers: name1, name2, …", "one", _ALL),
+    "gpus": Key(whole(0, 1 << 16), "GPUs for workers", "1; 0 of another role", (*ALLOCATION, *SCHEDULE)),
+    "role": Key(one_of(ROLES), "its use", "worker; fallback without GPUs", _NETWORK),
+    "switch": Key(name, "the switch that it is linked to", "as [[link]] says", _NETWORK),
+    "cpus": Key(number(0, 1e9, "cores", above=True), "CPU cores", "unlimited", SCHEDULE),
+    "memory_gb": Key(number(0, 1e9, "GB", above=True), "memory", "unlimited", SCHEDULE),
+    "vc": Key(name, "its virtual cluster", "none", SCHEDULE),
+    "kind": Key(name, "kind of its GPUs", "not said", SCHEDULE),
+    "rack": Key(name, "where it stands", "not said", SCHEDULE),
+    **LINK,
+}
+SHAPES: Mapping[str, tuple[str, ...]] = {
+    "star": ("servers",),
+    "leaf-spine": ("spines", "leaves", "hosts"),
+    "fat-tree": ("k", "hosts"),
+}
+FABRIC: Mapping[str, Key] = {
+    "shape": Key(one_of(list(SHAPES)), "star, leaf-spine or fat-tree", "needed", _ALL),
+    "servers": Key(whole(1, 100_000), "servers of a star", "needed by star", _ALL),
+    "spines": Key(whole(1, 100_000), "switches above", "needed by leaf-spine", _ALL),
+    "leaves": Key(whole(1, 100_000), "switches below", "needed by leaf-spine", _ALL),
+    "hosts": Key(whole(1, 100_000), "servers at each switch below", "needed by leaf-spine, fat-tree", _ALL),
+    "k": Key(whole(1, 100_000), "ports of a switch", "needed by fat-tree", _ALL),
+    "gpus": Key(whole(1, 1 << 16), "GPUs of each server", "8", (*ALLOCATION, *SCHEDULE)),
+    "rate_bps": Key(
+        number(0, 1e15, "bits/s", above=True),
+        "rate of servers' links, bits/s",
+        "100e9",
+        (*_EMULATED, *ALLOCATION),
+    ),
+    "trunk_bps": Key(
+        number(0, 1e15, "bits/s", above=True),
+        "rate of links between switches, bits/s",
+        "100e9",
+        (*_EMULATED, *ALLOCATION),
+    ),
+    "slots": Key(whole(0, MAX_SLOTS), "aggregator slots of each switch", "8192", (*_PACKETS, *ALLOCATION)),
+    "lanes": Key(whole(1, 1 << 16), "32-bit values of a slot", "64", ALLOCATION),
+    "rtt_s": Key(
+        number(0, 1e3, "seconds", above=True), "seconds until a slot is free again", "20e-6", ALLOCATION
+    ),
+    "programmable": Key(_PART, "part of the switches that sum", "1", _NETWORK),
+    "seed": Key(whole(0, 1 << 31), "seed by which these are drawn", "0", _NETWORK),
+}
+TOP: Mapping[str, Key] = {
+    "name": Key(name, "name of the cluster or topology", "none", _NETWORK),
+    "root": Key(name, "the switch where aggregation trees end", "the first switch", (*_PACKETS, "topo")),
+    "link_defaults": Key(
+        _anything, "what links are that do not say otherwise: keys of [[link]]", "none", _NETWORK
+    ),
+    "job": Key(_anything, "the jobs", "none", _ALL),
+    "server": Key(_anything, "the servers", "none", _ALL),
+    "switch": Key(_anything, "the switches", "none", _NETWORK),
+    "link": Key(_anything, "the links", "none", _NETWORK),
+    "fabric": Key(_anything, "a shape, in the place of servers, switches and links", "none", _ALL),
+    "summary": Key(_anything, "what a scenario shows", "needed by scenario", ("scenario",)),
+    "topology": Key(_anything, "a topology's name or file", "needed by scenario", ("scenario",)),
+    "program": Key(_anything, "program of a scenario's switches", "exclusive", ("scenario",)),
+    "lanes": Key(_anything, "values of a packet in a scenario", "32", ("scenario",)),
+    "seed": Key(_anything, "seed of a scenario", "0", ("scenario",)),
+    "limit_s": Key(_anything, "longest time of a scenario, seconds", "60", ("scenario",)),
+    "fault": Key(_anything, "faults of a scenario", "none", ("scenario",)),
+    "check": Key(_anything, "checks of a scenario", "none", ("scenario",)),
+}
+TABLES: Mapping[str, Mapping[str, Key]] = {
+    "": TOP,
+    "job": JOB,
+    "server": SERVER,
+    "switch": SWITCH,
+    "link": {**ENDS, **LINK},
+    "link_defaults": LINK,
+    "fabric": FABRIC,
+}
+"""All tables of a file; "": its top."""
+
+OLD: Mapping[str, Mapping[str, str]] = {
+    "": {
+        "switches": "is called switch",
+        "hosts": "is called server",
+        "links": "is called link",
+        "node": "is called server",
+        "jobs": "is called job",
+    },
+    "job": {
+        "start_s": "is called arrival_s",
+        "submit_s": "is called arrival_s",
+        "job_id": "is called name",
+        "id": "is called name",
+        "gpus": "is called gpus_per_worker, GPUs of each worker",
+        "tensors": "is called layers_bytes: four bytes for each of its elements",
+        **dict.fromkeys(
+            ("storage_s", "cpu_s", "gpu_s", "network_s"),
+            "is a part of stages_s = [storage, cpu, gpu, network]",
+        ),
+    },
+    "switch": {"aggregates": "is said by slots: 0 for a switch that sums nothing"},
+}
+"""Keys of other times, with what to say about them."""

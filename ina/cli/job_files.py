@@ -1,0 +1,41 @@
+"""Files of jobs and clusters, as commands read them: one line names the keys that are not used."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from controller.vocabulary import Job, Topology, documents, jobs_of, named, topology_of, unused
+from controller.vocabulary.documents import Document
+
+
+def jobs(
+    path: Path, command: str, cluster: Topology | None = None, *, require: tuple[str, ...] = ()
+) -> tuple[Job, ...]:
+    """Return the jobs of a file; what the command does not use of it is said. Raises BadSpec."""
+    document = documents.read(path)
+    found = jobs_of(document, cluster, require=require)
+    say_unused(document, command)
+    return found
+
+
+def topology(text: str, command: str) -> Topology:
+    """Return the topology of a file, or of the catalog; what is not used is said. Raises BadSpec."""
+    if Path(text).suffix not in documents.FORMATS:
+        return named(text)
+    document = documents.read(Path(text))
+    found = topology_of(document)
+    say_unused(document, command)
+    return found
+
+
+def say_unused(document: Document, command: str) -> None:
+    """Print one line about the keys of a file that a command does not use, if there are any."""
+    if keys := unused(document, command):
+        print(f"{document.path}: ina {command} does not use {', '.join(keys)}", file=sys.stderr)
+
+
+def note(path: Path | None, command: str) -> None:
+    """Say what a command does not use of a file that it reads by itself; of other formats nothing."""
+    if path is not None and path.suffix in documents.FORMATS:
+        say_unused(documents.read(path), command)

@@ -1,0 +1,104 @@
+"""One job file and one cluster file for every command, and the page of their keys."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from controller.vocabulary import schema
+
+ROOT = Path(__file__).parents[2]
+JOBS, CLUSTER = "examples/cluster/two_jobs.toml", "examples/cluster/two.toml"
+BOTH = ("--jobs", JOBS, "--cluster", CLUSTER)
+
+
+def ina(*words: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    return subprocess.run(
+        [sys.executable, "-m", "ina", *words],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=240,
+        env=environment,
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "unused"),
+    [
+        (("run", "--jobs", JOBS, "--cluster", CLUSTER), "job.compute_s"),
+        (("sim", JOBS, "--cluster", CLUSTER), "job.command"),
+        (("alloc", *BOTH), "job.command"),
+        (("place", *BOTH), "job.command"),
+        (("route", *BOTH), "job.command"),
+        (("explain", "alloc", "second", *BOTH), "job.command"),
+        (("cluster", "simulate", *BOTH), "job.command"),
+        (("schedule", "simulate", "--trace", JOBS, "--cluster", CLUSTER, "--policy", "fifo"), "job.servers"),
+        (("schedule", "plan", *BOTH), "job.servers"),
+        (("schedule", "live", "--jobs", JOBS, "--gpus", "2", "--policy", "fifo"), "job.servers"),
+    ],
+    ids=lambda value: "-".join(value[:2]) if isinstance(value, tuple) else value,
+)
+def test_every_command_takes_the_same_files_and_says_what_it_does_not_use(
+    words: tuple[str, ...], unused: str
+) -> None:
+    done = ina(*words)
+    assert done.returncode == 0, done.stderr
+    (line,) = (line for line in done.stderr.splitlines() if line.startswith(f"{JOBS}: "))
+    assert " does not use " in line
+    assert unused in line.replace(",", "").split()
+
+
+def test_edf_meets_a_deadline_that_srsf_misses(tmp_path: Path) -> None:
+    common = 'workers = 32\nmodel = "resnet50"\ncompute_s = 0.04\n'
+    jobs = tmp_path / "jobs.toml"
+    jobs.write_text(
+        f'[[job]]\nname = "a"\niterations = 2000\n{common}'
+        f'[[job]]\nname = "b"\niterations = 4000\ndeadline_s = 215\n{common}'
+    )
+    cluster = ("--cluster", "examples/cluster/racks.toml")
+    done = ina("cluster", "simulate", "--jobs", str(jobs), *cluster, "--scheduler", "edf,srsf")
+    assert done.returncode == 0, done.stderr
+    fates = {row.split()[1]: row for row in done.stdout.splitlines() if " of 1" in row}
+    assert "0 of 1" in fates["edf"]
+    assert "1 of 1" in fates["srsf"]
+
+
+def rows(kind: str) -> list[str]:
+    return [
+        f"| `{key}` | {each.meaning} | {each.default} | {used(each.used_by)} |"
+        for key, each in schema.TABLES[kind].items()
+    ]
+
+
+def used(commands: tuple[str, ...]) -> str:
+    return "all" if set(commands) == set(schema.COMMANDS) else ", ".join(f"`{each}`" for each in commands)
+
+
+def test_the_page_of_keys_is_that_of_the_schema() -> None:
+    page = (ROOT / "docs" / "files.md").read_text()
+    listed = [line for line in page.splitlines() if line.startswith("| `")]
+    expected = [row for kind in schema.TABLES for row in rows(kind)]
+    assert listed == expected, "python -m tests.system.test_files writes the tables"
+
+
+def write_page() -> None:
+    path = ROOT / "docs" / "files.md"
+    text = path.read_text()
+    for kind in schema.TABLES:
+        head = f"<!-- keys of {kind or 'the top'} -->\n"
+        before, _, rest = text.partition(head)
+        after = rest[rest.index("<!-- end -->") :]
+        table = "\n".join(["| key | meaning | default | used by |", "| --- | --- | --- | --- |", *rows(kind)])
+        text = f"{before}{head}{table}\n{after}"
+    path.write_text(text)
+
+
+if __name__ == "__main__":
+    write_page()
