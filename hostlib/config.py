@@ -7,12 +7,13 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, Self, TypeVar, get_args
+from typing import Any, Final, Literal, Self, TypeVar
 
 from hostlib import wire
 from hostlib.core.congestion import CONGESTION_NAMES, CongestionName
 from hostlib.core.watchdog import STRAGGLER_TIMEOUT_S, TIMEOUT_S, Patience
 from hostlib.errors import ConfigError
+from hostlib.quantize import ENCODINGS, Encoding
 from hostlib.tree import Tree
 
 ENVIRONMENT_VARIABLE: Final = "INA_JOB"
@@ -25,7 +26,6 @@ MAX_WINDOW: Final = 1 << 19
 MAX_SCALE_BITS: Final = 30
 
 Address = tuple[str, int]
-Numbers = Literal["exponent", "fixed", "block16"]
 T = TypeVar("T")
 
 
@@ -107,7 +107,7 @@ class JobConfig:
     gets another slot. Needs a fallback server."""
     congestion: CongestionName = "fixed"
     """Congestion control, which decides how much of the window is used (`hostlib.core.congestion`)."""
-    numbers: Numbers = "exponent"
+    numbers: Encoding = "exponent"
     """Encoding of float32: with an exponent per packet, the same in 16 bits each (half the bytes,
     `hostlib.quantize.pack`), or on a fixed scale, ``round(x * 2**scale_bits)``."""
     scale_bits: int = 20
@@ -162,7 +162,7 @@ class JobConfig:
             raise ConfigError(
                 "congestion is 'a2tp', which sends packets past the slots: that needs a fallback server"
             )
-        _check_name("numbers", self.numbers, get_args(Numbers))
+        _check_name("numbers", self.numbers, ENCODINGS)
         _check_range("scale_bits", self.scale_bits, 0, MAX_SCALE_BITS)
         if self.priority is not None:
             _check_range("priority", self.priority, 0, 0xFF)

@@ -26,7 +26,7 @@ from typing import Any, Final
 from hostlib import command_line
 from hostlib.config import JobConfig
 from hostlib.errors import RendezvousError
-from hostlib.placement import Placement
+from hostlib.launched_rank import LaunchedRank
 from hostlib.private_folder import private_folder, publish
 from hostlib.settings import EMBEDDED, Settings
 
@@ -76,7 +76,7 @@ def meeting(rank: int, size: int, key: str, settings: Settings) -> Iterator[JobC
 
 
 @contextlib.contextmanager
-def launched(place: Placement, settings: Settings) -> Iterator[JobConfig]:
+def launched(place: LaunchedRank, settings: Settings) -> Iterator[JobConfig]:
     """Do as `meeting`, for a launcher's ranks, all of which are on this machine."""
     with meeting(place.rank, place.size, place.launch, settings) as config:
         yield config

@@ -13,8 +13,8 @@ from hostlib.collectives import Layer, NonFinite, Numbers, Op
 from hostlib.communicator import Communicator, Handle
 from hostlib.config import JobConfig
 from hostlib.errors import NotInitialized
+from hostlib.launched_rank import launched_rank
 from hostlib.peers import NoPeers, Peers
-from hostlib.placement import placement
 from hostlib.rendezvous_peers import RendezvousPeers
 from hostlib.schedule import Limits
 from hostlib.settings import Settings
@@ -28,7 +28,7 @@ _left: set[tuple[str, int, int, str | None]] = set()
 def init(
     config: JobConfig | None = None, *, fusion_bytes: int | None = None, slice_bytes: int | None = None
 ) -> None:
-    """Join a job: that of `config`, of ``INA_JOB``, of a launcher (`hostlib.placement`), or of one process.
+    """Join a job: that of `config`, of ``INA_JOB``, of a launcher (`launched_rank`), or of one process.
 
     With a rendezvous in the configuration, waits until all ranks are there. Without effect if done before. A
     job that was left with `shutdown` cannot be joined again, but the one of this process alone can.
@@ -53,7 +53,7 @@ def init(
         settings.limits.slice_bytes if slice_bytes is None else slice_bytes,
     )
     config = config or JobConfig.from_environment()
-    place = None if config else placement()
+    place = None if config else launched_rank()
     if place is None or place.size == 1:
         _join(config, limits)
     elif place.local_size == place.size:

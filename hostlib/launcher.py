@@ -22,7 +22,7 @@ from hostlib import keeper
 from hostlib.config import parse_address
 from hostlib.io.held import HeldAddress, OwnSocket
 from hostlib.joblog import JobLog
-from hostlib.placement import torch_variables
+from hostlib.launched_rank import torch_variables
 from hostlib.rendezvous import Rendezvous
 
 # Survivors of a failure raise their own error within the protocol's time limit; then they are ended.

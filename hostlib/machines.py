@@ -24,7 +24,7 @@ from hostlib import sealed
 from hostlib.config import Address, JobConfig
 from hostlib.errors import ConfigError, InaError, RendezvousError
 from hostlib.hosting import MEETING_S, admit
-from hostlib.placement import Placement
+from hostlib.launched_rank import LaunchedRank
 from hostlib.sealed import proof, seal, unseal
 from hostlib.settings import EMBEDDED, Settings
 
@@ -172,7 +172,7 @@ def meet(
     return JobConfig.from_json(json.dumps(configs[0]))
 
 
-def launched(place: Placement, settings: Settings) -> JobConfig:
+def launched(place: LaunchedRank, settings: Settings) -> JobConfig:
     """Do as `meet`, for a launcher's ranks: they find each other at ``INA_MEETING``."""
     check(settings)
     address = meeting_place(place, settings)
@@ -182,7 +182,7 @@ def launched(place: Placement, settings: Settings) -> JobConfig:
         return meet(channel, place.rank, own, arrivals, address[0], settings)
 
 
-def meeting_place(place: Placement, settings: Settings) -> Address:
+def meeting_place(place: LaunchedRank, settings: Settings) -> Address:
     """Return the address where ranks without a common store meet. Raises ConfigError if it is not set."""
     if settings.meeting is None:
         raise ConfigError(

@@ -18,10 +18,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
+
+Encoding = Literal["exponent", "block16", "fixed"]
+"""How a job's float32 travel: one exponent a packet, the same in 16 bits, or one fixed scale."""
+ENCODINGS: Final[tuple[Encoding, ...]] = get_args(Encoding)
 
 NONFINITE: Final = 255
 """Exponent of a packet in which some rank has NaN or infinity."""

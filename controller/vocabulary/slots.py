@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
-Mode = Literal["exclusive", "shared"]
+Mode = Literal["shared", "exclusive"]
 """Use of a switch's slots: each job its own region, or all in one array."""
-MODES: Final[tuple[Mode, ...]] = ("shared", "exclusive")
+MODES: Final[tuple[Mode, ...]] = get_args(Mode)
 
 Congestion = Literal["fixed", "aimd", "a2tp"]
 """Rule for a worker's window: fixed, AIMD on ECN marks (ATP), or A2TP's two windows."""
-CONGESTION: Final[tuple[Congestion, ...]] = ("fixed", "aimd", "a2tp")
+CONGESTION: Final[tuple[Congestion, ...]] = get_args(Congestion)
 
 Encoding = Literal["exponent", "block16", "fixed"]
 """Encoding of float32 in packets: one exponent a packet, the same in 16 bits, or a fixed scale."""
-ENCODINGS: Final[tuple[Encoding, ...]] = ("exponent", "block16", "fixed")
+ENCODINGS: Final[tuple[Encoding, ...]] = get_args(Encoding)
 
 MAX_PRIORITY: Final = 255
 """Highest priority of a packet: the header has 8 bits for it."""

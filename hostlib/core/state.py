@@ -67,12 +67,13 @@ import ctypes
 import enum
 import math
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hostlib import wire
+from hostlib.quantize import Encoding
 from hostlib.tree import Tree
 
 NEVER: Final = 2**63 - 1
@@ -317,7 +318,7 @@ class CoreSettings:
     """With a fallback server: windows that fit into the range of the PSNs that may leave. ATP: 1."""
     salted: bool = False
     """The switch program is ``atp.p4``: what collides gets another slot, and has no priority."""
-    numbers: Literal["exponent", "fixed", "block16"] = "exponent"
+    numbers: Encoding = "exponent"
     scale_bits: int = 20
     """With fixed numbers: values are multiplied by 2**scale_bits."""
 

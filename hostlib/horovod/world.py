@@ -21,8 +21,8 @@ from hostlib.horovod.errors import HorovodInternalError
 from hostlib.horovod.link import Link
 from hostlib.horovod.negotiation import ALL, Announcement, Request
 from hostlib.horovod.timeline import Timeline
+from hostlib.launched_rank import launched_rank
 from hostlib.machines import by_machine, check, machine, meeting_place
-from hostlib.placement import placement
 from hostlib.private_folder import private_folder
 from hostlib.settings import Settings
 
@@ -318,7 +318,7 @@ def places(machines: Sequence[str], rank: int) -> Places:
 
 
 def _init_process_group() -> None:
-    if "RANK" in os.environ or (place := placement()) is None:
+    if "RANK" in os.environ or (place := launched_rank()) is None:
         if "RANK" in os.environ:
             dist.init_process_group("ina")
         else:

@@ -25,14 +25,11 @@ SOCKET_PATH_BYTES = 107
 Lanes = Annotated[
     int, typer.Option(help="Put this many values into each packet: 32, 64 or 256.", show_default=True)
 ]
-Program = Annotated[
-    str,
-    typer.Option(
-        help="Load this switch program, a file of p4src/ without .p4: exclusive (each job has its "
-        "own slots), shared (all jobs share one array of slots), or atp (ATP as published, for "
-        "comparison)."
-    ),
-]
+PROGRAM = (
+    "Load this switch program, a file of p4src/ without .p4: exclusive (each job has its own slots), "
+    "shared (all jobs share one array of slots), or atp (ATP as published, for comparison)."
+)
+Program = Annotated[str, typer.Option(help=PROGRAM)]
 WORKERS = ("-np", "-n", "--workers")
 """The names of the option for the number of workers."""
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]

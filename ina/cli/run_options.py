@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from controller.vocabulary import Job
-from controller.vocabulary.slots import MAX_WINDOW
+from controller.vocabulary.slots import MAX_WINDOW, Congestion, Encoding
 from ina.cli import options
 from ina.cli.errors import USAGE, Failure
 from ina.runtime.job_file import Overrides, spec_of
@@ -45,22 +45,6 @@ StragglerTimeout = Annotated[
         "of life, in seconds; at least --timeout.",
     ),
 ]
-
-
-class Congestion(StrEnum):
-    """Congestion controls (hostlib/core/congestion.py)."""
-
-    FIXED = "fixed"
-    AIMD = "aimd"
-    A2TP = "a2tp"
-
-
-class Numbers(StrEnum):
-    """Encodings of float32 (docs/protocol.md, Numbers)."""
-
-    EXPONENT = "exponent"
-    BLOCK16 = "block16"
-    FIXED = "fixed"
 
 
 class PortKind(StrEnum):
@@ -108,7 +92,7 @@ class MemoryOptions:
         typer.Option(rich_help_panel=MEMORY, help="Control congestion by this algorithm. Default: fixed."),
     ] = None
     numbers: Annotated[
-        Numbers | None,
+        Encoding | None,
         typer.Option(
             rich_help_panel=MEMORY,
             help="Encode float32 values with one exponent per packet (exponent), the same with 16 "
@@ -122,8 +106,8 @@ class MemoryOptions:
             slots=self.slots,
             window=self.window,
             preempt=self.preempt,
-            congestion=self.congestion and self.congestion.value,
-            numbers=self.numbers and self.numbers.value,
+            congestion=self.congestion,
+            numbers=self.numbers,
         )
 
 

@@ -58,9 +58,9 @@ def sim(
     program: Annotated[
         SimProgram,
         typer.Option(
-            help="Load this switch program, a file of p4src/ without .p4: exclusive (each job has "
-            "its own slots), shared (all jobs share one array of slots), or atp (ATP as "
-            "published, for comparison)."
+            help=f"{options.PROGRAM} Defaults to shared with 64 lanes, because simulations are mostly of "
+            "jobs that compete for slots; 'ina run' defaults to exclusive with 256 lanes, the fastest "
+            "in software."
         ),
     ] = SimProgram.SHARED,
     lanes: options.Lanes = 64,

@@ -7,19 +7,19 @@ from typing import Final
 
 from ina.cli.output import table
 from ina.cli.plain import count, rate, seconds
-from ina.runtime.metrics import Numbers
+from ina.runtime.metrics import Metrics
 
 WHERE: Final = {"switch": "in the switch", "fallback": "fallback", "refused": "of no job"}
 MOMENTARY: Final = {"fallback_entries", "fallback_unfinished", "fallback_pieces"}
 """Gauges of the end, which say nothing to most people."""
 
 
-def show(jobs: Mapping[str, Numbers]) -> None:
+def show(jobs: Mapping[str, Metrics]) -> None:
     """Print the summary table; the column of a job is headed by its name."""
     columns = list(jobs.values())
     rows: list[Sequence[str]] = []
 
-    def row(title: str, cell: Callable[[Numbers], str]) -> None:
+    def row(title: str, cell: Callable[[Metrics], str]) -> None:
         rows.append([title, *map(cell, columns)])
 
     row("time", lambda of: seconds(of["time_s"]))
@@ -42,14 +42,14 @@ def show(jobs: Mapping[str, Numbers]) -> None:
     table("summary", ["", *headings], rows)
 
 
-def show_switches(switches: Mapping[str, Numbers]) -> None:
+def show_switches(switches: Mapping[str, Metrics]) -> None:
     """Print what packets met at each switch: one column per switch."""
     keys = dict.fromkeys(key for of in switches.values() for key, value in of.items() if value)
     rows = [[_words(key), *(count(of.get(key, 0.0)) for of in switches.values())] for key in keys]
     table("by switch", ["packets", *switches], rows)
 
 
-def _summed(of: Numbers) -> str:
+def _summed(of: Metrics) -> str:
     if not of["summed_bytes"]:
         return "-"
     return f"{of['summed_bytes'] / 1e6:,.1f} MB in {seconds(of['allreduce_time_s'])}"

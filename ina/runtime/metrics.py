@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from ina.runtime.spec import JobResult
 
-Numbers = Mapping[str, float]
+Metrics = Mapping[str, float]
 
 
 def metrics(result: JobResult) -> dict[str, float]:
@@ -32,7 +32,7 @@ def metrics(result: JobResult) -> dict[str, float]:
     return numbers
 
 
-def total(jobs: Iterable[Numbers]) -> dict[str, float]:
+def total(jobs: Iterable[Metrics]) -> dict[str, float]:
     """Return the sums over jobs of what can be summed: counts, not rates and times."""
     sums: dict[str, float] = {}
     for numbers in jobs:
@@ -42,7 +42,7 @@ def total(jobs: Iterable[Numbers]) -> dict[str, float]:
     return sums
 
 
-def by_switch(jobs: Iterable[JobResult]) -> dict[str, Numbers]:
+def by_switch(jobs: Iterable[JobResult]) -> dict[str, Metrics]:
     """Return the number of all jobs' packets by switch and outcome."""
     counts: dict[str, dict[str, float]] = {}
     for job in jobs:

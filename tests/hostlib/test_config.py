@@ -94,7 +94,7 @@ def test_a_tree_may_have_more_ranks_than_a_bitmap_has_bits() -> None:
         ({"epoch": 256}, r"epoch is 256, must be 0\.\.255"),
         ({"congestion": "cubic"}, r"congestion is 'cubic', must be one of \('fixed', 'aimd', 'a2tp'\)"),
         ({"congestion": "a2tp"}, "needs a fallback server"),
-        ({"numbers": "posit"}, r"numbers is 'posit', must be one of \('exponent', 'fixed', 'block16'\)"),
+        ({"numbers": "posit"}, r"numbers is 'posit', must be one of \('exponent', 'block16', 'fixed'\)"),
         ({"scale_bits": 31}, r"scale_bits is 31, must be 0\.\.30"),
         ({"priority": 256}, r"priority is 256, must be 0\.\.255"),
         ({"priority": "high"}, "wrong type"),

@@ -18,8 +18,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hostlib import ConfigError, RendezvousError
+from hostlib.launched_rank import LaunchedRank
 from hostlib.machines import Arrival, TcpChannel, by_machine, launched, meet
-from hostlib.placement import Placement
 from hostlib.sealed import proof, seal, unseal
 from hostlib.settings import Settings
 
@@ -74,9 +74,9 @@ import hostlib
 hostlib.init()
 assert hostlib.size() == 1
 from hostlib.machines import launched
-from hostlib.placement import Placement
+from hostlib.launched_rank import LaunchedRank
 from hostlib.settings import Settings
-launched(Placement("mpirun", 0, 2, 0, 1, "4711"), Settings.from_environment())
+launched(LaunchedRank("mpirun", 0, 2, 0, 1, "4711"), Settings.from_environment())
 """
 
 
@@ -208,4 +208,4 @@ RIGHT = {"INA_SWITCH": "grpc://10.1.0.9:9559", "INA_TOKEN": SECRET, "INA_MEETING
 )
 def test_what_several_machines_need_is_named(variables: dict[str, str], text: str) -> None:
     with pytest.raises(ConfigError, match=text):
-        launched(Placement("mpirun", 0, 2, 0, 1, "4711"), Settings.from_environment(RIGHT | variables))
+        launched(LaunchedRank("mpirun", 0, 2, 0, 1, "4711"), Settings.from_environment(RIGHT | variables))

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 import hostlib
-from hostlib.placement import placement
+from hostlib.launched_rank import launched_rank
 from hostlib.private_folder import private_folder
 from tests.system.command import ROOT, ina, start
 
@@ -171,7 +171,7 @@ def test_what_an_earlier_launch_with_the_same_identifiers_left_is_not_taken(tmp_
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
         at = private_folder()
-    place = placement(environments[1])
+    place = launched_rank(environments[1])
     assert place is not None
     left = at / f"{hashlib.sha256(place.launch.encode()).hexdigest()[:32]}.json"
     left.write_text(json.dumps({"process": zero.pid, "began": "1", "size": 2, "configs": [{}, {}]}))

@@ -37,8 +37,8 @@ _STEP_MORE: Final = ("SLURM_RESTART_COUNT", "SLURM_STEP_LAUNCHER_PORT", "SLURM_C
 
 
 @dataclass(frozen=True, slots=True)
-class Placement:
-    """One process's place."""
+class LaunchedRank:
+    """One process among the ranks that a launcher started."""
 
     launcher: str
     rank: int
@@ -50,7 +50,7 @@ class Placement:
     """Text that all ranks of this launch on this machine have, and no others there at the same time."""
 
 
-def placement(environment: Mapping[str, str] = os.environ) -> Placement | None:
+def launched_rank(environment: Mapping[str, str] = os.environ) -> LaunchedRank | None:
     """Return the place that a launcher gave this process; None without a launcher.
 
     Raises:
@@ -72,13 +72,13 @@ def torch_variables(rank: int, size: int, store: tuple[str, int]) -> dict[str, s
     return {name: str(value) for name, value in zip(TORCH_VARIABLES, values, strict=True)}
 
 
-def _torchrun(environment: Mapping[str, str]) -> Placement | None:
+def _torchrun(environment: Mapping[str, str]) -> LaunchedRank | None:
     if not {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"} <= environment.keys():
         return None
     names = ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "MASTER_ADDR", "MASTER_PORT")
     # …/RUN_RANDOM/attempt_N/LOCAL_RANK/error.json: the first folder is made anew for each launch
     folder = "/".join(environment.get("TORCHELASTIC_ERROR_FILE", "").split("/")[:-3])
-    return Placement(
+    return LaunchedRank(
         "torchrun",
         _number(environment, "RANK"),
         _number(environment, "WORLD_SIZE"),
@@ -88,10 +88,10 @@ def _torchrun(environment: Mapping[str, str]) -> Placement | None:
     )
 
 
-def _openmpi(environment: Mapping[str, str]) -> Placement | None:
+def _openmpi(environment: Mapping[str, str]) -> LaunchedRank | None:
     if "OMPI_COMM_WORLD_RANK" not in environment:
         return None
-    return Placement(
+    return LaunchedRank(
         "mpirun",
         _number(environment, "OMPI_COMM_WORLD_RANK"),
         _number(environment, "OMPI_COMM_WORLD_SIZE"),
@@ -101,11 +101,11 @@ def _openmpi(environment: Mapping[str, str]) -> Placement | None:
     )
 
 
-def _slurm(environment: Mapping[str, str]) -> Placement | None:
+def _slurm(environment: Mapping[str, str]) -> LaunchedRank | None:
     # A batch script has its job's variables too, but no step's: it is none of the tasks.
     if not {"SLURM_STEP_ID", "SLURM_PROCID"} <= environment.keys():
         return None
-    return Placement(
+    return LaunchedRank(
         "srun",
         _number(environment, "SLURM_PROCID"),
         _number(environment, "SLURM_NTASKS"),
@@ -147,7 +147,7 @@ def _number(environment: Mapping[str, str], name: str) -> int:
     return int(text)
 
 
-def _check(found: Placement) -> None:
+def _check(found: LaunchedRank) -> None:
     for what, rank, size in (
         ("rank", found.rank, found.size),
         ("local rank", found.local_rank, found.local_size),

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from hostlib import ConfigError
-from hostlib.placement import Placement, placement, torch_variables
+from hostlib.launched_rank import LaunchedRank, launched_rank, torch_variables
 from hostlib.settings import Settings
 
 TORCHRUN = {
@@ -34,8 +34,8 @@ SLURM = {
 }
 
 
-def place(environment: dict[str, str]) -> Placement:
-    found = placement(environment)
+def place(environment: dict[str, str]) -> LaunchedRank:
+    found = launched_rank(environment)
     assert found is not None
     return found
 
@@ -50,10 +50,10 @@ def test_a_launchers_variables_are_read(environment: dict[str, str], expected: t
 
 
 def test_without_a_launcher_there_is_no_place() -> None:
-    assert placement({}) is None
-    assert placement({"RANK": "1", "WORLD_SIZE": "2"}) is None, "set by hand, for torch alone"
+    assert launched_rank({}) is None
+    assert launched_rank({"RANK": "1", "WORLD_SIZE": "2"}) is None, "set by hand, for torch alone"
     batch_script = {name: text for name, text in SLURM.items() if name != "SLURM_STEP_ID"}
-    assert placement(batch_script) is None
+    assert launched_rank(batch_script) is None
 
 
 def test_launches_are_told_apart_and_ranks_of_one_are_not() -> None:
@@ -97,7 +97,7 @@ def test_a_second_torchrun_with_the_same_port_is_another_launch() -> None:
 )
 def test_variables_that_cannot_be_are_named(environment: dict[str, str], message: str) -> None:
     with pytest.raises(ConfigError) as raised:
-        placement(environment)
+        launched_rank(environment)
     assert message in str(raised.value)
 
 
