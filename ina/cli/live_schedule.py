@@ -141,7 +141,8 @@ def live(
     if jobs_csv is not None:
         with whole(jobs_csv) as draft:
             write_jobs(draft, [({"policy": name}, [row_of(Ended.of(job)) for job in completed(core)])])
-    _report(name, core, len(submissions), as_json=json)
+    unused_keys = job_files.unused_keys("schedule live", jobs) if json else None
+    _report(name, core, len(submissions), unused_keys)
     if failed := [each for each in core.over if each.outcome == "failed"]:
         first = failed[0]
         raise Failure(
@@ -180,7 +181,7 @@ def _print(entry: Entry) -> None:
     say(line)
 
 
-def _report(policy: str, core: Core, submitted: int, *, as_json: bool) -> None:
+def _report(policy: str, core: Core, submitted: int, unused_keys: list[str] | None) -> None:
     assert core.log is not None
     entries = core.log.entries
     ended = {job.spec.name: job for job in completed(core)}
@@ -210,9 +211,11 @@ def _report(policy: str, core: Core, submitted: int, *, as_json: bool) -> None:
         else None,
         "makespan_s": max((job.finish_s or 0.0 for job in ended.values()), default=None),
     }
-    if as_json:
+    if unused_keys is not None:  # --json
         log = [asdict(entry) for entry in entries]
-        Result("schedule live", {"policy": policy, "log": log}, metrics, times).print_json()
+        Result("schedule live", {"policy": policy, "log": log}, metrics, times).print_json(
+            unused_keys=unused_keys
+        )
         return
     rows = [
         (
