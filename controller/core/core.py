@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import Literal, assert_never
+from typing import Literal, NamedTuple, assert_never
 
 from controller.core import reasons
 from controller.core.allocation import Allocation
@@ -44,8 +44,7 @@ from controller.vocabulary import Cluster
 Outcome = Literal["completed", "failed", "cancelled", "missed"]
 
 
-@dataclass(frozen=True, slots=True)
-class Over:
+class Over(NamedTuple):
     """A job that is over. `missed`: it was ended, for its deadline could not be met any more."""
 
     job: JobState
@@ -127,6 +126,7 @@ class Core:
         self._crowded: set[str] = set()
         self._told_to_wait: set[str] = set()
         self._ask_s = math.inf
+        self._lossy = False  # something is down, or was until now
         self._stirred = False
         self._now_s = 0.0
         if log is not None and allocation is not None:
@@ -153,6 +153,11 @@ class Core:
     def running(self) -> Sequence[JobState]:
         """The jobs that hold GPUs."""
         return self._running.jobs
+
+    @property
+    def held_gpus(self) -> int:
+        """GPUs that somebody has."""
+        return self._running.held_gpus
 
     @property
     def next_s(self) -> float:
@@ -289,9 +294,10 @@ class Core:
         """Have a job be over."""
         name = job.spec.name
         del self._jobs[name]
+        waited_s = 0.0 if self.log is None else job.waiting_s(now_s)
         self._leave(job, now_s)
         job.finish(now_s)
-        if job in self._arrived:
+        if self._arrived and job in self._arrived:
             self._arrived.remove(job)  # the policy has never heard of it
         else:
             self._finished.append(job)
@@ -300,7 +306,7 @@ class Core:
         self.over.append(Over(job, outcome, reason))
         self._ask_at(now_s)
         if self.log is not None:
-            waited_s, ran_s = job.waiting_s(now_s), job.attained_s(now_s)
+            ran_s = job.attained_s(now_s)
             text = reason or f"waited {waited_s:.1f} s, ran {ran_s:.1f} s"
             kind: Kind = "ended" if outcome == "completed" else outcome
             self.log.note(now_s, kind, (name,), text, waited_s=waited_s, ran_s=ran_s)
@@ -334,7 +340,7 @@ class Core:
         for name, reason in hit.items():
             if name in self._jobs and self._jobs[name].group is not None:
                 self._put_back(self._jobs[name], now_s, "interrupted", reason)
-        self._stirred = True
+        self._stirred = self._lossy = True
         self._ask_at(now_s)
 
     def _down_under(self, job: JobState) -> str | None:
@@ -351,9 +357,7 @@ class Core:
         """Ask the policy if it is time, and have the allocation follow if what runs is another for it."""
         ask = now_s >= self._ask_s
         follow = self.allocation is not None and (ask or now_s >= self.next_s)
-        if not ask and not follow:
-            return
-        before = None if self.log is None else self.desired()
+        before = None if self.log is None or not (ask or follow) else self.desired()
         if ask:
             self._ask(now_s)
         if follow:
@@ -363,8 +367,11 @@ class Core:
 
     def _ask(self, now_s: float) -> None:
         """Ask the scheduling policy, and have run what it says."""
-        if self._losses or self._cluster.gone:
+        if self._lossy:
             self._see_losses()
+        if not self._cluster.gpus:  # nobody can run until a server is back, which asks again
+            self._ask_s = math.inf
+            return
         view = View(now_s, self._cluster, self._jobs, self._arrived, self._finished, self._running.groups)
         decision = ask(self._policy, view, verify=self._rules.verify)
         self.decisions += 1
@@ -415,9 +422,12 @@ class Core:
         gone = self._losses.gone(self._running.groups, self._cluster.gone)
         if gone != self._cluster.gone:
             self._cluster = self._whole.without(gone) if gone else self._whole
+        self._lossy = bool(self._losses or gone)
 
     def _ask_at(self, now_s: float) -> None:
-        self._ask_s = min(self._ask_s, self._slot_s(now_s))
+        slot_s = self._slot_s(now_s) if self._interval_s else now_s
+        if slot_s < self._ask_s:
+            self._ask_s = slot_s
 
     def _slot_s(self, at_s: float) -> float:
         """Return the multiple of the interval at which what is wanted at a time is decided."""

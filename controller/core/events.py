@@ -7,16 +7,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import fields
+from typing import Any, NamedTuple
 
 from controller.errors import BadSpec
 from controller.scheduling.model import Submission
 from controller.vocabulary import Job, Straggler, Tree
 
 
-@dataclass(frozen=True, slots=True)
-class Submitted:
+class Submitted(NamedTuple):
     """A job came. `job` is what the network has to know of it, where there is one."""
 
     at_s: float
@@ -24,8 +23,7 @@ class Submitted:
     job: Job | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Progressed:
+class Progressed(NamedTuple):
     """A job that runs has done so many iterations in all, or takes so long for each from now on, or both.
 
     `iteration_s` is infinite if the job cannot go on.
@@ -37,8 +35,7 @@ class Progressed:
     iteration_s: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
+class Ended(NamedTuple):
     """A job is over: well, or with a failure. One that may be retried goes back to the queue instead."""
 
     at_s: float
@@ -46,8 +43,7 @@ class Ended:
     failure: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Cancelled:
+class Cancelled(NamedTuple):
     """A job is over because its owner wants it so, whether it ran or not."""
 
     at_s: float
@@ -55,8 +51,7 @@ class Cancelled:
     reason: str = "by its owner"
 
 
-@dataclass(frozen=True, slots=True)
-class Interrupted:
+class Interrupted(NamedTuple):
     """A job's workers are gone through no fault of its own: it goes back to the queue."""
 
     at_s: float
@@ -64,16 +59,14 @@ class Interrupted:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Retried:
+class Retried(NamedTuple):
     """A job that failed is to be tried again from where it last saved; it comes back as if it were new."""
 
     at_s: float
     job: str
 
 
-@dataclass(frozen=True, slots=True)
-class ServerGone:
+class ServerGone(NamedTuple):
     """A server is down: what ran there is interrupted, and nobody gets its GPUs until it is back."""
 
     at_s: float
@@ -81,16 +74,14 @@ class ServerGone:
     reason: str = "down"
 
 
-@dataclass(frozen=True, slots=True)
-class ServerBack:
+class ServerBack(NamedTuple):
     """A server that was gone can be used again."""
 
     at_s: float
     server: str
 
 
-@dataclass(frozen=True, slots=True)
-class SwitchGone:
+class SwitchGone(NamedTuple):
     """A switch is down: jobs whose trees use it get other trees, or are interrupted where there is none."""
 
     at_s: float
@@ -98,16 +89,14 @@ class SwitchGone:
     reason: str = "down"
 
 
-@dataclass(frozen=True, slots=True)
-class SwitchBack:
+class SwitchBack(NamedTuple):
     """A switch that was gone can be used again."""
 
     at_s: float
     switch: str
 
 
-@dataclass(frozen=True, slots=True)
-class Tick:
+class Tick(NamedTuple):
     """It is `at_s`: decide, if it is time to."""
 
     at_s: float
@@ -151,7 +140,13 @@ def plain(event: Event) -> dict[str, Any]:
     >>> plain(Ended(3.0, "a"))
     {'kind': 'ended', 'at_s': 3.0, 'job': 'a'}
     """
-    return {"kind": _NAMES[type(event)], **_fields(event)}
+    defaults = event._field_defaults
+    had = {
+        name: value
+        for name, value in event._asdict().items()
+        if name not in defaults or value != defaults[name]
+    }
+    return {"kind": _NAMES[type(event)], **{name: _plain(value) for name, value in had.items()}}
 
 
 def event_of(found: Mapping[str, Any]) -> Event:

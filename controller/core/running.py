@@ -38,6 +38,8 @@ class Running:
         self._speed = speed
         self._reported = reported
         self._foreseen = foreseen or _nobody
+        self._known: set[Group] = set()  # those of `groups`
+        self._held = self._shared = 0  # their GPUs, and how many have neighbours
         self._epoch = 0
         self._starts = 0
 
@@ -48,25 +50,60 @@ class Running:
 
         Raises BadDecision if a job is in two groups.
         """
-        self._epoch += 1
-        before, self.jobs = self.jobs, []
+        if groups == self.groups and not reset:  # the same objects: all goes on
+            self.groups = groups
+            return
+        known = self._known
         for job in reset:  # first: the same decision may start them anew
             if job.group is not None:
+                self._forget(job.group)
+                self.jobs.remove(job)
                 job.halt(now_s)
             job.reset(now_s)
-        epoch, running = self._epoch, self.jobs
-        for group in groups:
+        now = {*groups}
+        fresh = [group for group in groups if group not in known]
+        self._epoch += 1
+        if len(now) < len(groups):
+            raise BadDecision(f"{policy} has the same group twice")
+        for group in fresh:
             for job in group.jobs:
-                if job.stamp == epoch:
+                if job.stamp == self._epoch or (job.group is not group and job.group in now):
                     raise BadDecision(f"{policy} runs job {job.spec.name!r} twice")
-                job.stamp = epoch
-                running.append(job)
-            if group.jobs[0].group is not group:
-                self._carry_out(group, now_s)
-        for job in before:
-            if job.stamp != epoch and job.group is not None:
-                job.halt(now_s)
+                job.stamp = self._epoch
+                if job.group is None:
+                    self.jobs.append(job)
+            self._carry_out(group, now_s)
+            self._know(group)
+        if len(now) < len(known):
+            self._stop(known - now, now_s)
         self.groups = groups
+
+    def _stop(self, groups: set[Group], now_s: float) -> None:
+        """Stop the jobs of groups that are no more, unless they have just been started in others."""
+        for group in groups:
+            self._forget(group)
+            for job in group.jobs:
+                if job.stamp != self._epoch and job.group is group:
+                    self.jobs.remove(job)
+                    job.halt(now_s)
+
+    def _know(self, group: Group) -> None:
+        self._known.add(group)
+        self._held += len(group.gpus)
+        self._shared += bool(group.neighbours)
+
+    def _forget(self, group: Group) -> None:
+        if group in self._known:
+            self._known.remove(group)
+            self._held -= len(group.gpus)
+            self._shared -= bool(group.neighbours)
+
+    @property
+    def held_gpus(self) -> int:
+        """GPUs that somebody has; one that several groups share counts once."""
+        if self._shared:
+            return len({gpu for group in self.groups for gpu in group.gpus})
+        return self._held
 
     def _carry_out(self, group: Group, now_s: float) -> None:
         """Start, regroup or re-time the members of a group that is not the one that they are in."""
@@ -98,11 +135,13 @@ class Running:
         assert group is not None
         self.jobs.remove(job)
         position = self.groups.index(group)
+        self._forget(group)
         smaller = group.without(job)
         if smaller is None:
             del self.groups[position]
             return
         self.groups[position] = smaller
+        self._know(smaller)
         if self._reported:  # they will say how fast they are without it
             for member in smaller.jobs:
                 member.group = smaller

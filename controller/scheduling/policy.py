@@ -272,9 +272,9 @@ class Group:
 
     def without(self, job: JobState) -> Group | None:
         """Return the group that goes on when a member has ended; None if nobody is left."""
-        kept = [number for number, member in enumerate(self.jobs) if member is not job]
-        if not kept:
+        if len(self.jobs) == 1:
             return None
+        kept = [number for number, member in enumerate(self.jobs) if member is not job]
         return Group(
             tuple(self.jobs[number] for number in kept),
             self.gpus,

@@ -102,11 +102,11 @@ class Simulation:
     def run(self) -> Result:
         """Run until the last job has ended. Raises Stuck if jobs wait for ever or get nowhere."""
         core, ends, speed = self.core, self._ends, self._speed
-        total, again_s = len(self._coming), math.inf
+        total, again_s, next_s = len(self._coming), math.inf, self._next_s()
         moved = stirred = False
         while self._seen < total:
             end_s = ends.next_s()
-            now_s = min(self._next_s(), end_s, core.next_s, again_s)
+            now_s = min(next_s, end_s, core.next_s, again_s)
             if now_s == math.inf:
                 raise stuck(self._policy, core.jobs, core.now_s)
             stirred = stirred or end_s <= now_s or now_s >= again_s
@@ -114,13 +114,15 @@ class Simulation:
                 for job in ends.pop():
                     core.handle(Ended(now_s, job.spec.name))
                 moved = True
-            moved |= self._tell(now_s)
+            if next_s <= now_s:
+                next_s = self._tell(now_s)
+                moved = True
             if core.next_s <= now_s:
                 asked = core.decisions
                 core.handle(Tick(now_s))
                 if core.decisions > asked:
                     self._watch.asked(now_s, core.jobs.values(), moved=moved)
-                    self._recorder.decided(now_s, core.groups, core.jobs, len(core.running))
+                    self._recorder.decided(now_s, core.groups, core.jobs, len(core.running), core.held_gpus)
                     moved = False
                 stirred = True
             if stirred and speed is not None and core.next_s > now_s:
@@ -141,16 +143,17 @@ class Simulation:
             next_s = min(next_s, self._happening[self._happened].at_s)
         return next_s
 
-    def _tell(self, now_s: float) -> bool:
-        """Tell the core what has come from outside; return whether anything has."""
-        before = self._position + self._happened
-        while self._position < len(self._coming) and self._coming[self._position].at_s <= now_s:
-            self.core.handle(self._coming[self._position])
-            self._position += 1
+    def _tell(self, now_s: float) -> float:
+        """Tell the core what has come from outside; return when something does next."""
+        coming, at = self._coming, self._position
+        while at < len(coming) and coming[at].at_s <= now_s:
+            self.core.handle(coming[at])
+            at += 1
+        self._position = at
         while self._happened < len(self._happening) and self._happening[self._happened].at_s <= now_s:
             self.core.handle(self._happening[self._happened])
             self._happened += 1
-        return self._position + self._happened > before
+        return self._next_s()
 
     def _contend(self, speed: ContendedSpeed, now_s: float) -> float:
         """Tell the core how fast jobs let each other run, and whose users end them; return when to again."""

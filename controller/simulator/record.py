@@ -111,15 +111,20 @@ class Recorder:
         self._jobs.append(Ended.of(job, completed=completed))
 
     def decided(
-        self, now_s: float, groups: Sequence[Group], jobs: Mapping[str, JobState], running: int
+        self,
+        now_s: float,
+        groups: Sequence[Group],
+        jobs: Mapping[str, JobState],
+        running: int,
+        held_gpus: int | None = None,
     ) -> None:
-        """Note what holds from now on."""
+        """Note what holds from now on; `held_gpus` are counted if nobody did."""
         if self._begin_s == math.inf:
             self._begin_s = self._last_s = now_s
         self._count_until(now_s)
         self._decisions += 1
         self._queue = len(jobs) - running
-        self._gpus = given(groups)
+        self._gpus = given(groups) if held_gpus is None else held_gpus
         if self._detail and now_s >= self._next_sample_s:
             self._sample(now_s, groups, jobs)
 
@@ -174,9 +179,12 @@ class Recorder:
 
 def given(groups: Sequence[Group]) -> int:
     """Return how many GPUs are given to somebody; one that several groups share counts once."""
-    if any(group.neighbours for group in groups):
-        return len({gpu for group in groups for gpu in group.gpus})
-    return sum([len(group.gpus) for group in groups])
+    count = 0
+    for group in groups:
+        if group.neighbours:
+            return len({gpu for each in groups for gpu in each.gpus})
+        count += len(group.gpus)
+    return count
 
 
 def by_resource(stages_s: Sequence[float]) -> Sequence[float]:

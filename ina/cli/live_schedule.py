@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import statistics
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated
@@ -11,14 +12,19 @@ from typing import Annotated
 import typer
 
 from controller.core import Core, Entry, Log, Rules, Submitted
-from controller.policies.registry import family, make
+from controller.core.compose import networked
+from controller.policies.allocation import AllocationSettings
+from controller.policies.registry import family, make, parse_setting
 from controller.scheduling import RESOURCES, JobState, Submission
 from controller.simulator.files import check_output, whole
 from controller.simulator.job_table import row_of, write_jobs
+from controller.simulator.network.generate import from_trace
 from controller.simulator.record import Ended
 from controller.simulator.traces import read
-from controller.vocabulary import Cluster
+from controller.vocabulary import Cluster, Job, Topology, documents, jobs_of
 from ina.cli import job_files, options
+from ina.cli.allocation.common import load_cluster
+from ina.cli.cluster.simulate import Memories, Placements, Routings
 from ina.cli.errors import USAGE, Failure, verdict
 from ina.cli.live import print_output
 from ina.cli.output import table
@@ -36,6 +42,8 @@ EPILOG = """Examples:
   ina schedule live --jobs examples/schedule/live.toml --gpus 2
 
   ina schedule live --jobs examples/schedule/live.toml --gpus 2 --policy srtf --json
+
+  ina schedule live --jobs examples/schedule/live.toml --cluster examples/cluster/racks.toml --policy srtf
 
   ina schedule live --jobs jobs.toml --profile 10 --interval 60 --retries 2
 """
@@ -86,12 +94,24 @@ def live(
         ),
     ] = 0,
     settings: inputs.Settings = None,
+    cluster: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Give jobs servers, trees and slots of this network, a file as for 'ina cluster simulate';"
+            " --gpus does not count then. Default: no network.",
+        ),
+    ] = None,
+    placement: Placements = "netpack",
+    memory: Memories = "shared",
+    routing: Routings = "shortest-path",
     slots: Annotated[
         int,
         typer.Option(
             metavar="PACKETS",
             min=2,
-            help="Allocate this many slots of the switch to each job, one packet each.",
+            help="Allocate this many slots of the switch to each job, one packet each. With --cluster: as"
+            " many as the memory policy says.",
         ),
     ] = 256,
     rate_bps: options.Rate = 0.0,
@@ -106,7 +126,6 @@ def live(
     every decision with its reason. Exits with status 1 if a job failed.
     """
     name = inputs.parse_policy(policy)
-    servers = Cluster.uniform(1, gpus)
     if jobs_csv is not None:
         check_output("--jobs-csv", jobs_csv)
     if family(name).startswith("synergy"):
@@ -114,20 +133,31 @@ def live(
             f"--policy {name}: it grants CPUs and memory, which 'ina schedule live' cannot do", USAGE
         )
     with common.refusals():
+        network, allocation = None, None
+        if cluster is None:
+            servers = Cluster.uniform(1, gpus)
+            setup = make(name, inputs.ModelOptions().config(servers, [name], settings))
+        else:
+            network = load_cluster(cluster, "schedule live")
+            policies = AllocationSettings(placement=placement, memory=memory, routing=routing)
+            numbers = tuple(parse_setting(text) for text in settings or ())
+            parts = networked(network, name, policies, numbers)
+            servers, setup, allocation = parts.servers, parts.setup, parts.allocation
         submissions = read(jobs, servers)
         job_files.note(jobs, "schedule live")
-        setup = make(name, inputs.ModelOptions().config(servers, [name], settings))
     specs = {each.name: _spec(jobs, each, slots) for each in submissions}
     core = Core(
         servers,
         replace(setup, interval_s=interval),
+        allocation=allocation,
         rules=Rules(reported=True, sharing=SHARING, retries=retries),
         log=Log(),
     )
     impairments = options.impairments(rate=rate_bps, queue=slots)
-    sizes = [gpus] * min(SHARING, len(submissions))
+    sizes = [max(each.gpus for each in submissions) if allocation else gpus] * min(SHARING, len(submissions))
+    program = "shared" if allocation else "exclusive"
     # on a terminal and with --json too: what happens is news, the table the result
-    with open_fabric(FabricSpec(impairments=impairments), sizes) as fabric, common.refusals():
+    with open_fabric(FabricSpec(program, impairments=impairments), sizes) as fabric, common.refusals():
         if profile:
             submissions = [_profiled(fabric, each, specs[each.name], profile) for each in submissions]
         LiveJobs(
@@ -137,7 +167,7 @@ def live(
             on_output=print_output,
             on_entry=_print,
             describe=lambda error: verdict(error)[0],
-        ).run([Submitted(each.arrival_s, each) for each in submissions])
+        ).run(submitted(submissions, jobs, network))
     if jobs_csv is not None:
         with whole(jobs_csv) as draft:
             write_jobs(draft, [({"policy": name}, [row_of(Ended.of(job)) for job in completed(core)])])
@@ -148,6 +178,16 @@ def live(
         raise Failure(
             f"{len(failed)} of {len(submissions)} jobs failed; {first.job.spec.name}: {first.reason}"
         )
+
+
+def submitted(submissions: Sequence[Submission], path: Path, network: Topology | None) -> list[Submitted]:
+    """Return the events of these submissions, with what a network has to know of each job if there is one."""
+    jobs: Sequence[Job] = ()
+    if network is not None:
+        described = path.suffix in documents.FORMATS
+        jobs = jobs_of(documents.read(path), network) if described else from_trace(submissions)
+    known = {job.name: job for job in jobs}
+    return [Submitted(each.arrival_s, each, known.get(each.name)) for each in submissions]
 
 
 def completed(core: Core) -> list[JobState]:

@@ -155,7 +155,7 @@ class LiveJobs:
             while coming or self._core.jobs:
                 now_s = self._now_s()
                 while coming and coming[0].at_s <= now_s:
-                    self._core.handle(replace(coming.popleft(), at_s=now_s))
+                    self._core.handle(coming.popleft()._replace(at_s=now_s))
                 self._decide(now_s)
                 self._tell()
                 if not coming and self._core.stuck:

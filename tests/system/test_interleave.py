@@ -5,16 +5,21 @@ from __future__ import annotations
 import json
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from benchmarks.fill import with_tables
 from benchmarks.interleave import tables
+from controller.core import Place
 from controller.grouping.efficiency import efficiency, round_s
 from controller.simulator.traces import read
+from controller.vocabulary import Region, Tree
 from hostlib.stages import Iteration
 from ina.bench.interleave import pool, steady
+from ina.runtime.live_jobs import with_slots
+from ina.runtime.spec import LaunchSpec
 from tests.controller.simulator.commands import schedule
 from tests.system.command import ROOT, here
 
@@ -139,12 +144,12 @@ def test_a_long_job_makes_room_and_goes_on_where_it_was(tmp_path: Path) -> None:
     jobs = job_file(
         tmp_path / "jobs.toml",
         {
-            "job_id": "long",
-            "gpus": 1,
+            "name": "long",
+            "workers": 1,
             "duration_s": 1e9,
             "command": f"{sys.executable} {script} {saved} {flag}",
         },
-        {"job_id": "short", "gpus": 1, "submit_s": 1.5, "duration_s": 20, "command": f"touch {flag}"},
+        {"name": "short", "workers": 1, "arrival_s": 1.5, "duration_s": 20, "command": f"touch {flag}"},
     )
     done = here("schedule", "live", "--jobs", jobs, "--policy", "srtf", "--gpus", 1, "--json")
     assert done.returncode == 0, done.stderr
@@ -170,11 +175,11 @@ def test_a_long_job_makes_room_and_goes_on_where_it_was(tmp_path: Path) -> None:
 def test_a_job_that_fails_is_named_and_its_partner_starts_again(tmp_path: Path) -> None:
     script = tmp_path / "failing.py"
     script.write_text(FAILING)
-    common = {"gpus": 1, "duration_s": 20, "iteration_s": 1, "gpu_s": 0.4, "network_s": 0.1}
+    common = {"workers": 1, "duration_s": 20, "iteration_s": 1}
     jobs = job_file(
         tmp_path / "jobs.toml",
-        {"job_id": "good", **common, "storage_s": 0.5, "cpu_s": 0, "command": train(20)},
-        {"job_id": "bad", **common, "storage_s": 0, "cpu_s": 0.5, "command": f"{sys.executable} {script}"},
+        {"name": "good", **common, "stages_s": [0.5, 0, 0.4, 0.1], "command": train(20)},
+        {"name": "bad", **common, "stages_s": [0, 0.5, 0.4, 0.1], "command": f"{sys.executable} {script}"},
     )
     done = here("schedule", "live", "--jobs", jobs, "--gpus", 1)
     assert done.returncode == 1
@@ -192,7 +197,7 @@ def test_the_example_says_how_many_iterations_its_commands_do() -> None:
 
 
 def test_a_job_without_a_command_is_refused(tmp_path: Path) -> None:
-    jobs = job_file(tmp_path / "jobs.toml", {"job_id": "idle", "gpus": 1, "duration_s": 20})
+    jobs = job_file(tmp_path / "jobs.toml", {"name": "idle", "workers": 1, "duration_s": 20})
     ran = schedule("live", "--jobs", jobs)
     assert ran.code == 2
     assert "job 'idle' has no command" in ran.complaint
@@ -201,8 +206,8 @@ def test_a_job_without_a_command_is_refused(tmp_path: Path) -> None:
 def test_stage_times_that_nobody_gave_are_measured_first(tmp_path: Path) -> None:
     jobs = job_file(
         tmp_path / "jobs.toml",
-        {"job_id": "a", "gpus": 1, "duration_s": 12, "command": train(12, "--views", 200)},
-        {"job_id": "b", "gpus": 1, "duration_s": 12, "command": train(12, "--masks", 200)},
+        {"name": "a", "workers": 1, "duration_s": 12, "command": train(12, "--views", 200)},
+        {"name": "b", "workers": 1, "duration_s": 12, "command": train(12, "--masks", 200)},
     )
     done = here("schedule", "live", "--jobs", jobs, "--gpus", 1, "--profile", 4)
     assert done.returncode == 0, done.stderr
@@ -219,9 +224,35 @@ def test_stage_times_that_nobody_gave_are_measured_first(tmp_path: Path) -> None
 def test_a_program_that_marks_no_stages_cannot_be_measured(tmp_path: Path) -> None:
     jobs = job_file(
         tmp_path / "jobs.toml",
-        {"job_id": "plain", "gpus": 1, "duration_s": 1, "command": f"{sys.executable} -c 0"},
+        {"name": "plain", "workers": 1, "duration_s": 1, "command": f"{sys.executable} -c 0"},
     )
     done = here("schedule", "live", "--jobs", jobs, "--gpus", 1, "--profile", 4)
     assert done.returncode == 1
     assert "job plain: no iteration has ended: there is no profile yet after 0 iterations" in done.stderr
     assert "its program must mark its stages" in done.stderr
+
+
+def test_jobs_on_a_network_start_with_the_servers_trees_and_slots_they_were_given() -> None:
+    options = ("--policy", "srtf", "--placement", "gpu-balance", "--memory", "static", "--json")
+    cluster = ROOT / "examples" / "cluster" / "racks.toml"
+    jobs = ROOT / "examples" / "schedule" / "live.toml"
+    done = here("schedule", "live", "--jobs", jobs, "--cluster", cluster, *options)
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert result["metrics"]["ended"] == 4
+    said: dict[str, dict[str, str]] = {}
+    for entry in result["setup"]["log"]:
+        said.setdefault(entry["jobs"][0], {}).setdefault(entry["event"], entry["text"])
+    assert said["load"]["placed"] == "on h1, h2; its tree is leaf1, summed at leaf1"
+    assert said["load"]["memory"] == "granted: 512 slots at leaf1, from 0 on"
+    assert said["augment"]["memory"] == "granted: 512 slots at leaf1, from 512 on"
+    assert said["late"]["placed"] == "on h7"
+    assert "memory" not in said["late"]
+
+
+def test_a_job_starts_with_the_slots_of_its_root() -> None:
+    job = LaunchSpec(["true"], 2, slots=256)
+    tree = Tree("leaf1", {}, frozenset({"leaf1"}))
+    place = Place(("h1", "h2"), tree, regions={"leaf1": Region(512, 128)})
+    assert with_slots(job, place) == replace(job, slots=128, first_slot=512)
+    assert with_slots(job, Place(("h1", "h1"))) == job

@@ -49,13 +49,13 @@ def load(jobs: Path, cluster: Path, command: str) -> tuple[list[Job], Topology]:
 
     Raises BadSpec or BadTrace, with the line and the key.
     """
-    fabric = _cluster(cluster, command)
+    fabric = load_cluster(cluster, command)
     if jobs.suffix == ".csv":
         return _trace(jobs, fabric), fabric
     return list(job_files.jobs(jobs, command, fabric, require=("model",))), fabric
 
 
-def _cluster(path: Path, command: str) -> Topology:
+def load_cluster(path: Path, command: str) -> Topology:
     """Return the topology of a file, or one of the catalog, whose servers have `GPUS` then."""
     if path.suffix in documents.FORMATS:
         return unlimited_as_fast(job_files.topology(str(path), command))
