@@ -44,6 +44,7 @@ def ina(*words: str) -> subprocess.CompletedProcess[str]:
         (("schedule", "simulate", "--trace", JOBS, "--cluster", CLUSTER, "--policy", "fifo"), "job.servers"),
         (("schedule", "plan", *BOTH), "job.servers"),
         (("schedule", "live", "--jobs", JOBS, "--gpus", "2", "--policy", "fifo"), "job.servers"),
+        (("schedule", "live", *BOTH, "--policy", "fifo"), "job.XX"),
     ],
     ids=lambda value: "-".join(value[:2]) if isinstance(value, tuple) else value,
 )
@@ -111,7 +112,11 @@ def rows(kind: str) -> list[str]:
 
 
 def used(commands: tuple[str, ...]) -> str:
-    return "all" if set(commands) == set(schema.COMMANDS) else ", ".join(f"`{each}`" for each in commands)
+    return (
+        "all"
+        if set(commands) == set(schema.COMMANDS)
+        else ", ".join(f"`{each}`" for each in dict.fromkeys(commands))
+    )
 
 
 def test_the_page_of_keys_is_that_of_the_schema() -> None:
