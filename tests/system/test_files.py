@@ -44,7 +44,6 @@ def ina(*words: str) -> subprocess.CompletedProcess[str]:
         (("schedule", "simulate", "--trace", JOBS, "--cluster", CLUSTER, "--policy", "fifo"), "job.servers"),
         (("schedule", "plan", *BOTH), "job.servers"),
         (("schedule", "live", "--jobs", JOBS, "--gpus", "2", "--policy", "fifo"), "job.servers"),
-        (("schedule", "live", *BOTH, "--policy", "fifo"), "job.XX"),
     ],
     ids=lambda value: "-".join(value[:2]) if isinstance(value, tuple) else value,
 )
@@ -59,6 +58,12 @@ def test_every_command_takes_the_same_files_and_says_what_it_does_not_use(
     said = [line.partition(" does not use ")[2].split(", ") for line in done.stderr.splitlines()]
     keys = json.loads(done.stdout)["setup"]["unused_keys"]
     assert sorted(keys) == sorted({key for line in said for key in line if key})
+
+
+def test_live_jobs_on_a_cluster_use_its_network() -> None:
+    done = ina("schedule", "live", *BOTH, "--policy", "fifo", "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["setup"]["unused_keys"] == ["root", "link_defaults.delay_s"]
 
 
 def test_edf_meets_a_deadline_that_srsf_misses(tmp_path: Path) -> None:
@@ -112,11 +117,8 @@ def rows(kind: str) -> list[str]:
 
 
 def used(commands: tuple[str, ...]) -> str:
-    return (
-        "all"
-        if set(commands) == set(schema.COMMANDS)
-        else ", ".join(f"`{each}`" for each in dict.fromkeys(commands))
-    )
+    each = dict.fromkeys(commands)
+    return "all" if set(each) == set(schema.COMMANDS) else ", ".join(f"`{command}`" for command in each)
 
 
 def test_the_page_of_keys_is_that_of_the_schema() -> None:
