@@ -43,7 +43,6 @@ from typing import Any
 
 from bmv2_topos.scenarios.model import Check, Kill, LinkFault, Scenario
 from controller.vocabulary import BadSpec, Job, Topology, documents
-from controller.vocabulary import values as checks
 from controller.vocabulary.documents import Document, Where
 from controller.vocabulary.files import check_top, find_topology, jobs_of
 from controller.vocabulary.schema import LINK
@@ -180,4 +179,4 @@ def _check(document: Document, where: Where, jobs: list[str]) -> Check:
 
 
 def _no_job(document: Document, where: Where, name: str, jobs: list[str]) -> BadSpec:
-    return document.error((*where, "job"), checks.unknown("job", name, jobs))
+    return document.error((*where, "job"), f"unknown job {name!r}; {documents.hint(name, jobs)}")

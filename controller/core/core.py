@@ -467,9 +467,10 @@ class Core:
             self.log.note(self._now_s, kind, jobs, text, **numbers)
 
     def _job(self, name: str) -> JobState:
-        if name not in self._jobs:
+        job = self._jobs.get(name)
+        if job is None:
             raise BadSpec(f"there is no unfinished job {name!r}")
-        return self._jobs[name]
+        return job
 
     def _servers(self) -> Collection[str]:
         if self.allocation is None:

@@ -42,6 +42,7 @@ class Running:
         self._held = self._shared = 0  # their GPUs, and how many have neighbours
         self._epoch = 0
         self._starts = 0
+        self._of: dict[JobState, tuple[int, int]] = {}  # number and offset of the last start
 
     def change_to(
         self, groups: list[Group], now_s: float, reset: Sequence[JobState] = (), policy: str = ""
@@ -57,6 +58,7 @@ class Running:
         for job in reset:  # first: the same decision may start them anew
             if job.group is not None:
                 self._forget(job.group)
+                del self._of[job]
                 self.jobs.remove(job)
                 job.halt(now_s)
             job.reset(now_s)
@@ -84,6 +86,7 @@ class Running:
             self._forget(group)
             for job in group.jobs:
                 if job.stamp != self._epoch and job.group is group:
+                    del self._of[job]
                     self.jobs.remove(job)
                     job.halt(now_s)
 
@@ -108,19 +111,20 @@ class Running:
     def _carry_out(self, group: Group, now_s: float) -> None:
         """Start, regroup or re-time the members of a group that is not the one that they are in."""
         speeds = self._speed.iteration_s(group)
+        as_one = len(group.jobs) > 1 and together(group)
         costs: Sequence[float] | None = None
         number = -1
         for at, job in enumerate(group.jobs):
             old = job.group
             # whoever is listed after one that starts pays for a start, too, unless real jobs say how they do
-            again = costs is not None and (together(group) or not self._reported)
+            again = costs is not None and (as_one or not self._reported)
             if again or old is None or _restarts(old, group):
                 if costs is None:
                     costs = self._speed.restart_s(group)
-                if number < 0 or not together(group):
+                if number < 0 or not as_one:
                     number = self._starts
                     self._starts += 1
-                job.run, job.offset = number, _offset(group, at)
+                self._of[job] = number, _offset(group, at)
                 job.launch(now_s, group, speeds[at], costs[at])
             elif job.iteration_s == speeds[at] or (self._reported and {*old.jobs} == {*group.jobs}):
                 job.group = group
@@ -134,6 +138,7 @@ class Running:
         group = job.group
         assert group is not None
         self.jobs.remove(job)
+        del self._of[job]
         position = self.groups.index(group)
         self._forget(group)
         smaller = group.without(job)
@@ -170,10 +175,10 @@ class Running:
             members: dict[int, list[JobState]] = {}
             for job in group.jobs:
                 if job not in without:
-                    members.setdefault(job.run, []).append(job)
+                    members.setdefault(self._of[job][0], []).append(job)
             for number, jobs in members.items():
                 names = tuple(job.spec.name for job in jobs)
-                offsets = tuple(job.offset for job in jobs)
+                offsets = tuple(self._of[job][1] for job in jobs)
                 found.append(Run(number, names, group.gpus, offsets, group.reason))
         return found
 

@@ -54,8 +54,6 @@ class JobState:
         preemptions: Times that it was stopped before its end.
         waiting_since_s: Since when it waits, if it waits.
         repaid_s: When it will have worked for as long as its last start cost.
-        run: Number of its last start: members of a fused group share it.
-        offset: The stage at which it started a round then.
     """
 
     __slots__ = (
@@ -67,11 +65,9 @@ class JobState:
         "finish_s",
         "group",
         "iteration_s",
-        "offset",
         "order",
         "preemptions",
         "repaid_s",
-        "run",
         "spec",
         "stamp",
         "start_s",
@@ -95,8 +91,6 @@ class JobState:
         self.waited_s = 0.0
         self.repaid_s = now_s
         self.stamp = 0  # the asker's mark: the last decision that named this job
-        self.run = -1
-        self.offset = 0
         self.version = 0  # counts changes of speed, so that an outdated end is recognised
         self._left = float(spec.iterations)  # iterations to do at _since_s
         self._since_s = now_s

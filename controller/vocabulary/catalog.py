@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from controller.vocabulary.documents import hint
 from controller.vocabulary.errors import BadSpec
 from controller.vocabulary.topology import Link, Server, Switch, Topology
-from controller.vocabulary.values import unknown
 
 SLOTS = Switch("s").slots
 
@@ -208,7 +208,7 @@ CATALOG: Mapping[str, Entry] = {
 def named(text: str, *, servers: int = 1, link: Link | None = None) -> Topology:
     """Return the topology that people call ``NAME`` or ``NAME:SIZExSIZE…``, under that name.
 
-    >>> [len(named(text).hosts_for("worker")) for text in ("fat-tree", "leaf-spine:2x3x5")]
+    >>> [len(named(text).servers_for("worker")) for text in ("fat-tree", "leaf-spine:2x3x5")]
     [16, 15]
 
     Raises:
@@ -216,7 +216,7 @@ def named(text: str, *, servers: int = 1, link: Link | None = None) -> Topology:
     """
     name, colon, rest = text.partition(":")
     if name not in CATALOG:
-        raise BadSpec(f"{unknown('topology', name, CATALOG)} (a file's name ends in .yaml)")
+        raise BadSpec(f"unknown topology {name!r}; {hint(name, CATALOG)} (a file's name ends in .yaml)")
     entry = CATALOG[name]
     sizes = rest.split("x") if colon else [str(size) for size in entry.sizes.values()]
     if len(sizes) != len(entry.sizes) or not all(size.isdecimal() and len(size) < 6 for size in sizes):

@@ -27,10 +27,12 @@ from controller.vocabulary.topology import ROLES
 MAX_WORKERS = 1_000_000
 _BYTES = 1 << 50
 
-ALLOCATION = ("alloc", "place", "route", "cluster simulate", "explain")
+LIVE = "schedule live --cluster"
+"""It decides on trees and slots, too; without a cluster there is one switch."""
+ALLOCATION = ("alloc", "place", "route", "cluster simulate", "explain", LIVE)
 TESTBED = ("sim", "scenario")
-SCHEDULE = ("schedule simulate", "schedule plan", "schedule live")
-COMMANDS = ("run", *TESTBED, "topo", *ALLOCATION, *SCHEDULE)
+SCHEDULE = ("schedule simulate", "schedule plan", "schedule live", LIVE)
+COMMANDS = tuple(dict.fromkeys(("run", *TESTBED, "topo", *ALLOCATION, *SCHEDULE)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +88,7 @@ JOB: Mapping[str, Key] = {
     "name": Key(name, "unique among jobs", "job1, job2, …", _ALL),
     "workers": Key(whole(1, MAX_WORKERS), "number of ranks", "needed", _ALL),
     "gpus_per_worker": Key(whole(1, 1 << 16), "GPUs of each rank", "1", (*ALLOCATION, *SCHEDULE)),
-    "command": Key(_command, "program and arguments of every worker", "none", ("run", "schedule live")),
+    "command": Key(_command, "program and arguments of every worker", "none", ("run", "schedule live", LIVE)),
     "arrival_s": Key(
         _SECONDS, "when it comes, seconds from the start of the run", "0", (*_PACKETS, *ALLOCATION, *SCHEDULE)
     ),

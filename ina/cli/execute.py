@@ -23,10 +23,12 @@ def execute(
     switch: str,
     as_json: bool,
     opened: AbstractContextManager[SwitchFabric] | None = None,
+    unused_keys: Sequence[str] | None = None,
 ) -> None:
     """Run the jobs, print the summary, and fail as the first that failed, or because of an interrupt.
 
-    `switch` is the user's name of the switch; `opened` is as of `ina.runtime.run.run`.
+    `switch` is the user's name of the switch; `opened` is as of `ina.runtime.run.run`;
+    `unused_keys` as of `Result.print_json`.
     """
     with Live({spec.name: spec.workers for spec in specs}, quiet=as_json) as live:
         live.doing(_starting(fabric, switch))
@@ -42,7 +44,7 @@ def execute(
     interrupted = report.interrupt
     with contextlib.suppress(OSError) if interrupted else contextlib.nullcontext():  # a terminal that is gone
         if as_json:
-            _result(fabric, specs, switch, report).print_json()
+            _result(fabric, specs, switch, report).print_json(unused_keys=unused_keys)
         else:
             _show(fabric, report)
     if interrupted is not None and not isinstance(interrupted, Interrupted):

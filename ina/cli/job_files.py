@@ -35,6 +35,15 @@ def say_unused(document: Document, command: str) -> None:
         print(f"{document.path}: ina {command} does not use {', '.join(keys)}", file=sys.stderr)
 
 
+def unused_keys(command: str, *paths: Path | None) -> list[str]:
+    """Return the keys of these files that a command does not use, each once; of other formats none."""
+    keys: dict[str, None] = {}
+    for path in paths:
+        if path is not None and path.suffix in documents.FORMATS:
+            keys |= dict.fromkeys(unused(documents.read(path), command))
+    return list(keys)
+
+
 def note(path: Path | None, command: str) -> None:
     """Say what a command does not use of a file that it reads by itself; of other formats nothing."""
     if path is not None and path.suffix in documents.FORMATS:

@@ -22,6 +22,7 @@ from controller.simulator.network.generate import from_trace
 from controller.simulator.record import Ended
 from controller.simulator.traces import read
 from controller.vocabulary import Cluster, Job, Topology, documents, jobs_of
+from controller.vocabulary.schema import LIVE
 from ina.cli import job_files, options
 from ina.cli.allocation.common import load_cluster
 from ina.cli.cluster.simulate import Memories, Placements, Routings
@@ -138,13 +139,15 @@ def live(
             servers = Cluster.uniform(1, gpus)
             setup = make(name, inputs.ModelOptions().config(servers, [name], settings))
         else:
-            network = load_cluster(cluster, "schedule live")
+            network = load_cluster(cluster, LIVE)
             policies = AllocationSettings(placement=placement, memory=memory, routing=routing)
             numbers = tuple(parse_setting(text) for text in settings or ())
             parts = networked(network, name, policies, numbers)
             servers, setup, allocation = parts.servers, parts.setup, parts.allocation
         submissions = read(jobs, servers)
-        job_files.note(jobs, "schedule live")
+        command = "schedule live" if cluster is None else LIVE
+        job_files.note(jobs, command)
+        unused_keys = job_files.unused_keys(command, jobs, cluster) if json else None
     specs = {each.name: _spec(jobs, each, slots) for each in submissions}
     core = Core(
         servers,
@@ -171,7 +174,7 @@ def live(
     if jobs_csv is not None:
         with whole(jobs_csv) as draft:
             write_jobs(draft, [({"policy": name}, [row_of(Ended.of(job)) for job in completed(core)])])
-    _report(name, core, len(submissions), as_json=json)
+    _report(name, core, len(submissions), unused_keys)
     if failed := [each for each in core.over if each.outcome == "failed"]:
         first = failed[0]
         raise Failure(
@@ -220,7 +223,7 @@ def _print(entry: Entry) -> None:
     say(line)
 
 
-def _report(policy: str, core: Core, submitted: int, *, as_json: bool) -> None:
+def _report(policy: str, core: Core, submitted: int, unused_keys: list[str] | None) -> None:
     assert core.log is not None
     entries = core.log.entries
     ended = {job.spec.name: job for job in completed(core)}
@@ -250,9 +253,11 @@ def _report(policy: str, core: Core, submitted: int, *, as_json: bool) -> None:
         else None,
         "makespan_s": max((job.finish_s or 0.0 for job in ended.values()), default=None),
     }
-    if as_json:
+    if unused_keys is not None:  # --json
         log = [asdict(entry) for entry in entries]
-        Result("schedule live", {"policy": policy, "log": log}, metrics, times).print_json()
+        Result("schedule live", {"policy": policy, "log": log}, metrics, times).print_json(
+            unused_keys=unused_keys
+        )
         return
     rows = [
         (

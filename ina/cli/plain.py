@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ina.cli.screen import screen
@@ -26,9 +26,13 @@ class Result:
     jobs: Mapping[str, Mapping[str, object]] | None = None
     switches: Mapping[str, Mapping[str, object]] | None = None
 
-    def print_json(self) -> None:
-        """Print the one JSON object that ``--json`` promises."""
-        fields = {"name": self.name, "setup": dict(self.setup), "metrics": dict(self.metrics)}
+    def print_json(self, *, unused_keys: Sequence[str] | None = None) -> None:
+        """Print the one JSON object that ``--json`` promises.
+
+        `unused_keys` of the files that the command read go to the setup; None: it reads no such files.
+        """
+        setup = dict(self.setup) | ({} if unused_keys is None else {"unused_keys": list(unused_keys)})
+        fields: dict[str, object] = {"name": self.name, "setup": setup, "metrics": dict(self.metrics)}
         for name, parts in (("jobs", self.jobs), ("switches", self.switches)):
             if parts is not None:
                 fields[name] = {part: dict(numbers) for part, numbers in parts.items()}

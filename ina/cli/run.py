@@ -137,7 +137,8 @@ def run(
     if log is not None:
         place = str(begin_log(log))
         specs = [replace(spec, log=place) for spec in specs]
-    execute(fabric, specs, switch=switches.switch, as_json=json)
+    unused_keys = job_files.unused_keys("run", jobs, cluster) if json else None
+    execute(fabric, specs, switch=switches.switch, as_json=json, unused_keys=unused_keys)
 
 
 def _captures(captures: PcapOptions) -> Captures | None:

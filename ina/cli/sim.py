@@ -235,7 +235,9 @@ def sim(
         _write(recorder, pcap)
     verdicts = recorder.explain() if recorder is not None and explain else []
     if json:
-        sim_report.result(report, verdicts).print_json()
+        sim_report.result(report, verdicts).print_json(
+            unused_keys=job_files.unused_keys("sim", jobs, cluster)
+        )
         return
     sim_report.show(report)
     if explain:

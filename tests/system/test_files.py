@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from controller.vocabulary import schema
+from controller.vocabulary import cluster_of, documents, jobs_of, schema
 
 ROOT = Path(__file__).parents[2]
 JOBS, CLUSTER = "examples/cluster/two_jobs.toml", "examples/cluster/two.toml"
@@ -48,11 +50,20 @@ def ina(*words: str) -> subprocess.CompletedProcess[str]:
 def test_every_command_takes_the_same_files_and_says_what_it_does_not_use(
     words: tuple[str, ...], unused: str
 ) -> None:
-    done = ina(*words)
+    done = ina(*words, "--json")
     assert done.returncode == 0, done.stderr
     (line,) = (line for line in done.stderr.splitlines() if line.startswith(f"{JOBS}: "))
     assert " does not use " in line
     assert unused in line.replace(",", "").split()
+    said = [line.partition(" does not use ")[2].split(", ") for line in done.stderr.splitlines()]
+    keys = json.loads(done.stdout)["setup"]["unused_keys"]
+    assert sorted(keys) == sorted({key for line in said for key in line if key})
+
+
+def test_live_jobs_on_a_cluster_use_its_network() -> None:
+    done = ina("schedule", "live", *BOTH, "--policy", "fifo", "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["setup"]["unused_keys"] == ["root", "link_defaults.delay_s"]
 
 
 def test_edf_meets_a_deadline_that_srsf_misses(tmp_path: Path) -> None:
@@ -70,6 +81,34 @@ def test_edf_meets_a_deadline_that_srsf_misses(tmp_path: Path) -> None:
     assert "1 of 1" in fates["srsf"]
 
 
+DESCRIPTIONS = [
+    pytest.param(page, kind, text, id=f"{page.relative_to(ROOT)}-{number}")
+    for page in sorted((ROOT / "README.md", *(ROOT / "docs").rglob("*.md")))
+    for number, (kind, text) in enumerate(
+        re.findall(r"^```(toml|yaml)\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
+    )
+    if re.search(r"^(\[\[|name:|job:|server:)", text, re.MULTILINE)
+]
+
+
+@pytest.mark.parametrize(("page", "kind", "text"), DESCRIPTIONS)
+def test_jobs_and_clusters_on_pages_are_read(page: Path, kind: str, text: str) -> None:
+    document = documents.parse(text, f"{page.name}.{kind}")
+    if "job" in document.data:
+        assert jobs_of(document)
+    if "server" in document.data:
+        assert cluster_of(document).servers
+    assert document.data.keys() & {"job", "server"}
+
+
+def test_pages_describe_jobs_a_cluster_and_a_topology() -> None:
+    assert {str(each.id).rpartition("-")[0] for each in DESCRIPTIONS} >= {
+        "README.md",
+        "docs/schedulers/files.md",
+        "docs/testbeds.md",
+    }
+
+
 def rows(kind: str) -> list[str]:
     return [
         f"| `{key}` | {each.meaning} | {each.default} | {used(each.used_by)} |"
@@ -78,7 +117,8 @@ def rows(kind: str) -> list[str]:
 
 
 def used(commands: tuple[str, ...]) -> str:
-    return "all" if set(commands) == set(schema.COMMANDS) else ", ".join(f"`{each}`" for each in commands)
+    each = dict.fromkeys(commands)
+    return "all" if set(each) == set(schema.COMMANDS) else ", ".join(f"`{command}`" for command in each)
 
 
 def test_the_page_of_keys_is_that_of_the_schema() -> None:

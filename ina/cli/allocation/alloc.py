@@ -13,7 +13,7 @@ from controller.memory.demand import rate_of
 from controller.memory.policies import POLICIES
 from controller.memory.policy import GROUP, Answer, Question, Standing, check
 from controller.vocabulary import Job
-from ina.cli import options
+from ina.cli import job_files, options
 from ina.cli.allocation import common
 from ina.cli.errors import USAGE, Failure
 from ina.cli.output import table
@@ -78,7 +78,9 @@ def alloc(
 
         draw_memory(question, answer, plot)
     if json:
-        _result(question, answer, policy).print_json()
+        _result(question, answer, policy).print_json(
+            unused_keys=job_files.unused_keys("alloc", jobs, cluster)
+        )
         return
     table(
         f"memory by {policy}",
@@ -92,13 +94,13 @@ def alloc(
 
 
 def decide(
-    jobs: Path, cluster: Path, policy: str, reading: ReadingOption, now: float
+    jobs: Path, cluster: Path, policy: str, reading: ReadingOption, now: float, *, command: str = "alloc"
 ) -> tuple[Question, Answer]:
     """Ask the policy. Raises Failure or BadSpec."""
     if not 0 <= now < 1e12:
         raise Failure(f"--now {now:g}: want seconds, 0 or more", USAGE)
     chosen = common.policy(policy, POLICIES, GROUP)
-    found, fabric = common.load(jobs, cluster, "alloc")
+    found, fabric = common.load(jobs, cluster, command)
     for job in found:
         if job.due_s is not None and job.due_s <= now:
             raise Failure(f"{jobs}: job {job.name!r} is due at {job.due_s:g} s, and --now is {now:g}", USAGE)

@@ -12,7 +12,7 @@ from controller.memory.explain import explain as explain_memory
 from controller.placement.explain import explain as explain_placement
 from controller.routing.explain import explain as explain_route
 from controller.simulator.network.settings import NetworkSettings
-from ina.cli import options
+from ina.cli import job_files, options
 from ina.cli.allocation import alloc, common, place, route
 from ina.cli.errors import USAGE, Failure
 from ina.cli.plain import Result
@@ -85,7 +85,8 @@ def explain(
         lines = _lines(what, job, jobs, cluster, name, reading, now, draws, seed)
     if json:
         setup = {"what": str(what), "job": job, "policy": name}
-        Result("explain", setup, {"lines": lines}).print_json()
+        unused_keys = job_files.unused_keys("explain", jobs, cluster)
+        Result("explain", setup, {"lines": lines}).print_json(unused_keys=unused_keys)
         return
     for line in lines:
         print(line)
@@ -114,13 +115,13 @@ def _lines(
 ) -> list[str]:
     match what:
         case What.ALLOC:
-            question, answer = alloc.decide(jobs, cluster, policy, reading, now)
+            question, answer = alloc.decide(jobs, cluster, policy, reading, now, command="explain")
             return explain_memory(question, answer, common.one_job(job, list(question.jobs)))
         case What.ROUTE:
-            asked, trees = route.decide(jobs, cluster, policy, draws, seed)
+            asked, trees = route.decide(jobs, cluster, policy, draws, seed, command="explain")
             return explain_route(asked, trees, common.one_job(job, list(asked.jobs)))
         case What.PLACE:
-            placed = place.decide(jobs, cluster, policy, seed)
+            placed = place.decide(jobs, cluster, policy, seed, command="explain")
             if job in placed.waiting:
                 return [f"{job} waits: too few GPUs are free for it and the other jobs of the batch."]
             return explain_placement(placed.state, common.one_job(job, list(placed.state.jobs)))

@@ -13,7 +13,7 @@ from controller.placement.flows import State
 from controller.placement.policies import POLICIES
 from controller.vocabulary import Job
 from controller.vocabulary.files import write_jobs
-from ina.cli import options
+from ina.cli import job_files, options
 from ina.cli.allocation import common
 from ina.cli.errors import USAGE, Failure
 from ina.cli.output import table
@@ -68,7 +68,7 @@ def place(
 
         draw_placement(last.state, plot)
     if json:
-        _result(placed, seed).print_json()
+        _result(placed, seed).print_json(unused_keys=job_files.unused_keys("place", jobs, cluster))
         return
     if len(names) == 1:
         _show(last)
@@ -79,11 +79,11 @@ def place(
     table("placement", ["policy", "GPUs computing", "placed", "waiting"], rows)
 
 
-def decide(jobs: Path, cluster: Path, name: str, seed: int) -> placement.Placed:
+def decide(jobs: Path, cluster: Path, name: str, seed: int, *, command: str = "place") -> placement.Placed:
     """Ask the policy. Raises Failure or BadSpec."""
     chosen = common.policy(name, POLICIES, placement.GROUP)
     method = chosen if isinstance(chosen, placement.Policy) else placement.Policy(chosen)
-    found, fabric = common.load(jobs, cluster, "place")
+    found, fabric = common.load(jobs, cluster, command)
     running = [job for job in found if job.servers]
     batch = [job for job in found if not job.servers]
     crowded = placement.overfull(fabric, running)

@@ -14,7 +14,7 @@ from controller.routing.policies import POLICIES
 from controller.routing.policy import GROUP, Question, check, routed_by
 from controller.vocabulary import Tree
 from controller.vocabulary.files import write_jobs
-from ina.cli import options
+from ina.cli import job_files, options
 from ina.cli.allocation import common
 from ina.cli.errors import USAGE, Failure
 from ina.cli.output import table
@@ -77,7 +77,7 @@ def route(
 
         draw_trees(states[names[-1]], plot)
     if json:
-        _result(states, draws, seed).print_json()
+        _result(states, draws, seed).print_json(unused_keys=job_files.unused_keys("route", jobs, cluster))
         return
     if len(names) == 1:
         _show(states[names[0]])
@@ -85,10 +85,12 @@ def route(
     table("routing", ["policy", "smallest rate", "sum of rates"], rows)
 
 
-def decide(jobs: Path, cluster: Path, name: str, draws: int, seed: int) -> tuple[Question, dict[str, Tree]]:
+def decide(
+    jobs: Path, cluster: Path, name: str, draws: int, seed: int, *, command: str = "route"
+) -> tuple[Question, dict[str, Tree]]:
     """Ask the policy. Raises Failure or BadSpec."""
     chosen = common.policy(name, POLICIES, GROUP)
-    found, fabric = common.load(jobs, cluster, "route")
+    found, fabric = common.load(jobs, cluster, command)
     question = Question(fabric, tuple(found), draws, random.Random(seed))
     return question, dict(check(question, chosen(question)))
 

@@ -20,7 +20,7 @@ from controller.simulator.network.run import NetworkOutcome, NetworkTask, run_ne
 from controller.simulator.network.settings import NetworkSettings
 from controller.simulator.pool import run_each
 from controller.vocabulary import Job, Topology
-from ina.cli import options
+from ina.cli import job_files, options
 from ina.cli.allocation import common as allocation
 from ina.cli.allocation.alloc import Reading, ReadingOption
 from ina.cli.errors import USAGE, Failure
@@ -161,7 +161,7 @@ def simulate(
         with whole(jobs_csv) as draft:
             write_jobs(draft, (({**o.task.names}, _rows(o)) for o in outcomes))
     if json:
-        _result(outcomes).print_json()
+        _result(outcomes).print_json(unused_keys=job_files.unused_keys("cluster simulate", jobs, cluster))
         return
     title = (
         f"{plural(len(found), 'job')} on {plural(fabric.gpus, 'GPU')} in"

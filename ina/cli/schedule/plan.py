@@ -137,6 +137,7 @@ def plan(
             draw_timelines(drawn, draft)
     if json:
         document = as_json(name, decided, servers)
+        document["setup"]["unused_keys"] = job_files.unused_keys("schedule plan", jobs, cluster.cluster)
         print(json_module.dumps({**document, **({"explain": reasons} if explain else {})}, indent=2))
     else:
         show(name, decided, servers)

@@ -88,6 +88,9 @@ def simulate(
     ]
     outcomes = run(tasks, processes)
     document = as_json(outcomes, jobs)
+    document["setup"]["unused_keys"] = job_files.unused_keys(
+        "schedule simulate", workload.trace, cluster.cluster
+    )
     if output is not None:
         write(output, outcomes, document)
     if jobs_csv is not None:

@@ -187,7 +187,7 @@ def test_a_cluster_from_a_csv(tmp_path: Path) -> None:
     path = tmp_path / "cluster.csv"
     path.write_text("name,gpus,cpus,memory_gb,count\nbig,8,24,500,2\nsmall,1,3,,1\n")
     ran = schedule("plan", "--jobs", JOBS, "--cluster", path, "--json")
-    assert ran.json["setup"] == {"policy": "muri-s", "servers": 3, "gpus": 17}
+    assert ran.json["setup"] == {"policy": "muri-s", "servers": 3, "gpus": 17, "unused_keys": []}
 
 
 def test_wrong_usage() -> None:
