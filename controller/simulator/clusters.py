@@ -13,12 +13,10 @@ from pathlib import Path
 from controller.scheduling.errors import BadSpec
 from controller.simulator.traces.rows import TraceRow, brief, read_rows
 from controller.vocabulary import Cluster, Server, cluster_of, documents
+from controller.vocabulary.cluster import MOST_GPUS
 
 COLUMNS = ("gpus",)
 KNOWN = (*COLUMNS, "name", "cpus", "memory_gb", "count", "vc", "kind", "rack")
-
-MOST_GPUS = 1_000_000
-"""Most GPUs of a cluster: each is kept track of by itself."""
 
 
 def uniform(nodes: int, gpus: int, *, cpus: float, memory_gb: float) -> Cluster:

@@ -11,6 +11,9 @@ from functools import cached_property
 from controller.vocabulary.errors import BadSpec
 from controller.vocabulary.topology import Server, Topology
 
+MOST_GPUS = 1_000_000
+"""Most GPUs of a cluster: each is kept track of by itself."""
+
 
 @dataclass(frozen=True)
 class Cluster:

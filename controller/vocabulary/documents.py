@@ -9,7 +9,9 @@ from __future__ import annotations
 import difflib
 import json
 import re
+import stat
 import tomllib
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +23,8 @@ FORMATS = (".toml", ".json", ".yaml", ".yml")
 MAX_CHARACTERS = 1 << 27
 MAX_SHOWN = 20
 """Words that an error lists."""
+MAX_LENGTH = 60
+"""Characters of a value that an error shows."""
 
 Where = tuple[str | int, ...]
 """The way to a value: keys of tables and positions in lists."""
@@ -65,7 +69,7 @@ class Document:
             raise self.error(where, f"{begin}{shown(table)}: want a table of {', '.join(checks)}")
         for key, value in table.items():
             if key not in checks:
-                raise self.error((*where, key), f"{begin}unknown key {key!r}; {hint(key, checks)}")
+                raise self.error((*where, key), f"{begin}unknown key {quoted(key)}; {hint(key, checks)}")
             if wanted := checks[key](value):
                 raise self.error((*where, key), f"{begin}{key} = {shown(value)}: {wanted}")
         for key in require:
@@ -84,8 +88,20 @@ def hint(key: str, known: Collection[str]) -> str:
 
 def shown(value: object) -> str:
     """Return a value as an error shows it."""
-    text = str(value) if isinstance(value, float) else json.dumps(value, default=str)
-    return text if len(text) <= 60 else f"{text[:60]}… ({len(text)} characters)"
+    try:
+        text = str(value) if isinstance(value, float) else json.dumps(value, default=str)
+    except ValueError:  # Python writes no number of thousands of digits; 0xfff… reads as one
+        return "a number of too many digits"
+    return _brief(text)
+
+
+def quoted(value: object) -> str:
+    """Return a name as an error shows it, or what is there in the place of one."""
+    return _brief(repr(value)) if isinstance(value, str) else shown(value)
+
+
+def _brief(text: str) -> str:
+    return text if len(text) <= MAX_LENGTH else f"{text[:MAX_LENGTH]}… ({len(text)} characters)"
 
 
 # --------------------------------------------------------------------------- what values may be
@@ -151,7 +167,7 @@ def mapping(check: Check) -> Check:
         if not isinstance(value, dict):
             return "want a table"
         wrong = next((key for key, each in value.items() if name(key) or check(each)), None)
-        return None if wrong is None else f"{wrong!r}: {check(value[wrong]) or name(wrong)}"
+        return None if wrong is None else f"{quoted(wrong)}: {check(value[wrong]) or name(wrong)}"
 
     return all_good
 
@@ -160,10 +176,15 @@ def mapping(check: Check) -> Check:
 
 
 def read(path: Path) -> Document:
-    """Return what a file says, in the format that its name ends in. Raises BadSpec."""
-    if path.suffix not in FORMATS:
-        raise BadSpec(f"{path}: want a name that ends in {', '.join(FORMATS)}")
+    """Return what a file says, in the format that its name ends in. Raises BadSpec.
+
+    Pipes and devices are not opened: that could wait for ever, and a pipe is empty for who reads it second.
+    """
     try:
+        if path.exists() and not stat.S_ISREG(path.stat().st_mode):
+            raise BadSpec(f"{path}: cannot be read: not a regular file")
+        if path.suffix not in FORMATS:
+            raise BadSpec(f"{path}: want a name that ends in {', '.join(FORMATS)}")
         with path.open(encoding="utf-8-sig") as file:
             text = file.read(MAX_CHARACTERS + 1)
     except (OSError, UnicodeDecodeError) as error:
@@ -201,17 +222,23 @@ _PIECE = re.compile(
 def _toml(text: str, path: str) -> tuple[Any, dict[Where, int]]:
     try:
         data = tomllib.loads(text)
-    except ValueError as error:
+    except tomllib.TOMLDecodeError as error:
         raise BadSpec(f"{path}: not TOML: {error}") from error
     lines: dict[Where, int] = {}
-    counts: dict[str, int] = {}
+    counts: dict[Where, int] = {}
     table: Where = ()
     for line, content in _statements(text):
         if head := _HEAD.match(content):
-            table = (head[2],)
+            *above, last = head[2].split(".")
+            table = ()
+            for part in above:
+                table = (*table, part)
+                if table in counts:  # [list.key] is in the last table of the list
+                    table = (*table, counts[table])
+            table = (*table, last)
             if head[1] == "[[":
-                counts[head[2]] = counts.get(head[2], -1) + 1
-                table = (head[2], counts[head[2]])
+                counts[table] = counts.get(table, -1) + 1
+                table = (*table, counts[table])
             lines.setdefault(table, line)
         elif key := _KEY.match(content):
             lines.setdefault((*table, key[1]), line)
@@ -244,8 +271,9 @@ _TOKEN = re.compile(r'"(?:\\.|[^"\\])*"|[{}\[\]:,]|[^\s{}\[\]:,"]+')
 def _json(text: str, path: str) -> tuple[Any, dict[Where, int]]:
     def no_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         keys = [key for key, _ in pairs]
-        if twice := next((key for at, key in enumerate(keys) if key in keys[:at]), None):
-            raise BadSpec(f"{path}: the key {twice!r} is there twice in one table")
+        if len(keys) > len({*keys}):
+            twice = Counter(keys).most_common(1)[0][0]
+            raise BadSpec(f"{path}: the key {quoted(twice)} is there twice in one table")
         return dict(pairs)
 
     try:
@@ -334,7 +362,7 @@ def _yaml(text: str, path: str) -> tuple[Any, dict[Where, int]]:
         for key, below in node.value:
             if not isinstance(key, yaml.ScalarNode) or key.value in table:
                 told = (
-                    f"the key {key.value!r} is there twice"
+                    f"the key {quoted(key.value)} is there twice"
                     if isinstance(key.value, str)
                     else "a key is no text"
                 )
@@ -348,7 +376,8 @@ def _yaml(text: str, path: str) -> tuple[Any, dict[Where, int]]:
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = f":{mark.line + 1}" if mark else ""
-        raise BadSpec(f"{path}{line}: not YAML: {getattr(error, 'problem', error)}") from error
+        problem = " ".join(str(getattr(error, "problem", error)).split())
+        raise BadSpec(f"{path}{line}: not YAML: {problem}") from error
     return ({} if node is None else value(node, ())), lines
 
 

@@ -30,15 +30,15 @@ from __future__ import annotations
 import json
 import shlex
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
 from controller.vocabulary import documents, fabrics, schema, shapes
 from controller.vocabulary.catalog import named
-from controller.vocabulary.cluster import Cluster
-from controller.vocabulary.documents import Document, Where, shown
+from controller.vocabulary.cluster import MOST_GPUS, Cluster
+from controller.vocabulary.documents import Document, Where, quoted, shown
 from controller.vocabulary.errors import BadSpec
 from controller.vocabulary.job import Job, Straggler
 from controller.vocabulary.schema import Key
@@ -94,7 +94,7 @@ def job_of(
 ) -> Job:
     """Return the job that a table describes, number `number` of its file. See `jobs_of`."""
     name = table.get("name", f"job{number}")
-    what = f"job {name!r}"
+    what = f"job {quoted(name)}"
     _check(document, where, "job", what, ("workers", *(key for key in require if key != "model")))
     values: dict[str, Any] = {"name": name, **table}
     sizes = [key for key in SIZES if key in table]
@@ -139,7 +139,14 @@ def _converted(document: Document, where: Where, what: str, table: Mapping[str, 
             raise document.error((*where, "duration_s"), f"{what}: duration_s: iterations says it already")
         stages_s = sum(values.get("stages_s", ()))
         iteration_s = values.get("iteration_s") or stages_s or values.get("compute_s") or COMPUTE_S
-        values["iterations"] = max(1, round(values["duration_s"] / iteration_s))
+        iterations = values["duration_s"] / iteration_s
+        if iterations > schema.MAX_ITERATIONS:
+            raise document.error(
+                (*where, "iteration_s" if values.get("iteration_s") else "duration_s"),
+                f"{what}: duration_s = {values['duration_s']:g}, iteration_s = {iteration_s:g}:"
+                f" {iterations:g} iterations; want at most {schema.MAX_ITERATIONS}",
+            )
+        values["iterations"] = max(1, round(iterations))
     if "straggler" in values:
         rank, last = values["straggler"]["rank"], values["workers"] - 1
         if rank > last:
@@ -242,10 +249,9 @@ def topology_of(document: Document) -> Topology:
     if not switches:
         raise BadSpec(f"{document.path}: switch is missing: want a [[switch]], or [fabric]")
     servers, links = [], list[tuple[Where, Link]]()
-    for where, value in _entries(document, "server"):
-        table = _check(document, where, "server", f"server {_named(value, where)!r}", ("name",))
+    for where, table, alike in _servers(document):
         own = {key: table[key] for key in schema.LINK if key in table}
-        for server in _servers(table):
+        for server in alike:
             servers.append(server)
             if "switch" in table:
                 values = {"a": server.name, "b": table["switch"], **common, **own}
@@ -272,10 +278,7 @@ def cluster_of(document: Document) -> Cluster:
     if any(key in document.data for key in ("switch", "link", "fabric")):
         return Cluster.of(topology_of(document))
     check_top(document)
-    servers = []
-    for where, value in _entries(document, "server"):
-        table = _check(document, where, "server", f"server {_named(value, where)!r}", ("name",))
-        servers += [(where, server) for server in _servers(table)]
+    servers = [(where, server) for where, _, alike in _servers(document) for server in alike]
     twice = [name for name, count in Counter(each.name for _, each in servers).items() if count > 1]
     if twice:
         where = next(at for at, each in reversed(servers) if each.name == twice[0])
@@ -330,12 +333,34 @@ def _named(value: object, where: Where) -> object:
 
 
 def _switch(document: Document, where: Where, value: object) -> dict[str, Any]:
-    table = dict(_check(document, where, "switch", f"switch {_named(value, where)!r}", ("name",)))
+    table = dict(_check(document, where, "switch", f"switch {quoted(_named(value, where))}", ("name",)))
     return table | {key: int(table[key]) for key in ("slots", "lanes") if key in table}
 
 
-def _servers(table: Mapping[str, Any]) -> list[Server]:
-    gpus = int(table.get("gpus", table.get("role", "worker") == "worker"))
+def _servers(document: Document) -> Iterator[tuple[Where, Mapping[str, Any], list[Server]]]:
+    """Yield each table of servers, and these. Raises BadSpec, also for more GPUs than a cluster may have."""
+    left = MOST_GPUS
+    for where, value in _entries(document, "server"):
+        what = f"server {quoted(_named(value, where))}"
+        table = _check(document, where, "server", what, ("name",))
+        count, gpus = int(table.get("count", 1)), _gpus(table)
+        left -= count * max(gpus, 1)
+        if left < 0:
+            key = "gpus" if "gpus" in table else "count"
+            raise document.error(
+                (*where, key) if key in table else where,
+                f"{what}: {count} servers of {gpus} GPUs; a cluster has at most {MOST_GPUS:,} GPUs"
+                " and servers in all",
+            )
+        yield where, table, _alike(table)
+
+
+def _gpus(table: Mapping[str, Any]) -> int:
+    return int(table.get("gpus", table.get("role", "worker") == "worker"))
+
+
+def _alike(table: Mapping[str, Any]) -> list[Server]:
+    gpus = _gpus(table)
     role: Role = table.get("role", "worker" if gpus else "fallback")
     count = table.get("count")
     name = table["name"]

@@ -25,7 +25,7 @@ from controller.vocabulary.slots import CONGESTION, ENCODINGS, MAX_PRIORITY, MAX
 from controller.vocabulary.topology import ROLES
 
 MAX_WORKERS = 1_000_000
-_BYTES = 1 << 50
+MAX_ITERATIONS = _BYTES = 1 << 50
 
 LIVE = "schedule live --cluster"
 """It decides on trees and slots, too; without a cluster there is one switch."""
@@ -98,7 +98,7 @@ JOB: Mapping[str, Key] = {
         "best effort",
         (*ALLOCATION, *SCHEDULE),
     ),
-    "iterations": Key(whole(1, _BYTES), "iterations to do", "100", _TIMED),
+    "iterations": Key(whole(1, MAX_ITERATIONS), "iterations to do", "100", _TIMED),
     "duration_s": Key(
         _ABOVE,
         "seconds that it runs alone, in the place of iterations",

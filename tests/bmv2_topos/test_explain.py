@@ -103,7 +103,7 @@ def test_loss(shape: tuple[int, ...] | None) -> None:
 
 
 def test_collisions() -> None:
-    found = verdicts(job(start_s=0.001), HOLDER, settings=SMALL)
+    found = verdicts(job(arrival_s=0.001), HOLDER, settings=SMALL)
     for verdict in found:
         assert verdict.causes == [Cause.COLLISIONS]
         assert "was held by job b" in verdict.words()
@@ -111,7 +111,7 @@ def test_collisions() -> None:
 
 def test_a_slow_server() -> None:
     down = RestartFallback(0.0012, "a", 0.01)
-    found = verdicts(job(start_s=0.001), HOLDER, settings=SMALL, faults=(down,))
+    found = verdicts(job(arrival_s=0.001), HOLDER, settings=SMALL, faults=(down,))
     assert found[0].causes == [Cause.SERVER]
     assert "did not answer" in found[0].words()
     assert [verdict.causes for verdict in found[1:]] == [[Cause.COLLISIONS]] * 3

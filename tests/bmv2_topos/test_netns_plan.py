@@ -13,7 +13,16 @@ from typing import Any
 
 import pytest
 
-from bmv2_topos.testbeds.netns import BadName, NotCarried, NoTestbed, NotHere, Program, check_here, planned
+from bmv2_topos.testbeds.netns import (
+    BadName,
+    NotCarried,
+    NoTestbed,
+    NotHere,
+    Program,
+    check_here,
+    planned,
+    testbed,
+)
 from bmv2_topos.testbeds.netns.bmv2 import help_text
 from bmv2_topos.testbeds.netns.commands import BMV2, Command
 from bmv2_topos.testbeds.netns.embedded import switch_options
@@ -203,7 +212,7 @@ def test_a_switch_that_ends_while_it_is_waited_for_is_named(
             process.wait()
             raise Unreachable("no P4Runtime server answers")
 
-        monkeypatch.setattr(Controller, "connect", connect)
+        monkeypatch.setattr(testbed, "connect", connect)
         topology = named("single-switch:1")
         state = State(
             "lab", "netns", topology, Program(), switches=dict.fromkeys(topology.ports, process.pid)

@@ -67,7 +67,7 @@ def test_it_writes_where_one_stands(own: Path, processes: int) -> None:
 def test_rows_can_be_checked_printed_and_made_pages_of_again(own: Path) -> None:
     assert call(own, "--processes", 1, "--output", "out").exit_code == 0
     page = Path("out/own.md").read_text()
-    assert "own: the shortest row comes out as published" in call(own, "--check", "--output", "out").stdout
+    assert call(own, "--check", "--output", "out").stdout == "own: the shortest row is reproduced\n"
     Path("out/own.md").unlink()
     assert call(own, "--again", "--output", "out").exit_code == 0
     assert Path("out/own.md").read_text() == page
@@ -81,7 +81,7 @@ def test_a_row_that_differs_fails_the_check(own: Path) -> None:
     rows.write_text(re.sub(r'"product": 3\b', '"product": 4', rows.read_text()))
     done = call(own, "--check")
     assert done.exit_code == FAILED
-    assert "own is stale: product is 3, published 4 (size 1, seed 1)" in done.output
+    assert "own is stale: product is 3, but 4 is published (size 1, seed 1)" in done.output
 
 
 def test_a_file_without_an_experiment_is_refused(own: Path) -> None:

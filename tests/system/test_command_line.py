@@ -145,7 +145,7 @@ def test_a_failing_worker_is_a_failure_of_the_work_and_its_status_is_said(how: s
         (("run", "--lease", "inf", "--switch", "unix:/none", "--", "true"), "'--lease'"),
         (("jobs", "--device-id", 2**64, "--switch", "unix:/none"), "'--device-id'"),
         (("jobs", "--switch", f"unix:/{'a' * 107}"), "want a socket path of at most 107 bytes"),
-        (("run", "--jobs", "/dev/zero"), "/dev/zero: longer than 16777216 characters"),
+        (("run", "--jobs", "/dev/zero"), "/dev/zero: cannot be read: not a regular file"),
     ],
 )
 def test_bad_input_is_refused_with_the_reason(arguments: tuple[object, ...], reason: str) -> None:

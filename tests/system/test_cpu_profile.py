@@ -65,7 +65,10 @@ def test_a_job_that_ends_too_soon_says_how_far_it_came() -> None:
 def test_what_a_profile_needs_is_said_at_once() -> None:
     for words, said in (
         ((), "nothing to run"),
-        (("--reads", 5, "--", "true"), "--reads 5, --dataset 0: give both"),
+        (
+            ("--reads", 5, "--", "true"),
+            "--reads 5, --dataset 0: want both, with a data set that is not smaller than the reads",
+        ),
         (("--cpus", 4096, "--", "true"), "--cpus 4096: this process may use"),
     ):
         done = ina("schedule", "profile", *words)

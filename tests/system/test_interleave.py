@@ -110,7 +110,7 @@ def test_a_group_is_measured_beside_what_was_predicted() -> None:
         (("--groups", "+".join(["deep"] * 5)), "5 jobs in one group; want 2 to 4"),
         (("--groups", ","), "no group"),
         (("--size", "much"), "--size 'much' is not a size"),
-        (("--size", "1KB"), "want at least 100663296 bytes"),
+        (("--size", "1KB"), "want at least 100663296 bytes, the size of the largest batch"),
     ],
 )
 def test_groups_that_cannot_be_are_refused(arguments: tuple[str, ...], message: str) -> None:

@@ -112,7 +112,7 @@ def test_an_interrupted_run_of_a_job_file_tells_its_jobs_apart(tmp_path: Path) -
         "[[job]]\nname = 'short'\nworkers = 1\ncommand = 'echo over'\n"
         "[[job]]\nname = 'bad'\nworkers = 1\ncommand = 'sh -c \"echo failing; exit 3\"'\n"
         "[[job]]\nname = 'long'\nworkers = 2\ncommand = 'sh -c \"echo started; sleep 600\"'\n"
-        "[[job]]\nname = 'late'\nworkers = 1\ncommand = 'true'\nstart_s = 600\n"
+        "[[job]]\nname = 'late'\nworkers = 1\ncommand = 'true'\narrival_s = 600\n"
     )
     process = start("run", *LANES, "--jobs", file, "--json")
     stream = process.stderr

@@ -74,7 +74,7 @@ command = '{exact}'
 name = "homeless"
 workers = 2
 slots = 0
-start_s = 0.2
+arrival_s = 0.2
 command = '{exact}'
 """
 
@@ -159,7 +159,7 @@ def test_jobs_that_fail_leave_the_others_alone_and_the_first_gives_its_status(tm
     sums = " ".join(worker("sums.py", "--victim", 1, "--kill-at", 20)[1:])
     file = tmp_path / "jobs.toml"
     file.write_text(
-        f"[[job]]\nname = 'good'\nworkers = 2\nstart_s = 0.5\ncommand = '{exact}'\n"
+        f"[[job]]\nname = 'good'\nworkers = 2\narrival_s = 0.5\ncommand = '{exact}'\n"
         f"[[job]]\nname = 'bad'\nworkers = 2\ncommand = '{sums}'\n"
         "[[job]]\nname = 'ugly'\nworkers = 1\ncommand = '/no/such/program'\n"
     )

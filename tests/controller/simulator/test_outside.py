@@ -116,6 +116,6 @@ def test_every_command_takes_it(tmp_path: Path) -> None:
     assert planned["waiting"] == ["a"]
     assert planned["groups"][0]["reason"] == "20 s, the shortest that fits"
     live = tmp_path / "live.toml"
-    live.write_text("[[job]]\njob_id = 'a'\nduration_s = 1\ngpus = 1\ncommand = 'true'\n")
+    live.write_text("[[job]]\nname = 'a'\nworkers = 1\nduration_s = 1\ncommand = 'true'\n")
     ended = schedule("live", "--policy", f"{own}x", "--jobs", live)
     assert (ended.code, "did you mean 'Shortest'" in ended.complaint) == (2, True)

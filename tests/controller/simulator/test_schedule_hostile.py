@@ -109,25 +109,40 @@ def test_options_of_sweep_out_of_range(arguments: list[object], complaint: str) 
     [
         (
             "c.toml",
-            "[[node]]\ngpus = 1000000000\n",
-            ":1: column gpus: 1 servers of 1000000000 GPUs; a cluster",
+            "[[server]]\nname = 'a'\ngpus = 1000000000\n",
+            ":3: server 'a': gpus = 1000000000: want a whole number, 0 to 65536",
         ),
         (
             "c.toml",
-            "[[node]]\ngpus = 8\ncount = 1000000000000\n",
-            ":1: column gpus: 1000000000000 servers of 8",
+            "[[server]]\nname = 'a'\ngpus = 8\ncount = 1000000000000\n",
+            ":4: server 'a': count = 1000000000000: want a whole number, 1 to 1000000",
         ),
         (
             "c.toml",
-            "[[node]]\ngpus = 600000\n[[node]]\ngpus = 600000\n",
-            ":3: column gpus: 1 servers of 600000",
+            "[[server]]\nname = 'a'\ngpus = 60000\ncount = 10\n"
+            "[[server]]\nname = 'b'\ngpus = 60000\ncount = 10\n",
+            ":7: server 'b': 10 servers of 60000 GPUs; a cluster has at most 1,000,000 GPUs and servers",
         ),
-        ("c.toml", "[[node]]\ngpus = inf\n", ":1: column gpus: inf is not a finite number"),
-        ("c.toml", "[[node]]\ngpus = 2\ncpus = nan\n", ":1: column cpus: nan is not a finite number"),
         (
             "c.toml",
-            "[[node]]\ngpus = 2\nname = '\\u001b'\n".replace("'", '"'),
-            ":1: column name: '\\x1b' has",
+            "[[server]]\nname = 'a'\ngpus = 0\ncount = 600000\n"
+            "[[server]]\nname = 'b'\nrole = 'fallback'\ncount = 600000\n",
+            ":8: server 'b': 600000 servers of 0 GPUs; a cluster has at most 1,000,000 GPUs and servers",
+        ),
+        (
+            "c.toml",
+            "[[server]]\nname = 'a'\ngpus = inf\n",
+            ":3: server 'a': gpus = inf: want a whole number, 0 to 65536",
+        ),
+        (
+            "c.toml",
+            "[[server]]\nname = 'a'\ngpus = 2\ncpus = nan\n",
+            ":4: server 'a': cpus = nan: want cores, above 0 to 1e+09",
+        ),
+        (
+            "c.toml",
+            '[[server]]\ngpus = 2\nname = "\\u001b"\n',
+            ":3: server '\\x1b': name = \"\\u001b\": want a name in quotes",
         ),
         ("c.csv", "gpus,count\n1,1e12\n", ":2: column gpus: 1000000000000 servers of 1 GPUs"),
         ("c.csv", "gpus,gpus\n1,1\n", ":1: column gpus: there twice"),
@@ -142,7 +157,10 @@ def test_clusters_that_are_none(tmp_path: Path, name: str, text: str, complaint:
 
 
 def test_a_cluster_file_from_another_system(tmp_path: Path) -> None:
-    for name, text in (("c.toml", "\ufeff[[node]]\r\ngpus = 2\r\n"), ("c.csv", '\ufeff"gpus"\r\n"2"\r\n')):
+    for name, text in (
+        ("c.toml", "\ufeff[[server]]\r\nname = 'a'\r\ngpus = 2\r\n"),
+        ("c.csv", '\ufeff"gpus"\r\n"2"\r\n'),
+    ):
         path = tmp_path / name
         path.write_bytes(text.encode())
         ran = schedule("plan", "--jobs", JOBS, "--cluster", path, "--json")

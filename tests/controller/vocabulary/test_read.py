@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -143,6 +144,8 @@ def test_texts_that_are_none_of_these_formats(tmp_path: Path) -> None:
         ("a.yaml", "job: " + "9" * 5000, "too many digits"),
         ("a.yaml", "job: [\n", "a.yaml:2: not YAML"),
         ("a.yaml", "a: 1\na: 2\n", "twice"),
+        ("a.yaml", "job: \0\n", "a.yaml: not YAML: unacceptable character"),
+        ("a.json", '{"": 1, "": 2}', "'' is there twice"),
         ("a.txt", "", "want a name that ends in"),
         ("a.toml", "\udcff", "cannot be read"),
     ):
@@ -151,10 +154,41 @@ def test_texts_that_are_none_of_these_formats(tmp_path: Path) -> None:
         with pytest.raises(BadSpec) as raised:
             read(path)
         assert said in str(raised.value)
+        assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("name", ["a.toml", "a.json", "a.yaml", "a"])
+def test_pipes_are_not_opened(tmp_path: Path, name: str) -> None:
+    """Opening one would wait for somebody who writes to it."""
+    os.mkfifo(tmp_path / name)
+    for place in (tmp_path / name, tmp_path, Path("/dev/zero")):
+        with pytest.raises(BadSpec) as raised:
+            read(place)
+        assert str(raised.value) == f"{place}: cannot be read: not a regular file"
+
+
+def test_a_key_of_a_table_in_a_list_has_its_own_line() -> None:
+    text = '[[job]]\nname = "a"\nworkers = 1\n[[job]]\nname = "b"\nworkers = 1\n\n[job.tree]\nrot = "s1"\n'
+    with pytest.raises(BadSpec, match=r"^f\.toml:9: job 'b': tree: unknown key 'rot'; did you mean 'root'"):
+        jobs_of(parse(text, "f.toml"))
+
+
+def test_more_iterations_than_can_be_counted_are_refused() -> None:
+    text = "[[job]]\nworkers = 1\nduration_s = 5\niteration_s = 1e-320\n"
+    with pytest.raises(BadSpec, match=r"^f\.toml:4: job 'job1': duration_s = 5, .*: inf iterations"):
+        jobs_of(parse(text, "f.toml"))
 
 
 def test_dates_and_long_numbers_are_refused_like_anything_else() -> None:
-    for text in ("2024-01-01", "9" * 400, "[" * 3 + "1" + "]" * 3, "-inf", "nan", '"' + "x" * 500 + '"'):
+    for text in (
+        "2024-01-01",
+        "9" * 400,
+        "0x" + "f" * 5000,
+        "[" * 3 + "1" + "]" * 3,
+        "-inf",
+        "nan",
+        '"' + "x" * 500 + '"',
+    ):
         with pytest.raises(BadSpec, match=r"f\.toml:4: job 'a': iterations = .{0,110}: want a whole number"):
             jobs_of(parse(f'[[job]]\nname = "a"\nworkers = 2\niterations = {text}\n', "f.toml"))
 
