@@ -164,7 +164,7 @@ _Attempted = tuple[int, int, int]
 
 
 def _holders(events: Sequence[Event], names: Mapping[int, str]) -> dict[_Attempted, str]:
-    """Return whose sum had the slot that a packet wanted in vain: by time, job and PSN of the packet."""
+    """Return whose sum held the slot that a packet did not get: by time, job and PSN of the packet."""
     found = {}
     for tenure in tenures(events):
         whose = f"slot {tenure.slot} of {tenure.switch} was held by job {names.get(tenure.job, tenure.job)}"

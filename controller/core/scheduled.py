@@ -33,22 +33,8 @@ def spec_of(job: Job, cluster: Topology) -> Submission:
     iteration_s = max(job.iteration_at_s(alone_bps), LEAST_S)
     network_s = 0.0 if alone_bps == math.inf else job.model_bytes * 8 / alone_bps
     stages_s = job.stages_s or (0.0, 0.0, max(job.compute_s, LEAST_S), network_s)
-    return Submission(
-        name=job.name,
-        arrival_s=job.arrival_s,
-        gpus=job.gpus,
-        iterations=job.iterations,
-        iteration_s=iteration_s,
-        stages_s=stages_s,
-        model=job.model,
-        restart_s=job.restart_s,
-        estimate_s=job.estimate_s,
-        opportunistic=job.opportunistic,
-        user=job.user,
-        vc=job.vc,
-        batch=job.batch,
-        deadline_s=job.deadline_s,
-        extra=job.extra,
+    return Submission.timed(
+        job, iterations=job.iterations, iteration_s=iteration_s, stages_s=stages_s, extra=job.extra
     )
 
 

@@ -1,1 +1,1 @@
-"""Which servers jobs run on: the steady state that they come to, and policies that choose by it."""
+"""Which servers jobs run on: their steady state, and policies that choose by it."""

@@ -27,7 +27,7 @@ from controller.vocabulary import Job, Topology
 
 @dataclass(frozen=True)
 class State:
-    """Jobs that run, and the rates that they come to; those on one server have an infinite rate."""
+    """Jobs that run, and their resulting rates; those on one server have an infinite rate."""
 
     cluster: Topology
     jobs: tuple[Job, ...]

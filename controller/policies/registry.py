@@ -134,7 +134,7 @@ def check_settings(settings: Iterable[tuple[str, float]], policies: Iterable[str
 
 
 def settings_of(policy: str, config: SimulationConfig) -> dict[str, float]:
-    """Return the values by name of what can be set of a policy."""
+    """Return the values of a policy's parameters, by name."""
     return resolve_settings(_settings(policy), config)
 
 

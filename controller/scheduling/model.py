@@ -78,13 +78,32 @@ class Submission:
         if iteration_s <= 0:
             raise BadSpec(f"job {job.name!r}: compute_s is 0; schedulers need the time of an iteration")
         command = {} if job.command is None else {"command": shlex.join(job.command)}
+        return cls.timed(
+            job,
+            iterations=job.iterations if job.duration_s is None else job.duration_s / iteration_s,
+            iteration_s=iteration_s,
+            stages_s=job.stages_s,
+            extra={**job.extra, **command},
+        )
+
+    @classmethod
+    def timed(
+        cls,
+        job: Job,
+        *,
+        iterations: float,
+        iteration_s: float,
+        stages_s: tuple[float, ...],
+        extra: Mapping[str, str],
+    ) -> Submission:
+        """Return a job as schedulers see it, with times of their own kind; all else is the job's."""
         return cls(
             job.name,
             job.arrival_s,
             job.gpus,
-            iterations=job.iterations if job.duration_s is None else job.duration_s / iteration_s,
+            iterations=iterations,
             iteration_s=iteration_s,
-            stages_s=job.stages_s,
+            stages_s=stages_s,
             model=job.model,
             restart_s=job.restart_s,
             estimate_s=job.estimate_s,
@@ -93,7 +112,7 @@ class Submission:
             vc=job.vc,
             batch=job.batch,
             deadline_s=job.deadline_s,
-            extra={**job.extra, **command},
+            extra=extra,
         )
 
     @property

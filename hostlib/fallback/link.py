@@ -42,7 +42,7 @@ class FallbackLink:
         return self._packets.socket
 
     def introduce(self) -> None:
-        """Send an empty datagram: a switch's port that was told no peer takes whoever speaks first."""
+        """Send an empty datagram: a switch's port that was told no peer takes the first sender."""
         with contextlib.suppress(OSError):  # it is not there yet
             self.socket.send(b"")
 

@@ -520,7 +520,7 @@ class PythonEngine:
                 frame, sender = port.socket.recvfrom(65536)
             except OSError:  # nothing more, or an ICMP error of an earlier datagram
                 return
-            port.peer = port.peer or sender  # whoever speaks first
+            port.peer = port.peer or sender  # the first sender
             if sender == port.peer:
                 self._receive(port, frame)
             else:
