@@ -100,7 +100,7 @@ void engine_unlock(struct engine *);
 /* Each returns 0, or -1 with the reason in `error` (ENGINE_ERROR_BYTES). */
 int engine_add_memory(struct engine *, uint16_t number, const struct engine_impairments *rx,
                       const struct engine_impairments *tx, int is_cpu, char *error);
-/* `fd` is a bound UDP socket to take over, or -1 to bind one to `local` (0: any). `peer` 0: whoever speaks first. */
+/* `fd` is a bound UDP socket to take over, or -1 to bind one to `local` (0: any). `peer` 0: the first sender. */
 int engine_add_udp(struct engine *, uint16_t number, const struct engine_impairments *rx,
                    const struct engine_impairments *tx, int fd, uint16_t local, uint16_t peer, char *error);
 int engine_add_interface(struct engine *, uint16_t number, const struct engine_impairments *rx,

@@ -1,6 +1,6 @@
 /* UDP ports: one Ethernet frame is one datagram on 127.0.0.1.
  *
- * A port has one peer, as a link has one far end: the one it was given, or else whoever speaks first. What comes from
+ * A port has one peer, as a link has one far end: the one it was given, or else the first sender. What comes from
  * any other address is a stranger's: it is counted and dropped, and never changes where the port sends. The socket is
  * not connected, which would have the kernel drop them uncounted.
  *
