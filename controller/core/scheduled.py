@@ -13,16 +13,16 @@ LEAST_S = 1e-6
 
 
 def servers_of(cluster: Topology, *, whole: bool) -> Cluster:
-    """Return what schedulers see: the servers with GPUs, or, where placement is not theirs, one large one."""
+    """Return the servers with GPUs as schedulers see them; one large server if schedulers do not place."""
     if whole:
         return Cluster((Server("all", cluster.gpus),), cluster)
     return Cluster.of(cluster)
 
 
 def spec_of(job: Job, cluster: Topology) -> Submission:
-    """Return a job as schedulers see it: as fast as it is with the fastest links for itself.
+    """Return a job as schedulers see it: as fast as it is alone on the fastest links.
 
-    Raises BadSpec if not even the empty cluster has room for its workers.
+    Raises BadSpec if even the empty cluster has no room for its workers.
     """
     if sum(server.gpus // job.gpus_per_worker for server in cluster.servers) < job.workers:
         raise BadSpec(

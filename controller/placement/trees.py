@@ -26,21 +26,21 @@ def tree_of(cluster: Topology, job: Job) -> Tree:
 
 
 def root_for(cluster: Topology, job: Job) -> str:
-    """Return the root of a job's tree: what sums nearest to its fallback server, or to all racks."""
+    """Return the root of a job's tree: the summing switch nearest to its fallback server, or to all racks."""
     return best_root(cluster, [cluster.rack_of[job.fallback]] if job.fallback else racks_of(cluster, job))
 
 
 def racks_of(cluster: Topology, job: Job) -> list[str]:
     """Return the switches that a job's servers are linked to, each once. Raises BadSpec."""
     if not job.servers:
-        raise BadSpec(f"job {job.name!r} has no servers; ina place chooses some, or give servers = [...]")
+        raise BadSpec(f"job {job.name!r} has no servers; place it with ina place, or give servers = [...]")
     return list(dict.fromkeys(cluster.rack_of[server] for server in job.hosts))
 
 
 def best_root(cluster: Topology, racks: Collection[str]) -> str:
-    """Return the switch with the shortest ways to all `racks`: one that sums, if any does.
+    """Return the switch with the shortest paths to all `racks`: one that sums, if any does.
 
-    Of equally near ones that with most memory, then the earlier one, is chosen. O(racks * switches).
+    Of equally near ones, returns the one with most memory, then the first. O(racks * switches).
     """
     slots = np.array([each.slots for each in cluster.switches], dtype=np.int64)
     ways = ways_to(cluster, racks)
@@ -51,7 +51,7 @@ def best_root(cluster: Topology, racks: Collection[str]) -> str:
 
 
 def ways_to(cluster: Topology, racks: Iterable[str]) -> NDArray[np.int64]:
-    """Return for each switch the sum of the numbers of links from it to all `racks`."""
+    """Return for each switch the total number of links from it to all `racks`, shape (switches,)."""
     hops = np.array([cluster.hops(rack) for rack in racks], dtype=np.int64)
     found: NDArray[np.int64] = hops.sum(axis=0)
     return found
@@ -69,9 +69,9 @@ def paths_up(cluster: Topology, racks: Iterable[str], root: str) -> dict[str, st
 
 
 def tidy(cluster: Topology, job: Job, tree: Tree) -> Tree:
-    """Return the tree without memory where nothing meets: at switches that only one contribution reaches.
+    """Return the tree without memory at switches that only one contribution reaches.
 
-    The root keeps its own if it has some, for results come from there.
+    The root keeps its memory, if it has some, because results come from there.
     """
     fan_ins = fan_in(cluster, job, tree)
     useful = {name for name in tree.aggregators if fan_ins[name] > 1 or name == tree.root}
@@ -101,7 +101,7 @@ def bottom_up(tree: Tree) -> list[str]:
 
 
 def slowest_link_bps(cluster: Topology, job: Job, tree: Tree) -> float:
-    """Return the rate of the slowest link that the job's flows take."""
+    """Return the rate of the slowest link that the job's flows use, bits per second."""
     pairs = [(server, cluster.rack_of[server]) for server in job.hosts] + list(tree.parents.items())
     return min(cluster.links[cluster.neighbours[child][parent]].rate_bps for child, parent in pairs)
 

@@ -1,8 +1,8 @@
-"""Leases of jobs: how a row's metadata say them, and which have run out. No I/O.
+"""Leases of jobs: their encoding in a row's metadata, and which have expired. No I/O.
 
-A job that is to go with its launcher is admitted with a lease, which that one renews for as long as it
-lives. A lease ends at a time of the clock: the clocks of all who admit jobs to a switch have to agree
-to within less than a lease's length.
+A job that is to end with its launcher is admitted with a lease, which the launcher renews for as long as it
+lives. A lease expires at a wall-clock time: the clocks of all controllers that admit jobs to a switch have
+to agree to within less than a lease's length.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def encode(lease: Lease | None) -> bytes:
 
 
 def decode(metadata: bytes) -> Lease | None:
-    """Read what `encode` wrote; anything else, of whomever, is no lease.
+    """Read the output of `encode`; any other metadata is no lease.
 
     >>> decode(b"of somebody else")
     """
@@ -43,5 +43,5 @@ def decode(metadata: bytes) -> Lease | None:
 
 
 def run_out(jobs: Iterable[Admission], now_ms: int) -> list[Admission]:
-    """Return the jobs that nobody renews any more."""
+    """Return the jobs whose leases have expired."""
     return [job for job in jobs if job.lease is not None and job.lease.until_ms < now_ms]

@@ -57,7 +57,7 @@ def test_a_renewed_lease_keeps_a_job(running: Running) -> None:
 def test_a_job_of_the_same_number_is_not_renewed_for_another(running: Running) -> None:
     with at(running, 1000) as owner:
         here = owner.admit(job(0), lease=Lease(5000))
-        with pytest.raises(NoSuchJob, match="is another one by now"):
+        with pytest.raises(NoSuchJob, match="is another one now"):
             owner.renew(replace(here, generation=here.generation + 1), Lease(9000))
         assert owner.jobs() == {here.job: here}
         owner.remove(here.job)
