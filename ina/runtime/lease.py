@@ -76,16 +76,16 @@ def registration(fabric: SwitchFabric, spec: LaunchSpec) -> Registration | None:
         user = getpass.getuser()
     except (KeyError, OSError):  # a container may not name its users
         user = f"uid {os.getuid()}"
-    command = shlex.join(spec.command)
+    command = shlex.join(spec.job.command or ())
     return Registration(
         f"{socket.gethostname()} pid {os.getpid()}",
         process=this_process(),
         lease_s=fabric.lease_s,
         age_s=0.0,
-        name=spec.name,
+        name=spec.job.name,
         user=user,
         command=command if len(command) <= LONGEST_COMMAND else command[: LONGEST_COMMAND - 1] + "…",
-        priority=spec.priority,
+        priority=spec.job.priority,
     )
 
 
