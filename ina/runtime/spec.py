@@ -13,7 +13,7 @@ from ina.runtime.errors import BadRun
 
 if TYPE_CHECKING:  # a switch process needs neither the host library nor NumPy
     from controller import Tls
-    from controller.vocabulary import Congestion, Encoding, Topology
+    from controller.vocabulary import Encoding, Topology
     from hostlib.launcher import WorkerExit
 
 SHARED = "shared"
@@ -148,7 +148,7 @@ class LaunchSpec:
     window: int | None = None
     """Packets in flight at most; None: half the slots, or `SHARED_WINDOW` if they are shared."""
     preempt: bool = False
-    congestion: Congestion = "fixed"
+    congestion: str = "fixed"
     numbers: Encoding = "exponent"
     priority: int | None = None
     """Of all packets; None: each tensor's own."""
