@@ -215,7 +215,3 @@ def _digest(file: Path | None, what: str) -> int:
     """Return a number other than 0 that tells apart what is in a file."""
     content = b"" if file is None else file.read_bytes()
     return zlib.crc32(content + what.encode()) or 1
-
-
-if __name__ == "__main__":
-    print(Path(__file__).parent / "_native")  # where ina_window.h is, for a compiler's -I

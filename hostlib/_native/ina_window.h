@@ -1,7 +1,7 @@
 /* A congestion control of your own in C: one function in a shared object, called at the end of each round.
  *
- *     cc -O2 -shared -fPIC -I "$(python -m hostlib.windows)" own.c -o own.so
- *     ina run -np 2 --congestion ./own.so:own -- python train.py
+ *     cc -O2 -shared -fPIC -I "$(python -m hostlib.include)" examples/windows/dctcp.c -o dctcp.so
+ *     ina run -np 2 --congestion ./dctcp.so:dctcp -- python train.py
  *
  * Every rank calls it with the same rounds, and must come to the same limits: what it decides may depend on nothing but
  * its arguments. docs/windows.md says what a round is, and has the same in Python.
