@@ -33,14 +33,14 @@ GROUP = "ina.placement"
 class Question:
     """A cluster with its running jobs; `rng` is the source of random choices."""
 
-    cluster: Topology
+    topology: Topology
     running: tuple[Job, ...]
     rng: random.Random
 
     @cached_property
     def free(self) -> Mapping[str, int]:
         """Free GPUs of each server."""
-        left = {server.name: server.gpus for server in self.cluster.servers}
+        left = {server.name: server.gpus for server in self.topology.servers}
         for job in self.running:
             for server in job.servers:
                 left[server] -= job.gpus_per_worker
@@ -48,7 +48,7 @@ class Question:
 
     def beside(self, job: Job) -> Question:
         """Return the question after a job has been placed."""
-        after = Question(self.cluster, (*self.running, job), self.rng)
+        after = Question(self.topology, (*self.running, job), self.rng)
         left = dict(self.free)
         for server in job.servers:
             left[server] -= job.gpus_per_worker
@@ -66,12 +66,12 @@ class Question:
     @cached_property
     def state(self) -> State:
         """The steady state of the running jobs."""
-        return steady_state(self.cluster, self.running)
+        return steady_state(self.topology, self.running)
 
     @cached_property
     def busy(self) -> list[float]:
         """The load of the fuller direction of each link in the steady state, 0 to 1."""
-        rates = np.array([link.rate_bps for link in self.cluster.links])
+        rates = np.array([link.rate_bps for link in self.topology.links])
         busy: list[float] = (self.state.load_bps.reshape(-1, 2).max(axis=1) / rates).tolist()
         return busy
 
@@ -96,7 +96,7 @@ class Placed:
 
 
 def place(
-    cluster: Topology,
+    topology: Topology,
     batch: Sequence[Job],
     policy: Policy,
     *,
@@ -109,7 +109,7 @@ def place(
     the GPUs worst. Each job gets a fallback server near its root.
 
     Args:
-        cluster: Servers, switches and links.
+        topology: Servers, switches and links.
         batch: The jobs to place.
         policy: Chooses the servers of each.
         running: Jobs that keep their servers.
@@ -117,12 +117,12 @@ def place(
 
     Raises BadSpec for an impossible answer of the policy.
     """
-    there, waiting = place_among(cluster, batch, policy, running, random.Random(seed))
-    return Placed(steady_state(cluster, there), waiting)
+    there, waiting = place_among(topology, batch, policy, running, random.Random(seed))
+    return Placed(steady_state(topology, there), waiting)
 
 
 def place_among(
-    cluster: Topology,
+    topology: Topology,
     batch: Sequence[Job],
     policy: Policy,
     running: Sequence[Job],
@@ -133,7 +133,7 @@ def place_among(
     Returns:
         All running jobs, earlier ones first, and the names of the jobs that wait.
     """
-    question = Question(cluster, tuple(running), rng)
+    question = Question(topology, tuple(running), rng)
     order = _fullest(batch, sum(question.free.values())) if policy.netpack else list(batch)
     names = {job.name for job in order}
     waiting = [job.name for job in batch if job.name not in names]
@@ -146,7 +146,7 @@ def place_among(
         question = question.beside(settle(question, job, servers))
     there = list(question.running)
     if policy.netpack and any(len(job.hosts) > 1 for job in there[len(running) :]):
-        there = without_useless_sums(cluster, there)
+        there = without_useless_sums(topology, there)
     return there, tuple(waiting)
 
 
@@ -157,7 +157,7 @@ def settle(question: Question, job: Job, servers: Sequence[str]) -> Job:
         return placed
     if job.mode == "shared":
         placed = replace(placed, fallback=choose_fallback(question.state, placed))
-    return replace(placed, tree=tree_of(question.cluster, placed))
+    return replace(placed, tree=tree_of(question.topology, placed))
 
 
 def _check(question: Question, job: Job, servers: Sequence[str]) -> None:
@@ -195,13 +195,13 @@ def _fullest(batch: Sequence[Job], gpus: int) -> list[Job]:
     return [batch[row] for row in sorted(chosen, key=lambda row: -sizes[row])]
 
 
-def overfull(cluster: Topology, running: Sequence[Job]) -> str | None:
+def overfull(topology: Topology, running: Sequence[Job]) -> str | None:
     """Return the error of jobs that share a server with too few GPUs for them, or None."""
-    free = Question(cluster, tuple(running), random.Random(0)).free
+    free = Question(topology, tuple(running), random.Random(0)).free
     short = next((name for name, left in free.items() if left < 0), None)
     if short is None:
         return None
     there = ", ".join(job.name for job in running if short in job.servers)
     return (
-        f"servers: {there} need {-free[short]} GPUs more of {short!r} than its {cluster.server[short].gpus}"
+        f"servers: {there} need {-free[short]} GPUs more of {short!r} than its {topology.server[short].gpus}"
     )
