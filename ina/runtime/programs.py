@@ -1,4 +1,4 @@
-"""Turns the name of a switch program into what a switch loads."""
+"""Compiles switch programs by name."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ Reports = Mapping[int, Mapping[str, float]]
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """A machine of workers at a switch that runs: at which port, and its addresses there."""
+    """A machine of workers at a running switch: the port, and the machine's addresses there."""
 
     port: int
     ip: str
@@ -42,7 +42,7 @@ class Machine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attachment:
-    """A switch that somebody else started, and how to use it."""
+    """A running switch, and how to use it."""
 
     address: str
     """Address of its P4Runtime service, ``host:port`` or ``unix:path``."""
@@ -100,7 +100,7 @@ has, or UDP on loopback; auto: shared memory where there is a C compiler."""
 
 @dataclass(frozen=True, slots=True)
 class FabricSpec:
-    """Switches, and what they run."""
+    """Switches and their program."""
 
     program: str = "exclusive"
     lanes: int = 256
@@ -130,7 +130,7 @@ class FabricSpec:
 
     @property
     def atp(self) -> bool:
-        """True if they do so as in ATP: no priorities, and workers that count collisions."""
+        """True if they share slots as in ATP: no priorities, and workers that count collisions."""
         return self.program == ATP
 
 
@@ -160,7 +160,7 @@ class LaunchSpec:
         return len(self.machines) if self.hierarchical else self.job.workers
 
     def environment(self) -> dict[str, str]:
-        """Return the environment variables of the workers besides their place in the job."""
+        """Return the environment variables of the workers besides those of their rank."""
         # the workers share this machine's cores
         threads = {} if PRIVATE_THREADS in os.environ else {PRIVATE_THREADS: "1"}
         return {**threads, **self.variables}

@@ -40,7 +40,14 @@ Bytes = NDArray[np.uint8]
 def compiled(
     program: str, lanes: int, slots: int, more_defines: tuple[tuple[str, str], ...] = ()
 ) -> ir.Program:
-    """Compile a program of ``p4src``, once per process."""
+    """Compile a program of ``p4src``, once per process.
+
+    Args:
+        program: Name of the program.
+        lanes: Values per packet.
+        slots: Slots of the switch.
+        more_defines: Further preprocessor definitions.
+    """
     source, defines = locate(program, lanes=lanes)
     return compile_file(source, defines={**defines, "SLOTS": str(slots), **dict(more_defines)})
 
@@ -254,7 +261,14 @@ class Fabric:
         return Arrival(data, lengths) if lengths else None
 
     def send(self, host: str, packets: Bytes, count: int, length: int) -> None:
-        """Let a host send `count` packets of `length` bytes, back to back in `packets`, now."""
+        """Send packets from a host, now.
+
+        Args:
+            host: Name of the host.
+            packets: The packets, back to back.
+            count: Number of packets.
+            length: Bytes of each packet.
+        """
         switch, port = self._ends[host]
         losses = self._losses_of(host)
         if losses.probability:
