@@ -27,7 +27,7 @@ def jobs(*, running: options.RunningSwitch, json: options.Json = False) -> None:
     with running.connect() as controller:
         address = controller.address
         try:
-            program = controller.info().program
+            program = controller.info().mode
             described = _describe(controller.jobs(), program)
         except NoProgram:
             described = {}
