@@ -117,11 +117,13 @@ def admit(
     fabric = fabric_of(program, lanes, switches, tls, faults)
     fabric, offers = settled(fabric)
     check_memory(memory, offers)
-    common = LaunchSpec(
-        command=[], workers=0, timeout_s=timeout, straggler_timeout_s=max(timeout, straggler_timeout)
+    spec = LaunchSpec(
+        job=only_job(memory.overrides(), workers, fabric.tree),
+        timeout_s=timeout,
+        straggler_timeout_s=max(timeout, straggler_timeout),
+        machines=_machines(machines, workers),
+        hierarchical=hierarchical,
     )
-    spec = only_job(common, memory.overrides(), workers, fabric.tree)
-    spec = replace(spec, machines=_machines(machines, workers), hierarchical=hierarchical)
     if host:
         fabric = replace(fabric, attached=_reached(fabric, offers, host, switch_ip))
     check(fabric, [spec], offers)

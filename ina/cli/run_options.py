@@ -12,10 +12,11 @@ import typer
 
 from controller.switches.model import Feature, SwitchInfo
 from controller.vocabulary import Job
-from controller.vocabulary.slots import MAX_WINDOW, Congestion, Encoding
+from controller.vocabulary.slots import MAX_WINDOW, Encoding
+from hostlib.windows import find
 from ina.cli import options
 from ina.cli.errors import USAGE, Failure
-from ina.runtime.job_file import Overrides, spec_of
+from ina.runtime.job_file import Overrides
 from ina.runtime.spec import (
     NAMELESS,
     PRIVATE,
@@ -86,10 +87,7 @@ class MemoryOptions:
             help="Let packets take slots from packets of lower priority, if jobs share slots. Default: no.",
         ),
     ] = None
-    congestion: Annotated[
-        Congestion | None,
-        typer.Option(rich_help_panel=MEMORY, help="Control congestion by this algorithm. Default: fixed."),
-    ] = None
+    congestion: options.Congestion = None
     numbers: Annotated[
         Encoding | None,
         typer.Option(
@@ -334,8 +332,8 @@ def fabric_of(
 
 
 def only_job(
-    common: LaunchSpec, overrides: Overrides, workers: int | None, fan_outs: tuple[int, ...]
-) -> LaunchSpec:
+    overrides: Overrides, workers: int | None, fan_outs: tuple[int, ...], command: Sequence[str] = ()
+) -> Job:
     """Return the job that no file describes; without `workers`, one for each machine of the tree.
 
     Raises Failure for fewer than one worker.
@@ -344,8 +342,7 @@ def only_job(
         workers = math.prod(fan_outs)  # of nothing, 1
     if workers < 1:
         raise Failure(f"{workers} workers: want 1 or more", exit_code=USAGE)
-    entry = overrides.of(Job(name=NAMELESS, workers=workers))
-    return spec_of(common, entry, slots=entry.slots)
+    return overrides.of(Job(name=NAMELESS, workers=workers, command=tuple(command)))
 
 
 def check_memory(memory: MemoryOptions, offers: SwitchInfo) -> None:
@@ -371,19 +368,20 @@ def check_preempt(preempt: bool | None, offers: SwitchInfo) -> None:
 
 
 def check(fabric: FabricSpec, specs: Sequence[LaunchSpec], offers: SwitchInfo) -> None:
-    """Raise Failure for jobs that no switch with such a program could serve."""
+    """Raise Failure for jobs that no such switch could serve; ConfigError for a rule that cannot be used."""
     for spec in specs:
-        what = f"job {spec.name!r}: " if spec.name else ""
-        if spec.workers < 1 or (not fabric.tree and spec.children > MAX_CHILDREN):
+        what = f"job {spec.job.name!r}: " if spec.job.name else ""
+        if spec.job.workers < 1 or (not fabric.tree and spec.children > MAX_CHILDREN):
             raise Failure(
                 f"{what}{spec.children} workers: want 1 to {MAX_CHILDREN} per switch, the width of "
                 "its bitmap; --tree allows more",
                 exit_code=USAGE,
             )
+        find(spec.job.congestion).make()  # what is wrong with a file is one error, before anything starts
         if offers.shared:
             continue
-        if spec.slots is not None and spec.slots < 2:
-            raise Failure(f"{what}{spec.slots} slots: an exclusive job needs at least 2", exit_code=USAGE)
+        if spec.job.slots is not None and spec.job.slots < 2:
+            raise Failure(f"{what}{spec.job.slots} slots: an exclusive job needs at least 2", exit_code=USAGE)
 
 
 def parse_tree(text: str) -> tuple[int, ...]:

@@ -88,6 +88,7 @@ def sim(
             "Default: as in the file, else no.",
         ),
     ] = None,
+    congestion: options.Congestion = None,
     tree: Annotated[
         str | None,
         typer.Option(
@@ -189,7 +190,7 @@ def sim(
     # Loaded here, for other commands need none of it.
     from bmv2_topos.testbeds.virtual import Recorder, TestbedError, VirtualSettings, VirtualTestbed, build
 
-    overrides = Overrides(iterations=iterations, window=window, preempt=preempt)
+    overrides = Overrides(iterations=iterations, window=window, preempt=preempt, congestion=congestion)
     entries = [overrides.of(entry) for entry in job_files.jobs(jobs, "sim")]
     if plot is not None:
         _check_plot(plot)

@@ -48,16 +48,16 @@ class Admitted:
             "job": self.tree.job,
             "epoch": self.tree.epoch,
             "rank": rank,
-            "size": self.spec.workers,
+            "size": self.spec.job.workers,
             "tree": None if list(tree) == [0] else tree,
             "lanes": offers.lanes,
             "slots": 2 * self.tree.window,
             "window": self.tree.window,
             "fallback": offers.shared,
             "atp": offers.salted,
-            "congestion": self.spec.congestion,
-            "numbers": self.spec.numbers,
-            "priority": self.spec.priority,
+            "congestion": self.spec.job.congestion,
+            "numbers": self.spec.job.numbers,
+            "priority": self.spec.job.priority,
             "timeout_s": self.spec.timeout_s,
             "straggler_timeout_s": self.spec.straggler_timeout_s,
             "rendezvous": rendezvous.address,
@@ -90,7 +90,7 @@ class Admitted:
 
     def command(self) -> Sequence[str]:
         """Return the command prefix that runs a worker, given its `environment`. Raises LaunchError."""
-        return self.fabric.command(self.spec.command)
+        return self.fabric.command(self.spec.job.command or ())
 
     def environment(self, rank: int) -> Mapping[str, str]:
         """Return the environment variables that say where a worker runs."""
@@ -116,7 +116,7 @@ class Admitted:
         return fallback.statistics(self.tree.job) if fallback else {}
 
     def _rendezvous(self, host: str) -> Rendezvous:
-        return Rendezvous(job=self.tree.job, size=self.spec.workers, host=host)
+        return Rendezvous(job=self.tree.job, size=self.spec.job.workers, host=host)
 
     def _members(self) -> dict[int, tuple[str, Member]]:
         return {
@@ -140,8 +140,8 @@ def admitted(fabric: SwitchFabric, spec: LaunchSpec) -> Iterator[Admitted]:
         members = _members(fabric, spec, stack)
         shared = fabric.offers.shared
         region = None
-        if shared and spec.slots is not None:
-            region = Region(spec.first_slot, spec.slots)
+        if shared and spec.job.slots is not None:
+            region = Region(spec.first_slot, spec.job.slots)
         if fabric.topology is None:
             root = Branch(fabric.root, tuple(members[fabric.root]), region=region)
         else:
@@ -211,12 +211,12 @@ def _ports(fabric: SwitchFabric) -> dict[str, tuple[int, ...]]:
 def _deployment(fabric: SwitchFabric, spec: LaunchSpec, root: Branch) -> Deployment:
     offers = fabric.offers
     if not offers.shared:
-        return Deployment(root, DEFAULT_SLOTS if spec.slots is None else spec.slots)
-    in_flight = spec.window or SHARED_WINDOW
+        return Deployment(root, DEFAULT_SLOTS if spec.job.slots is None else spec.job.slots)
+    in_flight = spec.job.window or SHARED_WINDOW
     return Deployment(
         root,
         mode="shared",
-        preempt=spec.preempt and not offers.salted,
+        preempt=spec.job.preempt and not offers.salted,
         window=in_flight if offers.salted else window_for(in_flight),
         fallback=fabric.fallback_uplink(),
     )
