@@ -90,7 +90,7 @@ _MODULES = (
 
 
 def __getattr__(name: str) -> object:
-    """Import what is asked for: to load all of it takes longer than many a command."""
+    """Import the public name on first use: importing all of them takes longer than many commands."""
     if name in __all__:
         for module in _MODULES:
             found = getattr(importlib.import_module(f"controller.{module}"), name, None)

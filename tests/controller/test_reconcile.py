@@ -350,12 +350,12 @@ def test_an_obsolete_job_goes_children_first() -> None:
 @pytest.mark.parametrize(
     ("other", "message"),
     [
-        ({"job": 1}, "two of the jobs desired have the job id 1"),
-        ({"generation": 101}, "two of the jobs desired have the generation 101"),
-        ({"counter_row": 1}, "two of the jobs desired have the counter row 1"),
-        ({"group": 1}, "two of the jobs desired have the group 1"),
-        ({"group": 256}, "job 2 has counter row 2 and group 256; they can be 1 to 255"),
-        ({"region": Region(60, 8)}, "the slots 60 to 67 of job 2 leave the memory, which has 64"),
+        ({"job": 1}, "two desired jobs have the job id 1"),
+        ({"generation": 101}, "two desired jobs have the generation 101"),
+        ({"counter_row": 1}, "two desired jobs have the counter row 1"),
+        ({"group": 1}, "two desired jobs have the group 1"),
+        ({"group": 256}, "job 2 has counter row 2 and group 256; want 1 to 255"),
+        ({"region": Region(60, 8)}, "the slots 60 to 67 of job 2 exceed the memory, which has 64"),
         ({"region": LOW}, "jobs 1 and 2 are exclusive, and share slots"),
     ],
 )
