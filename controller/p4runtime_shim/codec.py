@@ -15,6 +15,7 @@ from controller.switches.entries import (
     TableEntry,
     Ternary,
 )
+from controller.switches.programs import objects
 from controller.switches.target import ProgramInfo, find
 from p4src.messages import p4runtime_pb2 as p4
 
@@ -26,6 +27,7 @@ class Codec:
     """
 
     def __init__(self, p4info: Any) -> None:
+        self._objects = objects(p4info)
         self._tables = {t.preamble.name: t for t in p4info.tables}
         self._actions = {a.preamble.name: a for a in p4info.actions}
         self._counters = {c.preamble.name: c for c in p4info.counters}
@@ -37,12 +39,7 @@ class Codec:
     @property
     def program(self) -> ProgramInfo:
         """Objects of the program."""
-        return ProgramInfo(
-            {name: table.size for name, table in self._tables.items()},
-            {name: counter.size for name, counter in self._counters.items()},
-            {name: register.size for name, register in self._registers.items()},
-            {name: {p.name: p.bitwidth for p in a.params} for name, a in self._actions.items()},
-        )
+        return self._objects
 
     # ------------------------------------------------------------------ encode
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from controller.errors import IdentityTaken, OutOfRows, ProgramMismatch
 from controller.memory import exclusive, shared
-from controller.switches.model import Admission, Member, Part, SwitchInfo, Uplink
+from controller.switches.model import Admission, Feature, Member, Part, SwitchInfo, Uplink
 from controller.vocabulary import Region
 
 _JOB_IDS = range(1, 1 << 16)
@@ -86,12 +86,14 @@ def plan(
 
 
 def check_mode(part: Part, info: SwitchInfo) -> None:
-    """Raise ProgramMismatch unless the switch's program serves jobs of this mode; it serves one mode only."""
-    if part.mode != info.program:
+    """Raise ProgramMismatch unless the switch's program serves such jobs; it serves one mode only."""
+    if part.mode != info.mode:
         raise ProgramMismatch(
-            f"the job is {part.mode}, and the switch runs the program '{info.program}': on one switch either"
-            " all jobs have private regions or all share"
+            f"the job is {part.mode}, and {info.title} is for {info.mode} jobs: on one switch either all jobs"
+            " have private regions or all share"
         )
+    if part.preempt:
+        info.require(Feature.PREEMPTION)
 
 
 def _region(part: Part, info: SwitchInfo, present: Iterable[Admission]) -> Region:
