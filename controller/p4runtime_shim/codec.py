@@ -1,4 +1,4 @@
-"""Rows to P4Runtime entities and back, by the names of one P4Info. No I/O."""
+"""Rows to P4Runtime entities and back, by the names in a P4Info. No I/O."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from p4src.messages import p4runtime_pb2 as p4
 class Codec:
     """Encodes and decodes entries of the program that `p4info` describes.
 
-    Everything that it is given by name may raise UnknownName.
+    All methods that take names may raise UnknownName.
     """
 
     def __init__(self, p4info: Any) -> None:
@@ -93,7 +93,7 @@ class Codec:
     # ------------------------------------------------------------------ decode
 
     def decode(self, entity: Any) -> Entry | None:
-        """Decode what a read returned; None for kinds of entities that have no row."""
+        """Decode an entity that was read; None for kinds of entities that have no row."""
         match entity.WhichOneof("entity"):
             case "table_entry":
                 return self._decode_row(entity.table_entry)

@@ -1,4 +1,4 @@
-"""The switch programs of ``p4src`` and what a target needs to run one."""
+"""The switch programs of ``p4src`` and how to build them for a target."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ P4SRC = Path(__file__).resolve().parents[2] / "p4src"
 class ProgramBundle:
     """A compiled program for one kind of switch.
 
-    `device_config` is what the target loads: the preprocessed source for the embedded switch, the
+    `device_config` is the form that the target loads: the preprocessed source for the embedded switch, the
     JSON of p4c for BMv2.
     """
 
@@ -41,7 +41,7 @@ class ProgramBundle:
 
     @property
     def cookie(self) -> int:
-        """What switches and controllers know it by (`p4src.messages.cookie`)."""
+        """The cookie that identifies it to switches and controllers (`p4src.messages.cookie`)."""
         return cookie_of(self.p4info, self.device_config)
 
     @property
@@ -119,7 +119,16 @@ def bmv2_bundle(program: str, *, lanes: int) -> ProgramBundle:
 def p4c_command(
     source: Path, defines: Mapping[str, str], folder: Path, *, include_dirs: Sequence[Path] = ()
 ) -> list[str]:
-    """Return the command that compiles a program for BMv2. Raises ProgramMismatch without a compiler."""
+    """Return the command that compiles a program for BMv2.
+
+    Args:
+        source: The program.
+        defines: Preprocessor definitions.
+        folder: Where the results are written.
+        include_dirs: Further directories of included files.
+
+    Raises ProgramMismatch without a compiler.
+    """
     p4info = ["--p4runtime-files", str(_p4info_in(folder, source))]
     options = [f"-D{name}={value}" for name, value in defines.items()]
     options += [f"-I{path}" for path in include_dirs]

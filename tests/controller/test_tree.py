@@ -216,7 +216,7 @@ def test_a_switch_that_another_controller_keeps_is_named(shared_fabric: Fabric) 
 
 
 def test_a_switch_that_nobody_knows_is_named(shared_fabric: Fabric) -> None:
-    with pytest.raises(BadJob, match="no switch 'd' is known; there are a, b, c, root"):
+    with pytest.raises(BadJob, match="switch 'd' is unknown; known are a, b, c, root"):
         Fleet(shared_fabric.controllers).admit(deployment(shared_fabric, switch("root", switch("d", 0))))
 
 
