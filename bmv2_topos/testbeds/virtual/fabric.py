@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from bmv2_topos.testbeds.virtual.errors import TestbedError
 from bmv2_topos.testbeds.virtual.network import Agenda
 from bmv2_topos.testbeds.virtual.recorder import Recorder
+from bmv2_topos.testbeds.virtual.report import Directed
 from controller.vocabulary import Link, Topology
 from softswitch import Impairments, PortImpairments, Switch, load, parse_port
 from softswitch.compiler import ir
@@ -156,6 +157,18 @@ class Fabric:
         """Frames on the links of hosts, both ways."""
         at = [switch.statistics(port) for switch, port in self._ends.values()]
         return sum(port.rx_bytes + port.tx_bytes for port in at)
+
+    @property
+    def link_bytes(self) -> dict[Directed, int]:
+        """Frames on each link, by whom it leads from and to."""
+        found = {}
+        for name, switch in self.switches.items():
+            for port, link in self.topology.ports[name].items():
+                neighbour, counted = link.other(name), switch.statistics(port)
+                found[name, neighbour] = counted.tx_bytes
+                if neighbour not in self.switches:
+                    found[neighbour, name] = counted.rx_bytes
+        return found
 
     @property
     def trunk_bytes(self) -> int:

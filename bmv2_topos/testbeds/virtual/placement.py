@@ -27,6 +27,10 @@ class Placement:
     """A host at the root of the job's tree: nobody but the root has packets for it."""
     tree: SwitchTree | None = None
     """The switches that its packets climb; None: the topology's tree of shortest paths."""
+    transit: frozenset[str] = frozenset()
+    """Switches that pass its packets on without adding, besides those that have no slots at all."""
+    regions: Mapping[str, Region] | None = None
+    """Slots that it may use, by switch, if jobs share them; None: as the job says, or all."""
 
     def tree_on(self, topology: Topology) -> SwitchTree:
         """Return its tree, the default one included."""
@@ -122,15 +126,18 @@ def check_placement(topology: Topology, placement: Placement) -> None:
 def branches(
     topology: Topology,
     placement: Placement,
-    regions: Mapping[str, Region | None],
+    region: Region | None = None,
     ports: Ports | None = None,
 ) -> Branch:
     """Return the switches that a job needs, from the root down, with its workers as members.
 
-    `regions` are the slots that a shared job may use, by switch; a switch left out has all to offer. Without
+    `region` are the slots that a shared job may use where its placement does not say; None: all. Without
     `ports` all workers take packets at `INA_UDP_PORT`.
     """
     members = plugged(topology, placement.workers, None if ports is None else ports.workers)
     tree = placement.tree_on(topology)
-    transit = {switch.name for switch in topology.switches if not switch.aggregates}
+    own = placement.regions or {}
+    without = {switch.name for switch in topology.switches if not switch.aggregates}
+    transit = (without - own.keys()) | placement.transit
+    regions = dict.fromkeys(topology.switch, region) | dict(own)
     return grow(topology, tree.root, tree.parents, members, regions=regions, transit=transit)
