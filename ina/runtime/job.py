@@ -7,6 +7,7 @@ import logging
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 from controller import ControllerError, NoSuchJob
 from hostlib.launcher import JobLog, Output, Rendezvous, WorkerExit, Workers, torch_variables
@@ -126,6 +127,8 @@ class JobRun:
         if renewal.lost and not self._interrupted:
             # Workers only notice that nobody answers.
             failure = WorkerExit(-1, 1, renewal.lost)
+        elif failure and self._fabric.silent:
+            failure = replace(failure, reason=f"{failure.reason}; {self._fabric.silent}")
         counters: dict[str, int] = {}
         for found in switches.values():
             for name, number in found.items():
