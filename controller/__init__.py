@@ -30,7 +30,7 @@ if TYPE_CHECKING:
         Uplink,
     )
     from controller.switches.planning import Identity
-    from controller.switches.programs import ProgramBundle, locate
+    from controller.switches.programs import ProgramBundle, source_of
     from controller.switches.reconcile import Action, Decision, Observed, Waiting, reconcile
     from controller.switches.session import Controller
     from controller.switches.tree import TreeAdmission
@@ -69,8 +69,8 @@ __all__ = [
     "Uplink",
     "Waiting",
     "connect",
-    "locate",
     "reconcile",
+    "source_of",
 ]
 
 _MODULES = (

@@ -15,6 +15,7 @@ from controller.switches.entries import (
     TableEntry,
     Ternary,
 )
+from controller.switches.programs import objects
 from controller.switches.target import ProgramInfo, find
 from p4src.messages import p4runtime_pb2 as p4
 
@@ -26,6 +27,7 @@ class Codec:
     """
 
     def __init__(self, p4info: Any) -> None:
+        self._objects = objects(p4info)
         self._tables = {t.preamble.name: t for t in p4info.tables}
         self._actions = {a.preamble.name: a for a in p4info.actions}
         self._counters = {c.preamble.name: c for c in p4info.counters}
@@ -37,12 +39,7 @@ class Codec:
     @property
     def program(self) -> ProgramInfo:
         """Objects of the program."""
-        return ProgramInfo(
-            {name: table.size for name, table in self._tables.items()},
-            {name: counter.size for name, counter in self._counters.items()},
-            {name: register.size for name, register in self._registers.items()},
-            {name: {p.name: p.bitwidth for p in a.params} for name, a in self._actions.items()},
-        )
+        return self._objects
 
     # ------------------------------------------------------------------ encode
 
@@ -144,6 +141,13 @@ class Codec:
             field = find(f"match field of {name}", key, fields)
             _encode_match(message.match.add(field_id=field.id), field, value)
         return message
+
+    def decode_key(self, message: Any) -> TableEntry:
+        """Decode a table entry of which only the key was told."""
+        name = self._table_names[message.table_id]
+        fields = {f.id: f.name for f in self._tables[name].match_fields}
+        match = {fields[m.field_id]: _decode_match(m) for m in message.match}
+        return TableEntry(name, match, "", priority=message.priority)
 
     def _decode_row(self, message: Any) -> TableEntry:
         name = self._table_names[message.table_id]

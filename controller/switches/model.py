@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from dataclasses import KW_ONLY, dataclass
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass, field
+from enum import StrEnum
 
-from controller.errors import BadJob
+from controller.errors import BadJob, ProgramMismatch
 from controller.vocabulary import Mode, Region
 
 INA_UDP_PORT = 42592
@@ -255,12 +257,42 @@ class Admission:
         return self.node == 0 and not self.transit
 
 
+class Feature(StrEnum):
+    """What some jobs want and not every program offers."""
+
+    PREEMPTION = "jobs with preemption"
+    MOVES = "jobs that move to other slots"
+
+
 @dataclass(frozen=True, slots=True)
 class SwitchInfo:
-    """Capacity of a loaded program: values per packet, slots, jobs at a time, members of one job."""
+    """What a program offers (`controller.switches.capabilities`).
+
+    Values per packet, slots, jobs at a time, members of one job; `mode` says whether its jobs share slots. If
+    it is `salted` (ATP), packets have a salt in the place of a priority. `lacks` says what is missing for
+    each feature that it does not offer, `title` what errors call it.
+    """
 
     lanes: int
     slots: int
     jobs: int
     max_members: int
-    program: Mode = "exclusive"
+    mode: Mode = "exclusive"
+    salted: bool = False
+    lacks: Mapping[Feature, str] = field(default_factory=dict, compare=False)
+    title: str = field(default="the program", compare=False)
+
+    @property
+    def shared(self) -> bool:
+        """True if jobs share slots, and need a fallback server."""
+        return self.mode == "shared"
+
+    def covers(self, other: SwitchInfo) -> bool:
+        """Return whether jobs that are made for another program run on this one as they are."""
+        alike = (self.mode, self.salted, self.lanes) == (other.mode, other.salted, other.lanes)
+        return alike and self.lacks.keys() <= other.lacks.keys()
+
+    def require(self, feature: Feature) -> None:
+        """Raise ProgramMismatch, which names what is missing, if the program does not offer this."""
+        if feature in self.lacks:
+            raise ProgramMismatch(f"{self.title} lacks {self.lacks[feature]}, which {feature} need")

@@ -233,7 +233,7 @@ class _Switch:
 
     @property
     def _exclusive(self) -> bool:
-        return self.info.program == "exclusive"
+        return self.info.mode == "exclusive"
 
     # ------------------------------------------------------------------ what goes
 

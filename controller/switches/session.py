@@ -7,6 +7,7 @@ one and none has to survive. A read followed by a write is done by one controlle
 
 from __future__ import annotations
 
+import logging
 import random
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -25,16 +26,16 @@ from controller.errors import (
     Refused,
     RegionChanging,
     SwitchRestarted,
-    UnknownName,
 )
 from controller.memory import shared
 from controller.switches import names, registrations
+from controller.switches.capabilities import capabilities
 from controller.switches.checks import check_part
 from controller.switches.entries import CounterCell, Entry, MulticastGroup, TableEntry
 from controller.switches.holders import has_ended
 from controller.switches.jobs import TABLES, Contents, Row, change_row, job_row, parse, supporting_rows
 from controller.switches.leases import Watch
-from controller.switches.model import Admission, Part, RegionChange, Registration, SwitchInfo
+from controller.switches.model import Admission, Feature, Part, RegionChange, Registration, SwitchInfo
 from controller.switches.outcomes import COLUMNS, OUTCOMES
 from controller.switches.planning import Identity, choose_identity, plan
 from controller.switches.reconcile import Action, Observed
@@ -43,6 +44,8 @@ from controller.vocabulary import Region
 
 if TYPE_CHECKING:
     from controller.switches.programs import ProgramBundle
+
+_log = logging.getLogger("controller")
 
 _SETTLED_MASK = (1 << 32) - 1  # of RegionChange.number
 
@@ -105,10 +108,15 @@ class Controller:
 
     # ------------------------------------------------------------------ program
 
-    def load(self, bundle: ProgramBundle, *, replace: bool = False) -> bool:
+    def load(self, bundle: ProgramBundle, *, replace: bool = False, similar: bool = False) -> bool:
         """Make the switch run this program; return False if it did already.
 
-        Raises, with nothing changed, OtherProgram if it runs another one and `replace` is False, and
+        Args:
+            bundle: the program.
+            replace: whether another one may be replaced.
+            similar: whether another one that offers jobs as much may stay (`SwitchInfo.covers`).
+
+        Raises, with nothing changed, OtherProgram if it runs another one that is not to be replaced, and
         ProgramMismatch if that one has jobs.
         """
 
@@ -117,6 +125,13 @@ class Controller:
 
         self._program = self._info = None  # somebody else may have loaded another one
         if self._target.runs(bundle):
+            return False
+        if similar and not replace and self._covers(bundle):
+            _log.warning(
+                "the switch at %s runs another program than '%s' that offers jobs as much: it stays",
+                self.address,
+                bundle.name,
+            )
             return False
         # Who has its turn at a switch without a program is likely to load one, and a switch may compile it.
         is_empty = self._target.program() is None
@@ -127,6 +142,12 @@ class Controller:
                 self._baselines.clear()
         return anew
 
+    def _covers(self, bundle: ProgramBundle) -> bool:
+        try:
+            return self.info().covers(bundle.offers())
+        except ProgramMismatch:  # it runs none, too
+            return False
+
     def _refuse_to_replace(
         self, running: ProgramInfo, entries: int, bundle: ProgramBundle, replace: bool
     ) -> None:
@@ -134,17 +155,28 @@ class Controller:
             jobs = sum(isinstance(row, TableEntry) for row in self._target.read([names.JOB]))
             if jobs:
                 raise ProgramMismatch(
-                    f"the switch runs another program than '{bundle.name}' with these lanes, which serves"
-                    f" {jobs} job{'' if jobs == 1 else 's'}; end them first, or run with the loaded"
-                    " program"
+                    f"the switch at {self.address} runs another program than '{bundle.name}'"
+                    f" ({self._how_different(running, bundle)}), which serves {jobs}"
+                    f" job{'' if jobs == 1 else 's'}; end them first, or run with the loaded program"
                 )
         if not replace:
             raise OtherProgram(
-                f"the switch at {self.address} runs {_title(running)}, with {entries} table"
-                f" {'entry' if entries == 1 else 'entries'}, and not"
-                f" '{bundle.name}' with these lanes: its cookie is {running.cookie:#x}, and not"
-                f" {bundle.cookie:#x}"
+                f"the switch at {self.address} runs another program than '{bundle.name}'"
+                f" ({self._how_different(running, bundle)}), with {entries} table"
+                f" {'entry' if entries == 1 else 'entries'}"
             )
+
+    def _how_different(self, running: ProgramInfo, wanted: ProgramBundle) -> str:
+        try:
+            offers = capabilities(running, self._title)
+        except ProgramMismatch:
+            offers = None
+        cookies = f"its cookie is {running.cookie:#x}, not {wanted.cookie:#x}"
+        return f"{_differences(offers, wanted)}; {cookies}"
+
+    @property
+    def _title(self) -> str:
+        return f"the program of the switch at {self.address}"
 
     def has_program(self) -> bool:
         """Return whether the switch runs any program. Raises SwitchError."""
@@ -162,12 +194,9 @@ class Controller:
         return self._program
 
     def info(self) -> SwitchInfo:
-        """Capacity of the loaded program. Raises ProgramMismatch if it is not one for aggregation."""
+        """What the loaded program offers. Raises ProgramMismatch if it is not one for aggregation."""
         if self._info is None:
-            try:
-                self._info = _info(self.program)
-            except UnknownName as error:
-                raise ProgramMismatch(f"the loaded program is not one for aggregation: {error}") from error
+            self._info = capabilities(self.program, self._title)
         return self._info
 
     # ------------------------------------------------------------------ jobs
@@ -276,8 +305,9 @@ class Controller:
         one that the job only passes through.
         """
         info = self.info()
-        if info.program != "shared":
+        if not info.shared:
             raise ProgramMismatch("an exclusive job keeps its slots until it ends; only shared jobs can move")
+        info.require(Feature.MOVES)
         with self.turn():
             found = self._find(self._contents(), job)
             if found.transit:
@@ -501,18 +531,6 @@ class Controller:
         return dict(zip(OUTCOMES, self._target.read_counter(names.OUTCOMES, cells), strict=True))
 
 
-def _info(program: ProgramInfo) -> SwitchInfo:
-    """Return the capacity of a program. Raises UnknownName if it is not one for aggregation."""
-    rooms = [find("table", table, program.tables) for table in (names.JOB, names.UPLINK)]
-    return SwitchInfo(
-        lanes=sum(name.startswith(names.LANE_REGISTERS) for name in program.registers),
-        slots=find("register", names.SLOT_REGISTER, program.registers),
-        jobs=min(*rooms, _counter_rows(program) - 1),
-        max_members=_width(program, names.SET_MEMBER, "bitmap"),
-        program="shared" if names.PRIORITY_REGISTER in program.registers else "exclusive",
-    )
-
-
 def _counter_rows(program: ProgramInfo) -> int:
     """Number of rows of outcome counters; row 0 is for packets of no job."""
     return find("counter", names.OUTCOMES, program.counters) // COLUMNS
@@ -523,12 +541,21 @@ def _width(program: ProgramInfo, action: str, param: str) -> int:
     return find(f"parameter of {action}", param, find("action", action, program.actions))
 
 
-def _title(program: ProgramInfo) -> str:
-    """Name a program for people."""
+def _differences(running: SwitchInfo | None, wanted: ProgramBundle) -> str:
+    """Say how a running program, None: one that is not for aggregation, differs from the wanted one."""
     try:
-        info = _info(program)
-    except UnknownName:
-        tables = sorted(program.tables)
-        listed = ", ".join(tables[:4]) + (", …" if len(tables) > 4 else "") or "none"
-        return f"a program that is not for aggregation (tables: {listed})"
-    return f"a program for {info.program} jobs with {info.lanes} values per packet"
+        offers = wanted.offers()
+    except ProgramMismatch:
+        offers = None
+    if running is None or offers is None:
+        return "only one of the two is for aggregation" if running or offers else "neither is for aggregation"
+    found = []
+    if running.mode != offers.mode:
+        found.append(f"it is for {running.mode} jobs, not for {offers.mode} ones")
+    if running.lanes != offers.lanes:
+        found.append(f"its packets have {running.lanes} values, not {offers.lanes}")
+    if running.salted != offers.salted:
+        found.append(f"its slots are {'' if running.salted else 'not '}salted, as those of ATP")
+    if running.mode == offers.mode:
+        found += [f"it lacks {what}" for each, what in running.lacks.items() if each not in offers.lacks]
+    return "; ".join(found) or "it offers jobs the same, and is compiled from another text"

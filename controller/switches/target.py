@@ -23,14 +23,23 @@ Kind = Literal["INSERT", "MODIFY", "DELETE"]
 
 
 @dataclass(frozen=True, slots=True)
+class TableInfo:
+    """A table: entries that it has room for, kind of match (``exact``, …) by field, names of its actions."""
+
+    size: int
+    keys: Mapping[str, str]
+    actions: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
 class ProgramInfo:
     """The objects of a program by name, with their sizes.
 
-    Entries of tables, cells of indirect counters and registers, bits of each parameter of each action.
+    Cells of indirect counters and registers, bits of each parameter of each action.
     `cookie` identifies a running program; 0: not asked for, or none.
     """
 
-    tables: Mapping[str, int]
+    tables: Mapping[str, TableInfo]
     counters: Mapping[str, int]
     registers: Mapping[str, int]
     actions: Mapping[str, Mapping[str, int]]

@@ -1,4 +1,4 @@
-"""Admits a job to a switch fabric and takes it off again: table entries, ports, fallback server."""
+"""Admits a job to a switch fabric and removes it again: table entries, ports, fallback server."""
 
 from __future__ import annotations
 
@@ -41,25 +41,26 @@ class Admitted:
     """How it was registered there first; None where nobody else can ask for it."""
 
     def config(self, rank: int, rendezvous: Rendezvous) -> str:
-        """Return a worker's configuration as JSON; secret, for it holds the token.
+        """Return a worker's configuration as JSON; it is secret, because it holds the token.
 
-        Raises ConfigError for what cannot be.
+        Raises ConfigError for an invalid one.
         """
         hosts = self.spec.machines if self.spec.hierarchical else None
         worker = rank if hosts is None else next(i for i, ranks in enumerate(hosts) if rank in ranks)
         switch, member = self._members()[worker]
         tree = self.tree.tree  # of one switch: left out
+        offers = self.fabric.offers
         fields = {
             "job": self.tree.job,
             "epoch": self.tree.epoch,
             "rank": rank,
             "size": self.spec.job.workers,
             "tree": None if list(tree) == [0] else tree,
-            "lanes": self.fabric.spec.lanes,
+            "lanes": offers.lanes,
             "slots": 2 * self.tree.window,
             "window": self.tree.window,
-            "fallback": self.fabric.spec.shared,
-            "atp": self.fabric.spec.atp,
+            "fallback": offers.shared,
+            "atp": offers.salted,
             "congestion": self.spec.job.congestion,
             "numbers": self.spec.job.numbers,
             "priority": self.spec.job.priority,
@@ -136,19 +137,16 @@ class Admitted:
 def admitted(
     fabric: SwitchFabric, spec: LaunchSpec, cancelled: threading.Event | None = None
 ) -> Iterator[Admitted]:
-    """Have the switches, and the fallback server if there is one, serve a job while the context lasts.
-
-    Where they have no room, and jobs that may have no holder any more, these are watched for as long as it
-    takes to tell, unless it is `cancelled`.
+    """Admit a job to the switches, and the fallback server if there is one, while the context lasts.
 
     Raises:
         ControllerError: a switch refused the job; nothing of it is left there.
         ProcessFailed: the fallback server did not start.
-        AddressTaken: somebody else has the address of one of its hosts.
+        AddressTaken: another process has the address of one of its hosts.
     """
     with contextlib.ExitStack() as stack:
         members = _members(fabric, spec, stack)
-        shared = fabric.spec.shared
+        shared = fabric.offers.shared
         region = None
         if shared and spec.job.slots is not None:
             region = Region(spec.first_slot, spec.job.slots)
@@ -230,7 +228,7 @@ def _member(rank: int) -> Member:
 
 
 def _members_of(machines: Sequence[Machine], spec: LaunchSpec) -> list[Member]:
-    """Return the workers on machines of their own, one on each.
+    """Return the workers on machines, one on each.
 
     Raises BadRun if there are not as many machines, or a machine has several.
     """
@@ -255,14 +253,15 @@ def _ports(fabric: SwitchFabric) -> dict[str, tuple[int, ...]]:
 
 
 def _deployment(fabric: SwitchFabric, spec: LaunchSpec, root: Branch) -> Deployment:
-    if not fabric.spec.shared:
+    offers = fabric.offers
+    if not offers.shared:
         return Deployment(root, DEFAULT_SLOTS if spec.job.slots is None else spec.job.slots)
     in_flight = spec.job.window or SHARED_WINDOW
     return Deployment(
         root,
         mode="shared",
-        preempt=spec.job.preempt and not fabric.spec.atp,
-        window=in_flight if fabric.spec.atp else window_for(in_flight),
+        preempt=spec.job.preempt and not offers.salted,
+        window=in_flight if offers.salted else window_for(in_flight),
         fallback=fabric.fallback_uplink(),
     )
 

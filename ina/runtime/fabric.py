@@ -15,16 +15,16 @@ from bmv2_topos.impairments import link_impairments, outgoing
 from controller import Controller, ControllerError, Fleet, Member, connect
 from controller.switches import forwarding
 from controller.switches.leases import RENEWALS_PER_LEASE
-from controller.switches.model import INA_UDP_PORT, SWITCH_MAC, Uplink
+from controller.switches.model import INA_UDP_PORT, SWITCH_MAC, SwitchInfo, Uplink
 from controller.switches.tree import TreeAdmission
 from controller.vocabulary import Topology
 from controller.vocabulary.places import spread
 from hostlib.launcher import parse_address
+from ina.runtime import programs
 from ina.runtime.addresses import HostAddresses, port_socket
 from ina.runtime.errors import BadRun, ProcessFailed
 from ina.runtime.fallback_process import FallbackProcess
-from ina.runtime.programs import bundle
-from ina.runtime.spec import PRIVATE, FabricSpec
+from ina.runtime.spec import DEFAULT_LANES, DEFAULT_PROGRAM, PRIVATE, FabricSpec
 from ina.runtime.switch_process import EmbeddedSwitch
 from ina.runtime.topology import plan
 
@@ -40,7 +40,7 @@ T = TypeVar("T")
 
 
 class Switch(Protocol):
-    """A switch that runs."""
+    """A running switch."""
 
     @property
     def address(self) -> str:
@@ -52,7 +52,7 @@ class Switch(Protocol):
         ...
 
     def shm_path(self, port: int) -> str | None:
-        """Return the Unix socket of a port that is shared memory, None if it is not."""
+        """Return the Unix socket of a port with shared memory, None for other ports."""
         ...
 
     def ended(self) -> str | None:
@@ -66,7 +66,7 @@ class Switch(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class AttachedSwitch:
-    """A switch that somebody else started; port p is UDP port `base` + p of `host`."""
+    """A switch that was already running; port p is UDP port `base` + p of `host`."""
 
     address: str
     host: str
@@ -77,15 +77,15 @@ class AttachedSwitch:
         return f"{self.host}:{self.base + port}"
 
     def shm_path(self, port: int) -> str | None:
-        """Return None: its ports are UDP's."""
+        """Return None: its ports are UDP ports."""
         return None
 
     def ended(self) -> str | None:
-        """Return None: its end shows in what it does not answer."""
+        """Return None: an ended switch no longer answers."""
         return None
 
     def strangers(self) -> int:
-        """Return 0: whoever started it can ask it."""
+        """Return 0: its own process counts them."""
         return 0
 
 
@@ -114,6 +114,7 @@ class SwitchFabric:
         self.silent: str | None = None
         """Why a switch did not answer when it was asked last; None: it did."""
         self._restarts = 0
+        self._offers: SwitchInfo | None = None
         self._taken: set[str] = set()
         self._swept_s = 0.0
 
@@ -123,8 +124,15 @@ class SwitchFabric:
         return self.topology.root if self.topology else next(iter(self.switches))
 
     @property
+    def offers(self) -> SwitchInfo:
+        """What the program of the switches offers to jobs. Raises ControllerError."""
+        if self._offers is None:
+            self._offers = self.fleet.controllers[self.root].info()
+        return self._offers
+
+    @property
     def lease_s(self) -> float | None:
-        """Time for which a job stays admitted if nobody renews its lease; None: the switches end first."""
+        """Seconds for which a job stays admitted without renewal; None: the switches end first."""
         return self.spec.attached.lease_s if self.spec.attached else None
 
     def readmit(self) -> str | None:
@@ -134,13 +142,19 @@ class SwitchFabric:
         switch may lose. Each sum is made of the same contributions under the same numbers as before, so that
         what is still on its way may be added to them, and what is lost is sent again (docs/protocol.md).
         """
-        if not self.spec.shared:
+        if not self.offers.shared:
             return "with exclusive slots the results that ranks have not heard yet are lost with the switch"
-        wanted = bundle(self.spec.program, self.spec.lanes)
         with self.lock:
             try:
                 for controller in self.fleet.controllers.values():
-                    controller.load(wanted)
+                    if not controller.has_program():
+                        if self.spec.program is None:
+                            return (
+                                "which program it ran is not known here; --program says which to load again"
+                            )
+                        controller.load(programs.bundle(self.spec.program, self.offers.lanes))
+                    if not controller.info().covers(self.offers):
+                        return f"it runs {controller.info().title} now"
                 report = self.fleet.reconcile(self.jobs.values(), may_remove=lambda job: False)
             except ControllerError as error:
                 return str(error)
@@ -171,8 +185,8 @@ class SwitchFabric:
             if topology.rack_of[host] == topology.root:
                 return host
         raise BadRun(
-            f"the topology has no host with role server at its root {topology.root}: program shared "
-            "needs one, for the fallback server"
+            f"the topology has no host with role server at its root {topology.root}: {self.offers.title} "
+            "shares slots and needs one, for the fallback server"
         )
 
     def fallback_uplink(self) -> Uplink:
@@ -196,7 +210,7 @@ class SwitchFabric:
     def _fallback_process(self, port: int) -> FallbackProcess:
         switch = self.switches[self.root].udp_address(port)
         local = self.host_address(self.root, port)
-        lanes = str(self.spec.lanes)
+        lanes = str(self.offers.lanes)
         return FallbackProcess(port, ["--switch", switch, "--lanes", lanes, "--local", local, "--held"])
 
     def transport(self, switch: str, member: Member) -> Mapping[str, Any]:
@@ -220,7 +234,7 @@ class SwitchFabric:
         return call("127.0.0.1")
 
     def command(self, command: Sequence[str]) -> Sequence[str]:
-        """Return the prefix of a worker's command at its host, from its `environment`. Raises LaunchError."""
+        """Return the prefix of a worker's command at its host, by its `environment`. Raises LaunchError."""
         return command
 
     def environment(self, switch: str, member: Member) -> Mapping[str, str]:
@@ -261,7 +275,7 @@ class SwitchFabric:
             why = switch.ended()
             if why is None:
                 continue
-            if not isinstance(switch, EmbeddedSwitch) or not self.spec.shared:
+            if not isinstance(switch, EmbeddedSwitch) or not self.offers.shared:
                 return why
             if switch.shares_memory:
                 return f"{why}; with --port-kind udp its jobs could have gone on with another one"
@@ -288,9 +302,9 @@ class SwitchFabric:
         return next(filter(None, (switch.ended() for switch in self.switches.values())), None)
 
     def refused(self) -> dict[str, int]:
-        """Return the packets of no job, by reason, over all switches. Raises ControllerError.
+        """Return the packets that belong to no job, by reason, over all switches. Raises ControllerError.
 
-        `stranger`: they came to a UDP port, of a switch or a host, from others than its peer.
+        `stranger`: UDP ports, of a switch or a host, received them from others than their peers.
         """
         total = {"stranger": self.addresses.strangers()}
         total["stranger"] += sum(switch.strangers() for switch in self.switches.values())
@@ -301,7 +315,7 @@ class SwitchFabric:
         return {name: number for name, number in total.items() if number}
 
     def close(self) -> None:
-        """Stop the fallback server and disconnect; the switches are stopped by who started them."""
+        """Stop the fallback server and disconnect; the switches are stopped by their starter."""
         if self.fallback is not None:
             self.fallback.stop()
         for controller in self.fleet.controllers.values():
@@ -319,15 +333,15 @@ def open_fabric(
     *,
     on_listening: Callable[[str, str], None] = lambda switch, address: None,
 ) -> Iterator[SwitchFabric]:
-    """Start or find the switches for jobs of so many workers that run at the same time.
+    """Start or find the switches for jobs of these numbers of workers that run at the same time.
 
     `on_listening` gets name and address of each switch whose P4Runtime others may use, too.
 
     Raises:
-        BadRun: the jobs have no room, or a switch of `FabricSpec.transit` is not there.
+        BadRun: the jobs have no room, or a switch of `FabricSpec.transit` does not exist.
         ProcessFailed: a switch did not start.
-        AddressTaken: somebody else has the address of a host.
-        ControllerError: a switch cannot be reached, or does not take the program.
+        AddressTaken: another process has the address of a host.
+        ControllerError: a switch cannot be reached, or refuses the program.
     """
     attached = spec.attached
     with contextlib.ExitStack() as stack:
@@ -340,7 +354,8 @@ def open_fabric(
         else:
             topology = spec.topology
             if topology is None:
-                topology = plan(spec.tree or (max(max(jobs), 1),), jobs, fallback=spec.shared)
+                spec, offers = programs.settled(spec)
+                topology = plan(spec.tree or (max(max(jobs), 1),), jobs, fallback=offers.shared)
             _check_transit(spec, topology)
             switches = _start(spec, topology, addresses, stack)
             if spec.p4runtime != PRIVATE:
@@ -348,8 +363,7 @@ def open_fabric(
                     on_listening(name, switch.address)
         controllers = {name: stack.enter_context(control(switch, spec)) for name, switch in switches.items()}
         if attached:
-            wanted = bundle(spec.program, spec.lanes)
-            controllers["s1"].load(wanted, replace=attached.replace_program)
+            programs.load(spec, attached, controllers["s1"])
             if attached.machines:  # their kernels ask who has the address that they send to
                 controllers["s1"].install([forwarding.own_address(attached.ip, SWITCH_MAC)])
         fabric = SwitchFabric(spec, topology, switches, Fleet(controllers), addresses)
@@ -378,7 +392,7 @@ def _check_transit(spec: FabricSpec, topology: Topology) -> None:
 def _start(
     spec: FabricSpec, topology: Topology, addresses: HostAddresses, stack: contextlib.ExitStack
 ) -> dict[str, EmbeddedSwitch]:
-    """Start all switches at once, on sockets that are made before: each port is told who its peer is."""
+    """Start all switches at once, on sockets created before: each port knows its peer."""
     switches: dict[str, EmbeddedSwitch] = {}
     shared = topology.servers_for("worker") if _shares_memory(spec) else ()
     sockets = {
@@ -391,7 +405,10 @@ def _start(
     for number, switch in enumerate(topology.switches):
         name = switch.name
         # Each has its own random losses, and the same in every run.
-        arguments = ["--program", spec.program, "--lanes", str(spec.lanes), "--seed", str(spec.seed + number)]
+        arguments = [
+            *("--program", spec.program or DEFAULT_PROGRAM, "--lanes", str(spec.lanes or DEFAULT_LANES)),
+            *("--seed", str(spec.seed + number)),
+        ]
         for port, link in topology.ports[name].items():
             other = link.other(name)
             trunk = other in topology.ports

@@ -1,4 +1,4 @@
-"""Runs one job on a fabric: its admission, its workers, and all of it taken down again."""
+"""Runs one job on a fabric: its admission, its workers, and its removal."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class JobRun:
         return rendezvous.reports() if rendezvous else {}
 
     def fault(self, reason: str) -> None:
-        """Tell the workers that the job cannot go on."""
+        """Tell the workers that the job cannot continue."""
         if self._fault is None:
             self._fault, self._fault_s = reason, time.monotonic()
         if rendezvous := self._rendezvous:
@@ -55,7 +55,7 @@ class JobRun:
         Raises:
             ControllerError: a switch refused the job.
             ProcessFailed: the fallback server did not start.
-            AddressTaken: somebody else has the address of a host.
+            AddressTaken: another process has the address of a host.
             LaunchError: the command cannot be run.
         """
         if self._cancelled.wait(self._spec.job.arrival_s):

@@ -221,5 +221,7 @@ def test_answers_that_cannot_be_end_the_run(
 def test_what_cannot_be_asked_is_refused() -> None:
     with pytest.raises(TestbedError, match="period_s is 0, must be a microsecond or more"):
         Allocation(swap, 0.0)
-    with pytest.raises(TestbedError, match="an allocation policy needs the program shared"):
+    with pytest.raises(
+        TestbedError, match="an allocation policy needs shared slots, and the program exclusive has exclusive"
+    ):
         run(swap, dataclasses.replace(SMALL, program="exclusive"))

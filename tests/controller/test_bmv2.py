@@ -25,10 +25,14 @@ from controller import (
     Uplink,
     connect,
 )
+from controller.errors import Refused
+from controller.p4runtime_shim.cells import Cells, Counted
+from controller.p4runtime_shim.client import P4RuntimeClient
 from controller.p4runtime_shim.target import P4RuntimeTarget
 from controller.switches import forwarding
 from controller.switches.programs import bmv2_bundle
-from tests.system.command import children
+from tests.own_programs import COUNTING, EVICTION, copied
+from tests.system.command import children, here
 
 pytestmark = [
     pytest.mark.bmv2,
@@ -136,7 +140,7 @@ def test_shared_jobs_come_and_go(shared_address: str) -> None:
     fallback = Uplink(30, "02:00:00:00:fb:01", "10.0.255.2", 4000)
     parent = Uplink(30, "02:00:00:00:00:fe", "10.0.0.254", node=0, bitmap=0b10, fan_in=2)
     with connect(shared_address) as one, connect(shared_address) as other:
-        assert one.info().program == "shared"
+        assert one.info().mode == "shared"
         first = one.admit(
             replace(job(4, 0), mode="shared", fallback=fallback, preempt=True, window=1000, max_age_us=7)
         )
@@ -148,7 +152,7 @@ def test_shared_jobs_come_and_go(shared_address: str) -> None:
         one.set_ecn_threshold(100)
         assert one.jobs() == {first.job: resized, second.job: second}
         assert set(one.counters(first.job).values()) == {0}
-        with pytest.raises(ProgramMismatch, match="the switch runs the program 'shared'"):
+        with pytest.raises(ProgramMismatch, match=r"the program of the switch at .* is for shared jobs"):
             one.admit(job(1, 8))
         one.remove(second.job)
         other.remove(first.job)
@@ -177,9 +181,9 @@ def test_leases_are_kept_renewed_and_swept(address: str) -> None:
 
 def test_another_program_is_replaced_on_request_only(address: str) -> None:
     with connect(address) as controller:
-        with pytest.raises(OtherProgram, match="runs a program for exclusive jobs with 32 values per packet"):
+        with pytest.raises(OtherProgram, match="it is for exclusive jobs, not for shared ones"):
             controller.load(bmv2_bundle("shared", lanes=32))
-        assert controller.info().program == "exclusive"
+        assert controller.info().mode == "exclusive"
 
 
 def test_controllers_take_turns(address: str) -> None:
@@ -216,3 +220,22 @@ def test_ordinary_forwarding(address: str) -> None:
         controller.install([forwarding.flood_unknown(300)])
         controller.uninstall(entries)
         controller.uninstall(entries)
+
+
+def test_an_own_program_serves_jobs_and_its_counter_is_read_its_register_is_not(tmp_path: Path) -> None:
+    path = copied(tmp_path, *COUNTING, EVICTION) / "shared.p4"
+    with bmv2(str(path)) as address, connect(address) as controller:
+        assert controller.info().mode == "shared"
+        members = (Member(0, 1, "02:00:00:00:00:01", "10.0.0.1", 9000),)
+        fallback = Uplink(30, "02:00:00:00:fb:01", "10.0.255.2", 4000)
+        admission = controller.admit(Part(members, 8, mode="shared", fallback=fallback))
+        controller.remove(admission.job)
+        with Cells(P4RuntimeClient(address)) as cells:
+            ways = cells.counts(cells.counter("ways"))
+            assert ways == [Counted(cell, 0, 0) for cell in range(4)]
+            with pytest.raises(Refused, match="UNIMPLEMENTED"):
+                cells.values(cells.register("last_psn"))
+        done = here("registers", "--switch", address, "last_psn")
+        assert done.returncode == 1
+        assert "refuses to have registers read" in done.stderr
+        assert "BMv2 has no way to do it" in done.stderr

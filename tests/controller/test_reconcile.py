@@ -235,7 +235,7 @@ def test_jobs_of_others_stay_and_what_they_are_in_the_way_of_waits(
 
 # --------------------------------------------------------------------------- cases by name
 
-INFO = SwitchInfo(32, 64, 255, 32, program="shared")
+INFO = SwitchInfo(32, 64, 255, 32, mode="shared")
 
 
 def shared_job(job: int, region: Region, **more: Any) -> Admission:
@@ -310,7 +310,7 @@ def test_a_job_with_a_lease_goes_only_if_asked_for_or_run_out() -> None:
 
 
 def test_an_exclusive_job_keeps_its_slots_for_life() -> None:
-    info = replace(INFO, program="exclusive")
+    info = replace(INFO, mode="exclusive")
     job = shared_job(1, Region(0, 16))
     decision = reconcile({"s": [replace(job, region=Region(16, 16))]}, {"s": seen(job, info=info)})
     assert said(decision) == [
@@ -360,7 +360,7 @@ def test_an_obsolete_job_goes_children_first() -> None:
     ],
 )
 def test_jobs_that_a_switch_cannot_hold_together_are_named(other: dict[str, Any], message: str) -> None:
-    info = replace(INFO, program="exclusive" if "exclusive" in message else "shared")
+    info = replace(INFO, mode="exclusive" if "exclusive" in message else "shared")
     desired = [shared_job(1, LOW), replace(shared_job(2, HIGH), **other)]
     with pytest.raises(BadJob, match=f"^switch 's': {message}$"):
         reconcile({"s": desired}, {"s": seen(info=info)})

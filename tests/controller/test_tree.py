@@ -40,7 +40,7 @@ def fabric(request: pytest.FixtureRequest, target: str) -> Fabric:
 
 
 def deployment(fabric: Fabric, root: Branch) -> Deployment:
-    if fabric.controllers["root"].info().program == "exclusive":
+    if fabric.controllers["root"].info().mode == "exclusive":
         return Deployment(root, 8)
     return Deployment(root, 8, mode="shared", fallback=FALLBACK)
 
@@ -151,7 +151,9 @@ def test_a_failure_in_the_middle_leaves_nothing(shared_fabric: Fabric) -> None:
     """The receiver table of switch `b` has room for one row, so that some of the job's rows fit there."""
     controllers = shared_fabric.controllers
     holder = Fleet(controllers).admit(deployment(shared_fabric, switch("b", 0)))
-    free = controllers["b"].program.tables[names.RECEIVER] - 2  # a worker's row and the fallback server's
+    free = (
+        controllers["b"].program.tables[names.RECEIVER].size - 2
+    )  # a worker's row and the fallback server's
     address = {"mac": 1, "ip": 1, "udp_port": 1, "rank": 1}
     fill = [
         TableEntry(
@@ -178,7 +180,7 @@ def test_a_failure_in_the_middle_leaves_nothing(shared_fabric: Fabric) -> None:
 def test_a_switch_without_room_is_named(exclusive_fabric: Fabric) -> None:
     controllers = exclusive_fabric.controllers
     large = Fleet(controllers).admit(Deployment(switch("b", 0), 8192))
-    with pytest.raises(OutOfMemory, match="switch 'b': 8 slots asked for; 0 are free") as error:
+    with pytest.raises(OutOfMemory, match="switch 'b': 8 slots are asked for; 0 are free") as error:
         Fleet(controllers).admit(Deployment(TREES["two racks"], 8))
     assert (error.value.asked, error.value.free) == (8, 0)
     Fleet(controllers).remove(large)
@@ -220,7 +222,9 @@ def test_a_switch_that_nobody_knows_is_named(shared_fabric: Fabric) -> None:
 
 def test_switches_with_different_programs_are_named(exclusive_fabric: Fabric, shared_fabric: Fabric) -> None:
     mixed = {**shared_fabric.controllers, "a": exclusive_fabric.controllers["a"]}
-    with pytest.raises(ProgramMismatch, match=r"switch 'a': the job is shared, and .* program 'exclusive'"):
+    with pytest.raises(
+        ProgramMismatch, match=r"switch 'a': the job is shared, and the program of .* is for exclusive jobs"
+    ):
         Fleet(mixed).admit(deployment(shared_fabric, TREES["two racks"]))
     assert nothing_left(mixed)
 
