@@ -6,7 +6,7 @@ import csv
 import io
 import math
 import stat
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -71,6 +71,12 @@ class TraceRow:
             raise self.fail(column, f"{brief(self.cells[column])} must be a whole number of at least {least}")
         return int(value)
 
+    def flag(self, column: str) -> bool:
+        """Return whether the cell is 1; else it is 0."""
+        if (text := self.text(column)) not in ("0", "1"):
+            raise self.fail(column, f"{brief(repr(text))} must be 0 or 1")
+        return text == "1"
+
     def moment_s(self, column: str) -> float:
         """Return the cell, a date and time, as seconds since 1970 in no particular zone."""
         text = self.text(column)
@@ -107,15 +113,16 @@ def read_rows(
     path: Path,
     required: Sequence[str],
     *,
+    old: Mapping[str, str] | None = None,
     header: Sequence[str] = (),
     delimiter: str = ",",
     what: str = "jobs",
 ) -> list[TraceRow]:
     """Return the rows of a table with at least the columns `required`; blank lines are skipped.
 
-    `header` names the columns of a file that does not do so itself, `what` says what its rows are. Raises
-    BadTrace if the file cannot be read, has no row, lacks a column or has it twice, or has a row with too
-    few or too many cells.
+    `header` names the columns of a file that does not do so itself, `what` says what its rows are. Columns of
+    `old` are refused, with what they are called now. Raises BadTrace if the file cannot be read, has no row,
+    lacks a column or has it twice, or has a row with too few or too many cells.
     """
     name = str(path)
     reader = csv.reader(io.StringIO(read_text(path), newline=""), delimiter=delimiter, strict=True)
@@ -129,6 +136,9 @@ def read_rows(
                 columns = [cell.strip() for cell in cells]
                 missing = [column for column in required if column not in columns]
                 again = [column for number, column in enumerate(columns) if column in columns[:number]]
+                if renamed := [column for column in columns if column in (old or {})]:
+                    now = (old or {})[renamed[0]]
+                    raise BadTrace(name, reader.line_num, renamed[0], f"is called {now}")
                 if again:
                     raise BadTrace(name, reader.line_num, again[0], "there twice")
                 if missing:
