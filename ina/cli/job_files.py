@@ -44,7 +44,9 @@ def unused_keys(command: str, *paths: Path | None) -> list[str]:
     return list(keys)
 
 
-def note(path: Path | None, command: str) -> None:
-    """Say what a command does not use of a file that it reads by itself; of other formats nothing."""
-    if path is not None and path.suffix in documents.FORMATS:
-        say_unused(documents.read(path), command)
+def note(command: str, *paths: Path | None) -> list[str]:
+    """Say which keys a command does not use of files that it reads by itself, and return them, each once."""
+    for path in paths:
+        if path is not None and path.suffix in documents.FORMATS:
+            say_unused(documents.read(path), command)
+    return unused_keys(command, *paths)

@@ -146,7 +146,7 @@ def live(
             servers, setup, allocation = parts.servers, parts.setup, parts.allocation
         submissions = read(jobs, servers)
         command = "schedule live" if cluster is None else LIVE
-        job_files.note(jobs, command)
+        job_files.note(command, jobs)
         unused_keys = job_files.unused_keys(command, jobs, cluster) if json else None
     specs = {each.name: _spec(jobs, each, slots) for each in submissions}
     core = Core(

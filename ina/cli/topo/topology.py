@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from controller.vocabulary import Link, Topology, find_topology
+from controller.vocabulary import Link, Topology
+from ina.cli import job_files
 from ina.cli.errors import Failure
 
 if TYPE_CHECKING:
@@ -136,7 +137,7 @@ class LinkOptions:
 
     def topology(self, name: str) -> Topology:
         """Return the topology with such links. Raises BadSpec."""
-        found = find_topology(name)
+        found = job_files.topology(name, "topo")
         given = {
             "rate_bps": self.rate_bps,
             "delay_s": self.delay,
