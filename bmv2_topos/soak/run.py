@@ -12,9 +12,9 @@ import numpy as np
 
 from bmv2_topos.soak.bed import BuiltBed
 from bmv2_topos.soak.checks import Impossible, check_hosts, check_outcomes
-from bmv2_topos.soak.draw import LANES
 from bmv2_topos.soak.kinds import traits
 from bmv2_topos.soak.network import START_NS, BedNetwork
+from bmv2_topos.soak.programs import LANES
 from bmv2_topos.soak.recovery import LONGEST_TIMEOUT_S, Clock, Recovery, TooSlow
 from bmv2_topos.soak.schedule import (
     Congest,
@@ -91,7 +91,13 @@ class _RunningJob:
 def run_schedule(
     schedule: Schedule, built: BuiltBed, trace: Trace | None = None, *, cores: Cores = COMPILED
 ) -> Course:
-    """Carry out a schedule on its bed and check all invariants; return what came of it.
+    """Carry out a schedule on its bed and check all invariants; return its course.
+
+    Args:
+        schedule: The schedule.
+        built: Its bed.
+        trace: Gets all events; None: no trace.
+        cores: Implementations of the cores.
 
     Raises:
         ScheduleFailed: an invariant is broken.

@@ -25,13 +25,32 @@ SOCKET_PATH_BYTES = 107
 Lanes = Annotated[
     int, typer.Option(help="Put this many values into each packet: 32, 64 or 256.", show_default=True)
 ]
+OpenLanes = Annotated[
+    int | None,
+    typer.Option(
+        help="Put this many values into each packet: 32, 64 or 256.",
+        show_default="256, or those of the program that runs",
+    ),
+]
 PROGRAM = (
-    "Load this switch program, a file of p4src/ without .p4: exclusive (each job has its own slots), "
-    "shared (all jobs share one array of slots), or atp (ATP as published, for comparison)."
+    "Load this switch program: exclusive (each job has its own slots), shared (all jobs share one array of "
+    "slots), atp (ATP as published, for comparison), or a program of your own, a file that ends in .p4."
 )
 Program = Annotated[str, typer.Option(help=PROGRAM)]
+OpenProgram = Annotated[
+    str | None, typer.Option(help=PROGRAM, show_default="exclusive, or what --switch ADDRESS runs")
+]
 WORKERS = ("-np", "-n", "--workers")
 """The names of the option for the number of workers."""
+Congestion = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        rich_help_panel="Switch memory and windows",
+        help="Control congestion by this rule: fixed, aimd or a2tp; or one of your own: path.py:NAME, "
+        "path.so:FUNCTION, or a name that an installed package offers (docs/windows.md). Default: fixed.",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
 Loss = Annotated[
     float,
@@ -88,7 +107,7 @@ Defines = Annotated[
 
 
 class UndefinedValues(StrEnum):
-    """The choices of `softswitch.Choice`, whose module takes its time to load."""
+    """The choices of `softswitch.Choice`, whose module is slow to import."""
 
     ZERO = "zero"
     RANDOM = "random"
@@ -109,7 +128,7 @@ Seed = Annotated[int, typer.Option(rich_help_panel=FAULTS, help="Seed the random
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsOptions:
-    """Connection to a switch that runs."""
+    """Options of the connection to a running switch."""
 
     tls_ca: Annotated[
         Path | None,
@@ -136,7 +155,7 @@ class TlsOptions:
     ] = None
 
     def tls(self, address: str) -> Tls | None:
-        """Put the options together for a connection to `address`; None if none is given. Raises Failure."""
+        """Return the options of a connection to `address`; None if none is given. Raises Failure."""
         if (self.tls_cert is None) != (self.tls_key is None):
             raise Failure("--tls-cert and --tls-key need each other: give both or neither", exit_code=USAGE)
         if self.tls_ca is not None:
@@ -157,7 +176,7 @@ class TlsOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunningSwitch(TlsOptions):
-    """A switch that runs, and how to connect to it."""
+    """A running switch, and how to connect to it."""
 
     switch: Annotated[
         str,
@@ -170,7 +189,7 @@ class RunningSwitch(TlsOptions):
     ] = 0
 
     def connect(self) -> Controller:
-        """Return its controller. Raises Failure for options that cannot be; ControllerError."""
+        """Return its controller. Raises Failure for invalid options; ControllerError."""
         from controller import connect
 
         address = parse_switch("--switch", self.switch)
@@ -188,9 +207,9 @@ def parse_address(option: str, text: str) -> tuple[str, int]:
 
 
 def parse_switch(option: str, text: str, *, other: str = "") -> str:
-    """Return the address in the ``grpc://host:port`` or ``unix:path`` that `option` got.
+    """Return the address in the ``grpc://host:port`` or ``unix:path`` given to `option`.
 
-    Raises Failure, which names what `other` things would do.
+    Raises Failure, which also names the `other` valid forms.
     """
     if text.startswith("unix:") and text != "unix:":
         if len(os.fsencode(text.removeprefix("unix:"))) > SOCKET_PATH_BYTES:
@@ -231,7 +250,7 @@ def parse_defines(texts: list[str]) -> dict[str, str]:
 
 
 def check_chance(option: str, value: float) -> None:
-    """Refuse what is no probability. Raises Failure."""
+    """Raise Failure unless the value is a probability."""
     if not 0 <= value <= 1:
         raise Failure(f"{option} {value:g}: want a probability, 0 to 1", exit_code=USAGE)
 
@@ -246,7 +265,19 @@ def impairments(
     rate: float = 0.0,
     queue: int = 64,
 ) -> str:
-    """Return the impairments in the notation of ``ina switch --impair``; "" for none. Raises Failure."""
+    """Return the impairments in the notation of ``ina switch --impair``; "" for none.
+
+    Args:
+        loss: Probability of loss, 0 to 1.
+        duplicate: Probability of duplication, 0 to 1.
+        reorder: Probability of reordering, 0 to 1.
+        corrupt: Probability of corruption, 0 to 1.
+        delay: Delay in seconds.
+        rate: Rate in bits per second; 0: no limit.
+        queue: Packets in the queue before a limited rate.
+
+    Raises Failure.
+    """
     chances = {"loss": loss, "duplicate": duplicate, "reorder": reorder, "corrupt": corrupt}
     for name, value in chances.items():
         check_chance(f"--{name}", value)
@@ -262,7 +293,7 @@ def impairments(
 
 
 def choice(undefined: UndefinedValues | None) -> softswitch.Choice | None:
-    """Return the choice of a program's undefined values; None: whatever is fastest."""
+    """Return the choice for a program's undefined values; None: the fastest."""
     import softswitch
 
     return None if undefined is None else softswitch.Choice(undefined)

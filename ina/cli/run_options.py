@@ -1,4 +1,4 @@
-"""The options of ``ina run``, by what they are about."""
+"""The options of ``ina run``, by topic."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import Annotated
 
 import typer
 
+from controller.switches.model import Feature, SwitchInfo
 from controller.vocabulary import Job
-from controller.vocabulary.slots import MAX_WINDOW, Congestion, Encoding
+from controller.vocabulary.slots import MAX_WINDOW, Encoding
+from hostlib.windows import find
 from ina.cli import options
 from ina.cli.errors import USAGE, Failure
 from ina.runtime.job_file import Overrides
 from ina.runtime.spec import (
-    ATP,
     NAMELESS,
     PRIVATE,
-    SHARED,
     Attachment,
     Captures,
     FabricSpec,
@@ -57,7 +57,7 @@ class PortKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryOptions:
-    """Shares of the switches' memory, and how workers use them; None: as a job file says."""
+    """Shares of the switches' memory, and how workers use them; None: as in the job file."""
 
     slots: Annotated[
         int | None,
@@ -84,13 +84,10 @@ class MemoryOptions:
         typer.Option(
             "--preempt/--no-preempt",
             rich_help_panel=MEMORY,
-            help="Let packets take slots from packets of lower priority, with --program shared. Default: no.",
+            help="Let packets take slots from packets of lower priority, if jobs share slots. Default: no.",
         ),
     ] = None
-    congestion: Annotated[
-        Congestion | None,
-        typer.Option(rich_help_panel=MEMORY, help="Control congestion by this algorithm. Default: fixed."),
-    ] = None
+    congestion: options.Congestion = None
     numbers: Annotated[
         Encoding | None,
         typer.Option(
@@ -113,7 +110,7 @@ class MemoryOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SwitchOptions:
-    """The switches of a run: started, or one that runs."""
+    """The switches of a run: started by it, or already running."""
 
     tree: Annotated[
         str | None,
@@ -225,9 +222,9 @@ class SwitchOptions:
         return address
 
     def attachment(self, tls: options.TlsOptions) -> Attachment | None:
-        """Return the switch that runs, or None: switches are started.
+        """Return the running switch, or None if switches are started.
 
-        Raises Failure for options that belong to the other kind of switch; BadRun.
+        Raises Failure for options of the other kind of switch; BadRun.
         """
         connection = tls.tls(self.switch)
         ports = options.parse_numbers("--ports", self.ports)
@@ -301,23 +298,29 @@ class FaultOptions:
 
 
 def fabric_of(
-    program: str,
-    lanes: int,
-    memory: MemoryOptions,
+    program: str | None,
+    lanes: int | None,
     switches: SwitchOptions,
     tls: options.TlsOptions,
     faults: FaultOptions,
     *,
     captures: Captures | None = None,
 ) -> FabricSpec:
-    """Return the switches that these options ask for. Raises Failure where they contradict each other."""
+    """Return the switches that these options ask for.
+
+    Args:
+        program: Name of the program.
+        lanes: Values per packet.
+        switches: Options of the switches.
+        tls: Options of the connection to a running switch.
+        faults: Options of the links' faults.
+        captures: Captures at the switches' ports; None: none.
+
+    Raises Failure where they contradict each other.
+    """
     fan_outs = switches.fan_outs
     if faults.link_loss is not None and not fan_outs:
         raise Failure("--link-loss is for links between switches: give --tree, too", exit_code=USAGE)
-    if program not in (SHARED, ATP) and (memory.preempt or memory.window):
-        raise Failure(f"--preempt and --window need --program {SHARED}", exit_code=USAGE)
-    if program == ATP and memory.preempt:
-        raise Failure(f"--preempt: {ATP} has no priorities; want --program {SHARED}", exit_code=USAGE)
     impairments = faults.impairments()
     fabric = FabricSpec(
         program=program,
@@ -342,7 +345,13 @@ def fabric_of(
 def only_job(
     overrides: Overrides, workers: int | None, fan_outs: tuple[int, ...], command: Sequence[str] = ()
 ) -> Job:
-    """Return the job that no file describes; without `workers`, one for each machine of the tree.
+    """Return the job of a command line without a job file.
+
+    Args:
+        overrides: The given options.
+        workers: Number of workers; None: one for each machine of the tree.
+        fan_outs: Children per switch of the tree, level by level.
+        command: Program and arguments of every worker.
 
     Raises Failure for fewer than one worker.
     """
@@ -353,8 +362,30 @@ def only_job(
     return overrides.of(Job(name=NAMELESS, workers=workers, command=tuple(command)))
 
 
-def check(fabric: FabricSpec, specs: Sequence[LaunchSpec]) -> None:
-    """Raise Failure for jobs that no switch could serve."""
+def check_memory(memory: MemoryOptions, offers: SwitchInfo) -> None:
+    """Raise Failure for options that the switches' program does not offer."""
+    if not offers.shared and (memory.preempt or memory.window):
+        option = "--preempt" if memory.preempt else f"--window {memory.window}"
+        raise Failure(
+            f"{option}: {offers.title} gives each job slots of its own; want one with shared slots, as "
+            "--program shared",
+            exit_code=USAGE,
+        )
+    check_preempt(memory.preempt, offers)
+
+
+def check_preempt(preempt: bool | None, offers: SwitchInfo) -> None:
+    """Raise Failure if preemption is wanted by an option, and the program does not offer it."""
+    if preempt and Feature.PREEMPTION in offers.lacks:
+        raise Failure(
+            f"--preempt: {offers.title} has no priorities: it lacks {offers.lacks[Feature.PREEMPTION]}; want "
+            "one that has it, as --program shared",
+            exit_code=USAGE,
+        )
+
+
+def check(fabric: FabricSpec, specs: Sequence[LaunchSpec], offers: SwitchInfo) -> None:
+    """Raise Failure for jobs that no such switch could serve; ConfigError for a rule that cannot be used."""
     for spec in specs:
         what = f"job {spec.job.name!r}: " if spec.job.name else ""
         if spec.job.workers < 1 or (not fabric.tree and spec.children > MAX_CHILDREN):
@@ -363,7 +394,8 @@ def check(fabric: FabricSpec, specs: Sequence[LaunchSpec]) -> None:
                 "its bitmap; --tree allows more",
                 exit_code=USAGE,
             )
-        if fabric.shared:
+        find(spec.job.congestion).make()  # what is wrong with a file is one error, before anything starts
+        if offers.shared:
             continue
         if spec.job.slots is not None and spec.job.slots < 2:
             raise Failure(f"{what}{spec.job.slots} slots: an exclusive job needs at least 2", exit_code=USAGE)

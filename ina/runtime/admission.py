@@ -1,4 +1,4 @@
-"""Admits a job to a switch fabric and takes it off again: table entries, ports, fallback server."""
+"""Admits a job to a switch fabric and removes it again: table entries, ports, fallback server."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import contextlib
 import json
 import logging
 import socket
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from controller import ControllerError, Member, NoSuchJob, Region
+from controller import ControllerError, Member, NoSuchJob, Region, Registration
+from controller.errors import OutOfMemory, OutOfRows
 from controller.switches.cabling import plugged
 from controller.switches.layout import Branch, Deployment
 from controller.switches.model import INA_UDP_PORT
@@ -19,11 +21,13 @@ from hostlib.launcher import Rendezvous
 from ina.runtime.addresses import server_address
 from ina.runtime.errors import BadRun
 from ina.runtime.fabric import SwitchFabric
-from ina.runtime.lease import new_lease
+from ina.runtime.lease import registration
 from ina.runtime.spec import SHARED_WINDOW, LaunchSpec, Machine
 from ina.runtime.topology import branches
 
 _log = logging.getLogger(__name__)
+LOOK_S = 0.5
+"""Interval at which leases are looked at while a job waits for room."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,27 +37,30 @@ class Admitted:
     fabric: SwitchFabric
     spec: LaunchSpec
     tree: TreeAdmission
+    registration: Registration | None
+    """How it was registered there first; None where nobody else can ask for it."""
 
     def config(self, rank: int, rendezvous: Rendezvous) -> str:
-        """Return a worker's configuration as JSON; secret, for it holds the token.
+        """Return a worker's configuration as JSON; it is secret, because it holds the token.
 
-        Raises ConfigError for what cannot be.
+        Raises ConfigError for an invalid one.
         """
         hosts = self.spec.machines if self.spec.hierarchical else None
         worker = rank if hosts is None else next(i for i, ranks in enumerate(hosts) if rank in ranks)
         switch, member = self._members()[worker]
         tree = self.tree.tree  # of one switch: left out
+        offers = self.fabric.offers
         fields = {
             "job": self.tree.job,
             "epoch": self.tree.epoch,
             "rank": rank,
             "size": self.spec.job.workers,
             "tree": None if list(tree) == [0] else tree,
-            "lanes": self.fabric.spec.lanes,
+            "lanes": offers.lanes,
             "slots": 2 * self.tree.window,
             "window": self.tree.window,
-            "fallback": self.fabric.spec.shared,
-            "atp": self.fabric.spec.atp,
+            "fallback": offers.shared,
+            "atp": offers.salted,
             "congestion": self.spec.job.congestion,
             "numbers": self.spec.job.numbers,
             "priority": self.spec.job.priority,
@@ -127,17 +134,19 @@ class Admitted:
 
 
 @contextlib.contextmanager
-def admitted(fabric: SwitchFabric, spec: LaunchSpec) -> Iterator[Admitted]:
-    """Have the switches, and the fallback server if there is one, serve a job while the context lasts.
+def admitted(
+    fabric: SwitchFabric, spec: LaunchSpec, cancelled: threading.Event | None = None
+) -> Iterator[Admitted]:
+    """Admit a job to the switches, and the fallback server if there is one, while the context lasts.
 
     Raises:
         ControllerError: a switch refused the job; nothing of it is left there.
         ProcessFailed: the fallback server did not start.
-        AddressTaken: somebody else has the address of one of its hosts.
+        AddressTaken: another process has the address of one of its hosts.
     """
     with contextlib.ExitStack() as stack:
         members = _members(fabric, spec, stack)
-        shared = fabric.spec.shared
+        shared = fabric.offers.shared
         region = None
         if shared and spec.job.slots is not None:
             region = Region(spec.first_slot, spec.job.slots)
@@ -145,10 +154,8 @@ def admitted(fabric: SwitchFabric, spec: LaunchSpec) -> Iterator[Admitted]:
             root = Branch(fabric.root, tuple(members[fabric.root]), region=region)
         else:
             root = branches(fabric.topology, members, region=region, transit=fabric.spec.transit)
-        with fabric.lock:
-            tree = fabric.fleet.admit(
-                _deployment(fabric, spec, root), ports=_ports(fabric), lease=new_lease(fabric)
-            )
+        registered = registration(fabric, spec)
+        tree = _admit(fabric, _deployment(fabric, spec, root), registered, cancelled or threading.Event())
         stack.callback(_remove, fabric, tree)
         if shared:
             uplink = tree.switches[fabric.root].uplink
@@ -165,7 +172,44 @@ def admitted(fabric: SwitchFabric, spec: LaunchSpec) -> Iterator[Admitted]:
                 },
             )
             stack.callback(fallback.remove, tree.job)
-        yield Admitted(fabric, spec, tree)
+        yield Admitted(fabric, spec, tree, registered)
+
+
+def _admit(
+    fabric: SwitchFabric,
+    deployment: Deployment,
+    registered: Registration | None,
+    cancelled: threading.Event,
+) -> TreeAdmission:
+    told = False
+    while True:
+        try:
+            with fabric.lock:
+                return fabric.fleet.admit(deployment, ports=_ports(fabric), registration=registered)
+        except (OutOfMemory, OutOfRows) as error:
+            with fabric.lock:
+                undecided_s = fabric.fleet.undecided_s()
+            if undecided_s is not None and not told:
+                _log.warning(
+                    "no room for the job: %s; waiting up to %.0f s to see whether the jobs that are there"
+                    " still have a holder",
+                    error,
+                    undecided_s,
+                )
+                told = True
+            if undecided_s is None or not _made_room(fabric, cancelled):
+                raise
+
+
+def _made_room(fabric: SwitchFabric, cancelled: threading.Event) -> bool:
+    """Watch the leases until a job that nobody holds is removed; False if there is none, or if cancelled."""
+    while True:
+        with fabric.lock:
+            if any(fabric.fleet.sweep().values()):
+                return True
+            undecided_s = fabric.fleet.undecided_s()
+        if undecided_s is None or cancelled.wait(min(LOOK_S, undecided_s)):
+            return False
 
 
 def _members(fabric: SwitchFabric, spec: LaunchSpec, stack: contextlib.ExitStack) -> dict[str, list[Member]]:
@@ -183,7 +227,7 @@ def _member(rank: int) -> Member:
 
 
 def _members_of(machines: Sequence[Machine], spec: LaunchSpec) -> list[Member]:
-    """Return the workers on machines of their own, one on each.
+    """Return the workers on machines, one on each.
 
     Raises BadRun if there are not as many machines, or a machine has several.
     """
@@ -208,14 +252,15 @@ def _ports(fabric: SwitchFabric) -> dict[str, tuple[int, ...]]:
 
 
 def _deployment(fabric: SwitchFabric, spec: LaunchSpec, root: Branch) -> Deployment:
-    if not fabric.spec.shared:
+    offers = fabric.offers
+    if not offers.shared:
         return Deployment(root, DEFAULT_SLOTS if spec.job.slots is None else spec.job.slots)
     in_flight = spec.job.window or SHARED_WINDOW
     return Deployment(
         root,
         mode="shared",
-        preempt=spec.job.preempt and not fabric.spec.atp,
-        window=in_flight if fabric.spec.atp else window_for(in_flight),
+        preempt=spec.job.preempt and not offers.salted,
+        window=in_flight if offers.salted else window_for(in_flight),
         fallback=fabric.fallback_uplink(),
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
@@ -12,25 +13,29 @@ import softswitch
 from bmv2_topos.impairments import link_impairments, outgoing
 from controller import Controller, ControllerError, Fleet, Member, connect
 from controller.switches import forwarding
-from controller.switches.model import INA_UDP_PORT, SWITCH_MAC, Uplink
+from controller.switches.leases import RENEWALS_PER_LEASE
+from controller.switches.model import INA_UDP_PORT, SWITCH_MAC, SwitchInfo, Uplink
 from controller.vocabulary import Topology
 from controller.vocabulary.places import spread
 from hostlib.launcher import parse_address
+from ina.runtime import programs
 from ina.runtime.addresses import HostAddresses, port_socket
 from ina.runtime.errors import BadRun, ProcessFailed
 from ina.runtime.fallback_process import FallbackProcess
-from ina.runtime.programs import bundle
-from ina.runtime.spec import PRIVATE, FabricSpec
+from ina.runtime.spec import DEFAULT_LANES, DEFAULT_PROGRAM, PRIVATE, FabricSpec
 from ina.runtime.switch_process import EmbeddedSwitch
 from ina.runtime.topology import plan
 
 FALLBACK = Uplink(port=None, mac="02:00:00:00:fb:01", ip="10.0.255.2")
 
+SWEEP_S = 5.0
+"""Time after which a run looks at the leases of all jobs again; less if its own is short."""
+
 T = TypeVar("T")
 
 
 class Switch(Protocol):
-    """A switch that runs."""
+    """A running switch."""
 
     @property
     def address(self) -> str:
@@ -42,7 +47,7 @@ class Switch(Protocol):
         ...
 
     def shm_path(self, port: int) -> str | None:
-        """Return the Unix socket of a port that is shared memory, None if it is not."""
+        """Return the Unix socket of a port with shared memory, None for other ports."""
         ...
 
     def ended(self) -> str | None:
@@ -56,7 +61,7 @@ class Switch(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class AttachedSwitch:
-    """A switch that somebody else started; port p is UDP port `base` + p of `host`."""
+    """A switch that was already running; port p is UDP port `base` + p of `host`."""
 
     address: str
     host: str
@@ -67,15 +72,15 @@ class AttachedSwitch:
         return f"{self.host}:{self.base + port}"
 
     def shm_path(self, port: int) -> str | None:
-        """Return None: its ports are UDP's."""
+        """Return None: its ports are UDP ports."""
         return None
 
     def ended(self) -> str | None:
-        """Return None: its end shows in what it does not answer."""
+        """Return None: an ended switch no longer answers."""
         return None
 
     def strangers(self) -> int:
-        """Return 0: whoever started it can ask it."""
+        """Return 0: its own process counts them."""
         return 0
 
 
@@ -100,6 +105,7 @@ class SwitchFabric:
         """To be held while anything of the fleet is called."""
         self.fallback: FallbackProcess | None = None
         self._taken: set[str] = set()
+        self._swept_s = 0.0
 
     @property
     def root(self) -> str:
@@ -107,9 +113,31 @@ class SwitchFabric:
         return self.topology.root if self.topology else next(iter(self.switches))
 
     @property
+    def offers(self) -> SwitchInfo:
+        """What the program of the switches offers to jobs. Raises ControllerError."""
+        return self.fleet.controllers[self.root].info()
+
+    @property
     def lease_s(self) -> float | None:
-        """Time for which a job stays admitted if nobody renews its lease; None: the switches end first."""
+        """Seconds for which a job stays admitted without renewal; None: the switches end first."""
         return self.spec.attached.lease_s if self.spec.attached else None
+
+    @property
+    def asked_by_others(self) -> bool:
+        """True if others can reach the switches' P4Runtime."""
+        return self.lease_s is not None or self.spec.p4runtime != PRIVATE
+
+    def sweep(self) -> None:
+        """Remove jobs that nobody holds any more, whoever had them admitted; looks at them now and then only.
+
+        Raises ControllerError.
+        """
+        if self.lease_s is None:
+            return
+        with self.lock:
+            if time.monotonic() - self._swept_s > min(SWEEP_S, self.lease_s / RENEWALS_PER_LEASE / 2):
+                self._swept_s = time.monotonic()
+                self.fleet.sweep()
 
     @property
     def server_host(self) -> str:
@@ -119,8 +147,8 @@ class SwitchFabric:
             if topology.rack_of[host] == topology.root:
                 return host
         raise BadRun(
-            f"the topology has no host with role server at its root {topology.root}: program shared "
-            "needs one, for the fallback server"
+            f"the topology has no host with role server at its root {topology.root}: {self.offers.title} "
+            "shares slots and needs one, for the fallback server"
         )
 
     def fallback_uplink(self) -> Uplink:
@@ -144,7 +172,7 @@ class SwitchFabric:
     def _fallback_process(self, port: int) -> FallbackProcess:
         switch = self.switches[self.root].udp_address(port)
         local = self.host_address(self.root, port)
-        lanes = str(self.spec.lanes)
+        lanes = str(self.offers.lanes)
         return FallbackProcess(port, ["--switch", switch, "--lanes", lanes, "--local", local, "--held"])
 
     def transport(self, switch: str, member: Member) -> Mapping[str, Any]:
@@ -168,7 +196,7 @@ class SwitchFabric:
         return call("127.0.0.1")
 
     def command(self, command: Sequence[str]) -> Sequence[str]:
-        """Return the prefix of a worker's command at its host, from its `environment`. Raises LaunchError."""
+        """Return the prefix of a worker's command at its host, by its `environment`. Raises LaunchError."""
         return command
 
     def environment(self, switch: str, member: Member) -> Mapping[str, str]:
@@ -204,9 +232,9 @@ class SwitchFabric:
         return next(filter(None, (switch.ended() for switch in self.switches.values())), None)
 
     def refused(self) -> dict[str, int]:
-        """Return the packets of no job, by reason, over all switches. Raises ControllerError.
+        """Return the packets that belong to no job, by reason, over all switches. Raises ControllerError.
 
-        `stranger`: they came to a UDP port, of a switch or a host, from others than its peer.
+        `stranger`: UDP ports, of a switch or a host, received them from others than their peers.
         """
         total = {"stranger": self.addresses.strangers()}
         total["stranger"] += sum(switch.strangers() for switch in self.switches.values())
@@ -217,7 +245,7 @@ class SwitchFabric:
         return {name: number for name, number in total.items() if number}
 
     def close(self) -> None:
-        """Stop the fallback server; the switches are stopped by who started them."""
+        """Stop the fallback server; the switches are stopped by their starter."""
         if self.fallback is not None:
             self.fallback.stop()
 
@@ -233,15 +261,15 @@ def open_fabric(
     *,
     on_listening: Callable[[str, str], None] = lambda switch, address: None,
 ) -> Iterator[SwitchFabric]:
-    """Start or find the switches for jobs of so many workers that run at the same time.
+    """Start or find the switches for jobs of these numbers of workers that run at the same time.
 
     `on_listening` gets name and address of each switch whose P4Runtime others may use, too.
 
     Raises:
-        BadRun: the jobs have no room, or a switch of `FabricSpec.transit` is not there.
+        BadRun: the jobs have no room, or a switch of `FabricSpec.transit` does not exist.
         ProcessFailed: a switch did not start.
-        AddressTaken: somebody else has the address of a host.
-        ControllerError: a switch cannot be reached, or does not take the program.
+        AddressTaken: another process has the address of a host.
+        ControllerError: a switch cannot be reached, or refuses the program.
     """
     attached = spec.attached
     with contextlib.ExitStack() as stack:
@@ -254,7 +282,8 @@ def open_fabric(
         else:
             topology = spec.topology
             if topology is None:
-                topology = plan(spec.tree or (max(max(jobs), 1),), jobs, fallback=spec.shared)
+                spec, offers = programs.settled(spec)
+                topology = plan(spec.tree or (max(max(jobs), 1),), jobs, fallback=offers.shared)
             _check_transit(spec, topology)
             switches = _start(spec, topology, addresses, stack)
             if spec.p4runtime != PRIVATE:
@@ -262,8 +291,7 @@ def open_fabric(
                     on_listening(name, switch.address)
         controllers = {name: stack.enter_context(control(switch, spec)) for name, switch in switches.items()}
         if attached:
-            wanted = bundle(spec.program, spec.lanes)
-            controllers["s1"].load(wanted, replace=attached.replace_program)
+            programs.load(spec, attached, controllers["s1"])
             if attached.machines:  # their kernels ask who has the address that they send to
                 controllers["s1"].install([forwarding.own_address(attached.ip, SWITCH_MAC)])
         fabric = SwitchFabric(spec, topology, switches, Fleet(controllers), addresses)
@@ -292,7 +320,7 @@ def _check_transit(spec: FabricSpec, topology: Topology) -> None:
 def _start(
     spec: FabricSpec, topology: Topology, addresses: HostAddresses, stack: contextlib.ExitStack
 ) -> dict[str, EmbeddedSwitch]:
-    """Start all switches at once, on sockets that are made before: each port is told who its peer is."""
+    """Start all switches at once, on sockets created before: each port knows its peer."""
     switches: dict[str, EmbeddedSwitch] = {}
     shared = topology.servers_for("worker") if _shares_memory(spec) else ()
     sockets = {
@@ -305,7 +333,10 @@ def _start(
     for number, switch in enumerate(topology.switches):
         name = switch.name
         # Each has its own random losses, and the same in every run.
-        arguments = ["--program", spec.program, "--lanes", str(spec.lanes), "--seed", str(spec.seed + number)]
+        arguments = [
+            *("--program", spec.program or DEFAULT_PROGRAM, "--lanes", str(spec.lanes or DEFAULT_LANES)),
+            *("--seed", str(spec.seed + number)),
+        ]
         for port, link in topology.ports[name].items():
             other = link.other(name)
             trunk = other in topology.ports

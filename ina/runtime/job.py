@@ -1,4 +1,4 @@
-"""Runs one job on a fabric: its admission, its workers, and all of it taken down again."""
+"""Runs one job on a fabric: its admission, its workers, and its removal."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class JobRun:
         return rendezvous.reports() if rendezvous else {}
 
     def fault(self, reason: str) -> None:
-        """Tell the workers that the job cannot go on."""
+        """Tell the workers that the job cannot continue."""
         self._fault = self._fault or reason
         if rendezvous := self._rendezvous:
             rendezvous.fault(self._fault)  # which keeps it for those that join later
@@ -52,14 +52,16 @@ class JobRun:
         Raises:
             ControllerError: a switch refused the job.
             ProcessFailed: the fallback server did not start.
-            AddressTaken: somebody else has the address of a host.
+            AddressTaken: another process has the address of a host.
             LaunchError: the command cannot be run.
         """
         if self._cancelled.wait(self._spec.job.arrival_s):
             return None
         with contextlib.ExitStack() as stack:
-            job = stack.enter_context(admitted(self._fabric, self._spec))
-            renewal = stack.enter_context(renewed(self._fabric, job.tree, self.fault))
+            job = stack.enter_context(admitted(self._fabric, self._spec, self._cancelled))
+            renewal = stack.enter_context(
+                renewed(self._fabric, job.tree, job.registration, self.reports, self.fault)
+            )
             rendezvous = stack.enter_context(job.rendezvous())
             store = stack.enter_context(job.torch_store())
             environments = [

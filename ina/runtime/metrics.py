@@ -1,29 +1,39 @@
-"""The numbers of jobs that ran: flat, with SI units in the keys."""
+"""Metrics of jobs that ran: flat, with SI units in the keys."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from ina.runtime.spec import JobResult
+from ina.runtime.spec import JobResult, Reports
 
 Metrics = Mapping[str, float]
 
 
+def summed_bytes(reports: Reports) -> float:
+    """Return how many bytes each rank has had summed."""
+    return max((report.get("elements", 0.0) for report in reports.values()), default=0.0) * 4
+
+
+def goodput_bps(reports: Reports) -> float:
+    """Return at which rate that was while ranks were in allreduces; 0 before the first."""
+    busy = max((report.get("time_s", 0.0) for report in reports.values()), default=0.0)
+    return summed_bytes(reports) * 8 / busy if busy else 0.0
+
+
 def metrics(result: JobResult) -> dict[str, float]:
-    """Return the numbers of a job, flat, SI units in the keys."""
+    """Return the metrics of a job, flat, with SI units in the keys."""
     reports = list(result.reports.values())
 
     def total(name: str) -> float:
         return sum(report.get(name, 0.0) for report in reports)
 
-    summed = max((report.get("elements", 0.0) for report in reports), default=0.0) * 4
     busy = max((report.get("time_s", 0.0) for report in reports), default=0.0)
     numbers = {
         "time_s": result.time_s,
         "allreduces": max((report.get("collectives", 0.0) for report in reports), default=0.0),
-        "summed_bytes": summed,
+        "summed_bytes": summed_bytes(result.reports),
         "allreduce_time_s": busy,
-        "goodput_bps": summed * 8 / busy if busy else 0.0,
+        "goodput_bps": goodput_bps(result.reports),
         "sent_packets": total("packets_sent"),
         "resent_packets": total("packets_resent"),
     }
@@ -33,7 +43,7 @@ def metrics(result: JobResult) -> dict[str, float]:
 
 
 def total(jobs: Iterable[Metrics]) -> dict[str, float]:
-    """Return the sums over jobs of what can be summed: counts, not rates and times."""
+    """Return the sums over jobs of all additive metrics: counts, not rates and times."""
     sums: dict[str, float] = {}
     for numbers in jobs:
         for key, value in numbers.items():
@@ -55,5 +65,5 @@ def by_switch(jobs: Iterable[JobResult]) -> dict[str, Metrics]:
 
 
 def refusals(refused: Mapping[str, int]) -> dict[str, float]:
-    """Return the packets of no job in the same manner."""
+    """Return the packets that belong to no job, in the same format."""
     return {f"refused_{name}_packets": float(value) for name, value in refused.items()}

@@ -16,9 +16,8 @@ if TYPE_CHECKING:  # a switch process needs neither the host library nor NumPy
     from controller.vocabulary import Job, Topology
     from hostlib.launcher import WorkerExit
 
-SHARED = "shared"
-ATP = "atp"
-"""ATP as published, to compare with (docs/protocol.md)."""
+DEFAULT_PROGRAM = "exclusive"
+DEFAULT_LANES = 256
 SHARED_WINDOW = 128
 """Packets in flight per worker where jobs share slots: more of them meet more often (docs/performance.md)."""
 PRIVATE = "unix"
@@ -33,7 +32,7 @@ Reports = Mapping[int, Mapping[str, float]]
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """A machine of workers at a switch that runs: at which port, and its addresses there."""
+    """A machine of workers at a running switch: the port, and the machine's addresses there."""
 
     port: int
     ip: str
@@ -42,7 +41,7 @@ class Machine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attachment:
-    """A switch that somebody else started, and how to use it."""
+    """A running switch, and how to use it."""
 
     address: str
     """Address of its P4Runtime service, ``host:port`` or ``unix:path``."""
@@ -100,10 +99,12 @@ has, or UDP on loopback; auto: shared memory where there is a C compiler."""
 
 @dataclass(frozen=True, slots=True)
 class FabricSpec:
-    """Switches, and what they run."""
+    """Switches and their program."""
 
-    program: str = "exclusive"
-    lanes: int = 256
+    program: str | None = None
+    """One of p4src by name, or a file that ends in ``.p4``; None: what runs there, or `DEFAULT_PROGRAM`."""
+    lanes: int | None = None
+    """Values per packet; None: as many as the running program has, or `DEFAULT_LANES`."""
     attached: Attachment | None = None
     """The switch, if it is one that runs; None: switches are started, as all that follows says."""
     p4runtime: str = PRIVATE
@@ -122,16 +123,6 @@ class FabricSpec:
     captures: Captures | None = None
     port_kind: PortKind = "auto"
     """How local workers reach their switch."""
-
-    @property
-    def shared(self) -> bool:
-        """True if jobs share slots, and need a fallback server."""
-        return self.program in (SHARED, ATP)
-
-    @property
-    def atp(self) -> bool:
-        """True if they do so as in ATP: no priorities, and workers that count collisions."""
-        return self.program == ATP
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,7 +151,7 @@ class LaunchSpec:
         return len(self.machines) if self.hierarchical else self.job.workers
 
     def environment(self) -> dict[str, str]:
-        """Return the environment variables of the workers besides their place in the job."""
+        """Return the environment variables of the workers besides those of their rank."""
         # the workers share this machine's cores
         threads = {} if PRIVATE_THREADS in os.environ else {PRIVATE_THREADS: "1"}
         return {**threads, **self.variables}

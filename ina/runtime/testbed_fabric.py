@@ -58,7 +58,7 @@ class RunningSwitch:
 
 
 class NamespaceFabric(SwitchFabric):
-    """The switches of a testbed that is up."""
+    """The switches of a running testbed."""
 
     def __init__(self, state: State, at: Mapping[str, Controller]) -> None:
         spec = FabricSpec(state.program.name, state.program.lanes, topology=state.topology)
@@ -132,7 +132,7 @@ class NamespaceFabric(SwitchFabric):
         local = f"{self._topology.ip(host)}:{INA_UDP_PORT}"
         arguments = ["--transport", "udp", "--switch", f"{SWITCH_IP}:{INA_UDP_PORT}", "--local", local]
         inside = ("ip", "netns", "exec", namespace(self._state.name, host))
-        return FallbackProcess(port, [*arguments, "--lanes", str(self.spec.lanes)], prefix=inside)
+        return FallbackProcess(port, [*arguments, "--lanes", str(self.offers.lanes)], prefix=inside)
 
     def _namespace(self, member: Member) -> str:
         return namespace(self._state.name, self._host(member))
@@ -144,7 +144,7 @@ class NamespaceFabric(SwitchFabric):
 
 @contextlib.contextmanager
 def opened(state: State) -> Iterator[NamespaceFabric]:
-    """Use a testbed that is up for jobs. Raises NoTestbed if a switch has ended; ControllerError."""
+    """Use a running testbed for jobs. Raises NoTestbed if a switch has ended; ControllerError."""
     _check_switches(state)
     with contextlib.ExitStack() as connections:
         try:

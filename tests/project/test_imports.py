@@ -37,7 +37,10 @@ NOT_INSTALLED = ("benchmarks", "examples", "tests")
 
 # Ways into a package from other packages. They meet on the wire, and here.
 SWITCH = ("softswitch", "softswitch.stf")
-HOST = (*("hostlib", "hostlib.command_line", "hostlib.fallback", "hostlib.interleave", "hostlib.launcher"),)
+HOST = (
+    *("hostlib", "hostlib.command_line", "hostlib.fallback", "hostlib.interleave", "hostlib.launcher"),
+    "hostlib.windows",
+)
 CONTROLLER = (
     *("controller/", "controller.vocabulary/", "controller.switches/", "controller.memory/"),
     "controller.p4runtime_shim/",
@@ -116,6 +119,7 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
     # All of it in virtual time: the cores themselves, under the controller.
     "bmv2_topos": (
         *("bmv2_topos/*", *CONTROLLER, *SWITCH, *PIPELINES),
+        *("controller.core.allocator", "controller.policies/", "controller.placement/"),
         *("hostlib/", "hostlib._native", "hostlib.core/", "hostlib.fallback/"),
     ),
     # Testbeds of network namespaces, on which `ina.runtime` runs jobs.

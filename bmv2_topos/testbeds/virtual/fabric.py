@@ -13,7 +13,6 @@ microsecond.
 
 from __future__ import annotations
 
-import functools
 from array import array
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -21,12 +20,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from bmv2_topos.testbeds.virtual.errors import TestbedError
 from bmv2_topos.testbeds.virtual.network import Agenda
 from bmv2_topos.testbeds.virtual.recorder import Recorder
-from bmv2_topos.testbeds.virtual.settings import TestbedError
-from controller.switches.programs import locate
+from bmv2_topos.testbeds.virtual.report import Directed
 from controller.vocabulary import Link, Topology
-from softswitch import Impairments, PortImpairments, Switch, compile_file, load, parse_port
+from softswitch import Impairments, PortImpairments, Switch, load, parse_port
 from softswitch.compiler import ir
 from softswitch.engine.pipeline import Pipeline
 
@@ -34,15 +33,6 @@ _HOST_QUEUE_PACKETS = 16384
 """Queue of a host for its own link; longer than any window."""
 
 Bytes = NDArray[np.uint8]
-
-
-@functools.cache
-def compiled(
-    program: str, lanes: int, slots: int, more_defines: tuple[tuple[str, str], ...] = ()
-) -> ir.Program:
-    """Compile a program of ``p4src``, once per process."""
-    source, defines = locate(program, lanes=lanes)
-    return compile_file(source, defines={**defines, "SLOTS": str(slots), **dict(more_defines)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +101,7 @@ class Fabric:
         self.topology = topology
         self._recorder = recorder
         self.now_us = 0
+        self.registers = program.registers.keys()
         self.pipelines: dict[str, Pipeline] = {}
         self.switches: dict[str, Switch] = {}
         self._ends: dict[str, tuple[Switch, int]] = {}
@@ -166,6 +157,18 @@ class Fabric:
         """Frames on the links of hosts, both ways."""
         at = [switch.statistics(port) for switch, port in self._ends.values()]
         return sum(port.rx_bytes + port.tx_bytes for port in at)
+
+    @property
+    def link_bytes(self) -> dict[Directed, int]:
+        """Frames on each link, by whom it leads from and to."""
+        found = {}
+        for name, switch in self.switches.items():
+            for port, link in self.topology.ports[name].items():
+                neighbour, counted = link.other(name), switch.statistics(port)
+                found[name, neighbour] = counted.tx_bytes
+                if neighbour not in self.switches:
+                    found[neighbour, name] = counted.rx_bytes
+        return found
 
     @property
     def trunk_bytes(self) -> int:
@@ -254,7 +257,14 @@ class Fabric:
         return Arrival(data, lengths) if lengths else None
 
     def send(self, host: str, packets: Bytes, count: int, length: int) -> None:
-        """Let a host send `count` packets of `length` bytes, back to back in `packets`, now."""
+        """Send packets from a host, now.
+
+        Args:
+            host: Name of the host.
+            packets: The packets, back to back.
+            count: Number of packets.
+            length: Bytes of each packet.
+        """
         switch, port = self._ends[host]
         losses = self._losses_of(host)
         if losses.probability:

@@ -11,9 +11,9 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from bmv2_topos.testbeds.virtual.errors import TestbedError
 from bmv2_topos.testbeds.virtual.fabric import Arrival, Bytes, Fabric
 from bmv2_topos.testbeds.virtual.placement import Placement, Ports
-from bmv2_topos.testbeds.virtual.settings import TestbedError
 from controller.switches.model import INA_UDP_PORT
 
 _LAST_PORT = 65535
@@ -79,7 +79,7 @@ class Interfaces:
         return self._waiting.pop((host, port), None)
 
     def send(self, host: str, packets: Bytes, count: int, length: int) -> None:
-        """Let a host send `count` packets of `length` bytes, back to back in `packets`, now."""
+        """Send packets from a host, now; see `Fabric.send`."""
         self._fabric.send(host, packets, count, length)
 
     def _sort(self, host: str, arrival: Arrival) -> None:

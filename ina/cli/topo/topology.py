@@ -1,4 +1,4 @@
-"""The topology that ``ina topo`` works on: its name, or its file, and what links are like."""
+"""The topology that ``ina topo`` works on: its name, or its file, and the properties of its links."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from controller.switches.programs import is_file
 from controller.vocabulary import Link, Topology
 from ina.cli import job_files
 from ina.cli.errors import Failure
@@ -69,7 +70,17 @@ Pcap = Annotated[
 def program_of(
     name: str, lanes: int | None, target: Target, *, seed: int = 0, pcap: Path | None = None
 ) -> Program:
-    """Return what the switches of a testbed run. Raises Failure if there can be no such folder."""
+    """Return the program of a testbed's switches.
+
+    Args:
+        name: Name of the program.
+        lanes: Values per packet; None: the program's default.
+        target: Kind of switches.
+        seed: Of the links' impairments.
+        pcap: Folder for captures; None: none.
+
+    Raises Failure if the folder cannot be made.
+    """
     from bmv2_topos.testbeds.netns import TARGETS, Program
 
     if pcap is not None:
@@ -78,7 +89,8 @@ def program_of(
         except OSError as error:
             raise Failure(f"--pcap {pcap}: {error.strerror}") from error
     where = str(pcap.resolve()) if pcap else ""
-    return Program(name, lanes or TARGETS[target.value].lanes, seed, target.value, where)
+    own = str(Path(name).resolve()) if is_file(name) else name  # who uses it later may stand elsewhere
+    return Program(own, lanes or TARGETS[target.value].lanes, seed, target.value, where)
 
 
 class LiveRunner(StrEnum):
@@ -103,7 +115,7 @@ def bring_up(runner: LiveRunner) -> Callable[..., State]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkOptions:
-    """What all links are like; None: as the topology says."""
+    """Properties of all links; None: as in the topology."""
 
     rate_bps: Annotated[
         float | None,
@@ -136,7 +148,7 @@ class LinkOptions:
     ] = None
 
     def topology(self, name: str) -> Topology:
-        """Return the topology with such links. Raises BadSpec."""
+        """Return the topology with links of these properties. Raises BadSpec."""
         found = job_files.topology(name, "topo")
         given = {
             "rate_bps": self.rate_bps,
