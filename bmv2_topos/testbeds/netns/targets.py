@@ -20,10 +20,10 @@ class SwitchTarget(Protocol):
     """Values per packet unless somebody says otherwise."""
 
     def check(self, topology: Topology, program: Program) -> None:
-        """Raise ProgramMismatch for what it cannot run, NotHere without its tools.
+        """Raise ProgramMismatch for what it cannot run, NotCarried for what it cannot do to links."""
 
-        Raises NotCarried for what it cannot do to links.
-        """
+    def check_here(self, topology: Topology) -> None:
+        """Raise NotHere without its tools, or if this kernel lacks what links need. For root."""
 
     def compiling(self, program: Program, folder: Path) -> list[Command]:
         """Return the commands that compile the program into a folder, before any switch starts."""
