@@ -46,8 +46,8 @@ class Target(StrEnum):
 TargetOption = Annotated[
     Target,
     typer.Option(
-        help="Use embedded switches, or bmv2: simple_switch_grpc, which needs p4c and has no delay "
-        "and no loss."
+        help="Use embedded switches, or bmv2: simple_switch_grpc, which needs p4c, and the kernel's netem "
+        "for delay and loss."
     ),
 ]
 Lanes = Annotated[
