@@ -14,7 +14,7 @@ from typing import Protocol
 from controller.core.allocator import Allocator
 from controller.core.desired import Place
 from controller.memory.policy import Answer, Question
-from controller.policies.allocation import SCHEDULER, AllocationSettings
+from controller.policies.by_kind import SCHEDULER, AllocationSettings
 from controller.scheduling.errors import BadDecision
 from controller.scheduling.policy import Group, JobState
 from controller.vocabulary import Cluster as Servers

@@ -53,11 +53,11 @@ class Losses:
         """Return how many GPUs are in use, or free and can be reached."""
         allocator = self._allocator
         assert allocator is not None
-        reached = {name for name in allocator.cluster.server if allocator.reaches([name])}
+        reached = {name for name in allocator.topology.server if allocator.reaches([name])}
         taken = dict.fromkeys(reached, 0)
         for job in allocator.owners:
             for server in job.servers:
                 if server in taken:
                     taken[server] += job.gpus_per_worker
-        free = sum(allocator.cluster.server[name].gpus - taken[name] for name in reached)
+        free = sum(allocator.topology.server[name].gpus - taken[name] for name in reached)
         return len(used) + max(0, free)

@@ -53,14 +53,14 @@ def _divide(question: Question, *, lazy: bool) -> Answer:
     wanted = demands(question, question.jobs)
     standing = dict.fromkeys((job.name for job in question.jobs), Standing.SHARED)
     standing |= {name: Standing.ENDED for name, need in wanted.items() if not need.feasible}
-    sizes: dict[str, dict[str, int]] = {switch.name: {} for switch in question.cluster.switches}
+    sizes: dict[str, dict[str, int]] = {switch.name: {} for switch in question.topology.switches}
     for name, fitting in _grants(question, wanted, lazy=lazy).items():
         standing[name] = Standing.GRANTED
         for at, size in fitting.items():
             sizes[at][name] = size
     regions: dict[str, dict[str, Region]] = {job.name: {} for job in question.jobs}
     rest: dict[str, Region] = {}
-    for switch in question.cluster.switches:
+    for switch in question.topology.switches:
         held = {name: on[switch.name] for name, on in question.held.items() if switch.name in on}
         placed, rest[switch.name] = arrange(switch.slots, sizes[switch.name], held)
         for name, region in placed.items():
@@ -73,7 +73,7 @@ def _divide(question: Question, *, lazy: bool) -> Answer:
 
 def _grants(question: Question, wanted: Mapping[str, Demand], *, lazy: bool) -> dict[str, dict[str, int]]:
     """Return the slots that jobs are granted at each of their switches."""
-    left = {switch.name: switch.slots for switch in question.cluster.switches}
+    left = {switch.name: switch.slots for switch in question.topology.switches}
     there = [job for job in question.jobs if job.name not in wanted or wanted[job.name].feasible]
     sharing = Counter(at for job in there for at in question.switches[job.name])
     waiting = {job.name: job for job in sorted(there, key=_urgency) if job.name in wanted}
@@ -100,7 +100,7 @@ def _urgency(job: Job) -> tuple[float, str]:
 
 def _needed(question: Question, job: Job, rate_bps: float) -> dict[str, int]:
     """Return the slots that a job needs at each of its switches."""
-    at = [question.cluster.switch[name] for name in question.switches[job.name]]
+    at = [question.topology.switch[name] for name in question.switches[job.name]]
     return {switch.name: slots_for(job, switch, rate_bps, question.reading) for switch in at}
 
 

@@ -20,7 +20,7 @@ def explain(question: Question, answer: Answer, job: Job) -> list[str]:
     if answer.standing[job.name] is Standing.ENDED:
         return [*lines, "It is ended: the most that memory could do is not enough."]
     for name, region in answer.regions[job.name].items():
-        lines += _at_switch(question, answer, job, question.cluster.switch[name], region)
+        lines += _at_switch(question, answer, job, question.topology.switch[name], region)
     return lines
 
 

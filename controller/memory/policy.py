@@ -41,7 +41,7 @@ class Question:
     """Jobs that are placed, the cluster, the time, and the regions that jobs have now, by switch."""
 
     jobs: tuple[Job, ...]
-    cluster: Topology
+    topology: Topology
     now_s: float = 0.0
     reading: Reading = "measured"
     held: Mapping[str, Mapping[str, Region]] = field(default_factory=dict)
@@ -49,7 +49,7 @@ class Question:
     @cached_property
     def trees(self) -> Mapping[str, Tree]:
         """The trees of the jobs that use more than one server, by job. Raises BadSpec."""
-        return {job.name: tree_of(self.cluster, job) for job in self.jobs if _communicates(job)}
+        return {job.name: tree_of(self.topology, job) for job in self.jobs if _communicates(job)}
 
     @cached_property
     def switches(self) -> Mapping[str, tuple[str, ...]]:
@@ -69,7 +69,7 @@ class Question:
         """Return the rate of the slowest link that a job takes; on one server it takes none."""
         if job.name not in self.trees:
             return math.inf
-        return slowest_link_bps(self.cluster, job, self.trees[job.name])
+        return slowest_link_bps(self.topology, job, self.trees[job.name])
 
 
 def _communicates(job: Job) -> bool:
@@ -93,7 +93,7 @@ def check(question: Question, answer: Answer) -> Answer:
     jobs = {job.name: job for job in question.jobs}
     if unknown := (answer.standing.keys() ^ jobs.keys()) | (answer.regions.keys() ^ jobs.keys()):
         raise BadSpec(f"the policy's answer: want a standing and regions for each job; see {min(unknown)!r}")
-    for switch in question.cluster.switches:
+    for switch in question.topology.switches:
         own: list[tuple[Region, str]] = []
         for name, regions in answer.regions.items():
             if (region := regions.get(switch.name)) is None:

@@ -21,8 +21,8 @@ from controller.vocabulary import Job, Region
 def preemptive(question: Question) -> Answer:
     """Grant what links can use, by urgency. Raises BadSpec for unplaced and exclusive jobs."""
     refuse_exclusive(question)
-    sizes: dict[str, dict[str, int]] = {switch.name: {} for switch in question.cluster.switches}
-    left = {switch.name: switch.slots for switch in question.cluster.switches}
+    sizes: dict[str, dict[str, int]] = {switch.name: {} for switch in question.topology.switches}
+    left = {switch.name: switch.slots for switch in question.topology.switches}
     standing = dict.fromkeys((job.name for job in question.jobs), Standing.SHARED)
     for job in sorted(question.jobs, key=_urgency):
         at = question.switches[job.name]
@@ -30,12 +30,12 @@ def preemptive(question: Question) -> Answer:
             continue
         standing[job.name] = Standing.GRANTED
         for name in at:
-            wanted = slots_for(job, question.cluster.switch[name], question.link_bps(job), question.reading)
+            wanted = slots_for(job, question.topology.switch[name], question.link_bps(job), question.reading)
             sizes[name][job.name] = min(wanted, left[name])
             left[name] -= sizes[name][job.name]
     regions: dict[str, dict[str, Region]] = {job.name: {} for job in question.jobs}
     rest: dict[str, Region] = {}
-    for switch in question.cluster.switches:
+    for switch in question.topology.switches:
         held = {name: on[switch.name] for name, on in question.held.items() if switch.name in on}
         placed, rest[switch.name] = arrange(switch.slots, sizes[switch.name], held)
         for name, region in placed.items():

@@ -19,7 +19,7 @@ from controller.vocabulary import Job, Region
 def static(question: Question) -> Answer:
     """Divide each switch equally among the jobs that are summed there. Raises BadSpec for unplaced jobs."""
     regions: dict[str, dict[str, Region]] = {job.name: {} for job in question.jobs}
-    for switch in question.cluster.switches:
+    for switch in question.topology.switches:
         here = question.at(switch.name)
         for number, job in enumerate(here):
             regions[job.name][switch.name] = _part(switch.slots, number, len(here), job)

@@ -62,7 +62,7 @@ def locality_first(question: Question, job: Job) -> list[str] | None:
         return fill(fitting[-1:], job.workers)
     racks: dict[str, list[tuple[str, int]]] = {}
     for each in room:
-        racks.setdefault(question.cluster.rack_of[each[0]], []).append(each)
+        racks.setdefault(question.topology.rack_of[each[0]], []).append(each)
     by_room = sorted(racks.values(), key=lambda rack: -sum(count for _, count in rack))
     fits = [rack for rack in by_room if sum(count for _, count in rack) >= job.workers]
     chosen = fits[-1] if fits else [each for rack in by_room for each in rack]

@@ -29,7 +29,7 @@ def exact(question: Question, job: Job) -> list[str] | None:
     best: tuple[float, list[str]] | None = None
     for servers in _deals(list(room.items()), job.workers):
         jobs = (*question.running, settle(question, job, servers))
-        value = steady_state(question.cluster, jobs).value
+        value = steady_state(question.topology, jobs).value
         if best is None or value > best[0]:
             best = (value, servers)
     return None if best is None else best[1]

@@ -58,7 +58,7 @@ def netpack(question: Question, job: Job) -> list[str] | None:
     whole = [placed for placed in found if placed is not None]
     across = _best_across(racks, job.workers) if len(racks) > 1 else None
     candidates = [*whole, *([across] if across is not None else [])]
-    most = job.gpus * speed(job, max(link.rate_bps for link in question.cluster.links))
+    most = job.gpus * speed(job, max(link.rate_bps for link in question.topology.links))
     best, chosen = -np.inf, None
     for servers in candidates:
         value = gain(question, job, servers)
@@ -83,8 +83,8 @@ def gain(question: Question, job: Job, servers: Sequence[str]) -> float:
         for other in question.running
         if other.tree is not None and not switches.isdisjoint(other.tree.switches)
     ]
-    before = steady_state(question.cluster, beside).value if beside else 0.0
-    return steady_state(question.cluster, [*beside, placed]).value - before
+    before = steady_state(question.topology, beside).value if beside else 0.0
+    return steady_state(question.topology, [*beside, placed]).value - before
 
 
 def _racks(question: Question, room: dict[str, int], workers: int) -> list[list[_Choice]]:
@@ -95,7 +95,7 @@ def _racks(question: Question, room: dict[str, int], workers: int) -> list[list[
         for host in other.hosts if len(other.hosts) > 1 else ():
             flows[host] = flows.get(host, 0) + 1
     busy = question.busy
-    rack_of, neighbours = question.cluster.rack_of, question.cluster.neighbours
+    rack_of, neighbours = question.topology.rack_of, question.topology.neighbours
     for name, count in room.items():
         rack = rack_of[name]
         left = 1 - busy[neighbours[name][rack]]

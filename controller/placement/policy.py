@@ -33,14 +33,14 @@ GROUP = "ina.placement"
 class Question:
     """A cluster with the jobs that run on it; what is random goes by `rng`."""
 
-    cluster: Topology
+    topology: Topology
     running: tuple[Job, ...]
     rng: random.Random
 
     @cached_property
     def free(self) -> Mapping[str, int]:
         """Free GPUs of each server."""
-        left = {server.name: server.gpus for server in self.cluster.servers}
+        left = {server.name: server.gpus for server in self.topology.servers}
         for job in self.running:
             for server in job.servers:
                 left[server] -= job.gpus_per_worker
@@ -48,7 +48,7 @@ class Question:
 
     def beside(self, job: Job) -> Question:
         """Return the question after a job has been placed."""
-        after = Question(self.cluster, (*self.running, job), self.rng)
+        after = Question(self.topology, (*self.running, job), self.rng)
         left = dict(self.free)
         for server in job.servers:
             left[server] -= job.gpus_per_worker
@@ -66,12 +66,12 @@ class Question:
     @cached_property
     def state(self) -> State:
         """What the running jobs come to."""
-        return steady_state(self.cluster, self.running)
+        return steady_state(self.topology, self.running)
 
     @cached_property
     def busy(self) -> list[float]:
         """How full the fuller direction of each link is then, 0 to 1."""
-        rates = np.array([link.rate_bps for link in self.cluster.links])
+        rates = np.array([link.rate_bps for link in self.topology.links])
         busy: list[float] = (self.state.load_bps.reshape(-1, 2).max(axis=1) / rates).tolist()
         return busy
 
@@ -96,7 +96,7 @@ class Placed:
 
 
 def place(
-    cluster: Topology,
+    topology: Topology,
     batch: Sequence[Job],
     policy: Policy,
     *,
@@ -109,19 +109,19 @@ def place(
     fill the GPUs worst. Each gets a fallback server near its root. Raises BadSpec for an answer that cannot
     be.
     """
-    there, waiting = place_among(cluster, batch, policy, running, random.Random(seed))
-    return Placed(steady_state(cluster, there), waiting)
+    there, waiting = place_among(topology, batch, policy, running, random.Random(seed))
+    return Placed(steady_state(topology, there), waiting)
 
 
 def place_among(
-    cluster: Topology,
+    topology: Topology,
     batch: Sequence[Job],
     policy: Policy,
     running: Sequence[Job],
     rng: random.Random,
 ) -> tuple[list[Job], tuple[str, ...]]:
     """Return all jobs that run then, those that did first, and the names of those that wait. See `place`."""
-    question = Question(cluster, tuple(running), rng)
+    question = Question(topology, tuple(running), rng)
     order = _fullest(batch, sum(question.free.values())) if policy.netpack else list(batch)
     names = {job.name for job in order}
     waiting = [job.name for job in batch if job.name not in names]
@@ -134,7 +134,7 @@ def place_among(
         question = question.beside(settle(question, job, servers))
     there = list(question.running)
     if policy.netpack and any(len(job.hosts) > 1 for job in there[len(running) :]):
-        there = without_useless_sums(cluster, there)
+        there = without_useless_sums(topology, there)
     return there, tuple(waiting)
 
 
@@ -145,7 +145,7 @@ def settle(question: Question, job: Job, servers: Sequence[str]) -> Job:
         return placed
     if job.mode == "shared":
         placed = replace(placed, fallback=choose_fallback(question.state, placed))
-    return replace(placed, tree=tree_of(question.cluster, placed))
+    return replace(placed, tree=tree_of(question.topology, placed))
 
 
 def _check(question: Question, job: Job, servers: Sequence[str]) -> None:
@@ -183,13 +183,13 @@ def _fullest(batch: Sequence[Job], gpus: int) -> list[Job]:
     return [batch[row] for row in sorted(chosen, key=lambda row: -sizes[row])]
 
 
-def overfull(cluster: Topology, running: Sequence[Job]) -> str | None:
+def overfull(topology: Topology, running: Sequence[Job]) -> str | None:
     """Return the error of jobs that share a server with too few GPUs for them, or None."""
-    free = Question(cluster, tuple(running), random.Random(0)).free
+    free = Question(topology, tuple(running), random.Random(0)).free
     short = next((name for name, left in free.items() if left < 0), None)
     if short is None:
         return None
     there = ", ".join(job.name for job in running if short in job.servers)
     return (
-        f"servers: {there} need {-free[short]} GPUs more of {short!r} than its {cluster.server[short].gpus}"
+        f"servers: {there} need {-free[short]} GPUs more of {short!r} than its {topology.server[short].gpus}"
     )

@@ -21,7 +21,7 @@ from controller.vocabulary import Job, Tree
 def tor_only(question: Question) -> dict[str, Tree]:
     """Sum at the switches that servers are linked to, where these can, and at the root."""
     return {
-        job.name: question.grow(job, {rack: rack for rack in racks_of(question.cluster, job)})
+        job.name: question.grow(job, {rack: rack for rack in racks_of(question.topology, job)})
         for job in question.routed
     }
 
@@ -32,21 +32,21 @@ def ecmp(question: Question) -> dict[str, Tree]:
 
 
 def _at_random(question: Question, job: Job) -> Tree:
-    cluster, root = question.cluster, question.roots[job.name]
-    hops, number = cluster.hops(root), cluster.number_of
-    racks = racks_of(cluster, job)
+    topology, root = question.topology, question.roots[job.name]
+    hops, number = topology.hops(root), topology.number_of
+    racks = racks_of(topology, job)
     parents: dict[str, str] = {}
     for node in racks:
         while node != root and node not in parents:
             nearer = [
                 other
-                for other in cluster.neighbours[node]
+                for other in topology.neighbours[node]
                 if other in number and hops[number[other]] < hops[number[node]]
             ]
             parents[node] = question.rng.choice(nearer)
             node = parents[node]
-    sums = frozenset(name for name in (root, *racks) if cluster.switch[name].aggregates)
-    return tidy(cluster, job, Tree(root, parents, sums))
+    sums = frozenset(name for name in (root, *racks) if topology.switch[name].aggregates)
+    return tidy(topology, job, Tree(root, parents, sums))
 
 
 def shortest_path(question: Question) -> dict[str, Tree]:

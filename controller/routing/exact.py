@@ -24,7 +24,7 @@ MOST = 5_000
 
 def exact(question: Question) -> dict[str, Tree]:
     """Return the trees with the largest smallest rate. Raises BadSpec if there are too many to try."""
-    racks = [(job, rack) for job in question.routed for rack in racks_of(question.cluster, job)]
+    racks = [(job, rack) for job in question.routed for rack in racks_of(question.topology, job)]
     choices = [candidates(question, job, rack) for job, rack in racks]
     count = math.prod(len(each) for each in choices)
     if count > MOST:

@@ -16,11 +16,11 @@ def explain(question: Question, trees: Mapping[str, Tree], job: Job) -> list[str
     if job.name not in trees:
         return [f"{job.name} stays on one server: it needs no tree."]
     tree = trees[job.name]
-    fan_ins = fan_in(question.cluster, job, tree)
+    fan_ins = fan_in(question.topology, job, tree)
     near = f"it sums nearest to {job.fallback}" if job.fallback else "all its racks are nearest to it"
     lines = [f"Root {tree.root}: of the switches that can sum, {near}."]
     for name, parent in tree.parents.items():
-        able = question.cluster.switch[name].aggregates
+        able = question.topology.switch[name].aggregates
         if name in tree.aggregators:
             does = f"sums {fan_ins[name]} flows"
         elif not able:

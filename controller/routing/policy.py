@@ -31,7 +31,7 @@ GROUP = "ina.routing"
 class Question:
     """Placed jobs on a cluster; what is random goes by `rng`, `draws` times."""
 
-    cluster: Topology
+    topology: Topology
     jobs: tuple[Job, ...]
     draws: int = 8
     rng: random.Random = field(default_factory=lambda: random.Random(0))
@@ -39,12 +39,12 @@ class Question:
     @cached_property
     def routed(self) -> tuple[Job, ...]:
         """The jobs that need a tree. Raises BadSpec if one is not placed."""
-        return tuple(job for job in self.jobs if racks_of(self.cluster, job) and len(job.hosts) > 1)
+        return tuple(job for job in self.jobs if racks_of(self.topology, job) and len(job.hosts) > 1)
 
     @cached_property
     def roots(self) -> Mapping[str, str]:
         """The root of each such job: the switch that sums nearest to its fallback server, or to all racks."""
-        return {job.name: root_for(self.cluster, job) for job in self.routed}
+        return {job.name: root_for(self.topology, job) for job in self.routed}
 
     def grow(self, job: Job, picks: Mapping[str, str]) -> Tree:
         """Return the tree in which every rack's flows go to the switch picked for it, and on to the root.
@@ -54,25 +54,25 @@ class Question:
         """
         root = self.roots[job.name]
         parents: dict[str, str] = {}
-        for rack in racks_of(self.cluster, job):
-            way = _way(self.cluster, rack, picks.get(rack, root), root)
+        for rack in racks_of(self.topology, job):
+            way = _way(self.topology, rack, picks.get(rack, root), root)
             for node, above in pairwise(way):
                 if node in parents:
                     break
                 parents[node] = above
         chosen = {name for name in (root, *picks.values()) if name == root or name in parents}
-        return tidy(self.cluster, job, Tree(root, parents, self._capable(chosen)))
+        return tidy(self.topology, job, Tree(root, parents, self._capable(chosen)))
 
     def summing_everywhere(self, job: Job, tree: Tree) -> Tree:
         """Return the tree with every switch of it that can summing, where flows meet."""
-        return tidy(self.cluster, job, replace(tree, aggregators=self._capable(tree.switches)))
+        return tidy(self.topology, job, replace(tree, aggregators=self._capable(tree.switches)))
 
     def _capable(self, names: Collection[str]) -> frozenset[str]:
-        return frozenset(name for name in names if self.cluster.switch[name].aggregates)
+        return frozenset(name for name in names if self.topology.switch[name].aggregates)
 
     def evaluate(self, trees: Mapping[str, Tree]) -> State:
         """Return the steady state of the jobs on these trees: rates in bits per second, and loads."""
-        return steady_state(self.cluster, routed_by(self.jobs, trees))
+        return steady_state(self.topology, routed_by(self.jobs, trees))
 
 
 Policy = Callable[[Question], Mapping[str, Tree]]
@@ -94,25 +94,25 @@ def check(question: Question, trees: Mapping[str, Tree]) -> Mapping[str, Tree]:
     for job in question.routed:
         if job.name not in trees:
             raise BadSpec(f"the policy has no tree for {job.name!r}")
-        check_job(replace(job, tree=trees[job.name]), question.cluster)
-        if unable := [n for n in trees[job.name].aggregators if not question.cluster.switch[n].aggregates]:
+        check_job(replace(job, tree=trees[job.name]), question.topology)
+        if unable := [n for n in trees[job.name].aggregators if not question.topology.switch[n].aggregates]:
             raise BadSpec(f"the policy has {job.name!r} summed at {unable[0]!r}, which has no slots")
     return trees
 
 
-def _way(cluster: Topology, start: str, via: str, end: str) -> list[str]:
+def _way(topology: Topology, start: str, via: str, end: str) -> list[str]:
     """Return the shortest way over `via`, without what it would pass twice."""
     way: list[str] = []
-    for node in (*path(cluster, start, via)[:-1], *path(cluster, via, end)):
+    for node in (*path(topology, start, via)[:-1], *path(topology, via, end)):
         if node in way:
             del way[way.index(node) :]
         way.append(node)
     return way
 
 
-def path(cluster: Topology, start: str, end: str) -> list[str]:
+def path(topology: Topology, start: str, end: str) -> list[str]:
     """Return the switches of a shortest path, both ends included."""
-    found, towards = [start], cluster.towards(end)
+    found, towards = [start], topology.towards(end)
     while found[-1] != end:
         found.append(towards[found[-1]])
     return found

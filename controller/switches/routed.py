@@ -12,7 +12,7 @@ from controller.vocabulary import Job, Region, Topology, Tree
 
 
 def deployment_of(
-    cluster: Topology,
+    topology: Topology,
     job: Job,
     tree: Tree,
     *,
@@ -30,17 +30,17 @@ def deployment_of(
     """
     if tree.root not in tree.aggregators or not job.aggregate:
         raise BadSpec(f"job {job.name!r} is not summed at its root, {tree.root!r}: no switch has to admit it")
-    members = plugged(cluster, job.hosts)
+    members = plugged(topology, job.hosts)
     transit = {name for name in tree.switches if name not in tree.aggregators}
-    root = grow(cluster, tree.root, tree.parents, members, regions=regions or {}, transit=transit)
+    root = grow(topology, tree.root, tree.parents, members, regions=regions or {}, transit=transit)
     fallback = None
     if job.fallback and job.mode == "shared":
-        way = (*cluster.way(tree.root, cluster.rack_of[job.fallback]), job.fallback)
+        way = (*topology.way(tree.root, topology.rack_of[job.fallback]), job.fallback)
         if tree.parents.get(way[1]) == tree.root:
             raise BadSpec(
                 f"job {job.name!r}: its fallback server {job.fallback!r} is behind {way[1]!r}, a switch of"
                 f" the tree; want one at the root, {tree.root!r}, or off the tree"
             )
-        port = cluster.port_to(tree.root, way[1])
-        fallback = Uplink(port, cluster.mac(job.fallback), cluster.ip(job.fallback))
+        port = topology.port_to(tree.root, way[1])
+        fallback = Uplink(port, topology.mac(job.fallback), topology.ip(job.fallback))
     return Deployment(root, slots, mode=job.mode, window=window, fallback=fallback)

@@ -53,10 +53,10 @@ SIZES = ("model", "model_bytes", "layers_bytes")
 
 
 def read_jobs(
-    path: str | Path, cluster: Topology | None = None, *, require: Collection[str] = ()
+    path: str | Path, topology: Topology | None = None, *, require: Collection[str] = ()
 ) -> tuple[Job, ...]:
     """Return the jobs of a file, in its order. See `jobs_of`."""
-    return jobs_of(documents.read(Path(path)), cluster, require=require)
+    return jobs_of(documents.read(Path(path)), topology, require=require)
 
 
 def parse_jobs(text: str, *, source: str = "jobs.toml", require: Collection[str] = ()) -> tuple[Job, ...]:
@@ -65,9 +65,9 @@ def parse_jobs(text: str, *, source: str = "jobs.toml", require: Collection[str]
 
 
 def jobs_of(
-    document: Document, cluster: Topology | None = None, *, require: Collection[str] = ()
+    document: Document, topology: Topology | None = None, *, require: Collection[str] = ()
 ) -> tuple[Job, ...]:
-    """Return the jobs of a document; with `cluster`, each is one that this could run.
+    """Return the jobs of a document; with `topology`, each is one that this could run.
 
     `require` are keys that the reader needs in every job; "model" is satisfied by any of `SIZES`. Raises
     BadSpec, with the line and the key.
@@ -78,9 +78,9 @@ def jobs_of(
         job = job_of(document, where, table, number, require)
         if job.name in jobs:
             raise document.error((*where, "name"), f"job {job.name!r}: an earlier job has this name")
-        if cluster is not None:
+        if topology is not None:
             try:
-                check_job(job, cluster)
+                check_job(job, topology)
             except BadSpec as error:
                 raise document.error(where, str(error)) from error
         jobs[job.name] = job
@@ -169,34 +169,34 @@ def _placed(document: Document, where: Where, table: Mapping[str, Any], error: B
     return document.error((*where, key) if key else where, text if what in text else f"{what}: {text}")
 
 
-def check_job(job: Job, cluster: Topology) -> None:
+def check_job(job: Job, topology: Topology) -> None:
     """Raise BadSpec unless the cluster has what the job names, and as many GPUs as it needs."""
     what = f"job {job.name!r}"
-    if job.gpus > cluster.gpus:
+    if job.gpus > topology.gpus:
         raise BadSpec(
             f"{what}: {job.workers} workers of {job.gpus_per_worker} GPUs each; the cluster has"
-            f" {cluster.gpus} GPUs"
+            f" {topology.gpus} GPUs"
         )
     for server in (*job.servers, *([job.fallback] if job.fallback else [])):
-        if server not in cluster.server:
+        if server not in topology.server:
             raise BadSpec(
-                f"{what}: there is no server {server!r}; {documents.hint(server, list(cluster.server)[:99])}"
+                f"{what}: there is no server {server!r}; {documents.hint(server, list(topology.server)[:99])}"
             )
     for server in job.hosts:
-        wanted, has = job.servers.count(server) * job.gpus_per_worker, cluster.server[server].gpus
+        wanted, has = job.servers.count(server) * job.gpus_per_worker, topology.server[server].gpus
         if wanted > has:
             raise BadSpec(f"{what}: servers: {wanted} GPUs of {server!r}, which has {has}")
     if job.tree is None:
         return
     for switch in (*job.tree.switches, *job.tree.aggregators):
-        if switch not in cluster.switch:
+        if switch not in topology.switch:
             raise BadSpec(f"{what}: tree: there is no switch {switch!r}")
     for child, parent in job.tree.parents.items():
-        if parent not in cluster.neighbours[child]:
+        if parent not in topology.neighbours[child]:
             raise BadSpec(f"{what}: tree: {child!r} has no link to its parent {parent!r}")
     for server in job.hosts:
-        if cluster.rack_of[server] not in job.tree.switches:
-            raise BadSpec(f"{what}: tree: {server!r} is at {cluster.rack_of[server]!r}, which is not in it")
+        if topology.rack_of[server] not in job.tree.switches:
+            raise BadSpec(f"{what}: tree: {server!r} is at {topology.rack_of[server]!r}, which is not in it")
 
 
 def write_jobs(path: Path, jobs: Iterable[Job]) -> None:

@@ -113,11 +113,13 @@ def admit(
     or until standard input ends before all ranks have joined. The last line holds the statistics of the job.
     """
     fabric = fabric_of(program, lanes, memory, switches, tls, faults)
-    common = LaunchSpec(
-        command=[], workers=0, timeout_s=timeout, straggler_timeout_s=max(timeout, straggler_timeout)
+    spec = LaunchSpec(
+        job=only_job(memory.overrides(), workers, fabric.tree),
+        timeout_s=timeout,
+        straggler_timeout_s=max(timeout, straggler_timeout),
+        machines=_machines(machines, workers),
+        hierarchical=hierarchical,
     )
-    spec = only_job(common, memory.overrides(), workers, fabric.tree)
-    spec = replace(spec, machines=_machines(machines, workers), hierarchical=hierarchical)
     if host:
         fabric = replace(fabric, attached=_reached(fabric, host, switch_ip))
     check(fabric, [spec])

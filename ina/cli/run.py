@@ -113,30 +113,24 @@ def run(
         if fabric.tree or fabric.attached:
             raise Failure("--cluster, --tree and --switch are mutually exclusive", exit_code=USAGE)
         fabric = replace(fabric, topology=job_files.topology(str(cluster), "run"))
-    common = LaunchSpec(
-        command=command or [],
-        workers=0,
-        timeout_s=timeout,
-        straggler_timeout_s=max(timeout, straggler_timeout),
-    )
     overrides = memory.overrides()
     if jobs is None:
         if not command:
             raise Failure("nothing to run: give -- COMMAND..., or --jobs FILE", exit_code=USAGE)
-        specs = [only_job(common, overrides, workers, fabric.tree)]
+        specs = [LaunchSpec(job=only_job(overrides, workers, fabric.tree, command))]
     else:
         if command or workers is not None:
             raise Failure(
                 "--jobs FILE is mutually exclusive with -np and COMMAND: give one of them", exit_code=USAGE
             )
         entries = job_files.jobs(jobs, "run", require=("command",))
-        specs = specs_of_file(common, overrides, entries, shared=fabric.shared)
+        specs = specs_of_file(overrides, entries, shared=fabric.shared)
     check(fabric, specs)
     if captures.pcap is not None:
         _make_folder(captures.pcap)
-    if log is not None:
-        place = str(begin_log(log))
-        specs = [replace(spec, log=place) for spec in specs]
+    place = None if log is None else str(begin_log(log))
+    straggler_s = max(timeout, straggler_timeout)
+    specs = [replace(spec, timeout_s=timeout, straggler_timeout_s=straggler_s, log=place) for spec in specs]
     unused_keys = job_files.unused_keys("run", jobs, cluster) if json else None
     execute(fabric, specs, switch=switches.switch, as_json=json, unused_keys=unused_keys)
 

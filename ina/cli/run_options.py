@@ -14,7 +14,7 @@ from controller.vocabulary import Job
 from controller.vocabulary.slots import MAX_WINDOW, Congestion, Encoding
 from ina.cli import options
 from ina.cli.errors import USAGE, Failure
-from ina.runtime.job_file import Overrides, spec_of
+from ina.runtime.job_file import Overrides
 from ina.runtime.spec import (
     ATP,
     NAMELESS,
@@ -340,8 +340,8 @@ def fabric_of(
 
 
 def only_job(
-    common: LaunchSpec, overrides: Overrides, workers: int | None, fan_outs: tuple[int, ...]
-) -> LaunchSpec:
+    overrides: Overrides, workers: int | None, fan_outs: tuple[int, ...], command: Sequence[str] = ()
+) -> Job:
     """Return the job that no file describes; without `workers`, one for each machine of the tree.
 
     Raises Failure for fewer than one worker.
@@ -350,15 +350,14 @@ def only_job(
         workers = math.prod(fan_outs)  # of nothing, 1
     if workers < 1:
         raise Failure(f"{workers} workers: want 1 or more", exit_code=USAGE)
-    entry = overrides.of(Job(name=NAMELESS, workers=workers))
-    return spec_of(common, entry, slots=entry.slots)
+    return overrides.of(Job(name=NAMELESS, workers=workers, command=tuple(command)))
 
 
 def check(fabric: FabricSpec, specs: Sequence[LaunchSpec]) -> None:
     """Raise Failure for jobs that no switch could serve."""
     for spec in specs:
-        what = f"job {spec.name!r}: " if spec.name else ""
-        if spec.workers < 1 or (not fabric.tree and spec.children > MAX_CHILDREN):
+        what = f"job {spec.job.name!r}: " if spec.job.name else ""
+        if spec.job.workers < 1 or (not fabric.tree and spec.children > MAX_CHILDREN):
             raise Failure(
                 f"{what}{spec.children} workers: want 1 to {MAX_CHILDREN} per switch, the width of "
                 "its bitmap; --tree allows more",
@@ -366,8 +365,8 @@ def check(fabric: FabricSpec, specs: Sequence[LaunchSpec]) -> None:
             )
         if fabric.shared:
             continue
-        if spec.slots is not None and spec.slots < 2:
-            raise Failure(f"{what}{spec.slots} slots: an exclusive job needs at least 2", exit_code=USAGE)
+        if spec.job.slots is not None and spec.job.slots < 2:
+            raise Failure(f"{what}{spec.job.slots} slots: an exclusive job needs at least 2", exit_code=USAGE)
 
 
 def parse_tree(text: str) -> tuple[int, ...]:

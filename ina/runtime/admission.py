@@ -47,16 +47,16 @@ class Admitted:
             "job": self.tree.job,
             "epoch": self.tree.epoch,
             "rank": rank,
-            "size": self.spec.workers,
+            "size": self.spec.job.workers,
             "tree": None if list(tree) == [0] else tree,
             "lanes": self.fabric.spec.lanes,
             "slots": 2 * self.tree.window,
             "window": self.tree.window,
             "fallback": self.fabric.spec.shared,
             "atp": self.fabric.spec.atp,
-            "congestion": self.spec.congestion,
-            "numbers": self.spec.numbers,
-            "priority": self.spec.priority,
+            "congestion": self.spec.job.congestion,
+            "numbers": self.spec.job.numbers,
+            "priority": self.spec.job.priority,
             "timeout_s": self.spec.timeout_s,
             "straggler_timeout_s": self.spec.straggler_timeout_s,
             "rendezvous": rendezvous.address,
@@ -89,7 +89,7 @@ class Admitted:
 
     def command(self) -> Sequence[str]:
         """Return the command prefix that runs a worker, given its `environment`. Raises LaunchError."""
-        return self.fabric.command(self.spec.command)
+        return self.fabric.command(self.spec.job.command or ())
 
     def environment(self, rank: int) -> Mapping[str, str]:
         """Return the environment variables that say where a worker runs."""
@@ -115,7 +115,7 @@ class Admitted:
         return fallback.statistics(self.tree.job) if fallback else {}
 
     def _rendezvous(self, host: str) -> Rendezvous:
-        return Rendezvous(job=self.tree.job, size=self.spec.workers, host=host)
+        return Rendezvous(job=self.tree.job, size=self.spec.job.workers, host=host)
 
     def _members(self) -> dict[int, tuple[str, Member]]:
         return {
@@ -139,8 +139,8 @@ def admitted(fabric: SwitchFabric, spec: LaunchSpec) -> Iterator[Admitted]:
         members = _members(fabric, spec, stack)
         shared = fabric.spec.shared
         region = None
-        if shared and spec.slots is not None:
-            region = Region(spec.first_slot, spec.slots)
+        if shared and spec.job.slots is not None:
+            region = Region(spec.first_slot, spec.job.slots)
         if fabric.topology is None:
             root = Branch(fabric.root, tuple(members[fabric.root]), region=region)
         else:
@@ -209,12 +209,12 @@ def _ports(fabric: SwitchFabric) -> dict[str, tuple[int, ...]]:
 
 def _deployment(fabric: SwitchFabric, spec: LaunchSpec, root: Branch) -> Deployment:
     if not fabric.spec.shared:
-        return Deployment(root, DEFAULT_SLOTS if spec.slots is None else spec.slots)
-    in_flight = spec.window or SHARED_WINDOW
+        return Deployment(root, DEFAULT_SLOTS if spec.job.slots is None else spec.job.slots)
+    in_flight = spec.job.window or SHARED_WINDOW
     return Deployment(
         root,
         mode="shared",
-        preempt=spec.preempt and not fabric.spec.atp,
+        preempt=spec.job.preempt and not fabric.spec.atp,
         window=in_flight if fabric.spec.atp else window_for(in_flight),
         fallback=fabric.fallback_uplink(),
     )

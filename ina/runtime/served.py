@@ -40,7 +40,7 @@ def serve(
         rendezvous = stack.enter_context(job.rendezvous(listen))
         stack.enter_context(renewed(fabric, job.tree, rendezvous.fault))
         started = time.monotonic()
-        on_ready([job.config(rank, rendezvous) for rank in range(spec.workers)])
+        on_ready([job.config(rank, rendezvous) for rank in range(spec.job.workers)])
         failure = _watch(fabric, rendezvous, starter_left)
         switches = {} if fabric.switch_ended() else job.counters()
         counters: dict[str, int] = {}

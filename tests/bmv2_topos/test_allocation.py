@@ -75,7 +75,7 @@ def test_a_policy_is_asked_every_period_and_shown_how_things_are() -> None:
     assert list(last.jobs) == ["b"]  # the first has left
     assert first.slots == SMALL.slots
     of = first.jobs["a"]
-    assert (len(of.placement.workers), of.window, of.iterations) == (4, 64, 16)
+    assert (len(of.placement.workers), of.window, of.job.iterations) == (4, 64, 16)
     assert of.regions == dict.fromkeys(("s1", "s2", "s3"), Region(0, 256))
 
 
@@ -173,7 +173,7 @@ def test_taking_all_slots_sends_everything_to_the_fallback_servers() -> None:
 
     def take_all(view: View) -> Mapping[str, Region]:
         for name, shown in view.jobs.items():
-            if shown.iterations_done >= shown.iterations - 2:
+            if shown.iterations_done >= shown.job.iterations - 2:
                 late[name] = shown.outcomes["s2"]
         return dict.fromkeys(view.jobs, Region(0, 0))
 

@@ -77,6 +77,6 @@ def _network(log: Log, simulated: Simulated, name: str) -> list[str]:
 
 def _at(simulated: Simulated, question: Question, answer: Answer, name: str) -> list[str]:
     job: Job = next(each for each in question.jobs if each.name == name)
-    state = steady_state(simulated.cluster, question.jobs)
+    state = steady_state(simulated.topology, question.jobs)
     beside = explain_placement(state, job)[1:]
     return [*beside, "As to its slots:", *explain_memory(question, answer, job)]

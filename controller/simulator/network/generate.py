@@ -18,7 +18,7 @@ WORKERS = ((1, 0.3), (2, 0.2), (4, 0.25), (8, 0.15), (16, 0.1))
 
 def generate(
     jobs: int,
-    cluster: Topology,
+    topology: Topology,
     *,
     seed: int = 0,
     models: Sequence[str] = MODELS,
@@ -37,7 +37,7 @@ def generate(
             f"{jobs} jobs, {deadlines} with deadlines at slack {slack}, gap {gap_s} s: out of range"
         )
     rng = random.Random(seed)
-    sizes = [(count, share) for count, share in WORKERS if count <= cluster.gpus] or [(1, 1.0)]
+    sizes = [(count, share) for count, share in WORKERS if count <= topology.gpus] or [(1, 1.0)]
     drawn, now_s = [], 0.0
     for number in range(1, jobs + 1):
         model = rng.choice(list(models))

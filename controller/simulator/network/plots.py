@@ -89,7 +89,7 @@ def _draw_memory(panel: Any, simulated: Simulated, log: Log, switch: str, colour
                 sharers[span[1]] = sharers.get(span[1], 0) + 1
         for place, count in sharers.items():
             panel.broken_barh([(begin_s, end_s - begin_s)], place, color="0.9" if count == 1 else "0.8")
-    panel.set_ylim(0, simulated.cluster.switch[switch].slots)
+    panel.set_ylim(0, simulated.topology.switch[switch].slots)
     panel.set_title(f"slots of {switch}: in colour granted, grey shared", fontsize="small")
 
 

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field, replace
 
 from controller.core.compose import networked
 from controller.core.events import Submitted
-from controller.core.scheduled import spec_of
 from controller.errors import BadSpec
 from controller.simulator.engine import Simulation, admitted
 from controller.simulator.metrics import measure
 from controller.simulator.network.log import Log
 from controller.simulator.network.settings import NetworkSettings
 from controller.simulator.network.speed import NetworkSpeed
+from controller.simulator.network.submissions import submission_of
 from controller.simulator.policy_run import PolicyRun
 from controller.simulator.record import Ended, Result
 from controller.simulator.runs import refusals
@@ -28,7 +28,7 @@ class NetworkTask:
     """One simulation, to be sent to another process."""
 
     jobs: Sequence[Job] = field(repr=False)
-    cluster: Topology = field(repr=False)
+    topology: Topology = field(repr=False)
     scheduler: str
     settings: NetworkSettings
     of_scheduler: tuple[tuple[str, float], ...] = ()
@@ -80,7 +80,7 @@ def run_network(task: NetworkTask, progress: Progress | None = None) -> NetworkO
         began_s = time.process_time()
         simulated = simulate_network(
             task.jobs,
-            task.cluster,
+            task.topology,
             task.scheduler,
             task.settings,
             of_scheduler=task.of_scheduler,
@@ -119,7 +119,7 @@ class Simulated:
 
     result: Result
     jobs: Mapping[str, Job]
-    cluster: Topology
+    topology: Topology
     """With links at the rate that gradients have of them."""
     margin: float
     log: Log | None = field(default=None, repr=False)
@@ -137,7 +137,7 @@ class Simulated:
 
 def simulate_network(
     jobs: Sequence[Job],
-    cluster: Topology,
+    topology: Topology,
     scheduler: str,
     settings: NetworkSettings,
     *,
@@ -150,7 +150,7 @@ def simulate_network(
 
     Raises BadSpec for names and jobs that cannot be, and what the simulator raises.
     """
-    parts = networked(cluster, scheduler, settings, of_scheduler)
+    parts = networked(topology, scheduler, settings, of_scheduler)
     setup, allocation = parts.setup, parts.allocation
     if type(PolicyRun.of(setup)).run is not PolicyRun.run:
         raise BadSpec(
@@ -160,7 +160,7 @@ def simulate_network(
     if log is not None:
         allocation.watchers.append(log)
     described = {job.name: job for job in jobs}
-    specs = [spec_of(job, allocation.allocator.cluster) for job in jobs]
+    specs = [submission_of(job, allocation.allocator.topology) for job in jobs]
     simulation = Simulation(
         [Submitted(spec.arrival_s, spec, described[spec.name]) for spec in admitted(specs, parts.servers)],
         parts.servers,
@@ -171,4 +171,4 @@ def simulate_network(
         progress=progress,
     )
     result = simulation.run()
-    return Simulated(result, described, allocation.allocator.cluster, settings.margin, log)
+    return Simulated(result, described, allocation.allocator.topology, settings.margin, log)

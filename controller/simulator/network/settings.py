@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from controller.errors import BadSpec
-from controller.policies.allocation import AllocationSettings
+from controller.policies.by_kind import AllocationSettings
 
 Model = Literal["phases", "average"]
 MODELS: tuple[Model, ...] = ("phases", "average")

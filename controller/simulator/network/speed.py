@@ -14,7 +14,6 @@ import numpy as np
 
 from controller.core.allocation import Allocation
 from controller.core.allocator import Allocator
-from controller.core.scheduled import LEAST_S
 from controller.placement.waterfill import waterfill
 from controller.scheduling.model import Submission
 from controller.scheduling.policy import Contention, Group, JobState, SpeedModel
@@ -25,6 +24,7 @@ from controller.simulator.network.log import Log
 from controller.simulator.network.phases import Phases, phases_of
 from controller.simulator.network.resends import link_rates
 from controller.simulator.network.settings import NetworkSettings
+from controller.simulator.network.submissions import LEAST_S
 from controller.vocabulary import Job
 
 _SAME = 1e-9
@@ -105,12 +105,12 @@ class NetworkSpeed:
     @property
     def _announced_bits(self) -> float:
         """Bits that each tensor is sent with beside its own, if it has as many."""
-        payload = min(switch.payload_bytes for switch in self._allocator.cluster.switches)
+        payload = min(switch.payload_bytes for switch in self._allocator.topology.switches)
         return self._settings.window * payload * 8.0
 
     @property
     def _fastest_bps(self) -> float:
-        return max(link.rate_bps for link in self._allocator.cluster.links)
+        return max(link.rate_bps for link in self._allocator.topology.links)
 
 
 class _Average:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -25,7 +24,6 @@ from ina.cli.topo.topology import (
     program_of,
 )
 from ina.runtime.fabric import SwitchFabric
-from ina.runtime.job_file import spec_of
 from ina.runtime.run_log import begin_log
 from ina.runtime.spec import ATP, NAMELESS, SHARED, FabricSpec, LaunchSpec
 
@@ -105,10 +103,8 @@ def run_(
         opened = live_runner(runner.value).opened(netns.slug(topology), shape, chosen)
     if memory.preempt and (not spec.shared or spec.program == ATP):
         raise Failure(f"--preempt needs --program {SHARED}", exit_code=USAGE)
-    entry = memory.overrides().of(Job(name=NAMELESS, workers=_workers(shape, workers)))
-    job = spec_of(LaunchSpec(command=command, workers=entry.workers), entry, slots=entry.slots)
-    if log is not None:
-        job = replace(job, log=str(begin_log(log)))
+    alone = Job(name=NAMELESS, workers=_workers(shape, workers), command=tuple(command))
+    job = LaunchSpec(job=memory.overrides().of(alone), log=None if log is None else str(begin_log(log)))
     execute(spec, [job], switch=f"{runner} {shape.name}", as_json=json, opened=opened)
 
 

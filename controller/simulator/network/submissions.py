@@ -1,4 +1,4 @@
-"""Jobs and clusters with a network as scheduling policies see them."""
+"""Jobs of a cluster with a network as scheduling policies see them in a simulation."""
 
 from __future__ import annotations
 
@@ -6,30 +6,23 @@ import math
 
 from controller.errors import BadSpec
 from controller.scheduling.model import Submission
-from controller.vocabulary import Cluster, Job, Server, Topology
+from controller.vocabulary import Job, Topology
 
 LEAST_S = 1e-6
 """Least time of an iteration."""
 
 
-def servers_of(cluster: Topology, *, whole: bool) -> Cluster:
-    """Return what schedulers see: the servers with GPUs, or, where placement is not theirs, one large one."""
-    if whole:
-        return Cluster((Server("all", cluster.gpus),), cluster)
-    return Cluster.of(cluster)
-
-
-def spec_of(job: Job, cluster: Topology) -> Submission:
+def submission_of(job: Job, topology: Topology) -> Submission:
     """Return a job as schedulers see it: as fast as it is with the fastest links for itself.
 
     Raises BadSpec if not even the empty cluster has room for its workers.
     """
-    if sum(server.gpus // job.gpus_per_worker for server in cluster.servers) < job.workers:
+    if sum(server.gpus // job.gpus_per_worker for server in topology.servers) < job.workers:
         raise BadSpec(
             f"job {job.name!r}: {job.workers} workers of {job.gpus_per_worker} GPUs; the servers have no"
             " room for it"
         )
-    alone_bps = math.inf if _fits_one_server(job, cluster) else max(link.rate_bps for link in cluster.links)
+    alone_bps = math.inf if _fits_one_server(job, topology) else max(link.rate_bps for link in topology.links)
     iteration_s = max(job.iteration_at_s(alone_bps), LEAST_S)
     network_s = 0.0 if alone_bps == math.inf else job.model_bytes * 8 / alone_bps
     stages_s = job.stages_s or (0.0, 0.0, max(job.compute_s, LEAST_S), network_s)
@@ -38,7 +31,7 @@ def spec_of(job: Job, cluster: Topology) -> Submission:
     )
 
 
-def _fits_one_server(job: Job, cluster: Topology) -> bool:
+def _fits_one_server(job: Job, topology: Topology) -> bool:
     if job.servers:
         return len(job.hosts) == 1
-    return any(server.gpus // job.gpus_per_worker >= job.workers for server in cluster.servers)
+    return any(server.gpus // job.gpus_per_worker >= job.workers for server in topology.servers)
