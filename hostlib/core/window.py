@@ -203,7 +203,8 @@ class Window:
         state, core = self.state, self.state.struct
         rto = min(core.rto << min(core.backoff, _MAX_DOUBLINGS), core.rto_max)
         waits = state.status & (Chain.FLIGHT | Chain.QUEUED) == int(Chain.FLIGHT)
-        if now < max(int(state.sent_at.min(where=waits, initial=NEVER)), core.timeout_at) + rto:
+        oldest = int(state.sent_at.min(where=waits, initial=NEVER))
+        if now < max(oldest, core.timeout_at, core.progress_at) + rto:
             self._probe(waits, now)
             return
         # those almost overdue too: they would wait for the next time-out
