@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from controller.switches.layout import Branch, Deployment, Downlink
     from controller.switches.model import (
         Admission,
-        Lease,
         Member,
         Part,
         Place,
         RegionChange,
+        Registration,
         SwitchInfo,
         Uplink,
     )
@@ -48,7 +48,6 @@ __all__ = [
     "Downlink",
     "Fleet",
     "Identity",
-    "Lease",
     "Member",
     "Mode",
     "NoProgram",
@@ -62,6 +61,7 @@ __all__ = [
     "Region",
     "RegionChange",
     "RegionChanging",
+    "Registration",
     "Report",
     "SwitchInfo",
     "Tls",

@@ -9,7 +9,6 @@ begin.
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -25,7 +24,7 @@ from controller.errors import (
 )
 from controller.switches import forwarding
 from controller.switches.layout import Deployment, lay_out
-from controller.switches.model import Admission, Lease, Part, SwitchInfo
+from controller.switches.model import Admission, Part, Registration, SwitchInfo
 from controller.switches.planning import Identity, check_mode
 from controller.switches.reconcile import Action, Observed, Waiting, not_leased, per_switch, reconcile
 from controller.switches.session import Controller
@@ -78,7 +77,7 @@ class Fleet:
         *,
         ports: Mapping[str, Sequence[int]] | None = None,
         identity: Identity | None = None,
-        lease: Lease | None = None,
+        registration: Registration | None = None,
     ) -> TreeAdmission:
         """Admit a job to all switches of its tree, under one job id and generation.
 
@@ -89,7 +88,7 @@ class Fleet:
             ports: By switch, the ports to choose from for members, and a fallback server, without a port:
                 each gets the lowest that no job uses.
             identity: Job id and generation; None: some that are free everywhere.
-            lease: See `Controller.admit`.
+            registration: See `Controller.admit`.
 
         Raises:
             BadJob: the tree cannot be, or has a switch that is not of this fleet.
@@ -107,15 +106,15 @@ class Fleet:
         ports = ports or {}
         for _ in range(0 if identity else _ATTEMPTS - 1):
             with contextlib.suppress(IdentityTaken):
-                return self._admit_all(parts, ports, self._choose_identity(parts), lease)
-        return self._admit_all(parts, ports, identity or self._choose_identity(parts), lease)
+                return self._admit_all(parts, ports, self._choose_identity(parts), registration)
+        return self._admit_all(parts, ports, identity or self._choose_identity(parts), registration)
 
     def _admit_all(
         self,
         parts: Mapping[str, Part],
         ports: Mapping[str, Sequence[int]],
         identity: Identity,
-        lease: Lease | None,
+        registration: Registration | None,
     ) -> TreeAdmission:
         with contextlib.ExitStack() as undo:
             admitted = {}
@@ -123,7 +122,7 @@ class Fleet:
                 controller = self.controllers[name]
                 with naming(name):
                     admitted[name] = controller.admit(
-                        part, ports=ports.get(name, ()), identity=identity, lease=lease
+                        part, ports=ports.get(name, ()), identity=identity, registration=registration
                     )
                 undo.callback(_remove_if_possible, controller, identity.job)
             undo.pop_all()
@@ -157,11 +156,27 @@ class Fleet:
         if failed or (gone and not removed):
             raise (failed or gone)[0]
 
-    def renew(self, admission: TreeAdmission, lease: Lease) -> None:
-        """Give a job another lease on all its switches. Raises NoSuchJob; SwitchError."""
+    def renew(self, admission: TreeAdmission, registration: Registration) -> None:
+        """Register a job anew on all its switches. Raises NoSuchJob; SwitchError."""
         for name, on_switch in admission.switches.items():
             with naming(name):
-                self.controllers[name].renew(on_switch, lease)
+                self.controllers[name].renew(on_switch, registration)
+
+    def sweep(self) -> dict[str, list[Admission]]:
+        """Look at all leases; remove, and return by switch, the jobs that nobody holds any more.
+
+        Raises SwitchError.
+        """
+        swept = {}
+        for name, controller in self.controllers.items():
+            with naming(name):
+                swept[name] = controller.sweep()
+        return swept
+
+    def undecided_s(self) -> float | None:
+        """Return for how long to go on sweeping until each lease has been renewed, or run out; None: all."""
+        found = (controller.leases.undecided_s() for controller in self.controllers.values())
+        return max((wait_s for wait_s in found if wait_s is not None), default=None)
 
     # ------------------------------------------------------------------ regions
 
@@ -235,8 +250,8 @@ class Fleet:
             desired: All jobs that should be there, as `admit` and `resize` returned them. One that is on its
                 way to another region should end there.
             program: What a switch without a program is to run.
-            may_remove: Which other jobs go; by default those without a lease, and those whose lease has run
-                out.
+            may_remove: Which other jobs go; by default those without a lease, and those whose lease was seen
+                to run out.
 
         Raises:
             BadJob: the switches cannot hold these jobs together (`controller.switches.reconcile`), or one has
@@ -248,7 +263,7 @@ class Fleet:
         for name in wanted:
             self._controller(name)
         if may_remove is None:
-            may_remove = not_leased(int(time.time() * 1000))
+            may_remove = self._may_remove
         left_out: dict[str, str] = {}
         done = list(self._load_missing(program, left_out))
         observed = self._observe(left_out)
@@ -298,6 +313,9 @@ class Fleet:
                 except (SwitchError, ProgramMismatch) as error:
                     left_out[name] = str(error)
         return observed
+
+    def _may_remove(self, job: Admission) -> bool:
+        return not_leased(job) or any(each.leases.has_run_out(job) for each in self.controllers.values())
 
     def _note(self, action: Action) -> None:
         """Remember the moves of `reconcile`, for `settle`."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from controller.switches import leases, names
+from controller.switches import names, registrations
 from controller.switches.entries import MulticastGroup, TableEntry
 from controller.switches.model import (
     NOBODY,
@@ -54,7 +54,7 @@ def job_row(admission: Admission) -> TableEntry:
             "window": admission.window,
             "max_age_us": admission.max_age_us,
         },
-        metadata=leases.encode(admission.lease),
+        metadata=registrations.encode(admission.registration),
     )
 
 
@@ -227,7 +227,7 @@ def _admission(job: int, row: TableEntry, found: _Found) -> Admission:
         ageing=params["ageing"],
         max_age_us=params["max_age_us"],
         change=_change(found.change),
-        lease=leases.decode(row.metadata),
+        registration=registrations.decode(row.metadata),
     )
 
 

@@ -180,15 +180,30 @@ class RegionChange:
 
 
 @dataclass(frozen=True, slots=True)
-class Lease:
-    """Until when a job is certain to have somebody who will remove it: `until_ms`, Unix time.
+class Registration:
+    """What whoever had a job admitted says of it, in the metadata of the job's row.
 
-    `holder` tells people who that is. It is kept in the metadata of the job's row, which the switch
-    stores and does not look at.
+    The switch stores that, gives it back to everybody who reads the row, and does not look at it. With
+    `lease_s` the holder promises to remove the job, and to write this again before that time has passed, each
+    time with one more of `renewals` (`controller.switches.leases`); infinite: it does so at times that others
+    do not know. The numbers are as of the last renewal.
     """
 
-    until_ms: int
-    holder: str = ""
+    holder: str
+    """Who that is, for people."""
+    _: KW_ONLY
+    process: str = ""
+    """The same for others on its machine (`controller.switches.holders`)."""
+    lease_s: float | None = None
+    """None: the job stays until somebody removes it."""
+    renewals: int = 0
+    age_s: float | None = None
+    """Time since its admission."""
+    name: str = ""
+    user: str = ""
+    command: str = ""
+    priority: int | None = None
+    goodput_bps: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,7 +213,7 @@ class Admission:
     `generation` tells this job's packets in slots from those of earlier users of the same slots.
     A worker may have `window` packets under way. Members are in the order of their bits. A job that is on
     its way to another region has a `change`; until it is settled, both regions are in use. A job with a
-    `lease` that has run out is removed by the next admission of any other one; without one it stays.
+    `registration` that has a lease is removed once that has run out; any other one stays.
     """
 
     job: int
@@ -217,7 +232,12 @@ class Admission:
     ageing: int = 0
     max_age_us: int = 0
     change: RegionChange | None = None
-    lease: Lease | None = None
+    registration: Registration | None = None
+
+    @property
+    def leased(self) -> bool:
+        """True if somebody has promised to remove it."""
+        return self.registration is not None and self.registration.lease_s is not None
 
     @property
     def epoch(self) -> int:

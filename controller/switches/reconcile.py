@@ -120,26 +120,23 @@ def per_switch(trees: Iterable[TreeAdmission]) -> dict[str, list[Admission]]:
     return desired
 
 
-def not_leased(now_ms: int) -> Callable[[Admission], bool]:
-    """Say which jobs may be removed: those without a lease, and those whose lease has run out."""
-    return lambda job: job.lease is None or job.lease.until_ms < now_ms
-
-
-_unless_leased = not_leased(0)
+def not_leased(job: Admission) -> bool:
+    """Return whether a job may be removed, for nobody has promised to do that."""
+    return not job.leased
 
 
 def reconcile(
     desired: Mapping[str, Iterable[Admission]],
     observed: Mapping[str, Observed],
     *,
-    may_remove: Callable[[Admission], bool] = _unless_leased,
+    may_remove: Callable[[Admission], bool] = not_leased,
 ) -> Decision:
     """Decide what to do so that switches hold the desired jobs and no others that may be removed.
 
     Args:
         desired: By switch, the jobs that should be there. One that is on its way to another region should
-            end there. A lease is written with its job and renewed by its holder: it counts only whether there
-            is one.
+            end there. A registration is written with its job and renewed by its holder: it counts only
+            whether there is one.
         observed: By switch, what is there; switches that are desired only are left out.
         may_remove: Which jobs that are not desired go, or make room for one of the same id; by default those
             without a lease.
@@ -315,12 +312,12 @@ class _Switch:
     def repair(self) -> Iterator[Action]:
         for number, here, want in self._present():
             keeps_region = not want.transit
-            lease = want.lease if (want.lease is None) != (here.lease is None) else here.lease
+            said, wanted = here.registration, want.registration
             goal = replace(
                 want,
                 region=here.region if keeps_region else want.region,
                 change=here.change if keeps_region else None,
-                lease=lease,
+                registration=wanted if (wanted is None) != (said is None) else said,
             )
             rows = list(supporting_rows(goal))
             if goal.change is not None:

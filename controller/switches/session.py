@@ -27,11 +27,13 @@ from controller.errors import (
     UnknownName,
 )
 from controller.memory import shared
-from controller.switches import leases, names
+from controller.switches import names, registrations
 from controller.switches.checks import check_part
 from controller.switches.entries import CounterCell, Entry, MulticastGroup, TableEntry
+from controller.switches.holders import has_ended
 from controller.switches.jobs import TABLES, Contents, Row, change_row, job_row, parse, supporting_rows
-from controller.switches.model import Admission, Lease, Part, RegionChange, SwitchInfo
+from controller.switches.leases import Watch
+from controller.switches.model import Admission, Part, RegionChange, Registration, SwitchInfo
 from controller.switches.outcomes import COLUMNS, OUTCOMES
 from controller.switches.planning import Identity, choose_identity, plan
 from controller.switches.reconcile import Action, Observed
@@ -47,8 +49,9 @@ _SETTLED_MASK = (1 << 32) - 1  # of RegionChange.number
 class Controller:
     """Admits jobs to the switch that `target` reaches, and removes them.
 
-    `clock` gives wall-clock seconds, for leases too, `rng` job ids; both are parameters for tests. Other
-    controllers are waited for `turn_timeout_s`, `load_turn_timeout_s` at a switch without a program.
+    `clock` gives wall-clock seconds, `rng` job ids; `leases` watches over those of jobs by `ticks_s`, a clock
+    that does not go back. All are parameters for tests. Other controllers are waited for `turn_timeout_s`,
+    `load_turn_timeout_s` at a switch without a program.
     """
 
     def __init__(
@@ -57,12 +60,16 @@ class Controller:
         *,
         clock: Callable[[], float] = time.time,
         rng: random.Random | None = None,
+        ticks_s: Callable[[], float] = time.monotonic,
         turn_timeout_s: float = 10.0,
         load_turn_timeout_s: float = 60.0,
     ) -> None:
         self._target = target
         self._clock = clock
         self._rng = rng or random.Random()
+        self._ticks_s = ticks_s
+        self.leases = Watch(has_ended)
+        """What has been seen of the leases of the jobs, each time that these were read."""
         self._turn_timeout_s = turn_timeout_s
         self._load_turn_timeout_s = load_turn_timeout_s
         self._program: ProgramInfo | None = None
@@ -172,13 +179,14 @@ class Controller:
         *,
         ports: Sequence[int] = (),
         identity: Identity | None = None,
-        lease: Lease | None = None,
+        registration: Registration | None = None,
     ) -> Admission:
         """Give a job its slots, counters and table entries on this switch.
 
         Members, and an uplink, without a port get the lowest of `ports` that no job uses. Its counters
         start at zero. A job of several switches is given its `identity` (`fleet.Fleet.admit`).
-        With a `lease` it stays for as long as that is renewed; jobs whose leases ran out are removed first.
+        If its `registration` has a lease, it is to be renewed; jobs whose leases have been seen to run out
+        are removed first (`leases`).
 
         Raises BadJob, OutOfMemory or OutOfRows if the job does not fit; ProgramMismatch if the switch's
         program is not for jobs of this mode; IdentityTaken; SwitchError if the switch fails or refuses.
@@ -188,10 +196,10 @@ class Controller:
         info = self.info()
         check_part(part, max_members=info.max_members)
         with self.turn():
-            present = self._sweep().jobs.values()
+            present = self._sweep()[0].jobs.values()
             identity = identity or self.choose_identity(present)
             admission = plan(part, identity, info=info, present=present, ports=ports)
-            admission = replace(admission, lease=lease)
+            admission = replace(admission, registration=registration)
             opening, rows = job_row(admission), supporting_rows(admission)
             self._insert_all_or_none(rows)
             try:
@@ -202,13 +210,25 @@ class Controller:
                 raise
         return admission
 
-    def renew(self, admission: Admission, lease: Lease) -> None:
-        """Give a job another lease. Raises NoSuchJob if it is not there any more; SwitchError."""
+    def renew(self, admission: Admission, registration: Registration) -> None:
+        """Register a job anew. Raises NoSuchJob if it is not there any more; SwitchError."""
         with self.turn():
             row = self._row_of(admission.job)
             if row.params["generation"] != admission.generation:
                 raise NoSuchJob(f"job {admission.job} at {self.address} is another one by now")
-            self._target.write("MODIFY", [replace(row, metadata=leases.encode(lease))])
+            self._target.write("MODIFY", [replace(row, metadata=registrations.encode(registration))])
+
+    def sweep(self) -> list[Admission]:
+        """Look at the leases of all jobs, and remove those that nobody holds any more; return these.
+
+        A lease runs out under one's eyes only: call it again and again. Raises SwitchError.
+        """
+        self.info()
+        jobs = self._parsed(self._target.read([names.JOB])).jobs.values()
+        if not any(map(self.leases.has_run_out, jobs)):
+            return []
+        with self.turn():
+            return self._sweep()[1]
 
     def choose_identity(self, present: Iterable[Admission]) -> Identity:
         """Choose a job id and a generation that none of the jobs present has."""
@@ -297,9 +317,9 @@ class Controller:
         self._program = self._info = None  # the switch may have been started anew
         info = self.info()
         rows = self._read_rows()
+        jobs = self._parsed(rows).jobs.values()
         settled: dict[int, int] = {}
         if names.SETTLED in self.program.counters:
-            jobs = parse(rows, job_groups=self._job_groups).jobs.values()
             counter_rows = sorted({job.counter_row for job in jobs})
             counts = self._target.read_counter(names.SETTLED, counter_rows) if counter_rows else []
             settled = {row: count & _SETTLED_MASK for row, count in zip(counter_rows, counts, strict=True)}
@@ -356,7 +376,12 @@ class Controller:
 
     def _contents(self) -> Contents:
         self.info()  # or the tables are not ours
-        return parse(self._read_rows(), job_groups=self._job_groups)
+        return self._parsed(self._read_rows())
+
+    def _parsed(self, rows: Sequence[Row]) -> Contents:
+        contents = parse(rows, job_groups=self._job_groups)
+        self.leases.look(contents.jobs.values(), self._ticks_s())
+        return contents
 
     def _read_rows(self) -> list[Row]:
         moves = [names.CHANGE] if names.CHANGE in self.program.tables else []
@@ -366,16 +391,16 @@ class Controller:
     def _job_groups(self) -> range:
         return range(1, _counter_rows(self.program))
 
-    def _sweep(self) -> Contents:
-        """Delete what belongs to nobody, jobs whose leases ran out included; return what is left."""
+    def _sweep(self) -> tuple[Contents, list[Admission]]:
+        """Delete what belongs to nobody; return what is left, and the jobs whose leases had run out."""
         contents = self._contents()
-        dead = leases.run_out(contents.jobs.values(), int(self._clock() * 1000))
+        dead = [job for job in contents.jobs.values() if self.leases.has_run_out(job)]
         if dead:
             self._delete([job_row(admission) for admission in dead])
             contents = self._contents()
         if contents.orphans:
             self._delete(contents.orphans)
-        return contents
+        return contents, dead
 
     def _settled(self, admission: Admission) -> int:
         """Read how many packets of a job's counter row have shown a move to be over, modulo 2**32."""

@@ -22,7 +22,7 @@ from controller.vocabulary.files import (
 )
 from controller.vocabulary.job import Job, Straggler, float32_bytes
 from controller.vocabulary.places import place
-from controller.vocabulary.slots import CONGESTION, ENCODINGS, MODES, Congestion, Encoding, Mode, Region
+from controller.vocabulary.slots import CONGESTION, ENCODINGS, MODES, Encoding, Mode, Region
 from controller.vocabulary.topology import Link, Role, Server, Switch, Topology
 from controller.vocabulary.trees import Tree
 
@@ -33,7 +33,6 @@ __all__ = [
     "MODES",
     "BadSpec",
     "Cluster",
-    "Congestion",
     "ControllerError",
     "Encoding",
     "Job",

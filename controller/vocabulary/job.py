@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from controller.vocabulary.errors import BadSpec
-from controller.vocabulary.slots import Congestion, Encoding, Mode
+from controller.vocabulary.slots import Encoding, Mode
 from controller.vocabulary.trees import Tree
 
 FLOAT_BYTES = 4
@@ -71,7 +71,7 @@ class Job:
         window: Packets that a worker may have in flight; None: the reader's choice.
         priority: Of its packets, 0 to 255, more is more urgent; None: each tensor's own, as measured.
         preempt: Its packets may take slots from jobs of lower priority (program shared).
-        congestion: Rule for its workers' windows.
+        congestion: Rule for its workers' windows: one of `CONGESTION`, or from outside.
         numbers: Encoding of float32 values in its packets.
         hold_s: Measured time that a slot is held, ranks' skew included; None: not measured.
         servers: The server of each rank; () before it is placed.
@@ -109,7 +109,7 @@ class Job:
     window: int | None = None
     priority: int | None = None
     preempt: bool = False
-    congestion: Congestion = "fixed"
+    congestion: str = "fixed"
     numbers: Encoding = "exponent"
     hold_s: float | None = None
     servers: tuple[str, ...] = ()

@@ -32,6 +32,15 @@ PROGRAM = (
 Program = Annotated[str, typer.Option(help=PROGRAM)]
 WORKERS = ("-np", "-n", "--workers")
 """The names of the option for the number of workers."""
+Congestion = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        rich_help_panel="Switch memory and windows",
+        help="Control congestion by this rule: fixed, aimd or a2tp; or one of your own: path.py:NAME, "
+        "path.so:FUNCTION, or a name that an installed package offers (docs/windows.md). Default: fixed.",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
 Loss = Annotated[
     float,

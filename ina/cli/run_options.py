@@ -11,7 +11,8 @@ from typing import Annotated
 import typer
 
 from controller.vocabulary import Job
-from controller.vocabulary.slots import MAX_WINDOW, Congestion, Encoding
+from controller.vocabulary.slots import MAX_WINDOW, Encoding
+from hostlib.windows import find
 from ina.cli import options
 from ina.cli.errors import USAGE, Failure
 from ina.runtime.job_file import Overrides
@@ -87,10 +88,7 @@ class MemoryOptions:
             help="Let packets take slots from packets of lower priority, with --program shared. Default: no.",
         ),
     ] = None
-    congestion: Annotated[
-        Congestion | None,
-        typer.Option(rich_help_panel=MEMORY, help="Control congestion by this algorithm. Default: fixed."),
-    ] = None
+    congestion: options.Congestion = None
     numbers: Annotated[
         Encoding | None,
         typer.Option(
@@ -354,7 +352,7 @@ def only_job(
 
 
 def check(fabric: FabricSpec, specs: Sequence[LaunchSpec]) -> None:
-    """Raise Failure for jobs that no switch could serve."""
+    """Raise Failure for jobs that no switch could serve, and ConfigError for a rule that cannot be used."""
     for spec in specs:
         what = f"job {spec.job.name!r}: " if spec.job.name else ""
         if spec.job.workers < 1 or (not fabric.tree and spec.children > MAX_CHILDREN):
@@ -363,6 +361,7 @@ def check(fabric: FabricSpec, specs: Sequence[LaunchSpec]) -> None:
                 "its bitmap; --tree allows more",
                 exit_code=USAGE,
             )
+        find(spec.job.congestion).make()  # what is wrong with a file is one error, before anything starts
         if fabric.shared:
             continue
         if spec.job.slots is not None and spec.job.slots < 2:

@@ -94,6 +94,7 @@ def sim(
             "Default: as in the file, else no.",
         ),
     ] = None,
+    congestion: options.Congestion = None,
     tree: Annotated[
         str | None,
         typer.Option(
@@ -195,7 +196,7 @@ def sim(
     # Loaded here, for other commands need none of it.
     from bmv2_topos.testbeds.virtual import Recorder, TestbedError, VirtualSettings, VirtualTestbed, build
 
-    overrides = Overrides(iterations=iterations, window=window, preempt=preempt)
+    overrides = Overrides(iterations=iterations, window=window, preempt=preempt, congestion=congestion)
     entries = [overrides.of(entry) for entry in job_files.jobs(jobs, "sim")]
     if program is SimProgram.ATP and preempt:
         raise Failure("--preempt: atp has no priorities; want --program shared", exit_code=USAGE)

@@ -6,10 +6,12 @@ import contextlib
 import json
 import logging
 import socket
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from controller import ControllerError, Member, NoSuchJob, Region
+from controller import ControllerError, Member, NoSuchJob, Region, Registration
+from controller.errors import OutOfMemory, OutOfRows
 from controller.switches.cabling import plugged
 from controller.switches.layout import Branch, Deployment
 from controller.switches.model import INA_UDP_PORT
@@ -19,11 +21,13 @@ from hostlib.launcher import Rendezvous
 from ina.runtime.addresses import server_address
 from ina.runtime.errors import BadRun
 from ina.runtime.fabric import SwitchFabric
-from ina.runtime.lease import new_lease
+from ina.runtime.lease import registration
 from ina.runtime.spec import SHARED_WINDOW, LaunchSpec, Machine
 from ina.runtime.topology import branches
 
 _log = logging.getLogger(__name__)
+LOOK_S = 0.5
+"""Interval at which leases are looked at while a job waits for room."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +37,8 @@ class Admitted:
     fabric: SwitchFabric
     spec: LaunchSpec
     tree: TreeAdmission
+    registration: Registration | None
+    """How it was registered there first; None where nobody else can ask for it."""
 
     def config(self, rank: int, rendezvous: Rendezvous) -> str:
         """Return a worker's configuration as JSON; secret, for it holds the token.
@@ -127,8 +133,13 @@ class Admitted:
 
 
 @contextlib.contextmanager
-def admitted(fabric: SwitchFabric, spec: LaunchSpec) -> Iterator[Admitted]:
+def admitted(
+    fabric: SwitchFabric, spec: LaunchSpec, cancelled: threading.Event | None = None
+) -> Iterator[Admitted]:
     """Have the switches, and the fallback server if there is one, serve a job while the context lasts.
+
+    Where they have no room, and jobs that may have no holder any more, these are watched for as long as it
+    takes to tell, unless it is `cancelled`.
 
     Raises:
         ControllerError: a switch refused the job; nothing of it is left there.
@@ -145,10 +156,8 @@ def admitted(fabric: SwitchFabric, spec: LaunchSpec) -> Iterator[Admitted]:
             root = Branch(fabric.root, tuple(members[fabric.root]), region=region)
         else:
             root = branches(fabric.topology, members, region=region, transit=fabric.spec.transit)
-        with fabric.lock:
-            tree = fabric.fleet.admit(
-                _deployment(fabric, spec, root), ports=_ports(fabric), lease=new_lease(fabric)
-            )
+        registered = registration(fabric, spec)
+        tree = _admit(fabric, _deployment(fabric, spec, root), registered, cancelled or threading.Event())
         stack.callback(_remove, fabric, tree)
         if shared:
             uplink = tree.switches[fabric.root].uplink
@@ -165,7 +174,44 @@ def admitted(fabric: SwitchFabric, spec: LaunchSpec) -> Iterator[Admitted]:
                 },
             )
             stack.callback(fallback.remove, tree.job)
-        yield Admitted(fabric, spec, tree)
+        yield Admitted(fabric, spec, tree, registered)
+
+
+def _admit(
+    fabric: SwitchFabric,
+    deployment: Deployment,
+    registered: Registration | None,
+    cancelled: threading.Event,
+) -> TreeAdmission:
+    told = False
+    while True:
+        try:
+            with fabric.lock:
+                return fabric.fleet.admit(deployment, ports=_ports(fabric), registration=registered)
+        except (OutOfMemory, OutOfRows) as error:
+            with fabric.lock:
+                undecided_s = fabric.fleet.undecided_s()
+            if undecided_s is not None and not told:
+                _log.warning(
+                    "no room for the job: %s; waiting up to %.0f s to see whether the jobs that are there"
+                    " still have a holder",
+                    error,
+                    undecided_s,
+                )
+                told = True
+            if undecided_s is None or not _made_room(fabric, cancelled):
+                raise
+
+
+def _made_room(fabric: SwitchFabric, cancelled: threading.Event) -> bool:
+    """Watch the leases until a job that nobody holds is removed; False if there is none, or if cancelled."""
+    while True:
+        with fabric.lock:
+            if any(fabric.fleet.sweep().values()):
+                return True
+            undecided_s = fabric.fleet.undecided_s()
+        if undecided_s is None or cancelled.wait(min(LOOK_S, undecided_s)):
+            return False
 
 
 def _members(fabric: SwitchFabric, spec: LaunchSpec, stack: contextlib.ExitStack) -> dict[str, list[Member]]:

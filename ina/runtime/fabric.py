@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
@@ -12,6 +13,7 @@ import softswitch
 from bmv2_topos.impairments import link_impairments, outgoing
 from controller import Controller, ControllerError, Fleet, Member, connect
 from controller.switches import forwarding
+from controller.switches.leases import RENEWALS_PER_LEASE
 from controller.switches.model import INA_UDP_PORT, SWITCH_MAC, Uplink
 from controller.vocabulary import Topology
 from controller.vocabulary.places import spread
@@ -25,6 +27,9 @@ from ina.runtime.switch_process import EmbeddedSwitch
 from ina.runtime.topology import plan
 
 FALLBACK = Uplink(port=None, mac="02:00:00:00:fb:01", ip="10.0.255.2")
+
+SWEEP_S = 5.0
+"""Time after which a run looks at the leases of all jobs again; less if its own is short."""
 
 T = TypeVar("T")
 
@@ -100,6 +105,7 @@ class SwitchFabric:
         """To be held while anything of the fleet is called."""
         self.fallback: FallbackProcess | None = None
         self._taken: set[str] = set()
+        self._swept_s = 0.0
 
     @property
     def root(self) -> str:
@@ -110,6 +116,23 @@ class SwitchFabric:
     def lease_s(self) -> float | None:
         """Time for which a job stays admitted if nobody renews its lease; None: the switches end first."""
         return self.spec.attached.lease_s if self.spec.attached else None
+
+    @property
+    def asked_by_others(self) -> bool:
+        """True if others can reach the switches' P4Runtime."""
+        return self.lease_s is not None or self.spec.p4runtime != PRIVATE
+
+    def sweep(self) -> None:
+        """Remove jobs that nobody holds any more, whoever had them admitted; looks at them now and then only.
+
+        Raises ControllerError.
+        """
+        if self.lease_s is None:
+            return
+        with self.lock:
+            if time.monotonic() - self._swept_s > min(SWEEP_S, self.lease_s / RENEWALS_PER_LEASE / 2):
+                self._swept_s = time.monotonic()
+                self.fleet.sweep()
 
     @property
     def server_host(self) -> str:

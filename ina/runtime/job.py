@@ -58,8 +58,10 @@ class JobRun:
         if self._cancelled.wait(self._spec.job.arrival_s):
             return None
         with contextlib.ExitStack() as stack:
-            job = stack.enter_context(admitted(self._fabric, self._spec))
-            renewal = stack.enter_context(renewed(self._fabric, job.tree, self.fault))
+            job = stack.enter_context(admitted(self._fabric, self._spec, self._cancelled))
+            renewal = stack.enter_context(
+                renewed(self._fabric, job.tree, job.registration, self.reports, self.fault)
+            )
             rendezvous = stack.enter_context(job.rendezvous())
             store = stack.enter_context(job.torch_store())
             environments = [

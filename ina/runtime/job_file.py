@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 
-from controller.vocabulary import Congestion, Encoding, Job
+from controller.vocabulary import Encoding, Job
 from ina.runtime.spec import LaunchSpec
 
 
@@ -19,7 +19,7 @@ class Overrides:
     slots: int | None = None
     window: int | None = None
     preempt: bool | None = None
-    congestion: Congestion | None = None
+    congestion: str | None = None
     numbers: Encoding | None = None
     iterations: int | None = None
 

@@ -16,13 +16,13 @@ import pytest
 from bmv2_topos.testbeds.netns.bmv2 import missing
 from controller import (
     Controller,
-    Lease,
     Member,
     OtherProgram,
     Part,
     Place,
     ProgramMismatch,
     Region,
+    Registration,
     Uplink,
     connect,
 )
@@ -154,17 +154,21 @@ def test_shared_jobs_come_and_go(shared_address: str) -> None:
 
 
 def test_leases_are_kept_renewed_and_swept(address: str) -> None:
+    now_s = 0.0
+    held = Registration("host pid 7", lease_s=60.0)
     with (
-        Controller(P4RuntimeTarget(address), clock=lambda: 1.0) as one,
-        Controller(P4RuntimeTarget(address), clock=lambda: 9.0) as other,
+        Controller(P4RuntimeTarget(address)) as one,
+        Controller(P4RuntimeTarget(address), ticks_s=lambda: now_s) as other,
     ):
-        dead = one.admit(job(2, 0), lease=Lease(5000, "host pid 7"))
-        living = one.admit(job(2, 2), lease=Lease(5000, "host pid 8"))
-        assert other.jobs() == {dead.job: dead, living.job: living}
-        renewed = Lease(10_000, "host pid 8")
-        one.renew(living, renewed)
+        dead = one.admit(job(2, 0), registration=held)
+        living = one.admit(job(2, 2), registration=held)
+        for look in range(1, 5):
+            assert other.jobs() == {dead.job: dead, living.job: living}
+            living = replace(living, registration=replace(held, renewals=look))
+            one.renew(living, replace(held, renewals=look))
+            now_s += 15.0
         heir = other.admit(job(2, 0))
-        assert other.jobs() == {living.job: replace(living, lease=renewed), heir.job: heir}
+        assert other.jobs() == {living.job: living, heir.job: heir}
         other.remove(living.job)
         other.remove(heir.job)
 

@@ -4,7 +4,7 @@ Real are the switch program, compiled, in the engine that also serves real ports
 congestion control and priorities; the fallback servers' cores; the controller's plans. Simulated are only the
 clock, the links and how long computing takes. The same seed gives the same packets::
 
-    jobs = load_jobs("jobs.toml")
+    jobs = read_jobs("jobs.toml")
     topology, placements = build(jobs, (2, 4), servers=True)
     report = VirtualTestbed(topology, jobs, placements, VirtualSettings(slots=1024)).run()
 """

@@ -8,6 +8,7 @@ from collections import Counter
 from dataclasses import astuple, dataclass, field, replace
 
 from bmv2_topos.testbeds.virtual.admission import Request, VirtualFleet
+from bmv2_topos.testbeds.virtual.alike import Rule, Watched
 from bmv2_topos.testbeds.virtual.gradients import Gradients
 from bmv2_topos.testbeds.virtual.interfaces import Interfaces
 from bmv2_topos.testbeds.virtual.placement import Placement, Ports, check_placement
@@ -21,12 +22,14 @@ from bmv2_topos.trace import JobFacts, Sum
 from bmv2_topos.trace.explain import End
 from controller import ControllerError, Region, TreeAdmission
 from controller.vocabulary import BadSpec, Job, Topology
-from hostlib.core.congestion import CONGESTION, Congestion
+from hostlib.core.congestion import Congestion
 from hostlib.core.kernel import Kernel
 from hostlib.core.state import SPREAD, CoreSettings
 from hostlib.core.window import Window
+from hostlib.errors import ConfigError
 from hostlib.fallback.config import FallbackJob
 from hostlib.tree import Tree
+from hostlib.windows import find, is_outside
 
 SCALE_BITS = 20
 
@@ -87,7 +90,8 @@ class RunningJob:
                 self.server = PolledServer(socket, self.topology, self.settings)
             self.server.add_job(FallbackJob(self.id, self.admitted.epoch, tree, window=self.request.window))
         epoch = self.admitted.epoch
-        self.workers = [self._worker(rank, now, epoch, tree) for rank in range(self.entry.workers)]
+        rule = Rule()
+        self.workers = [self._worker(rank, now, epoch, tree, rule) for rank in range(self.entry.workers)]
 
     @property
     def mean_iteration_s(self) -> float | None:
@@ -162,7 +166,7 @@ class RunningJob:
             refused=self.refused,
         )
 
-    def _worker(self, rank: int, now: int, epoch: int, tree: Tree) -> Worker:
+    def _worker(self, rank: int, now: int, epoch: int, tree: Tree, rule: Rule) -> Worker:
         entry, settings = self.entry, self.settings
         socket = self.interfaces.open(self.placement.workers[rank], self.ports.workers[rank])
         core = CoreSettings(
@@ -182,7 +186,7 @@ class RunningJob:
             numbers="fixed" if entry.numbers == "fixed" else "exponent",
             scale_bits=SCALE_BITS,
         )
-        window = Window(core, self.kernel, self._congestion())
+        window = Window(core, self.kernel, self._congestion(rule))
         compute_s = entry.compute_s
         if entry.straggler is not None and entry.straggler.rank == rank:
             compute_s = entry.straggler.compute_s
@@ -218,17 +222,23 @@ class RunningJob:
         server = None if host is None else (host, None)
         return JobFacts(self.id, self.entry.name, workers, server, port, round(self.entry.arrival_s * 1e9))
 
-    def _congestion(self) -> Congestion:
+    def _congestion(self, rule: Rule) -> Congestion:
         name = self.entry.congestion
         if self.settings.make_congestion is not None:
             return self.settings.make_congestion(name)
-        return {str(key): make for key, make in CONGESTION.items()}[name]()
+        made = find(name).make()
+        return Watched(made, rule, may_bypass=self.settings.shares) if is_outside(name) else made
 
 
 def request_of(
     entry: Job, placement: Placement, settings: VirtualSettings, topology: Topology, *, jobs: int
 ) -> Request:
     """Return what a job, one of so many, asks the controller for. Raises TestbedError if it cannot run."""
+    if settings.make_congestion is None:
+        try:
+            find(entry.congestion).make()
+        except ConfigError as error:
+            raise TestbedError(f"job {entry.name!r}: {error}") from error
     if len(placement.workers) != entry.workers:
         raise TestbedError(f"job {entry.name!r}: {len(placement.workers)} hosts for {entry.workers} workers")
     if settings.program == "exclusive":

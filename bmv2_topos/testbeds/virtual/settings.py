@@ -93,7 +93,8 @@ class VirtualSettings:
     moves_at_once: bool = False
     """Regions change for all packets at one moment, sums that are under way included: to compare with."""
     make_congestion: Callable[[str], Congestion] | None = None
-    """Makes the congestion control of every worker from the name in the job file; None: the library's own."""
+    """Makes the congestion control of every worker from the name in the job file; None: `hostlib.windows`
+    does."""
 
     @property
     def shares(self) -> bool:

@@ -37,7 +37,9 @@ from bmv2_topos.testbeds.virtual.stall import check_stall, describe_waiting
 from bmv2_topos.testbeds.virtual.traffic import Flow, RunningFlow, running_flows
 from bmv2_topos.testbeds.virtual.worker import Worker
 from controller.vocabulary import Job, Region, Topology
+from hostlib.core.congestion import BadLimits
 from hostlib.core.state import NEVER
+from hostlib.errors import JobFault
 
 PROGRAM_SLOTS = 8192
 """Slots that the program is built for, unless more are wanted: fewer are a region of them."""
@@ -150,6 +152,7 @@ class VirtualTestbed:
         Raises:
             WrongSum: a worker was handed something that is not the sum.
             Stalled: nothing moves any more, or `limit_s` is over.
+            TestbedError: a congestion control fails, or two ranks' windows differ for no reason.
             controller.ControllerError: the switches cannot take a job, or an answer of the policy; see
                 `VirtualSettings.report_refusals` and `Allocator`.
             Exception: whatever the policy raises.
@@ -171,6 +174,8 @@ class VirtualTestbed:
                 if progress is not None and ticks % _PROGRESS_TICKS == 0:
                     progress(now_us * 1e-6, *self._progress())
             return self._report(time.perf_counter() - began)
+        except (BadLimits, JobFault) as error:
+            raise TestbedError(str(error)) from error
         finally:
             fabric.close()
 
