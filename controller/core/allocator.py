@@ -1,4 +1,4 @@
-"""Who has which servers, trees and slots while jobs start and end: the allocation policies, asked in turn."""
+"""Servers, trees and slots of jobs while jobs start and end: runs the allocation policies in turn."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from controller.vocabulary import Job, Region, Topology
 
 
 def goodput(topology: Topology, frame_bytes: int) -> Topology:
-    """Return the cluster with links that carry gradients at the rate that packets' headers leave."""
+    """Return the cluster with link rates reduced to goodput: packet headers take the rest."""
     payload = min(switch.payload_bytes for switch in topology.switches)
     part = payload / (payload + frame_bytes)
     return replace(
@@ -31,7 +31,7 @@ def goodput(topology: Topology, frame_bytes: int) -> Topology:
 
 
 class Allocator:
-    """The jobs that have servers. `answer` is the last division of memory."""
+    """Servers, trees and slots of the placed jobs. `answer` is the last division of memory."""
 
     def __init__(self, topology: Topology, policies: Policies, settings: AllocationSettings) -> None:
         self.whole = goodput(topology, settings.frame_bytes)
@@ -51,11 +51,11 @@ class Allocator:
 
     @property
     def topology(self) -> Topology:
-        """The cluster, with links at the rate that gradients have of them: what of it is up, if any is."""
+        """The part of the cluster that is up, with links at goodput; the whole cluster if nothing is up."""
         return self._up or self.whole
 
     def start(self, batch: Sequence[Job]) -> set[str]:
-        """Place jobs beside those that run; return the names of those that there is room for."""
+        """Place jobs beside those that run; return the names of the jobs that got servers."""
         if not batch:
             return set()
         for job in batch:
@@ -104,7 +104,7 @@ class Allocator:
         return replace(placed, tree=tree_of(self.topology, placed))
 
     def put(self, job: Job, servers: Sequence[str], *, guest: bool = False) -> None:
-        """Have a job run on these servers; a guest's GPUs are counted with another job's."""
+        """Place a job on these servers; the GPUs of a `guest` are counted with another job's."""
         self._sums[job.name] = job.aggregate
         settled = self._settled(job, servers, self._reached())
         if guest:
@@ -119,7 +119,7 @@ class Allocator:
 
     @property
     def owners(self) -> list[Job]:
-        """The jobs whose GPUs are their own, and not counted with another job's."""
+        """The jobs that have GPUs counted as their own: all but guests."""
         return [job for name, job in self.placed.items() if name not in self._guests]
 
     def _reached(self) -> list[Job]:
@@ -130,10 +130,13 @@ class Allocator:
         return self._up is not None and all(name in self._up.server for name in servers)
 
     def lose(self, servers: Iterable[str], switches: Iterable[str]) -> dict[str, str]:
-        """Have these servers and switches be down, and no others; what is down is used by nobody who starts.
+        """Set which servers and switches are down; no starting job uses them.
 
-        Jobs that go over a switch that is down get other trees, `rerouted`. Returned are those that cannot go
-        on where they are, with the reason: a server is down, or no way is left between theirs.
+        Jobs whose trees use a switch that is down get other trees (`rerouted`).
+
+        Returns:
+            The reason, by job, for each job that cannot continue where it is: one of its servers is down, or
+            no path connects them.
         """
         down, dark = {*servers}, {*switches}
         self._up = surviving(self.whole, down, dark)
@@ -160,7 +163,7 @@ class Allocator:
         return ways and tree.root in up.switch and (job.fallback is None or job.fallback in up.server)
 
     def _reroute(self, job: Job, stranded: Collection[str]) -> None:
-        """Give a job another tree over its servers; the trees of those that are stranded are void."""
+        """Give a job another tree over its servers; the trees of `stranded` jobs no longer count."""
         there = [each for each in self._reached() if each.name not in stranded]
         free = replace(job, fallback=None, tree=None)
         self._keep(self._routed([self._settled(free, job.servers, there)])[0])
@@ -178,7 +181,7 @@ class Allocator:
         self._sums.pop(name, None)
 
     def _routed(self, jobs: Sequence[Job]) -> Sequence[Job]:
-        """Return new jobs with the trees that the routing policy gives them; others keep theirs."""
+        """Return the new jobs with trees from the routing policy; the other jobs keep their trees."""
         method = self._policies.routing
         crossing = [job for job in jobs if len(job.hosts) > 1]
         if method is None or not crossing:
@@ -194,7 +197,10 @@ class Allocator:
         return list(self._crossing.values())
 
     def divide(self, now_s: float, left: Mapping[str, float]) -> list[str]:
-        """Divide the slots anew; return the jobs that the policy ends. `left` are iterations, by job."""
+        """Divide the slots again; return the names of the jobs that the policy ends.
+
+        `left` has the iterations left, by job.
+        """
         jobs = tuple(self._told(job, now_s, left[job.name]) for job in self.crossing)
         held = self.answer.regions if self.answer is not None else {}
         held = {job.name: self._up_of(held[job.name]) for job in jobs if job.name in held}
@@ -209,9 +215,10 @@ class Allocator:
         return {switch: region for switch, region in regions.items() if switch in self.topology.switch}
 
     def _told(self, job: Job, now_s: float, left: float) -> Job:
-        """Return the job as the memory policy is told of it: what is left, and a deadline with a margin.
+        """Return the job as the memory policy sees it: iterations left, and the deadline less a margin.
 
-        A deadline that can be met only without the margin, or has passed, is told as it is, or not at all.
+        If the deadline can be met only without the margin, it is passed on unchanged; if it has passed, it is
+        left out.
         """
         due_s, arrival_s = job.due_s, min(now_s, job.arrival_s)
         told = replace(
@@ -257,6 +264,6 @@ class Allocator:
         return replace(flows, limit_bps=np.array(limits, dtype=np.float64))
 
     def latency_s(self, job: Job) -> float:
-        """Return the time that each tensor of a job takes beside its bits: a round trip."""
+        """Return the time in seconds that each tensor of a job takes beside its bits: a round trip."""
         assert job.tree is not None
         return max(self.topology.switch[name].rtt_s for name in job.tree.switches)

@@ -15,7 +15,7 @@ from controller.vocabulary import Cluster, Server, Topology
 
 @dataclass(frozen=True, slots=True)
 class Networked:
-    """What a core of a cluster with a network is made of: fresh, for one core."""
+    """The policies of a core with a network: fresh, for one core."""
 
     servers: Cluster
     setup: Setup
@@ -40,7 +40,7 @@ def networked(
         The servers as the scheduler sees them (one large one, unless its own places hold), the scheduler, and
         the allocation.
 
-    Raises BadSpec for names that nobody has.
+    Raises BadSpec for unknown names.
     """
     if settings.placement == SCHEDULER:
         servers = Cluster.of(topology)

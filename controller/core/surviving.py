@@ -1,4 +1,4 @@
-"""What is left of a network when servers and switches are down."""
+"""The part of a network that survives failures of servers and switches."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from controller.vocabulary import Topology
 
 
 def surviving(topology: Topology, servers: Collection[str], switches: Collection[str]) -> Topology | None:
-    """Return the cluster without these; None if no switch with a server is left.
+    """Return the cluster without these servers and switches; None if no switch with a server is left.
 
-    Where what is left falls apart, the part with the most GPUs, the earlier one of equals, is returned: the
+    If the rest is not connected, only the part with the most GPUs is returned (the first of equal ones): the
     other servers cannot be reached. O(links).
 
     >>> from controller.vocabulary import fabrics

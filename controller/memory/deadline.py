@@ -1,13 +1,13 @@
 """Memory by deadline: the most urgent jobs first, the rest shared (INAlloc, INFOCOM'23).
 
-Jobs with deadlines, earliest first, are each granted the slots that they need at all of their switches, as
-long as there are; what remains is one region at each switch that best-effort jobs share with those that do
-not fit now. A job whose deadline cannot be met even alone is ended, with its estimate.
+Jobs with deadlines, earliest first, are each granted the slots that they need at all of their switches, while
+slots last; the rest is one region at each switch, which best-effort jobs share with the jobs that do not fit
+now. A job that cannot meet its deadline even alone is ended, with its estimate.
 
-A job that has a region of the right size keeps it, for a move costs two windows of packets; new ones take
-the smallest hole that is large enough. If the holes beside the shared region come to more than `WASTE` of the
-free slots, or a job fits only into several of them, the switch is packed anew: memory never fragments into
-uselessness. O(n log n) per switch.
+A job that has a region of the right size keeps it, because a move costs two windows of packets; new jobs get
+the smallest hole that is large enough. If the holes outside the shared region exceed `WASTE` of the free
+slots, or a job fits only into several of them, the switch is packed again, so that fragmentation stays
+bounded. O(n log n) per switch.
 
 >>> from controller.vocabulary import fabrics
 >>> job = Job(
@@ -34,16 +34,17 @@ WASTE = 1 / 8
 
 
 def deadline(question: Question) -> Answer:
-    """Grant what deadlines need and share the rest. Raises BadSpec for unplaced and exclusive jobs."""
+    """Grant the slots for deadlines and share the rest. Raises BadSpec for unplaced and exclusive jobs."""
     return _divide(question, lazy=False)
 
 
 def deadline_lazy(question: Question) -> Answer:
-    """Grant only the deadlines that an equal part of the shared slots does not do for. Raises as `deadline`.
+    """Grant regions only to jobs for whose deadlines an equal part of the shared slots is too small.
 
-    A region of one's own stands idle while its job computes, and holds a job that could be done early to its
-    deadline. So all share, and the most urgent job whose need is more than its part is granted a region,
-    until no such job is left; asked again as time passes, this grants what falls behind. O(grants * jobs).
+    A private region is idle while its job computes, and keeps a job that could end early running until its
+    deadline. So all jobs share, and the most urgent job that needs more than its part is granted a region,
+    until no such job is left; called again as time passes, this grants regions to jobs that fall behind.
+    O(grants * jobs). Raises as `deadline`.
     """
     return _divide(question, lazy=True)
 
@@ -107,7 +108,7 @@ def _needed(question: Question, job: Job, rate_bps: float) -> dict[str, int]:
 def arrange(
     total: int, sizes: Mapping[str, int], held: Mapping[str, Region]
 ) -> tuple[dict[str, Region], Region]:
-    """Return a region of each size, moving as few of those held as memory allows, and the rest in one piece.
+    """Return a region of each size, moving as few held regions as memory allows, and the rest in one piece.
 
     The sizes must fit together. At most `WASTE` of the free slots are in neither.
 

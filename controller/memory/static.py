@@ -1,6 +1,6 @@
 """A static partition: every job has an equal part of each of its switches (SwitchML, NSDI'21).
 
-What one job does not use nobody does. O(jobs * switches).
+Slots that a job does not use stay idle. O(jobs * switches).
 
 >>> from controller.vocabulary import Job, fabrics
 >>> job = Job(name="a", workers=2, layers_bytes=(1000,), servers=("h1", "h2"))

@@ -1,6 +1,6 @@
-"""The best placement of one job by trying all: an oracle for small cases.
+"""The best placement of one job by exhaustive search: an oracle for small cases.
 
-Complexity: O(ways to deal the workers to the servers · events); refuses more than `MOST` of them.
+Complexity: O(ways to distribute the workers over the servers · events); refuses more than `MOST` ways.
 
 >>> import random
 >>> from controller.vocabulary import fabrics
@@ -22,7 +22,10 @@ MOST = 20_000
 
 
 def exact(question: Question, job: Job) -> list[str] | None:
-    """Return the servers with which most GPUs compute; None: no room. Raises BadSpec for too many."""
+    """Return the placement with which most GPUs compute; None if there is no room.
+
+    Raises BadSpec if there are too many placements to try.
+    """
     room = question.room(job)
     if _count(room.values(), job.workers) > MOST:
         raise BadSpec(f"job {job.name!r}: more than {MOST} placements; --policy exact is for small cases")
@@ -36,7 +39,7 @@ def exact(question: Question, job: Job) -> list[str] | None:
 
 
 def _count(room: Iterable[int], workers: int) -> int:
-    """Return the number of ways to deal so many workers."""
+    """Return the number of ways to distribute the workers."""
     ways = [1] + [0] * workers
     for count in room:
         ways = [sum(ways[max(0, left - count) : left + 1]) for left in range(workers + 1)]

@@ -1,4 +1,4 @@
-"""Why a placed job runs as fast as it does, in words and numbers."""
+"""Explanations of a placed job's rate, in words and numbers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from controller.vocabulary import Job, Topology
 
 
 def explain(state: State, job: Job) -> list[str]:
-    """Return sentences: where it is, its rate and what bound it, and what more of that would bring."""
+    """Return sentences: where the job is, its rate, what limits it, and the gain of more of that resource."""
     count = len(job.hosts)
     racks = dict.fromkeys(state.topology.rack_of[host] for host in job.hosts)
     lines = [
@@ -43,7 +43,7 @@ def _plural(count: int, noun: str) -> str:
 
 
 def _bound(state: State, job: Job, rate_bps: float) -> list[str]:
-    """Say what froze it, who shares that, and what a tenth more of it would bring."""
+    """Describe the resource that limits the rate, its other jobs, and the gain of a tenth more of it."""
     number = int(state.steady.bound_by[state.jobs.index(job)])
     if number == NONE:
         return []

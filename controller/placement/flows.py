@@ -1,9 +1,9 @@
 """The flows of placed jobs over a cluster, as `waterfill` takes them.
 
 Every link is two resources, one for each direction: 2n is from `a` to `b` of link n, 2n+1 the way back.
-Every switch that sums is a pool that its jobs share, with as much as its slots sum in round trips. What finds
-no memory ends at the job's fallback server, over the shortest path from its root; a job without one is taken
-to have one at its root, with a link that is never full.
+Every switch that sums is a pool that its jobs share; its rate is what its slots sum per round trip. Packets
+without memory go to the job's fallback server, over the shortest path from its root; a job without one is
+modelled with one at its root, behind a link that is never full.
 
 >>> from controller.vocabulary import fabrics
 >>> rack = fabrics.star(4)
@@ -27,30 +27,30 @@ from controller.vocabulary import Job, Topology
 
 @dataclass(frozen=True)
 class State:
-    """Jobs that run, and their resulting rates; those on one server have an infinite rate."""
+    """Running jobs and their resulting rates; jobs on one server have an infinite rate."""
 
     topology: Topology
     jobs: tuple[Job, ...]
     steady: Steady
 
     def rate_bps(self, job: Job) -> float:
-        """Return the rate of a job's gradients."""
+        """Return the rate of a job's gradients, bits per second."""
         return float(self.steady.rate_bps[self.jobs.index(job)])
 
     @property
     def speeds(self) -> list[float]:
-        """Fraction of the time that each job computes: 1 if communication never holds it up."""
+        """The fraction of time that each job computes: 1 if communication never delays it."""
         return [speed(job, float(rate)) for job, rate in zip(self.jobs, self.steady.rate_bps, strict=True)]
 
     @property
     def value(self) -> float:
-        """GPUs that compute, on average over time: what placements are compared by."""
+        """Number of GPUs that compute, on average over time: the objective of placements."""
         gpus = (job.gpus for job in self.jobs)
         return sum(count * part for count, part in zip(gpus, self.speeds, strict=True))
 
     @property
     def load_bps(self) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-        """What each direction of each link carries."""
+        """Load of each direction of each link, bits per second, shape (2 * links,)."""
         return self.steady.load_bps[: 2 * len(self.topology.links)]
 
     def resource(self, number: int) -> str:
@@ -65,22 +65,22 @@ class State:
 
 
 def speed(job: Job, rate_bps: float) -> float:
-    """Return the fraction of time that a job computes, if its gradients are summed at this rate."""
+    """Return the fraction of time that a job computes if its gradients are summed at this rate."""
     if job.compute_s == 0:
         return 0.0
     return job.compute_s / job.iteration_at_s(rate_bps)
 
 
 def steady_state(topology: Topology, jobs: Sequence[Job], reading: Reading = "spill") -> State:
-    """Return the rates that placed jobs come to. Raises BadSpec if one is not placed."""
+    """Return the resulting rates of placed jobs. Raises BadSpec if a job is not placed."""
     return State(topology, tuple(jobs), waterfill(flows_of(topology, jobs), reading))
 
 
 @dataclass(frozen=True, slots=True)
 class Pools:
-    """Memory that jobs sum in: the rate of each pool, and the pool of a job at a switch that sums it.
+    """Memory in which jobs sum: the rate of each pool, and the pool of a job at a switch that sums it.
 
-    `held` is for how long a job holds a slot, relative to what the rate of its pool counts with.
+    `held` is the time for which a job holds a slot, relative to the time assumed by the rate of its pool.
     """
 
     rate_bps: Sequence[float]
@@ -89,13 +89,13 @@ class Pools:
 
     @classmethod
     def of_switches(cls, topology: Topology) -> Pools:
-        """Return one pool for each switch, which its jobs share."""
+        """Return one pool for each switch, shared by its jobs."""
         numbers = topology.number_of
         return cls([switch.aggregation_bps for switch in topology.switches], lambda job, at: numbers[at])
 
 
 def flows_of(topology: Topology, jobs: Sequence[Job], pools: Pools | None = None) -> Flows:
-    """Return the flows of placed jobs, through one tree each; without `pools`, each switch is one."""
+    """Return the flows of placed jobs, through one tree each; without `pools`, each switch is one pool."""
     pools = pools or Pools.of_switches(topology)
     crossing = [number for number, job in enumerate(jobs) if len(job.hosts) > 1]
     grown = [_grown(topology, jobs[number]) for number in crossing]
@@ -119,9 +119,9 @@ _JOB, _PARENT, _POOL, _HELD = (Node._fields.index(name) for name in ("job", "par
 
 
 def _grown(topology: Topology, job: Job) -> Floats:
-    """Return the nodes of one job as rows, pools as numbers of switches; kept with the job for the next time.
+    """Return the nodes of one job as rows, pools as numbers of switches; cached with the job.
 
-    Placed jobs are asked about again and again, with others beside them.
+    The same placed jobs are looked up again and again, together with other jobs.
     """
     known = vars(job).get("_grown")
     if known is None or known[0] is not topology:

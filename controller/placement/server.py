@@ -1,4 +1,4 @@
-"""The server that sums what finds no memory: at the root of the job, where most bandwidth is left."""
+"""Choice of a job's fallback server: near its root, where most bandwidth is left."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from controller.vocabulary import Job
 
 
 def choose_fallback(state: State, job: Job) -> str | None:
-    """Return the fallback server of a placed job: not one of its own; None if there is no other.
+    """Return the fallback server of a placed job, not one of its own servers; None if there is no other.
 
-    Its switch becomes the root, so racks whose switch sums come first, nearest to the job's servers; of their
-    servers the one whose link has most left in the steady state is chosen (NetPack's parameter server).
+    Its switch becomes the root, so racks whose switch sums come first, nearest to the job's servers; there,
+    the server whose link has most bandwidth left in the steady state is chosen (NetPack's parameter server).
     O(racks² + servers of the nearest).
     """
     topology = state.topology

@@ -1,7 +1,7 @@
-"""Which jobs are summed in switches at all, where memory is short (NetPack's last step).
+"""Choice of the jobs to sum in switches where memory is short (NetPack's last step).
 
-The efficiency of a job is the flows that its sums save, per switch that spends memory on them. Complexity:
-O(tries · events).
+The efficiency of a job is the number of flows that its sums save, per switch that spends memory on them.
+Complexity: O(tries · events).
 
 >>> from controller.vocabulary import fabrics
 >>> job = Job(name="a", workers=3, layers_bytes=(1000,), servers=("h1", "h2", "h3"))
@@ -22,7 +22,7 @@ TRIES = 16
 
 
 def efficiency(topology: Topology, job: Job) -> float:
-    """Return the flows that a job's sums save, for each switch that spends memory on them."""
+    """Return the number of flows that a job's sums save, per switch that spends memory on them."""
     tree = tree_of(topology, job)
     fan_ins = fan_in(topology, job, tree)
     saved = sum(fan_ins[name] - 1 for name in tree.aggregators)
@@ -30,10 +30,10 @@ def efficiency(topology: Topology, job: Job) -> float:
 
 
 def without_useless_sums(topology: Topology, jobs: Sequence[Job]) -> list[Job]:
-    """Return the jobs, those not summed whose memory serves the others better.
+    """Return the jobs, without aggregation for those whose memory serves the others better.
 
-    Of the jobs at switches whose memory is full, the least efficient are tried first, `TRIES` at most; one
-    stays switched off if more GPUs compute then. Each try is one water-filling.
+    Tries the least efficient jobs at switches whose memory is full, at most `TRIES`; a job stays switched off
+    if more GPUs compute then. Each try is one water-filling.
     """
     best = list(jobs)
     state = steady_state(topology, best)

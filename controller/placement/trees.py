@@ -26,21 +26,21 @@ def tree_of(topology: Topology, job: Job) -> Tree:
 
 
 def root_for(topology: Topology, job: Job) -> str:
-    """Return the root of a job's tree: what sums nearest to its fallback server, or to all racks."""
+    """Return the root of a job's tree: the summing switch nearest to its fallback server, or to all racks."""
     return best_root(topology, [topology.rack_of[job.fallback]] if job.fallback else racks_of(topology, job))
 
 
 def racks_of(topology: Topology, job: Job) -> list[str]:
     """Return the switches that a job's servers are linked to, each once. Raises BadSpec."""
     if not job.servers:
-        raise BadSpec(f"job {job.name!r} has no servers; ina place chooses some, or give servers = [...]")
+        raise BadSpec(f"job {job.name!r} has no servers; place it with ina place, or give servers = [...]")
     return list(dict.fromkeys(topology.rack_of[server] for server in job.hosts))
 
 
 def best_root(topology: Topology, racks: Collection[str]) -> str:
-    """Return the switch with the shortest ways to all `racks`: one that sums, if any does.
+    """Return the switch with the shortest paths to all `racks`: one that sums, if any does.
 
-    Of equally near ones that with most memory, then the earlier one, is chosen. O(racks * switches).
+    Of equally near ones, returns the one with most memory, then the first. O(racks * switches).
     """
     slots = np.array([each.slots for each in topology.switches], dtype=np.int64)
     ways = ways_to(topology, racks)
@@ -51,7 +51,7 @@ def best_root(topology: Topology, racks: Collection[str]) -> str:
 
 
 def ways_to(topology: Topology, racks: Iterable[str]) -> NDArray[np.int64]:
-    """Return for each switch the sum of the numbers of links from it to all `racks`."""
+    """Return for each switch the total number of links from it to all `racks`, shape (switches,)."""
     hops = np.array([topology.hops(rack) for rack in racks], dtype=np.int64)
     found: NDArray[np.int64] = hops.sum(axis=0)
     return found
@@ -69,9 +69,9 @@ def paths_up(topology: Topology, racks: Iterable[str], root: str) -> dict[str, s
 
 
 def tidy(topology: Topology, job: Job, tree: Tree) -> Tree:
-    """Return the tree without memory where nothing meets: at switches that only one contribution reaches.
+    """Return the tree without memory at switches that only one contribution reaches.
 
-    The root keeps its own if it has some, for results come from there.
+    The root keeps its memory, if it has some, because results come from there.
     """
     fan_ins = fan_in(topology, job, tree)
     useful = {name for name in tree.aggregators if fan_ins[name] > 1 or name == tree.root}
@@ -101,7 +101,7 @@ def bottom_up(tree: Tree) -> list[str]:
 
 
 def slowest_link_bps(topology: Topology, job: Job, tree: Tree) -> float:
-    """Return the rate of the slowest link that the job's flows take."""
+    """Return the rate of the slowest link that the job's flows use, bits per second."""
     pairs = [(server, topology.rack_of[server]) for server in job.hosts] + list(tree.parents.items())
     return min(topology.links[topology.neighbours[child][parent]].rate_bps for child, parent in pairs)
 

@@ -19,7 +19,7 @@ from controller.vocabulary import Job, Tree
 
 
 def tor_only(question: Question) -> dict[str, Tree]:
-    """Sum at the switches that servers are linked to, where these can, and at the root."""
+    """Sum at the root and at the switches that servers are linked to, where these can sum."""
     return {
         job.name: question.grow(job, {rack: rack for rack in racks_of(question.topology, job)})
         for job in question.routed
@@ -27,7 +27,7 @@ def tor_only(question: Question) -> dict[str, Tree]:
 
 
 def ecmp(question: Question) -> dict[str, Tree]:
-    """Sum as `tor_only`, each job over shortest paths of its own, by chance as equal-cost routing hashes."""
+    """Sum as `tor_only`, each job over random shortest paths of its own, as equal-cost multi-path does."""
     return {job.name: _at_random(question, job) for job in question.routed}
 
 
@@ -50,5 +50,5 @@ def _at_random(question: Question, job: Job) -> Tree:
 
 
 def shortest_path(question: Question) -> dict[str, Tree]:
-    """Sum at every switch that can on the shortest paths to the root."""
+    """Sum at every switch of the shortest paths to the root that can."""
     return {job.name: question.summing_everywhere(job, question.grow(job, {})) for job in question.routed}

@@ -1,4 +1,4 @@
-"""Why a job's tree is as it is, in words and numbers."""
+"""Explanations of a job's tree, in words and numbers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from controller.vocabulary import Job, Tree
 
 
 def explain(question: Question, trees: Mapping[str, Tree], job: Job) -> list[str]:
-    """Return sentences: the tree, what it comes to and what bound it, and what shortest paths would do."""
+    """Return sentences: the tree, its resulting rate and what limits it, and the rate on shortest paths."""
     if job.name not in trees:
         return [f"{job.name} stays on one server: it needs no tree."]
     tree = trees[job.name]

@@ -9,11 +9,11 @@ r is the rate per server that goes there, y the rate of the sums that leave s. R
                Σ n_jg · r_jgs [l on g→s] + Σ y_js [l on s→root] <= C_l
                Σ_j y_js <= M_s / RTT_s                   memory; at the root Σ_j λ_j
 
-The paper's program has one parameter server and links that suffice; this one has every link of the topology,
-and several jobs. Each draw has every rack pick s with probability r / Σ r; ways that meet go on as one, so
-that a tree comes out, and water-filling says what it is worth, with sums where they were picked and with sums
-at every switch of the tree that can. The best of the draws, of the likeliest pick and of all racks straight
-to the root is the answer.
+The paper's program has one parameter server and links without limits; this one has every link of the
+topology, and several jobs. In each draw every rack picks s with probability r / Σ r; paths that meet are
+merged, so that the result is a tree, and water-filling evaluates it, both with sums at the picked switches
+and with sums at all switches of the tree that can. The answer is the best of the draws, of the likeliest
+picks, and of all racks straight to the root.
 
 Complexity: one linear program of O(racks · switches) variables per job, solved by HiGHS (scipy), and
 O(draws · events).
@@ -91,7 +91,7 @@ def _round(question: Question, shares: Shares, *, likeliest: bool) -> dict[str, 
 
 
 def candidates(question: Question, job: Job, rack: str) -> list[str]:
-    """Return the switches that could sum a rack's flows: the root, and those that are not too far off."""
+    """Return the switches that could sum a rack's flows: the root, and those that are near enough."""
     topology, root = question.topology, question.roots[job.name]
     there, onward = topology.hops(rack), topology.hops(root)
     at = topology.number_of
@@ -122,7 +122,7 @@ class _Program:
         return len(self.limits) - 1
 
     def named_row(self, name: object, limit: float) -> int:
-        """Return the row of a resource, the same for all who use it."""
+        """Return the row of a resource, the same for all its users."""
         if name not in self._named:
             self._named[name] = self.row(limit)
         return self._named[name]

@@ -1,4 +1,4 @@
-"""What a routed job asks of the switches: from a tree of `controller.routing` to a deployment. No I/O."""
+"""From a job's tree (`controller.routing`) to a deployment on switches. No I/O."""
 
 from __future__ import annotations
 
@@ -20,13 +20,21 @@ def deployment_of(
     window: int | None = None,
     regions: Mapping[str, Region] | None = None,
 ) -> Deployment:
-    """Return what is given to `controller.Fleet.admit`; each server is a rank, in the order of `hosts`.
+    """Return the deployment of a routed job, as `controller.Fleet.admit` takes it.
 
-    Ports and addresses are the topology's (`Topology.ports`, `mac`, `ip`).
-    `regions` are those of a memory policy, by switch.
+    Each server of `job.hosts` is a rank, in that order. Ports and addresses are the topology's
+    (`Topology.ports`, `mac`, `ip`).
 
-    Raises BadSpec for a job whose root does not sum, for its fallback server does all, and for one whose
-    fallback server is behind a switch of the tree: it must hang on the root.
+    Args:
+        topology: Servers, switches and links.
+        job: The placed job.
+        tree: Its aggregation tree.
+        slots: Twice the packets in flight of a worker; see `Part`.
+        window: Packets in flight of a worker of a shared job, instead of `slots`.
+        regions: Its regions by switch, from a memory policy; None: all slots.
+
+    Raises BadSpec for a job whose root does not sum, because its fallback server does all the work, and for
+    one whose fallback server is behind a switch of the tree: it must be linked to the root.
     """
     if tree.root not in tree.aggregators or not job.aggregate:
         raise BadSpec(f"job {job.name!r} is not summed at its root, {tree.root!r}: no switch has to admit it")

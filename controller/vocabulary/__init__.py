@@ -1,6 +1,6 @@
-"""Jobs, clusters, topologies and trees as plain data, and the files that they come in: what rooms share.
+"""Jobs, clusters, topologies and trees as plain data, and their files: shared by all other rooms.
 
-It imports nothing but the standard library.
+It imports only the standard library.
 """
 
 from controller.vocabulary import documents, fabrics, shapes

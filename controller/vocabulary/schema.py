@@ -1,7 +1,7 @@
-"""Every key that a file may have: what it may be, its default, and which commands use it.
+"""Every key that a file may have: its check, its default, and the commands that use it.
 
-One table for each kind of table in a file. A file made for one command is read by all: keys that a command
-does not use are checked as well, and `files.unused` names them.
+One table for each kind of table in a file. A file made for one command is accepted by all: keys that a
+command does not use are checked as well, and `files.unused` names them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Slots of a switch, how jobs use them, and what their packets carry: the names and their defaults."""
+"""Slots of a switch, how jobs use them, and the content of their packets: names and defaults."""
 
 from __future__ import annotations
 

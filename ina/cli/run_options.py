@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from controller.switches.model import Feature, SwitchInfo
 from controller.vocabulary import Job
 from controller.vocabulary.slots import MAX_WINDOW, Encoding
 from hostlib.windows import find
@@ -17,10 +18,8 @@ from ina.cli import options
 from ina.cli.errors import USAGE, Failure
 from ina.runtime.job_file import Overrides
 from ina.runtime.spec import (
-    ATP,
     NAMELESS,
     PRIVATE,
-    SHARED,
     Attachment,
     Captures,
     FabricSpec,
@@ -85,7 +84,7 @@ class MemoryOptions:
         typer.Option(
             "--preempt/--no-preempt",
             rich_help_panel=MEMORY,
-            help="Let packets take slots from packets of lower priority, with --program shared. Default: no.",
+            help="Let packets take slots from packets of lower priority, if jobs share slots. Default: no.",
         ),
     ] = None
     congestion: options.Congestion = None
@@ -299,9 +298,8 @@ class FaultOptions:
 
 
 def fabric_of(
-    program: str,
-    lanes: int,
-    memory: MemoryOptions,
+    program: str | None,
+    lanes: int | None,
     switches: SwitchOptions,
     tls: options.TlsOptions,
     faults: FaultOptions,
@@ -312,10 +310,6 @@ def fabric_of(
     fan_outs = switches.fan_outs
     if faults.link_loss is not None and not fan_outs:
         raise Failure("--link-loss is for links between switches: give --tree, too", exit_code=USAGE)
-    if program not in (SHARED, ATP) and (memory.preempt or memory.window):
-        raise Failure(f"--preempt and --window need --program {SHARED}", exit_code=USAGE)
-    if program == ATP and memory.preempt:
-        raise Failure(f"--preempt: {ATP} has no priorities; want --program {SHARED}", exit_code=USAGE)
     impairments = faults.impairments()
     fabric = FabricSpec(
         program=program,
@@ -351,8 +345,30 @@ def only_job(
     return overrides.of(Job(name=NAMELESS, workers=workers, command=tuple(command)))
 
 
-def check(fabric: FabricSpec, specs: Sequence[LaunchSpec]) -> None:
-    """Raise Failure for jobs that no switch could serve, and ConfigError for a rule that cannot be used."""
+def check_memory(memory: MemoryOptions, offers: SwitchInfo) -> None:
+    """Raise Failure for options that the switches' program does not offer."""
+    if not offers.shared and (memory.preempt or memory.window):
+        option = "--preempt" if memory.preempt else f"--window {memory.window}"
+        raise Failure(
+            f"{option}: {offers.title} gives each job slots of its own; want one with shared slots, as "
+            "--program shared",
+            exit_code=USAGE,
+        )
+    check_preempt(memory.preempt, offers)
+
+
+def check_preempt(preempt: bool | None, offers: SwitchInfo) -> None:
+    """Raise Failure if preemption is wanted by an option, and the program does not offer it."""
+    if preempt and Feature.PREEMPTION in offers.lacks:
+        raise Failure(
+            f"--preempt: {offers.title} has no priorities: it lacks {offers.lacks[Feature.PREEMPTION]}; want "
+            "one that has it, as --program shared",
+            exit_code=USAGE,
+        )
+
+
+def check(fabric: FabricSpec, specs: Sequence[LaunchSpec], offers: SwitchInfo) -> None:
+    """Raise Failure for jobs that no such switch could serve; ConfigError for a rule that cannot be used."""
     for spec in specs:
         what = f"job {spec.job.name!r}: " if spec.job.name else ""
         if spec.job.workers < 1 or (not fabric.tree and spec.children > MAX_CHILDREN):
@@ -362,7 +378,7 @@ def check(fabric: FabricSpec, specs: Sequence[LaunchSpec]) -> None:
                 exit_code=USAGE,
             )
         find(spec.job.congestion).make()  # what is wrong with a file is one error, before anything starts
-        if fabric.shared:
+        if offers.shared:
             continue
         if spec.job.slots is not None and spec.job.slots < 2:
             raise Failure(f"{what}{spec.job.slots} slots: an exclusive job needs at least 2", exit_code=USAGE)

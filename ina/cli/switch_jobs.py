@@ -88,7 +88,7 @@ def _description(job: Admission, controller: Controller, watched: bool) -> dict[
     leases = controller.leases
     age_s = of.age_s
     return {
-        "mode": controller.info().program,
+        "mode": controller.info().mode,
         "workers": sum(member.rank is not None for member in job.members),
         "first_slot": job.region.offset,
         "slots": job.region.size,

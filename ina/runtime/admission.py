@@ -49,17 +49,18 @@ class Admitted:
         worker = rank if hosts is None else next(i for i, ranks in enumerate(hosts) if rank in ranks)
         switch, member = self._members()[worker]
         tree = self.tree.tree  # of one switch: left out
+        offers = self.fabric.offers
         fields = {
             "job": self.tree.job,
             "epoch": self.tree.epoch,
             "rank": rank,
             "size": self.spec.job.workers,
             "tree": None if list(tree) == [0] else tree,
-            "lanes": self.fabric.spec.lanes,
+            "lanes": offers.lanes,
             "slots": 2 * self.tree.window,
             "window": self.tree.window,
-            "fallback": self.fabric.spec.shared,
-            "atp": self.fabric.spec.atp,
+            "fallback": offers.shared,
+            "atp": offers.salted,
             "congestion": self.spec.job.congestion,
             "numbers": self.spec.job.numbers,
             "priority": self.spec.job.priority,
@@ -148,7 +149,7 @@ def admitted(
     """
     with contextlib.ExitStack() as stack:
         members = _members(fabric, spec, stack)
-        shared = fabric.spec.shared
+        shared = fabric.offers.shared
         region = None
         if shared and spec.job.slots is not None:
             region = Region(spec.first_slot, spec.job.slots)
@@ -254,14 +255,15 @@ def _ports(fabric: SwitchFabric) -> dict[str, tuple[int, ...]]:
 
 
 def _deployment(fabric: SwitchFabric, spec: LaunchSpec, root: Branch) -> Deployment:
-    if not fabric.spec.shared:
+    offers = fabric.offers
+    if not offers.shared:
         return Deployment(root, DEFAULT_SLOTS if spec.job.slots is None else spec.job.slots)
     in_flight = spec.job.window or SHARED_WINDOW
     return Deployment(
         root,
         mode="shared",
-        preempt=spec.job.preempt and not fabric.spec.atp,
-        window=in_flight if fabric.spec.atp else window_for(in_flight),
+        preempt=spec.job.preempt and not offers.salted,
+        window=in_flight if offers.salted else window_for(in_flight),
         fallback=fabric.fallback_uplink(),
     )
 

@@ -14,15 +14,15 @@ from bmv2_topos.impairments import link_impairments, outgoing
 from controller import Controller, ControllerError, Fleet, Member, connect
 from controller.switches import forwarding
 from controller.switches.leases import RENEWALS_PER_LEASE
-from controller.switches.model import INA_UDP_PORT, SWITCH_MAC, Uplink
+from controller.switches.model import INA_UDP_PORT, SWITCH_MAC, SwitchInfo, Uplink
 from controller.vocabulary import Topology
 from controller.vocabulary.places import spread
 from hostlib.launcher import parse_address
+from ina.runtime import programs
 from ina.runtime.addresses import HostAddresses, port_socket
 from ina.runtime.errors import BadRun, ProcessFailed
 from ina.runtime.fallback_process import FallbackProcess
-from ina.runtime.programs import bundle
-from ina.runtime.spec import PRIVATE, FabricSpec
+from ina.runtime.spec import DEFAULT_LANES, DEFAULT_PROGRAM, PRIVATE, FabricSpec
 from ina.runtime.switch_process import EmbeddedSwitch
 from ina.runtime.topology import plan
 
@@ -113,6 +113,11 @@ class SwitchFabric:
         return self.topology.root if self.topology else next(iter(self.switches))
 
     @property
+    def offers(self) -> SwitchInfo:
+        """What the program of the switches offers to jobs. Raises ControllerError."""
+        return self.fleet.controllers[self.root].info()
+
+    @property
     def lease_s(self) -> float | None:
         """Time for which a job stays admitted if nobody renews its lease; None: the switches end first."""
         return self.spec.attached.lease_s if self.spec.attached else None
@@ -142,8 +147,8 @@ class SwitchFabric:
             if topology.rack_of[host] == topology.root:
                 return host
         raise BadRun(
-            f"the topology has no host with role server at its root {topology.root}: program shared "
-            "needs one, for the fallback server"
+            f"the topology has no host with role server at its root {topology.root}: {self.offers.title} "
+            "shares slots and needs one, for the fallback server"
         )
 
     def fallback_uplink(self) -> Uplink:
@@ -167,7 +172,7 @@ class SwitchFabric:
     def _fallback_process(self, port: int) -> FallbackProcess:
         switch = self.switches[self.root].udp_address(port)
         local = self.host_address(self.root, port)
-        lanes = str(self.spec.lanes)
+        lanes = str(self.offers.lanes)
         return FallbackProcess(port, ["--switch", switch, "--lanes", lanes, "--local", local, "--held"])
 
     def transport(self, switch: str, member: Member) -> Mapping[str, Any]:
@@ -277,7 +282,8 @@ def open_fabric(
         else:
             topology = spec.topology
             if topology is None:
-                topology = plan(spec.tree or (max(max(jobs), 1),), jobs, fallback=spec.shared)
+                spec, offers = programs.settled(spec)
+                topology = plan(spec.tree or (max(max(jobs), 1),), jobs, fallback=offers.shared)
             _check_transit(spec, topology)
             switches = _start(spec, topology, addresses, stack)
             if spec.p4runtime != PRIVATE:
@@ -285,8 +291,7 @@ def open_fabric(
                     on_listening(name, switch.address)
         controllers = {name: stack.enter_context(control(switch, spec)) for name, switch in switches.items()}
         if attached:
-            wanted = bundle(spec.program, spec.lanes)
-            controllers["s1"].load(wanted, replace=attached.replace_program)
+            programs.load(spec, attached, controllers["s1"])
             if attached.machines:  # their kernels ask who has the address that they send to
                 controllers["s1"].install([forwarding.own_address(attached.ip, SWITCH_MAC)])
         fabric = SwitchFabric(spec, topology, switches, Fleet(controllers), addresses)
@@ -328,7 +333,10 @@ def _start(
     for number, switch in enumerate(topology.switches):
         name = switch.name
         # Each has its own random losses, and the same in every run.
-        arguments = ["--program", spec.program, "--lanes", str(spec.lanes), "--seed", str(spec.seed + number)]
+        arguments = [
+            *("--program", spec.program or DEFAULT_PROGRAM, "--lanes", str(spec.lanes or DEFAULT_LANES)),
+            *("--seed", str(spec.seed + number)),
+        ]
         for port, link in topology.ports[name].items():
             other = link.other(name)
             trunk = other in topology.ports

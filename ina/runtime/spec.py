@@ -16,9 +16,8 @@ if TYPE_CHECKING:  # a switch process needs neither the host library nor NumPy
     from controller.vocabulary import Job, Topology
     from hostlib.launcher import WorkerExit
 
-SHARED = "shared"
-ATP = "atp"
-"""ATP as published, to compare with (docs/protocol.md)."""
+DEFAULT_PROGRAM = "exclusive"
+DEFAULT_LANES = 256
 SHARED_WINDOW = 128
 """Packets in flight per worker where jobs share slots: more of them meet more often (docs/performance.md)."""
 PRIVATE = "unix"
@@ -102,8 +101,10 @@ has, or UDP on loopback; auto: shared memory where there is a C compiler."""
 class FabricSpec:
     """Switches, and what they run."""
 
-    program: str = "exclusive"
-    lanes: int = 256
+    program: str | None = None
+    """One of p4src by name, or a file that ends in ``.p4``; None: what runs there, or `DEFAULT_PROGRAM`."""
+    lanes: int | None = None
+    """Values per packet; None: as many as the running program has, or `DEFAULT_LANES`."""
     attached: Attachment | None = None
     """The switch, if it is one that runs; None: switches are started, as all that follows says."""
     p4runtime: str = PRIVATE
@@ -122,16 +123,6 @@ class FabricSpec:
     captures: Captures | None = None
     port_kind: PortKind = "auto"
     """How local workers reach their switch."""
-
-    @property
-    def shared(self) -> bool:
-        """True if jobs share slots, and need a fallback server."""
-        return self.program in (SHARED, ATP)
-
-    @property
-    def atp(self) -> bool:
-        """True if they do so as in ATP: no priorities, and workers that count collisions."""
-        return self.program == ATP
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

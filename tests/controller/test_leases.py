@@ -288,7 +288,7 @@ def test_a_lease_of_an_earlier_version_is_read_and_nobody_takes_the_job(running:
 def test_a_job_of_the_same_number_is_not_renewed_for_another(running: Running) -> None:
     with Clock().controller(running) as owner:
         here = owner.admit(job(0), registration=HELD)
-        with pytest.raises(NoSuchJob, match="is another one by now"):
+        with pytest.raises(NoSuchJob, match="is another one now"):
             owner.renew(replace(here, generation=here.generation + 1), renewed(1))
         assert owner.jobs() == {here.job: here}
         owner.remove(here.job)

@@ -235,7 +235,7 @@ def test_jobs_of_others_stay_and_what_they_are_in_the_way_of_waits(
 
 # --------------------------------------------------------------------------- cases by name
 
-INFO = SwitchInfo(32, 64, 255, 32, program="shared")
+INFO = SwitchInfo(32, 64, 255, 32, mode="shared")
 
 
 def shared_job(job: int, region: Region, **more: Any) -> Admission:
@@ -310,7 +310,7 @@ def test_a_job_with_a_lease_goes_only_if_asked_for_or_run_out() -> None:
 
 
 def test_an_exclusive_job_keeps_its_slots_for_life() -> None:
-    info = replace(INFO, program="exclusive")
+    info = replace(INFO, mode="exclusive")
     job = shared_job(1, Region(0, 16))
     decision = reconcile({"s": [replace(job, region=Region(16, 16))]}, {"s": seen(job, info=info)})
     assert said(decision) == [
@@ -350,17 +350,17 @@ def test_an_obsolete_job_goes_children_first() -> None:
 @pytest.mark.parametrize(
     ("other", "message"),
     [
-        ({"job": 1}, "two of the jobs desired have the job id 1"),
-        ({"generation": 101}, "two of the jobs desired have the generation 101"),
-        ({"counter_row": 1}, "two of the jobs desired have the counter row 1"),
-        ({"group": 1}, "two of the jobs desired have the group 1"),
-        ({"group": 256}, "job 2 has counter row 2 and group 256; they can be 1 to 255"),
-        ({"region": Region(60, 8)}, "the slots 60 to 67 of job 2 leave the memory, which has 64"),
+        ({"job": 1}, "two desired jobs have the job id 1"),
+        ({"generation": 101}, "two desired jobs have the generation 101"),
+        ({"counter_row": 1}, "two desired jobs have the counter row 1"),
+        ({"group": 1}, "two desired jobs have the group 1"),
+        ({"group": 256}, "job 2 has counter row 2 and group 256; want 1 to 255"),
+        ({"region": Region(60, 8)}, "the slots 60 to 67 of job 2 exceed the memory, which has 64"),
         ({"region": LOW}, "jobs 1 and 2 are exclusive, and share slots"),
     ],
 )
 def test_jobs_that_a_switch_cannot_hold_together_are_named(other: dict[str, Any], message: str) -> None:
-    info = replace(INFO, program="exclusive" if "exclusive" in message else "shared")
+    info = replace(INFO, mode="exclusive" if "exclusive" in message else "shared")
     desired = [shared_job(1, LOW), replace(shared_job(2, HIGH), **other)]
     with pytest.raises(BadJob, match=f"^switch 's': {message}$"):
         reconcile({"s": desired}, {"s": seen(info=info)})

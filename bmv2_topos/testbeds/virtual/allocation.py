@@ -15,11 +15,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from bmv2_topos.testbeds.virtual.admission import VirtualFleet
+from bmv2_topos.testbeds.virtual.errors import TestbedError
 from bmv2_topos.testbeds.virtual.fabric import Fabric
 from bmv2_topos.testbeds.virtual.jobs import RunningJob
 from bmv2_topos.testbeds.virtual.occupancy import slots_in_use
 from bmv2_topos.testbeds.virtual.placement import Placement
-from bmv2_topos.testbeds.virtual.settings import DEFAULT_WINDOW, TestbedError
+from bmv2_topos.testbeds.virtual.settings import DEFAULT_WINDOW
 from controller import Region, TreeAdmission
 from controller.memory import shared
 from controller.vocabulary import Job

@@ -9,13 +9,14 @@ from dataclasses import astuple, dataclass, field, replace
 
 from bmv2_topos.testbeds.virtual.admission import Request, VirtualFleet
 from bmv2_topos.testbeds.virtual.alike import Rule, Watched
+from bmv2_topos.testbeds.virtual.errors import TestbedError
 from bmv2_topos.testbeds.virtual.gradients import Gradients
 from bmv2_topos.testbeds.virtual.interfaces import Interfaces
 from bmv2_topos.testbeds.virtual.placement import Placement, Ports, check_placement
 from bmv2_topos.testbeds.virtual.recorder import Recorder
 from bmv2_topos.testbeds.virtual.report import JobReport
 from bmv2_topos.testbeds.virtual.server import PolledServer, endpoints
-from bmv2_topos.testbeds.virtual.settings import DEFAULT_WINDOW, TestbedError, VirtualSettings
+from bmv2_topos.testbeds.virtual.settings import DEFAULT_WINDOW, VirtualSettings
 from bmv2_topos.testbeds.virtual.training import Training
 from bmv2_topos.testbeds.virtual.worker import Summed, Tally, Worker
 from bmv2_topos.trace import JobFacts, Sum
@@ -182,7 +183,7 @@ class RunningJob:
             window=self.request.window,
             fallback=settings.shares,
             spread=_spread(settings),
-            salted=settings.program == "atp" and settings.rehashes,
+            salted=settings.offers.salted and settings.rehashes,
             numbers="fixed" if entry.numbers == "fixed" else "exponent",
             scale_bits=SCALE_BITS,
         )
@@ -201,7 +202,7 @@ class RunningJob:
         )
         return Worker(
             *(socket, rank, window, training, self.gradients),
-            priority=0 if settings.program == "atp" else entry.priority,  # a salt there, alike on all ranks
+            priority=0 if settings.offers.salted else entry.priority,  # a salt there, alike on all ranks
             prioritize=settings.prioritize,
             now=now,
             note=None if self.recorder is None else self._summed,
@@ -241,7 +242,7 @@ def request_of(
             raise TestbedError(f"job {entry.name!r}: {error}") from error
     if len(placement.workers) != entry.workers:
         raise TestbedError(f"job {entry.name!r}: {len(placement.workers)} hosts for {entry.workers} workers")
-    if settings.program == "exclusive":
+    if not settings.shares:
         placement = replace(placement, server=None)
     try:
         check_placement(topology, placement)
@@ -256,7 +257,7 @@ def request_of(
         return Request(
             placement,
             window=_spread(settings) * window,
-            preempt=entry.preempt and settings.program == "shared",
+            preempt=entry.preempt and not settings.offers.salted,
             ageing=settings.ageing,
             region=region,
             max_age_us=max_age_us,
@@ -265,13 +266,13 @@ def request_of(
     slots = _power_of_two_up_to(min(share, 2 * window))
     if slots < 2:
         raise TestbedError(
-            f"job {entry.name!r}: {share} slots of its own; the program exclusive takes 2 or more"
+            f"job {entry.name!r}: {share} slots of its own; {settings.offers.title} takes 2 or more"
         )
     return Request(placement, slots=slots, window=slots // 2)
 
 
 def _spread(settings: VirtualSettings) -> int:
-    return 1 if settings.program == "atp" else SPREAD
+    return 1 if settings.offers.salted else SPREAD
 
 
 def _power_of_two_up_to(number: int) -> int:

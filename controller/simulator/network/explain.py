@@ -1,4 +1,4 @@
-"""What became of one job on a cluster's network, and why, in words and numbers."""
+"""Explanations of one job's result on a cluster's network, in words and numbers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from controller.vocabulary import Job
 
 
 def explain(simulated: Simulated, name: str) -> list[str]:
-    """Return sentences about a job of a simulation that kept its log."""
+    """Return sentences about a job of a simulation with a log."""
     log = simulated.log
     assert log is not None, "the simulation has to keep its log"
     ended = next(each for each in simulated.result.jobs if each.spec.name == name)

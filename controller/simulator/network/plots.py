@@ -1,4 +1,4 @@
-"""Pictures of a simulation over time: jobs and their deadlines, whose each switch's slots are, and rates."""
+"""Plots of a simulation over time: jobs and their deadlines, the owners of each switch's slots, and rates."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MOST_JOBS, MOST_SWITCHES = 60, 3
 
 
 def draw(simulated: Simulated, path: Path) -> None:
-    """Draw a simulation that kept its log. Raises PlotsMissing."""
+    """Draw a simulation with a log. Raises PlotsMissing."""
     log = simulated.log
     assert log is not None, "the simulation has to keep its log"
     switches = _busiest(log)

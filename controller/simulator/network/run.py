@@ -25,7 +25,7 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkTask:
-    """One simulation, to be sent to another process."""
+    """One simulation as data for another process."""
 
     jobs: Sequence[Job] = field(repr=False)
     topology: Topology = field(repr=False)
@@ -37,16 +37,16 @@ class NetworkTask:
 
     @property
     def names(self) -> Mapping[str, str]:
-        """Scheduler and allocation policies."""
+        """The names of scheduler and allocation policies."""
         return {"scheduler": self.scheduler, **self.settings.names}
 
 
 @dataclass(frozen=True, slots=True)
 class NetworkMetrics:
-    """Figures of one simulation; times in seconds.
+    """Metrics of one simulation; times in seconds.
 
     `avg_slowdown` is of completion times over times alone with the fastest links; `missed` counts jobs with a
-    deadline that were `ended` for it or done too late.
+    deadline that were `ended` for it or ended too late.
     """
 
     jobs: int
@@ -93,7 +93,7 @@ def run_network(task: NetworkTask, progress: Progress | None = None) -> NetworkO
 
 
 def metrics_of(simulated: Simulated) -> NetworkMetrics:
-    """Return the figures. Completion times and slowdowns are of the jobs that were completed."""
+    """Return the metrics. Completion times and slowdowns are of the completed jobs."""
     whole, jobs = simulated.result, simulated.result.jobs
     done = measure(replace(whole, jobs=[each for each in jobs if each.completed]))
     return NetworkMetrics(
@@ -115,7 +115,7 @@ def metrics_of(simulated: Simulated) -> NetworkMetrics:
 
 @dataclass(frozen=True)
 class Simulated:
-    """What became of the jobs; `log` if it was asked for."""
+    """The results of all jobs; `log` if it was asked for."""
 
     result: Result
     jobs: Mapping[str, Job]
@@ -126,7 +126,7 @@ class Simulated:
 
     @property
     def missed(self) -> Sequence[Ended]:
-        """Jobs with a deadline that were ended, or done too late."""
+        """Jobs with a deadline that were ended for it, or ended too late."""
         return [each for each in self.result.jobs if self.misses(each)]
 
     def misses(self, ended: Ended) -> bool:
@@ -146,16 +146,24 @@ def simulate_network(
     verify: bool = False,
     progress: Progress | None = None,
 ) -> Simulated:
-    """Simulate jobs under a scheduler and allocation policies, all by name, until all have ended.
+    """Simulate jobs under a scheduler and allocation policies until all have ended.
 
-    Raises BadSpec for names and jobs that cannot be, and what the simulator raises.
+    Args:
+        jobs: The jobs.
+        topology: Servers, switches and links.
+        scheduler: Name of the scheduling policy.
+        settings: Names of the allocation policies, and settings of the network's model.
+        of_scheduler: Settings of the scheduling policy, by name.
+        keep_log: Keep a log of events, for plots and explanations.
+        verify: Check every decision of the scheduling policy.
+        progress: Called from time to time with the number of ended jobs and of all jobs.
+
+    Raises BadSpec for unknown names and impossible jobs, and the simulator's errors.
     """
     parts = networked(topology, scheduler, settings, of_scheduler)
     setup, allocation = parts.setup, parts.allocation
     if type(PolicyRun.of(setup)).run is not PolicyRun.run:
-        raise BadSpec(
-            f"scheduler {scheduler!r} is a replica with a simulator of its own, which has no network"
-        )
+        raise BadSpec(f"scheduler {scheduler!r} is a replica with its own simulator, which has no network")
     log = Log() if keep_log else None
     if log is not None:
         allocation.watchers.append(log)

@@ -13,9 +13,9 @@ LEAST_S = 1e-6
 
 
 def submission_of(job: Job, topology: Topology) -> Submission:
-    """Return a job as schedulers see it: as fast as it is with the fastest links for itself.
+    """Return a job as schedulers see it: as fast as it is alone on the fastest links.
 
-    Raises BadSpec if not even the empty cluster has room for its workers.
+    Raises BadSpec if even the empty cluster has no room for its workers.
     """
     if sum(server.gpus // job.gpus_per_worker for server in topology.servers) < job.workers:
         raise BadSpec(

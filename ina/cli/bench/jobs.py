@@ -24,7 +24,7 @@ from ina.cli.plain import Result, parse_size, plural, rate
 from ina.runtime.fabric import SwitchFabric, open_fabric
 from ina.runtime.jobs import JobEnd, run_jobs
 from ina.runtime.metrics import metrics, total
-from ina.runtime.spec import SHARED, FabricSpec, LaunchSpec
+from ina.runtime.spec import FabricSpec, LaunchSpec
 from ina.runtime.topology import MAX_CHILDREN
 
 EPILOG = """Examples:
@@ -49,7 +49,7 @@ def jobs(
     rounds: Annotated[
         int, typer.Option(min=1, help="Measure this many rounds; each runs all cases in turn.")
     ] = 3,
-    program: options.Program = SHARED,
+    program: options.Program = "shared",
     lanes: options.Lanes = 256,
     slots: Annotated[
         int | None, typer.Option(min=0, help="Allocate this many aggregator slots, as in 'ina run'.")

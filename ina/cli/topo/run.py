@@ -13,7 +13,7 @@ from controller.vocabulary import Job, Topology
 from ina.cli import options
 from ina.cli.errors import USAGE, Failure
 from ina.cli.execute import execute
-from ina.cli.run_options import MemoryOptions
+from ina.cli.run_options import MemoryOptions, check_preempt
 from ina.cli.topo.topology import (
     Lanes,
     LinkOptions,
@@ -25,7 +25,7 @@ from ina.cli.topo.topology import (
 )
 from ina.runtime.fabric import SwitchFabric
 from ina.runtime.run_log import begin_log
-from ina.runtime.spec import ATP, NAMELESS, SHARED, FabricSpec, LaunchSpec
+from ina.runtime.spec import NAMELESS, FabricSpec, LaunchSpec
 
 EPILOG = """Examples:
 
@@ -84,6 +84,7 @@ def run_(
     leaves it up. Otherwise starts a testbed for the job, and stops it afterwards.
     """
     from bmv2_topos.testbeds import netns
+    from ina.runtime.programs import bundle
     from ina.runtime.testbed_fabric import opened as opened_testbed
     from ina.runtime.testbeds import live_runner
 
@@ -93,16 +94,15 @@ def run_(
             raise Failure(
                 f"--pcap: testbed {state.name} is already up; give --pcap to 'ina topo up'", exit_code=USAGE
             )
-        spec = FabricSpec(state.program.name, state.program.lanes, topology=state.topology)
+        chosen = state.program
         opened: AbstractContextManager[SwitchFabric] = opened_testbed(state)
         shape = state.topology
     else:
         shape = links.topology(topology)
         chosen = program_of(program, lanes, target, pcap=pcap)
-        spec = FabricSpec(program, chosen.lanes, topology=shape)
         opened = live_runner(runner.value).opened(netns.slug(topology), shape, chosen)
-    if memory.preempt and (not spec.shared or spec.program == ATP):
-        raise Failure(f"--preempt needs --program {SHARED}", exit_code=USAGE)
+    spec = FabricSpec(chosen.name, chosen.lanes, topology=shape)
+    check_preempt(memory.preempt, bundle(chosen.name, chosen.lanes).offers())
     alone = Job(name=NAMELESS, workers=_workers(shape, workers), command=tuple(command))
     job = LaunchSpec(job=memory.overrides().of(alone), log=None if log is None else str(begin_log(log)))
     execute(spec, [job], switch=f"{runner} {shape.name}", as_json=json, opened=opened)
