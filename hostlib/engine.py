@@ -72,6 +72,8 @@ class SwitchEngine:
         )
         self._driver = Driver(self._window, watchdog=watchdog)
         self._pace = Pace(self._window.settings.packets_in_flight) if config.paced else None
+        if config.paced:
+            self._window.follow(UNKNOWN)
         self._peers = peers
         self._broken: JobBroken | None = None
         self._aborted: tuple[type[JobBroken], str] | None = None

@@ -8,7 +8,7 @@ from typing import Final
 from hostlib.core.state import RtoLimits
 
 UNKNOWN: Final = RtoLimits(initial_s=0.25, margin_s=0.1, max_s=0.5, probe_s=0.05)
-"""Until a pace has been measured: what the slowest switch needs, for what it does not need makes it slower."""
+"""Until a pace has been measured: what the slowest switch needs."""
 
 _LEAST: Final = RtoLimits()
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from hostlib import wire
 from hostlib.core.congestion import BadLimits, Congestion, FixedWindow, InC, Limits, Round, asked
 from hostlib.core.kernel import Kernel
-from hostlib.core.state import ALL_WAIT, NEVER, Chain, CoreSettings, CoreState, Counter
+from hostlib.core.state import ALL_WAIT, NEVER, Chain, CoreSettings, CoreState, Counter, RtoLimits
 from hostlib.errors import JobFault, PsnRange
 
 _MAX_DOUBLINGS = 20
@@ -78,8 +78,13 @@ class Window:
         core.limit = min(core.allowed, core.room)
 
     def follow(self, rto: RtoLimits) -> None:
-        """Have time-outs keep other limits from now on; not within a collective."""
+        """Have time-outs keep other limits from now on; not within a collective.
+
+        What is overtaken gets as much time: it may wait for another rank's packet in the switch's queue.
+        """
         self.state.set_limits(rto)
+        core = self.state.struct
+        core.tolerance = max(core.tolerance, core.rto_margin)
 
     def begin(
         self,

@@ -36,6 +36,7 @@ class Bmv2Target:
     """As of `targets.SwitchTarget`."""
 
     lanes = 32
+    queue_packets: int | None = 64
 
     def check(self, topology: Topology, program: Program) -> None:
         """Raise NotCarried, ProgramMismatch."""

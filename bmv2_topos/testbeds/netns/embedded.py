@@ -21,6 +21,7 @@ class EmbeddedTarget:
     """As of `targets.SwitchTarget`."""
 
     lanes = 256
+    queue_packets: int | None = None
 
     def check(self, topology: Topology, program: Program) -> None:
         """Raise ProgramMismatch if there is no such program, or not for so many lanes."""
