@@ -104,12 +104,17 @@ class Window:
         Both are flat, contiguous, of the same length and both float32 or both int32; they may be the same
         array. An empty array takes one packet, so that all ranks still meet.
 
-        `priority` (0..255) decides who may take a slot in a switch whose jobs may preempt each other.
-        `target` is the only rank that gets the sum, if not `wire.ALL`; the `output` of the others stays as
-        it is.
-
-        `block16` has float32 travel in 16 bits each; None: as the settings' numbers say. With `feedback` then
-        `source`, which must be an array of its own, becomes what rounding left out of the sum.
+        Args:
+            source: The values of this rank.
+            output: Gets the sum.
+            tag: Digest of everything that the ranks must agree on.
+            average: Divide the sum by the number of ranks.
+            priority: Priority of its packets, 0 to 255, in a switch whose jobs may preempt each other.
+            target: The only rank that gets the sum; the `output` of the others does not change. `wire.ALL`:
+                all.
+            block16: Send float32 values in 16 bits each; None: as the settings say.
+            feedback: Leave in `source`, which must be a separate array, its rounding error.
+            now: The time in nanoseconds.
         """
         self.on_round()
         core = self.state.struct

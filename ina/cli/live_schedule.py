@@ -193,7 +193,7 @@ def submitted(submissions: Sequence[Submission], path: Path, network: Topology |
 
 
 def completed(core: Core) -> list[JobState]:
-    """Return the jobs that have ended well, in order of their ends."""
+    """Return the jobs that have ended successfully, in order of their ends."""
     return [each.job for each in core.over if each.outcome == "completed"]
 
 

@@ -59,7 +59,7 @@ class RunningSwitch:
 
 
 class NamespaceFabric(SwitchFabric):
-    """The switches of a testbed that is up."""
+    """The switches of a running testbed."""
 
     def __init__(self, state: State, at: Mapping[str, Controller]) -> None:
         spec = FabricSpec(state.program.name, state.program.lanes, topology=state.topology)
@@ -150,7 +150,7 @@ class NamespaceFabric(SwitchFabric):
 
 @contextlib.contextmanager
 def opened(state: State) -> Iterator[NamespaceFabric]:
-    """Use a testbed that is up for jobs. Raises NoTestbed if a switch has ended; ControllerError."""
+    """Use a running testbed for jobs. Raises NoTestbed if a switch has ended; ControllerError."""
     _check_switches(state)
     with contextlib.ExitStack() as connections:
         try:

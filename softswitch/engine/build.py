@@ -120,8 +120,12 @@ def load(
 ) -> Pipeline:
     """Return `program` ready to run, with empty registers and the entries of its source.
 
-    ``auto`` compiles, or interprets with a warning where there is no C compiler. `seed` starts what
-    ``random`` draws. `trace` gets all that happens to packets, from the interpreter, whatever `backend` is.
+    Args:
+        program: The program.
+        backend: ``auto`` compiles, or interprets with a warning where there is no C compiler.
+        seed: Of the random numbers of ``random``.
+        trace: Gets all steps of packets, from the interpreter, whatever `backend` is.
+
     Raises Unsupported, and with ``compiled`` NoCompiler.
     """
     from softswitch.engine.compiled import CompiledPipeline

@@ -142,7 +142,7 @@ class PythonEngine:
         self._wake_out.close()
 
     def add_port(self, number: int, spec: PortSpec, rx: LinkModel, tx: LinkModel) -> None:
-        """Open a port. Raises PortError, nothing left open, if that fails."""
+        """Open a port; see `Engine.add_port`."""
         self._ports[number] = _Port(number, spec, rx, tx)
 
     def udp_port(self, number: int) -> int:
@@ -195,7 +195,7 @@ class PythonEngine:
     # ------------------------------------------------------------------ frames and time
 
     def inject(self, port: int, data: bytes, lengths: array[int], now_us: int) -> None:
-        """Let frames, back to back in `data`, arrive at a port."""
+        """Let frames arrive at a port; see `Engine.inject`."""
         with self._lock:
             self._run_events(now_us * 1000)
             at = 0

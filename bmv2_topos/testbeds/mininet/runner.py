@@ -31,7 +31,7 @@ def up(
     *,
     on_step: Callable[[str], None] = lambda text: None,
 ) -> State:
-    """Bring a testbed up, as `bmv2_topos.testbeds.netns.up`. Raises LiveError, NotHere without Mininet."""
+    """Start a testbed in Mininet; see `bmv2_topos.testbeds.netns.up`. Raises NotHere without Mininet."""
     check_here()
     find()
     return bring(State(name, MININET, topology, program), _make, on_step)

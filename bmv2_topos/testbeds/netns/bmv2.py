@@ -64,12 +64,12 @@ class Bmv2Target:
         return [Command(tuple(p4c_command(*source_of(program.name, program.lanes), folder)))]
 
     def argv(self, topology: Topology, switch: str, program: Program, socket: Path) -> list[str]:
-        """Return ``simple_switch_grpc …``."""
+        """Return ``simple_switch_grpc …``; see `SwitchTarget.argv`."""
         ports = {port: interface(switch, port) for port in topology.ports[switch]}
         return switch_argv(ports, socket, pcap=program.pcap)
 
     def link_commands(self, testbed: str, topology: Topology) -> Iterator[Command]:
-        """Yield what keeps superframes from it, and its interfaces to their rates."""
+        """Yield commands that disable superframes on its interfaces, and limit them to their rates."""
         ends = [(host.name, 0) for host in topology.servers]
         ends += [(switch, port) for switch, ports in topology.ports.items() for port in ports]
         places = [f"{namespace(testbed, node)}/{interface(node, port)}" for node, port in ends]

@@ -35,7 +35,7 @@ class EmbeddedTarget:
         return []
 
     def argv(self, topology: Topology, switch: str, program: Program, socket: Path) -> list[str]:
-        """Return ``ina switch …``."""
+        """Return ``ina switch …``; see `SwitchTarget.argv`."""
         return command_line.ina("switch", *switch_options(topology, switch, program, socket))
 
     def link_commands(self, testbed: str, topology: Topology) -> Iterator[Command]:
@@ -47,7 +47,14 @@ class EmbeddedTarget:
 
 
 def switch_options(topology: Topology, switch: str, program: Program, socket: Path) -> list[str]:
-    """Return the options of ``ina switch`` for a switch whose interfaces are in its namespace."""
+    """Return the options of ``ina switch`` for a switch whose interfaces are in its namespace.
+
+    Args:
+        topology: The testbed's topology.
+        switch: Name of the switch.
+        program: The switches' program.
+        socket: Path of its P4Runtime's Unix socket.
+    """
     loaded = ["--program", program.name, "--lanes", str(program.lanes), "--p4runtime", f"unix:{socket}"]
     ports = [f"--port={port}=veth:{interface(switch, port)}" for port in topology.ports[switch]]
     return [

@@ -31,10 +31,17 @@ class SwitchTarget(Protocol):
         """Return the commands that compile the program into a folder, before any switch starts."""
 
     def argv(self, topology: Topology, switch: str, program: Program, socket: Path) -> list[str]:
-        """Return the command that runs a switch in its namespace, with P4Runtime at this Unix socket."""
+        """Return the command that runs a switch in its namespace.
+
+        Args:
+            topology: The testbed's topology.
+            switch: Name of the switch.
+            program: The switches' program.
+            socket: Path of its P4Runtime's Unix socket.
+        """
 
     def link_commands(self, testbed: str, topology: Topology) -> Iterator[Command]:
-        """Yield what its links need besides what all testbeds have."""
+        """Yield commands for its links, beside those of all testbeds."""
 
     def load(self, program: Program, folder: Path, controllers: Mapping[str, Controller]) -> None:
         """Have all switches run the program, if they do not already. Raises ControllerError."""

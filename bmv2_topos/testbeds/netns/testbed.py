@@ -52,9 +52,15 @@ def up(
     *,
     on_step: Callable[[str], None] = lambda text: None,
 ) -> State:
-    """Bring a testbed up; it stays until `down`. `on_step` is told what is being done.
+    """Start a testbed; it runs until `down`.
 
-    Raises LiveError, with nothing left of it; so does an interrupt.
+    Args:
+        name: Name of the testbed.
+        topology: Switches, hosts and links.
+        program: The switches' program.
+        on_step: Called with a text before each step.
+
+    Raises LiveError, with nothing left behind; an interrupt leaves nothing behind, either.
     """
     return bring(State(name, NETNS, topology, program), _make, on_step)
 

@@ -29,7 +29,7 @@ EPILOG = """Examples:
 
 
 class ScenarioRunner(StrEnum):
-    """What scenarios run on."""
+    """Kinds of runners."""
 
     VIRTUAL = "virtual"
     LOOPBACK = "loopback"

@@ -1,4 +1,4 @@
-"""``ina schedule plan``: what a policy would run now, and how the groups interleave."""
+"""``ina schedule plan``: the jobs that a policy would run now, and how the groups interleave."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ EPILOG = """Examples:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OneServer(inputs.ClusterOptions):
-    """The servers, one unless given."""
+    """The servers; default: one."""
 
     nodes: inputs.Nodes = 1
 
@@ -150,10 +150,16 @@ def plan(
 def explanations(
     policy: str, decided: Plan, around: SimulationConfig, model: DurationModel | None
 ) -> dict[str, list[str]]:
-    """Return what is known of each job.
+    """Return sentences about each job, by its name.
 
-    That is what the policy noted, what the job asks for and gets, in numbers, for Lucid the way through its
-    tree, and what makes up its expected duration.
+    They are the policy's notes, the job's request and what it gets, in numbers, for Lucid the path through
+    its tree, and the terms of its expected duration.
+
+    Args:
+        policy: Name of the policy.
+        decided: The decision.
+        around: The configuration.
+        model: Predicts durations; None: they are not predicted.
     """
     found: dict[str, list[str]] = {}
     figures = numbers(decided, around.cluster)
@@ -174,7 +180,7 @@ def explanations(
 
 
 def show(policy: str, decided: Plan, cluster: Cluster) -> None:
-    """Print the groups, their timelines, and who waits."""
+    """Print the groups, their timelines, and the waiting jobs."""
     rows = [
         (
             str(number),

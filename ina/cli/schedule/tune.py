@@ -103,7 +103,7 @@ def tune(
 
 
 def parse_choices(texts: list[str], policy: str) -> dict[str, list[float]]:
-    """Turn ``NAME=1,2,3`` into values by name. Raises BadSpec for what cannot be set."""
+    """Turn ``NAME=1,2,3`` into values by name. Raises BadSpec for an unknown setting or an invalid value."""
     found: dict[str, list[float]] = {}
     for text in texts:
         name, _, values = text.partition("=")
@@ -115,7 +115,14 @@ def parse_choices(texts: list[str], policy: str) -> dict[str, list[float]]:
 
 
 def as_json(found: Tuned, policy: str, metric: str, jobs: int) -> dict[str, Any]:
-    """Return the object that ``--json`` prints."""
+    """Return the object that ``--json`` prints.
+
+    Args:
+        found: The trials.
+        policy: Name of the policy.
+        metric: Name of the metric.
+        jobs: Number of jobs.
+    """
     start = found.trials[0]
     return {
         "name": "schedule tune",
@@ -127,7 +134,7 @@ def as_json(found: Tuned, policy: str, metric: str, jobs: int) -> dict[str, Any]
 
 
 def show(found: Tuned, title: str, metric: str) -> None:
-    """Print all trials in order, and what was best."""
+    """Print all trials in order, and the best one."""
     start = found.trials[0]
     rows = [
         (

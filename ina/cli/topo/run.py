@@ -38,7 +38,7 @@ EPILOG = """Examples:
 
 
 class Runner(StrEnum):
-    """Where workers and switches run."""
+    """Kinds of places where workers and switches run."""
 
     NETNS = "netns"
     MININET = "mininet"

@@ -1,4 +1,4 @@
-"""The topology that ``ina topo`` works on: its name, or its file, and what links are like."""
+"""The topology that ``ina topo`` works on: its name, or its file, and the properties of its links."""
 
 from __future__ import annotations
 
@@ -69,7 +69,17 @@ Pcap = Annotated[
 def program_of(
     name: str, lanes: int | None, target: Target, *, seed: int = 0, pcap: Path | None = None
 ) -> Program:
-    """Return what the switches of a testbed run. Raises Failure if there can be no such folder."""
+    """Return the program of a testbed's switches.
+
+    Args:
+        name: Name of the program.
+        lanes: Values per packet; None: the program's default.
+        target: Kind of switches.
+        seed: Of the links' impairments.
+        pcap: Folder for captures; None: none.
+
+    Raises Failure if the folder cannot be made.
+    """
     from bmv2_topos.testbeds.netns import TARGETS, Program
 
     if pcap is not None:
@@ -98,7 +108,7 @@ def made_by(runner: LiveRunner) -> ModuleType:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkOptions:
-    """What all links are like; None: as the topology says."""
+    """Properties of all links; None: as in the topology."""
 
     rate_bps: Annotated[
         float | None,
@@ -131,7 +141,7 @@ class LinkOptions:
     ] = None
 
     def topology(self, name: str) -> Topology:
-        """Return the topology with such links. Raises BadSpec."""
+        """Return the topology with links of these properties. Raises BadSpec."""
         found = find_topology(name)
         given = {
             "rate_bps": self.rate_bps,

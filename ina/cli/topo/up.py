@@ -1,4 +1,4 @@
-"""``ina topo up``: a testbed that stays until it is taken down."""
+"""``ina topo up``: start a testbed that runs until 'ina topo down'."""
 
 from __future__ import annotations
 
