@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from controller.switches.programs import is_file
-from controller.vocabulary import Link, Topology, find_topology
+from controller.vocabulary import Link, Topology
+from ina.cli import job_files
 from ina.cli.errors import Failure
 
 if TYPE_CHECKING:
@@ -142,7 +143,7 @@ class LinkOptions:
 
     def topology(self, name: str) -> Topology:
         """Return the topology with links of these properties. Raises BadSpec."""
-        found = find_topology(name)
+        found = job_files.topology(name, "topo")
         given = {
             "rate_bps": self.rate_bps,
             "delay_s": self.delay,

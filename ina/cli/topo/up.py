@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ina.cli import options
+from ina.cli import job_files, options
 from ina.cli.errors import USAGE, Failure
 from ina.cli.plain import Result, say
 from ina.cli.topo.topology import (
@@ -86,6 +86,8 @@ def up_(
     state = testbeds.up(called, shape, chosen, on_step=lambda text: None if json else say(f"ina: {text}"))
     if json:
         sizes = {"switches": len(shape.switches), "hosts": len(shape.servers)}
-        Result("topo up", {"testbed": called, "runner": state.runner}, sizes).print_json()
+        Result("topo up", {"testbed": called, "runner": state.runner}, sizes).print_json(
+            unused_keys=job_files.unused_keys("topo", Path(topology))
+        )
     else:
         say(f"ina: testbed {called} is up; try: ina topo exec {shape.servers[0].name} -- ip address")
