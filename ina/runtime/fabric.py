@@ -161,6 +161,11 @@ class SwitchFabric:
         return None if report.done else str(report)
 
     @property
+    def queue_packets(self) -> int | None:
+        """Packets that slow switches hold at a port, to which windows have to fit; None: not slow."""
+        return None
+
+    @property
     def asked_by_others(self) -> bool:
         """True if others can reach the switches' P4Runtime."""
         return self.lease_s is not None or self.spec.p4runtime != PRIVATE
