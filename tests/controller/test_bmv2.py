@@ -13,6 +13,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
+from bmv2_topos.testbeds.netns.bmv2 import missing
 from controller import (
     Controller,
     Member,
@@ -30,16 +31,13 @@ from controller.p4runtime_shim.cells import Cells, Counted
 from controller.p4runtime_shim.client import P4RuntimeClient
 from controller.p4runtime_shim.target import P4RuntimeTarget
 from controller.switches import forwarding
-from controller.switches.programs import bmv2_bundle
+from controller.switches.programs import P4C, bmv2_bundle
 from tests.own_programs import COUNTING, EVICTION, copied
 from tests.system.command import children, here
 
 pytestmark = [
     pytest.mark.bmv2,
-    pytest.mark.skipif(
-        not ((shutil.which("p4c-bm2-ss") or shutil.which("p4c")) and shutil.which("simple_switch_grpc")),
-        reason="needs p4c-bm2-ss or p4c, and simple_switch_grpc, on PATH",
-    ),
+    pytest.mark.skipif(bool(missing()), reason=f"needs {missing()}"),
 ]
 
 
@@ -98,7 +96,7 @@ def test_a_switch_whose_program_is_not_loaded_is_ended() -> None:
     assert switches() == before
 
 
-@pytest.mark.parametrize("tool", ["p4c-bm2-ss", "p4c"])
+@pytest.mark.parametrize("tool", P4C)
 def test_either_compiler_is_enough(tool: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if shutil.which(tool) is None:
         pytest.skip(f"no {tool} on PATH")
