@@ -44,8 +44,8 @@ def jobs(
         bool,
         typer.Option(
             "--watch",
-            help="Watch the leases until each has been renewed or has expired, which takes up to the longest "
-            "of them, and show which did what.",
+            help="Wait until each lease has been renewed or has expired, which takes as long as the longest "
+            "of them at most, and show which it was.",
         ),
     ] = False,
     metrics_port: Annotated[
