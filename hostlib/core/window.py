@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from hostlib import wire
 from hostlib.core.congestion import BadLimits, Congestion, FixedWindow, InC, Limits, Round, asked
 from hostlib.core.kernel import Kernel
-from hostlib.core.state import ALL_WAIT, NEVER, Chain, CoreSettings, CoreState, Counter
+from hostlib.core.state import ALL_WAIT, NEVER, Chain, CoreSettings, CoreState, Counter, RtoLimits
 from hostlib.errors import JobFault, PsnRange
 
 _MAX_DOUBLINGS = 20
@@ -76,6 +76,15 @@ class Window:
         core = self.state.struct
         core.room = max(1, packets)
         core.limit = min(core.allowed, core.room)
+
+    def follow(self, rto: RtoLimits) -> None:
+        """Have time-outs keep other limits from now on; not within a collective.
+
+        What is overtaken gets as much time: it may wait for another rank's packet in the switch's queue.
+        """
+        self.state.set_limits(rto)
+        core = self.state.struct
+        core.tolerance = max(core.tolerance, core.rto_margin)
 
     def begin(
         self,
@@ -196,6 +205,10 @@ class Window:
         counted already is not sent again but for one packet, which keeps asking. Each time-out may resend
         more than the one before.
 
+        Without a fallback server time-outs count from the last result at the earliest: those of a slow switch
+        come steadily, and what is sent again would make it slower. With one, what is asked for moves on a sum
+        that waits in a slot or in the server, which the results of other packets do not.
+
         With a fallback server what was counted may have been lost since. So the longer a stall lasts, the
         more of the counted packets ask, in turn, up to an eighth of those that may be in flight at a time.
         """
@@ -204,7 +217,10 @@ class Window:
         state, core = self.state, self.state.struct
         rto = min(core.rto << min(core.backoff, _MAX_DOUBLINGS), core.rto_max)
         waits = state.status & (Chain.FLIGHT | Chain.QUEUED) == int(Chain.FLIGHT)
-        if now < max(int(state.sent_at.min(where=waits, initial=NEVER)), core.timeout_at) + rto:
+        start = max(int(state.sent_at.min(where=waits, initial=NEVER)), core.timeout_at)
+        if not core.fallback:
+            start = max(start, core.progress_at)
+        if now < start + rto:
             self._probe(waits, now)
             return
         # those almost overdue too: they would wait for the next time-out

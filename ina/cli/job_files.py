@@ -53,7 +53,9 @@ def unused_keys(command: str, *paths: Path | None) -> list[str]:
     return list(keys)
 
 
-def note(path: Path | None, command: str) -> None:
-    """Report keys that a command does not use in a file that it reads itself; nothing for other formats."""
-    if path is not None and path.suffix in documents.FORMATS:
-        say_unused(documents.read(path), command)
+def note(command: str, *paths: Path | None) -> list[str]:
+    """Report and return, each once, the keys that a command does not use of files that it reads itself."""
+    for path in paths:
+        if path is not None and path.suffix in documents.FORMATS:
+            say_unused(documents.read(path), command)
+    return unused_keys(command, *paths)

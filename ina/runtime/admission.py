@@ -68,6 +68,7 @@ class Admitted:
             "straggler_timeout_s": self.spec.straggler_timeout_s,
             "rendezvous": rendezvous.address,
             "token": rendezvous.token,
+            "paced": self.fabric.queue_packets is not None,
             "log": self.spec.log,
             "hosts": hosts,
             "transport": self.fabric.transport(switch, member),
@@ -156,6 +157,7 @@ def admitted(
             root = branches(fabric.topology, members, region=region, transit=fabric.spec.transit)
         registered = registration(fabric, spec)
         tree = _admit(fabric, _deployment(fabric, spec, root), registered, cancelled or threading.Event())
+        fabric.jobs[tree.job] = tree
         stack.callback(_remove, fabric, tree)
         if shared:
             uplink = tree.switches[fabric.root].uplink
@@ -252,10 +254,13 @@ def _ports(fabric: SwitchFabric) -> dict[str, tuple[int, ...]]:
 
 
 def _deployment(fabric: SwitchFabric, spec: LaunchSpec, root: Branch) -> Deployment:
-    offers = fabric.offers
+    offers, queue = fabric.offers, fabric.queue_packets
     if not offers.shared:
-        return Deployment(root, DEFAULT_SLOTS if spec.job.slots is None else spec.job.slots)
-    in_flight = spec.job.window or SHARED_WINDOW
+        default = DEFAULT_SLOTS if queue is None else queue  # a window of half of it
+        return Deployment(root, default if spec.job.slots is None else spec.job.slots)
+    in_flight = spec.job.window
+    if in_flight is None:  # the fallback server's port may get what all workers have under way
+        in_flight = SHARED_WINDOW if queue is None else max(1, queue // (2 * spec.children))
     return Deployment(
         root,
         mode="shared",
@@ -266,7 +271,11 @@ def _deployment(fabric: SwitchFabric, spec: LaunchSpec, root: Branch) -> Deploym
 
 
 def _remove(fabric: SwitchFabric, tree: TreeAdmission) -> None:
+    fabric.jobs.pop(tree.job, None)
     if fabric.switch_ended() is not None:
+        return
+    if fabric.silent is not None:
+        _log.warning("job %d may still be on the switch: %s", tree.job, fabric.silent)
         return
     try:
         with fabric.lock:

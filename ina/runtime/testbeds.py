@@ -78,7 +78,9 @@ class Testbed:
         """Raise NotHere if this machine lacks a requirement, NotCarried."""
         netns.check_here()
         self._find()
-        netns.TARGETS[program.target].check(topology, program)
+        target = netns.TARGETS[program.target]
+        target.check(topology, program)
+        target.check_here(topology)
 
     @contextlib.contextmanager
     def opened(

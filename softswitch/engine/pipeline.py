@@ -6,7 +6,7 @@ interpreter (`softswitch.engine.interpreter.pipeline`). Everything here is plain
     PipelineError
     ├── NoCompiler       the C back end is asked for and there is no working ``cc``
     ├── NoCache          there is no folder to keep its products in, and load them from
-    ├── BuildFailed      the C compiler refused what we generated (a defect of this package)
+    ├── BuildFailed      the C compiler is there, and failed: the message says how
     ├── NoSuchObject     no table, counter or register of that name, or index out of range
     ├── BadEntry         an entry that does not fit its table: the message says why
     ├── EntryExists      insert of a match that is already there
@@ -43,7 +43,7 @@ class NoCache(PipelineError):
 
 
 class BuildFailed(PipelineError):
-    """The C compiler refused the generated program; the message holds its output."""
+    """The C compiler did not compile the generated program; the message holds its output."""
 
 
 class NoSuchObject(PipelineError):

@@ -142,10 +142,10 @@ def _make_engine(which: Literal["auto", "native", "python"]) -> Engine:
         return PythonEngine()
     try:
         return NativeEngine()
-    except NoCompiler:
+    except NoCompiler as error:
         if which == "native":
             raise
-        return PythonEngine()
+        return PythonEngine(str(error))
 
 
 def _shut_down(engine: Engine, threads: list[threading.Thread]) -> None:

@@ -21,10 +21,14 @@ class EmbeddedTarget:
     """As of `targets.SwitchTarget`."""
 
     lanes = 256
+    queue_packets: int | None = None
 
     def check(self, topology: Topology, program: Program) -> None:
         """Raise ProgramMismatch if there is no such program, or not for so many lanes."""
         source_of(program.name, program.lanes)
+
+    def check_here(self, topology: Topology) -> None:
+        """Do nothing: it brings all that it needs."""
 
     def compiling(self, program: Program, folder: Path) -> list[Command]:
         """Return nothing: the first switch that runs a program compiles it, for all."""

@@ -18,12 +18,14 @@ class SwitchTarget(Protocol):
 
     lanes: int
     """Values per packet unless somebody says otherwise."""
+    queue_packets: int | None
+    """Packets that a port holds, where that is few, as in a slow switch; None: as many as windows need."""
 
     def check(self, topology: Topology, program: Program) -> None:
-        """Raise ProgramMismatch for what it cannot run, NotHere without its tools.
+        """Raise ProgramMismatch for what it cannot run, NotCarried for what it cannot do to links."""
 
-        Raises NotCarried for what it cannot do to links.
-        """
+    def check_here(self, topology: Topology) -> None:
+        """Raise NotHere without its tools, or if this kernel lacks what links need. For root."""
 
     def compiling(self, program: Program, folder: Path) -> list[Command]:
         """Return the commands that compile the program into a folder, before any switch starts."""

@@ -26,15 +26,23 @@ NETNS = "netns"
 
 
 def planned(name: str, topology: Topology, program: Program) -> list[Command]:
-    """Return every command that `up` would run, in order. Raises LiveError, ProgramMismatch."""
+    """Return every command that `up` would run, in order; nothing of them need be here.
+
+    Raises LiveError, ProgramMismatch.
+    """
     state = State(name, NETNS, topology, program)
-    _check(state)
     return [
-        *target_of(program).compiling(program, state.folder),
+        *compiling(state),
         *bring_up(name, topology),
         *target_of(program).link_commands(name, topology),
         *_switch_commands(state).values(),
     ]
+
+
+def compiling(state: State) -> list[Command]:
+    """Return the commands that compile a testbed's program. Raises LiveError, ProgramMismatch."""
+    _check(state)
+    return target_of(state.program).compiling(state.program, state.folder)
 
 
 def up(
@@ -68,6 +76,7 @@ def bring(
     """
     namespaces.check_here()
     _check(state)
+    target_of(state.program).check_here(state.topology)
     with store.locked(state.name):
         _check_free(state.name)
         state.folder.mkdir(mode=0o755)

@@ -186,8 +186,8 @@ class ModelOptions:
         typer.Option(
             metavar="FILE",
             rich_help_panel=PROFILES,
-            help="Read the expected durations of the trace's jobs from this file: columns job_id and "
-            "estimate_s (or priority).",
+            help="Read the expected durations of the trace's jobs from this file: columns name and "
+            "estimate_s, or Lucid's job_id and priority.",
         ),
     ] = None
 

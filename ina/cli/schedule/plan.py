@@ -120,8 +120,7 @@ def plan(
         model = None if history is None else learn(read(history), around)
         if model is not None:
             specs = expect(specs, model, around)
-        for path in (jobs, cluster.cluster):
-            job_files.note(path, "schedule plan")
+        unused_keys = job_files.note("schedule plan", jobs, cluster.cluster)
         decided = decide_once(specs, servers, make(name, around))
         reasons = explanations(name, decided, around, model) if explain else {}
         if model is not None and shapes is not None:
@@ -137,7 +136,7 @@ def plan(
             draw_timelines(drawn, draft)
     if json:
         document = as_json(name, decided, servers)
-        document["setup"]["unused_keys"] = job_files.unused_keys("schedule plan", jobs, cluster.cluster)
+        document["setup"]["unused_keys"] = unused_keys
         print(json_module.dumps({**document, **({"explain": reasons} if explain else {})}, indent=2))
     else:
         show(name, decided, servers)

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from controller.switches.programs import is_file
-from controller.vocabulary import Link, Topology, find_topology
+from controller.vocabulary import Link, Topology
+from ina.cli import job_files
 from ina.cli.errors import Failure
 
 if TYPE_CHECKING:
-    from bmv2_topos.testbeds.netns import Program, State
+    from bmv2_topos.testbeds.netns import Program
 
 LINKS = "Links"
 
@@ -47,8 +48,8 @@ class Target(StrEnum):
 TargetOption = Annotated[
     Target,
     typer.Option(
-        help="Use embedded switches, or bmv2: simple_switch_grpc, which needs p4c and has no delay "
-        "and no loss."
+        help="Use embedded switches, or bmv2: simple_switch_grpc, which needs p4c, and the kernel's netem "
+        "for delay and loss."
     ),
 ]
 Lanes = Annotated[
@@ -99,17 +100,11 @@ class LiveRunner(StrEnum):
     MININET = "mininet"
 
 
-def bring_up(runner: LiveRunner) -> Callable[..., State]:
-    """Return the function that starts a testbed, such as `bmv2_topos.testbeds.netns.up`."""
-    match runner:
-        case LiveRunner.NETNS:
-            from bmv2_topos.testbeds import netns
+def made_by(runner: LiveRunner) -> ModuleType:
+    """Return the package that makes testbeds so: with `up`, and `planned` for what that would run."""
+    from bmv2_topos.testbeds import mininet, netns
 
-            return netns.up
-        case LiveRunner.MININET:
-            from bmv2_topos.testbeds import mininet
-
-            return mininet.up
+    return {LiveRunner.NETNS: netns, LiveRunner.MININET: mininet}[runner]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,7 +143,7 @@ class LinkOptions:
 
     def topology(self, name: str) -> Topology:
         """Return the topology with links of these properties. Raises BadSpec."""
-        found = find_topology(name)
+        found = job_files.topology(name, "topo")
         given = {
             "rate_bps": self.rate_bps,
             "delay_s": self.delay,
