@@ -58,10 +58,17 @@ class BadJob(ControllerError):
 class OutOfMemory(ControllerError):
     """No hole is large enough; `asked`, `free` and `largest` are in slots."""
 
-    def __init__(self, asked: int, free: int, largest: int) -> None:
-        super().__init__(
-            f"{asked} slots asked for; {free} are free, the largest region of them has {largest}"
-        )
+    def __init__(self, asked: int, free: int, largest: int, *, wanted: int | None = None) -> None:
+        """Say what is free; `wanted` slots were asked for, if a region for them has to be a power of two."""
+        if wanted is None:
+            needed, fits = f"{asked} slots are needed", largest
+        else:
+            needed = f"{wanted} slots are asked for"
+            if wanted != asked:
+                needed += f", and a region is a power of two: {asked} are needed"
+            fits = 1 << largest.bit_length() - 1 if largest else 0
+        advice = f"ask for {fits} or fewer" if fits else "wait until another job has ended"
+        super().__init__(f"{needed}; {free} are free, at most {largest} of them in one piece: {advice}")
         self.asked = asked
         self.free = free
         self.largest = largest

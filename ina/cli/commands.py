@@ -44,6 +44,8 @@ _add(_RUN, "run", "run:run", "Run training jobs whose gradients are summed insid
 _add(_RUN, "admit", "admit:admit", "Admit a job whose workers are started by torchrun, mpirun or srun.")
 _add(_RUN, "jobs", "switch_jobs:jobs", "List the jobs that a running switch serves.")
 _add(_RUN, "remove", "remove:remove", "Remove jobs from a running switch.")
+_add(_RUN, "counters", "counters:counters", "Read the counters of the program that a running switch has.")
+_add(_RUN, "registers", "registers:registers", "Read the registers of the program that a running switch has.")
 _add(
     _RUN,
     "demo",

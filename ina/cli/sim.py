@@ -363,7 +363,7 @@ def _write(recorder: Recorder, folder: Path) -> None:
 
 
 def _check_plot(plot: Path) -> None:
-    """Refuse before the run what would fail after it."""
+    """Check the plot's format before the run."""
     from controller.figures import FORMATS, PlotsMissing, check
 
     if plot.suffix not in FORMATS:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # other commands need none of it
 
 
 def result(report: Report, verdicts: Sequence[Verdict] = ()) -> Result:
-    """Return what ``--json`` prints; each job's verdicts are of its iterations, one after the other."""
+    """Return the result that ``--json`` prints; each job's verdicts are of its iterations, in order."""
     return Result(
         "sim",
         report.setup,
@@ -38,7 +38,7 @@ def result(report: Report, verdicts: Sequence[Verdict] = ()) -> Result:
 
 
 def explained(verdicts: Sequence[Verdict]) -> dict[str, object]:
-    """Return verdicts as JSON knows them, under one key; nothing of none."""
+    """Return verdicts as data for JSON, under one key; empty for none."""
     if not verdicts:
         return {}
     return {
@@ -56,7 +56,7 @@ def explained(verdicts: Sequence[Verdict]) -> dict[str, object]:
 
 
 def show_verdicts(verdicts: Sequence[Verdict]) -> None:
-    """Print a line about each iteration, or about several that follow each other and say the same."""
+    """Print a line about each iteration, or about consecutive ones with the same verdict."""
     out.print("what made iterations slow", style="bold")
     for _, group in itertools.groupby(verdicts, key=lambda verdict: (verdict.job, verdict.causes)):
         same = list(group)
@@ -94,7 +94,7 @@ def _numbers(report: Report, job: JobReport) -> dict[str, object]:
 
 
 def show(report: Report) -> None:
-    """Print a table with a column for each job, and a line about the whole."""
+    """Print a table with a column for each job, and a line about the whole run."""
     rows: list[list[str]] = []
 
     def row(title: str, cell: Callable[[JobReport], str]) -> None:

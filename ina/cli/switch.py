@@ -1,4 +1,4 @@
-"""``ina switch``: the embedded switch as a process of its own."""
+"""``ina switch``: the embedded switch as a process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``ina jobs``: what a switch serves."""
+"""``ina jobs``: the jobs that a switch serves."""
 
 from __future__ import annotations
 

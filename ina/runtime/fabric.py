@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 
 class Switch(Protocol):
-    """A switch that runs."""
+    """A running switch."""
 
     @property
     def address(self) -> str:
@@ -47,7 +47,7 @@ class Switch(Protocol):
         ...
 
     def shm_path(self, port: int) -> str | None:
-        """Return the Unix socket of a port that is shared memory, None if it is not."""
+        """Return the Unix socket of a port with shared memory, None for other ports."""
         ...
 
     def ended(self) -> str | None:
@@ -61,7 +61,7 @@ class Switch(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class AttachedSwitch:
-    """A switch that somebody else started; port p is UDP port `base` + p of `host`."""
+    """A switch that was already running; port p is UDP port `base` + p of `host`."""
 
     address: str
     host: str
@@ -72,15 +72,15 @@ class AttachedSwitch:
         return f"{self.host}:{self.base + port}"
 
     def shm_path(self, port: int) -> str | None:
-        """Return None: its ports are UDP's."""
+        """Return None: its ports are UDP ports."""
         return None
 
     def ended(self) -> str | None:
-        """Return None: its end shows in what it does not answer."""
+        """Return None: an ended switch no longer answers."""
         return None
 
     def strangers(self) -> int:
-        """Return 0: whoever started it can ask it."""
+        """Return 0: its own process counts them."""
         return 0
 
 
@@ -119,8 +119,13 @@ class SwitchFabric:
 
     @property
     def lease_s(self) -> float | None:
-        """Time for which a job stays admitted if nobody renews its lease; None: the switches end first."""
+        """Seconds for which a job stays admitted without renewal; None: the switches end first."""
         return self.spec.attached.lease_s if self.spec.attached else None
+
+    @property
+    def queue_packets(self) -> int | None:
+        """Packets that slow switches hold at a port, to which windows have to fit; None: not slow."""
+        return None
 
     @property
     def asked_by_others(self) -> bool:
@@ -196,7 +201,7 @@ class SwitchFabric:
         return call("127.0.0.1")
 
     def command(self, command: Sequence[str]) -> Sequence[str]:
-        """Return the prefix of a worker's command at its host, from its `environment`. Raises LaunchError."""
+        """Return the prefix of a worker's command at its host, by its `environment`. Raises LaunchError."""
         return command
 
     def environment(self, switch: str, member: Member) -> Mapping[str, str]:
@@ -232,9 +237,9 @@ class SwitchFabric:
         return next(filter(None, (switch.ended() for switch in self.switches.values())), None)
 
     def refused(self) -> dict[str, int]:
-        """Return the packets of no job, by reason, over all switches. Raises ControllerError.
+        """Return the packets that belong to no job, by reason, over all switches. Raises ControllerError.
 
-        `stranger`: they came to a UDP port, of a switch or a host, from others than its peer.
+        `stranger`: UDP ports, of a switch or a host, received them from others than their peers.
         """
         total = {"stranger": self.addresses.strangers()}
         total["stranger"] += sum(switch.strangers() for switch in self.switches.values())
@@ -245,7 +250,7 @@ class SwitchFabric:
         return {name: number for name, number in total.items() if number}
 
     def close(self) -> None:
-        """Stop the fallback server; the switches are stopped by who started them."""
+        """Stop the fallback server; the switches are stopped by their starter."""
         if self.fallback is not None:
             self.fallback.stop()
 
@@ -261,15 +266,15 @@ def open_fabric(
     *,
     on_listening: Callable[[str, str], None] = lambda switch, address: None,
 ) -> Iterator[SwitchFabric]:
-    """Start or find the switches for jobs of so many workers that run at the same time.
+    """Start or find the switches for jobs of these numbers of workers that run at the same time.
 
     `on_listening` gets name and address of each switch whose P4Runtime others may use, too.
 
     Raises:
-        BadRun: the jobs have no room, or a switch of `FabricSpec.transit` is not there.
+        BadRun: the jobs have no room, or a switch of `FabricSpec.transit` does not exist.
         ProcessFailed: a switch did not start.
-        AddressTaken: somebody else has the address of a host.
-        ControllerError: a switch cannot be reached, or does not take the program.
+        AddressTaken: another process has the address of a host.
+        ControllerError: a switch cannot be reached, or refuses the program.
     """
     attached = spec.attached
     with contextlib.ExitStack() as stack:
@@ -320,7 +325,7 @@ def _check_transit(spec: FabricSpec, topology: Topology) -> None:
 def _start(
     spec: FabricSpec, topology: Topology, addresses: HostAddresses, stack: contextlib.ExitStack
 ) -> dict[str, EmbeddedSwitch]:
-    """Start all switches at once, on sockets that are made before: each port is told who its peer is."""
+    """Start all switches at once, on sockets created before: each port knows its peer."""
     switches: dict[str, EmbeddedSwitch] = {}
     shared = topology.servers_for("worker") if _shares_memory(spec) else ()
     sockets = {

@@ -1,4 +1,4 @@
-"""Runs one job on a fabric: its admission, its workers, and all of it taken down again."""
+"""Runs one job on a fabric: its admission, its workers, and its removal."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class JobRun:
         return rendezvous.reports() if rendezvous else {}
 
     def fault(self, reason: str) -> None:
-        """Tell the workers that the job cannot go on."""
+        """Tell the workers that the job cannot continue."""
         self._fault = self._fault or reason
         if rendezvous := self._rendezvous:
             rendezvous.fault(self._fault)  # which keeps it for those that join later
@@ -52,7 +52,7 @@ class JobRun:
         Raises:
             ControllerError: a switch refused the job.
             ProcessFailed: the fallback server did not start.
-            AddressTaken: somebody else has the address of a host.
+            AddressTaken: another process has the address of a host.
             LaunchError: the command cannot be run.
         """
         if self._cancelled.wait(self._spec.job.arrival_s):

@@ -97,11 +97,17 @@ def renewed(
     reports: Callable[[], Reports],
     on_lost: Callable[[str], None],
 ) -> Iterator[Renewal]:
-    """Register a job anew, and so renew its lease, as long as the context lasts; `first` is how it is now.
+    """Renew the registration of a job, and so its lease, as long as the context lasts.
 
-    Also removes other jobs that nobody holds any more. If the switch has the job no more, `on_lost` is told
-    why, again and again. A renewal that fails otherwise is tried again: while nobody sweeps the switch,
+    Also removes other jobs whose holders are gone. A failed renewal is tried again: until the switch is swept
     nothing is lost.
+
+    Args:
+        fabric: The switches.
+        job: The job.
+        first: Its present registration; None: it has none.
+        reports: Returns the latest report of each rank, for the registration.
+        on_lost: Called repeatedly with the reason, once the switch no longer has the job.
     """
     renewal = Renewal(job.job, first)
     if first is None:

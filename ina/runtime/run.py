@@ -1,4 +1,4 @@
-"""One run from start to end: its switches, all of its jobs, and what came of them."""
+"""One run from start to end: its switches, all of its jobs, and their results."""
 
 from __future__ import annotations
 
@@ -38,12 +38,18 @@ def run(
 ) -> RunReport:
     """Run jobs at the same time on switches of their own, or that run already.
 
-    A job that fails is reported, and leaves the others alone. `on_listening` is as in `open_fabric`;
-    `on_ready` is called when the switches are there and the jobs start.
+    A job that fails is reported; the others continue.
 
-    `opened` are switches to use instead of those of `fabric_spec`.
+    Args:
+        fabric_spec: The switches.
+        specs: The jobs.
+        on_output: Called with the output of workers.
+        on_progress: Called with the reports of all ranks.
+        on_listening: Called with name and address of each switch whose P4Runtime others may use, too.
+        on_ready: Called when the switches are there and the jobs start.
+        opened: Switches to use instead of those of `fabric_spec`.
 
-    Raises what `open_fabric` raises; no job has started then.
+    Raises the errors of `open_fabric`; no job has started then.
     """
     started = time.monotonic()
     ends = [JobEnd(spec) for spec in specs]

@@ -1,4 +1,4 @@
-"""Starts the embedded switch as a process of its own and stops it again."""
+"""Starts the embedded switch as a process and stops it again."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class EmbeddedSwitch(ServerProcess):
         return path
 
     def statistics(self) -> dict[int, Mapping[str, int]]:
-        """Return the counters of each port; of none if it does not answer. Raises ProcessFailed."""
+        """Return the counters of each port; empty if it does not answer. Raises ProcessFailed."""
         self.ready()
         with self._turn:
             self.say({"statistics": True})
@@ -61,7 +61,7 @@ class EmbeddedSwitch(ServerProcess):
         return sum(port["rx_stranger"] for port in self.statistics().values())
 
     def stop(self) -> None:
-        """Ask it to end, and make it end; of one that was killed the sockets' folders are removed here."""
+        """Ask it to end; kill it if it does not, and remove the folders of its sockets."""
         super().stop()
         if not self.started:
             return

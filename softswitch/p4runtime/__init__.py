@@ -37,14 +37,22 @@ def serve(
     undefined: Choice | None = None,
     trace: Trace | None = None,
 ) -> Service:
-    """Offer P4Runtime for `switch` at ``host:port``, where port 0 takes a free one, or ``unix:path``.
+    """Offer P4Runtime for a switch.
 
-    `source`, a preprocessed P4 program, is loaded at once. Programs loaded by `Switch.load` are
-    unknown to P4Runtime. `undefined` says what undefined values are in all programs; `trace` gets
-    all that happens to packets, from the interpreter. `close` the service before the switch.
+    Programs loaded by `Switch.load` are unknown to P4Runtime. `close` the service before the switch.
+
+    Args:
+        switch: The switch.
+        address: ``host:port``, where port 0 takes a free one, or ``unix:path``.
+        device_id: The device id.
+        tls: Files for TLS; None: no encryption.
+        source: A preprocessed P4 program, which is loaded at once.
+        backend: How programs run; see `softswitch.load`.
+        undefined: The choice for undefined values in all programs.
+        trace: Gets all steps of packets, from the interpreter.
 
     Raises CompileError or PipelineError if the program cannot be loaded, OSError if the address
-    cannot be had.
+    is not available.
     """
     device = Device(switch, backend=backend, undefined=undefined, trace=trace, carry_over=carry_over)
     if source is not None:

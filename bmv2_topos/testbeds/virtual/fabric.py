@@ -257,7 +257,14 @@ class Fabric:
         return Arrival(data, lengths) if lengths else None
 
     def send(self, host: str, packets: Bytes, count: int, length: int) -> None:
-        """Let a host send `count` packets of `length` bytes, back to back in `packets`, now."""
+        """Send packets from a host, now.
+
+        Args:
+            host: Name of the host.
+            packets: The packets, back to back.
+            count: Number of packets.
+            length: Bytes of each packet.
+        """
         switch, port = self._ends[host]
         losses = self._losses_of(host)
         if losses.probability:

@@ -60,7 +60,7 @@ class PipelineTarget:
             self._taken = False
 
     def program(self) -> ProgramInfo:
-        """Return what the program has."""
+        """Return the tables, actions and counters of the program."""
         return self._objects
 
     def runs(self, bundle: ProgramBundle) -> bool:
