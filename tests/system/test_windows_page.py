@@ -19,4 +19,4 @@ def test_the_pages_commands_print_what_it_shows(tmp_path: Path) -> None:
     (folder / "p4src").symlink_to(ROOT / "p4src")  # as in a clone, where the examples find it
     for step in STEPS:
         run_step(folder, *step)
-    assert len(STEPS) == 7
+    assert len(STEPS) == 6
