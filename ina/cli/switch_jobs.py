@@ -189,5 +189,5 @@ def _row(number: str, job: Mapping[str, object]) -> list[str]:
 
 
 def _shown(text: object) -> str:
-    """Return what somebody wrote so that it cannot move the cursor."""
+    """Return a text from others so that it cannot move the cursor."""
     return str(text) if str(text).isprintable() else ascii(str(text))
