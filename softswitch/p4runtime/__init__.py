@@ -15,6 +15,7 @@
 `docs/p4runtime.md` says which requirement of the specification which test holds.
 """
 
+from softswitch import gnmi
 from softswitch.compiler import Choice
 from softswitch.engine.switch import Switch
 from softswitch.engine.trace import Trace
@@ -37,7 +38,7 @@ def serve(
     undefined: Choice | None = None,
     trace: Trace | None = None,
 ) -> Service:
-    """Offer P4Runtime for a switch.
+    """Offer P4Runtime for a switch, and gNMI at the same address, to read its ports.
 
     Programs loaded by `Switch.load` are unknown to P4Runtime. `close` the service before the switch.
 
@@ -57,6 +58,6 @@ def serve(
     device = Device(switch, backend=backend, undefined=undefined, trace=trace, carry_over=carry_over)
     if source is not None:
         device.preload(source)
-    service = Service(device, device_id=device_id, address=address, tls=tls)
+    service = Service(device, device_id=device_id, address=address, tls=tls, others=[gnmi.handlers(switch)])
     switch.on_packet_in(lambda _, frame: service.packet_in(frame))
     return service
