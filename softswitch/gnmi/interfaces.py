@@ -39,7 +39,7 @@ _ETHERNET = "iana-if-type:ethernetCsmacd"
 
 
 def tree(switch: Switch) -> Tree:
-    """Return what is to be known of a switch's ports now."""
+    """Return the leaves of all ports of a switch, with their values now."""
     return {"interfaces": {"interface": {str(number): _interface(switch, number) for number in switch.ports}}}
 
 
