@@ -19,19 +19,20 @@ def whole(path: Path) -> Iterator[Path]:
     """
     path = path.resolve()  # what a link leads to is replaced, not the link
     path.parent.mkdir(parents=True, exist_ok=True)
-    if path.exists() and not path.is_file():
-        yield path
-        return
-    draft = path.with_name(f".ina-{os.getpid()}-{path.name}")  # the end of the name tells the format
+    direct = path.exists() and not path.is_file()
+    # the end of the name tells the format
+    draft = path if direct else path.with_name(f".ina-{os.getpid()}-{path.name}")
     try:
         yield draft
-        draft.replace(path)
+        if not direct:
+            draft.replace(path)
     except OSError as error:
-        if error.filename == str(draft):
-            error.filename = str(path)  # the name that people know
+        if error.filename in (None, str(draft)):  # a write, as to a full disk, knows no name
+            error.filename = str(path)  # the one that people know
         raise
     finally:
-        draft.unlink(missing_ok=True)
+        if not direct:
+            draft.unlink(missing_ok=True)
 
 
 def check_output(option: str, path: Path, *, directory: bool = False) -> None:

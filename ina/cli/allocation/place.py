@@ -11,6 +11,7 @@ import typer
 from controller.placement import policy as placement
 from controller.placement.flows import State
 from controller.placement.policies import POLICIES
+from controller.simulator.files import whole
 from controller.vocabulary import Job
 from controller.vocabulary.files import write_jobs
 from ina.cli import job_files, options
@@ -62,7 +63,8 @@ def place(
     placed = {name: decide(jobs, cluster, name, seed) for name in names}
     last = placed[names[-1]]
     if write is not None:
-        write_jobs(write, last.state.jobs)
+        with whole(write) as draft:
+            write_jobs(draft, last.state.jobs)
     if plot is not None:
         from ina.cli.allocation.plots import draw_placement
 

@@ -12,6 +12,7 @@ import typer
 from controller.placement.flows import State
 from controller.routing.policies import POLICIES
 from controller.routing.policy import GROUP, Question, check, routed_by
+from controller.simulator.files import whole
 from controller.vocabulary import Tree
 from controller.vocabulary.files import write_jobs
 from ina.cli import job_files, options
@@ -71,7 +72,8 @@ def route(
     states = {name: question.evaluate(trees) for name, (question, trees) in asked.items()}
     question, trees = asked[names[-1]]
     if write is not None:
-        write_jobs(write, routed_by(question.jobs, trees))
+        with whole(write) as draft:
+            write_jobs(draft, routed_by(question.jobs, trees))
     if plot is not None:
         from ina.cli.allocation.plots import draw_trees
 
