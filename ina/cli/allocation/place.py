@@ -18,7 +18,7 @@ from ina.cli import job_files, options
 from ina.cli.allocation import common
 from ina.cli.errors import USAGE, Failure
 from ina.cli.output import table
-from ina.cli.plain import Result, rate, seconds
+from ina.cli.plain import Result, plural, rate, seconds
 
 EPILOG = """Examples:
 
@@ -28,6 +28,9 @@ EPILOG = """Examples:
 
   ina place --jobs batch.yaml --cluster fabric.toml --write placed.json
 """
+
+MOST_NAMED = 10
+"""Jobs that wait and are named."""
 
 Policies = Annotated[
     str,
@@ -57,9 +60,7 @@ def place(
     share links and switch memory, and gradients without a slot go to a fallback server.
     """
     common.check_files(plot, write)
-    names = [name.strip() for name in policy.split(",") if name.strip()]
-    if not names or len(set(names)) < len(names):
-        raise Failure(f"--policy {policy}: want different names, separated by commas", USAGE)
+    names = common.policies(policy)
     placed = {name: decide(jobs, cluster, name, seed) for name in names}
     last = placed[names[-1]]
     if write is not None:
@@ -107,12 +108,15 @@ def decide(jobs: Path, cluster: Path, name: str, seed: int, *, command: str = "p
 def _show(placed: placement.Placed) -> None:
     state = placed.state
     rows = [_row(state, job, float(bps)) for job, bps in zip(state.jobs, state.steady.rate_bps, strict=True)]
-    rows += [(name, "waits", "-", "-", "-", "-", "-", "-") for name in placed.waiting]
     table(
         "jobs",
         ["job", "servers", "racks", "fallback", "summed", "rate", "iteration", "bound by"],
         rows,
     )
+    if placed.waiting:
+        more = len(placed.waiting) - MOST_NAMED
+        names = ", ".join(placed.waiting[:MOST_NAMED]) + (f" and {more:,} more" if more > 0 else "")
+        print(f"too few GPUs are free for {plural(len(placed.waiting), 'job')}: {names}")
 
 
 def _row(state: State, job: Job, bps: float) -> tuple[str, ...]:

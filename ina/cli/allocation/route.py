@@ -17,7 +17,6 @@ from controller.vocabulary import Tree
 from controller.vocabulary.files import write_jobs
 from ina.cli import job_files, options
 from ina.cli.allocation import common
-from ina.cli.errors import USAGE, Failure
 from ina.cli.output import table
 from ina.cli.plain import Result, rate
 
@@ -65,9 +64,7 @@ def route(
     job's fallback server.
     """
     common.check_files(plot, write)
-    names = [name.strip() for name in policy.split(",") if name.strip()]
-    if not names or len(set(names)) < len(names):
-        raise Failure(f"--policy {policy}: want different names, separated by commas", USAGE)
+    names = common.policies(policy)
     asked = {name: decide(jobs, cluster, name, draws, seed) for name in names}
     states = {name: question.evaluate(trees) for name, (question, trees) in asked.items()}
     question, trees = asked[names[-1]]
