@@ -11,6 +11,17 @@ from controller.scheduling.errors import BadSpec
 
 
 @contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Have errors name `path` that name no file: a write, as to a full disk, does not know where it goes."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None:
+            error.filename = str(path)
+        raise
+
+
+@contextmanager
 def whole(path: Path) -> Iterator[Path]:
     """Give a temporary name beside `path`; the file written there replaces `path` at the end.
 
@@ -23,12 +34,13 @@ def whole(path: Path) -> Iterator[Path]:
     # the end of the name tells the format
     draft = path if direct else path.with_name(f".ina-{os.getpid()}-{path.name}")
     try:
-        yield draft
+        with naming(draft):
+            yield draft
         if not direct:
             draft.replace(path)
     except OSError as error:
-        if error.filename in (None, str(draft)):  # a write, as to a full disk, knows no name
-            error.filename = str(path)  # the one that people know
+        if error.filename == str(draft):
+            error.filename = str(path)  # the name that people know
         raise
     finally:
         if not direct:
