@@ -5,6 +5,7 @@ ControllerError
 ├── OutOfMemory         no hole in the switch's memory is large enough
 ├── OutOfRows           no job id, counter row or port is left
 ├── NoSuchJob           the switch has no such job
+│   └── SwitchRestarted for it was started anew since the job's admission
 ├── RegionChanging      the job is already moving to another region
 ├── IdentityTaken       another job has the requested job id or generation
 ├── ProgramMismatch     the switch runs, or was offered, an unsuitable program
@@ -43,6 +44,7 @@ __all__ = [
     "Refused",
     "RegionChanging",
     "SwitchError",
+    "SwitchRestarted",
     "TlsFailure",
     "UnknownName",
     "Unreachable",
@@ -80,6 +82,10 @@ class OutOfRows(ControllerError):
 
 class NoSuchJob(ControllerError):
     """The switch has no such job."""
+
+
+class SwitchRestarted(NoSuchJob):
+    """The switch was started anew, and has none of the jobs that it had."""
 
 
 class RegionChanging(ControllerError):

@@ -157,6 +157,7 @@ def admitted(
             root = branches(fabric.topology, members, region=region, transit=fabric.spec.transit)
         registered = registration(fabric, spec)
         tree = _admit(fabric, _deployment(fabric, spec, root), registered, cancelled or threading.Event())
+        fabric.jobs[tree.job] = tree
         stack.callback(_remove, fabric, tree)
         if shared:
             uplink = tree.switches[fabric.root].uplink
@@ -270,7 +271,11 @@ def _deployment(fabric: SwitchFabric, spec: LaunchSpec, root: Branch) -> Deploym
 
 
 def _remove(fabric: SwitchFabric, tree: TreeAdmission) -> None:
+    fabric.jobs.pop(tree.job, None)
     if fabric.switch_ended() is not None:
+        return
+    if fabric.silent is not None:
+        _log.warning("job %d may still be on the switch: %s", tree.job, fabric.silent)
         return
     try:
         with fabric.lock:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,6 +16,7 @@ from controller import Controller, ControllerError, Fleet, Member, connect
 from controller.switches import forwarding
 from controller.switches.leases import RENEWALS_PER_LEASE
 from controller.switches.model import INA_UDP_PORT, SWITCH_MAC, SwitchInfo, Uplink
+from controller.switches.tree import TreeAdmission
 from controller.vocabulary import Topology
 from controller.vocabulary.places import spread
 from hostlib.launcher import parse_address
@@ -28,6 +30,9 @@ from ina.runtime.topology import plan
 
 FALLBACK = Uplink(port=None, mac="02:00:00:00:fb:01", ip="10.0.255.2")
 
+_log = logging.getLogger(__name__)
+RESTARTS = 5
+"""How often the switches of a run are started again, all together."""
 SWEEP_S = 5.0
 """Time after which a run looks at the leases of all jobs again; less if its own is short."""
 
@@ -104,6 +109,12 @@ class SwitchFabric:
         self.lock = threading.RLock()
         """To be held while anything of the fleet is called."""
         self.fallback: FallbackProcess | None = None
+        self.jobs: dict[int, TreeAdmission] = {}
+        """Those that the switches are to serve, by id."""
+        self.silent: str | None = None
+        """Why a switch did not answer when it was asked last; None: it did."""
+        self._restarts = 0
+        self._offers: SwitchInfo | None = None
         self._taken: set[str] = set()
         self._swept_s = 0.0
 
@@ -115,12 +126,39 @@ class SwitchFabric:
     @property
     def offers(self) -> SwitchInfo:
         """What the program of the switches offers to jobs. Raises ControllerError."""
-        return self.fleet.controllers[self.root].info()
+        if self._offers is None:
+            self._offers = self.fleet.controllers[self.root].info()
+        return self._offers
 
     @property
     def lease_s(self) -> float | None:
         """Seconds for which a job stays admitted without renewal; None: the switches end first."""
         return self.spec.attached.lease_s if self.spec.attached else None
+
+    def readmit(self) -> str | None:
+        """Put the jobs on their switches again, where these have been restarted; return why not, or None.
+
+        Only jobs that share slots can go on then: their workers and the fallback server have all that a
+        switch may lose. Each sum is made of the same contributions under the same numbers as before, so that
+        what is still on its way may be added to them, and what is lost is sent again (docs/protocol.md).
+        """
+        if not self.offers.shared:
+            return "with exclusive slots the results that ranks have not heard yet are lost with the switch"
+        with self.lock:
+            try:
+                for controller in self.fleet.controllers.values():
+                    if not controller.has_program():
+                        if self.spec.program is None:
+                            return (
+                                "which program it ran is not known here; --program says which to load again"
+                            )
+                        controller.load(programs.bundle(self.spec.program, self.offers.lanes))
+                    if not controller.info().covers(self.offers):
+                        return f"it runs {controller.info().title} now"
+                report = self.fleet.reconcile(self.jobs.values(), may_remove=lambda job: False)
+            except ControllerError as error:
+                return str(error)
+        return None if report.done else str(report)
 
     @property
     def queue_packets(self) -> int | None:
@@ -227,10 +265,42 @@ class SwitchFabric:
                 self._taken.difference_update(taken)
 
     def ended(self) -> str | None:
-        """Return which part has ended for good, and how; None while all run. Call it often."""
+        """Return which part has ended for good, and how; None while all run. Call it often.
+
+        A part that can be started again is.
+        """
         self.addresses.strangers()
-        why = self.switch_ended()
-        return self.fallback.check() if self.fallback and not why else why
+        if why := self._beyond_repair():
+            return why
+        return self.fallback.check() if self.fallback else None
+
+    def _beyond_repair(self) -> str | None:
+        """Start switches again that have ended; return how one has for good, or None."""
+        for name, switch in self.switches.items():
+            why = switch.ended()
+            if why is None:
+                continue
+            if not isinstance(switch, EmbeddedSwitch) or not self.offers.shared:
+                return why
+            if switch.shares_memory:
+                return f"{why}; with --port-kind udp its jobs could have gone on with another one"
+            if self._restarts == RESTARTS:
+                return f"{why}, after {RESTARTS} restarts"
+            self._restarts += 1
+            _log.warning("%s; restarting it (%d of %d)", why, self._restarts, RESTARTS)
+            if reason := self._restart(name, switch):
+                return f"{why}, and its jobs cannot go on: {reason}"
+        return None
+
+    def _restart(self, name: str, switch: EmbeddedSwitch) -> str | None:
+        with self.lock:
+            try:
+                switch.restart()
+                self.fleet.controllers[name].close()
+                self.fleet.controllers[name] = control(switch, self.spec)
+            except (ProcessFailed, ControllerError) as error:
+                return str(error)
+            return self.readmit()
 
     def switch_ended(self) -> str | None:
         """Return how a switch ended, as a text; None while all run."""
@@ -250,9 +320,11 @@ class SwitchFabric:
         return {name: number for name, number in total.items() if number}
 
     def close(self) -> None:
-        """Stop the fallback server; the switches are stopped by their starter."""
+        """Stop the fallback server and disconnect; the switches are stopped by their starter."""
         if self.fallback is not None:
             self.fallback.stop()
+        for controller in self.fleet.controllers.values():
+            controller.close()
 
     def _require_topology(self) -> Topology:
         assert self.topology is not None, "a running switch has no hosts"

@@ -46,7 +46,7 @@ def serve(
         started = time.monotonic()
         on_ready([job.config(rank, rendezvous) for rank in range(spec.job.workers)])
         failure = _watch(fabric, rendezvous, starter_left)
-        switches = {} if fabric.switch_ended() else job.counters()
+        switches = {} if fabric.switch_ended() or fabric.silent else job.counters()
         counters: dict[str, int] = {}
         for found in switches.values():
             for name, number in found.items():

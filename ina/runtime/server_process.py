@@ -7,6 +7,7 @@ import json
 import select
 import subprocess
 from collections.abc import Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -91,6 +92,14 @@ class ServerProcess:
                 heard: dict[str, Any] = json.loads(line)
                 return heard
         return None
+
+    def is_stopped(self) -> bool:
+        """Return whether the process is stopped, as by SIGSTOP."""
+        try:
+            after_name = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2]
+        except OSError:
+            return False
+        return after_name.split()[0] == "T"
 
     def kill(self) -> None:
         """End it at once; call `stop` afterwards."""

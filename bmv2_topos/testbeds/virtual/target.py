@@ -45,6 +45,11 @@ class PipelineTarget:
         self._metadata: dict[tuple[str, tuple[ir.Pattern, ...]], bytes] = {}
         self._taken = False
 
+    @property
+    def restarts(self) -> int:
+        """Return 0: all that happens to the switch is the testbed's own doing."""
+        return 0
+
     def close(self) -> None:
         """Do nothing: the switch is not this object's."""
 
