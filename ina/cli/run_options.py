@@ -126,7 +126,8 @@ class SwitchOptions:
         typer.Option(
             rich_help_panel=SWITCHES,
             help="Connect workers to the started switch through shared memory (shm) or UDP on "
-            "loopback (udp); auto: shm if a C compiler is present, else udp.",
+            "loopback (udp); auto: shm if a C compiler is present, else udp. With udp, jobs that share slots "
+            "go on with another switch if theirs dies.",
         ),
     ] = PortKind.AUTO
     transit: Annotated[
