@@ -32,6 +32,7 @@ from softswitch.engine.switch import Switch
 from softswitch.engine.trace import Event
 from softswitch.p4runtime import Service, Tls, private_socket, serve
 from softswitch.p4runtime.errors import RequestError
+from softswitch.p4runtime.journal import Journal
 from softswitch.p4runtime.state import Backend
 
 WATCH_S = 0.5
@@ -56,6 +57,7 @@ def run_switch(
     ready: TextIO | None = None,
     until_eof: bool = False,
     capture: CaptureTo | None = None,
+    journal: Journal | None = None,
 ) -> None:
     """Run a switch until SIGTERM or SIGINT or, with `until_eof`, until standard input ends.
 
@@ -82,6 +84,7 @@ def run_switch(
             ``program``; then, with `until_eof`, the answers.
         until_eof: End with standard input.
         capture: Where captures are written; None: none.
+        journal: Gets what controllers load and write to tables.
 
     Raises CompileError or PipelineError if the program cannot be loaded, PortError if a port cannot
     be opened, OSError if a file or `address` is not available, SwitchError if the event loop failed.
@@ -102,6 +105,7 @@ def run_switch(
             backend=backend,
             undefined=undefined,
             trace=None if log is None else _logger(log),
+            tell=journal,
         )
         try:
             if capture is not None:
@@ -109,9 +113,10 @@ def run_switch(
             described = _description(switch, service, device_id, program)
             if metrics_port is not None:
                 # Imported here, because few switches have it and all would start 20 ms later.
-                from softswitch.metrics import serve_metrics
+                from softswitch.metrics import render, serve_metrics
 
-                described["metrics_port"] = stack.enter_context(serve_metrics(switch, metrics_port))
+                answer = serve_metrics(lambda: render(switch), metrics_port)
+                described["metrics_port"] = stack.enter_context(answer)
             switch.start()
             with _Signals(stop):
                 _say(ready, described)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+import threading
 import time
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from textwrap import shorten
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
 from controller import Admission, Controller, NoProgram, Registration
 from ina.cli import options
+from ina.cli.errors import Failure
 from ina.cli.output import out, table
 from ina.cli.plain import Result, rate, say
 
@@ -28,6 +31,8 @@ EPILOG = """Examples:
 
   ina jobs --switch grpc://127.0.0.1:9559 --watch
 
+  ina jobs --switch grpc://127.0.0.1:9559 --metrics-port 9091
+
   ina jobs --switch grpc://switch.lab:9559 --tls-ca ca.pem --json
 """
 
@@ -39,10 +44,19 @@ def jobs(
         bool,
         typer.Option(
             "--watch",
-            help="Watch the leases until each has been renewed or has expired, which takes up to the longest "
-            "of them, and show which did what.",
+            help="Wait until each lease has been renewed or has expired, which takes as long as the longest "
+            "of them at most, and show which it was.",
         ),
     ] = False,
+    metrics_port: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            max=65535,
+            help="Serve the numbers of the jobs for Prometheus at http://127.0.0.1:PORT/metrics until "
+            "interrupted, instead of listing them; 0: any free port, which is printed.",
+        ),
+    ] = None,
     json: options.Json = False,
 ) -> None:
     """List the jobs that a running switch serves.
@@ -52,6 +66,8 @@ def jobs(
     machine's time less the age. The lease is how long the job stays if its holder is gone: see who still
     renews with --watch. A job without a lease stays until 'ina remove'.
     """
+    if metrics_port is not None:
+        _serve(running, metrics_port)
     with running.connect() as controller:
         address = controller.address
         try:
@@ -70,6 +86,28 @@ def jobs(
         rows = [_row(*job) for job in described.items()]
         (mode,) = {str(job["mode"]) for job in described.values()}
         table(f"{mode} jobs of the switch at {address}", [*columns, "holder", "command"], rows)
+
+
+def _serve(running: options.RunningSwitch, port: int) -> NoReturn:
+    """Answer Prometheus until interrupted."""
+    from ina.runtime.job_metrics import render
+    from softswitch import serve_metrics
+
+    with running.connect() as controller:
+        turn = threading.Lock()
+
+        def text() -> str:
+            with turn:
+                return render(controller)
+
+        with contextlib.ExitStack() as stack:
+            try:
+                found = stack.enter_context(serve_metrics(text, port))
+            except OSError as error:
+                raise Failure(f"--metrics-port {port}: {error.strerror}") from error
+            out.print(f"serving http://127.0.0.1:{found}/metrics", soft_wrap=True)
+            while True:
+                time.sleep(3600)
 
 
 def _watched(controller: Controller) -> Mapping[int, Admission]:
@@ -149,5 +187,5 @@ def _row(number: str, job: Mapping[str, object]) -> list[str]:
 
 
 def _shown(text: object) -> str:
-    """Return what somebody wrote so that it cannot move the cursor."""
+    """Return a text from others so that it cannot move the cursor."""
     return str(text) if str(text).isprintable() else ascii(str(text))

@@ -50,7 +50,8 @@ def up_(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Load this program instead of --program; the controller installs forwarding only.",
+            help="Load this .p4 file, as --program FILE does. A program without aggregation gets the entries "
+            "for forwarding, if it has the tables.",
         ),
     ] = None,
     runner: Annotated[
