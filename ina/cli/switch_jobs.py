@@ -15,7 +15,7 @@ import typer
 
 from controller import Admission, Controller, NoProgram, Registration
 from ina.cli import options
-from ina.cli.errors import Failure
+from ina.cli.errors import USAGE, Failure
 from ina.cli.output import out, table
 from ina.cli.plain import Result, rate, say
 
@@ -67,6 +67,8 @@ def jobs(
     renews with --watch. A job without a lease stays until 'ina remove'.
     """
     if metrics_port is not None:
+        if watch or json:
+            raise Failure("--metrics-port lists nothing: leave --watch and --json out", exit_code=USAGE)
         _serve(running, metrics_port)
     with running.connect() as controller:
         address = controller.address
