@@ -133,7 +133,7 @@ def _read(value: object, what: str) -> NDArray[Any]:
     items = value if isinstance(value, list | tuple) else (value,)
     if any(isinstance(item, np.ma.MaskedArray) for item in items):
         raise UnsupportedArray(
-            f"{what} is masked, and a sum takes in what a mask hides: pass array.filled(0), for example"
+            f"{what} is masked, but a sum includes masked elements: pass array.filled(0), for example"
         )
     try:
         return np.asarray(value)

@@ -111,7 +111,7 @@ def make_collective(
     if numbers not in (None, "exponent", "block16"):
         raise UnsupportedArray(f"numbers is {numbers!r}, must be 'exponent', 'block16' or None")
     if residual is not None and numbers != "block16":
-        raise UnsupportedArray("residual is for numbers='block16': nothing else rounds so much off")
+        raise UnsupportedArray("residual needs numbers='block16'; other encodings have no error feedback")
     staged = arrays.stage(array, out)
     if op == "average" and staged.dtype == np.int32:
         raise UnsupportedArray("the average of int32 is not an int32: sum, or convert to float32 first")

@@ -150,7 +150,7 @@ class JobConfig:
             except ValueError as error:
                 raise ConfigError(f"rendezvous: {error}") from error
             if self.token is None:
-                raise ConfigError("token is missing: whoever meets at a rendezvous needs the job's")
+                raise ConfigError("token is missing: a rendezvous needs the job's token")
         if not isinstance(self.token, str | None):
             raise ConfigError(f"token is of type {type(self.token).__name__}, must be a text")
         if not 0 < self.timeout_s <= self.straggler_timeout_s:

@@ -51,7 +51,7 @@ class Tree:
                 found[child] = node
         orphans = sorted(node for node in self.nodes if node and -node not in found)
         if orphans:
-            raise ConfigError(f"tree: node {orphans[0]} is nobody's child")
+            raise ConfigError(f"tree: node {orphans[0]} has no parent")
         ranks = sorted(child for child in found if child >= 0)
         if ranks != list(range(len(ranks))):
             raise ConfigError(f"tree: ranks are {ranks}, must be 0..n-1")

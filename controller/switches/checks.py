@@ -49,7 +49,7 @@ def _check_bits(part: Part, max_members: int) -> None:
     check_fan_in(max(len(part.members), part.fan_in), max_members)
     ranks = [m.rank for m in part.members if m.rank is not None]
     if any(rank >= NOBODY for rank in ranks):
-        raise BadJob(f"rank {max(ranks)} is too high; ranks end at {NOBODY - 1}")
+        raise BadJob(f"rank {max(ranks)} is too high; want at most {NOBODY - 1}")
     if part.place.parent is None and len(ranks) == len(part.members):
         check_ranks(ranks)
     all_bits = (1 << part.fan_in) - 1

@@ -56,7 +56,7 @@ class TurnOrder:
         stages = range(len(STAGES))
         if len({*offsets.values()}) != len(offsets) or not all(each in stages for each in offsets.values()):
             raise GroupError(
-                f"offsets {dict(offsets)}: each job needs one of its own among 0..{len(STAGES) - 1}"
+                f"offsets {dict(offsets)}: want a different one for each job, in 0..{len(STAGES) - 1}"
             )
         for job, number in ranks.items():
             if number < 1:

@@ -164,7 +164,7 @@ class TableEntries:
     def _canonical_patterns(self, patterns: tuple[ir.Pattern, ...]) -> tuple[ir.Pattern, ...]:
         keys = self.table.keys
         if not keys:
-            raise BadEntry(f"table {self.table.name} has no key, so it takes no entries")
+            raise BadEntry(f"table {self.table.name} has no key, so it cannot have entries")
         if len(patterns) != len(keys):
             raise BadEntry(f"table {self.table.name} has {len(keys)} keys, the entry {len(patterns)}")
         for match, full, pattern in zip(self._matches, self._full, patterns, strict=True):

@@ -93,7 +93,9 @@ def _write_set(bundle: Bundle, table: Table, actions: Any) -> tuple[int, int]:
     assert table.implementation is not None
     profile = bundle.schema.profiles[table.implementation]
     if not profile.selector:
-        raise InvalidArgument(f"'{profile.name}' is no selector: entries of '{table.name}' name one member")
+        raise InvalidArgument(
+            f"'{profile.name}' is not a selector: entries of '{table.name}' name one member"
+        )
     if actions.HasField("group_action") or actions.action_selection_mode == actions.RANDOM:
         raise Unimplemented("action sets with a group action or a random choice are not supported")
     runs: list[ir.Invocation] = []
@@ -198,7 +200,7 @@ def write_group(bundle: Bundle, kind: int, message: Any) -> None:
     if number >= _OWN_GROUPS:
         raise InvalidArgument(f"group {number} of '{profile.name}': numbers go up to {_OWN_GROUPS - 1}")
     if not profile.selector:
-        raise InvalidArgument(f"'{profile.name}' is no selector: it has no groups")
+        raise InvalidArgument(f"'{profile.name}' is not a selector: it has no groups")
     if kind != p4.Update.DELETE:
         _check_group(profile, state, message)
     _insert_or_find(kind, state.groups, number, f"group {number} of '{profile.name}'", profile.size)

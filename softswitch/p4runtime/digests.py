@@ -26,7 +26,7 @@ def write(bundle: Bundle, kind: int, message: Any) -> None:
         case p4.Update.INSERT:
             bundle.digests[digest.id] = Subscription(_copy(message))
         case p4.Update.MODIFY | p4.Update.DELETE if not there:
-            raise NotFound(f"nobody has subscribed to digest '{digest.name}'; insert it")
+            raise NotFound(f"digest '{digest.name}' has no subscription; insert it")
         case p4.Update.MODIFY:
             bundle.digests[digest.id].entry = _copy(message)
         case p4.Update.DELETE:

@@ -87,7 +87,7 @@ def test_the_table_is_for_people(jobs: Path, options: tuple[object, ...]) -> Non
         (("--tree", "ring"), "--tree 'ring': want numbers from 1 to 32 joined by x, such as 2x4"),
         (("--tree", "1x2"), "job 'one' has 4 workers; a tree of 1x2 has 2 places"),
         (("--tree", "2x2", "--transit", "s9"), "--transit s9: want some of s1, s2, s3"),
-        (("--program", "exclusive", "--slots", 3), "1 slots of its own; the program exclusive takes 2"),
+        (("--program", "exclusive", "--slots", 3), "1 private slots; the program exclusive takes 2"),
         (("--loss", 2), "loss is 2, must be a probability"),
         (
             ("--program", "atp", "--preempt"),

@@ -265,7 +265,7 @@ def test_a_job_that_cannot_go_on_is_not_waited_for() -> None:
 def test_what_cannot_run_is_refused() -> None:
     with pytest.raises(BadSpec, match="job 'a' has 9 workers; a tree of 2x4 has 8 places"):
         run([job("a", 9)], shape=(2, 4))
-    with pytest.raises(TestbedError, match="job 'a': 1 slots of its own; the program exclusive takes 2"):
+    with pytest.raises(TestbedError, match="job 'a': 1 private slots; the program exclusive takes 2"):
         run([job("a"), job("b")], exclusive(dataclasses.replace(SMALL, slots=3)))
     with pytest.raises(TestbedError, match="two jobs are called 'a'"):
         run([job("a"), job("b"), job("a")])

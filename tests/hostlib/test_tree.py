@@ -76,7 +76,7 @@ def test_each_node_tells_of_its_own_ranks() -> None:
         ({0: [0, 0]}, "rank 0 is a child of node 0 and of node 0"),
         ({0: [0, -1], 1: [0]}, "rank 0 is a child of node 0 and of node 1"),
         ({0: [0, -1]}, "node 1, a child of node 0, has no entry"),
-        ({0: [0], 3: [1]}, "node 3 is nobody's child"),
+        ({0: [0], 3: [1]}, "node 3 has no parent"),
         ({0: [0, 2]}, r"ranks are \[0, 2\], must be 0\.\.n-1"),
         ({0: [0], 1: [-2], 2: [-1]}, "node 1 is not below the root, but in a circle"),
     ],

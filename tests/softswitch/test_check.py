@@ -79,7 +79,7 @@ EXPRESSIONS = [
     ("hdr.h.@@extract();", "unknown method of header h_t 'extract'", None),
     ("hdr.s.push_front(@@0);", "push_front of 0 elements", "at least 1"),
     ("return @@1;", "return with a value where none is expected", "return;"),
-    ("switch (hdr.h.a) { 1: { } @@1: { } }", "this label is there twice", None),
+    ("switch (hdr.h.a) { 1: { } @@1: { } }", "duplicate label", None),
     ("switch (hdr.h.a) { @@default: { } 1: { } }", "a label after default is never reached", None),
     ('@@static_assert(1 == 2, "no");', "no", "a condition that holds"),
 ]
@@ -125,7 +125,7 @@ LOCALS = [
     # instances
     ("register<bit<8>>(@@0) r;", "a size of 0", None),
     ("register<bit<8>>(4, 5) @@r;", "2 arguments for the constructor of register", "1"),
-    ("counter(4, @@3) c;", "int 3 as what is counted", "a CounterType"),
+    ("counter(4, @@3) c;", "int 3 as the type of a counter", "a CounterType"),
     ("@@K() k;", "unknown name 'K'", None),
     ("@@headers_t() k;", "'headers_t' cannot be instantiated", "an extern, control or parser"),
 ]

@@ -112,7 +112,7 @@ def locked(name: str) -> Iterator[None]:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise Taken(f"testbed {name!r} is being brought up or taken down by somebody else") from None
+            raise Taken(f"testbed {name!r} is being started or stopped by another process") from None
         yield
 
 

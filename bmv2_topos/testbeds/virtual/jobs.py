@@ -276,7 +276,7 @@ def request_of(
     slots = _power_of_two_up_to(min(share, 2 * window))
     if slots < 2:
         raise TestbedError(
-            f"job {entry.name!r}: {share} slots of its own; {settings.offers.title} takes 2 or more"
+            f"job {entry.name!r}: {share} private slots; {settings.offers.title} takes 2 or more"
         )
     return Request(placement, slots=slots, window=slots // 2)
 

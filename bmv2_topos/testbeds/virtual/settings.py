@@ -113,6 +113,8 @@ class VirtualSettings:
         if self.slots < 0:
             raise TestbedError(f"slots is {self.slots}, must be 0 or more")
         if self.overflow_every and not self.shares:
-            raise TestbedError("overflow_every needs shared slots: nobody else repairs an overflow")
+            raise TestbedError(
+                "overflow_every needs shared slots: only the fallback server repairs an overflow"
+            )
         if not 0 <= self.forward_share <= 1:
             raise TestbedError(f"forward_share is {self.forward_share:g}, must be a fraction, 0 to 1")

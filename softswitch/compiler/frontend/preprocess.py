@@ -211,10 +211,10 @@ class _Preprocessor(pcpp.Preprocessor):  # type: ignore[misc]  # pcpp has no typ
         super().on_directive_handle(directive, tokens, if_passthru, preceding)
         self._directive = self._place(directive)[0]
         if self._inert and directive.value not in _MARKERS and not directive.value.isdigit():
-            raise CompileError(f"a #{directive.value} in what should be preprocessed", self._directive)
+            raise CompileError(f"a #{directive.value} in preprocessed source", self._directive)
         self._argument = self._place(tokens[0])[0] if tokens else self._directive
         if not tokens and directive.value in _NEEDS_ARGUMENT:
-            raise CompileError(f"#{directive.value} lacks what it is about", self._directive)
+            raise CompileError(f"#{directive.value} lacks its argument", self._directive)
         return True
 
     def on_directive_unknown(

@@ -284,4 +284,4 @@ def _unit(body: Body, expr: ast.Expr, enum: str) -> str:
     value = known(body, expr)
     if isinstance(value, Run) and isinstance(value.expr, ir.Const) and isinstance(value.type, ir.Enum):
         return value.type.members[value.expr.value]
-    raise CompileError(f"{show(value)} as what is counted", expr.pos, f"a {enum}")
+    raise CompileError(f"{show(value)} as the type of a counter", expr.pos, f"a {enum}")

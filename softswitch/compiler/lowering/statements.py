@@ -352,7 +352,7 @@ def _cases(
             default = True
         elif constant.value in seen:
             raise CompileError(
-                "this label is there twice",
+                "duplicate label",
                 case.label.pos,
                 f"one case for it; the first is at {seen[constant.value]}",
             )

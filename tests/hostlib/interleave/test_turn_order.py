@@ -85,8 +85,8 @@ def test_ranks_of_a_job_at_different_stages_break_the_group() -> None:
     [
         ({}, {}, "want the same"),
         ({"a": 0}, {"b": 1}, "want the same"),
-        ({"a": 1, "b": 1}, {"a": 1, "b": 1}, "one of its own among 0..3"),
-        ({"a": 4}, {"a": 1}, "one of its own among 0..3"),
+        ({"a": 1, "b": 1}, {"a": 1, "b": 1}, "a different one for each job, in 0..3"),
+        ({"a": 4}, {"a": 1}, "a different one for each job, in 0..3"),
         ({"a": 0}, {"a": 0}, "job a has 0 ranks"),
     ],
 )

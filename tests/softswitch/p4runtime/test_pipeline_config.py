@@ -96,7 +96,7 @@ LINE_ENDS = "\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029"
                 "VERIFY",
                 {"p4_device_config": text.encode()},
                 "INVALID_ARGUMENT",
-                "a #include in what should be",
+                "a #include in preprocessed source",
             )
             # What else ends lines, and begins directives, for the preprocessor.
             for text in (

@@ -200,7 +200,7 @@ def _static_assert(body: Body, values: list[Value], expr: ast.Call) -> Value:
     condition = values[0]
     if not isinstance(condition, Run) or not isinstance(condition.expr, ir.Const):
         raise CompileError(
-            "static_assert of what is known only at run time", expr.args[0].value.pos, "a constant"
+            "static_assert of a value known only at run time", expr.args[0].value.pos, "a constant"
         )
     if not condition.expr.value:
         message = (
