@@ -108,18 +108,13 @@ def test_a_switch_that_is_started_again_is_programmed_again_and_its_job_goes_on(
         ["pgrep", "-o", "-f", str(bed.socket("s1"))], capture_output=True, text=True
     ).stdout.split()
     os.kill(int(switch), signal.SIGKILL)
-    began = time.monotonic()
-    again = start_switch(testbed._switch_commands(bed)["s1"].argv, bed.log("s1"))
-    (tmp_path / "s-far.begun").unlink()
-    time.sleep(0)
-    stop.touch()
-    found = ended(serving)
-    recovery_s = time.monotonic() - began
-    again.kill()
+    with start_switch(testbed._switch_commands(bed)["s1"].argv, bed.log("s1")) as again:
+        stop.touch()
+        found = ended(serving)
+        again.kill()
     assert {job: each["state"] for job, each in found["jobs"].items()} == {
         "s-far": "completed",
         "s-near": "completed",
     }
     assert found["jobs"]["s-far"]["starts"] == 1, "it was not restarted"
     assert found["audit"] == []
-    assert recovery_s < 60
