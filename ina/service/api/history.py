@@ -42,9 +42,13 @@ class History:
 
     async def follow(self) -> None:
         """Note all changes, for ever."""
-        after = max((each.number for each in self._service.decisions()), default=0)
-        async for _ in self._service.watch(after):
+        after = 0
+        while True:
             self.sample()
+            for decision in self._service.decisions(after):
+                after = decision.number
+            async for _ in self._service.watch(after):
+                break  # something has happened
             await asyncio.sleep(EVERY_S)
 
     def view(self, person: Person) -> MemoryView:

@@ -63,7 +63,7 @@ class SmallService:
     def advance(self, to_s: float) -> None:
         """Let it become later; jobs that are done by then end."""
         while True:
-            due = [(job.end_s, name) for name, job in self._core.jobs.items() if job.group is not None]
+            due = [(job.end_s(), name) for name, job in self._core.jobs.items() if job.group is not None]
             at_s, name = min(due, default=(to_s, ""))
             if at_s > to_s or not name:
                 break
@@ -153,6 +153,7 @@ class SmallService:
                     reason=over.reason,
                     started_s=self._when(name, "started"),
                     ended_s=self._when(name, "ended", "failed", "cancelled", "missed"),
+                    done=taken.job.iterations if state == "completed" else 0.0,
                     starts=1,
                 )
         if name in self._core.refused:
