@@ -53,11 +53,18 @@ def _command(value: object) -> str | None:
     wanted = "want the program and its arguments, in one string or as a list of strings"
     if isinstance(value, str):
         try:
-            return None if shlex.split(value) else wanted
+            return _command(shlex.split(value))
         except ValueError as error:
             return f"{error}; {wanted}"
     good = isinstance(value, list) and value and all(isinstance(part, str) for part in value)
+    if good and not all(map(_passable, value)):
+        return "want no null character, and no half of a character, which no program can be given"
     return None if good else wanted
+
+
+def _passable(argument: str) -> bool:
+    """Return whether a program can be given this argument."""
+    return "\0" not in argument and not any("\ud800" <= each <= "\udfff" for each in argument)
 
 
 def _straggler(value: object) -> str | None:

@@ -180,7 +180,12 @@ async def submit(
     service: Serving,
     person: Asker,
     idempotency_key: Annotated[
-        str, Header(max_length=200, description="The same key again gives the same jobs, and adds none.")
+        str,
+        Header(
+            alias="Idempotency-Key",
+            max_length=200,
+            description="The same key again gives the same jobs, and adds none.",
+        ),
     ] = "",
 ) -> Response:
     """Submit jobs, all or none of them.
@@ -360,12 +365,19 @@ async def events(
     request: Request,
     service: Serving,
     person: Asker,
-    after: After = 0,
+    after: Annotated[
+        int,
+        Query(
+            ge=-MAX_PAGE, le=1 << 53, description="Only later ones; a negative number: so many of the latest."
+        ),
+    ] = 0,
     limit: Limit = MAX_PAGE,
     follow: Follow = False,
     last: Last = None,
 ) -> Response:
     """Show what happened and was decided, oldest first."""
+    if after < 0:
+        after = max(0, len(service.decisions()) + after)
     if follow:
         begin = after if last is None else last
         streams: Streams = request.app.state.streams
