@@ -93,15 +93,10 @@ function overview() {
   );
   const parts = [
     h("section", { id: "tiles", class: "tiles", "aria-label": "In numbers" }),
-    section("cluster", "Cluster"),
-    section("jobs", "Running"),
-    section("queue", "Queue"),
-    section("memory", "Switch memory over time"),
-    section("nodes", "Servers and switches"),
-    section("events", "Events"),
+    h("div", { class: "column" }, section("cluster", "Cluster"), section("memory", "Switch memory over time"), section("nodes", "Servers and switches")),
+    h("div", { class: "column" }, section("jobs", "Running"), section("queue", "Queue"), section("events", "Events")),
     section("over", "Over"),
   ];
-  for (const [number, kind] of [[1, "half"], [2, "half"], [3, "half"], [4, "half"], [5, "half"], [6, "half"]]) parts[number].className = kind;
   document.getElementById("main").replaceChildren(...parts);
   document.getElementById("memory-title").append(pick);
 }
@@ -181,7 +176,7 @@ function queueTable(jobs) {
         h("td", { class: "number" }, job.gpus),
         h("td", { class: "number" }, clock(now_s - job.submitted_s)),
         h("td", { class: "number" }, due(job)),
-        h("td", {}, job.reason || "–"),
+        h("td", { class: "why" }, job.reason || "–"),
       ),
     ),
   );
@@ -199,7 +194,7 @@ function overTable(jobs) {
         h("td", { class: `state ${tone(job.state)}` }, job.state),
         h("td", { class: "number" }, job.ended_s == null ? "" : `${clock(now_s - job.ended_s)} ago`),
         h("td", { class: "number" }, job.ended_s == null ? "" : clock(job.ended_s - job.submitted_s)),
-        h("td", {}, job.reason),
+        h("td", { class: job.reason ? "why" : "" }, job.reason),
       ),
     ),
   );
@@ -376,10 +371,13 @@ function memoryMap(only = null) {
   const { memory } = at;
   const begin = Math.max(memory.since_s, memory.now_s - WINDOWS[windowName]);
   const end = Math.max(memory.now_s, begin + 1);
-  const [width, height, left] = [760, 74, 46];
+  const [width, height, left] = [640, 70, 46];
   const x = (time_s) => left + ((width - left) * (Math.max(begin, Math.min(end, time_s)) - begin)) / (end - begin);
   const seen = new Set();
-  const maps = Object.entries(memory.switches).map(([name, moments]) => {
+  const had = (moments) => !only || moments.some((moment) => moment.shares.some((share) => share.job === only));
+  const all = Object.entries(memory.switches).filter(([, moments]) => had(moments));
+  if (!all.length) return empty("It has had no slots since the service was started last.");
+  const maps = all.map(([name, moments]) => {
     const slots = memory.slots[name];
     const y = (slot) => 2 + ((height - 4) * (slots - slot)) / slots;
     const cells = [];
@@ -403,37 +401,28 @@ function memoryMap(only = null) {
       h("h3", {}, name, " ", h("small", {}, now?.down ? h("span", { class: "bad" }, now.down) : `${count(held)} of ${count(slots)} slots held now`)),
       s(
         "svg",
-        { viewBox: `0 0 ${width} ${height}`, width: "100%", role: "img", "aria-label": `${name}: who has had which slots` },
+        { viewBox: `0 0 ${width} ${height + 12}`, width: "100%", role: "img", "aria-label": `${name}: who has had which slots` },
         s("defs", {}, s("pattern", { id: "hatch", width: 6, height: 6, patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)" }, s("line", { x1: 0, y1: 0, x2: 0, y2: 6, class: "hatch" }))),
         s("rect", { x: left, y: 2, width: width - left, height: height - 4, class: "idle" }),
         cells,
         s("text", { x: left - 6, y: 12, "text-anchor": "end", class: "soft" }, count(slots)),
         s("text", { x: left - 6, y: height - 2, "text-anchor": "end", class: "soft" }, "0"),
+        s("text", { x: left, y: height + 10, class: "soft" }, `${clock(end - begin)} ago`),
+        s("text", { x: width, y: height + 10, "text-anchor": "end", class: "soft" }, "now"),
       ),
     );
   });
-  const axis = s(
-    "svg",
-    { viewBox: `0 0 ${width} 16`, width: "100%", "aria-hidden": "true" },
-    s("text", { x: left, y: 12, class: "soft" }, `${clock(end - begin)} ago`),
-    s("text", { x: width, y: 12, "text-anchor": "end", class: "soft" }, "now"),
-  );
   const legend = h("ul", { class: "legend" }, [...seen].slice(0, 24).map((name) => h("li", {}, jobLink(name, "legend"))), seen.size ? h("li", { class: "soft" }, "hatched: shared") : null);
-  return [...maps, axis, legend];
+  return [h("div", { class: "maps" }, maps), legend];
 }
 
 // ---------------------------------------------------------------- a job
 
 function jobPage(name) {
   document.getElementById("main").replaceChildren(
-    h("section", { id: "facts", "aria-labelledby": "facts-title" }, h("h2", { id: "facts-title" }, name), h("div", { id: "facts-body" })),
-    section("time", "Time"),
-    section("why", "Explanation"),
-    section("tree", "Tree"),
-    section("memory", "Its switch memory over time"),
-    section("log", "Output"),
+    h("div", { class: "column" }, section("facts", name), section("time", "Time"), section("tree", "Tree")),
+    h("div", { class: "column" }, section("why", "Explanation"), section("memory", "Its switch memory over time"), section("log", "Output")),
   );
-  for (const [id, kind] of [["facts", "half"], ["time", "half"], ["why", "half"], ["tree", "half"]]) document.getElementById(id).className = kind;
 }
 
 function drawJob(name) {
@@ -521,7 +510,7 @@ function slotsPlot(name) {
     most = Math.max(most, ...points.map(([, slots]) => slots));
     lines.push([where, points]);
   }
-  if (!lines.length) return empty("It has had no slots since the service was started last.");
+  if (!lines.length) return null;
   const begin = Math.max(memory.since_s, rows.get(name).submitted_s);
   const end = Math.max(memory.now_s, begin + 1);
   const x = (time_s) => left + ((width - left) * (Math.max(begin, time_s) - begin)) / (end - begin);
