@@ -57,7 +57,7 @@ def _command(value: object) -> str | None:
         except ValueError as error:
             return f"{error}; {wanted}"
     good = isinstance(value, list) and value and all(isinstance(part, str) for part in value)
-    if good and not all(map(_passable, value)):
+    if good and not all(_passable(part) for part in value):
         return "want no null character, and no half of a character, which no program can be given"
     return None if good else wanted
 

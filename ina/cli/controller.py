@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -153,7 +154,7 @@ def _waits(holder: str) -> None:
 
 
 @contextlib.contextmanager
-def _signals(ended: asyncio.Future[int]):
+def _signals(ended: asyncio.Future[int]) -> Iterator[None]:
     """Have the signals that end a command end the service in good order."""
     loop = asyncio.get_running_loop()
     numbers = [
@@ -162,8 +163,13 @@ def _signals(ended: asyncio.Future[int]):
         if signal.getsignal(number) is not signal.SIG_IGN
     ]
     before = {number: signal.getsignal(number) for number in numbers}
+
+    def end(number: int) -> None:
+        if not ended.done():
+            ended.set_result(number)
+
     for number in numbers:
-        loop.add_signal_handler(number, lambda got=number: ended.done() or ended.set_result(got))
+        loop.add_signal_handler(number, end, number)
     try:
         yield
     finally:

@@ -205,7 +205,7 @@ class Client:
             return self._read(answer.content) if answer.content else None
         raise self._refusal(answer.status_code, answer.content)
 
-    def _stream(self, path: str, params: Mapping[str, object]) -> Iterator[tuple[str, Any]]:
+    def _stream(self, path: str, params: Mapping[str, int]) -> Iterator[tuple[str, Any]]:
         """Yield the kinds and data of events; a connection that ends is made anew, after the last of them."""
         last = ""
         while True:
@@ -220,7 +220,7 @@ class Client:
                     raise
             time.sleep(_AGAIN_S)
 
-    def _events(self, path: str, params: Mapping[str, object], last: str) -> Iterator[tuple[str, str, Any]]:
+    def _events(self, path: str, params: Mapping[str, int], last: str) -> Iterator[tuple[str, str, Any]]:
         headers = {"Last-Event-ID": last} if last else {}
         timeout = httpx.Timeout(_SILENT_S)
         with (

@@ -64,7 +64,9 @@ def explain(
             "the controller.",
         ),
     ],
-    job: Annotated[str, typer.Argument(metavar="[JOB]", help="With a command: name the job.", show_default=False)] = "",
+    job: Annotated[
+        str, typer.Argument(metavar="[JOB]", help="With a command: name the job.", show_default=False)
+    ] = "",
     *,
     jobs: Annotated[
         Path | None,

@@ -232,7 +232,7 @@ function drainButton(node) {
   return h("button", { type: "button", onclick: act, "data-key": `drain:${node.name}`, "aria-label": `${back ? "Undrain" : "Drain"} ${node.name}` }, back ? "Undrain" : "Drain");
 }
 
-function eventList(events) {
+function eventList(events, about = null) {
   if (!events.length) return empty("Nothing has happened yet.");
   return h(
     "ol",
@@ -243,10 +243,15 @@ function eventList(events) {
         {},
         h("time", { title: wall(each.at_s) }, clock(each.at_s)),
         h("span", { class: ["failed", "missed", "refused", "gone", "interrupted"].includes(each.event) ? "bad" : "soft" }, each.event),
-        h("p", {}, each.jobs.map((name, number) => [number ? ", " : "", jobLink(name, `event${each.number}`)]), each.jobs.length ? ": " : "", each.text),
+        h("p", {}, named(each, about), each.text),
       ),
     ),
   );
+}
+
+function named(decision, about) {
+  if (!decision.jobs.length || (decision.jobs.length === 1 && decision.jobs[0] === about)) return null;
+  return [decision.jobs.map((name, number) => [number ? ", " : "", jobLink(name, `event${decision.number}`)]), ": "];
 }
 
 // ---------------------------------------------------------------- pictures
@@ -470,7 +475,7 @@ function drawJob(name) {
   replace(
     "why-body",
     explanation?.advice.length ? h("ul", { class: "plain" }, explanation.advice.map((each) => h("li", {}, each))) : null,
-    explanation ? eventList(explanation.decisions) : empty("Loading."),
+    explanation ? eventList(explanation.decisions, name) : empty("Loading."),
   );
   replace("tree-body", job.tree ? clusterPicture(name) : empty(job.over ? "It is over." : "It uses no tree now."));
   replace("memory-body", memoryMap(name));
@@ -696,7 +701,7 @@ function draw() {
       scrollTo(0, 0);
     }
     shown = want;
-    document.title = name ? `${name} – ina controller` : "ina controller";
+    document.title = name ? `${name} · ina controller` : "ina controller";
   }
   const { policies, now_s } = at.cluster;
   document.getElementById("policies").textContent = `${at.cluster.name || "cluster"} · up ${clock(now_s)} · ${Object.entries(policies).map(([kind, each]) => `${kind} ${each}`).join(" · ")}`;
