@@ -22,7 +22,7 @@ DIFFERENT = frozenset(
     --explain --gpus --iterations --jobs --json --lanes --link-loss --loss --memory --name
     --output --p4runtime --packets --pcap --placement --plot --policy --port-kind --preempt
     --processes --program --queue --rate --reading --rounds --routing --runner --scheduler --seed
-    --seeds --size --slots --switch --switch-ip --tls-ca --tls-cert --trace --tree
+    --seeds --size --slots --state --switch --switch-ip --tls-ca --tls-cert --trace --tree
     --window --workers -n -np -o
     """,
     )

@@ -65,7 +65,7 @@ def explain(
         ),
     ],
     job: Annotated[
-        str, typer.Argument(metavar="[JOB]", help="With a command: name the job.", show_default=False)
+        str, typer.Argument(metavar="[JOB]", help="Name the job, after a command.", show_default=False)
     ] = "",
     *,
     jobs: Annotated[

@@ -46,7 +46,7 @@ class ControllerOptions:
             metavar="FILE",
             rich_help_panel=CONTROLLER,
             help="Present the token in this file, where the controller asks for one. Default: the "
-            "environment variable INA_TOKEN.",
+            "environment variable INA_CONTROLLER_TOKEN.",
         ),
     ] = None
     controller_ca: Annotated[
@@ -84,7 +84,7 @@ class ControllerOptions:
     def _token(self) -> str:
         """Return the token. It is no option's value: who sees the processes would see it."""
         if self.token_file is None:
-            return os.environ.get("INA_TOKEN", "").strip()
+            return os.environ.get("INA_CONTROLLER_TOKEN", "").strip()
         return self.token_file.read_text(encoding="utf-8").strip()
 
 

@@ -32,7 +32,8 @@ def submit(
         list[str],
         typer.Argument(
             metavar="FILE | -- COMMAND …",
-            help="Read the jobs from this file (.toml, .json or .yaml); with -np: run this command as a job.",
+            help="Read the jobs from this file (.toml, .json or .yaml), or, with --workers, run this command "
+            "as a job.",
         ),
     ],
     *,
@@ -43,31 +44,34 @@ def submit(
     name: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME", help="With -np: name the job so. Default: the program's name and a number."
+            metavar="NAME", help="With --workers: name the job so. Default: the program's name and a number."
         ),
     ] = None,
     deadline: Annotated[
         float | None,
         typer.Option(
             metavar="SECONDS",
-            help="With -np: let the job be done within this many seconds. Default: best effort.",
+            help="With --workers: let the job be done within this many seconds. Default: best effort.",
         ),
     ] = None,
     iterations: Annotated[
         int | None,
-        typer.Option(metavar="COUNT", help="With -np: let the job have this many iterations. Default: 100."),
+        typer.Option(
+            metavar="COUNT", help="With --workers: let the job have this many iterations. Default: 100."
+        ),
     ] = None,
     compute: Annotated[
         float | None,
         typer.Option(
             metavar="SECONDS",
-            help="With -np: let an iteration compute for this many seconds, as an estimate. Default: 0.001.",
+            help="With --workers: let an iteration compute for this many seconds, as an estimate. "
+            "Default: 0.001.",
         ),
     ] = None,
     model_bytes: Annotated[
         int | None,
         typer.Option(
-            metavar="BYTES", help="With -np: let the gradient have this many bytes. Default: 262144."
+            metavar="BYTES", help="With --workers: let the gradient have this many bytes. Default: 262144."
         ),
     ] = None,
     key: Annotated[

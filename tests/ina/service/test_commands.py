@@ -47,7 +47,7 @@ def ina(bed: Bed) -> Run:
         "NO_COLOR": "1",
         "TERM": "dumb",
         "INA_CONTROLLER": bed.url,
-        "INA_TOKEN": "",
+        "INA_CONTROLLER_TOKEN": "",
     }
 
     def run(*arguments: object, **env: str) -> Result:
@@ -223,7 +223,7 @@ def test_a_token_comes_from_a_file_or_the_environment(ina: Run, bed: Bed, tmp_pa
     path.write_text(added)
     assert refusal(ina("jobs"))[1] == "want a header 'Authorization: Bearer TOKEN'"
     assert said(ina("jobs", "--token-file", path)) == "no jobs\n"
-    assert said(ina("jobs", INA_TOKEN=added.strip())) == "no jobs\n"
+    assert said(ina("jobs", INA_CONTROLLER_TOKEN=added.strip())) == "no jobs\n"
     assert refusal(ina("audit", "--token-file", path))[0] == FAILED
     listed = json.loads(said(ina("controller", "token", "list", "--state", bed.folder, "--json")))
     assert listed == {"tokens": [{"name": "alice", "role": "submitter"}]}
