@@ -13,6 +13,7 @@ from bmv2_topos.impairments import link_impairments, outgoing
 from controller import Controller, ControllerError, Fleet, Member, connect
 from controller.switches import forwarding
 from controller.switches.model import INA_UDP_PORT, SWITCH_MAC, Uplink
+from controller.switches.tree import TreeAdmission
 from controller.vocabulary import Topology
 from controller.vocabulary.places import spread
 from hostlib.launcher import parse_address
@@ -99,6 +100,8 @@ class SwitchFabric:
         self.lock = threading.RLock()
         """To be held while anything of the fleet is called."""
         self.fallback: FallbackProcess | None = None
+        self.given: Mapping[str, TreeAdmission] = {}
+        """By name: jobs that somebody else has admitted, and will remove."""
         self._taken: set[str] = set()
 
     @property
@@ -202,6 +205,11 @@ class SwitchFabric:
     def switch_ended(self) -> str | None:
         """Return how a switch ended, as a text; None while all run."""
         return next(filter(None, (switch.ended() for switch in self.switches.values())), None)
+
+    def counters(self, tree: TreeAdmission) -> dict[str, dict[str, int]]:
+        """Return the number of a job's packets by switch and outcome. Raises ControllerError."""
+        with self.lock:
+            return self.fleet.counters(tree)
 
     def refused(self) -> dict[str, int]:
         """Return the packets of no job, by reason, over all switches. Raises ControllerError.

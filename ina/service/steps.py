@@ -73,9 +73,11 @@ def steps(desired: Desired, held: Mapping[int, Held]) -> list[Step]:
     leaving: set[int] = set()  # GPUs
     for number, has in held.items():
         why = _why_stopped(wanted.get(number), desired.places, has)
-        if why is not None or has.stage == "stopping":
+        if has.stage == "stopping":
+            why = why or "its start or its stop was broken off"
+        if why is not None:
             leaving.update(has.run.gpus)
-        if has.busy or has.stage == "stopping":
+        if has.busy:
             continue
         if why is not None:
             stops.append(Stop(number, why))

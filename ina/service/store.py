@@ -1,8 +1,8 @@
 """The service's memory: an append-only log of events, and what is held, in one SQLite file.
 
 Events are what the core is told, in order; replayed into a fresh core they give the same decisions. *Holds*
-are the runs that the daemon has begun to carry out: a row is there before the first effect, and goes after the
-last, so that none is forgotten. One process at a time uses a state (`lock`).
+are the runs that the daemon has begun to carry out: a row is there before the first effect, and goes after
+the last, so that none is forgotten. One process at a time uses a state (`locked`).
 """
 
 from __future__ import annotations
@@ -175,8 +175,8 @@ class Store:
 
     def _damaged(self, why: str) -> str:
         return (
-            f"{self._path} is damaged ({why}); it is left as it is. Restore a backup, or recover what can be read: "
-            f"sqlite3 {self._path} .recover | sqlite3 NEW/{_FILE}, then start with --state NEW"
+            f"{self._path} is damaged ({why}); it is left as it is. Restore a backup, or recover what can be"
+            f" read: sqlite3 {self._path} .recover | sqlite3 NEW/{_FILE}, then start with --state NEW"
         )
 
 
