@@ -56,10 +56,11 @@ def _command(value: object) -> str | None:
             return _command(shlex.split(value))
         except ValueError as error:
             return f"{error}; {wanted}"
-    good = isinstance(value, list) and value and all(isinstance(part, str) for part in value)
-    if good and not all(_passable(part) for part in value):
+    if not isinstance(value, list) or not value or not all(isinstance(part, str) for part in value):
+        return wanted
+    if not all(_passable(part) for part in value):
         return "want no null character, and no half of a character, which no program can be given"
-    return None if good else wanted
+    return None
 
 
 def _passable(argument: str) -> bool:

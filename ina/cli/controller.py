@@ -7,7 +7,7 @@ import contextlib
 import signal
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -139,7 +139,8 @@ def controller(
                 try:
                     async with speaking(service, address, Tokens(state), certificate=certificate) as url:
                         say(f"ina: controller at {url}")
-                        await asyncio.wait({running, ended}, return_when=asyncio.FIRST_COMPLETED)
+                        either: set[asyncio.Future[Any]] = {running, ended}
+                        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
                 finally:
                     running.cancel()
                     with contextlib.suppress(asyncio.CancelledError):

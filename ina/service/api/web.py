@@ -59,10 +59,24 @@ class Address:
         """Return a socket that listens there. Raises OSError."""
         if self.path is not None:
             return _unix(self.path)
-        family, _, _, _, where = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)[0]
-        made = socket.create_server(where[:2], family=family, backlog=256)
+        try:
+            family, _, _, _, where = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)[0]
+            return _tcp(family, where)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, f"{self.host}:{self.port}") from error
+
+
+def _tcp(family: int, where: tuple[object, ...]) -> socket.socket:
+    made = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         made.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _SILENT_MS)  # connections inherit it
-        return made
+        made.bind(where)
+        made.listen(256)
+    except BaseException:
+        made.close()
+        raise
+    return made
 
 
 def _unix(path: Path) -> socket.socket:
