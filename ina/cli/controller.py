@@ -121,6 +121,7 @@ def controller(
     from ina.service.serve import opened
     from ina.service.tokens import Tokens
 
+    folder = state.absolute()  # what it starts has other working directories
     address = Address.parse(listen)
     certificate = None if tls_cert is None or tls_key is None else Certificate(tls_cert, tls_key)
     policies = Policies(
@@ -133,11 +134,11 @@ def controller(
     async def serve() -> int:
         """Serve until a signal comes, and return its number."""
         ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        async with opened(state, testbed, policies, on_wait=_waits) as service:
+        async with opened(folder, testbed, policies, on_wait=_waits) as service:
             with _signals(ended):
                 running = asyncio.create_task(service.run())
                 try:
-                    async with speaking(service, address, Tokens(state), certificate=certificate) as url:
+                    async with speaking(service, address, Tokens(folder), certificate=certificate) as url:
                         say(f"ina: controller at {url}")
                         either: set[asyncio.Future[Any]] = {running, ended}
                         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)

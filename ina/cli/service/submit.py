@@ -74,6 +74,14 @@ def submit(
             metavar="BYTES", help="With --workers: let the gradient have this many bytes. Default: 262144."
         ),
     ] = None,
+    folder: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Run the commands in this directory of the servers, unless a job's extra.folder names "
+            "another. Default: the current directory.",
+        ),
+    ] = None,
     key: Annotated[
         str,
         typer.Option(
@@ -104,6 +112,8 @@ def submit(
         raise Failure("want one FILE of jobs, or -np WORKERS and a command behind --", USAGE)
     else:
         jobs = _of_file(Path(what[0]))
+    where = str((folder or Path()).absolute())
+    jobs = [{**job, "extra": {"folder": where, **job.get("extra", {})}} for job in jobs]
     with at.connect() as controller:
         found = controller.submit(jobs, key=key or secrets.token_urlsafe(16))
     if json:
