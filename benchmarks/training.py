@@ -22,10 +22,10 @@ from benchmarks.fill import check, fill
 from benchmarks.pages.real import DELAY_S, missing
 from bmv2_topos.harness import markdown
 from bmv2_topos.testbeds import netns
-from controller.vocabulary import Link
+from controller.vocabulary import Job, Link
 from controller.vocabulary.catalog import star
 from ina.runtime.jobs import JobEnd, run_jobs
-from ina.runtime.spec import LaunchSpec
+from ina.runtime.spec import NAMELESS, LaunchSpec
 from ina.runtime.testbed_fabric import opened
 
 if TYPE_CHECKING:  # the page needs no torch
@@ -86,7 +86,8 @@ def measure(rate_bps: float, options: argparse.Namespace) -> Speeds:
         with tempfile.TemporaryDirectory() as folder, opened(state) as fabric:
             given = [f"--{key}={getattr(options, key)}" for key in ("turns", "steps", "width")]
             command = [sys.executable, "-m", "benchmarks.training", "--rank", folder, *given]
-            end = JobEnd(LaunchSpec(command, options.hosts, slots=SLOTS))
+            job = Job(name=NAMELESS, workers=options.hosts, command=tuple(command), slots=SLOTS)
+            end = JobEnd(LaunchSpec(job=job))
             run_jobs(fabric, [end], on_output=_to_stderr)
             end.check()
             ranks = [json.loads((Path(folder) / f"{r}.json").read_text()) for r in range(options.hosts)]

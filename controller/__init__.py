@@ -21,16 +21,16 @@ if TYPE_CHECKING:
     from controller.switches.layout import Branch, Deployment, Downlink
     from controller.switches.model import (
         Admission,
-        Lease,
         Member,
         Part,
         Place,
         RegionChange,
+        Registration,
         SwitchInfo,
         Uplink,
     )
     from controller.switches.planning import Identity
-    from controller.switches.programs import ProgramBundle, locate
+    from controller.switches.programs import ProgramBundle, source_of
     from controller.switches.reconcile import Action, Decision, Observed, Waiting, reconcile
     from controller.switches.session import Controller
     from controller.switches.tree import TreeAdmission
@@ -48,7 +48,6 @@ __all__ = [
     "Downlink",
     "Fleet",
     "Identity",
-    "Lease",
     "Member",
     "Mode",
     "NoProgram",
@@ -62,6 +61,7 @@ __all__ = [
     "Region",
     "RegionChange",
     "RegionChanging",
+    "Registration",
     "Report",
     "SwitchInfo",
     "Tls",
@@ -69,8 +69,8 @@ __all__ = [
     "Uplink",
     "Waiting",
     "connect",
-    "locate",
     "reconcile",
+    "source_of",
 ]
 
 _MODULES = (
@@ -90,7 +90,7 @@ _MODULES = (
 
 
 def __getattr__(name: str) -> object:
-    """Import what is asked for: to load all of it takes longer than many a command."""
+    """Import the public name on first use: importing all of them takes longer than many commands."""
     if name in __all__:
         for module in _MODULES:
             found = getattr(importlib.import_module(f"controller.{module}"), name, None)

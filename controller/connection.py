@@ -1,4 +1,4 @@
-"""The way to a switch behind a P4Runtime server."""
+"""Connections to switches behind P4Runtime servers."""
 
 from __future__ import annotations
 

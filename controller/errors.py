@@ -1,21 +1,21 @@
 """Everything that the controller refuses or fails with.
 
 ControllerError
-├── BadJob              a job that no switch could serve; the message says why
+├── BadJob              no switch can serve the job; the message says why
 ├── OutOfMemory         no hole in the switch's memory is large enough
 ├── OutOfRows           no job id, counter row or port is left
 ├── NoSuchJob           the switch has no such job
-├── RegionChanging      the job is on its way to another region already
-├── IdentityTaken       the job id or the generation asked for is another job's
-├── ProgramMismatch     the switch runs, or was offered, a program that will not do
+├── RegionChanging      the job is already moving to another region
+├── IdentityTaken       another job has the requested job id or generation
+├── ProgramMismatch     the switch runs, or was offered, an unsuitable program
 │   ├── NoProgram       it runs none
-│   └── OtherProgram    it runs another one, which was not to be replaced
+│   └── OtherProgram    it runs another one, and replacing it was not allowed
 ├── UnknownName         the program has no table, action or counter of that name
-├── BadSpec             a job, topology or option that makes no sense (`controller.vocabulary.errors`)
-├── SchedulingError     what schedulers and simulator fail with (`controller.scheduling.errors`)
-└── SwitchError         the switch, or the way to it, failed
+├── BadSpec             an invalid job, topology or option (`controller.vocabulary.errors`)
+├── SchedulingError     errors of schedulers and simulator (`controller.scheduling.errors`)
+└── SwitchError         the switch, or the connection to it, failed
     ├── Unreachable     it does not answer
-    │   └── TlsFailure  for it speaks TLS and we do not, or the other way round, or one trusts not the other
+    │   └── TlsFailure  only one end uses TLS, or one end does not trust the other
     ├── Refused         it answered with an error; `code` and, for a batch, `errors` say which
     └── NotPrimary      another controller holds the switch
 """
@@ -52,7 +52,7 @@ __all__ = [
 
 
 class BadJob(ControllerError):
-    """A job that no switch could serve."""
+    """No switch can serve the job."""
 
 
 class OutOfMemory(ControllerError):
@@ -76,15 +76,15 @@ class NoSuchJob(ControllerError):
 
 
 class RegionChanging(ControllerError):
-    """The job is on its way to another region already."""
+    """The job is already moving to another region."""
 
 
 class IdentityTaken(ControllerError):
-    """The job id or the generation asked for is another job's."""
+    """Another job has the requested job id or generation."""
 
 
 class ProgramMismatch(ControllerError):
-    """The program that the switch runs will not do."""
+    """The switch runs, or was offered, an unsuitable program."""
 
 
 class NoProgram(ProgramMismatch):
@@ -92,7 +92,7 @@ class NoProgram(ProgramMismatch):
 
 
 class OtherProgram(ProgramMismatch):
-    """The switch runs another program, and nobody said that it may be replaced."""
+    """The switch runs another program, and replacing it was not allowed."""
 
 
 class UnknownName(ControllerError):
@@ -100,7 +100,7 @@ class UnknownName(ControllerError):
 
 
 class SwitchError(ControllerError):
-    """The switch, or the way to it, failed."""
+    """The switch, or the connection to it, failed."""
 
 
 class Unreachable(SwitchError):
@@ -108,7 +108,7 @@ class Unreachable(SwitchError):
 
 
 class TlsFailure(Unreachable):
-    """The switch and we do not agree on TLS; the message says how."""
+    """TLS with the switch failed; the message says how."""
 
 
 class NotPrimary(SwitchError):
@@ -117,7 +117,7 @@ class NotPrimary(SwitchError):
 
 @dataclass(frozen=True, slots=True)
 class UpdateError:
-    """Failure of one update of a batch: its position, the gRPC code's name, the switch's words."""
+    """Failure of one update of a batch: its position, the name of the gRPC code, the switch's message."""
 
     position: int
     code: str
@@ -127,7 +127,7 @@ class UpdateError:
 class Refused(SwitchError):
     """The switch answered with an error.
 
-    `code` is the name of the gRPC code. `errors` lists the failed updates of a batch; the others of it
+    `code` is the name of the gRPC code. `errors` lists the failed updates of a batch; its other updates
     took effect. It is empty if the request failed as a whole.
     """
 
@@ -139,7 +139,7 @@ class Refused(SwitchError):
 
 @contextlib.contextmanager
 def naming(switch: str) -> Iterator[None]:
-    """Have errors of the block say which switch they are about; they keep their type."""
+    """Prefix errors raised in the block with the switch's name; they keep their type."""
     try:
         yield
     except ControllerError as error:

@@ -1,6 +1,6 @@
-"""Figures of matplotlib, where that is installed: made and written alike by all that draw.
+"""Matplotlib figures, where it is installed: created and saved the same way by all commands that draw.
 
-The same plot is the same file, and text stays text. Nothing here touches ``matplotlib.pyplot`` or a display.
+The same plot gives the same file, and text stays text. Nothing here uses ``matplotlib.pyplot`` or a display.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Policies from outside the project: from a Python file, a module, or a package's entry points."""
+"""User-defined policies: from a Python file, a module, or a package's entry points."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from controller.errors import BadSpec
 
 
 def is_external(spec: str) -> bool:
-    """Return whether `spec` names a file and something in it, as ``mine.py:Policy`` does."""
+    """Return whether `spec` names an object in a file, as ``mine.py:Policy`` does."""
     return spec.rpartition(":")[0].endswith(".py")
 
 
 def is_module(spec: str) -> bool:
-    """Return whether `spec` names a module and something in it, as ``package.module:Policy`` does."""
+    """Return whether `spec` names an object in a module, as ``package.module:Policy`` does."""
     module, colon, name = spec.partition(":")
     return bool(colon) and name.isidentifier() and _is_dotted(module)
 
@@ -43,11 +43,11 @@ def names(group: str) -> list[str]:
 def load(spec: str, group: str) -> Any:
     """Return the object at ``path.py:Name``, ``package.module:Name`` or an entry point of `group`.
 
-    A file is run once in a process, however often it is named. Modules are looked for in the current folder,
-    too, after all others.
+    A file runs once per process, however often it is named. Modules are searched for in the current folder,
+    too, after all other places.
 
     Raises:
-        BadSpec: there is no such file, module, name or entry point, or what it runs on import fails.
+        BadSpec: there is no such file, module, name or entry point, or importing it fails.
     """
     if not (is_external(spec) or is_module(spec)):
         return _entry_point(spec, group)

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal, Self, TypeVar
 
 from hostlib import wire
-from hostlib.core.congestion import CONGESTION_NAMES, CongestionName
 from hostlib.core.watchdog import STRAGGLER_TIMEOUT_S, TIMEOUT_S, Patience
 from hostlib.errors import ConfigError
 from hostlib.quantize import ENCODINGS, Encoding
 from hostlib.tree import Tree
+from hostlib.windows import check_name
 
 ENVIRONMENT_VARIABLE: Final = "INA_JOB"
 
@@ -111,8 +111,9 @@ class JobConfig:
     atp: bool = False
     """The switch program is ``atp.p4``, to compare with: the whole window may be in flight, and what collides
     gets another slot. Needs a fallback server."""
-    congestion: CongestionName = "fixed"
-    """Congestion control, which decides how much of the window is used (`hostlib.core.congestion`)."""
+    congestion: str = "fixed"
+    """Congestion control, which decides how much of the window is used (`hostlib.core.congestion`), or one
+    of your own (`hostlib.windows`)."""
     numbers: Encoding = "exponent"
     """Encoding of float32: with an exponent per packet, the same in 16 bits each (half the bytes,
     `hostlib.quantize.pack`), or on a fixed scale, ``round(x * 2**scale_bits)``."""
@@ -164,7 +165,7 @@ class JobConfig:
         if not isinstance(self.log, str | None):
             raise ConfigError(f"log is {self.log!r}, must be the name of a file, or null")
         _check_range("epoch", self.epoch, 0, 0xFF)
-        _check_name("congestion", self.congestion, CONGESTION_NAMES)
+        check_name(self.congestion)
         if self.congestion == "a2tp" and not self.fallback:
             raise ConfigError(
                 "congestion is 'a2tp', which sends packets past the slots: that needs a fallback server"

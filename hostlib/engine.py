@@ -12,7 +12,7 @@ from hostlib import wire
 from hostlib._native import NativeKernel
 from hostlib.collectives import Collective
 from hostlib.config import JobConfig
-from hostlib.core.congestion import CONGESTION
+from hostlib.core.congestion import BadLimits
 from hostlib.core.driver import CHECK_NS, Driver
 from hostlib.core.state import SPREAD, CoreSettings, Counter, RtoLimits
 from hostlib.core.watchdog import Watchdog
@@ -31,6 +31,7 @@ from hostlib.io.open import open_link
 from hostlib.joblog import JobLog
 from hostlib.peers import Peers
 from hostlib.priority import Urgency
+from hostlib.windows import find
 
 _IN_MEMORY: Final = RtoLimits(margin_s=0.025, probe_s=0.01)
 """Where packets go through memory, nothing is lost but what the switch is told to lose. Who is silent there
@@ -57,10 +58,14 @@ class SwitchEngine:
         self._config = config
         self._log = _open_log(config.log)
         self._window = Window(_core_settings(config), NativeKernel())
+        self._control = find(config.congestion)
+        try:
+            self._window.congestion = self._control.make()
+        except BadLimits as error:
+            raise ConfigError(str(error)) from error.__cause__
         self._link = link = open_link(config.transport, self._window)
         # More in flight than the link holds would be lost, and net.core.rmem_max may allow little.
         self._window.restrict_to(link.room_packets)
-        self._window.congestion = CONGESTION[config.congestion]()
         watchdog = Watchdog(
             self._window, peers, config.patience, switch=config.transport.switch, ranks=config.hosts
         )
@@ -114,7 +119,7 @@ class SwitchEngine:
                 self._window.begin(
                     collective.staged.source,
                     collective.staged.target,
-                    tag=collective.tag,
+                    tag=collective.tag ^ self._control.digest,
                     average=collective.average,
                     priority=self._priority,
                     target=wire.ALL if collective.root is None else collective.root,
@@ -123,6 +128,10 @@ class SwitchEngine:
                     now=started,
                 )
                 call = f"; call {collective.number + 1} here: {collective.description}"
+                if self._control.digest:
+                    call += (
+                        f"; congestion control here: {self._control.name}, digest {self._control.digest:08x}"
+                    )
                 self._driver.start(started, call=call)
                 self._check_aborted()
                 self._serve()

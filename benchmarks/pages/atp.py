@@ -27,7 +27,6 @@ from bmv2_topos.harness import (
 )
 from bmv2_topos.plots import draw_lines, ticks
 from bmv2_topos.testbeds.virtual import Report, VirtualSettings
-from bmv2_topos.testbeds.virtual.settings import Program
 from controller.vocabulary import Job, Link
 
 SEEDS: Final = (1, 2, 3, 4, 5)
@@ -49,7 +48,7 @@ LEFT_OUT: Final = (
 class SlotScheme:
     """A way to find, hold and free slots: a program, its build and the options of the jobs."""
 
-    program: Program = "shared"
+    program: str = "shared"
     defines: tuple[tuple[str, str], ...] = ()
     rehashes: bool = True
     preempt: bool = False

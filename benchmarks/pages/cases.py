@@ -18,7 +18,7 @@ from bmv2_topos.testbeds.virtual.report import JobReport
 from controller.memory.demand import Reading
 from controller.memory.policies import POLICIES
 from controller.memory.policy import Question
-from controller.policies.allocation import FRAME_BYTES
+from controller.policies.by_kind import FRAME_BYTES
 from controller.simulator.network.run import Simulated, simulate_network
 from controller.simulator.network.settings import NetworkSettings
 from controller.vocabulary import Job, Region, Topology
@@ -135,10 +135,10 @@ def as_packets(case: Case) -> dict[str, JobReport]:
 class _Divide:
     """Has the testbed's controllers do what a memory policy says, when jobs come or go."""
 
-    def __init__(self, case: Case, jobs: Sequence[Job], cluster: Topology) -> None:
+    def __init__(self, case: Case, jobs: Sequence[Job], topology: Topology) -> None:
         self._case = case
         self._jobs = {job.name: job for job in jobs}
-        self._cluster = cluster
+        self._topology = topology
         self._seen: tuple[str, ...] = ()
         self._held: dict[str, dict[str, Region]] = {}
 
@@ -150,10 +150,10 @@ class _Divide:
         told = []
         for name, seen in view.jobs.items():
             job = self._jobs[name]
-            left = max(1, seen.iterations - seen.iterations_done)
+            left = max(1, seen.job.iterations - seen.iterations_done)
             late = job.due_s is not None and job.due_s <= view.time_s
             told.append(replace(job, iterations=left, deadline_s=None if late else job.deadline_s))
-        question = Question(tuple(told), self._cluster, view.time_s, self._case.reading, self._held)
+        question = Question(tuple(told), self._topology, view.time_s, self._case.reading, self._held)
         answer = POLICIES[self._case.memory](question)
         self._held = {name: dict(regions) for name, regions in answer.regions.items()}
         return {

@@ -134,7 +134,7 @@ def jobs_of(seed: int, setting: Setting) -> tuple[list[Job], Topology]:
 
 def simulated(setting: Setting, policy: str, seed: int) -> ResultRow:
     """Return misses and mean times of the jobs, as flows."""
-    jobs, cluster = jobs_of(seed, setting)
+    jobs, topology = jobs_of(seed, setting)
     chosen = NetworkSettings(
         placement="gpu-balance",
         memory=policy,
@@ -143,7 +143,9 @@ def simulated(setting: Setting, policy: str, seed: int) -> ResultRow:
         window=0,
         seed=seed,
     )
-    outcome = run_network(NetworkTask(jobs=jobs, cluster=cluster, scheduler="fifo-backfill", settings=chosen))
+    outcome = run_network(
+        NetworkTask(jobs=jobs, topology=topology, scheduler="fifo-backfill", settings=chosen)
+    )
     found, metrics = outcome.simulated, outcome.metrics
     times: dict[bool, list[float]] = {True: [], False: []}
     for each in found.result.jobs:

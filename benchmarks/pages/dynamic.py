@@ -21,7 +21,6 @@ from bmv2_topos.harness import (
 )
 from bmv2_topos.plots import draw_lines, ticks
 from bmv2_topos.testbeds.virtual import Report, VirtualSettings
-from bmv2_topos.testbeds.virtual.settings import Program
 from controller.vocabulary import CONGESTION, Job, Link, float32_bytes
 
 JOBS, WORKERS, WINDOW = 4, 4, 128
@@ -32,7 +31,7 @@ SLOTS = (64, 256)
 SEEDS = (1, 2, 3, 4, 5)
 
 STATIC, ATP, OURS, NARROW = "static", "ATP", "shared", "shared, narrow"
-PROGRAMS: Final[Mapping[str, Program]] = {STATIC: "exclusive", ATP: "atp", OURS: "shared", NARROW: "shared"}
+PROGRAMS: Final[Mapping[str, str]] = {STATIC: "exclusive", ATP: "atp", OURS: "shared", NARROW: "shared"}
 CONTROLS = CONGESTION
 SHORT_QUEUE, ECN_DEPTH = 256, 64
 

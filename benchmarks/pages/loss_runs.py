@@ -8,7 +8,6 @@ from typing import Final
 
 from bmv2_topos.harness import ResultRow, Scenario, mean_iteration_s
 from bmv2_topos.testbeds.virtual import Report, VirtualSettings
-from bmv2_topos.testbeds.virtual.settings import Program
 from controller.vocabulary import Job, Link, Straggler, float32_bytes
 
 SLOTS: Final = 8192
@@ -27,7 +26,7 @@ STRAGGLER_S, STRAGGLER_ITERATIONS = 2e-3, 20
 class Kind:
     """A program, and the number of packets that a worker may have in flight."""
 
-    program: Program
+    program: str
     in_flight: int
 
 

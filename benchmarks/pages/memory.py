@@ -24,7 +24,6 @@ from bmv2_topos.harness import (
 )
 from bmv2_topos.plots import draw_lines
 from bmv2_topos.testbeds.virtual import Report, VirtualSettings
-from bmv2_topos.testbeds.virtual.settings import Program
 from controller.vocabulary import Job, float32_bytes
 
 WORKERS = 8
@@ -35,7 +34,7 @@ JOBS = (1, 4)
 SLOTS = (0, 32, 64, 128, 256, 512, 2048)
 SEEDS = (1, 2, 3, 4, 5)
 ITERATIONS = 4
-PROGRAMS: tuple[Program, ...] = ("shared", "atp", "exclusive")
+PROGRAMS: tuple[str, ...] = ("shared", "atp", "exclusive")
 AMPLE = 0.97
 """Least speed, relative to the best, at which memory counts as ample."""
 
@@ -82,7 +81,7 @@ ours look at their packets every 5 µs. What differs between `atp` and the paper
 """
 
 
-def entries(jobs: int, program: Program, *, quick: bool = False) -> tuple[Job, ...]:
+def entries(jobs: int, program: str, *, quick: bool = False) -> tuple[Job, ...]:
     """Return that many equal jobs."""
     return tuple(
         Job(

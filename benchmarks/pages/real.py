@@ -23,7 +23,7 @@ from hostlib import command_line
 from hostlib.core.state import RtoLimits
 from ina.bench.allreduce import processor_s, slowest
 from ina.runtime.jobs import JobEnd, run_jobs
-from ina.runtime.spec import LaunchSpec
+from ina.runtime.spec import NAMELESS, LaunchSpec
 from ina.runtime.testbed_fabric import opened
 
 DELAY_S = 2e-6
@@ -161,7 +161,9 @@ class RealAllreduce:
         state = netns.up(name, self.topology(), netns.Program(lanes=self.lanes, target=self.target))
         try:
             with tempfile.TemporaryDirectory() as folder, opened(state) as fabric:
-                end = JobEnd(LaunchSpec(self._command(folder), self.workers, slots=2 * self.window))
+                command = tuple(self._command(folder))
+                job = Job(name=NAMELESS, workers=self.workers, command=command, slots=2 * self.window)
+                end = JobEnd(LaunchSpec(job=job))
                 before_s = _processor_s(state.switches.values())
                 run_jobs(fabric, [end], on_output=_to_stderr)
                 switch_s = _processor_s(state.switches.values()) - before_s

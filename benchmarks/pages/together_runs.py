@@ -13,7 +13,7 @@ from bmv2_topos.harness import Call, ResultRow
 from controller.core.allocator import goodput
 from controller.placement.policies import POLICIES as PLACEMENTS
 from controller.placement.policy import place
-from controller.policies.allocation import FRAME_BYTES
+from controller.policies.by_kind import FRAME_BYTES
 from controller.routing.policies import POLICIES as ROUTINGS
 from controller.routing.policy import Question
 from controller.simulator.network.generate import generate
@@ -143,7 +143,7 @@ def simulated(names: Names, slots: int, trunk_bps: float, seed: int) -> ResultRo
     scheduler, placement, memory = names
     task = NetworkTask(
         jobs=workload(seed),
-        cluster=cluster(slots, trunk_bps),
+        topology=cluster(slots, trunk_bps),
         scheduler=scheduler,
         settings=NetworkSettings(placement=placement, memory=memory, seed=seed),
     )

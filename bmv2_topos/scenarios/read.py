@@ -4,7 +4,7 @@ A file looks so::
 
     summary = "One worker computes longer: the others wait for it"
     topology = "single-switch:4"            # of the catalog
-    program = "exclusive"
+    program = "exclusive"                   # of p4src, or a file beside this one: "mine.p4"
     lanes = 32
     link_defaults = { rate_bps = 1e9 }      # every link, in the place of what the topology says
 
@@ -42,19 +42,20 @@ from pathlib import Path
 from typing import Any
 
 from bmv2_topos.scenarios.model import Check, Kill, LinkFault, Scenario
+from controller.errors import ProgramMismatch
+from controller.switches.programs import LANES, is_file, source_of
 from controller.vocabulary import BadSpec, Job, Topology, documents
 from controller.vocabulary.documents import Document, Where
 from controller.vocabulary.files import check_top, find_topology, jobs_of
 from controller.vocabulary.schema import LINK
 
 SHIPPED = Path(__file__).parent / "shipped"
-PROGRAMS = ("exclusive", "shared")
 KINDS = ("loss", "duplicate", "reorder", "delay_s", "rate_bps", "kill")
 
 _TOP: Mapping[str, documents.Check] = {
     "summary": documents.name,
     "topology": documents.name,
-    "program": documents.one_of(PROGRAMS),
+    "program": documents.name,
     "lanes": documents.whole(32, 256),
     "seed": documents.whole(0, 1 << 31),
     "limit_s": documents.number(0, 3600, "seconds", above=True),
@@ -101,18 +102,20 @@ def find_scenario(text: str) -> Scenario:
 
 def load_scenario(path: Path) -> Scenario:
     """Read a scenario. Raises BadSpec."""
-    return _scenario(documents.read(path), path.stem)
+    return _scenario(documents.read(path), path.stem, path.parent)
 
 
 def parse_scenario(text: str, *, source: str = "scenario.toml") -> Scenario:
     """Read the scenario in a text; `source` names it in errors. Raises BadSpec."""
-    return _scenario(documents.parse(text, source), Path(source).stem)
+    return _scenario(documents.parse(text, source), Path(source).stem, Path(source).parent)
 
 
-def _scenario(document: Document, name: str) -> Scenario:
+def _scenario(document: Document, name: str, folder: Path) -> Scenario:
     check_top(document)
     top = document.check((), {**dict.fromkeys(document.data, _anything), **_TOP}, require=_NEEDED)
     own = {key: top[key] for key in ("program", "lanes", "seed", "limit_s") if key in top}
+    if "program" in own:
+        own["program"] = _program(document, own["program"], folder)
     topology = _topology(document, top)
     jobs = jobs_of(document, require=("name", "slots"))
     names = [job.name for job in jobs]
@@ -127,6 +130,16 @@ def _scenario(document: Document, name: str) -> Scenario:
         checks=tuple(_check(document, where, names) for where, _ in document.tables("check")),
         **own,
     )
+
+
+def _program(document: Document, program: str, folder: Path) -> str:
+    """Return a program of p4src, or the path of a file beside the scenario's."""
+    found = str(folder / program) if is_file(program) else program
+    try:
+        source_of(found, LANES[0])
+    except (ProgramMismatch, FileNotFoundError) as error:
+        raise document.error(("program",), f"program: {error}") from error
+    return found
 
 
 def _topology(document: Document, top: Mapping[str, Any]) -> Topology:

@@ -58,13 +58,13 @@ class Virtual:
 def _testbed(scenario: Scenario) -> VirtualTestbed:
     network = scenario.network
     places = place(network, [job.workers for job in scenario.jobs])
-    server = next(iter(network.servers_for("fallback")), None) if scenario.program == "shared" else None
     settings = VirtualSettings(
-        program=scenario.program,  # type: ignore[arg-type]
+        program=scenario.program,
         lanes=scenario.lanes,
         seed=scenario.seed,
         limit_s=scenario.limit_s,
     )
+    server = next(iter(network.servers_for("fallback")), None) if settings.shares else None
     return VirtualTestbed(network, scenario.jobs, [Placement(of, server) for of in places], settings)
 
 

@@ -20,7 +20,7 @@ counters        every packet was counted once; no counter shows what cannot have
 ==============  =====================================================================================
 """
 
-from bmv2_topos.soak.campaign import Failure, ProcessDied, Tally, replay, soak
+from bmv2_topos.soak.campaign import Failure, ProcessDied, Tally, describe, replay, soak
 from bmv2_topos.soak.draw import draw_schedule
 from bmv2_topos.soak.kinds import KINDS, missing
 from bmv2_topos.soak.schedule import Schedule
@@ -31,6 +31,7 @@ __all__ = [
     "ProcessDied",
     "Schedule",
     "Tally",
+    "describe",
     "draw_schedule",
     "missing",
     "replay",

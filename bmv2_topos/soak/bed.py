@@ -12,32 +12,24 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
-from bmv2_topos.soak.draw import EXCLUSIVE_SLOTS, LANES, SHARED_SLOTS
+from bmv2_topos.soak.programs import GENERATION, SLOT_PREFIX, program_of, slots_of
 from bmv2_topos.soak.schedule import Bed, JobPlan
 from bmv2_topos.testbeds.virtual.admission import Request, VirtualFleet
-from bmv2_topos.testbeds.virtual.fabric import compiled
 from bmv2_topos.testbeds.virtual.network import Wire
 from controller import Mode, Region, TreeAdmission
 from controller.switches import names
 from controller.switches.outcomes import COLUMNS, OUTCOMES
+from controller.switches.programs import objects
 from controller.vocabulary import Topology
-from softswitch import Switch, load, parse_port
+from softswitch import Switch, load, p4info, parse_port
 from softswitch.compiler import ir
 from softswitch.engine.pipeline import Pipeline
 
 _PORTS = range(1, 33)
-SLOT_PREFIX = names.SLOT_REGISTER.removesuffix("psn")
-"""Prefixes of the names of registers with slots' state."""
 MOVE_PREFIX = f"{names.CHANGE}_"
 """Prefixes of those that hold, by counter row, how far a move to another region is."""
-_GENERATION = f"{SLOT_PREFIX}generation"
 _JUNK = 0x5A5A_A5A5
 """Content of lanes before anything has been added: nobody may count on zero."""
-
-
-def slots_of(program: Mode) -> int:
-    """Return how many slots the switches of a bed have."""
-    return SHARED_SLOTS if program == "shared" else EXCLUSIVE_SLOTS
 
 
 class Rack:
@@ -45,14 +37,15 @@ class Rack:
 
     def __init__(self, program: ir.Program) -> None:
         self.program = program
+        self.objects = objects(p4info(program))
         self._free: list[tuple[Switch, Pipeline]] = []
         self._all: list[Switch] = []
         self._rounds = 0
 
     @classmethod
-    def of(cls, program: Mode) -> Self:
-        """Return one for the program of that name."""
-        return cls(compiled(program, LANES, slots_of(program)))
+    def of(cls, mode: Mode, own: str | None = None) -> Self:
+        """Return one for a program of one's own, which must be of that mode, or for the one of p4src."""
+        return cls(program_of(mode, own))
 
     def take(self) -> tuple[Switch, Pipeline]:
         """Return a switch without jobs."""
@@ -101,7 +94,9 @@ class BuiltBed:
         self.wires, self.host_ports = _wires(bed.topology)
         self.ways = {name: _ways(bed, name) for name in self.switches}
         """By switch and job, the ports by which a packet of the job can leave, whatever it evicts."""
-        self.fleet = VirtualFleet(bed.topology, self.switches, self.pipelines, slots=slots_of(bed.program))
+        self.fleet = VirtualFleet(
+            bed.topology, self.switches, self.pipelines, rack.objects, slots=slots_of(bed.program)
+        )
         self.admitted: dict[int, TreeAdmission] = {}
         self._as_built = False
         """True while the jobs are on the switches as they were admitted first."""
@@ -133,10 +128,10 @@ class BuiltBed:
                 self.admit(plan, plan.generation)
             self._as_built = True
         registers = [name for name in self.rack.program.registers if name.startswith(SLOT_PREFIX)]
-        slots = range(self.rack.program.registers[_GENERATION].size)
+        slots = range(self.rack.program.registers[GENERATION].size)
         for name, pipeline in self.pipelines.items():
             for index in slots:
-                if pipeline.read_register(_GENERATION, index):
+                if pipeline.read_register(GENERATION, index):
                     for register in registers:
                         pipeline.write_register(register, index, 0)
             self._forget_moves(pipeline)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import shlex
 import signal
 import time
 from collections import Counter
@@ -15,6 +16,7 @@ from statistics import median, quantiles
 
 from bmv2_topos.soak.bed import BuiltBed, Rack
 from bmv2_topos.soak.draw import draw_bed, draw_schedule
+from bmv2_topos.soak.programs import offers
 from bmv2_topos.soak.recovery import Recovery
 from bmv2_topos.soak.run import Course, ScheduleFailed, run_schedule
 from bmv2_topos.soak.schedule import BED_SEEDS, Bed
@@ -31,11 +33,14 @@ class Failure:
     reason: str
     schedule: str
     """In words."""
+    own: str | None = None
+    """The program of one's own that was run."""
 
     @property
     def command(self) -> str:
         """The command that runs it again."""
-        return f"ina soak --replay {self.seed}"
+        program = f" --program {shlex.quote(self.own)}" if self.own else ""
+        return f"ina soak --replay {self.seed}{program}"
 
 
 class ProcessDied(Exception):
@@ -100,9 +105,14 @@ class Tally:
 
 
 class Racks:
-    """The switches of a process, by program."""
+    """The switches of a process, by program; all run `own` if that is given, a program of one's own.
 
-    def __init__(self) -> None:
+    Raises as `bmv2_topos.soak.programs.offers`.
+    """
+
+    def __init__(self, own: str | None = None) -> None:
+        self.own = own
+        self.offers = offers(own) if own else None
         self._racks: dict[Mode, Rack] = {}
 
     def of(self, program: Mode) -> Rack:
@@ -112,7 +122,7 @@ class Racks:
             rack.close()
             rack = None
         if rack is None:
-            rack = self._racks[program] = Rack.of(program)
+            rack = self._racks[program] = Rack.of(program, self.own)
         return rack
 
     def put(self, program: Mode, rack: Rack) -> None:
@@ -135,7 +145,7 @@ def soak_seeds(
     cores: Cores = COMPILED,
 ) -> Tally:
     """Run the schedules of the seeds `first` to `last`, all of one bed; stop at the first that fails."""
-    bed = bed or draw_bed(first // BED_SEEDS)
+    bed = bed or draw_bed(first // BED_SEEDS, racks.offers)
     tally = Tally()
     with BuiltBed(bed, racks.of(bed.program)) as built:
         for seed in range(first, last + 1):
@@ -144,21 +154,29 @@ def soak_seeds(
             try:
                 tally.note(run_schedule(schedule, built, cores=cores))
             except ScheduleFailed as failed:
-                tally.failures.append(Failure(seed, failed.reason, schedule.describe()))
+                tally.failures.append(Failure(seed, failed.reason, schedule.describe(), racks.own))
                 break
     return tally
 
 
-def replay(seed: int, *, packets: int = 200) -> tuple[Tally, list[str]]:
-    """Run one schedule; return what came of it, and its last packets in words."""
-    racks, log = Racks(), Log(packets)
-    schedule = draw_schedule(seed)
+def describe(seed: int, own: str | None = None) -> str:
+    """Say the schedule of a seed in words; `own` as of `replay`, which may raise the same."""
+    return draw_schedule(seed, draw_bed(seed // BED_SEEDS, offers(own) if own else None)).describe()
+
+
+def replay(seed: int, *, packets: int = 200, own: str | None = None) -> tuple[Tally, list[str]]:
+    """Run one schedule; return what came of it, and its last packets in words.
+
+    `own` is the path of a program of one's own. Raises as `bmv2_topos.soak.programs.offers`.
+    """
+    racks, log = Racks(own), Log(packets)
+    schedule = draw_schedule(seed, draw_bed(seed // BED_SEEDS, racks.offers))
     tally = Tally(1)
     try:
         with BuiltBed(schedule.bed, racks.of(schedule.bed.program)) as built:
             tally.note(run_schedule(schedule, built, log))
     except ScheduleFailed as failed:
-        tally.failures.append(Failure(seed, failed.reason, schedule.describe()))
+        tally.failures.append(Failure(seed, failed.reason, schedule.describe(), racks.own))
     finally:
         racks.close()
     return tally, log.lines()
@@ -170,16 +188,21 @@ def soak(
     schedules: int | None = None,
     minutes: float | None = None,
     processes: int | None = None,
+    own: str | None = None,
 ) -> Iterator[Tally]:
     """Run schedules from the seed `first` on; yield the tally so far after every bed.
 
     Ends after so many schedules, after so long, or with the first failure, whatever comes first. Every
-    process has its own switches. `processes` None: as many as the machine has processors.
+    process has its own switches. `processes` None: as many as the machine has processors. `own` is the path
+    of a program of one's own; None: those of p4src.
 
     Raises:
         ProcessDied: a schedule ended its process, which compiled code may.
         NativeMissing: the host library's compiled part is not there.
+        ProgramMismatch: schedules cannot run `own`, and what `bmv2_topos.soak.programs.offers` raises.
     """
+    if own:
+        offers(own)  # compiled, and refused, before any process does so
     deadline = None if minutes is None else time.monotonic() + 60 * minutes
     count = processes or os.cpu_count() or 1
     beds = _beds(first, schedules)
@@ -190,7 +213,7 @@ def soak(
         try:
             while True:
                 while len(running) < 2 * count and not _over(deadline) and (bed := next(beds, None)):
-                    running[pool.submit(_soak_bed, *bed)] = bed
+                    running[pool.submit(_soak_bed, *bed, own)] = bed
                 if not running:
                     return
                 done, _ = wait(running, return_when=FIRST_COMPLETED)
@@ -221,11 +244,13 @@ def _over(deadline: float | None) -> bool:
     return deadline is not None and time.monotonic() >= deadline
 
 
-_racks = Racks()
+_racks: dict[str | None, Racks] = {}
 
 
-def _soak_bed(first: int, last: int) -> Tally:
-    return soak_seeds(first, last, _racks)
+def _soak_bed(first: int, last: int, own: str | None) -> Tally:
+    if own not in _racks:
+        _racks[own] = Racks(own)
+    return soak_seeds(first, last, _racks[own])
 
 
 def _ignore_interrupts() -> None:

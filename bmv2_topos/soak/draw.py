@@ -6,6 +6,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import replace
 
+from bmv2_topos.soak.programs import LANES, SHARED_SLOTS
 from bmv2_topos.soak.schedule import (
     BED_SEEDS,
     Bed,
@@ -27,14 +28,11 @@ from bmv2_topos.soak.schedule import (
 from bmv2_topos.soak.strangers import KINDS
 from bmv2_topos.testbeds.virtual.network import LinkFaults
 from bmv2_topos.testbeds.virtual.placement import Placement
+from controller.switches.model import Feature, SwitchInfo
 from controller.vocabulary import Link, Mode, Region, Server, Switch, Topology
 from hostlib import wire
 from hostlib.core.congestion import CONGESTION_NAMES
 from hostlib.core.state import window_for
-
-LANES = 32
-SHARED_SLOTS = 8
-EXCLUSIVE_SLOTS = 32
 
 _MAX_DEPTH = 2
 _WINDOWS = (
@@ -50,10 +48,15 @@ _WINDOWS = (
 """Of shared jobs: with one packet in flight and with several."""
 
 
-def draw_bed(number: int) -> Bed:
-    """Return a bed: one to five switches in a tree of up to three levels, one to three jobs on them."""
+def draw_bed(number: int, own: SwitchInfo | None = None) -> Bed:
+    """Return a bed: one to five switches in a tree of up to three levels, one to three jobs on them.
+
+    `own` is what a program of one's own offers; None: one of those of p4src is drawn.
+    """
     draw = random.Random(f"bed {number}")
     program: Mode = draw.choices(("shared", "exclusive"), (3, 1))[0]
+    if own is not None:
+        program = own.mode
     switches = [Switch("s1")]
     depth = {"s1": 0}
     links = []
@@ -88,6 +91,7 @@ def draw_bed(number: int) -> Bed:
         tuple(map(Placement, places, servers)),
         strangers,
         tuple(0 if program == "shared" else draw.choice((2, 4, 8)) for _ in sizes),
+        frozenset(own.lacks) if own else frozenset(),
     )
 
 
@@ -116,7 +120,17 @@ def draw_schedule(seed: int, bed: Bed | None = None) -> Schedule:
         _draw_events(draw, bed, jobs),
         0,
     )
-    return replace(schedule, calm_us=_draw_calm(seed, schedule.events))
+    return replace(_offered(schedule), calm_us=_draw_calm(seed, schedule.events))
+
+
+def _offered(schedule: Schedule) -> Schedule:
+    """Return the schedule without what its program does not offer."""
+    jobs, events = schedule.jobs, schedule.events
+    if Feature.PREEMPTION in schedule.bed.lacks:
+        jobs = tuple(replace(job, preempt=False) for job in jobs)
+    if Feature.MOVES in schedule.bed.lacks:
+        events = tuple(event for event in events if not isinstance(event, Resize))
+    return replace(schedule, jobs=jobs, events=events)
 
 
 def _draw_job(draw: random.Random, bed: Bed, number: int, generation: int) -> JobPlan:

@@ -12,9 +12,9 @@ import numpy as np
 
 from bmv2_topos.soak.bed import BuiltBed
 from bmv2_topos.soak.checks import Impossible, check_hosts, check_outcomes
-from bmv2_topos.soak.draw import LANES
 from bmv2_topos.soak.kinds import traits
 from bmv2_topos.soak.network import START_NS, BedNetwork
+from bmv2_topos.soak.programs import LANES
 from bmv2_topos.soak.recovery import LONGEST_TIMEOUT_S, Clock, Recovery, TooSlow
 from bmv2_topos.soak.schedule import (
     Congest,

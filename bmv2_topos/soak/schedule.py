@@ -8,6 +8,7 @@ from typing import Literal
 
 from bmv2_topos.testbeds.virtual.network import LinkFaults
 from bmv2_topos.testbeds.virtual.placement import Placement
+from controller.switches.model import Feature
 from controller.vocabulary import Mode, Region, Topology
 from hostlib import wire
 from hostlib.core.congestion import CongestionName
@@ -32,6 +33,8 @@ class Bed:
     """By switch, a host there that belongs to no job."""
     slots: tuple[int, ...]
     """Exclusive: of each job's region. Shared: 0."""
+    lacks: frozenset[Feature] = frozenset()
+    """What its program does not offer, which then does not happen."""
 
     @property
     def levels(self) -> int:

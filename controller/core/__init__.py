@@ -1,34 +1,34 @@
-"""What decides: which jobs run, where, on which trees, with which slots, and who waits.
+"""The deciding core: which jobs run, where, on which trees and with which slots, and which jobs wait.
 
 Theory of operation
 -------------------
 
-A `Core` is a pure object. *Events* (`events`) go in, in order of time: a job was submitted, says how far it
-is, is over; a server or a switch is gone, or back; it is so late (`Tick`). A *desired state* (`desired`)
-comes out: the runs, their GPUs and servers, the trees and slots of jobs that use the network, whose rounds
-begin at which stage, who waits, and when the core wants to be asked again. It knows no clock, no threads, no
-processes and no files: whoever drives it has these. Two desired states differ by `difference`: what to stop,
-what to change, what to start.
+A `Core` is a pure object. *Events* (`events`) go in, in order of time: a job was submitted, reports its
+progress, or ended; a server or a switch failed or came back; the time is now `at_s` (`Tick`). A *desired
+state* (`desired`) comes out: the runs, their GPUs and servers, the trees and slots of jobs that use the
+network, the stage at which each job starts its rounds, the waiting jobs, and the time of the next tick. The
+core has no clock, threads, processes or files: its driver has these. `difference` compares two desired
+states: what to stop, what to change, what to start.
 
 Deciding is a composition, in this order:
 
-1. the **scheduling policy** says which jobs run, in which groups, on how many GPUs, and, if the servers are
-   its own, on which (`controller.scheduling.policy`);
-2. the **placement policy** finds servers for what has started, the **routing policy** trees over them, and
-   the **memory policy** divides the switches' slots among all jobs that use the network (`allocation`,
-   `allocator`). A job that no servers have room for waits, though its GPUs are counted; one whose deadline
-   cannot be met any more is ended. Without a network this part is left out.
+1. the **scheduling policy** decides which jobs run, in which groups, on how many GPUs, and, if it also
+   chooses the places, on which GPUs (`controller.scheduling.policy`);
+2. the **placement policy** chooses servers for the jobs that start, the **routing policy** chooses trees over
+   them, and the **memory policy** divides the switches' slots among all jobs that use the network
+   (`allocation`, `allocator`). A job for which no servers have room waits, although its GPUs are counted; a
+   job that can no longer meet its deadline is ended. Without a network the core skips this step.
 
-Only a `Tick` decides; all other events are noted, and ask for a tick. Jobs that end leave their groups at
-once, and their partners go on. Where servers or switches are down (`losses`) their GPUs are not to be had,
-jobs that ran there wait again, and jobs whose trees have a way around get it and go on.
+The core decides only on a `Tick`; it records all other events and asks for a tick. Jobs that end leave their
+groups at once, and their partners continue. While servers are down (`losses`), their GPUs are unavailable and
+the jobs that ran there wait again. Jobs whose trees use a failed switch are rerouted if possible.
 
-How far jobs are the core foresees by a speed model. Real jobs report it (`Rules.reported`); a simulator lets
-them run just as foreseen, and where they contend tells how fast they are.
+The core predicts the jobs' progress by a speed model. Real jobs report it (`Rules.reported`); a simulator
+runs them as predicted, and reports their speeds where they contend.
 
-Everything that is decided has its reason in the `Log`, with the numbers it was decided by. Policies keep
-state and are deterministic, and so is the core: **the same events give the same decisions**. That is how a
-service starts again: it keeps the events, as plain data, and replays them into a fresh core.
+The `Log` has the reason for every decision, with the numbers that led to it. Policies keep state and are
+deterministic, and so is the core: **the same events give the same decisions**. That is how a service
+restarts: it stores the events, as plain data, and replays them into a fresh core.
 
 The simulator (`controller.simulator.engine`), ``ina cluster simulate``, ``ina schedule simulate`` and
 ``ina schedule live`` all drive this object; `compose` makes one by its policies' names.

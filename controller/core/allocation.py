@@ -1,8 +1,8 @@
 """Servers, trees and slots of the jobs that the scheduler runs: placement, routing and memory, in that order.
 
-The scheduler decides which jobs run on how many GPUs; the placement policy on which servers, unless the
-scheduler's own places hold. A job whose servers have no room waits on its GPUs' share until there is some.
-Memory is divided anew whenever jobs start, end or move, and every so often.
+The scheduler decides which jobs run on how many GPUs. The placement policy decides on which servers, unless
+the settings leave that to the scheduler. A job for which no servers have room waits, and keeps its share of
+GPUs meanwhile. Memory is divided again whenever jobs start, end or move, and periodically.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Protocol
 from controller.core.allocator import Allocator
 from controller.core.desired import Place
 from controller.memory.policy import Answer, Question
-from controller.policies.allocation import SCHEDULER, AllocationSettings
+from controller.policies.by_kind import SCHEDULER, AllocationSettings
 from controller.scheduling.errors import BadDecision
 from controller.scheduling.policy import Group, JobState
 from controller.vocabulary import Cluster as Servers
@@ -22,22 +22,22 @@ from controller.vocabulary import Job
 
 
 class Watcher(Protocol):
-    """Who is told what is allocated, as it happens."""
+    """Is notified of allocations as they happen."""
 
     def placed(self, now_s: float, job: Job) -> None:
         """Note that a job has servers and a tree from now on."""
 
     def divided(self, now_s: float, question: Question, answer: Answer) -> None:
-        """Note that memory is divided so from now on, among the jobs of the question."""
+        """Note a division of memory, valid from now on, among the jobs of the question."""
 
 
 class Allocation:
-    """What the jobs that run have of the network; belongs to one core.
+    """The network resources of the running jobs; belongs to one core.
 
     Attributes:
-        allocator: Who has which servers, trees and slots.
-        changes: Counts what changes rates: jobs that come, go or move, and divisions of memory.
-        watchers: Those who are told.
+        allocator: Servers, trees and slots of each job.
+        changes: Counter of changes that affect rates: jobs that start, end or move, and divisions of memory.
+        watchers: The objects to notify.
     """
 
     def __init__(self, allocator: Allocator, servers: Servers, settings: AllocationSettings) -> None:
@@ -60,11 +60,11 @@ class Allocation:
 
     @property
     def next_s(self) -> float:
-        """When memory is to be divided anew even if nothing happens; infinite: no need to."""
+        """Time at which memory is to be divided again even if nothing happens; infinite: not needed."""
         return self._due_s if self.allocator.crossing else math.inf
 
     def submit(self, job: Job) -> None:
-        """Take in what the network has to know of a job."""
+        """Record the network properties of a job."""
         self._jobs[job.name] = job
 
     def forget(self, name: str) -> None:
@@ -76,7 +76,7 @@ class Allocation:
         return name in self._of
 
     def place(self, name: str) -> Place:
-        """Return where a job is that has servers."""
+        """Return the place of a job that has servers."""
         allocator = self.allocator
         job = allocator.placed[name]
         if not allocator.crosses(name):
@@ -94,9 +94,14 @@ class Allocation:
         return reason if demand is None else f"{reason}: alone it would be done at {demand.estimate_s:.6g} s"
 
     def follow(self, now_s: float, groups: Sequence[Group]) -> list[JobState]:
-        """Place what has started and divide memory if it is time; return the jobs that are to be ended.
+        """Place the jobs that have started and divide memory if it is time; return the jobs to end.
 
-        These cannot meet their deadlines any more; `groups` are all that run.
+        Args:
+            now_s: The time.
+            groups: All groups that run.
+
+        Returns:
+            The jobs that can no longer meet their deadlines.
         """
         running = {job.spec.name: (job, group) for group in groups for job in group.jobs}
         moved, self._moved = self._moved | self._take_away(running), False
@@ -114,10 +119,16 @@ class Allocation:
         return ended
 
     def lose(self, servers: Iterable[str], switches: Iterable[str], now_s: float) -> dict[str, str]:
-        """Have these servers and switches be down, and no others.
+        """Set which servers and switches are down.
 
-        Jobs whose trees use what is down get other trees where there are some; returned are the others, with
-        the reason, which have to be interrupted.
+        Args:
+            servers: Names of all servers that are down.
+            switches: Names of all switches that are down.
+            now_s: The time.
+
+        Returns:
+            The reason, by job, for each job that has to be interrupted. The others keep their trees, or get
+            trees that avoid what is down.
         """
         lost = self.allocator.lose(servers, switches)
         for name in self.allocator.rerouted:
@@ -127,7 +138,7 @@ class Allocation:
         return lost
 
     def evict(self, name: str) -> None:
-        """Take a job's servers, tree and slots away, for its workers are gone; it may get the same again."""
+        """Remove a job's servers, tree and slots because its workers are gone; it may get the same again."""
         gpus = self._of.pop(name, None)
         if gpus is None:
             return
@@ -137,7 +148,7 @@ class Allocation:
             self._places.pop(gpus, None)
 
     def _take_away(self, running: Mapping[str, tuple[JobState, Group]]) -> bool:
-        """Forget the jobs that run no more, or elsewhere; return whether the network is another for it."""
+        """Forget the jobs that no longer run, or run elsewhere; return whether that changed the network."""
         gone = [
             name for name, gpus in self._of.items() if name not in running or running[name][1].gpus != gpus
         ]
@@ -153,7 +164,7 @@ class Allocation:
         return crossed
 
     def _place(self, now_s: float, fresh: Sequence[Group]) -> bool:
-        """Find servers for groups with jobs that have none; return whether the network is another for it."""
+        """Find servers for groups with jobs that have none; return whether that changed the network."""
         if not fresh:
             return False
         if self.own_places:
@@ -176,8 +187,8 @@ class Allocation:
     def _ask_for_places(self, groups: Iterable[Group]) -> None:
         if shared := [group for group in groups if group.neighbours]:
             raise BadDecision(
-                f"{shared[0].jobs[0]} shares some of its GPUs only; placement {self._settings.placement!r}"
-                " cannot do that, the scheduler's own (placement 'scheduler') can"
+                f"{shared[0].jobs[0]} shares only some of its GPUs, which placement"
+                f" {self._settings.placement!r} does not support; placement 'scheduler' does"
             )
         hosts = {group.gpus: group for group in groups if group.gpus not in self._places}
         batch = {group.jobs[0].spec.name: group for group in hosts.values()}

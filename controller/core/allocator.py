@@ -1,4 +1,4 @@
-"""Who has which servers, trees and slots while jobs start and end: the allocation policies, asked in turn."""
+"""Servers, trees and slots of jobs while jobs start and end: runs the allocation policies in turn."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from controller.placement import policy as placement
 from controller.placement.flows import Pools, flows_of
 from controller.placement.trees import tree_of
 from controller.placement.waterfill import Flows
-from controller.policies.allocation import AllocationSettings, Policies
+from controller.policies.by_kind import AllocationSettings, Policies
 from controller.routing import policy as routing
 from controller.vocabulary import Job, Region, Topology
 
 
-def goodput(cluster: Topology, frame_bytes: int) -> Topology:
-    """Return the cluster with links that carry gradients at the rate that packets' headers leave."""
-    payload = min(switch.payload_bytes for switch in cluster.switches)
+def goodput(topology: Topology, frame_bytes: int) -> Topology:
+    """Return the cluster with link rates reduced to goodput: packet headers take the rest."""
+    payload = min(switch.payload_bytes for switch in topology.switches)
     part = payload / (payload + frame_bytes)
     return replace(
-        cluster, links=tuple(replace(link, rate_bps=link.rate_bps * part) for link in cluster.links)
+        topology, links=tuple(replace(link, rate_bps=link.rate_bps * part) for link in topology.links)
     )
 
 
 class Allocator:
-    """The jobs that have servers. `answer` is the last division of memory."""
+    """Servers, trees and slots of the placed jobs. `answer` is the last division of memory."""
 
-    def __init__(self, cluster: Topology, policies: Policies, settings: AllocationSettings) -> None:
-        self.whole = goodput(cluster, settings.frame_bytes)
+    def __init__(self, topology: Topology, policies: Policies, settings: AllocationSettings) -> None:
+        self.whole = goodput(topology, settings.frame_bytes)
         """The cluster when all of it is up."""
         self._up: Topology | None = self.whole
         self._policies = policies
@@ -50,12 +50,12 @@ class Allocator:
         """Jobs that the last loss gave another tree."""
 
     @property
-    def cluster(self) -> Topology:
-        """The cluster, with links at the rate that gradients have of them: what of it is up, if any is."""
+    def topology(self) -> Topology:
+        """The part of the cluster that is up, with links at goodput; the whole cluster if nothing is up."""
         return self._up or self.whole
 
     def start(self, batch: Sequence[Job]) -> set[str]:
-        """Place jobs beside those that run; return the names of those that there is room for."""
+        """Place jobs beside those that run; return the names of the jobs that got servers."""
         if not batch:
             return set()
         for job in batch:
@@ -83,28 +83,28 @@ class Allocator:
         method = self._policies.placement
         if not batch or method is None or self._up is None:
             return list(running), ()
-        return placement.place_among(self.cluster, batch, method, running, self._rng)
+        return placement.place_among(self.topology, batch, method, running, self._rng)
 
     def _fixed(self, batch: Iterable[Job], running: Sequence[Job]) -> list[Job]:
         """Return those of the jobs whose own servers have room for them."""
         there = list(running)
         for job in batch:
-            if placement.overfull(self.cluster, [*there, job]) is None:
+            if placement.overfull(self.topology, [*there, job]) is None:
                 there.append(self._settled(job, job.servers, there))
         return there[len(running) :]
 
     def _settled(self, job: Job, servers: Sequence[str], running: Sequence[Job]) -> Job:
         if job.tree is not None:
             return replace(job, servers=tuple(servers))
-        question = placement.Question(self.cluster, tuple(running), self._rng)
+        question = placement.Question(self.topology, tuple(running), self._rng)
         placed = placement.settle(question, job, servers)
         if job.fallback is None or len(placed.hosts) == 1:
             return placed
         placed = replace(placed, fallback=job.fallback, tree=None)
-        return replace(placed, tree=tree_of(self.cluster, placed))
+        return replace(placed, tree=tree_of(self.topology, placed))
 
     def put(self, job: Job, servers: Sequence[str], *, guest: bool = False) -> None:
-        """Have a job run on these servers; a guest's GPUs are counted with another job's."""
+        """Place a job on these servers; the GPUs of a `guest` are counted with another job's."""
         self._sums[job.name] = job.aggregate
         settled = self._settled(job, servers, self._reached())
         if guest:
@@ -119,7 +119,7 @@ class Allocator:
 
     @property
     def owners(self) -> list[Job]:
-        """The jobs whose GPUs are their own, and not counted with another job's."""
+        """The jobs that have GPUs counted as their own: all but guests."""
         return [job for name, job in self.placed.items() if name not in self._guests]
 
     def _reached(self) -> list[Job]:
@@ -130,10 +130,13 @@ class Allocator:
         return self._up is not None and all(name in self._up.server for name in servers)
 
     def lose(self, servers: Iterable[str], switches: Iterable[str]) -> dict[str, str]:
-        """Have these servers and switches be down, and no others; what is down is used by nobody who starts.
+        """Set which servers and switches are down; no starting job uses them.
 
-        Jobs that go over a switch that is down get other trees, `rerouted`. Returned are those that cannot go
-        on where they are, with the reason: a server is down, or no way is left between theirs.
+        Jobs whose trees use a switch that is down get other trees (`rerouted`).
+
+        Returns:
+            The reason, by job, for each job that cannot continue where it is: one of its servers is down, or
+            no path connects them.
         """
         down, dark = {*servers}, {*switches}
         self._up = surviving(self.whole, down, dark)
@@ -160,7 +163,7 @@ class Allocator:
         return ways and tree.root in up.switch and (job.fallback is None or job.fallback in up.server)
 
     def _reroute(self, job: Job, stranded: Collection[str]) -> None:
-        """Give a job another tree over its servers; the trees of those that are stranded are void."""
+        """Give a job another tree over its servers; the trees of `stranded` jobs no longer count."""
         there = [each for each in self._reached() if each.name not in stranded]
         free = replace(job, fallback=None, tree=None)
         self._keep(self._routed([self._settled(free, job.servers, there)])[0])
@@ -178,13 +181,13 @@ class Allocator:
         self._sums.pop(name, None)
 
     def _routed(self, jobs: Sequence[Job]) -> Sequence[Job]:
-        """Return new jobs with the trees that the routing policy gives them; others keep theirs."""
+        """Return the new jobs with trees from the routing policy; the other jobs keep their trees."""
         method = self._policies.routing
         crossing = [job for job in jobs if len(job.hosts) > 1]
         if method is None or not crossing:
             return jobs
         free = [replace(job, tree=None) for job in crossing]
-        question = routing.Question(self.cluster, tuple(free), rng=self._rng)
+        question = routing.Question(self.topology, tuple(free), rng=self._rng)
         trees = routing.check(question, method(question))
         return [replace(job, tree=trees[job.name]) if job.name in trees else job for job in jobs]
 
@@ -194,11 +197,14 @@ class Allocator:
         return list(self._crossing.values())
 
     def divide(self, now_s: float, left: Mapping[str, float]) -> list[str]:
-        """Divide the slots anew; return the jobs that the policy ends. `left` are iterations, by job."""
+        """Divide the slots again; return the names of the jobs that the policy ends.
+
+        `left` has the iterations left, by job.
+        """
         jobs = tuple(self._told(job, now_s, left[job.name]) for job in self.crossing)
         held = self.answer.regions if self.answer is not None else {}
         held = {job.name: self._up_of(held[job.name]) for job in jobs if job.name in held}
-        self.question = memory.Question(jobs, self.cluster, now_s, self._settings.reading, held)
+        self.question = memory.Question(jobs, self.topology, now_s, self._settings.reading, held)
         self.answer = memory.check(self.question, self._policies.memory(self.question))
         standing = self.answer.standing
         return [job.name for job in jobs if standing[job.name] is memory.Standing.ENDED]
@@ -206,12 +212,13 @@ class Allocator:
     def _up_of(self, regions: Mapping[str, Region]) -> Mapping[str, Region]:
         if self._up is self.whole:
             return regions
-        return {switch: region for switch, region in regions.items() if switch in self.cluster.switch}
+        return {switch: region for switch, region in regions.items() if switch in self.topology.switch}
 
     def _told(self, job: Job, now_s: float, left: float) -> Job:
-        """Return the job as the memory policy is told of it: what is left, and a deadline with a margin.
+        """Return the job as the memory policy sees it: iterations left, and the deadline less a margin.
 
-        A deadline that can be met only without the margin, or has passed, is told as it is, or not at all.
+        If the deadline can be met only without the margin, it is passed on unchanged; if it has passed, it is
+        left out.
         """
         due_s, arrival_s = job.due_s, min(now_s, job.arrival_s)
         told = replace(
@@ -223,7 +230,7 @@ class Allocator:
         if due_s is None or told.deadline_s is None:
             return told
         early = replace(told, deadline_s=due_s - (due_s - now_s) * self._settings.margin - arrival_s)
-        question = memory.Question((early,), self.cluster, now_s, self._settings.reading)
+        question = memory.Question((early,), self.topology, now_s, self._settings.reading)
         feasible = demand(
             early, now_s=now_s, link_bps=question.link_bps(early), reading=self._settings.reading
         ).feasible
@@ -236,7 +243,7 @@ class Allocator:
         bits: list[float] = []
         of: dict[tuple[str, str], int] = {}
         regions = self.answer.regions if self.answer is not None else {}
-        switches = self.cluster.switch
+        switches = self.topology.switch
         for job in jobs:
             limit = math.inf
             for at, region in regions.get(job.name, {}).items():
@@ -253,10 +260,10 @@ class Allocator:
             lambda job, at: of.get((job.name, at), empty),
             lambda job, at: switches[at].rtt_s if job.hold_s is None else job.hold_s,
         )
-        flows = flows_of(self.cluster, jobs, pools)
+        flows = flows_of(self.topology, jobs, pools)
         return replace(flows, limit_bps=np.array(limits, dtype=np.float64))
 
     def latency_s(self, job: Job) -> float:
-        """Return the time that each tensor of a job takes beside its bits: a round trip."""
+        """Return the time in seconds that each tensor of a job takes beside its bits: a round trip."""
         assert job.tree is not None
-        return max(self.cluster.switch[name].rtt_s for name in job.tree.switches)
+        return max(self.topology.switch[name].rtt_s for name in job.tree.switches)

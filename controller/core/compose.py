@@ -6,17 +6,16 @@ from dataclasses import dataclass
 
 from controller.core.allocation import Allocation
 from controller.core.allocator import Allocator
-from controller.core.scheduled import servers_of
 from controller.policies import registry
-from controller.policies.allocation import SCHEDULER, AllocationSettings, policies_of
+from controller.policies.by_kind import SCHEDULER, AllocationSettings, policies_of
 from controller.policies.families.base import SimulationConfig
 from controller.policies.setup import Setup
-from controller.vocabulary import Cluster, Topology
+from controller.vocabulary import Cluster, Server, Topology
 
 
 @dataclass(frozen=True, slots=True)
 class Networked:
-    """What a core of a cluster with a network is made of: fresh, for one core."""
+    """The policies of a core with a network: fresh, for one core."""
 
     servers: Cluster
     setup: Setup
@@ -24,7 +23,7 @@ class Networked:
 
 
 def networked(
-    cluster: Topology,
+    topology: Topology,
     scheduler: str,
     settings: AllocationSettings,
     of_scheduler: tuple[tuple[str, float], ...] = (),
@@ -32,7 +31,7 @@ def networked(
     """Return scheduler, placement, routing and memory, all by name, for one core on this cluster.
 
     Args:
-        cluster: Servers, switches and links.
+        topology: Servers, switches and links.
         scheduler: The scheduling policy's name.
         settings: The other policies' names, and how they are asked.
         of_scheduler: Settings of the scheduling policy, by name.
@@ -41,10 +40,13 @@ def networked(
         The servers as the scheduler sees them (one large one, unless its own places hold), the scheduler, and
         the allocation.
 
-    Raises BadSpec for names that nobody has.
+    Raises BadSpec for unknown names.
     """
-    servers = servers_of(cluster, whole=settings.placement != SCHEDULER)
+    if settings.placement == SCHEDULER:
+        servers = Cluster.of(topology)
+    else:
+        servers = Cluster((Server("all", topology.gpus),), topology)
     config = SimulationConfig(servers, seed=settings.seed, settings=of_scheduler)
     setup = registry.make(scheduler, config)
-    allocator = Allocator(cluster, policies_of(settings), settings)
+    allocator = Allocator(topology, policies_of(settings), settings)
     return Networked(servers, setup, Allocation(allocator, servers, settings))

@@ -1,9 +1,9 @@
-"""The deciding core: what happens goes in, what is to be comes out.
+"""The deciding core: events in, desired state out.
 
-``handle(event)`` takes in what happened, in order of time. A `Tick` has the core decide if it is time to: the
-scheduling policy says which jobs run and on how many GPUs, the allocation, if there is a network, on which
-servers and trees and with which slots. ``desired()`` is what is to be from then on, ``next_s`` when the next
-tick is wanted if nothing happens.
+``handle(event)`` processes an event; events come in order of time. On a `Tick` the core decides, if it is
+time to: the scheduling policy chooses the jobs that run and their numbers of GPUs; the allocation, if there
+is a network, chooses servers, trees and slots. ``desired()`` returns the desired state from then on;
+``next_s`` is the time of the next tick if nothing happens before.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ Outcome = Literal["completed", "failed", "cancelled", "missed"]
 
 
 class Over(NamedTuple):
-    """A job that is over. `missed`: it was ended, for its deadline could not be met any more."""
+    """A job that is over. `missed`: the core ended it because it could no longer meet its deadline."""
 
     job: JobState
     outcome: Outcome
@@ -54,13 +54,13 @@ class Over(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """What a core goes by beside its policies.
+    """Rules of a core apart from its policies.
 
     Attributes:
-        reported: Jobs report how far they are, as real ones do; else they run just as is foreseen, or told.
+        reported: Jobs report their progress, as real jobs do; else it is as predicted, or as events say.
         verify: Check every decision of the scheduling policy.
-        sharing: Jobs that may be on one GPU at once; those placed beyond that wait. None: any number.
-        retries: How often a job that fails goes back to the queue, to start where it last saved.
+        sharing: Most jobs on one GPU at once; further ones wait. None: no limit.
+        retries: How often a failed job returns to the queue, to restart from its last checkpoint.
     """
 
     reported: bool = False
@@ -76,15 +76,15 @@ class Rules:
 
 
 class Core:
-    """One scheduling policy, and the allocation if there is a network, in charge of one cluster.
+    """Decides for one cluster: a scheduling policy and, if there is a network, the allocation.
 
     Args:
         cluster: The servers as the policy sees them.
-        setup: The policy, the speed model that foresees how fast jobs run, and how often it is asked.
-        allocation: Servers, trees and slots of what runs; None: there is no network to divide.
-        rules: What else it goes by.
-        log: Where every decision is noted with its reason; None: nowhere.
-        foreseen: Called with each job whose end is foreseen anew.
+        setup: The policy, the speed model that predicts how fast jobs run, and the decision interval.
+        allocation: Servers, trees and slots of running jobs; None: the cluster has no network.
+        rules: Further rules.
+        log: Log of all decisions and their reasons; None: no log.
+        foreseen: Called with each job whose predicted end has changed.
     """
 
     def __init__(
@@ -146,7 +146,7 @@ class Core:
 
     @property
     def groups(self) -> list[Group]:
-        """What runs, as the policy decided it, without the jobs that have ended since."""
+        """The running groups as the policy decided them, without the jobs that have ended since."""
         return self._running.groups
 
     @property
@@ -156,12 +156,12 @@ class Core:
 
     @property
     def held_gpus(self) -> int:
-        """GPUs that somebody has."""
+        """Number of GPUs that jobs hold."""
         return self._running.held_gpus
 
     @property
     def next_s(self) -> float:
-        """When a `Tick` is wanted even if nothing happens; infinite: no need to."""
+        """Time of the next `Tick` even if nothing happens before; infinite: not needed."""
         if self.allocation is None:
             return self._ask_s
         if self._stirred:
@@ -170,11 +170,11 @@ class Core:
 
     @property
     def stuck(self) -> bool:
-        """Whether jobs wait, nothing runs, and nothing is to be asked again."""
+        """Whether jobs wait, nothing runs, and no further decision is due."""
         return bool(self._jobs) and not self._running.jobs and math.isinf(self.next_s)
 
     def desired(self) -> Desired:
-        """Return what is to be."""
+        """Return the desired state from now on."""
         absent = self._absent()
         runs = tuple(self._running.runs(absent))
         here = dict.fromkeys(name for run in runs for name in run.jobs)
@@ -185,10 +185,10 @@ class Core:
     # ------------------------------------------------------------------ what happens
 
     def handle(self, event: Event) -> None:
-        """Take in what happened; a `Tick` has the core decide.
+        """Process an event; on a `Tick`, decide.
 
-        Raises BadDecision if a policy returns something impossible, and BadSpec for events that cannot be: of
-        jobs that are not there, of servers and switches that the cluster does not have.
+        Raises BadDecision for an impossible decision of a policy, and BadSpec for impossible events: about
+        jobs that do not exist, or servers and switches that the cluster does not have.
         """
         now_s = self._now_s = event.at_s
         match event:
@@ -230,7 +230,7 @@ class Core:
                 assert_never(event)
 
     def admit(self, spec: Submission) -> None:
-        """Raise BadSpec for a job that would be refused: too large, or of a name that was used."""
+        """Raise BadSpec for a job that would be refused: too large, or with a name already used."""
         self._whole.check_room(spec.name, spec.gpus)
         if spec.name in self._submissions:
             raise BadSpec(f"two jobs are called {spec.name!r}")
@@ -328,7 +328,7 @@ class Core:
             self._stirred = True
 
     def _lose(self, now_s: float) -> None:
-        """Bring up to date who can go on with what is up."""
+        """Update which jobs can continue on what is up."""
         losses = self._losses
         hit: dict[str, str] = {}
         if self.allocation is not None:
@@ -354,7 +354,7 @@ class Core:
     # ------------------------------------------------------------------ what is decided
 
     def _tick(self, now_s: float) -> None:
-        """Ask the policy if it is time, and have the allocation follow if what runs is another for it."""
+        """Ask the policy if it is time, and let the allocation follow if the running jobs have changed."""
         ask = now_s >= self._ask_s
         follow = self.allocation is not None and (ask or now_s >= self.next_s)
         before = None if self.log is None or not (ask or follow) else self.desired()
@@ -366,7 +366,7 @@ class Core:
             self._explain(before, now_s)
 
     def _ask(self, now_s: float) -> None:
-        """Ask the scheduling policy, and have run what it says."""
+        """Ask the scheduling policy, and carry out its decision."""
         if self._lossy:
             self._see_losses()
         if not self._cluster.gpus:  # nobody can run until a server is back, which asks again
@@ -399,7 +399,7 @@ class Core:
         return found
 
     def _follow(self, now_s: float) -> None:
-        """Have what runs get servers, trees and slots; end whom the memory policy gives up."""
+        """Give running jobs servers, trees and slots; end the jobs that the memory policy gives up."""
         allocation = self.allocation
         assert allocation is not None
         self._stirred = False
@@ -430,7 +430,7 @@ class Core:
             self._ask_s = slot_s
 
     def _slot_s(self, at_s: float) -> float:
-        """Return the multiple of the interval at which what is wanted at a time is decided."""
+        """Return the multiple of the interval at which a decision wanted at `at_s` is made."""
         step_s = self._interval_s
         return max(at_s, math.ceil(at_s / step_s - 1e-12) * step_s) if step_s else at_s
 
@@ -450,7 +450,7 @@ class Core:
         return Place(tuple(nodes[node_of[gpu]].name for gpu in job.group.gpus))
 
     def _explain(self, before: Desired, now_s: float) -> None:
-        """Note what the decision changes, with its reasons."""
+        """Log the changes by the decision, with its reasons."""
         assert self.log is not None
         after = self.desired()
         reasons.of_changes(self.log, before, after, self._jobs, self._policy.name)
@@ -486,10 +486,15 @@ class Core:
 
 
 def ask(policy: Policy, view: View, *, verify: bool) -> Decision:
-    """Ask the policy. Raises BadDecision for a wish to be woken at once, and for what `verify` finds."""
+    """Return the policy's decision.
+
+    Raises BadDecision if it asks to be woken at once, and for any error that `verify` finds.
+    """
     decision = policy.decide(view)
     if verify:
         check(decision, view, policy.name)
     if decision.wake_s is not None and decision.wake_s <= view.now_s:
-        raise BadDecision(f"{policy.name} asks at {view.now_s} s to be woken at {decision.wake_s} s")
+        raise BadDecision(
+            f"{policy.name}, asked at {view.now_s} s, wants to be woken at {decision.wake_s} s: want later"
+        )
     return decision

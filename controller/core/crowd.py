@@ -1,4 +1,4 @@
-"""Real GPUs hold a few processes at a time: groups without the jobs for which there is no room."""
+"""Limit the jobs per GPU: real GPUs hold few processes at a time."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from controller.scheduling.policy import Group, JobState
 
 
 def with_room(groups: Sequence[Group], sharing: int) -> tuple[list[Group], list[JobState]]:
-    """Return groups with at most `sharing` jobs on each GPU, and the jobs left out; what runs comes first.
+    """Return groups with at most `sharing` jobs on each GPU, and the jobs left out; running jobs come first.
 
-    Groups that lose nobody are returned as they are.
+    Groups that lose no member are returned unchanged.
     """
     jobs_on: dict[int, int] = {}
     kept: dict[int, Group] = {}

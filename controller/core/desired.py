@@ -1,6 +1,6 @@
-"""What is to be: who runs where, with whom, on which tree and with which slots, and who waits.
+"""The desired state: which jobs run where, in which groups, on which trees and with which slots; which wait.
 
-Whoever carries it out compares two of them: `difference` says what to stop, start and change.
+`difference` compares two of them: what to stop, change and start.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ class Run:
 
     Attributes:
         number: Unique; another number is another start.
-        jobs: Their names. Without the jobs that have ended meanwhile.
-        gpus: The GPUs' numbers; a job has a worker on each.
+        jobs: Names of the jobs that have not ended.
+        gpus: Numbers of the GPUs; each job has a worker on each.
         offsets: The stage at which each job starts a round, if they take turns.
         reason: Why it runs.
     """
@@ -40,9 +40,9 @@ class Place:
     Attributes:
         servers: The server of each worker.
         tree: The switches that sum its gradients; None: it uses no network, or there is none.
-        fallback: The server that sums what finds no slot; None: none.
-        regions: Its slots at each switch where it has some.
-        standing: How it has these; None: there is no network.
+        fallback: The server that sums packets without a slot; None: none.
+        regions: Its region of slots, by switch, at each switch where it has one.
+        standing: How it got these slots; None: there is no network.
     """
 
     servers: tuple[str, ...]
@@ -54,14 +54,14 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Desired:
-    """What is to be from `at_s` on.
+    """The desired state from `at_s` on.
 
     Attributes:
-        at_s: Since when.
-        runs: All that is to run.
-        places: Where each job of these runs, by name.
+        at_s: Time from which it holds.
+        runs: All runs.
+        places: The place of each running job, by name.
         waiting: The jobs that wait, in order of arrival.
-        next_s: When the core wants a `Tick` even if nothing happens; infinite: no need to.
+        next_s: Time of the next `Tick` even if nothing happens before; infinite: not needed.
     """
 
     at_s: float = 0.0
@@ -73,14 +73,14 @@ class Desired:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """End the workers of this run; its GPUs may be given away next, so this is done when they are gone."""
+    """End the workers of this run. Its GPUs may be given away next, so wait until the workers are gone."""
 
     run: Run
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Start the workers of these jobs, at these places; those that ran before go on where they last saved."""
+    """Start the workers of these jobs at these places; jobs that ran before resume from a checkpoint."""
 
     run: Run
     places: Mapping[str, Place]
@@ -88,7 +88,7 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Have a job that goes on use another tree, or other slots."""
+    """Switch a job that keeps running to another tree or other slots."""
 
     job: str
     before: Place
@@ -99,7 +99,7 @@ Action = Stop | Start | Change
 
 
 def difference(before: Desired, after: Desired) -> list[Action]:
-    """Return what leads from one state to the other: all stops, then changes, then starts."""
+    """Return the actions that lead from one state to the other: all stops, then changes, then starts."""
     had = {run.number for run in before.runs}
     has = {run.number for run in after.runs}
     stops = [Stop(run) for run in before.runs if run.number not in has]

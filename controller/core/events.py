@@ -1,4 +1,4 @@
-"""What happens to jobs and machines: plain data, which a service stores and replays.
+"""Events of jobs and machines: plain data, which a service stores and replays.
 
 ``plain(event)`` gives a dict of numbers, strings, lists and dicts; ``event_of(dict)`` the event again.
 """
@@ -16,7 +16,7 @@ from controller.vocabulary import Job, Straggler, Tree
 
 
 class Submitted(NamedTuple):
-    """A job came. `job` is what the network has to know of it, where there is one."""
+    """A job was submitted. `job` has its network properties, if there is a network."""
 
     at_s: float
     spec: Submission
@@ -24,9 +24,9 @@ class Submitted(NamedTuple):
 
 
 class Progressed(NamedTuple):
-    """A job that runs has done so many iterations in all, or takes so long for each from now on, or both.
+    """A running job has done `iterations` in all, or takes `iteration_s` for each from now on, or both.
 
-    `iteration_s` is infinite if the job cannot go on.
+    `iteration_s` is infinite if the job cannot continue.
     """
 
     at_s: float
@@ -36,7 +36,7 @@ class Progressed(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """A job is over: well, or with a failure. One that may be retried goes back to the queue instead."""
+    """A job ended, successfully or with a failure. A failed job that may be retried returns to the queue."""
 
     at_s: float
     job: str
@@ -44,7 +44,7 @@ class Ended(NamedTuple):
 
 
 class Cancelled(NamedTuple):
-    """A job is over because its owner wants it so, whether it ran or not."""
+    """A job was cancelled by its owner, whether it ran or not."""
 
     at_s: float
     job: str
@@ -52,7 +52,7 @@ class Cancelled(NamedTuple):
 
 
 class Interrupted(NamedTuple):
-    """A job's workers are gone through no fault of its own: it goes back to the queue."""
+    """A job lost its workers without having failed: it returns to the queue."""
 
     at_s: float
     job: str
@@ -60,14 +60,14 @@ class Interrupted(NamedTuple):
 
 
 class Retried(NamedTuple):
-    """A job that failed is to be tried again from where it last saved; it comes back as if it were new."""
+    """A failed job is to be retried from its last checkpoint; it returns as if it were new."""
 
     at_s: float
     job: str
 
 
 class ServerGone(NamedTuple):
-    """A server is down: what ran there is interrupted, and nobody gets its GPUs until it is back."""
+    """A server is down: its jobs are interrupted, and its GPUs are unavailable until it is back."""
 
     at_s: float
     server: str
@@ -82,7 +82,7 @@ class ServerBack(NamedTuple):
 
 
 class SwitchGone(NamedTuple):
-    """A switch is down: jobs whose trees use it get other trees, or are interrupted where there is none."""
+    """A switch is down: jobs whose trees use it get other trees, or are interrupted if there is none."""
 
     at_s: float
     switch: str
@@ -97,7 +97,7 @@ class SwitchBack(NamedTuple):
 
 
 class Tick(NamedTuple):
-    """It is `at_s`: decide, if it is time to."""
+    """The time is `at_s`: decide, if it is time to."""
 
     at_s: float
 
@@ -135,7 +135,7 @@ _NAMES = {kind: name for name, kind in KINDS.items()}
 
 
 def plain(event: Event) -> dict[str, Any]:
-    """Return the event as numbers, strings, lists and dicts, without what has its default.
+    """Return the event as numbers, strings, lists and dicts, without fields that have their defaults.
 
     >>> plain(Ended(3.0, "a"))
     {'kind': 'ended', 'at_s': 3.0, 'job': 'a'}
@@ -150,7 +150,7 @@ def plain(event: Event) -> dict[str, Any]:
 
 
 def event_of(found: Mapping[str, Any]) -> Event:
-    """Return the event that `plain` gave this for. Raises BadSpec for what is none.
+    """Return the event for which `plain` gave this. Raises BadSpec if it is not one.
 
     >>> event_of({"kind": "tick", "at_s": 7})
     Tick(at_s=7)

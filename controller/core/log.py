@@ -1,4 +1,4 @@
-"""The log of a core: what was decided, and why."""
+"""The log of a core: every decision and its reason."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class Entry:
     """A line of the log.
 
     Attributes:
-        at_s: When.
+        at_s: Time.
         event: What happened, or was decided.
-        jobs: To which jobs.
-        text: Why, in words.
-        numbers: What it was decided by, by name.
+        jobs: The jobs concerned.
+        text: The reason, in words.
+        numbers: The numbers that led to the decision, by name.
     """
 
     at_s: float
@@ -40,5 +40,13 @@ class Log:
         self.entries: list[Entry] = []
 
     def note(self, at_s: float, event: Kind, jobs: tuple[str, ...], text: str, **numbers: float) -> None:
-        """Add an entry."""
+        """Add an entry.
+
+        Args:
+            at_s: Time.
+            event: What happened, or was decided.
+            jobs: Names of the jobs concerned.
+            text: The reason, in words.
+            **numbers: The numbers that led to it.
+        """
         self.entries.append(Entry(at_s, event, jobs, text, numbers))

@@ -1,4 +1,4 @@
-"""Which servers and switches are down, and which GPUs cannot be had for it."""
+"""Servers and switches that are down, and the GPUs that are unavailable because of them."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from controller.vocabulary import Cluster
 
 
 class Losses:
-    """What is down of a cluster.
+    """The failed servers and switches of a cluster.
 
     Args:
         cluster: The servers as the scheduler sees them.
-        allocator: Who has which servers, if there is a network.
-        own_places: The scheduler's GPUs are those of the servers. Else they are only counted, and any numbers
-            that are free stand for what is gone.
+        allocator: Servers of each job, if there is a network.
+        own_places: The scheduler's GPU numbers are those of real servers. Else they are only counts, and any
+            free numbers stand for the failed GPUs.
     """
 
     def __init__(self, cluster: Cluster, allocator: Allocator | None, *, own_places: bool) -> None:
@@ -32,7 +32,7 @@ class Losses:
         return bool(self.servers or self.switches)
 
     def gone(self, groups: Collection[Group], before: Collection[int]) -> frozenset[int]:
-        """Return the GPUs that nobody can have beside the groups that run; `before` could not be had then."""
+        """Return the GPUs that are unavailable to all but the running groups; `before` were so before."""
         used = {gpu for group in groups for gpu in group.gpus}
         if self.own_places:
             nodes = self._cluster.servers
@@ -53,11 +53,11 @@ class Losses:
         """Return how many GPUs are in use, or free and can be reached."""
         allocator = self._allocator
         assert allocator is not None
-        reached = {name for name in allocator.cluster.server if allocator.reaches([name])}
+        reached = {name for name in allocator.topology.server if allocator.reaches([name])}
         taken = dict.fromkeys(reached, 0)
         for job in allocator.owners:
             for server in job.servers:
                 if server in taken:
                     taken[server] += job.gpus_per_worker
-        free = sum(allocator.cluster.server[name].gpus - taken[name] for name in reached)
+        free = sum(allocator.topology.server[name].gpus - taken[name] for name in reached)
         return len(used) + max(0, free)

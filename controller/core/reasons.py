@@ -1,4 +1,4 @@
-"""Entries of the log for what a decision changes: what, why, and by which numbers."""
+"""Log entries for the changes of a decision: what changed, why, and by which numbers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,15 @@ from controller.vocabulary import Cluster, Job, Region
 
 
 def of_changes(log: Log, before: Desired, after: Desired, jobs: Mapping[str, JobState], policy: str) -> None:
-    """Note what is stopped, moved and started between two states; `jobs` are the unfinished ones."""
+    """Log the runs that are stopped, moved and started between two states.
+
+    Args:
+        log: Gets the entries.
+        before: The desired state before the decision.
+        after: The desired state after it.
+        jobs: The unfinished jobs, by name.
+        policy: Name of the scheduling policy, for runs that give no reason of their own.
+    """
     actions = difference(before, after)
     stops = {action.run.jobs: action.run for action in actions if isinstance(action, Stop)}
     starts = {action.run.jobs: action.run for action in actions if isinstance(action, Start)}
@@ -34,7 +42,15 @@ def of_changes(log: Log, before: Desired, after: Desired, jobs: Mapping[str, Job
 
 
 def of_waiting(log: Log, now_s: float, job: JobState, groups: Sequence[Group], cluster: Cluster) -> None:
-    """Note that a job waits, and how many GPUs are free meanwhile."""
+    """Log that a job waits, and how many GPUs are free meanwhile.
+
+    Args:
+        log: Gets the entry.
+        now_s: Time of the entry.
+        job: The waiting job.
+        groups: The groups that hold GPUs.
+        cluster: The servers as the scheduler sees them.
+    """
     needs = job.spec.gpus
     if job.group is not None:
         log.note(now_s, "waits", (job.spec.name,), "no servers have room for all of its workers", needs=needs)
@@ -42,19 +58,19 @@ def of_waiting(log: Log, now_s: float, job: JobState, groups: Sequence[Group], c
     free = cluster.gpus - len({gpu for group in groups for gpu in group.gpus})
     text = f"needs {needs} GPUs; {free} of {cluster.gpus} are free"
     if free >= needs:
-        text += ", which the policy leaves so"
+        text += ", and the policy leaves them free"
     log.note(now_s, "waits", (job.spec.name,), text, needs=needs, free=free, gpus=cluster.gpus)
 
 
 class OfAllocation:
-    """Notes servers, trees and slots as they are given: a watcher of an `Allocation`."""
+    """Logs servers, trees and slots as they are assigned: a watcher of an `Allocation`."""
 
     def __init__(self, log: Log) -> None:
         self._log = log
         self._had: dict[str, tuple[Mapping[str, Region], Standing]] = {}
 
     def placed(self, now_s: float, job: Job) -> None:
-        """Note where a job is."""
+        """Log where a job is placed."""
         text = f"on {', '.join(job.hosts)}"
         if job.tree is not None and len(job.hosts) > 1:
             summing = ", ".join(sorted(job.tree.aggregators)) or "no switch"
@@ -62,7 +78,7 @@ class OfAllocation:
         self._log.note(now_s, "placed", (job.name,), text, servers=len(job.hosts), workers=job.workers)
 
     def divided(self, now_s: float, question: Question, answer: Answer) -> None:
-        """Note the jobs whose slots are others than before."""
+        """Log the jobs whose slots have changed."""
         has = {name: (answer.regions[name], standing) for name, standing in answer.standing.items()}
         for name, (regions, standing) in has.items():
             if self._had.get(name) == (regions, standing) or standing is Standing.ENDED:

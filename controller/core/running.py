@@ -1,7 +1,7 @@
-"""What runs now: groups, the jobs in them, and what a decision changes of both.
+"""The running groups and their jobs, and how a decision changes them.
 
-Jobs of a fused group start and stop together; others come and go by themselves. A job that goes on where it
-is goes on untouched: that is told by the group, which a policy returns again, or by what is in it.
+Jobs of a fused group start and stop together; others start and stop independently. A job that stays where it
+is runs on undisturbed: the policy returns the same group, or one with the same content.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ class Running:
     """The groups that run.
 
     Args:
-        speed: It foresees how fast jobs run.
-        reported: Jobs say how far they are: what they run at is believed before what is foreseen.
-        foreseen: Called with each job whose end is foreseen anew.
+        speed: Predicts how fast jobs run.
+        reported: Jobs report their progress: their reported speed takes precedence over the predicted one.
+        foreseen: Called with each job whose predicted end has changed.
     """
 
     def __init__(
@@ -47,7 +47,13 @@ class Running:
     def change_to(
         self, groups: list[Group], now_s: float, reset: Sequence[JobState] = (), policy: str = ""
     ) -> None:
-        """Have these groups run from now on, and nothing else. Jobs in `reset` begin anew.
+        """Run these groups from now on, and no others.
+
+        Args:
+            groups: The groups to run; a group object of the last call runs on undisturbed.
+            now_s: Time of the change.
+            reset: Jobs that lose their progress and start again from the beginning.
+            policy: Name of the scheduling policy, for error messages.
 
         Raises BadDecision if a job is in two groups.
         """
@@ -103,7 +109,7 @@ class Running:
 
     @property
     def held_gpus(self) -> int:
-        """GPUs that somebody has; one that several groups share counts once."""
+        """Number of GPUs that jobs hold; a GPU shared by several groups counts once."""
         if self._shared:
             return len({gpu for group in self.groups for gpu in group.gpus})
         return self._held
@@ -134,7 +140,7 @@ class Running:
             self._foreseen(job)
 
     def leave(self, job: JobState, now_s: float) -> None:
-        """Take out a job that is over, or whose workers are gone. Its partners go on without it."""
+        """Remove a job that is over, or whose workers are gone. Its partners continue without it."""
         group = job.group
         assert group is not None
         self.jobs.remove(job)
@@ -157,18 +163,18 @@ class Running:
             self._foreseen(member)
 
     def pace(self, job: JobState, iteration_s: float, now_s: float) -> None:
-        """Have a job that runs take so long for an iteration from now on."""
+        """Set the seconds that a running job takes for an iteration from now on."""
         assert job.group is not None
         job.retune(now_s, job.group, iteration_s)
         self._foreseen(job)
 
     def alone_pace(self, job: JobState) -> float:
-        """Return how long an iteration of a job takes in its group, as far as the group can tell."""
+        """Return the seconds per iteration of a job in its group, as far as the group determines it."""
         assert job.group is not None
         return self._speed.iteration_s(job.group)[job.group.jobs.index(job)]
 
     def runs(self, absent: Iterable[JobState] = ()) -> list[Run]:
-        """Return the runs, without those of jobs that hold a share of GPUs but have no servers (`absent`)."""
+        """Return the runs, without the `absent` jobs, which hold GPUs but have no servers."""
         without = {*absent}
         found = []
         for group in self.groups:
@@ -184,7 +190,7 @@ class Running:
 
 
 def together(group: Group) -> bool:
-    """Return whether the members live in one process, and start and stop together."""
+    """Return whether the members run in one process, and so start and stop together."""
     return group.fused or bool(group.stage_order)
 
 

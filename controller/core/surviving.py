@@ -1,4 +1,4 @@
-"""What is left of a network when servers and switches are down."""
+"""The part of a network that survives failures of servers and switches."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from dataclasses import replace
 from controller.vocabulary import Topology
 
 
-def surviving(cluster: Topology, servers: Collection[str], switches: Collection[str]) -> Topology | None:
-    """Return the cluster without these; None if no switch with a server is left.
+def surviving(topology: Topology, servers: Collection[str], switches: Collection[str]) -> Topology | None:
+    """Return the cluster without these servers and switches; None if no switch with a server is left.
 
-    Where what is left falls apart, the part with the most GPUs, the earlier one of equals, is returned: the
+    If the rest is not connected, only the part with the most GPUs is returned (the first of equal ones): the
     other servers cannot be reached. O(links).
 
     >>> from controller.vocabulary import fabrics
@@ -22,23 +22,23 @@ def surviving(cluster: Topology, servers: Collection[str], switches: Collection[
     True
     """
     if not servers and not switches:
-        return cluster
-    parts = [_part(cluster, nodes) for nodes in _components(cluster, {*servers, *switches})]
+        return topology
+    parts = [_part(topology, nodes) for nodes in _components(topology, {*servers, *switches})]
     return max(
         (part for part in parts if part is not None), key=lambda part: part.gpus, default=None
     )  # max returns the first of equals
 
 
-def _components(cluster: Topology, down: Collection[str]) -> list[set[str]]:
+def _components(topology: Topology, down: Collection[str]) -> list[set[str]]:
     """Return the nodes that can reach each other, part by part, in the order of their first switches."""
     found: list[set[str]] = []
     seen: set[str] = {*down}
-    for switch in cluster.switches:
+    for switch in topology.switches:
         if switch.name in seen:
             continue
         nodes, waiting = {switch.name}, [switch.name]
         while waiting:
-            for other in cluster.neighbours[waiting.pop()]:
+            for other in topology.neighbours[waiting.pop()]:
                 if other not in nodes and other not in down:
                     nodes.add(other)
                     waiting.append(other)
@@ -47,15 +47,15 @@ def _components(cluster: Topology, down: Collection[str]) -> list[set[str]]:
     return found
 
 
-def _part(cluster: Topology, nodes: set[str]) -> Topology | None:
-    kept = tuple(each for each in cluster.servers if each.name in nodes)
+def _part(topology: Topology, nodes: set[str]) -> Topology | None:
+    kept = tuple(each for each in topology.servers if each.name in nodes)
     if not kept:
         return None
-    switches = tuple(each for each in cluster.switches if each.name in nodes)
+    switches = tuple(each for each in topology.switches if each.name in nodes)
     return replace(
-        cluster,
-        root=cluster.root if cluster.root in nodes else switches[0].name,
+        topology,
+        root=topology.root if topology.root in nodes else switches[0].name,
         servers=kept,
         switches=switches,
-        links=tuple(each for each in cluster.links if each.a in nodes and each.b in nodes),
+        links=tuple(each for each in topology.links if each.a in nodes and each.b in nodes),
     )

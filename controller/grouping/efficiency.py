@@ -51,7 +51,7 @@ def round_s(jobs: Sequence[Profile], offsets: Sequence[int]) -> float:
     k = check(jobs)
     if len(offsets) != len(jobs) or len({offset % k for offset in offsets}) != len(jobs):
         raise BadSpec(
-            f"offsets {tuple(offsets)} for {len(jobs)} jobs; each needs one of its own among 0..{k - 1}"
+            f"offsets {tuple(offsets)} for {len(jobs)} jobs; want a different one for each, in 0..{k - 1}"
         )
     return _round_s(jobs, [offset % k for offset in offsets])
 

@@ -47,9 +47,14 @@ def match(
 ) -> Pairs:
     """Return the pairs (u < v, sorted) of a matching of `count` nodes of nearly or exactly maximum weight.
 
-    `kinds` numbers nodes that are each other's equals alike. `places` has shape (count, d): where nodes lie.
-    `exact` keeps all edges whatever the size.
     Deterministic. Complexity: O(n^2) for the weights, then Blossom on n/BLOCK graphs of BLOCK nodes.
+
+    Args:
+        count: Number of nodes.
+        weigh: Returns the weights between two arrays of nodes, shape (len(left), len(right)); 0: no edge.
+        kinds: The kind of each node; nodes of the same kind are interchangeable. None: all differ.
+        places: Coordinates of the nodes, shape (count, d): good partners should be near each other.
+        exact: Match on the full graph, however large.
     """
     everyone = np.arange(count)
     of_kind = everyone if kinds is None else np.asarray(kinds)
@@ -67,7 +72,7 @@ def match(
 
 
 def _weighed(nodes: NDArray[np.int64], weigh: Weigh, kinds: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return the weights between `nodes`; those of like `kinds` are weighed once."""
+    """Return the weights between `nodes`; those between the same two `kinds` are computed once."""
     listed = kinds.tolist()
     first: dict[int, int] = {}
     for at, kind in enumerate(listed):
@@ -133,8 +138,8 @@ def _halves(nodes: NDArray[np.int64], places: NDArray[np.float64]) -> list[NDArr
 def _heaviest(weights: NDArray[np.float64], kinds: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the edges that are among the best of either end.
 
-    Half of a node's edges are its heaviest. The other half are those that are heaviest beyond what the
-    partner weighs on average: some nodes suit everybody, but only one can have them.
+    Half of a node's edges are its heaviest. The other half are the edges that exceed the partner's average
+    weight most: some nodes suit all others, but only one can have them.
     """
     count = len(weights)
     distinct = len(np.unique(kinds))

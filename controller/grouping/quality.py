@@ -23,14 +23,14 @@ class Round:
 
     @property
     def loss(self) -> float:
-        """Return which fraction of the exact matching's weight is lost."""
+        """Return the fraction of the exact matching's weight that the fast one loses."""
         return 1.0 - self.weight / self.exact_weight if self.exact_weight else 0.0
 
 
 def rounds_against_exact(profiles: Sequence[Profile], *, members: int | None = None) -> list[Round]:
-    """Group `profiles` and return each round beside the exact matching of the same nodes.
+    """Group `profiles`; return each round with the weight of an exact matching of the same nodes.
 
-    Takes as long as the exact matching: a few seconds for 1,000 jobs, and about n^3. Raises as `group`.
+    Takes as long as the exact matching: a few seconds for 1,000 jobs, growing with n^3. Raises as `group`.
     """
     found: list[Round] = []
 

@@ -45,12 +45,16 @@ def group(
     exact: bool = False,
     matcher: Matcher | None = None,
 ) -> list[Plan]:
-    """Return groups of at most `members` jobs (k by default) that cover all of `profiles`, by first job.
+    """Return groups of at most `members` jobs that cover all of `profiles`, in order of their first jobs.
 
-    `worst_order` interleaves as badly as possible (an ablation), `exact` matches on the full graph however
-    large, `matcher` replaces the matching.
+    Args:
+        profiles: Stage times of each job, in seconds, all of the same length k.
+        members: Most jobs in a group, 1 to k; None: k.
+        worst_order: Interleave as badly as possible (an ablation).
+        exact: Match on the full graph, however large.
+        matcher: Replaces the matching.
 
-    Raises BadSpec if `members` is not in 1..k or a profile makes no sense.
+    Raises BadSpec if `members` is not in 1..k or a profile is invalid.
 
     >>> [plan.jobs for plan in group([(4, 2), (2, 4), (4, 2), (2, 4)])]
     [(0, 1), (2, 3)]
@@ -96,9 +100,16 @@ def weights(
     *,
     worst_order: bool = False,
 ) -> Weigh:
-    """Return the function that weighs joins of `nodes`, groups of positions in `stages`, by their gamma.
+    """Return the function that weighs unions of two `nodes` by their gamma.
 
-    The weight is 0 where the union would have more than `members` jobs.
+    Args:
+        stages: Stage times in seconds, shape (jobs, k).
+        nodes: Groups of jobs, as positions in `stages`.
+        members: Most jobs in a group; larger unions have weight 0.
+        worst_order: Interleave as badly as possible (an ablation).
+
+    Returns:
+        A function of two arrays of nodes, which returns shape (len(left), len(right)).
     """
 
     def weigh(left: NDArray[np.int64], right: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -117,7 +128,7 @@ def weights(
 def _gamma_of_few(
     stages: bytes, sizes: tuple[int, ...], members: int, worst_order: bool
 ) -> NDArray[np.float64]:
-    """Return what `_gamma` says of groups with each other: the first `sizes[0]` jobs, and so on."""
+    """Return `_gamma` of groups with each other: the first `sizes[0]` jobs, the next `sizes[1]`, …."""
     ends = [*itertools.accumulate(sizes)]
     nodes = [tuple(range(end - size, end)) for end, size in zip(ends, sizes, strict=True)]
     found = _gamma(np.frombuffer(stages).reshape(ends[-1], -1), nodes, nodes, members, worst_order)

@@ -19,11 +19,11 @@ class Span:
 
 
 def spans(jobs: Sequence[Profile], offsets: Sequence[int]) -> list[Span]:
-    """Return what happens in one round of `jobs` that start it at the stages `offsets`, in order of time.
+    """Return the timeline of one round of `jobs` that start it at the stages `offsets`, in order of time.
 
-    A slot begins when the one before has ended, for all jobs at once (the barriers of equation 3), and lasts
-    as long as the longest stage in it. Stages that take no time are left out. No two spans of one resource
-    overlap, nor two of one job. Raises BadSpec for offsets that two jobs share.
+    A slot begins when the previous one has ended, for all jobs at once (the barriers of equation 3), and
+    lasts as long as its longest stage. Stages of zero length are left out. No two spans of one resource
+    overlap, nor do two of one job. Raises BadSpec if two jobs have the same offset.
 
     >>> spans([(2, 1), (1, 2)], [0, 1])[:2]
     [Span(job=0, resource=0, start_s=0.0, end_s=2.0), Span(job=1, resource=1, start_s=0.0, end_s=2.0)]

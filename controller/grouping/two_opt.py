@@ -1,9 +1,9 @@
 """Improve a matching by exchanging partners between two pairs, as long as that gains weight (2-opt).
 
-Two pairs (a, b) and (c, d) can become (a, c), (b, d) or (a, d), (b, c). The gains of all such exchanges are a
-table; in each sweep the best of each pair is carried out unless one of the two has changed already, and only
-the changed rows are computed anew. Weight rises with each sweep, so there is an end: a matching that no
-exchange of two pairs improves. Nodes without a partner take part as pairs with nobody.
+Two pairs (a, b) and (c, d) can become (a, c), (b, d) or (a, d), (b, c). The gains of all such exchanges are
+kept in a table. Each sweep carries out the best exchange of each pair, unless one of the two has changed in
+this sweep, and recomputes only the changed rows. The weight rises with each sweep, so the search ends, at a
+matching that no exchange of two pairs improves. A node without a partner is a pair with an empty seat.
 
 O(p^2) for p pairs to begin with, O(p) for each changed pair.
 """
@@ -20,7 +20,7 @@ GAIN = 1e-9
 
 
 def two_opt(weights: NDArray[np.float64], pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return `pairs` (u < v, sorted), improved. `weights` is symmetric; what is not positive is no edge.
+    """Return `pairs` (u < v, sorted), improved. `weights` is symmetric; weights of 0 or less are not edges.
 
     >>> two_opt(np.array([[0, 1, 9, 0], [1, 0, 0, 9], [9, 0, 0, 1], [0, 9, 1, 0]]), [(0, 1), (2, 3)])
     [(0, 2), (1, 3)]

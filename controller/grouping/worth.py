@@ -1,16 +1,15 @@
-"""Groups by what they are worth: merge what costs least, drop what is worth least, until all fit.
+"""Groups by worth: merge and drop groups at the least loss of worth until the rest fits.
 
-Muri matches by efficiency alone, pair by pair, and then looks whether the groups fit. Here each job has a
+Muri matches by efficiency alone, pair by pair, and then checks whether the groups fit. Here each job has a
 weight, the worth of one second's progress; a group whose round lasts T is worth, per second,
 
     V = Σ weight_i · alone_i / T
 
-Start with every job alone. As long as more GPUs are asked for than there are, merge the two groups, or drop
-the group, that loses the least worth per GPU that becomes free. Then improve: as long as it gains worth, a
-job moves into another group, two jobs of different groups change places, a dropped job joins a group or
-takes a member's place.
+Start with every job alone. While more GPUs are needed than there are, merge the two groups, or drop the
+group, that loses the least worth per freed GPU. Then improve: as long as it gains worth, move a job into
+another group, exchange two jobs of different groups, or let a dropped job join a group or replace a member.
 
-Ours; the greedy start is agglomerative clustering with a budget, the second step hill climbing over moves and
+Ours; the first step is agglomerative clustering with a budget, the second hill climbing over moves and
 exchanges.
 """
 
@@ -39,7 +38,7 @@ class Item:
 class Rounds:
     """Lengths of rounds by the kinds of a group's members; each is computed once.
 
-    `length_s(kinds)` computes; kinds ascend.
+    `length_s(kinds)` computes a length in seconds; kinds are in ascending order.
     """
 
     def __init__(self, length_s: Callable[[tuple[int, ...]], float], members: int) -> None:
@@ -74,7 +73,7 @@ class Rounds:
         return self.number(tuple(sorted(self._kinds[a] + self._kinds[b])))
 
     def of(self, kinds: tuple[int, ...]) -> float:
-        """Return the round's length; infinite for nobody and for too many members."""
+        """Return the length of a round in seconds; infinite for an empty group and for too many members."""
         if not 0 < len(kinds) <= self.members:
             return np.inf
         found = self._known.get(kinds)
@@ -99,9 +98,16 @@ class Rounds:
 def group_by_worth(
     items: Sequence[Item], rounds: Rounds, gpus: int, *, improve: bool = True
 ) -> list[tuple[int, ...]]:
-    """Return groups of positions in `items` that need `gpus` GPUs at most; who is in none is dropped.
+    """Return groups, as positions in `items`, that need at most `gpus` GPUs together.
 
-    `improve=False` leaves out the second step.
+    Args:
+        items: The jobs to group.
+        rounds: Lengths of rounds by the members' kinds.
+        gpus: Number of GPUs there are.
+        improve: Do the second step, moves and exchanges.
+
+    Returns:
+        The groups. Jobs in none of them are dropped.
     """
     needed = sum(item.gpus for item in items)
     if needed <= gpus:
@@ -119,9 +125,9 @@ def group_by_worth(
 
 
 def share(worths: Sequence[Floats], sizes: Sequence[int], gpus: int) -> list[int]:
-    """Return how many groups of each size to have, so that all are worth most: a knapsack, solved exactly.
+    """Return how many groups of each size give the highest total worth: a knapsack, solved exactly.
 
-    `worths[i][n]` is what n groups of ``sizes[i]`` GPUs each are worth together.
+    `worths[i][n]` is the worth of n groups of ``sizes[i]`` GPUs each.
     """
     best = np.zeros(gpus + 1)  # by GPUs that may be used
     choices: list[Ints] = []
@@ -147,11 +153,17 @@ def share(worths: Sequence[Floats], sizes: Sequence[int], gpus: int) -> list[int
 def exchange(
     groups: Sequence[Sequence[int]], outside: Sequence[int], items: Sequence[Item], rounds: Rounds
 ) -> list[tuple[int, ...]]:
-    """Return `groups` after exchanges that gain worth, until none does.
+    """Return `groups` after exchanges of two seats that gain worth, until none does.
 
-    Every group has as many seats as it may have members. Who sits in two seats, perhaps nobody, changes
-    places; the jobs `outside` have seats too, where they are worth nothing. Each step takes the exchange that
-    gains most; every step gains, so there is an end.
+    Every group has as many seats as it may have members. An exchange swaps the jobs of two seats, one of
+    which may be empty; the jobs `outside` have seats too, where they are worth nothing. Each step carries out
+    the exchange that gains most; every step gains, so the search ends.
+
+    Args:
+        groups: The groups to begin with, as positions in `items`.
+        outside: Positions of the dropped jobs.
+        items: The jobs.
+        rounds: Lengths of rounds by the members' kinds.
     """
     if not groups:
         return []
@@ -243,7 +255,7 @@ class _Seats:
 
 
 class _Class:
-    """The groups of one size: the cheapest mergers and drops, one by one, until nobody is left."""
+    """The groups of one size: the cheapest mergers and drops, one by one, until no group is left."""
 
     def __init__(self, gpus: int, jobs: Sequence[int], items: Sequence[Item], rounds: Rounds) -> None:
         self.gpus = gpus
@@ -272,7 +284,7 @@ class _Class:
         return self._total
 
     def groups(self, count: int) -> tuple[list[list[int]], list[int]]:
-        """Return the groups when there are `count`, and who was dropped."""
+        """Return the state with `count` groups: the groups, and the dropped jobs."""
         groups = [[job] for job in self._jobs]
         dropped: list[int] = []
         for i, j in self._steps[: len(groups) - count]:
@@ -281,7 +293,7 @@ class _Class:
         return [group for group in groups if group], dropped
 
     def _shrink(self) -> float:
-        """Carry out the merger or drop that loses least, and return what it loses."""
+        """Carry out the merger or drop that loses least, and return the worth lost."""
         where = int(self._loss.argmin())
         loss = float(self._loss.flat[where])
         i, j = divmod(where, len(self._jobs))

@@ -17,6 +17,6 @@ from controller.vocabulary import Region
 def common(question: Question) -> Answer:
     """Give every job all slots of its switches. Raises BadSpec for unplaced and exclusive jobs."""
     refuse_exclusive(question)
-    whole = {switch.name: Region(0, switch.slots) for switch in question.cluster.switches}
+    whole = {switch.name: Region(0, switch.slots) for switch in question.topology.switches}
     regions = {job.name: everywhere(question, job, whole) for job in question.jobs}
     return Answer(regions, dict.fromkeys(regions, Standing.SHARED), demands(question, question.jobs))

@@ -1,13 +1,13 @@
 """Memory by deadline: the most urgent jobs first, the rest shared (INAlloc, INFOCOM'23).
 
-Jobs with deadlines, earliest first, are each granted the slots that they need at all of their switches, as
-long as there are; what remains is one region at each switch that best-effort jobs share with those that do
-not fit now. A job whose deadline cannot be met even alone is ended, with its estimate.
+Jobs with deadlines, earliest first, are each granted the slots that they need at all of their switches, while
+slots last; the rest is one region at each switch, which best-effort jobs share with the jobs that do not fit
+now. A job that cannot meet its deadline even alone is ended, with its estimate.
 
-A job that has a region of the right size keeps it, for a move costs two windows of packets; new ones take
-the smallest hole that is large enough. If the holes beside the shared region come to more than `WASTE` of the
-free slots, or a job fits only into several of them, the switch is packed anew: memory never fragments into
-uselessness. O(n log n) per switch.
+A job that has a region of the right size keeps it, because a move costs two windows of packets; new jobs get
+the smallest hole that is large enough. If the holes outside the shared region exceed `WASTE` of the free
+slots, or a job fits only into several of them, the switch is packed again, so that fragmentation stays
+bounded. O(n log n) per switch.
 
 >>> from controller.vocabulary import fabrics
 >>> job = Job(
@@ -34,16 +34,17 @@ WASTE = 1 / 8
 
 
 def deadline(question: Question) -> Answer:
-    """Grant what deadlines need and share the rest. Raises BadSpec for unplaced and exclusive jobs."""
+    """Grant the slots for deadlines and share the rest. Raises BadSpec for unplaced and exclusive jobs."""
     return _divide(question, lazy=False)
 
 
 def deadline_lazy(question: Question) -> Answer:
-    """Grant only the deadlines that an equal part of the shared slots does not do for. Raises as `deadline`.
+    """Grant regions only to jobs for whose deadlines an equal part of the shared slots is too small.
 
-    A region of one's own stands idle while its job computes, and holds a job that could be done early to its
-    deadline. So all share, and the most urgent job whose need is more than its part is granted a region,
-    until no such job is left; asked again as time passes, this grants what falls behind. O(grants * jobs).
+    A private region is idle while its job computes, and keeps a job that could end early running until its
+    deadline. So all jobs share, and the most urgent job that needs more than its part is granted a region,
+    until no such job is left; called again as time passes, this grants regions to jobs that fall behind.
+    O(grants * jobs). Raises as `deadline`.
     """
     return _divide(question, lazy=True)
 
@@ -53,14 +54,14 @@ def _divide(question: Question, *, lazy: bool) -> Answer:
     wanted = demands(question, question.jobs)
     standing = dict.fromkeys((job.name for job in question.jobs), Standing.SHARED)
     standing |= {name: Standing.ENDED for name, need in wanted.items() if not need.feasible}
-    sizes: dict[str, dict[str, int]] = {switch.name: {} for switch in question.cluster.switches}
+    sizes: dict[str, dict[str, int]] = {switch.name: {} for switch in question.topology.switches}
     for name, fitting in _grants(question, wanted, lazy=lazy).items():
         standing[name] = Standing.GRANTED
         for at, size in fitting.items():
             sizes[at][name] = size
     regions: dict[str, dict[str, Region]] = {job.name: {} for job in question.jobs}
     rest: dict[str, Region] = {}
-    for switch in question.cluster.switches:
+    for switch in question.topology.switches:
         held = {name: on[switch.name] for name, on in question.held.items() if switch.name in on}
         placed, rest[switch.name] = arrange(switch.slots, sizes[switch.name], held)
         for name, region in placed.items():
@@ -73,7 +74,7 @@ def _divide(question: Question, *, lazy: bool) -> Answer:
 
 def _grants(question: Question, wanted: Mapping[str, Demand], *, lazy: bool) -> dict[str, dict[str, int]]:
     """Return the slots that jobs are granted at each of their switches."""
-    left = {switch.name: switch.slots for switch in question.cluster.switches}
+    left = {switch.name: switch.slots for switch in question.topology.switches}
     there = [job for job in question.jobs if job.name not in wanted or wanted[job.name].feasible]
     sharing = Counter(at for job in there for at in question.switches[job.name])
     waiting = {job.name: job for job in sorted(there, key=_urgency) if job.name in wanted}
@@ -100,14 +101,14 @@ def _urgency(job: Job) -> tuple[float, str]:
 
 def _needed(question: Question, job: Job, rate_bps: float) -> dict[str, int]:
     """Return the slots that a job needs at each of its switches."""
-    at = [question.cluster.switch[name] for name in question.switches[job.name]]
+    at = [question.topology.switch[name] for name in question.switches[job.name]]
     return {switch.name: slots_for(job, switch, rate_bps, question.reading) for switch in at}
 
 
 def arrange(
     total: int, sizes: Mapping[str, int], held: Mapping[str, Region]
 ) -> tuple[dict[str, Region], Region]:
-    """Return a region of each size, moving as few of those held as memory allows, and the rest in one piece.
+    """Return a region of each size, moving as few held regions as memory allows, and the rest in one piece.
 
     The sizes must fit together. At most `WASTE` of the free slots are in neither.
 

@@ -3,10 +3,10 @@
 ``t_round = (deadline - now) / rounds``, ``B = bytes / (t_round - t_compute)`` and
 ``slots = ⌈B · t_slot / payload⌉``.
 
-As the article writes it, communication begins when computing has ended, and a slot is held for a round trip.
-Read as *measured*, the part of computing that overlaps does not count, the ranks' skew does, and a slot is
-held as long as was measured: until the last rank's packet has come, and the results are back. O(1) per job
-and switch.
+In the article's reading, communication begins when computing has ended, and a slot is held for one round
+trip. In the *measured* reading, overlapped computing does not count, the ranks' skew does, and a slot is held
+as long as was measured: until the last rank's packet has arrived and the results are back. O(1) per job and
+switch.
 
 >>> job = Job(
 ...     name="a", workers=2, layers_bytes=(12_500_000,), iterations=100, compute_s=0.09, deadline_s=10
@@ -31,10 +31,10 @@ READINGS: tuple[Reading, ...] = ("article", "measured")
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What a job with a deadline needs: `rate_bps` is infinite if nothing would do.
+    """The demand of a job with a deadline: `rate_bps` is infinite if no rate is enough.
 
-    `round_s` is the time there is for an iteration, `communication_s` what of it is left for gradients,
-    `estimate_s` the earliest that it can be done, with a link for itself.
+    `round_s` is the time for one iteration, `communication_s` the part of it left for gradients, `estimate_s`
+    the earliest time at which the job can end, with a link for itself.
     """
 
     round_s: float
@@ -45,12 +45,19 @@ class Demand:
 
     @property
     def feasible(self) -> bool:
-        """Whether a free link and enough slots would do."""
+        """Whether a free link and enough slots would meet the deadline."""
         return math.isfinite(self.rate_bps) and self.rate_bps <= self.link_bps
 
 
 def demand(job: Job, *, now_s: float, link_bps: float, reading: Reading = "measured") -> Demand:
-    """Return the demand from `now_s` on of a job with a deadline, over a link of `link_bps`."""
+    """Return the demand from `now_s` on of a job with a deadline.
+
+    Args:
+        job: A job with a deadline.
+        now_s: The time, on the clock of `arrival_s`.
+        link_bps: Rate of the slowest link that it uses, bits per second.
+        reading: "article" or "measured"; see the module.
+    """
     assert job.due_s is not None, "only a job with a deadline has a demand"
     begin_s = max(now_s, job.arrival_s)
     round_s = (job.due_s - begin_s) / job.iterations
@@ -64,15 +71,21 @@ def demand(job: Job, *, now_s: float, link_bps: float, reading: Reading = "measu
 
 
 def slot_time_s(job: Job, switch: Switch, reading: Reading = "measured") -> float:
-    """Return how long the job holds a slot: a round trip, or what was measured, if it was."""
+    """Return the seconds for which the job holds a slot: the measured time, or else a round trip."""
     measured = job.hold_s if reading == "measured" else None
     return switch.rtt_s if measured is None else measured
 
 
 def slots_for(job: Job, switch: Switch, rate_bps: float, reading: Reading = "measured") -> int:
-    """Return the slots of `switch` that carry `rate_bps`.
+    """Return the number of slots of `switch` that carry `rate_bps`.
 
-    An exclusive region has two for each packet in flight, and its size is a power of two (SwitchML).
+    An exclusive region has two slots for each packet in flight, and its size is a power of two (SwitchML).
+
+    Args:
+        job: The job whose packets hold the slots.
+        switch: The switch with the slots.
+        rate_bps: Rate of the job's gradients, bits per second.
+        reading: "article" or "measured"; see the module.
     """
     in_flight = rate_bps / 8 * slot_time_s(job, switch, reading) / switch.payload_bytes
     window = max(1, math.ceil(in_flight * (1 - 1e-12)))
@@ -80,6 +93,13 @@ def slots_for(job: Job, switch: Switch, rate_bps: float, reading: Reading = "mea
 
 
 def rate_of(job: Job, switch: Switch, slots: int, reading: Reading = "measured") -> float:
-    """Return the rate that this many slots carry, bits per second."""
+    """Return the rate that a number of slots carries, bits per second: the inverse of `slots_for`.
+
+    Args:
+        job: The job whose packets hold the slots.
+        switch: The switch with the slots.
+        slots: Number of slots of its region.
+        reading: "article" or "measured"; see the module.
+    """
     window = slots // 2 if job.mode == "exclusive" else slots
     return window * switch.payload_bytes * 8 / slot_time_s(job, switch, reading)

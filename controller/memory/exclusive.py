@@ -10,7 +10,7 @@ from controller.vocabulary import Region
 
 
 def region_size(slots: int) -> int:
-    """Round up to what a region may have: a power of two, so that PSN modulo size survives the PSN's wrap.
+    """Round up to a valid size of a region: a power of two, so that PSN modulo size survives the PSN's wrap.
 
     >>> region_size(6)
     8
@@ -21,12 +21,18 @@ def region_size(slots: int) -> int:
 def allocate(
     total: int, used: Iterable[Region], size: int, *, fit: Literal["first", "best"] = "best"
 ) -> Region:
-    """Choose `size` free slots of `total` in a row.
+    """Choose `size` contiguous free slots of `total`.
 
     Best fit takes the smallest hole that is large enough, and so keeps large holes for large jobs;
-    first fit takes the lowest. Neighbouring free regions are one hole. O(n log n) in the regions used.
+    first fit takes the lowest. Adjacent free regions are one hole. O(n log n) in the regions used.
 
-    Raises OutOfMemory, with what was asked for, what is free and the largest hole; ValueError if
+    Args:
+        total: Number of slots of the memory.
+        used: The regions in use, in any order.
+        size: Number of slots wanted, 1 or more.
+        fit: Which hole to take if several are large enough.
+
+    Raises OutOfMemory, with the slots asked for, the free slots and the largest hole; ValueError if
     `size` is not positive.
 
     >>> allocate(100, [Region(0, 10), Region(20, 70)], 10)
@@ -45,7 +51,7 @@ def allocate(
 def holes(total: int, used: Iterable[Region]) -> list[Region]:
     """List the largest free regions of slots 0 to `total` - 1, lowest first.
 
-    Used regions may come in any order; where they overlap or leave the memory, what they cover is used.
+    Used regions may come in any order, overlap, and extend beyond the memory.
 
     >>> holes(10, [Region(6, 2), Region(0, 3)])
     [Region(offset=3, size=3), Region(offset=8, size=2)]

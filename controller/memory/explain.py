@@ -1,4 +1,4 @@
-"""Why a job has the slots that it has, in words and numbers."""
+"""Explanations of a job's slots, in words and numbers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from controller.vocabulary import Job, Region, Switch
 
 
 def explain(question: Question, answer: Answer, job: Job) -> list[str]:
-    """Return sentences: the demand, what each switch gives and what bound it, what one more slot brings."""
+    """Return sentences: the demand, each switch's slots and what limits them, the gain of one more slot."""
     lines = []
     if job.name in answer.demands:
         lines += _demand(question, answer.demands[job.name], job)
@@ -20,12 +20,12 @@ def explain(question: Question, answer: Answer, job: Job) -> list[str]:
     if answer.standing[job.name] is Standing.ENDED:
         return [*lines, "It is ended: the most that memory could do is not enough."]
     for name, region in answer.regions[job.name].items():
-        lines += _at_switch(question, answer, job, question.cluster.switch[name], region)
+        lines += _at_switch(question, answer, job, question.topology.switch[name], region)
     return lines
 
 
 def _demand(question: Question, need: Demand, job: Job) -> list[str]:
-    """Say what the deadline asks for."""
+    """Describe the slots that the deadline needs."""
     begin_s = max(question.now_s, job.arrival_s)
     hidden_s = job.overlap * job.compute_s if question.reading == "measured" else 0.0
     beside = f" ({hidden_s * 1e3:.4g} ms beside communication)" if hidden_s else ""

@@ -1,4 +1,4 @@
-"""What a memory policy is asked, and what it answers.
+"""The interface of memory policies.
 
 A policy is a function of a `Question`; its answer gives every job at every switch of its tree a region::
 
@@ -6,7 +6,7 @@ A policy is a function of a `Question`; its answer gives every job at every swit
         names = [job.name for job in question.jobs]
         return Answer({name: {} for name in names}, dict.fromkeys(names, Standing.SHARED))
 
-One from outside is named ``path.py:nothing``, or offered by a package as an entry point of `GROUP`.
+A policy of your own is named ``path.py:nothing``, or offered by a package as an entry point of `GROUP`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ GROUP = "ina.memory"
 
 
 class Standing(StrEnum):
-    """What becomes of a job."""
+    """How a job stands after a division."""
 
     GRANTED = "granted"
     """It has slots of its own."""
@@ -38,10 +38,10 @@ class Standing(StrEnum):
 
 @dataclass(frozen=True)
 class Question:
-    """Jobs that are placed, the cluster, the time, and the regions that jobs have now, by switch."""
+    """The placed jobs, the cluster, the time, and the regions that jobs have now, by switch."""
 
     jobs: tuple[Job, ...]
-    cluster: Topology
+    topology: Topology
     now_s: float = 0.0
     reading: Reading = "measured"
     held: Mapping[str, Mapping[str, Region]] = field(default_factory=dict)
@@ -49,7 +49,7 @@ class Question:
     @cached_property
     def trees(self) -> Mapping[str, Tree]:
         """The trees of the jobs that use more than one server, by job. Raises BadSpec."""
-        return {job.name: tree_of(self.cluster, job) for job in self.jobs if _communicates(job)}
+        return {job.name: tree_of(self.topology, job) for job in self.jobs if _communicates(job)}
 
     @cached_property
     def switches(self) -> Mapping[str, tuple[str, ...]]:
@@ -66,10 +66,10 @@ class Question:
         return [job for job in self.jobs if switch in self.switches[job.name]]
 
     def link_bps(self, job: Job) -> float:
-        """Return the rate of the slowest link that a job takes; on one server it takes none."""
+        """Return the rate of the slowest link that a job uses, bits per second; infinite on one server."""
         if job.name not in self.trees:
             return math.inf
-        return slowest_link_bps(self.cluster, job, self.trees[job.name])
+        return slowest_link_bps(self.topology, job, self.trees[job.name])
 
 
 def _communicates(job: Job) -> bool:
@@ -89,11 +89,12 @@ Policy = Callable[[Question], Answer]
 
 
 def check(question: Question, answer: Answer) -> Answer:
-    """Return the answer. Raises BadSpec if a region leaves its switch, or a granted one meets another's."""
+    """Return the answer. Raises BadSpec if a region exceeds its switch, or a granted one overlaps another."""
     jobs = {job.name: job for job in question.jobs}
     if unknown := (answer.standing.keys() ^ jobs.keys()) | (answer.regions.keys() ^ jobs.keys()):
-        raise BadSpec(f"the policy's answer: want a standing and regions for each job; see {min(unknown)!r}")
-    for switch in question.cluster.switches:
+        wanted = "a standing and regions for each job that it was asked about"
+        raise BadSpec(f"the policy's answer: want {wanted}; {min(unknown)!r} differs")
+    for switch in question.topology.switches:
         own: list[tuple[Region, str]] = []
         for name, regions in answer.regions.items():
             if (region := regions.get(switch.name)) is None:
@@ -130,7 +131,7 @@ def everywhere(question: Question, job: Job, regions: Mapping[str, Region]) -> d
 
 
 def demands(question: Question, jobs: Iterable[Job]) -> dict[str, Demand]:
-    """Return the demands of those jobs that have deadlines."""
+    """Return the demands of the jobs that have deadlines."""
     return {
         job.name: demand(job, now_s=question.now_s, link_bps=question.link_bps(job), reading=question.reading)
         for job in jobs

@@ -1,8 +1,8 @@
-"""Memory by urgency alone: the most urgent job has all that its links can use (as ESA's preemption has it).
+"""Memory by urgency alone: the most urgent job gets all slots that its links can use (as ESA's preemption).
 
-ESA (2022) lets a packet of higher priority take a slot from one of lower. Over many packets that is as if the
-most urgent job had as many slots as its slowest link keeps busy, the next one what is then left, and so on;
-the rest is shared. Urgent is who is due first, then who has least left to do. O(n log n).
+In ESA (2022) a packet of higher priority takes the slot of one of lower priority. Over many packets that is
+as if the most urgent job had as many slots as its slowest link keeps busy, the next job as many of the
+remaining ones, and so on; the rest is shared. Jobs are ordered by deadline, then by work left. O(n log n).
 
 >>> from controller.vocabulary import Job, fabrics
 >>> job = Job(name="a", workers=2, layers_bytes=(1000,), servers=("h1", "h2"))
@@ -19,10 +19,10 @@ from controller.vocabulary import Job, Region
 
 
 def preemptive(question: Question) -> Answer:
-    """Grant what links can use, by urgency. Raises BadSpec for unplaced and exclusive jobs."""
+    """Grant the slots that links can use, by urgency. Raises BadSpec for unplaced and exclusive jobs."""
     refuse_exclusive(question)
-    sizes: dict[str, dict[str, int]] = {switch.name: {} for switch in question.cluster.switches}
-    left = {switch.name: switch.slots for switch in question.cluster.switches}
+    sizes: dict[str, dict[str, int]] = {switch.name: {} for switch in question.topology.switches}
+    left = {switch.name: switch.slots for switch in question.topology.switches}
     standing = dict.fromkeys((job.name for job in question.jobs), Standing.SHARED)
     for job in sorted(question.jobs, key=_urgency):
         at = question.switches[job.name]
@@ -30,12 +30,12 @@ def preemptive(question: Question) -> Answer:
             continue
         standing[job.name] = Standing.GRANTED
         for name in at:
-            wanted = slots_for(job, question.cluster.switch[name], question.link_bps(job), question.reading)
+            wanted = slots_for(job, question.topology.switch[name], question.link_bps(job), question.reading)
             sizes[name][job.name] = min(wanted, left[name])
             left[name] -= sizes[name][job.name]
     regions: dict[str, dict[str, Region]] = {job.name: {} for job in question.jobs}
     rest: dict[str, Region] = {}
-    for switch in question.cluster.switches:
+    for switch in question.topology.switches:
         held = {name: on[switch.name] for name, on in question.held.items() if switch.name in on}
         placed, rest[switch.name] = arrange(switch.slots, sizes[switch.name], held)
         for name, region in placed.items():

@@ -1,7 +1,7 @@
 """Shared slots: a job's packets follow each other through a region; regions may overlap (ATP, INAlloc).
 
-One region for all is ATP's common array (NSDI'21, section 5.2.1); regions that differ, overlapping or
-not, are INAlloc's. A region of size 0 uses no slot at all. Any size will do, not only powers of two.
+One region for all jobs is ATP's common array (NSDI'21, section 5.2.1); regions that differ, overlapping or
+not, are INAlloc's. A region of size 0 uses no slots. Regions may have any size, not only powers of two.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from controller.vocabulary import Region
 def place(total: int, wanted: Region | None) -> Region:
     """Return the region of a shared job on a switch with `total` slots: all of them if none is wanted.
 
-    Raises BadJob if the wanted region leaves the memory.
+    Raises BadJob if the wanted region exceeds the memory.
 
     >>> place(8192, None)
     Region(offset=0, size=8192)
@@ -24,7 +24,7 @@ def place(total: int, wanted: Region | None) -> Region:
         return Region(0, total)
     if wanted.offset < 0 or wanted.size < 0 or wanted.end > total:
         raise BadJob(
-            f"the region of {wanted.size} slots from {wanted.offset} leaves the memory;"
+            f"the region of {wanted.size} slots from {wanted.offset} exceeds the memory;"
             f" the switch has {total} slots, 0 to {total - 1}"
         )
     return wanted

@@ -1,6 +1,6 @@
 """A static partition: every job has an equal part of each of its switches (SwitchML, NSDI'21).
 
-What one job does not use nobody does. O(jobs * switches).
+Slots that a job does not use stay idle. O(jobs * switches).
 
 >>> from controller.vocabulary import Job, fabrics
 >>> job = Job(name="a", workers=2, layers_bytes=(1000,), servers=("h1", "h2"))
@@ -19,7 +19,7 @@ from controller.vocabulary import Job, Region
 def static(question: Question) -> Answer:
     """Divide each switch equally among the jobs that are summed there. Raises BadSpec for unplaced jobs."""
     regions: dict[str, dict[str, Region]] = {job.name: {} for job in question.jobs}
-    for switch in question.cluster.switches:
+    for switch in question.topology.switches:
         here = question.at(switch.name)
         for number, job in enumerate(here):
             regions[job.name][switch.name] = _part(switch.slots, number, len(here), job)

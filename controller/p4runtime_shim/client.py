@@ -27,11 +27,11 @@ _LOOK_S = 1.0
 
 
 class P4RuntimeClient:
-    """One device of one P4Runtime server at ``host:port`` or ``unix:path``.
+    """A client for one device of a P4Runtime server at ``host:port`` or ``unix:path``.
 
-    Reading needs nothing else; writing happens inside `mastership`. Each call waits `timeout_s` at
-    most. Raises Unreachable if the server cannot be reached within it; TlsFailure, which is one, as soon
-    as it shows that TLS is the reason.
+    Reads work at any time; writes need `mastership`. Each call waits at most `timeout_s`. Raises
+    Unreachable if the server cannot be reached within it; TlsFailure, a subclass, as soon as TLS turns
+    out to be the reason.
     """
 
     def __init__(
@@ -89,8 +89,8 @@ class P4RuntimeClient:
     def mastership(self, *, timeout_s: float = 10.0) -> Iterator[None]:
         """Be the primary controller during the block: only the primary may write.
 
-        Of several clients of this kind one is in its block at a time, and a client that dies leaves
-        it. Not to be nested. Raises NotPrimary if another controller stays the primary for `timeout_s`.
+        Of several clients of this kind one at a time is in its block; a client that dies leaves it. Do not
+        nest blocks. Raises NotPrimary if another controller stays the primary for `timeout_s`.
         """
         stream = acquire(self._stub, self.device_id, self.address, timeout_s=timeout_s)
         self._election_id = stream.election_id
@@ -103,7 +103,7 @@ class P4RuntimeClient:
     # ------------------------------------------------------------------ entities
 
     def write(self, kind: Kind, entities: Iterable[Any]) -> None:
-        """Apply the same kind of update to some entities, in no certain order.
+        """Apply the same kind of update to some entities, in unspecified order.
 
         Raises Refused if any of them failed; the others took effect.
         """
@@ -128,12 +128,12 @@ class P4RuntimeClient:
     # ------------------------------------------------------------------ program
 
     def p4info(self) -> Any | None:
-        """Ask for the P4Info of the loaded program, None if there is none."""
+        """Read the P4Info of the loaded program; None if there is none."""
         config = self._config(p4.GetForwardingPipelineConfigRequest.P4INFO_AND_COOKIE)
         return None if config is None else config.p4info
 
     def cookie(self) -> int:
-        """Ask for the cookie of the loaded program; 0 if it has none, or there is no program."""
+        """Read the cookie of the loaded program; 0 if it has none, or there is no program."""
         config = self._config(p4.GetForwardingPipelineConfigRequest.COOKIE_ONLY)
         return 0 if config is None else int(config.cookie.cookie)
 
@@ -148,10 +148,13 @@ class P4RuntimeClient:
         return response.config if response.HasField("config") else None
 
     def load(self, p4info: Any, device_config: bytes, *, cookie: int = 0, timeout_s: float = 120.0) -> None:
-        """Replace the switch's program; all its entries are gone. Raises Refused.
+        """Replace the switch's program; all its entries are deleted. Raises Refused.
 
-        `cookie` is what the program is known by from then on, 0 for none. The time is for a compilation on
-        the switch.
+        Args:
+            p4info: The program's P4Info message.
+            device_config: The program in the switch's own format.
+            cookie: Identifies the program from then on (`cookie`); 0: no cookie.
+            timeout_s: Time for the request, in seconds: the switch may have to compile.
         """
         request = p4.SetForwardingPipelineConfigRequest(
             device_id=self.device_id,

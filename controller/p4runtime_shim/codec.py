@@ -1,4 +1,4 @@
-"""Rows to P4Runtime entities and back, by the names of one P4Info. No I/O."""
+"""Rows to P4Runtime entities and back, by the names in a P4Info. No I/O."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from controller.switches.entries import (
     TableEntry,
     Ternary,
 )
+from controller.switches.programs import objects
 from controller.switches.target import ProgramInfo, find
 from p4src.messages import p4runtime_pb2 as p4
 
@@ -22,10 +23,11 @@ from p4src.messages import p4runtime_pb2 as p4
 class Codec:
     """Encodes and decodes entries of the program that `p4info` describes.
 
-    Everything that it is given by name may raise UnknownName.
+    All methods that take names may raise UnknownName.
     """
 
     def __init__(self, p4info: Any) -> None:
+        self._objects = objects(p4info)
         self._tables = {t.preamble.name: t for t in p4info.tables}
         self._actions = {a.preamble.name: a for a in p4info.actions}
         self._counters = {c.preamble.name: c for c in p4info.counters}
@@ -37,12 +39,7 @@ class Codec:
     @property
     def program(self) -> ProgramInfo:
         """Objects of the program."""
-        return ProgramInfo(
-            {name: table.size for name, table in self._tables.items()},
-            {name: counter.size for name, counter in self._counters.items()},
-            {name: register.size for name, register in self._registers.items()},
-            {name: {p.name: p.bitwidth for p in a.params} for name, a in self._actions.items()},
-        )
+        return self._objects
 
     # ------------------------------------------------------------------ encode
 
@@ -96,7 +93,7 @@ class Codec:
     # ------------------------------------------------------------------ decode
 
     def decode(self, entity: Any) -> Entry | None:
-        """Decode what a read returned; None for kinds of entities that have no row."""
+        """Decode an entity that was read; None for kinds of entities that have no row."""
         match entity.WhichOneof("entity"):
             case "table_entry":
                 return self._decode_row(entity.table_entry)

@@ -6,12 +6,12 @@ with no election id; if there is none, it claims one more than the highest. Two 
 claim the same number, and the switch ends the later one's stream: that one asks again. So a claim
 never takes the switch from a primary that is still there, and a controller that dies lets go of it.
 
-Somebody may have claimed the highest id that there is, and P4Runtime lets no lower one in until the
-switch restarts. Then all claim that one: they still take turns, but the switch cannot tell a write of
-the last primary's that was under way when its stream ended from the next one's.
+If a controller has claimed the highest possible id, P4Runtime admits no lower one until the switch
+restarts. Then all claim that id: they still take turns, but the switch cannot distinguish a late write of
+the last primary, under way when its stream ended, from a write of the next one.
 
-BMv2 promotes the next controller itself, and takes a missing election id for 0: a controller that
-asks may find itself primary at once, which is just as good.
+BMv2 promotes the next controller itself, and treats a missing election id as 0: a controller that
+asks may become primary at once, which also works.
 """
 
 from __future__ import annotations
@@ -91,9 +91,15 @@ class ArbitrationStream:
 
 
 def acquire(stub: Any, device_id: int, address: str, *, timeout_s: float) -> ArbitrationStream:
-    """Become the primary controller of a device, and return the stream that keeps it so.
+    """Become the primary controller of a device; return the stream, which must stay open meanwhile.
 
-    Raises NotPrimary if another one stays it for `timeout_s`, Unreachable if the switch does not
+    Args:
+        stub: The P4Runtime stub.
+        device_id: The device.
+        address: The server's address, for error messages.
+        timeout_s: How long to wait for another controller to let go, and for answers.
+
+    Raises NotPrimary if another controller stays primary for `timeout_s`, Unreachable if the switch does not
     answer, SwitchError if it refuses the stream.
     """
     deadline = time.monotonic() + timeout_s

@@ -28,7 +28,7 @@ class P4RuntimeTarget:
         self.address, self.close, self.turn = client.address, client.close, client.mastership
 
     def program(self) -> ProgramInfo | None:
-        """Read what the loaded program has, None if there is no program."""
+        """Read the tables, actions and counters of the loaded program; None if there is no program."""
         cookie = self._client.cookie()
         if self._codec is None or not cookie or cookie != self._cookie:
             p4info = self._client.p4info()
@@ -39,10 +39,10 @@ class P4RuntimeTarget:
         return replace(self._codec.program, cookie=cookie)
 
     def runs(self, bundle: ProgramBundle) -> bool:
-        """Return True if the switch runs this program, as its cookie says.
+        """Return whether the switch runs this program, according to its cookie.
 
-        A program that somebody loaded without a cookie is taken for this one if it has the same P4Info; a
-        warning says so, for its code may still be different.
+        A program that was loaded without a cookie counts as this one if it has the same P4Info; a warning
+        says so, because its code may still be different.
         """
         cookie = self._client.cookie()
         if cookie:
@@ -58,7 +58,7 @@ class P4RuntimeTarget:
         return same
 
     def load(self, bundle: ProgramBundle, replacing: Callable[[ProgramInfo, int], None]) -> bool:
-        """See to it that the switch runs this program; False if it did already."""
+        """Make the switch run this program; return False if it did already."""
         if self.runs(bundle):
             return False
         loaded = self._client.p4info()
@@ -88,7 +88,7 @@ class P4RuntimeTarget:
         return next((row for row in rows if isinstance(row, TableEntry)), None)
 
     def read_counter(self, counter: str, cells: Sequence[int]) -> list[int]:
-        """Read how many packets some cells of a counter have counted; those that do not answer, none."""
+        """Read the packet counts of some cells of a counter; 0 for cells that the switch does not return."""
         codec = self.codec
         found = map(codec.decode, self._client.read([codec.cell(counter, index) for index in cells]))
         packets = {cell.index: cell.packets for cell in found if isinstance(cell, CounterCell)}

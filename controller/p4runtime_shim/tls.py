@@ -1,4 +1,4 @@
-"""TLS towards a switch: its files, and the diagnosis of connections that fail."""
+"""TLS towards a switch: its files, and the diagnosis of failed connections."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ANSWER_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """Files for an encrypted connection, in PEM; certificate and key if the server asks who we are."""
+    """Files for an encrypted connection, in PEM; certificate and key if the server asks for ours."""
 
     server_ca: Path
     certificate: Path | None = None
@@ -34,9 +34,9 @@ class Tls:
 
 
 def diagnose(address: str, tls: Tls | None) -> str | None:
-    """Tell why a connection to ``host:port`` fails if TLS, or its absence, is the reason; else None.
+    """Return why a connection to ``host:port`` fails if TLS, or its absence, is the reason; else None.
 
-    gRPC itself only says that the time is up. One connection is made and closed again.
+    gRPC itself only reports that the time is up. Makes one connection and closes it.
     """
     with contextlib.suppress(OSError, ValueError):  # nobody there, or an address of another form
         where = urlsplit(f"//{address}")

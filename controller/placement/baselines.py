@@ -1,7 +1,7 @@
-"""Placements to compare with: by chance, by balance, by packing, by nearness, evenly (Optimus, EuroSys'18).
+"""Placements to compare with: random, balanced, packed, by locality, even (Optimus, EuroSys'18).
 
 Each is a function of the question and the job; all are O(servers · log servers) but for `gpu_balance`, which
-is O(workers · log servers) more.
+adds O(workers · log servers).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from controller.vocabulary import Job
 
 
 def fill(room: Iterable[tuple[str, int]], workers: int) -> list[str] | None:
-    """Return servers for so many workers, each server filled before the next; None if they are too few.
+    """Return a server for each worker, each server filled before the next; None if there is too little room.
 
     >>> fill([("h1", 2), ("h2", 3)], 4)
     ['h1', 'h1', 'h2', 'h2']
@@ -35,7 +35,7 @@ def at_random(question: Question, job: Job) -> list[str] | None:
 
 
 def gpu_balance(question: Question, job: Job) -> list[str] | None:
-    """Put each worker where most GPUs are free, so that servers are equally busy."""
+    """Place each worker where most GPUs are free, so that servers are equally busy."""
     heap = [(-free, name) for name, free in question.free.items() if free >= job.gpus_per_worker]
     heapq.heapify(heap)
     servers: list[str] = []
@@ -48,7 +48,10 @@ def gpu_balance(question: Question, job: Job) -> list[str] | None:
 
 
 def least_fragmentation(question: Question, job: Job) -> list[str] | None:
-    """Fill the server that fits best; without one, those with fewest free GPUs, so that none is left half."""
+    """Fill the server that fits best; without one, the servers with fewest free GPUs.
+
+    That leaves few servers half full.
+    """
     room = sorted(question.room(job).items(), key=lambda each: each[1])
     fitting = [each for each in room if each[1] >= job.workers]
     return fill(fitting[:1] or room, job.workers)
@@ -62,7 +65,7 @@ def locality_first(question: Question, job: Job) -> list[str] | None:
         return fill(fitting[-1:], job.workers)
     racks: dict[str, list[tuple[str, int]]] = {}
     for each in room:
-        racks.setdefault(question.cluster.rack_of[each[0]], []).append(each)
+        racks.setdefault(question.topology.rack_of[each[0]], []).append(each)
     by_room = sorted(racks.values(), key=lambda rack: -sum(count for _, count in rack))
     fits = [rack for rack in by_room if sum(count for _, count in rack) >= job.workers]
     chosen = fits[-1] if fits else [each for rack in by_room for each in rack]

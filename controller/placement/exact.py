@@ -1,6 +1,6 @@
-"""The best placement of one job by trying all: an oracle for small cases.
+"""The best placement of one job by exhaustive search: an oracle for small cases.
 
-Complexity: O(ways to deal the workers to the servers · events); refuses more than `MOST` of them.
+Complexity: O(ways to distribute the workers over the servers · events); refuses more than `MOST` ways.
 
 >>> import random
 >>> from controller.vocabulary import fabrics
@@ -22,21 +22,24 @@ MOST = 20_000
 
 
 def exact(question: Question, job: Job) -> list[str] | None:
-    """Return the servers with which most GPUs compute; None: no room. Raises BadSpec for too many."""
+    """Return the placement with which most GPUs compute; None if there is no room.
+
+    Raises BadSpec if there are too many placements to try.
+    """
     room = question.room(job)
     if _count(room.values(), job.workers) > MOST:
         raise BadSpec(f"job {job.name!r}: more than {MOST} placements; --policy exact is for small cases")
     best: tuple[float, list[str]] | None = None
     for servers in _deals(list(room.items()), job.workers):
         jobs = (*question.running, settle(question, job, servers))
-        value = steady_state(question.cluster, jobs).value
+        value = steady_state(question.topology, jobs).value
         if best is None or value > best[0]:
             best = (value, servers)
     return None if best is None else best[1]
 
 
 def _count(room: Iterable[int], workers: int) -> int:
-    """Return the number of ways to deal so many workers."""
+    """Return the number of ways to distribute the workers."""
     ways = [1] + [0] * workers
     for count in room:
         ways = [sum(ways[max(0, left - count) : left + 1]) for left in range(workers + 1)]

@@ -1,4 +1,4 @@
-"""Why a placed job runs as fast as it does, in words and numbers."""
+"""Explanations of a placed job's rate, in words and numbers."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from controller.vocabulary import Job, Topology
 
 
 def explain(state: State, job: Job) -> list[str]:
-    """Return sentences: where it is, its rate and what bound it, and what more of that would bring."""
+    """Return sentences: where the job is, its rate, what limits it, and the gain of more of that resource."""
     count = len(job.hosts)
-    racks = dict.fromkeys(state.cluster.rack_of[host] for host in job.hosts)
+    racks = dict.fromkeys(state.topology.rack_of[host] for host in job.hosts)
     lines = [
         f"{_plural(job.workers, 'worker')} on {_plural(count, 'server')} in {_plural(len(racks), 'rack')}:"
         f" {', '.join(job.hosts[:12])}"
@@ -24,8 +24,8 @@ def explain(state: State, job: Job) -> list[str]:
     rate_bps = state.rate_bps(job)
     if not math.isfinite(rate_bps):
         return [*lines, "It stays on one server: no gradient takes the network, and nothing bounds it."]
-    tree = tree_of(state.cluster, job)
-    fan_ins = fan_in(state.cluster, job, tree)
+    tree = tree_of(state.topology, job)
+    fan_ins = fan_in(state.topology, job, tree)
     sums = ", ".join(f"{name} ({_plural(fan_ins[name], 'flow')})" for name in sorted(tree.aggregators))
     lines.append(
         f"Summed at {sums}; its root is {tree.root}." if job.aggregate and sums else "No switch sums it."
@@ -43,23 +43,23 @@ def _plural(count: int, noun: str) -> str:
 
 
 def _bound(state: State, job: Job, rate_bps: float) -> list[str]:
-    """Say what froze it, who shares that, and what a tenth more of it would bring."""
+    """Describe the resource that limits the rate, its other jobs, and the gain of a tenth more of it."""
     number = int(state.steady.bound_by[state.jobs.index(job)])
     if number == NONE:
         return []
-    links = 2 * len(state.cluster.links)
+    links = 2 * len(state.topology.links)
     others = [other.name for other in state.jobs if other is not job and number in _resources(state, other)]
     shared = f", with {', '.join(others[:8])}" if others else ", alone"
     lines = [f"{state.resource(number).capitalize()} bound it{shared}."]
-    for name in sorted(tree_of(state.cluster, job).aggregators if job.aggregate else ()):
-        at = [switch.name for switch in state.cluster.switches].index(name)
+    for name in sorted(tree_of(state.topology, job).aggregators if job.aggregate else ()):
+        at = [switch.name for switch in state.topology.switches].index(name)
         level = float(state.steady.spilled_at_bps[at])
         if level < rate_bps:
             lines.append(
                 f"Above {level / 1e9:.4g} Gb/s per job {name} had no memory: the rest passed it unsummed."
             )
-    better = steady_state(_enlarged(state.cluster, number), state.jobs).rate_bps(job)
-    what = "slots at " + state.cluster.switches[number - links].name if number >= links else "rate there"
+    better = steady_state(_enlarged(state.topology, number), state.jobs).rate_bps(job)
+    what = "slots at " + state.topology.switches[number - links].name if number >= links else "rate there"
     gain_s = (job.iteration_at_s(rate_bps) - job.iteration_at_s(better)) * job.iterations
     lines.append(
         f"A tenth more {what} would bring {(better - rate_bps) / 1e9:+.3g} Gb/s, and end it {gain_s:.4g} s"
@@ -71,19 +71,19 @@ def _bound(state: State, job: Job, rate_bps: float) -> list[str]:
 def _resources(state: State, job: Job) -> set[int]:
     if len(job.hosts) < 2:
         return set()
-    tree = tree_of(state.cluster, job)
-    pairs = [(host, state.cluster.rack_of[host]) for host in job.hosts] + list(tree.parents.items())
-    if job.fallback and state.cluster.rack_of[job.fallback] == tree.root:
+    tree = tree_of(state.topology, job)
+    pairs = [(host, state.topology.rack_of[host]) for host in job.hosts] + list(tree.parents.items())
+    if job.fallback and state.topology.rack_of[job.fallback] == tree.root:
         pairs.append((tree.root, job.fallback))
-    names = [switch.name for switch in state.cluster.switches]
-    pools = {2 * len(state.cluster.links) + names.index(name) for name in tree.aggregators if job.aggregate}
-    return {end for pair in pairs for end in directions(state.cluster, *pair)} | pools
+    names = [switch.name for switch in state.topology.switches]
+    pools = {2 * len(state.topology.links) + names.index(name) for name in tree.aggregators if job.aggregate}
+    return {end for pair in pairs for end in directions(state.topology, *pair)} | pools
 
 
-def _enlarged(cluster: Topology, number: int) -> Topology:
+def _enlarged(topology: Topology, number: int) -> Topology:
     """Return the cluster with a tenth more of one resource."""
-    links = list(cluster.links)
-    switches = list(cluster.switches)
+    links = list(topology.links)
+    switches = list(topology.switches)
     if number < 2 * len(links):
         link = links[number // 2]
         links[number // 2] = replace(link, rate_bps=link.rate_bps * 1.1)
@@ -92,4 +92,4 @@ def _enlarged(cluster: Topology, number: int) -> Topology:
         switches[number - 2 * len(links)] = replace(
             switch, slots=max(switch.slots + 1, switch.slots * 11 // 10)
         )
-    return replace(cluster, links=tuple(links), switches=tuple(switches))
+    return replace(topology, links=tuple(links), switches=tuple(switches))

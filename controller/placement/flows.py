@@ -1,9 +1,9 @@
 """The flows of placed jobs over a cluster, as `waterfill` takes them.
 
 Every link is two resources, one for each direction: 2n is from `a` to `b` of link n, 2n+1 the way back.
-Every switch that sums is a pool that its jobs share, with as much as its slots sum in round trips. What finds
-no memory ends at the job's fallback server, over the shortest path from its root; a job without one is taken
-to have one at its root, with a link that is never full.
+Every switch that sums is a pool that its jobs share; its rate is what its slots sum per round trip. Packets
+without memory go to the job's fallback server, over the shortest path from its root; a job without one is
+modelled with one at its root, behind a link that is never full.
 
 >>> from controller.vocabulary import fabrics
 >>> rack = fabrics.star(4)
@@ -27,60 +27,60 @@ from controller.vocabulary import Job, Topology
 
 @dataclass(frozen=True)
 class State:
-    """Jobs that run, and their resulting rates; those on one server have an infinite rate."""
+    """Running jobs and their resulting rates; jobs on one server have an infinite rate."""
 
-    cluster: Topology
+    topology: Topology
     jobs: tuple[Job, ...]
     steady: Steady
 
     def rate_bps(self, job: Job) -> float:
-        """Return the rate of a job's gradients."""
+        """Return the rate of a job's gradients, bits per second."""
         return float(self.steady.rate_bps[self.jobs.index(job)])
 
     @property
     def speeds(self) -> list[float]:
-        """Fraction of the time that each job computes: 1 if communication never holds it up."""
+        """The fraction of time that each job computes: 1 if communication never delays it."""
         return [speed(job, float(rate)) for job, rate in zip(self.jobs, self.steady.rate_bps, strict=True)]
 
     @property
     def value(self) -> float:
-        """GPUs that compute, on average over time: what placements are compared by."""
+        """Number of GPUs that compute, on average over time: the objective of placements."""
         gpus = (job.gpus for job in self.jobs)
         return sum(count * part for count, part in zip(gpus, self.speeds, strict=True))
 
     @property
     def load_bps(self) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-        """What each direction of each link carries."""
-        return self.steady.load_bps[: 2 * len(self.cluster.links)]
+        """Load of each direction of each link, bits per second, shape (2 * links,)."""
+        return self.steady.load_bps[: 2 * len(self.topology.links)]
 
     def resource(self, number: int) -> str:
         """Return a description of a resource of the steady state."""
         if number == NONE:
             return "nothing"
-        if number < 2 * len(self.cluster.links):
-            link = self.cluster.links[number // 2]
+        if number < 2 * len(self.topology.links):
+            link = self.topology.links[number // 2]
             ends = (link.a, link.b) if number % 2 == 0 else (link.b, link.a)
             return f"the link {ends[0]} to {ends[1]}"
-        return f"the memory of {self.cluster.switches[number - 2 * len(self.cluster.links)].name}"
+        return f"the memory of {self.topology.switches[number - 2 * len(self.topology.links)].name}"
 
 
 def speed(job: Job, rate_bps: float) -> float:
-    """Return the fraction of time that a job computes, if its gradients are summed at this rate."""
+    """Return the fraction of time that a job computes if its gradients are summed at this rate."""
     if job.compute_s == 0:
         return 0.0
     return job.compute_s / job.iteration_at_s(rate_bps)
 
 
-def steady_state(cluster: Topology, jobs: Sequence[Job], reading: Reading = "spill") -> State:
-    """Return the rates that placed jobs come to. Raises BadSpec if one is not placed."""
-    return State(cluster, tuple(jobs), waterfill(flows_of(cluster, jobs), reading))
+def steady_state(topology: Topology, jobs: Sequence[Job], reading: Reading = "spill") -> State:
+    """Return the resulting rates of placed jobs. Raises BadSpec if a job is not placed."""
+    return State(topology, tuple(jobs), waterfill(flows_of(topology, jobs), reading))
 
 
 @dataclass(frozen=True, slots=True)
 class Pools:
-    """Memory that jobs sum in: the rate of each pool, and the pool of a job at a switch that sums it.
+    """Memory in which jobs sum: the rate of each pool, and the pool of a job at a switch that sums it.
 
-    `held` is for how long a job holds a slot, relative to what the rate of its pool counts with.
+    `held` is the time for which a job holds a slot, relative to the time assumed by the rate of its pool.
     """
 
     rate_bps: Sequence[float]
@@ -88,28 +88,28 @@ class Pools:
     held: Callable[[Job, str], float] = lambda job, at: 1.0
 
     @classmethod
-    def of_switches(cls, cluster: Topology) -> Pools:
-        """Return one pool for each switch, which its jobs share."""
-        numbers = cluster.number_of
-        return cls([switch.aggregation_bps for switch in cluster.switches], lambda job, at: numbers[at])
+    def of_switches(cls, topology: Topology) -> Pools:
+        """Return one pool for each switch, shared by its jobs."""
+        numbers = topology.number_of
+        return cls([switch.aggregation_bps for switch in topology.switches], lambda job, at: numbers[at])
 
 
-def flows_of(cluster: Topology, jobs: Sequence[Job], pools: Pools | None = None) -> Flows:
-    """Return the flows of placed jobs, through one tree each; without `pools`, each switch is one."""
-    pools = pools or Pools.of_switches(cluster)
+def flows_of(topology: Topology, jobs: Sequence[Job], pools: Pools | None = None) -> Flows:
+    """Return the flows of placed jobs, through one tree each; without `pools`, each switch is one pool."""
+    pools = pools or Pools.of_switches(topology)
     crossing = [number for number, job in enumerate(jobs) if len(job.hosts) > 1]
-    grown = [_grown(cluster, jobs[number]) for number in crossing]
+    grown = [_grown(topology, jobs[number]) for number in crossing]
     nodes = np.concatenate(grown) if grown else np.empty((0, len(Node._fields)))
     counts = [len(each) for each in grown]
     nodes[:, _JOB] = np.repeat(crossing, counts)
     first = np.repeat(np.cumsum([0, *counts[:-1]]), counts) if grown else np.empty(0)
     nodes[:, _PARENT] += np.where(nodes[:, _PARENT] >= 0, first, 0)
     for node in np.flatnonzero(nodes[:, _POOL] >= 0):
-        job, at = jobs[int(nodes[node, _JOB])], cluster.switches[int(nodes[node, _POOL])].name
+        job, at = jobs[int(nodes[node, _JOB])], topology.switches[int(nodes[node, _POOL])].name
         nodes[node, _POOL], nodes[node, _HELD] = pools.of(job, at), pools.held(job, at)
     return Flows.of(
         jobs=len(jobs),
-        link_bps=np.repeat([link.rate_bps for link in cluster.links], 2),  # type: ignore[arg-type]
+        link_bps=np.repeat([link.rate_bps for link in topology.links], 2),  # type: ignore[arg-type]
         nodes=nodes,
         pool_bps=pools.rate_bps,
     )
@@ -118,27 +118,27 @@ def flows_of(cluster: Topology, jobs: Sequence[Job], pools: Pools | None = None)
 _JOB, _PARENT, _POOL, _HELD = (Node._fields.index(name) for name in ("job", "parent", "pool", "held"))
 
 
-def _grown(cluster: Topology, job: Job) -> Floats:
-    """Return the nodes of one job as rows, pools as numbers of switches; kept with the job for the next time.
+def _grown(topology: Topology, job: Job) -> Floats:
+    """Return the nodes of one job as rows, pools as numbers of switches; cached with the job.
 
-    Placed jobs are asked about again and again, with others beside them.
+    The same placed jobs are looked up again and again, together with other jobs.
     """
     known = vars(job).get("_grown")
-    if known is None or known[0] is not cluster:
-        known = vars(job)["_grown"] = (cluster, np.array(_grow(cluster, job), dtype=np.float64))
+    if known is None or known[0] is not topology:
+        known = vars(job)["_grown"] = (topology, np.array(_grow(topology, job), dtype=np.float64))
     rows: Floats = known[1]
     return rows
 
 
-def _grow(cluster: Topology, job: Job) -> list[Node]:
+def _grow(topology: Topology, job: Job) -> list[Node]:
     """Return the nodes of one job: the way to its fallback server, its switches, its servers."""
     nodes: list[Node] = []
-    tree = tree_of(cluster, job)
-    way = list(way_to_fallback(cluster, job, tree))
+    tree = tree_of(topology, job)
+    way = list(way_to_fallback(topology, job, tree))
     at: dict[str, int] = {}
     for position, name in enumerate(reversed(way[1:])):
         above = way[len(way) - position] if position else (job.fallback or "")
-        link, back = directions(cluster, name, above)
+        link, back = directions(topology, name, above)
         at[name] = len(nodes)
         parent = len(nodes) - 1 if position else NONE
         nodes.append(Node(0, link, back, parent, source=0.0))
@@ -147,20 +147,20 @@ def _grow(cluster: Topology, job: Job) -> list[Node]:
     for name in reversed(bottom_up(tree)):
         root = name == tree.root
         above = (way[1] if len(way) > 1 else job.fallback or "") if root else tree.parents[name]
-        link, back = directions(cluster, name, above) if above else (NONE, NONE)
+        link, back = directions(topology, name, above) if above else (NONE, NONE)
         place[name] = len(nodes)
         sums = job.aggregate and name in tree.aggregators
-        pool = cluster.number_of[name] if sums else NONE
+        pool = topology.number_of[name] if sums else NONE
         parent = outer if root else place[tree.parents[name]]
         nodes.append(Node(0, link, back, parent, pool, source=0.0, kept=0.0 if root else 1.0))
     for server in job.hosts:
-        rack = cluster.rack_of[server]
-        nodes.append(Node(0, *directions(cluster, server, rack), place[rack]))
+        rack = topology.rack_of[server]
+        nodes.append(Node(0, *directions(topology, server, rack), place[rack]))
     return nodes
 
 
-def directions(cluster: Topology, a: str, b: str) -> tuple[int, int]:
+def directions(topology: Topology, a: str, b: str) -> tuple[int, int]:
     """Return the resources of the link from `a` to `b`, and of the way back."""
-    number = cluster.neighbours[a][b]
-    forward = 2 * number if cluster.links[number].a == a else 2 * number + 1
+    number = topology.neighbours[a][b]
+    forward = 2 * number if topology.links[number].a == a else 2 * number + 1
     return forward, forward ^ 1

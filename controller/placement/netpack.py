@@ -1,17 +1,17 @@
 """Placement by the value of servers in the steady state (NetPack, ASPLOS'24, and the survey article).
 
 The value of k workers on a server is ``k · b - c - f · (room - k)``: b is the part of its link's rate that
-one more flow would have, from the water-filling of the jobs that run; c is the price of a flow, and f that of
-a GPU left alone. The best servers for w workers are found by dynamic programming from small sub-placements to
+one more flow would get, from the water-filling of the running jobs; c is the price of a flow, and f that of
+an unused GPU. The best servers for w workers are found by dynamic programming from small sub-placements to
 large ones::
 
     best[i][w] = max over k of best[i-1][w-k] + value(server i, k)
 
-once in each of the racks with most value, and once over all of these, where each rack that is entered costs a
-flow between racks. What comes out best is decided by water-filling each with the jobs beside it. The papers'
+once in each of the racks with most value, and once over all of these, where each rack used costs a flow
+between racks. Water-filling each candidate with the jobs near it decides which one is best. The papers'
 pseudo-code is not public; the article gives the three steps, and the prices are ours.
 
-Complexity: O(servers + candidates · (workers² + events of the jobs beside it)).
+Complexity: O(servers + candidates · (workers² + events of the jobs near it)).
 
 >>> import random
 >>> from controller.vocabulary import fabrics
@@ -46,7 +46,7 @@ class _Choice(NamedTuple):
 
 
 def netpack(question: Question, job: Job) -> list[str] | None:
-    """Return the servers with most value for a job; None if there is no room."""
+    """Return the servers of highest value for a job; None if there is no room."""
     room = question.room(job)
     if sum(room.values()) < job.workers:
         return None
@@ -58,7 +58,7 @@ def netpack(question: Question, job: Job) -> list[str] | None:
     whole = [placed for placed in found if placed is not None]
     across = _best_across(racks, job.workers) if len(racks) > 1 else None
     candidates = [*whole, *([across] if across is not None else [])]
-    most = job.gpus * speed(job, max(link.rate_bps for link in question.cluster.links))
+    most = job.gpus * speed(job, max(link.rate_bps for link in question.topology.links))
     best, chosen = -np.inf, None
     for servers in candidates:
         value = gain(question, job, servers)
@@ -70,9 +70,9 @@ def netpack(question: Question, job: Job) -> list[str] | None:
 
 
 def gain(question: Question, job: Job, servers: Sequence[str]) -> float:
-    """Return the GPUs that a placement lets compute, less those that it holds up, on average over time.
+    """Return the GPUs that a placement lets compute, less those that it delays, on average over time.
 
-    Only jobs at the switches of its tree are looked at.
+    Considers only jobs at the switches of its tree.
     """
     placed = settle(question, job, servers)
     if placed.tree is None:
@@ -83,8 +83,8 @@ def gain(question: Question, job: Job, servers: Sequence[str]) -> float:
         for other in question.running
         if other.tree is not None and not switches.isdisjoint(other.tree.switches)
     ]
-    before = steady_state(question.cluster, beside).value if beside else 0.0
-    return steady_state(question.cluster, [*beside, placed]).value - before
+    before = steady_state(question.topology, beside).value if beside else 0.0
+    return steady_state(question.topology, [*beside, placed]).value - before
 
 
 def _racks(question: Question, room: dict[str, int], workers: int) -> list[list[_Choice]]:
@@ -95,7 +95,7 @@ def _racks(question: Question, room: dict[str, int], workers: int) -> list[list[
         for host in other.hosts if len(other.hosts) > 1 else ():
             flows[host] = flows.get(host, 0) + 1
     busy = question.busy
-    rack_of, neighbours = question.cluster.rack_of, question.cluster.neighbours
+    rack_of, neighbours = question.topology.rack_of, question.topology.neighbours
     for name, count in room.items():
         rack = rack_of[name]
         left = 1 - busy[neighbours[name][rack]]

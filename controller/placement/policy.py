@@ -1,4 +1,4 @@
-"""What a placement policy is asked, what it answers, and how a batch of jobs is placed by one.
+"""The interface of placement policies, and the placement of a batch of jobs by one.
 
 A policy is a function of a `Question` and a job; it returns the server of each worker, or None if there is
 no room::
@@ -7,7 +7,7 @@ no room::
         free = [name for name, room in question.room(job).items() for _ in range(room)]
         return free[: job.workers] if len(free) >= job.workers else None
 
-One from outside is named ``path.py:first_fit``, or offered by a package as an entry point of `GROUP`.
+A policy of your own is named ``path.py:first_fit``, or offered by a package as an entry point of `GROUP`.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ GROUP = "ina.placement"
 
 @dataclass(frozen=True)
 class Question:
-    """A cluster with the jobs that run on it; what is random goes by `rng`."""
+    """A cluster with its running jobs; `rng` is the source of random choices."""
 
-    cluster: Topology
+    topology: Topology
     running: tuple[Job, ...]
     rng: random.Random
 
     @cached_property
     def free(self) -> Mapping[str, int]:
         """Free GPUs of each server."""
-        left = {server.name: server.gpus for server in self.cluster.servers}
+        left = {server.name: server.gpus for server in self.topology.servers}
         for job in self.running:
             for server in job.servers:
                 left[server] -= job.gpus_per_worker
@@ -48,7 +48,7 @@ class Question:
 
     def beside(self, job: Job) -> Question:
         """Return the question after a job has been placed."""
-        after = Question(self.cluster, (*self.running, job), self.rng)
+        after = Question(self.topology, (*self.running, job), self.rng)
         left = dict(self.free)
         for server in job.servers:
             left[server] -= job.gpus_per_worker
@@ -56,7 +56,7 @@ class Question:
         return after
 
     def room(self, job: Job) -> dict[str, int]:
-        """Return how many workers of a job each server has GPUs for; those without are left out."""
+        """Return how many workers of a job each server has GPUs for; servers without room are left out."""
         return {
             name: free // job.gpus_per_worker
             for name, free in self.free.items()
@@ -65,13 +65,13 @@ class Question:
 
     @cached_property
     def state(self) -> State:
-        """What the running jobs come to."""
-        return steady_state(self.cluster, self.running)
+        """The steady state of the running jobs."""
+        return steady_state(self.topology, self.running)
 
     @cached_property
     def busy(self) -> list[float]:
-        """How full the fuller direction of each link is then, 0 to 1."""
-        rates = np.array([link.rate_bps for link in self.cluster.links])
+        """The load of the fuller direction of each link in the steady state, 0 to 1."""
+        rates = np.array([link.rate_bps for link in self.topology.links])
         busy: list[float] = (self.state.load_bps.reshape(-1, 2).max(axis=1) / rates).tolist()
         return busy
 
@@ -81,7 +81,7 @@ Choose = Callable[[Question, Job], Sequence[str] | None]
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """How servers are chosen, and whether batches and aggregation are NetPack's."""
+    """A function that chooses servers, and whether batches and aggregation are NetPack's."""
 
     choose: Choose
     netpack: bool = False
@@ -89,39 +89,51 @@ class Policy:
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A batch, placed: all jobs that run then, with their state, and the names of those that wait."""
+    """A placed batch: the state of all running jobs, and the names of the jobs that wait."""
 
     state: State
     waiting: tuple[str, ...]
 
 
 def place(
-    cluster: Topology,
+    topology: Topology,
     batch: Sequence[Job],
     policy: Policy,
     *,
     running: Sequence[Job] = (),
     seed: int = 0,
 ) -> Placed:
-    """Place a batch of jobs beside those that run.
+    """Place a batch of jobs beside the running ones.
 
-    Jobs come one after the other, larger ones first if the policy is NetPack's, which leaves out those that
-    fill the GPUs worst. Each gets a fallback server near its root. Raises BadSpec for an answer that cannot
-    be.
+    Jobs are placed one by one. NetPack's policy takes larger jobs first, and leaves out the jobs that fill
+    the GPUs worst. Each job gets a fallback server near its root.
+
+    Args:
+        topology: Servers, switches and links.
+        batch: The jobs to place.
+        policy: Chooses the servers of each.
+        running: Jobs that keep their servers.
+        seed: Of the policy's random choices.
+
+    Raises BadSpec for an impossible answer of the policy.
     """
-    there, waiting = place_among(cluster, batch, policy, running, random.Random(seed))
-    return Placed(steady_state(cluster, there), waiting)
+    there, waiting = place_among(topology, batch, policy, running, random.Random(seed))
+    return Placed(steady_state(topology, there), waiting)
 
 
 def place_among(
-    cluster: Topology,
+    topology: Topology,
     batch: Sequence[Job],
     policy: Policy,
     running: Sequence[Job],
     rng: random.Random,
 ) -> tuple[list[Job], tuple[str, ...]]:
-    """Return all jobs that run then, those that did first, and the names of those that wait. See `place`."""
-    question = Question(cluster, tuple(running), rng)
+    """Place a batch of jobs beside the running ones; see `place`.
+
+    Returns:
+        All running jobs, earlier ones first, and the names of the jobs that wait.
+    """
+    question = Question(topology, tuple(running), rng)
     order = _fullest(batch, sum(question.free.values())) if policy.netpack else list(batch)
     names = {job.name for job in order}
     waiting = [job.name for job in batch if job.name not in names]
@@ -134,7 +146,7 @@ def place_among(
         question = question.beside(settle(question, job, servers))
     there = list(question.running)
     if policy.netpack and any(len(job.hosts) > 1 for job in there[len(running) :]):
-        there = without_useless_sums(cluster, there)
+        there = without_useless_sums(topology, there)
     return there, tuple(waiting)
 
 
@@ -145,7 +157,7 @@ def settle(question: Question, job: Job, servers: Sequence[str]) -> Job:
         return placed
     if job.mode == "shared":
         placed = replace(placed, fallback=choose_fallback(question.state, placed))
-    return replace(placed, tree=tree_of(question.cluster, placed))
+    return replace(placed, tree=tree_of(question.topology, placed))
 
 
 def _check(question: Question, job: Job, servers: Sequence[str]) -> None:
@@ -163,8 +175,8 @@ def _check(question: Question, job: Job, servers: Sequence[str]) -> None:
 def _fullest(batch: Sequence[Job], gpus: int) -> list[Job]:
     """Return the jobs that together leave fewest of `gpus` idle, larger ones first: a 0/1 knapsack.
 
-    Earlier jobs are preferred where it makes no difference. The sums that jobs from each one on can come to
-    are the bits of a number: O(jobs * gpus / 64).
+    Of equally good choices it prefers earlier jobs. The possible sums of the jobs from each one on are the
+    bits of a number: O(jobs * gpus / 64).
     """
     sizes = [job.gpus for job in batch]
     if sum(sizes) <= gpus:
@@ -183,13 +195,13 @@ def _fullest(batch: Sequence[Job], gpus: int) -> list[Job]:
     return [batch[row] for row in sorted(chosen, key=lambda row: -sizes[row])]
 
 
-def overfull(cluster: Topology, running: Sequence[Job]) -> str | None:
+def overfull(topology: Topology, running: Sequence[Job]) -> str | None:
     """Return the error of jobs that share a server with too few GPUs for them, or None."""
-    free = Question(cluster, tuple(running), random.Random(0)).free
+    free = Question(topology, tuple(running), random.Random(0)).free
     short = next((name for name, left in free.items() if left < 0), None)
     if short is None:
         return None
     there = ", ".join(job.name for job in running if short in job.servers)
     return (
-        f"servers: {there} need {-free[short]} GPUs more of {short!r} than its {cluster.server[short].gpus}"
+        f"servers: {there} need {-free[short]} GPUs more of {short!r} than its {topology.server[short].gpus}"
     )

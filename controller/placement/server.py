@@ -1,4 +1,4 @@
-"""The server that sums what finds no memory: at the root of the job, where most bandwidth is left."""
+"""Choice of a job's fallback server: near its root, where most bandwidth is left."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from controller.vocabulary import Job
 
 
 def choose_fallback(state: State, job: Job) -> str | None:
-    """Return the fallback server of a placed job: not one of its own; None if there is no other.
+    """Return the fallback server of a placed job, not one of its own servers; None if there is no other.
 
-    Its switch becomes the root, so racks whose switch sums come first, nearest to the job's servers; of their
-    servers the one whose link has most left in the steady state is chosen (NetPack's parameter server).
+    Its switch becomes the root, so racks whose switch sums come first, nearest to the job's servers; there,
+    the server whose link has most bandwidth left in the steady state is chosen (NetPack's parameter server).
     O(racks² + servers of the nearest).
     """
-    cluster = state.cluster
-    ways = ways_to(cluster, racks_of(cluster, job))
-    order = cluster.number_of
+    topology = state.topology
+    ways = ways_to(topology, racks_of(topology, job))
+    order = topology.number_of
     load = state.load_bps
     own = set(job.hosts)
 
     def distance(rack: str) -> tuple[bool, int, int]:
-        return (not cluster.switch[rack].aggregates, int(ways[order[rack]]), order[rack])
+        return (not topology.switch[rack].aggregates, int(ways[order[rack]]), order[rack])
 
-    for rack in sorted(cluster.racks, key=distance):
-        choices = [server for server in cluster.racks[rack] if server not in own]
+    for rack in sorted(topology.racks, key=distance):
+        choices = [server for server in topology.racks[rack] if server not in own]
         if choices:
-            links = [directions(cluster, rack, server)[0] for server in choices]
-            left = np.array([cluster.links[link // 2].rate_bps - load[link] for link in links])
+            links = [directions(topology, rack, server)[0] for server in choices]
+            left = np.array([topology.links[link // 2].rate_bps - load[link] for link in links])
             return choices[int(left.argmax())]
     return None

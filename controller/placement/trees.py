@@ -11,55 +11,55 @@ from controller.errors import BadSpec
 from controller.vocabulary import Job, Topology, Tree
 
 
-def tree_of(cluster: Topology, job: Job) -> Tree:
+def tree_of(topology: Topology, job: Job) -> Tree:
     """Return the tree of a placed job: its own, or shortest paths with every useful switch summing.
 
     Raises BadSpec if the job is not placed.
     """
     if job.tree is not None:
         return job.tree
-    racks = racks_of(cluster, job)
-    root = root_for(cluster, job)
-    parents = paths_up(cluster, racks, root)
-    can_sum = [name for name in (root, *parents) if cluster.switch[name].aggregates]
-    return tidy(cluster, job, Tree(root, parents, frozenset(can_sum)))
+    racks = racks_of(topology, job)
+    root = root_for(topology, job)
+    parents = paths_up(topology, racks, root)
+    can_sum = [name for name in (root, *parents) if topology.switch[name].aggregates]
+    return tidy(topology, job, Tree(root, parents, frozenset(can_sum)))
 
 
-def root_for(cluster: Topology, job: Job) -> str:
-    """Return the root of a job's tree: what sums nearest to its fallback server, or to all racks."""
-    return best_root(cluster, [cluster.rack_of[job.fallback]] if job.fallback else racks_of(cluster, job))
+def root_for(topology: Topology, job: Job) -> str:
+    """Return the root of a job's tree: the summing switch nearest to its fallback server, or to all racks."""
+    return best_root(topology, [topology.rack_of[job.fallback]] if job.fallback else racks_of(topology, job))
 
 
-def racks_of(cluster: Topology, job: Job) -> list[str]:
+def racks_of(topology: Topology, job: Job) -> list[str]:
     """Return the switches that a job's servers are linked to, each once. Raises BadSpec."""
     if not job.servers:
-        raise BadSpec(f"job {job.name!r} has no servers; ina place chooses some, or give servers = [...]")
-    return list(dict.fromkeys(cluster.rack_of[server] for server in job.hosts))
+        raise BadSpec(f"job {job.name!r} has no servers; place it with ina place, or give servers = [...]")
+    return list(dict.fromkeys(topology.rack_of[server] for server in job.hosts))
 
 
-def best_root(cluster: Topology, racks: Collection[str]) -> str:
-    """Return the switch with the shortest ways to all `racks`: one that sums, if any does.
+def best_root(topology: Topology, racks: Collection[str]) -> str:
+    """Return the switch with the shortest paths to all `racks`: one that sums, if any does.
 
-    Of equally near ones that with most memory, then the earlier one, is chosen. O(racks * switches).
+    Of equally near ones, returns the one with most memory, then the first. O(racks * switches).
     """
-    slots = np.array([each.slots for each in cluster.switches], dtype=np.int64)
-    ways = ways_to(cluster, racks)
+    slots = np.array([each.slots for each in topology.switches], dtype=np.int64)
+    ways = ways_to(topology, racks)
     if slots.any():
         ways = np.where(slots > 0, ways, ways.max() + 1)
     nearest = np.flatnonzero(ways == ways.min())
-    return cluster.switches[int(nearest[np.argmax(slots[nearest])])].name
+    return topology.switches[int(nearest[np.argmax(slots[nearest])])].name
 
 
-def ways_to(cluster: Topology, racks: Iterable[str]) -> NDArray[np.int64]:
-    """Return for each switch the sum of the numbers of links from it to all `racks`."""
-    hops = np.array([cluster.hops(rack) for rack in racks], dtype=np.int64)
+def ways_to(topology: Topology, racks: Iterable[str]) -> NDArray[np.int64]:
+    """Return for each switch the total number of links from it to all `racks`, shape (switches,)."""
+    hops = np.array([topology.hops(rack) for rack in racks], dtype=np.int64)
     found: NDArray[np.int64] = hops.sum(axis=0)
     return found
 
 
-def paths_up(cluster: Topology, racks: Iterable[str], root: str) -> dict[str, str]:
+def paths_up(topology: Topology, racks: Iterable[str], root: str) -> dict[str, str]:
     """Return the parents of all switches on shortest paths from `racks` to `root`."""
-    towards = cluster.towards(root)
+    towards = topology.towards(root)
     parents: dict[str, str] = {}
     for node in racks:
         while node != root and node not in parents:
@@ -68,21 +68,21 @@ def paths_up(cluster: Topology, racks: Iterable[str], root: str) -> dict[str, st
     return parents
 
 
-def tidy(cluster: Topology, job: Job, tree: Tree) -> Tree:
-    """Return the tree without memory where nothing meets: at switches that only one contribution reaches.
+def tidy(topology: Topology, job: Job, tree: Tree) -> Tree:
+    """Return the tree without memory at switches that only one contribution reaches.
 
-    The root keeps its own if it has some, for results come from there.
+    The root keeps its memory, if it has some, because results come from there.
     """
-    fan_ins = fan_in(cluster, job, tree)
+    fan_ins = fan_in(topology, job, tree)
     useful = {name for name in tree.aggregators if fan_ins[name] > 1 or name == tree.root}
     return Tree(tree.root, tree.parents, frozenset(useful))
 
 
-def fan_in(cluster: Topology, job: Job, tree: Tree) -> Mapping[str, int]:
+def fan_in(topology: Topology, job: Job, tree: Tree) -> Mapping[str, int]:
     """Return the number of contributions that reach each switch of the tree."""
     found = dict.fromkeys(tree.switches, 0)
     for server in job.hosts:
-        found[cluster.rack_of[server]] += 1
+        found[topology.rack_of[server]] += 1
     for name in bottom_up(tree):
         if name != tree.root and found[name]:
             found[tree.parents[name]] += 1 if name in tree.aggregators else found[name]
@@ -100,12 +100,12 @@ def bottom_up(tree: Tree) -> list[str]:
     return order[::-1]
 
 
-def slowest_link_bps(cluster: Topology, job: Job, tree: Tree) -> float:
-    """Return the rate of the slowest link that the job's flows take."""
-    pairs = [(server, cluster.rack_of[server]) for server in job.hosts] + list(tree.parents.items())
-    return min(cluster.links[cluster.neighbours[child][parent]].rate_bps for child, parent in pairs)
+def slowest_link_bps(topology: Topology, job: Job, tree: Tree) -> float:
+    """Return the rate of the slowest link that the job's flows use, bits per second."""
+    pairs = [(server, topology.rack_of[server]) for server in job.hosts] + list(tree.parents.items())
+    return min(topology.links[topology.neighbours[child][parent]].rate_bps for child, parent in pairs)
 
 
-def way_to_fallback(cluster: Topology, job: Job, tree: Tree) -> tuple[str, ...]:
+def way_to_fallback(topology: Topology, job: Job, tree: Tree) -> tuple[str, ...]:
     """Return the switches from a job's root to that of its fallback server."""
-    return cluster.way(tree.root, cluster.rack_of[job.fallback] if job.fallback else tree.root)
+    return topology.way(tree.root, topology.rack_of[job.fallback] if job.fallback else tree.root)

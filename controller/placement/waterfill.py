@@ -1,18 +1,18 @@
-"""Rates that jobs come to when all share links and switch memory: water-filling (NetPack, ASPLOS'24).
+"""Resulting rates of jobs that share links and switch memory: water-filling (NetPack, ASPLOS'24).
 
 All jobs' rates rise together from zero. A link carries every flow on it, ``Σ flows_jl · x_j <= C_l``; memory
-for sums is spent by rate, ``Σ x_j · RTT <= M_s``. The first resource to fill freezes its jobs, and the others
-rise on. Memory that is full has two readings:
+for sums is used in proportion to rate, ``Σ x_j · RTT <= M_s``. The first resource to fill freezes its jobs,
+and the other rates continue to rise. There are two models of full memory:
 
-- ``freeze``: its jobs freeze, as those that sum in a region of their own must;
-- ``spill``: they rise on, and what comes on top passes unsummed, with all its flows, to the next switch that
-  has memory left, or to the job's fallback server (ATP, NetPack).
+- ``freeze``: its jobs freeze, as jobs that sum in private regions must;
+- ``spill``: their rates continue to rise, and the excess passes unsummed, with all its flows, to the next
+  switch that has memory left, or to the job's fallback server (ATP, NetPack).
 
 The result is exact: between two events every load is a straight line, and the next event is where the first
 line meets its capacity. With ``freeze`` the rates are max-min fair. A job of several trees sends a fixed
 share of its rate through each, and freezes with the first resource of any.
 
-Complexity: O(events · (resources + what the event touches)); there is one event per resource at most.
+Complexity: O(events · (resources + nodes that the event affects)); there is at most one event per resource.
 
 >>> two_links = Flows.of(jobs=3, link_bps=[10.0, 4.0], nodes=[
 ...     Node(job=0, link=0), Node(job=1, link=0), Node(job=1, link=1), Node(job=2, link=1)])
@@ -39,11 +39,11 @@ _SAME = 1 + 1e-12
 
 
 class Node(NamedTuple):
-    """One place of a job's tree, with the link up from it; without `pool` it passes on what comes.
+    """A node of a job's tree, with the link up from it; without `pool` it forwards without summing.
 
-    Parents come before their children. `source` is the flow that begins here: 1 for a server. `kept` is what
-    goes up of a sum: 0 for a root that sends results down itself. `back` is the link that results come down.
-    `held` is how long a slot is held, relative to the time that the pool's rate is for.
+    Parents come before their children. `source` is the flow that begins here: 1 for a server. `kept` is the
+    part of a sum that goes up: 0 for a root that sends results down itself. `back` is the link on which
+    results come down. `held` is how long a slot is held, relative to the time assumed by the pool's rate.
     """
 
     job: int
@@ -85,9 +85,15 @@ class Flows:
         pool_bps: Sequence[float] = (),
         limit_bps: Sequence[float] | None = None,
     ) -> Flows:
-        """Return the arrays of these nodes, or rows of their fields.
+        """Return the arrays of these nodes.
 
-        `limit_bps` is the most that each job can use.
+        Args:
+            jobs: Number of jobs.
+            link_bps: Capacity of each link, bits per second.
+            nodes: The nodes of all jobs, in the jobs' order, parents before children; or rows of their
+                fields.
+            pool_bps: Capacity of each pool, bits per second.
+            limit_bps: The highest rate that each job can use, bits per second; None: no limits.
         """
         columns = dict(
             zip(Node._fields, np.array(nodes, dtype=np.float64).reshape(-1, len(Node._fields)).T, strict=True)
@@ -112,11 +118,11 @@ class Flows:
 
 @dataclass(frozen=True)
 class Steady:
-    """What jobs come to.
+    """The result of a water-filling.
 
-    `rate_bps` is infinite for a job that nothing bounds. `bound_by` is the resource that froze each job: a
-    link's number, or a pool's plus the number of links, -1 for its own limit or for none. `load_bps` has
-    what links and pools carry; `spilled_at_bps` the level at which each pool was full, infinite if never.
+    `rate_bps` is infinite for a job without a limit. `bound_by` is the resource that froze each job: a
+    link's number, or a pool's plus the number of links, -1 for its own limit or for none. `load_bps` is the
+    load of links and pools; `spilled_at_bps` the level at which each pool was full, infinite if never.
     """
 
     rate_bps: Floats
@@ -126,7 +132,7 @@ class Steady:
 
 
 def waterfill(flows: Flows, reading: Reading = "spill") -> Steady:
-    """Return the rates at which all jobs have come to rest."""
+    """Return the rates at which all jobs are frozen."""
     return _Filling(flows, reading).run()
 
 
@@ -236,7 +242,7 @@ class _Filling:
         self.bound[jobs] = resource
 
     def _spill(self, nodes: Ints, level: float) -> None:
-        """Have what comes on top pass these nodes unsummed; no two of them are of the same tree."""
+        """Let the excess pass these nodes unsummed; no two of them belong to the same tree."""
         self._add(nodes, level, -1)
         self.summing[nodes] = False
         delta = self.inflow[nodes] - self.flows.kept[nodes]
@@ -251,7 +257,7 @@ class _Filling:
             self._add(nodes, level, -1)
 
     def _add(self, nodes: Ints, level: float, sign: int) -> None:
-        """Have nodes begin, or cease, to raise the loads of what they use as the level rises."""
+        """Start or stop (`sign`) raising the loads of the resources that `nodes` use."""
         out, share = self.out[nodes], self.flows.share[nodes]
         for resources, flows in (
             (self.up[nodes], share * out),

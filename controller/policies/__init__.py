@@ -1,8 +1,8 @@
-"""All policies by name, and what each is asked and simulated with: the registry.
+"""The registry of all policies, with their inputs and speed models.
 
 - `registry`: scheduling policies, in families of one speed model each (`families`);
-- `allocation`: placement, memory and routing policies, and the settings that they are asked with;
-- `setup`: a fresh scheduling policy with its speed model and the interval at which it is asked.
+- `allocation`: placement, memory and routing policies, and their settings;
+- `setup`: a fresh scheduling policy with its speed model and its decision interval.
 
-Every kind takes policies from outside, too: ``path.py:Name``, or what an installed package offers.
+Every kind also accepts user-defined policies: ``path.py:Name``, or an installed package's.
 """

@@ -1,13 +1,12 @@
 """All policies by name, in families of one speed model each: figures of two families are not comparable.
 
 A name is ``FAMILY:POLICY``; those of the papers' plain family have no colon. A family is one of `FAMILIES`,
-or a module or file from outside with a `Family` called ``FAMILY``: ``package.module:POLICY``,
-``path.py:POLICY``. Other names are those of single policies from outside
-(`controller.policies.families.outside`), which count as plain. What models need comes from files
-(`SimulationConfig`), or else is made up.
+or a user's module or file with a `Family` called ``FAMILY``: ``package.module:POLICY``, ``path.py:POLICY``.
+Other names are single user-defined policies (`controller.policies.families.outside`), which count as plain.
+The models' data comes from files (`SimulationConfig`), or is synthetic.
 
-To add a family: a module in `controller.policies.families` with a `Family`, and its line in `FAMILIES`.
-Packages that are optional are loaded when one of its policies is made.
+To add a family, write a module in `controller.policies.families` with a `Family`, and add a line to
+`FAMILIES`. Optional packages are imported when one of its policies is made.
 """
 
 from __future__ import annotations
@@ -57,16 +56,16 @@ FAMILIES: Mapping[str, Family] = _Families(
 
 
 def family(name: str) -> str:
-    """Return the family of a policy; "" for a plain one and for one from outside that is in no family."""
+    """Return the family of a policy; "" for a plain one and for a user-defined one without a family."""
     before, colon, _ = name.rpartition(":")
     return before if colon and (before in FAMILIES or outside.family(before)) else ""
 
 
 def find_family(kind: str) -> Family:
-    """Return the family of this name, one of `FAMILIES` or from outside. Raises BadSpec if there is none."""
+    """Return the family of this name, one of `FAMILIES` or user-defined. Raises BadSpec if there is none."""
     found = FAMILIES[kind] if kind in FAMILIES else outside.family(kind)
     if found is None:
-        raise BadSpec(f"family {kind!r} is unknown; there are {', '.join(filter(None, FAMILIES))}")
+        raise BadSpec(f"family {kind!r} is unknown; known are {', '.join(filter(None, FAMILIES))}")
     return found
 
 
@@ -81,10 +80,10 @@ def known() -> list[str]:
 
 
 def make(name: str, config: SimulationConfig) -> Setup:
-    """Return a fresh policy with what it is asked with.
+    """Return a fresh policy with its speed model and interval.
 
-    Raises BadSpec for an unknown name, what reading the files raises, and ExtraMissing
-    without the packages that a policy needs.
+    Raises BadSpec for an unknown name, the errors of reading files, and ExtraMissing without the packages
+    that a policy needs.
     """
     check_known(name)
     if is_outside(name):
@@ -93,7 +92,7 @@ def make(name: str, config: SimulationConfig) -> Setup:
 
 
 def check_known(name: str) -> None:
-    """Raise BadSpec unless a policy is called so, here or outside."""
+    """Raise BadSpec unless there is a policy of this name, built in or user-defined."""
     if not is_outside(name):
         return
     if kind := family(name):
@@ -107,7 +106,7 @@ def check_known(name: str) -> None:
 
 
 def is_outside(name: str) -> bool:
-    """Return whether no policy of the families is called so."""
+    """Return whether the name is in no family: a user-defined policy's."""
     kind, policy = family(name), name.rpartition(":")[2]
     return full_name(kind, policy) != name or policy not in find_family(kind).policies
 
@@ -122,7 +121,7 @@ def parse_setting(text: str) -> tuple[str, float]:
 
 
 def check_settings(settings: Iterable[tuple[str, float]], policies: Iterable[str]) -> None:
-    """Raise BadSpec for a setting that none of the policies has, or a value that it cannot have."""
+    """Raise BadSpec for a setting that none of the policies has, or an invalid value."""
     each_has = [_settings(policy) for policy in policies]
     for name, value in settings:
         found = [has[name] for has in each_has if name in has]
@@ -134,7 +133,7 @@ def check_settings(settings: Iterable[tuple[str, float]], policies: Iterable[str
 
 
 def settings_of(policy: str, config: SimulationConfig) -> dict[str, float]:
-    """Return the values of a policy's parameters, by name."""
+    """Return the values of a policy's settings, by name."""
     return resolve_settings(_settings(policy), config)
 
 

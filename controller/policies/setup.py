@@ -1,4 +1,4 @@
-"""A scheduling policy and what it is asked with."""
+"""A scheduling policy with its speed model and decision interval."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from controller.scheduling.policy import Policy, SpeedModel
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """A fresh policy and what it is asked with.
+    """A fresh policy with its speed model and decision interval.
 
     Attributes:
         policy: The policy; belongs to one run.
-        speed: How fast jobs run, as far as it can be foreseen.
-        interval_s: The policy is asked at multiples of this only; 0: at once.
+        speed: Predicts how fast jobs run.
+        interval_s: The policy decides only at multiples of this; 0: at any time.
     """
 
     policy: Policy

@@ -1,1 +1,1 @@
-"""Which switches a job's gradients climb and which of them sum: aggregation trees on any topology."""
+"""Aggregation trees on any topology: the paths of a job's gradients, and the switches that sum them."""

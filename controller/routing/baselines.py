@@ -19,36 +19,36 @@ from controller.vocabulary import Job, Tree
 
 
 def tor_only(question: Question) -> dict[str, Tree]:
-    """Sum at the switches that servers are linked to, where these can, and at the root."""
+    """Sum at the root and at the switches that servers are linked to, where these can sum."""
     return {
-        job.name: question.grow(job, {rack: rack for rack in racks_of(question.cluster, job)})
+        job.name: question.grow(job, {rack: rack for rack in racks_of(question.topology, job)})
         for job in question.routed
     }
 
 
 def ecmp(question: Question) -> dict[str, Tree]:
-    """Sum as `tor_only`, each job over shortest paths of its own, by chance as equal-cost routing hashes."""
+    """Sum as `tor_only`, each job over random shortest paths of its own, as equal-cost multi-path does."""
     return {job.name: _at_random(question, job) for job in question.routed}
 
 
 def _at_random(question: Question, job: Job) -> Tree:
-    cluster, root = question.cluster, question.roots[job.name]
-    hops, number = cluster.hops(root), cluster.number_of
-    racks = racks_of(cluster, job)
+    topology, root = question.topology, question.roots[job.name]
+    hops, number = topology.hops(root), topology.number_of
+    racks = racks_of(topology, job)
     parents: dict[str, str] = {}
     for node in racks:
         while node != root and node not in parents:
             nearer = [
                 other
-                for other in cluster.neighbours[node]
+                for other in topology.neighbours[node]
                 if other in number and hops[number[other]] < hops[number[node]]
             ]
             parents[node] = question.rng.choice(nearer)
             node = parents[node]
-    sums = frozenset(name for name in (root, *racks) if cluster.switch[name].aggregates)
-    return tidy(cluster, job, Tree(root, parents, sums))
+    sums = frozenset(name for name in (root, *racks) if topology.switch[name].aggregates)
+    return tidy(topology, job, Tree(root, parents, sums))
 
 
 def shortest_path(question: Question) -> dict[str, Tree]:
-    """Sum at every switch that can on the shortest paths to the root."""
+    """Sum at every switch of the shortest paths to the root that can."""
     return {job.name: question.summing_everywhere(job, question.grow(job, {})) for job in question.routed}

@@ -1,4 +1,4 @@
-"""The best trees by trying all picks: an oracle for small cases.
+"""The best trees by exhaustive search: an oracle for small cases.
 
 Complexity: O(product over racks of the switches that could sum them); refuses more than `MOST`.
 
@@ -23,8 +23,8 @@ MOST = 5_000
 
 
 def exact(question: Question) -> dict[str, Tree]:
-    """Return the trees with the largest smallest rate. Raises BadSpec if there are too many to try."""
-    racks = [(job, rack) for job in question.routed for rack in racks_of(question.cluster, job)]
+    """Return the trees whose lowest rate is highest. Raises BadSpec if there are too many to try."""
+    racks = [(job, rack) for job in question.routed for rack in racks_of(question.topology, job)]
     choices = [candidates(question, job, rack) for job, rack in racks]
     count = math.prod(len(each) for each in choices)
     if count > MOST:

@@ -1,4 +1,4 @@
-"""Why a job's tree is as it is, in words and numbers."""
+"""Explanations of a job's tree, in words and numbers."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from controller.vocabulary import Job, Tree
 
 
 def explain(question: Question, trees: Mapping[str, Tree], job: Job) -> list[str]:
-    """Return sentences: the tree, what it comes to and what bound it, and what shortest paths would do."""
+    """Return sentences: the tree, its resulting rate and what limits it, and the rate on shortest paths."""
     if job.name not in trees:
         return [f"{job.name} stays on one server: it needs no tree."]
     tree = trees[job.name]
-    fan_ins = fan_in(question.cluster, job, tree)
+    fan_ins = fan_in(question.topology, job, tree)
     near = f"it sums nearest to {job.fallback}" if job.fallback else "all its racks are nearest to it"
     lines = [f"Root {tree.root}: of the switches that can sum, {near}."]
     for name, parent in tree.parents.items():
-        able = question.cluster.switch[name].aggregates
+        able = question.topology.switch[name].aggregates
         if name in tree.aggregators:
             does = f"sums {fan_ins[name]} flows"
         elif not able:

@@ -9,11 +9,11 @@ r is the rate per server that goes there, y the rate of the sums that leave s. R
                Σ n_jg · r_jgs [l on g→s] + Σ y_js [l on s→root] <= C_l
                Σ_j y_js <= M_s / RTT_s                   memory; at the root Σ_j λ_j
 
-The paper's program has one parameter server and links that suffice; this one has every link of the topology,
-and several jobs. Each draw has every rack pick s with probability r / Σ r; ways that meet go on as one, so
-that a tree comes out, and water-filling says what it is worth, with sums where they were picked and with sums
-at every switch of the tree that can. The best of the draws, of the likeliest pick and of all racks straight
-to the root is the answer.
+The paper's program has one parameter server and links without limits; this one has every link of the
+topology, and several jobs. In each draw every rack picks s with probability r / Σ r; paths that meet are
+merged, so that the result is a tree, and water-filling evaluates it, both with sums at the picked switches
+and with sums at all switches of the tree that can. The answer is the best of the draws, of the likeliest
+picks, and of all racks straight to the root.
 
 Complexity: one linear program of O(racks · switches) variables per job, solved by HiGHS (scipy), and
 O(draws · events).
@@ -80,7 +80,7 @@ def _round(question: Question, shares: Shares, *, likeliest: bool) -> dict[str, 
     trees = {}
     for job in question.routed:
         picks = {}
-        for rack in racks_of(question.cluster, job):
+        for rack in racks_of(question.topology, job):
             parts = shares[job.name, rack]
             if likeliest:
                 picks[rack] = max(parts, key=lambda name: parts[name])
@@ -91,14 +91,14 @@ def _round(question: Question, shares: Shares, *, likeliest: bool) -> dict[str, 
 
 
 def candidates(question: Question, job: Job, rack: str) -> list[str]:
-    """Return the switches that could sum a rack's flows: the root, and those that are not too far off."""
-    cluster, root = question.cluster, question.roots[job.name]
-    there, onward = cluster.hops(rack), cluster.hops(root)
-    at = cluster.number_of
+    """Return the switches that could sum a rack's flows: the root, and those that are near enough."""
+    topology, root = question.topology, question.roots[job.name]
+    there, onward = topology.hops(rack), topology.hops(root)
+    at = topology.number_of
     most = there[at[root]] + DETOUR
     near = [
         switch.name
-        for number, switch in enumerate(cluster.switches)
+        for number, switch in enumerate(topology.switches)
         if switch.aggregates and there[number] + onward[number] <= most and switch.name != root
     ]
     return [root, *near]
@@ -122,7 +122,7 @@ class _Program:
         return len(self.limits) - 1
 
     def named_row(self, name: object, limit: float) -> int:
-        """Return the row of a resource, the same for all who use it."""
+        """Return the row of a resource, the same for all its users."""
         if name not in self._named:
             self._named[name] = self.row(limit)
         return self._named[name]
@@ -164,24 +164,24 @@ def _add_job(
     rate: int,
     of_rack: dict[tuple[str, str], dict[str, int]],
 ) -> None:
-    cluster, root = question.cluster, question.roots[job.name]
-    unit = max(link.rate_bps for link in cluster.links)
+    topology, root = question.topology, question.roots[job.name]
+    unit = max(link.rate_bps for link in topology.links)
     leaving: dict[str, int] = {}
 
     def use(a: str, b: str, column: int, flows: float) -> None:
-        link = directions(cluster, a, b)[0]
-        program.add(program.named_row(link, cluster.links[link // 2].rate_bps / unit), column, flows)
+        link = directions(topology, a, b)[0]
+        program.add(program.named_row(link, topology.links[link // 2].rate_bps / unit), column, flows)
 
     def remember(name: str, column: int) -> None:
-        limit = cluster.switch[name].aggregation_bps / unit
+        limit = topology.switch[name].aggregation_bps / unit
         program.add(program.named_row(name, limit), column, 1.0)
 
-    beyond = list(way_to_fallback(cluster, job, Tree(root, {}, frozenset())))
+    beyond = list(way_to_fallback(topology, job, Tree(root, {}, frozenset())))
     beyond += [job.fallback] if job.fallback else []
-    sums = cluster.switch[root].aggregates and job.aggregate
+    sums = topology.switch[root].aggregates and job.aggregate
 
     def climb(start: str, end: str, column: int, flows: float) -> None:
-        way = path(cluster, start, end)
+        way = path(topology, start, end)
         if end == root and not sums:
             way += beyond[1:]
         for a, b in pairwise(way):
@@ -190,9 +190,9 @@ def _add_job(
     if sums:
         remember(root, rate)
     for host in job.hosts:
-        use(host, cluster.rack_of[host], rate, 1.0)
-    for rack in racks_of(cluster, job):
-        here = sum(cluster.rack_of[host] == rack for host in job.hosts)
+        use(host, topology.rack_of[host], rate, 1.0)
+    for rack in racks_of(topology, job):
+        here = sum(topology.rack_of[host] == rack for host in job.hosts)
         enough = program.row(0.0)
         program.add(enough, rate, 1.0)
         of_rack[job.name, rack] = {}

@@ -1,11 +1,11 @@
-"""What a routing policy is asked, what it answers, and how trees are compared.
+"""The interface of routing policies, and the comparison of trees.
 
 A policy is a function of a `Question`; it returns a tree for each job that uses more than one server::
 
     def stars(question: Question) -> dict[str, Tree]:
         return {job.name: question.grow(job, {}) for job in question.routed}
 
-One from outside is named ``path.py:stars``, or offered by a package as an entry point of `GROUP`.
+A policy of your own is named ``path.py:stars``, or offered by a package as an entry point of `GROUP`.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ GROUP = "ina.routing"
 
 @dataclass(frozen=True)
 class Question:
-    """Placed jobs on a cluster; what is random goes by `rng`, `draws` times."""
+    """Placed jobs on a cluster; `rng` is the source of random choices, of which there are `draws`."""
 
-    cluster: Topology
+    topology: Topology
     jobs: tuple[Job, ...]
     draws: int = 8
     rng: random.Random = field(default_factory=lambda: random.Random(0))
@@ -39,40 +39,40 @@ class Question:
     @cached_property
     def routed(self) -> tuple[Job, ...]:
         """The jobs that need a tree. Raises BadSpec if one is not placed."""
-        return tuple(job for job in self.jobs if racks_of(self.cluster, job) and len(job.hosts) > 1)
+        return tuple(job for job in self.jobs if racks_of(self.topology, job) and len(job.hosts) > 1)
 
     @cached_property
     def roots(self) -> Mapping[str, str]:
-        """The root of each such job: the switch that sums nearest to its fallback server, or to all racks."""
-        return {job.name: root_for(self.cluster, job) for job in self.routed}
+        """The root of each such job: the summing switch nearest to its fallback server, or to all racks."""
+        return {job.name: root_for(self.topology, job) for job in self.routed}
 
     def grow(self, job: Job, picks: Mapping[str, str]) -> Tree:
-        """Return the tree in which every rack's flows go to the switch picked for it, and on to the root.
+        """Return the tree in which every rack's flows go to the switch picked for it, then to the root.
 
-        Where two ways meet they go on as one, so that it is a tree. Switches that were picked sum, if more
-        than one flow comes, and so does the root if it can.
+        Paths that meet are merged, so that the result is a tree. The picked switches sum, if more than one
+        flow arrives there, and so does the root if it can.
         """
         root = self.roots[job.name]
         parents: dict[str, str] = {}
-        for rack in racks_of(self.cluster, job):
-            way = _way(self.cluster, rack, picks.get(rack, root), root)
+        for rack in racks_of(self.topology, job):
+            way = _way(self.topology, rack, picks.get(rack, root), root)
             for node, above in pairwise(way):
                 if node in parents:
                     break
                 parents[node] = above
         chosen = {name for name in (root, *picks.values()) if name == root or name in parents}
-        return tidy(self.cluster, job, Tree(root, parents, self._capable(chosen)))
+        return tidy(self.topology, job, Tree(root, parents, self._capable(chosen)))
 
     def summing_everywhere(self, job: Job, tree: Tree) -> Tree:
-        """Return the tree with every switch of it that can summing, where flows meet."""
-        return tidy(self.cluster, job, replace(tree, aggregators=self._capable(tree.switches)))
+        """Return the tree with sums at all of its switches that can sum, where flows meet."""
+        return tidy(self.topology, job, replace(tree, aggregators=self._capable(tree.switches)))
 
     def _capable(self, names: Collection[str]) -> frozenset[str]:
-        return frozenset(name for name in names if self.cluster.switch[name].aggregates)
+        return frozenset(name for name in names if self.topology.switch[name].aggregates)
 
     def evaluate(self, trees: Mapping[str, Tree]) -> State:
         """Return the steady state of the jobs on these trees: rates in bits per second, and loads."""
-        return steady_state(self.cluster, routed_by(self.jobs, trees))
+        return steady_state(self.topology, routed_by(self.jobs, trees))
 
 
 Policy = Callable[[Question], Mapping[str, Tree]]
@@ -90,29 +90,29 @@ def score(state: State) -> tuple[float, float]:
 
 
 def check(question: Question, trees: Mapping[str, Tree]) -> Mapping[str, Tree]:
-    """Return the trees of a policy. Raises BadSpec if a job has none, or one that cannot be."""
+    """Return the trees of a policy. Raises BadSpec if a job has no tree, or an impossible one."""
     for job in question.routed:
         if job.name not in trees:
-            raise BadSpec(f"the policy has no tree for {job.name!r}")
-        check_job(replace(job, tree=trees[job.name]), question.cluster)
-        if unable := [n for n in trees[job.name].aggregators if not question.cluster.switch[n].aggregates]:
-            raise BadSpec(f"the policy has {job.name!r} summed at {unable[0]!r}, which has no slots")
+            raise BadSpec(f"the policy returned no tree for {job.name!r}")
+        check_job(replace(job, tree=trees[job.name]), question.topology)
+        if unable := [n for n in trees[job.name].aggregators if not question.topology.switch[n].aggregates]:
+            raise BadSpec(f"the policy sums {job.name!r} at {unable[0]!r}, which has no slots")
     return trees
 
 
-def _way(cluster: Topology, start: str, via: str, end: str) -> list[str]:
-    """Return the shortest way over `via`, without what it would pass twice."""
+def _way(topology: Topology, start: str, via: str, end: str) -> list[str]:
+    """Return the shortest path over `via`, without loops."""
     way: list[str] = []
-    for node in (*path(cluster, start, via)[:-1], *path(cluster, via, end)):
+    for node in (*path(topology, start, via)[:-1], *path(topology, via, end)):
         if node in way:
             del way[way.index(node) :]
         way.append(node)
     return way
 
 
-def path(cluster: Topology, start: str, end: str) -> list[str]:
+def path(topology: Topology, start: str, end: str) -> list[str]:
     """Return the switches of a shortest path, both ends included."""
-    found, towards = [start], cluster.towards(end)
+    found, towards = [start], topology.towards(end)
     while found[-1] != end:
         found.append(towards[found[-1]])
     return found

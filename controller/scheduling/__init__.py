@@ -1,4 +1,4 @@
-"""Which jobs run, where, and with whom: policies and the interface that simulator and live controller ask.
+"""Scheduling policies, and the interface through which simulator and live controller use them.
 
 Read `controller.scheduling.policy` first. Policies are one per module, or one line in `baselines`.
 """

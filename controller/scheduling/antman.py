@@ -3,12 +3,12 @@
 Guaranteed jobs (priority 0) get GPUs that no other guaranteed job has, consolidated, first come first
 served. One that does not fit keeps what its best node can give, and waits for the rest. Opportunistic jobs
 take the GPUs with the lowest utilisation, below a cap, wherever they are, beside a guaranteed job or not.
-Nobody is preempted. Utilisation is a constant per kind of job, so that at most one job of each kind shares a
+No job is preempted. Utilisation is a constant per kind of job, so that at most one job of each kind shares a
 GPU.
 
-Jobs that hold parts of what they need can wait for each other for ever. So they do in the original, which
-then prints "This cluster is not large enough to run the job" and stops; here it is an error that says why.
-Where sizes are powers of two, parts fit together, and it does not happen.
+Jobs that hold parts of the GPUs they need can deadlock. They do in the original, which then prints "This
+cluster is not large enough to run the job" and stops; here it is an error that says why. With sizes that are
+powers of two, parts fit together, and it does not happen.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class AntMan:
         self._nodes: list[range] = []
 
     def decide(self, view: View) -> Decision:
-        """Start what can be started; what runs goes on."""
+        """Start all jobs that can start; running jobs continue."""
         if not self._nodes:
             self._prepare(view.cluster)
         for job in view.finished:
@@ -86,7 +86,7 @@ class AntMan:
 
     def _prepare(self, cluster: Cluster) -> None:
         if len({node.gpus for node in cluster.servers}) > 1:
-            raise BadSpec("servers of unequal size, which the public simulator's antman does not know")
+            raise BadSpec("servers of unequal size, which the public simulator's antman does not support")
         self._use = [0.0] * cluster.gpus
         self._open_gpus = cluster.gpus
         self._owner = [-1] * cluster.gpus
@@ -166,7 +166,7 @@ class AntMan:
         return complete
 
     def _hold_part(self, job: JobState, hold: _Hold, need: int, without: frozenset[int]) -> bool:
-        """Hold `need` GPUs of one node, or what the best node has of them; return whether it is all."""
+        """Hold `need` GPUs of one node, or as many as the best node has; return whether that is all."""
         best: list[int] = []
         for number in range(len(self._nodes)) if hold.node < 0 else (hold.node,):
             if number in without:

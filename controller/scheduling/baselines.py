@@ -1,4 +1,4 @@
-"""The baselines that are nothing but a rank, as functions that make a fresh policy."""
+"""Baselines that consist of a rank only, as functions that make a fresh policy."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def _told_s(job: JobState) -> float:
 
 
 def fifo(*, backfill: bool = False) -> Ranked:
-    """Return first in, first out: the head of the queue blocks what is behind it, unless `backfill`."""
+    """Return first in, first out: the head of the queue blocks the jobs behind it, unless `backfill`."""
     name = "fifo-backfill" if backfill else "fifo"
     return Ranked(name, lambda job, now_s: job.order, moves=Moves.NEVER, backfill=backfill)
 

@@ -1,8 +1,8 @@
-"""What a scheduler that measures and is told learns to believe: profiles of like jobs, and told durations.
+"""Estimates that a scheduler learns from measurements: profiles of similar jobs, errors of told durations.
 
-A profiler's stage times are off, and the groups that look best are those whose members were measured too
-short. But jobs of one model on as many GPUs are alike: the mean of what was measured of them is nearer to the
-truth the more of them have come.
+A profiler's stage times have errors, and the groups that look best are those whose members were measured too
+short. But jobs of one model on equally many GPUs are similar: the mean of their measurements approaches the
+truth as more of them arrive.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from controller.scheduling.policy import JobState
 
 
 class Profiles:
-    """Stage times of jobs: the mean of what `profiler` measured of those that are alike.
+    """Stage times of jobs: the mean of `profiler`'s measurements of similar jobs.
 
-    Alike are jobs of one model, as many GPUs and as long an iteration; of a job without a model, those that
-    were measured alike.
+    Jobs are similar if they have the same model, number of GPUs and iteration time; jobs without a model, if
+    their measurements are similar.
     """
 
     CHANGE = 0.02
@@ -33,7 +33,7 @@ class Profiles:
         self._believed: dict[Hashable, Profile] = {}
 
     def measure(self, job: JobState) -> tuple[Hashable, bool]:
-        """Measure `job`; return what jobs like it are known by, and whether more is believed of them now.
+        """Measure `job`; return the key of similar jobs, and whether their estimate has changed.
 
         Raises BadSpec for a job without a profile.
         """
@@ -54,24 +54,24 @@ class Profiles:
         return job.spec.model or measured, job.spec.gpus, job.alone_s
 
     def of(self, job: Submission, like: Hashable) -> Submission:
-        """Return `job` with the stage times that are believed of its like; unchanged if they are its own."""
+        """Return `job` with the stage times estimated for similar jobs, of key `like`."""
         believed = self._believed[like]
         return job if believed == profile(job) else replace(job, stages_s=believed)
 
 
 class Spread:
-    """How far told durations were off: the standard deviation of log(actual / told) over jobs that ended."""
+    """Error of told durations: the standard deviation of log(actual / told) over jobs that ended."""
 
     def __init__(self) -> None:
         self._told_s: dict[int, float] = {}  # by order of arrival
         self._count, self._mean, self._squares = 0, 0.0, 0.0  # Welford's running sums
 
     def tell(self, job: JobState, duration_s: float) -> None:
-        """Note what was told of a job that has come."""
+        """Note the duration told for a job that has arrived."""
         self._told_s[job.order] = duration_s
 
     def end(self, job: JobState) -> None:
-        """Compare it with what the job would have taken alone."""
+        """Compare the told duration with the time that the job would have taken alone."""
         told_s = self._told_s.pop(job.order)
         if told_s <= 0:
             return
@@ -83,5 +83,5 @@ class Spread:
 
     @property
     def value(self) -> float:
-        """The deviation; 0 while nothing has been seen."""
+        """The deviation; 0 before any job has ended."""
         return math.sqrt(self._squares / self._count) if self._count else 0.0

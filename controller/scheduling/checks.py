@@ -10,7 +10,7 @@ ROUNDING = 1e-6
 
 
 def check(decision: Decision, view: View, policy: str) -> None:
-    """Raise BadDecision if `decision` uses a GPU twice, a job twice, or a job that does not wait or run.
+    """Raise BadDecision if `decision` uses a GPU twice, a job twice, or a job that is not unfinished.
 
     A GPU may be in two groups only if their jobs name each other as neighbours.
     """

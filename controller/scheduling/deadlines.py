@@ -1,4 +1,4 @@
-"""Policies for jobs that are to be done by a time of their own (`Submission.deadline_s`)."""
+"""Policies for jobs with deadlines (`Submission.deadline_s`)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MARGIN = 0.25
 
 
 def due_s(job: JobState) -> float:
-    """Return when it is to be done; infinite: it has no deadline."""
+    """Return the time of the deadline, on the clock of `arrival_s`; infinite without one."""
     return math.inf if job.spec.deadline_s is None else job.spec.arrival_s + job.spec.deadline_s
 
 
@@ -28,12 +28,13 @@ def edf(told: Told = TRUTH) -> Ranked:
 
 
 class Slack:
-    """Shortest remaining service first, but deadlines that would be missed otherwise come before; ours.
+    """Shortest remaining service first, except that jobs about to miss their deadlines come before; ours.
 
-    A job with a deadline waits like any other while it can afford to. When its slack (until the deadline,
-    less what it still runs and a start) falls below `margin` of what it still runs, it is urgent, and urgent
-    jobs run first, by deadline. A job that cannot make it any more is one without a deadline: what it would
-    take from others buys nothing. Without `forgive`, it goes on as urgent; that is an ablation.
+    A job with a deadline waits like any other while it has time. When its slack (the time until the deadline,
+    less its remaining run time and a start) falls below `margin` of its remaining run time, it is urgent, and
+    urgent jobs run first, by deadline. A job that can no longer meet its deadline counts as one without:
+    resources taken from others for it would be wasted. Without `forgive`, it stays urgent; that is an
+    ablation.
     """
 
     def __init__(self, told: Told = TRUTH, *, margin: float = MARGIN, forgive: bool = True) -> None:

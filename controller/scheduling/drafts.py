@@ -1,4 +1,4 @@
-"""From groups of jobs to groups with GPUs: who ran so before stays, the others get what is free."""
+"""From groups of jobs to groups with GPUs: groups that ran before stay, the others get free GPUs."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ class Draft:
 def place(drafts: Iterable[Draft], view: View) -> list[Group]:
     """Give `drafts`, the most important first, GPUs; return the groups in the same order.
 
-    Who fits is decided in that order. A group with the same members as one that runs stays where it is (the
-    same object comes back); if it is not fused, its first job stays where it runs, with other partners too.
-    If then the holes are too small for the others, all are placed anew, large ones first, which moves some.
-    What fits neither way is left out.
+    That order decides which groups fit. A group with the same members as a running one stays where it is (the
+    same object is returned); if it is not fused, its first job stays where it runs, also with other partners.
+    If the holes are then too small for the others, all are placed again, large ones first, which moves some.
+    Groups that fit neither way are left out.
     """
     counts = Counts(view.cluster)
     kept: list[Draft] = []
@@ -87,7 +87,7 @@ def _beside(groups: Iterable[Group], cluster: Cluster) -> Slots:
 
 
 def _fill(drafts: list[tuple[int, Draft]], slots: Slots, placed: dict[int, Group]) -> bool:
-    """Place large drafts first; return whether all found room."""
+    """Place large drafts first; return whether all fit."""
     complete = True
     for number, draft in sorted(drafts, key=lambda entry: -entry[1].gpus):
         gpus = slots.take(draft.gpus)

@@ -1,10 +1,10 @@
 """Errors of the schedulers, the grouper and the simulator.
 
-BadSpec            a job, profile, cluster or option that makes no sense (`controller.vocabulary.errors`)
+BadSpec            an invalid job, profile, cluster or option (`controller.vocabulary.errors`)
 SchedulingError
 ├── BadTrace       a trace file that cannot be read; file, line and column are in the message
 ├── BadInput       profiles, matrices or measurements that a family of policies cannot use, or a job for it
-├── BadDecision    a policy returned something impossible: a GPU twice, a job twice, a job that is not there
+├── BadDecision    a policy's decision is impossible: a GPU twice, a job twice, a job that does not exist
 ├── Stuck          jobs wait, nothing runs, and nothing will ever change that
 └── ExtraMissing   a part needs a package that is not installed; the message says how to get it
 
@@ -27,15 +27,15 @@ __all__ = [
 
 
 class SchedulingError(ControllerError):
-    """Base of what scheduling raises."""
+    """Base class of the errors of scheduling."""
 
 
 class BadInput(SchedulingError):
-    """What a family of policies goes by cannot be used, or a job cannot with it."""
+    """Data that a family of policies cannot use, or a job that it cannot run."""
 
 
 class BadDecision(SchedulingError):
-    """A policy returned something impossible."""
+    """A policy's decision is impossible."""
 
 
 class Stuck(SchedulingError):

@@ -1,7 +1,7 @@
-"""Servers that fail and come back, and jobs that their users cancel: made up by seed, or given.
+"""Servers that fail and recover, and jobs that their users cancel: drawn by seed, or given.
 
-`Faulty` has jobs stop where servers are down; it is a speed model like those of jobs that contend, so the
-event loop is the same as without faults.
+`Faulty` stops jobs on servers that are down; it is a speed model like those of contending jobs, so the event
+loop is the same as without faults.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ WORSE = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """How often servers fail, and what it costs.
+    """Rates and costs of failures.
 
     Attributes:
         mtbf_s: Mean time between failures of a server, over all servers; infinite: none fails.
         repair_s: How long a server is down.
-        checkpoint_s: Jobs save what they have done so often; what is newer is lost with the server.
-        cancelled: Part of the jobs that are cancelled as they run, at a point of their work drawn evenly.
-        seed: Of all of it.
+        checkpoint_s: Interval of jobs' checkpoints; progress since the last one is lost with the server.
+        cancelled: Fraction of the jobs that are cancelled as they run, at a uniformly drawn point.
+        seed: Seed of all random draws.
     """
 
     mtbf_s: float = math.inf
@@ -44,7 +44,7 @@ class Faults:
 
     def __post_init__(self) -> None:
         if not (self.mtbf_s > 0 and self.repair_s > 0 and self.checkpoint_s > 0 and 0 <= self.cancelled <= 1):
-            raise BadSpec(f"{self}: times have to be positive, and cancelled a part of 1")
+            raise BadSpec(f"{self}: want positive times, and cancelled from 0 to 1")
 
 
 class Outages:
@@ -77,7 +77,7 @@ class Outages:
         return {number: count for number in range(len(self._begins)) if (count := self._count(number, now_s))}
 
     def next_s(self, now_s: float) -> float:
-        """Return when a server goes down or comes back next; infinite if none does."""
+        """Return the time at which a server next goes down or comes back; infinite if none does."""
         times = [self._begins[number][self._count(number, now_s)] for number in range(len(self._begins))]
         times += [since_s + self._faults.repair_s for since_s in self.down(now_s).values()]
         return min(time_s for time_s in times if time_s > now_s)
@@ -104,7 +104,7 @@ def _failures(faults: Faults, node: int, mtbf_s: float) -> Iterator[float]:
 
 @dataclass(slots=True)
 class _Hit:
-    """A job whose server went down: since when, and what it lost."""
+    """A job whose server went down: since when, and the iterations lost."""
 
     since_s: float
     lost_s: float
@@ -112,9 +112,9 @@ class _Hit:
 
 @dataclass(slots=True)
 class Faulty:
-    """A speed model under which servers fail and jobs are cancelled.
+    """A speed model with failing servers and cancelled jobs.
 
-    A job on a server that is down does nothing. What it had done since its last checkpoint is lost: it pays
+    A job on a server that is down makes no progress. Its progress since its last checkpoint is lost: it pays
     for that, and for a start, once it is moved, or once the server is back.
     """
 
@@ -129,20 +129,20 @@ class Faulty:
     _ran: dict[str, tuple[JobState, Group, float]] = field(default_factory=dict)  # and since when it worked
 
     def alone_s(self, job: Submission) -> float:
-        """Return the job's own figure."""
+        """Return the job's own seconds per iteration."""
         return self.speed.alone_s(job)
 
     def iteration_s(self, group: Group) -> Sequence[float]:
-        """Return the figures without faults."""
+        """Return each member's seconds per iteration without faults."""
         return self.speed.iteration_s(group)
 
     def restart_s(self, group: Group) -> Sequence[float]:
-        """Return the cost of a start, and what members lost with their servers."""
+        """Return the cost of a start plus the progress lost with servers, in seconds for each member."""
         costs = self.speed.restart_s(group)
         return [cost + self._lost_s(job) for cost, job in zip(costs, group.jobs, strict=True)]
 
     def contend(self, now_s: float, groups: Sequence[Group]) -> Contention:
-        """Return who stops and who goes on, and whom its user cancels."""
+        """Return which jobs stop, continue, and are cancelled by their users."""
         down = self.outages.down(now_s)
         self._note_moved(now_s, down)
         changed: list[tuple[JobState, float]] = []
@@ -207,7 +207,7 @@ class Faulty:
         return self._normal[name][1]
 
     def _cut_s(self, job: JobState, now_s: float, speed_s: float) -> float:
-        """Return when the job is cancelled if it goes on as it does; infinite: it is not."""
+        """Return the time at which the job is cancelled at its present speed; infinite: never."""
         at = self._cuts.get(job.spec.name)
         if at is None:
             rng = random.Random(f"cancelled {self.faults.seed} {job.spec.name}")

@@ -1,12 +1,12 @@
 """Gandiva-style scheduling (OSDI'18): time slicing, packing by trial and error, migration.
 
-- **Time slicing.** Nobody is refused: while more jobs are there than fit, they take turns of `quantum_s`
+- **Time slicing.** No job is refused: while there are more jobs than fit, they take turns of `quantum_s`
   each, first come first served among those that wait. Turns end together, at multiples of the quantum; one
   that begins between two of them lasts until the second.
-- **Packing.** While jobs wait, a job with little use for its GPUs is joined by another of the same GPU count,
-  and after a quantum the policy looks at how fast both really are. If together they get on less than one job
-  would alone, they are parted, and pairs of these models are not tried again. Nothing is predicted: a profile
-  only says whom to try first (the lowest GPU utilisation).
+- **Packing.** While jobs wait, a job with low GPU utilisation is joined by another of the same GPU count, and
+  after a quantum the policy looks at their real speeds. If together they progress less than one job would
+  alone, they are separated, and pairs of these models are not tried again. Nothing is predicted: a profile
+  only decides which job to try first (the one with the lowest GPU utilisation).
 - **Migration.** If there are GPUs enough but not together, running jobs are moved to make room.
 
 Growing and shrinking is left out: a job's GPU count is fixed here, as in all other policies. Gandiva suspends
@@ -51,7 +51,7 @@ class Gandiva:
         self._pays: dict[Pair, bool] = {}  # what trials have shown
 
     def decide(self, view: View) -> Decision:
-        """Return the jobs whose turn it is, packed where that has proved itself or is to be tried."""
+        """Return the jobs whose turn it is, packed where that was successful before or is to be tried."""
         if unchanged := carry_on(view):
             return unchanged
         now_s = view.now_s
@@ -130,7 +130,7 @@ class Gandiva:
 
 
 def progress(group: Group) -> float:
-    """Return how much work the members do per second, as measured; 1: as much as one alone."""
+    """Return the members' total work per second, as measured, relative to one job alone (1)."""
     return sum(job.alone_s / job.iteration_s for job in group.jobs)
 
 
@@ -140,11 +140,11 @@ def pair(a: JobState, b: JobState) -> Pair:
 
 
 def kind(job: JobState) -> Kind:
-    """Return the key that is equal for jobs that train the same."""
+    """Return a key that is equal for jobs with the same training."""
     return job.spec.model, job.spec.batch
 
 
 def gpu_use(job: JobState) -> float:
-    """Return the fraction of an iteration that its GPUs are busy; 1 if nobody measured it."""
+    """Return the fraction of an iteration in which its GPUs are busy; 1 if it was not measured."""
     stages = job.spec.stages_s
     return stages[-1 - GPU_FROM_END] / job.alone_s if len(stages) > GPU_FROM_END else 1.0

@@ -1,16 +1,16 @@
-"""Two-dimensional Gittins index (Tiresias, NSDI'19, section 3.3): jobs of which much may end soon go first.
+"""Two-dimensional Gittins index (Tiresias, NSDI'19, section 3.3): jobs that are likely to end soon go first.
 
-A job that has attained service a (time x GPUs), of jobs whose service S is distributed as seen so far, has
-the index
+With S, the service (time x GPUs) of a job, distributed as observed so far, a job that has attained service a
+has the index
 
     G(a) = sup over d > 0 of  P(S - a <= d | S > a) / E[min(S - a, d) | S > a]
 
-the best ratio of the chance that it ends to the service that finding out takes. Nothing but the distribution
-is known. It is learnt while the policy runs, from jobs that have ended and, as the others' service is only
-known to be more than they have had, by Kaplan and Meier's estimator; or it is given as `sizes`.
+the best ratio of the probability that it ends to the service spent until then. Only the distribution is
+known. It is learned while the policy runs, from jobs that have ended and, because the others' service is only
+known to exceed their attained service, by Kaplan and Meier's estimator; or it is given as `sizes`.
 
-As Tiresias does with attained service, the index is discretised: it is one figure between two of `LEVELS`
-limits, so that jobs do not stop each other all the time. Within a level it is first come, first served.
+The index is discretised, as attained service is in Tiresias: it is constant between two of the `LEVELS`
+limits, so that jobs do not preempt each other all the time. Within a level it is first come, first served.
 """
 
 from __future__ import annotations
@@ -72,9 +72,10 @@ class Gittins:
         return (-self._index[level], level)
 
     def _wake_s(self, running: Sequence[JobState], now_s: float) -> float | None:
-        """Return when the first running job comes to a level that ranks behind one of those that wait.
+        """Return when the first running job reaches a level that ranks behind one of the waiting jobs.
 
-        One that only draws level goes on: to stop it for an earlier one would cost a restart.
+        A job that only reaches the same level continues: preempting it for an earlier one would cost a
+        restart.
         """
         best_waiting = self._ranked.best_waiting()
         first_s = math.inf
@@ -93,8 +94,8 @@ class Gittins:
 def distribution(ended: Sequence[float], going: Sequence[float]) -> tuple[Floats, Floats]:
     """Return sizes, ascending, and their probabilities: Kaplan and Meier's estimate.
 
-    `ended` are sizes; of `going` only known is that the size is larger. Probabilities sum to less than 1 if
-    the largest is one of these: what is missing is larger than all sizes seen.
+    `ended` are sizes; sizes of jobs in `going` are only known to be larger than the given ones. Probabilities
+    sum to less than 1 if the largest is one of the latter: the rest is the probability of larger sizes.
 
     >>> distribution([1.0, 3.0, 4.0], [2.0])[1].tolist()
     [0.25, 0.375, 0.375]
@@ -107,7 +108,7 @@ def distribution(ended: Sequence[float], going: Sequence[float]) -> tuple[Floats
 
 
 def levels_index(sizes: Floats, shares: Floats) -> list[float]:
-    """Return the index of jobs at the lower end of each level, for a distribution as `distribution` has it.
+    """Return the index at the lower end of each level, for the result of `distribution`.
 
     0 where no size beyond is known.
     """
@@ -115,7 +116,7 @@ def levels_index(sizes: Floats, shares: Floats) -> list[float]:
 
 
 def gittins_index(sizes: Floats, shares: Floats, attained: float) -> float:
-    """Return the index of a job with that much attained service; 0 if no size beyond is known.
+    """Return the index of a job with this attained service; 0 if no larger size is known.
 
     The supremum is reached where d ends at a size.
 

@@ -13,7 +13,7 @@ from controller.vocabulary import Cluster
 
 
 class Health(Protocol):
-    """What is known of servers, by number."""
+    """The state of servers, by number."""
 
     def down(self, now_s: float) -> Collection[int]:
         """Return the servers that are down."""
@@ -22,15 +22,15 @@ class Health(Protocol):
         """Return how often each server that has failed has done so until now."""
 
     def next_s(self, now_s: float) -> float:
-        """Return when a server goes down or comes back next."""
+        """Return the time at which a server next goes down or comes back."""
 
 
 class Healthy:
     """Shortest remaining service first on the servers that are up; ours.
 
-    A job whose server goes down starts elsewhere at once, from its checkpoint, if it comes before others that
-    run. With `wary`, jobs take servers first that have failed least so far: where some servers fail often,
-    the others get the work.
+    A job whose server goes down restarts elsewhere at once, from its checkpoint, if it ranks before others
+    that run. With `wary`, jobs prefer the servers that have failed least so far: where some servers fail
+    often, the others get the work.
     """
 
     def __init__(self, health: Health, told: Told = TRUTH, *, wary: bool = True) -> None:
@@ -40,7 +40,7 @@ class Healthy:
         self._wary = wary
 
     def decide(self, view: View) -> Decision:
-        """Return the jobs of least remaining service that the servers which are up can hold."""
+        """Return the jobs of least remaining service that fit on the servers that are up."""
         now_s, cluster = view.now_s, view.cluster
         down = self._health.down(now_s)
         failures = self._health.failures(now_s) if self._wary else {}

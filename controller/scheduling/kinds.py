@@ -17,7 +17,7 @@ SpeedOn = Callable[[Submission, str], float]
 
 
 class Prefer(Enum):
-    """Which kind of GPU a job gets."""
+    """How a job's kind of GPU is chosen."""
 
     ANY = "whatever server comes first"
     FAST = "the fastest that is free, in the order of the queue"
@@ -27,11 +27,11 @@ class Prefer(Enum):
 class ByKind:
     """Shortest remaining service first, each job within one kind of GPUs.
 
-    As many jobs are chosen, in the order of their remaining service on the kind on which they are fastest, as
-    there are GPUs. What kind each gets says `prefer`: with `GAIN` the jobs that lose most by another kind
-    choose first, so that a kind goes to those whom it speeds up most, as Gavel's policies have it by linear
-    programs. A running job moves to another kind only if what it still saves there is more than `patience`
-    times what a start costs.
+    Jobs are chosen until the GPUs are used up, in the order of their remaining service on the kind on which
+    they are fastest. `prefer` decides which kind each gets: with `GAIN` the jobs that lose most by another
+    kind choose first, so that a kind goes to the jobs that it speeds up most, as in Gavel's policies, which
+    use linear programs. A running job moves to another kind only if the time saved there is more than
+    `patience` times the cost of a start.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class ByKind:
             return chosen
 
         def loses(job: JobState) -> float:
-            """Return what the next best kind costs it, weighed as its rank weighs it."""
+            """Return the loss by the job's second-best kind, weighted by its rank."""
             speeds = sorted((self._speed_on(job.spec, kind) for kind in kinds), reverse=True)
             next_best = speeds[1] if len(speeds) > 1 else speeds[0]
             return (speeds[0] - next_best) / max(1e-9, self._told.remaining_s(job, now_s) * job.spec.gpus)

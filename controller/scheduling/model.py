@@ -15,26 +15,26 @@ RESOURCES = ("storage", "cpu", "gpu", "network")
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """A job as a scheduler sees it: when it comes, what it asks for, how long it runs alone.
+    """A job as a scheduler sees it: its arrival, the GPUs it needs, its run time alone.
 
     The narrow view of a `Job` that policies and the engine work on; fields of the same name mean the same.
 
     Attributes:
         name: Unique among jobs.
-        arrival_s: When it is submitted, seconds from the start of the trace.
+        arrival_s: Time of submission, seconds from the start of the trace.
         gpus: GPUs that it needs, all at once.
-        iterations: Work to do; need not be whole.
+        iterations: Work to do; need not be an integer.
         iteration_s: Seconds per iteration when it has its GPUs for itself.
-        stages_s: Seconds per iteration on each resource, in stage order; empty if nobody measured it.
-        model: Name of what it trains: profiles and speed models look it up.
+        stages_s: Seconds per iteration on each resource, in stage order; empty if not measured.
+        model: Name of the model that it trains: profiles and speed models look it up.
         restart_s: Seconds lost whenever it is started, moved or regrouped.
-        estimate_s: How long it says that it will run alone (a user's or a predictor's word); None: unknown.
-        opportunistic: It uses what other jobs leave, and is not guaranteed its GPUs (AntMan).
-        user: Who submitted it.
+        estimate_s: Its estimated run time alone (by a user or a predictor); None: unknown.
+        opportunistic: It uses GPUs that other jobs leave free, and is guaranteed none (AntMan).
+        user: Its owner.
         vc: The virtual cluster that it is submitted to.
         batch: Batch size per GPU; 0 if unknown.
-        deadline_s: By when it is to be done, seconds from its arrival; None: whenever.
-        extra: Further columns of a trace, by name, for policies that know them.
+        deadline_s: Deadline, seconds from its arrival; None: no deadline.
+        extra: Further columns of a trace, by name, for policies that use them.
     """
 
     name: str
@@ -69,7 +69,7 @@ class Submission:
         if any(not (stage >= 0 and math.isfinite(stage)) for stage in self.stages_s):
             raise BadSpec(f"job {self.name!r}: a stage time in {self.stages_s} is negative")
         if self.stages_s and not any(self.stages_s):
-            raise BadSpec(f"job {self.name!r}: all stages take no time")
+            raise BadSpec(f"job {self.name!r}: all stage times are 0; want at least one above 0")
 
     @classmethod
     def of(cls, job: Job) -> Submission:
@@ -96,7 +96,15 @@ class Submission:
         stages_s: tuple[float, ...],
         extra: Mapping[str, str],
     ) -> Submission:
-        """Return a job as schedulers see it, with times of their own kind; all else is the job's."""
+        """Return a job as schedulers see it, with the given times; the other fields are the job's.
+
+        Args:
+            job: The job.
+            iterations: Work to do.
+            iteration_s: Seconds per iteration when it has its GPUs for itself.
+            stages_s: Seconds per iteration on each resource, in stage order; empty if not measured.
+            extra: Further columns of a trace, by name.
+        """
         return cls(
             job.name,
             job.arrival_s,

@@ -1,13 +1,13 @@
-"""Muri as the paper has it (SIGCOMM'22, section 4): group jobs whose stages interleave, by priority.
+"""Muri as published (SIGCOMM'22, section 4): group jobs whose stages interleave, by priority.
 
 At each scheduling interval, in order of priority (remaining service for Muri-S, attained service for
 Muri-L), jobs are taken from the queue as long as they fill the cluster when fully grouped. If they fit
-without sharing, they do not share. Else the jobs of each GPU count are grouped by rounds of Blossom matching
-(`controller.grouping.rounds`), and the groups are placed by priority, consolidated, large ones first; a
-group that was there before stays where it is.
+without sharing, they do not share. Otherwise the jobs of each GPU count are grouped by rounds of Blossom
+matching (`controller.grouping.rounds`), and the groups are placed by priority, consolidated, large ones
+first; a group that was there before stays where it is.
 
-`noise` falsifies what is known of each stage by up to that factor either way (the paper's figure 14); how
-fast jobs really run is unchanged.
+`noise` changes each measured stage time by up to that factor in either direction (the paper's figure 14);
+jobs' real speeds do not change.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def profile(job: Submission) -> Profile:
 
 
 class Profiler:
-    """What is measured of jobs: each stage time is off by up to `noise`, evenly, either way."""
+    """Measured stage times of jobs: each is off by up to `noise`, uniformly in either direction."""
 
     def __init__(self, noise: float = 0.0, seed: int = 0) -> None:
         if not 0 <= noise < 1:
@@ -66,9 +66,9 @@ class Profiler:
 
 @dataclass(frozen=True, slots=True)
 class Drafted:
-    """The groups that jobs of one size were put into: the jobs' orders, and the groups by their first job.
+    """The groups of jobs of one size: the jobs' orders, and the groups by their first job.
 
-    As long as the same jobs come first in the same order, these are their groups.
+    They are valid as long as the same jobs come first in the same order.
     """
 
     orders: list[int]
@@ -113,7 +113,7 @@ class Muri:
         self._drafted: dict[int, Drafted] = {}
 
     def decide(self, view: View) -> Decision:
-        """Return the groups of the jobs that come first."""
+        """Return the groups of the jobs at the head of the queue."""
         if unchanged := carry_on(view):
             return unchanged
         for job in view.finished:
@@ -204,7 +204,7 @@ class Muri:
 
 
 def interleaved(jobs: tuple[JobState, ...], interleaving: Interleaving | None = None) -> Draft:
-    """Return a fused group of `jobs`, whose stages interleave so if there are several."""
+    """Return a fused group of `jobs`; if there are several, their stages interleave as given."""
     if interleaving is None or len(jobs) == 1:
         return Draft(jobs, fused=True, reason="alone")
     return Draft(

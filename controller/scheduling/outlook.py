@@ -1,8 +1,8 @@
-"""What would come of a decision: when each job would end if nobody came any more.
+"""Prediction of a decision's outcome: when each job would end if no further jobs arrived.
 
-The groups that a decision starts run to their ends; a member that ends leaves its partners faster. Whoever
-waits starts alone as soon as its GPUs are free, in order of the queue, whoever fits first. To choose what
-ends best by this is one step of rollout, as dynamic programming calls it (Bertsekas, *Rollout, Policy
+The groups that a decision starts run to their ends; when a member ends, its partners get faster. Waiting jobs
+start alone as soon as their GPUs are free: in order of the queue, the first that fits. Choosing the best
+decision by this prediction is one step of rollout in dynamic programming (Bertsekas, *Rollout, Policy
 Iteration, and Distributed Reinforcement Learning*, 2020).
 """
 
@@ -18,7 +18,7 @@ Positions = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Ahead:
-    """What a job has ahead of it: its kind, GPUs, iterations, seconds of each alone, and of a start."""
+    """The rest of a job: its kind, GPUs, iterations, seconds of each alone, and of a start."""
 
     kind: int
     gpus: int
@@ -28,7 +28,7 @@ class Ahead:
 
 
 def fill(sizes: Sequence[int], order: Sequence[int], gpus: int) -> list[Positions]:
-    """Return those of `order` that run, alone, if each that fits into `gpus` GPUs is taken.
+    """Return the jobs of `order` that run, alone, if each that fits into `gpus` GPUs is taken.
 
     >>> fill([8, 4, 16, 2], [2, 0, 1, 3], 14)
     [(0,), (1,), (3,)]
@@ -48,10 +48,16 @@ def ends_s(
     gpus: int,
     round_s: Callable[[Positions], float],
 ) -> list[float]:
-    """Return in how many seconds each of `jobs`, in order of the queue, would end on `gpus` GPUs.
+    """Return in how many seconds each of `jobs` would end.
 
-    Groups that start pay for all their members first. `round_s` says how long a round of these kinds, which
-    ascend, is. O(n log n) for n jobs of a few sizes.
+    O(n log n) for n jobs of a few sizes.
+
+    Args:
+        jobs: All jobs, in order of the queue.
+        running: Groups that run now, as positions in `jobs`.
+        starting: Groups that start now; they first pay the starts of all their members.
+        gpus: Number of GPUs of the cluster.
+        round_s: Returns the length in seconds of a round of these kinds, which are in ascending order.
     """
     return _Outlook(jobs, gpus, round_s).ends_s(running, starting)
 

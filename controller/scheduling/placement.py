@@ -1,10 +1,9 @@
-"""Which GPUs a group gets: consolidated, as YARN's scheduler places (Tiresias, Muri).
+"""Placement of groups on GPUs: consolidated, as YARN's scheduler places (Tiresias, Muri).
 
-A group that some node is large enough for goes into one node; a larger one gets whole idle nodes, the largest
-first, and one node with room for the rest: of one rack, the first that has them, or else of any. So on an
-empty cluster everything has a place that is not larger than all nodes together, however unequal they are.
-`Slots` is the cluster's free GPUs while one decision is
-being made.
+A group that fits into some node goes into one node; a larger one gets whole idle nodes, the largest first,
+and one node with room for the rest: in one rack, the first that has them, or else anywhere. So on an empty
+cluster every group that is not larger than all nodes together has a place, whatever the nodes' sizes.
+`Slots` has the cluster's free GPUs while one decision is being made.
 """
 
 from __future__ import annotations
@@ -23,10 +22,10 @@ class Fit(Enum):
 
 
 def across(room: Sequence[int], sizes: Sequence[int], gpus: int) -> tuple[list[int], int]:
-    """Return the idle nodes that a group larger than any node takes whole, and what it still needs.
+    """Return the idle nodes that a group larger than any node takes whole, and how many GPUs are missing.
 
     `room` and `sizes` are each node's free and all GPUs. Nodes are numbers, the largest first, and the lowest
-    of equal ones. Where the rest is not to be had on one other node, the group has no place.
+    of equal ones. If no other node has room for the missing GPUs, the group has no place.
 
     >>> across([8, 4, 4, 3], [8, 4, 4, 8], 15)
     ([0, 1], 3)
@@ -41,10 +40,10 @@ def across(room: Sequence[int], sizes: Sequence[int], gpus: int) -> tuple[list[i
 
 
 def spread(room: Sequence[int], cluster: Cluster, gpus: int) -> tuple[list[int], int, list[int]]:
-    """Return the nodes that a group larger than any node takes whole, its rest, and the room for that.
+    """Return the nodes that a group larger than any node takes whole, the missing GPUs, the room for them.
 
-    The first rack that holds the group is taken; where none does, or there are none, all nodes are one. The
-    group has no place where no node has room for the rest.
+    The first rack that holds the group is taken; if none does, or there are none, all nodes are one rack. The
+    group has no place if no node has room for the rest.
     """
     inside = ([free if node in rack else 0 for node, free in enumerate(room)] for rack in cluster.racks)
     for there in (*inside, room):
@@ -58,7 +57,7 @@ def spread(room: Sequence[int], cluster: Cluster, gpus: int) -> tuple[list[int],
 class Slots:
     """Free GPUs, node by node; starts with all free.
 
-    `take` is monotone: once a size does not fit, it will not fit before something is given back.
+    `take` is monotone: once a size does not fit, it will not fit before GPUs are given back.
     """
 
     __slots__ = ("_cluster", "_fit", "_free", "_whole", "free")
@@ -78,11 +77,11 @@ class Slots:
 
     @property
     def cluster(self) -> Cluster:
-        """Whose GPUs these are."""
+        """The cluster of these GPUs."""
         return self._cluster
 
     def take(self, gpus: int) -> tuple[int, ...] | None:
-        """Take `gpus` GPUs, consolidated, and return their numbers; None if they cannot be had."""
+        """Take `gpus` GPUs, consolidated, and return their numbers; None if that is not possible."""
         if gpus > self.free:
             return None
         if gpus > self._whole:
@@ -91,7 +90,7 @@ class Slots:
         return None if node is None else self._cut(node, gpus)
 
     def take_scattered(self, gpus: int) -> tuple[int, ...] | None:
-        """Take any `gpus` GPUs, from the emptiest nodes first; None if there are not as many."""
+        """Take any `gpus` GPUs, from the emptiest nodes first; None if there are fewer."""
         if gpus > self.free:
             return None
         taken: list[int] = []
@@ -159,7 +158,7 @@ class Slots:
 
 
 class Counts:
-    """As `Slots` with first fit, but counts only: for asking what would fit. Cheap to make anew."""
+    """Like `Slots` with first fit, but only counts: to find out what would fit. Cheap to create."""
 
     __slots__ = ("_cluster", "_free", "_whole", "free")
 
@@ -172,7 +171,7 @@ class Counts:
             self._free[cluster.node_of[gpu]] -= 1
 
     def take(self, gpus: int) -> bool:
-        """Take `gpus` GPUs, consolidated; return whether they could be had."""
+        """Take `gpus` GPUs, consolidated; return whether that was possible."""
         free = self._free
         if gpus > self.free:
             return False

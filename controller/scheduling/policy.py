@@ -1,4 +1,4 @@
-"""The interface between a scheduling policy and whoever asks it: the trace simulator or the live controller.
+"""The interface between a scheduling policy and its caller: the trace simulator or the live controller.
 
 A policy is an object with a ``name`` and one method::
 
@@ -7,22 +7,23 @@ A policy is an object with a ``name`` and one method::
 
         def decide(self, view: View) -> Decision: ...
 
-It is asked whenever something has changed (jobs came, jobs ended, the time that it named itself has come) and
-answers with **everything that is to run from now on**: a list of groups. What is not in the list is stopped.
-The asker compares with what runs and starts, stops, moves or regroups the difference; a policy that wants a
-job to go on untouched lists it with the same GPUs (returning the same `Group` object is fastest).
+It is called whenever something has changed (jobs arrived or ended, or the time that it asked for has come)
+and returns **everything that is to run from now on**: a list of groups. Jobs that are not in the list are
+stopped. The caller compares the list with the running groups and starts, stops, moves or regroups jobs; a
+policy that wants a job to run on undisturbed lists it with the same GPUs (returning the same `Group` object
+is fastest).
 
-`View` gives the time, the cluster, all unfinished jobs in order of arrival, and what is new since the last
-question, so that a policy may keep its own sorted queue instead of sorting all jobs each time. A policy
-object belongs to one run: it may keep state, and it must be deterministic (seed what is random).
+`View` has the time, the cluster, all unfinished jobs in order of arrival, and the changes since the last
+decision, so that a policy may keep its own sorted queue instead of sorting all jobs each time. A policy
+object belongs to one run: it may keep state, and it must be deterministic (seed any random choice).
 
 A `Group` is a set of jobs on one set of GPUs. One job: exclusive use. Several: they share these GPUs, and the
-speed model says how fast each one gets on. ``fused=True`` says that the members live in one process (Muri),
-so that a change of membership restarts all of them; otherwise partners come and go without a restart (Lucid).
-Jobs that share only some of their GPUs (AntMan) stay in groups of their own that name each other in
+speed model determines each one's speed. ``fused=True`` means that the members run in one process (Muri),
+so that a change of membership restarts all of them; otherwise partners join and leave without a restart
+(Lucid). Jobs that share only some of their GPUs (AntMan) stay in separate groups that name each other in
 ``neighbours``.
 
-How fast jobs run is no business of a policy: a `SpeedModel` says it (`controller.scheduling.speed`).
+A policy does not determine how fast jobs run: a `SpeedModel` does (`controller.scheduling.speed`).
 """
 
 from __future__ import annotations
@@ -40,13 +41,13 @@ SMOOTHING = 0.5
 
 
 class JobState:
-    """A submitted job and what has become of it so far. Policies read it; only the asker changes it.
+    """The state of a submitted job. Policies read it; only their caller changes it.
 
     Attributes:
         spec: As submitted.
         order: Position in order of arrival: unique, so it breaks ties.
-        alone_s: Seconds per iteration when it has its GPUs for itself, as the speed model says.
-        group: What it runs in now; None: it waits.
+        alone_s: Seconds per iteration when it has its GPUs for itself, by the speed model.
+        group: The group in which it runs now; None: it waits.
         iteration_s: Seconds per iteration now, while it runs.
         start_s: When it first ran; None: never yet.
         finish_s: When it ended; None: not yet.
@@ -101,22 +102,22 @@ class JobState:
         return f"Job({self.spec.name!r})"
 
     def iterations_left(self, now_s: float) -> float:
-        """Return the iterations that are still to do."""
+        """Return the number of iterations left."""
         if self.group is None:
             return self._left
         work_s = now_s - self._since_s - self._delay_s
         return self._left - work_s / self.iteration_s if work_s > 0.0 else self._left
 
     def remaining_s(self, now_s: float) -> float:
-        """Return how long it would still run alone."""
+        """Return the seconds that it would still run alone."""
         return self.iterations_left(now_s) * self.alone_s
 
     def attained_s(self, now_s: float) -> float:
-        """Return for how long it has held GPUs."""
+        """Return the seconds for which it has held GPUs."""
         return self._attained_s if self.group is None else self._attained_s + now_s - self._since_s
 
     def waiting_s(self, now_s: float) -> float:
-        """Return for how long it has waited in all."""
+        """Return the seconds that it has waited in all."""
         return self.waited_s + now_s - self.waiting_since_s if self.group is None else self.waited_s
 
     def done(self, now_s: float) -> float:
@@ -124,17 +125,24 @@ class JobState:
         return 1.0 - self.iterations_left(now_s) / self.spec.iterations
 
     def working_since_s(self) -> float:
-        """Return from when on it works, now or earlier, for a start may still have to be paid."""
+        """Return when it begins or began to work: after the cost of its last start."""
         return self._since_s + self._delay_s
 
     # For the asker only.
 
     def end_s(self) -> float:
-        """Return when it ends if it goes on as it does."""
+        """Return the time of its end at its present speed."""
         return self._since_s + self._delay_s + self._left * self.iteration_s
 
     def launch(self, now_s: float, group: Group, iteration_s: float, delay_s: float) -> None:
-        """Start it in `group`, or, if it runs, restart it there, at `delay_s` of cost."""
+        """Start it in `group`, or, if it runs, restart it there.
+
+        Args:
+            now_s: The time.
+            group: The group in which it runs from now on.
+            iteration_s: Its seconds per iteration there.
+            delay_s: Cost of the start in seconds, before it works.
+        """
         if self.group is None:
             self.waited_s += now_s - self.waiting_since_s
             self._since_s = now_s
@@ -150,14 +158,14 @@ class JobState:
         self.version += 1
 
     def retune(self, now_s: float, group: Group, iteration_s: float) -> None:
-        """Let it go on in `group` at another speed, without a restart."""
+        """Let it continue in `group` at another speed, without a restart."""
         self.settle(now_s)
         self.group = group
         self.iteration_s = iteration_s
         self.version += 1
 
     def settle(self, now_s: float) -> None:
-        """Count the work done until now; what a restart still costs stays to be paid."""
+        """Count the work done until now; the remaining cost of a restart stays due."""
         elapsed_s = now_s - self._since_s
         work_s = elapsed_s - self._delay_s
         self._attained_s = self._attained_s + now_s - self._since_s
@@ -169,7 +177,7 @@ class JobState:
             self._delay_s = -work_s
 
     def halt(self, now_s: float) -> None:
-        """Stop it; it keeps what it has done."""
+        """Stop it; it keeps its progress."""
         self.settle(now_s)
         self._delay_s = 0.0
         self.group = None
@@ -187,10 +195,10 @@ class JobState:
         self.version += 1
 
     def observe(self, now_s: float, done: float) -> None:
-        """Note that it has done so many of its iterations at `now_s`, if it runs.
+        """Record that it has done `done` iterations at `now_s`, if it runs.
 
-        What comes up short of an earlier report (a job that had to go back to its checkpoint) is believed,
-        too. The speed follows from the time between reports that differ.
+        Fewer iterations than in an earlier report (the job returned to its checkpoint) are accepted, too. The
+        speed follows from the time between reports that differ.
         """
         if self.group is None:
             return
@@ -208,21 +216,21 @@ class JobState:
             self.iteration_s += SMOOTHING * (measured_s - self.iteration_s)
 
     def resume(self, iterations: float) -> None:
-        """Have so many iterations still to do; it must not be running."""
+        """Set the number of iterations left; it must not be running."""
         self._left = iterations
 
     def reset(self, now_s: float) -> None:
-        """Take its progress away; it must not be running."""
+        """Discard its progress; it must not be running."""
         self._left = float(self.spec.iterations)
 
 
 class ReportedJob(JobState):
-    """A job whose workers tell how far they are; between two reports it is taken to go on as before."""
+    """A job whose workers report their progress; between two reports its speed is taken to be constant."""
 
     __slots__ = ()
 
     def iterations_left(self, now_s: float) -> float:
-        """Return the iterations that are still to do: more than none, as long as it has not ended."""
+        """Return the number of iterations left: above 0 until it has ended."""
         # positive, so that no rank or share that policies compute from it loses its meaning
         return max(math.ulp(1.0), super().iterations_left(now_s))
 
@@ -234,13 +242,13 @@ class Group:
     Attributes:
         jobs: The members; one: exclusive use.
         gpus: The GPUs' numbers, all of which every member uses.
-        cpus: CPUs granted to each member; empty: as many as it likes.
-        memory_gb: Memory granted to each member; empty: as much as it likes.
+        cpus: CPUs granted to each member; empty: no limit.
+        memory_gb: Memory granted to each member; empty: no limit.
         fused: Members run in one process: a change of membership restarts all.
         neighbours: Jobs of other groups that share some of these GPUs.
         stage_order: For interleaved members: at which stage each starts a round (`controller.grouping`).
         efficiency: Predicted interleaving efficiency gamma, if it was computed.
-        reason: Why this is to run, for logs and people.
+        reason: Why the policy runs it, for logs and people.
     """
 
     jobs: tuple[JobState, ...]
@@ -265,7 +273,7 @@ class Group:
         )
 
     def without(self, job: JobState) -> Group | None:
-        """Return the group that goes on when a member has ended; None if nobody is left."""
+        """Return the group that remains when a member has ended; None if it is empty."""
         if len(self.jobs) == 1:
             return None
         kept = [number for number, member in enumerate(self.jobs) if member is not job]
@@ -285,10 +293,10 @@ class Decision:
     """Everything that is to run from now on.
 
     Attributes:
-        groups: All of it; jobs that are in no group wait.
-        wake_s: When to ask again even if nothing happens; None: no need to.
+        groups: The groups; jobs that are in none wait.
+        wake_s: When to decide again even if nothing happens; None: not needed.
         reset: Jobs that lose their progress and start from zero (a profiler that keeps no checkpoint).
-        notes: What the policy wants logged: ``(job id, sentence)``.
+        notes: Lines for the log: ``(job id, sentence)``.
     """
 
     groups: list[Group]
@@ -305,10 +313,10 @@ class View:
         now_s: The time.
         cluster: The servers.
         jobs: All unfinished jobs by id, in order of arrival.
-        arrived: Those of them that are new since the last decision.
-        finished: Jobs that have ended since the last decision (no longer in `jobs`). A real one may have come
-            to its end while it was being stopped: then the last decision let it wait.
-        groups: What runs now. A group whose member has ended goes on without it, as a new `Group`.
+        arrived: The jobs of these that are new since the last decision.
+        finished: Jobs that have ended since the last decision (no longer in `jobs`). A real one may have
+            ended while it was being stopped: then the last decision let it wait.
+        groups: The running groups. A group whose member has ended continues without it, as a new `Group`.
     """
 
     now_s: float
@@ -331,7 +339,7 @@ class Policy(Protocol):
 
 
 class SpeedModel(Protocol):
-    """Says how fast jobs run, alone and together. Must be a pure function of its arguments."""
+    """Predicts how fast jobs run, alone and together. Must be a pure function of its arguments."""
 
     def alone_s(self, job: Submission) -> float:
         """Return the seconds per iteration of `job` when it has its GPUs for itself."""
@@ -345,11 +353,11 @@ class SpeedModel(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Contention:
-    """What the jobs that run come to beside each other.
+    """The speeds of running jobs that contend.
 
     Attributes:
-        iteration_s: Seconds per iteration of those whose speed is not as it was, infinite: it cannot go on.
-        again_s: When to ask again even if nothing starts or ends.
+        iteration_s: Seconds per iteration of jobs whose speed has changed; infinite: it cannot continue.
+        again_s: When to compute this again even if nothing starts or ends.
         ended: Jobs that are to be ended unfinished.
     """
 
@@ -360,7 +368,7 @@ class Contention:
 
 @runtime_checkable
 class ContendedSpeed(SpeedModel, Protocol):
-    """A speed model of jobs that slow each other down, whatever GPUs they have: it sees all that run."""
+    """A speed model of jobs that slow each other down, whatever GPUs they have: it sees all running jobs."""
 
     def contend(self, now_s: float, groups: Sequence[Group]) -> Contention:
-        """Return how fast jobs run from `now_s` on, `groups` being all that do."""
+        """Return how fast jobs run from `now_s` on; `groups` are all running groups."""

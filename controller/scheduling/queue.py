@@ -1,7 +1,7 @@
 """Waiting jobs in order of rank, one sorted bucket per GPU count.
 
 A rank must not change while a job waits. Buckets make a decision cheap however long the queue is: once a
-size does not fit, none of its bucket will, so what is looked at is what is started, and one job per size.
+size does not fit, no job of its bucket will, so only the started jobs and one job per size are looked at.
 """
 
 from __future__ import annotations
@@ -41,25 +41,25 @@ class Waiting:
         self._count += 1
 
     def remove(self, job: JobState, rank: Rank) -> None:
-        """Take `job`, which was added with `rank`, out."""
+        """Remove `job`, which was added with `rank`."""
         bucket = self._buckets[job.spec.gpus]
         del bucket[bisect_left(bucket, (rank, job.order))]
         self._count -= 1
 
     def discard(self, job: JobState) -> None:
-        """Take `job` out if it is there, whatever its rank is. O(n)."""
+        """Remove `job` if it is there, whatever its rank is. O(n)."""
         bucket = self._buckets.get(job.spec.gpus, [])
         kept = [entry for entry in bucket if entry[2] is not job]
         self._count -= len(bucket) - len(kept)
         bucket[:] = kept
 
     def clear(self) -> None:
-        """Take all out."""
+        """Remove all jobs."""
         self._buckets.clear()
         self._count = 0
 
     def bucket(self, gpus: int) -> list[Entry]:
-        """Return the waiting jobs with that many GPUs, in order; not to be changed."""
+        """Return the waiting jobs with this number of GPUs, in order; not to be changed."""
         return self._buckets.get(gpus, [])
 
     def sizes(self) -> Iterable[int]:
@@ -67,7 +67,7 @@ class Waiting:
         return [size for size, bucket in self._buckets.items() if bucket]
 
     def drop_first(self, gpus: int, count: int) -> None:
-        """Take the first `count` jobs with that many GPUs out."""
+        """Remove the first `count` jobs with this number of GPUs."""
         del self._buckets[gpus][:count]
         self._count -= count
 
@@ -77,11 +77,16 @@ def walk(
 ) -> tuple[list[JobState], dict[int, int]]:
     """Go through running and waiting jobs in order of rank and choose those that fit.
 
-    `fits(gpus)` is asked once for each; it takes the GPUs if it says yes, and having said no to a size it
-    must go on saying no to it. Without `backfill` the first job that does not fit ends the walk.
+    Args:
+        waiting: The waiting jobs.
+        running: The running jobs with their ranks.
+        fits: Called once for each job with its number of GPUs; takes the GPUs if it returns True. Once it has
+            returned False for a size, it must continue to do so.
+        backfill: Continue after the first job that does not fit.
 
-    Returns the chosen jobs in order, and how many waiting ones of each size are among them (they are the
-    first of their buckets).
+    Returns:
+        The chosen jobs in order, and how many waiting ones of each size are among them (they are the first
+        of their buckets).
     """
     heap: list[tuple[Rank, int, JobState, list[Entry], int]] = []
     for size in waiting.sizes():

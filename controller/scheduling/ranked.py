@@ -1,4 +1,4 @@
-"""Policies that are a rank: run the jobs of lowest rank, each on GPUs of its own.
+"""Policies that consist of a rank: run the jobs of lowest rank, each on its own GPUs.
 
 Most baselines are one line with this: FIFO ranks by arrival, SRTF by remaining time, LAS by attained
 service... (`controller.scheduling.baselines`).
@@ -17,7 +17,7 @@ from controller.vocabulary import Cluster
 
 
 class Moves(Enum):
-    """Fate of a running job when others start."""
+    """What happens to a running job when others start."""
 
     NEVER = "it runs to its end where it started"
     PREEMPT = "it may be stopped, and moved if large jobs do not fit otherwise"
@@ -26,7 +26,7 @@ class Moves(Enum):
 class Ranked:
     """Run the jobs of lowest rank.
 
-    `rank(job, now_s)` must not change while a job waits, unless `rerank` is called. `quantum_s`: ask again
+    `rank(job, now_s)` must not change while a job waits, unless `rerank` is called. `quantum_s`: decide again
     after this time while jobs wait, for ranks that change while jobs run.
     """
 
@@ -50,7 +50,7 @@ class Ranked:
         self._groups: dict[int, Group] = {}  # by the job's order of arrival
 
     def rerank(self) -> None:
-        """Note that ranks of waiting jobs have changed: the next decision sorts them anew, O(n log n)."""
+        """Note that ranks of waiting jobs have changed: the next decision sorts them again, O(n log n)."""
         self._stale = True
 
     def best_waiting(self) -> Rank:
@@ -88,7 +88,7 @@ class Ranked:
         return Decision(list(self._groups.values()), wake_s)
 
     def _settled_on(self, cluster: Cluster, now_s: float) -> Slots:
-        """Return what is free of a cluster; jobs on GPUs that are gone wait again."""
+        """Return the free GPUs of a cluster; jobs on GPUs that are gone wait again."""
         slots = Slots(cluster)
         for order, group in list(self._groups.items()):
             if cluster.gone.isdisjoint(group.gpus):
@@ -137,10 +137,17 @@ class Ranked:
 def settle(
     chosen: list[JobState], groups: dict[int, Group], slots: Slots, cluster: Cluster
 ) -> tuple[dict[int, Group], Slots]:
-    """Place the chosen jobs: those that run stay where they are; if others do not fit then, all are moved.
+    """Place the chosen jobs: running ones stay where they are; if others do not fit then, all are moved.
 
-    `slots` is what `groups`, which run, leave free; it is used up. Returns the groups by the jobs' order of
-    arrival, running ones unchanged, and what is left free. A job that fits neither way is left out.
+    Args:
+        chosen: The jobs to run, in order of rank.
+        groups: The running groups by their job's order of arrival.
+        slots: The GPUs that `groups` leave free; it is used up.
+        cluster: The servers.
+
+    Returns:
+        The groups by the jobs' order of arrival, running ones unchanged, and the GPUs left free. A job that
+        fits neither way is left out.
     """
     placed: dict[int, Group] = {}
     fresh: list[JobState] = []

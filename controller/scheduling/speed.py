@@ -1,4 +1,4 @@
-"""Speed models that need no data but the jobs' own."""
+"""Speed models that need only the jobs' own data."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CONTENTION = (1.0, 1.33 / 1.015, 1.5 / 1.015, 1.37 / 1.015)
 
 @dataclass(frozen=True, slots=True)
 class Exclusive:
-    """Jobs run as fast as they say; those that share GPUs take turns on them.
+    """Jobs run at their own speeds; jobs that share GPUs take turns on them.
 
     `restart_scale` scales the jobs' own restart costs; 0: restarts are free.
     """
@@ -24,16 +24,16 @@ class Exclusive:
     restart_scale: float = 1.0
 
     def alone_s(self, job: Submission) -> float:
-        """Return the job's own figure."""
+        """Return the job's own seconds per iteration."""
         return job.iteration_s
 
     def iteration_s(self, group: Group) -> Sequence[float]:
-        """Return the members' own figures times the number of jobs on their GPUs."""
+        """Return the members' own seconds per iteration times the number of jobs on their GPUs."""
         sharing = len(group.jobs) + len(group.neighbours)
         return [job.alone_s * sharing for job in group.jobs]
 
     def restart_s(self, group: Group) -> Sequence[float]:
-        """Return each member's own cost."""
+        """Return each member's own cost of a restart, in seconds."""
         return [job.spec.restart_s * self.restart_scale for job in group.jobs]
 
 
@@ -42,7 +42,7 @@ class Interleaved:
     """Groups take turns at their stages: a round lasts as long as equation 3 of Muri says, times a constant.
 
     `contention` is how much longer a round of one to four jobs really is, as Muri's authors found on their
-    testbed. Two jobs without a profile, or without a stage order to keep, take turns as wholes.
+    testbed. Two jobs without a profile, or without a stage order, take turns for whole iterations.
     `restart_scale` scales the jobs' own restart costs.
     """
 
@@ -51,11 +51,11 @@ class Interleaved:
     restart_scale: float = 1.0
 
     def alone_s(self, job: Submission) -> float:
-        """Return the job's own figure."""
+        """Return the job's own seconds per iteration."""
         return job.iteration_s
 
     def iteration_s(self, group: Group) -> Sequence[float]:
-        """Return the round's length for each member."""
+        """Return the length of a round, in seconds, for each member."""
         jobs = group.jobs
         if len(jobs) == 1 or not all(job.spec.stages_s for job in jobs):
             return [job.alone_s * (len(jobs) + len(group.neighbours)) for job in jobs]
@@ -64,6 +64,6 @@ class Interleaved:
         return (length_s * self.contention[len(jobs) - 1],) * len(jobs)
 
     def restart_s(self, group: Group) -> Sequence[float]:
-        """Return for each member what all members cost: they start in one process, one after the other."""
+        """Return for each member the sum of all members' costs: they start in one process, in turn."""
         together_s = sum(job.spec.restart_s for job in group.jobs)
         return (together_s * self.restart_scale,) * len(group.jobs)

@@ -1,8 +1,8 @@
 """Themis, simplified (NSDI'20): finish-time fairness by auctions of leases.
 
-A job's finish-time fairness is rho = T_shared / T_ideal: how long it takes from submission to end as things
-go, over how long it would take with a fair share of its own, 1/N of the cluster while N jobs are there. A
-gang of g GPUs on a share of c GPUs runs at min(1, c/g) of its speed. At most 1 is what sharing promises.
+A job's finish-time fairness is rho = T_shared / T_ideal: its time from submission to end in the shared
+cluster, over its time with a private fair share, 1/N of the cluster while there are N jobs. A gang of g GPUs
+on a share of c GPUs runs at min(1, c/g) of its speed. A fair cluster keeps rho at 1 or less.
 
 GPUs are leased. When leases end, or GPUs are free and jobs come, the free GPUs are auctioned:
 
@@ -10,11 +10,11 @@ GPUs are leased. When leases end, or GPUs are free and jobs come, the free GPUs 
 2. The auction maximises the product of the bidders' 1/rho, with and without the GPUs for a lease (the paper's
    partial allocation). Jobs take all their GPUs or none, so this is a knapsack; it is filled by gain in
    log(1/rho) per GPU.
-3. What is left goes to the others, the worst rho first, so that no GPU idles that somebody can use.
+3. The remaining GPUs go to the others, the worst rho first, so that no usable GPU is idle.
 
 Left out, as in the public simulators: bids for parts of a gang, placement in the bids (placement is
-consolidated for all), and the hidden payments that make bids truthful, for our bids cannot lie. All leases
-end at multiples of `lease_s`, so that an auction has more than one GPU to offer.
+consolidated for all), and the hidden payments that make bids truthful, because our bids are always true. All
+leases end at multiples of `lease_s`, so that an auction has more than one GPU to offer.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ LARGEST = 1e12
 
 
 def throughputs(text: str, gpu: str, *, source: str) -> dict[str, Any]:
-    """Return what the file `source` lists for GPUs of kind `gpu`, by job type. Raises BadTrace."""
+    """Return the entries of the file `source` for GPUs of kind `gpu`, by job type. Raises BadTrace."""
     try:
         table = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -27,7 +27,7 @@ def throughputs(text: str, gpu: str, *, source: str) -> dict[str, Any]:
 
 
 def alone(table: dict[str, Any], kind: str, gpus: int) -> float:
-    """Return the steps per second of a job type alone on so many GPUs; 0: it was not measured."""
+    """Return the steps per second of a job type alone on `gpus` GPUs; 0: it was not measured."""
     entry = table.get(f"('{kind}', {gpus})")
     speed = entry.get("null") if isinstance(entry, dict) else None
     return float(speed) if isinstance(speed, int | float) and 0 < speed <= LARGEST else 0.0

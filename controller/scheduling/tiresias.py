@@ -1,9 +1,9 @@
 """Tiresias with discretised two-dimensional least attained service (NSDI'19).
 
-Attained service (time x GPUs) puts a job into one of a few queues; it only ever moves down, when it crosses
-the queue's limit. Queues are served in order. Within a queue what runs goes before what waits, both first
-come first served; a job that comes down joins the end. The limits of Muri's copy of the simulator serve as
-defaults.
+Attained service (time x GPUs) puts a job into one of a few queues; it only moves down, when it crosses the
+queue's limit. Queues are served in order. Within a queue running jobs precede waiting ones, both first come
+first served; a job that moves down joins the end. The defaults are the limits of Muri's copy of the
+simulator.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Tiresias:
 
     def __init__(self, limits: Sequence[float] = LIMITS) -> None:
         if list(limits) != sorted(set(limits)) or any(limit <= 0 for limit in limits):
-            raise BadSpec(f"queue limits {tuple(limits)}; they must be positive and rise")
+            raise BadSpec(f"queue limits {tuple(limits)}; want positive, increasing limits")
         self._limits = tuple(limits)
         self._queues: list[list[JobState]] = [[] for _ in range(len(limits) + 1)]
         self._level: dict[int, int] = {}  # queue of each running job, by order of arrival
@@ -66,7 +66,7 @@ class Tiresias:
         )
 
     def _settled_on(self, cluster: Cluster) -> Slots:
-        """Return what is free of a cluster; jobs on GPUs that are gone keep their place in their queues."""
+        """Return the free GPUs of a cluster; jobs on GPUs that are gone keep their place in their queues."""
         slots = Slots(cluster)
         for order, group in list(self._groups.items()):
             if cluster.gone.isdisjoint(group.gpus):

@@ -1,4 +1,4 @@
-"""What policies that know durations are told of them: the truth, or the truth times an error."""
+"""Durations as told to policies that know them: the truth, or the truth times an error."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Remaining = Callable[[JobState, float], float]
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What is told of each job: its remaining time times a factor of its own, lognormal, the same for all.
+    """The durations that policies are told: a job's remaining time times a lognormal factor, fixed per job.
 
     `error` is the standard deviation of the factor's logarithm: with 0.5, two jobs of three are within a
     factor of 1.65. Raises BadSpec if it is negative.
@@ -31,7 +31,7 @@ class Told:
             raise BadSpec(f"an error of estimates of {self.error}; it must not be negative")
 
     def remaining_s(self, job: JobState, now_s: float) -> float:
-        """Return for how long the job is said to run on alone."""
+        """Return the told remaining run time alone, in seconds."""
         left_s = job.remaining_s(now_s)
         return left_s * self._factor(job.spec.name) if self.error else left_s
 

@@ -1,8 +1,8 @@
-"""The least length of a turn: nobody is stopped only because time has passed before his start has paid off.
+"""Shortest length of a turn: no job is stopped for its time slice alone before its start has paid off.
 
-Where a start takes as long as a time slice, jobs that take turns would do nothing but start. So policies with
-slices let those that run go on until each has worked for as long as its start cost: at least half of the time
-is work, whatever a start costs.
+Where a start takes as long as a time slice, jobs that take turns would only start. So policies with slices
+let running jobs continue until each has worked for as long as its start cost: at least half of the time is
+work, whatever a start costs.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from controller.scheduling.policy import Decision, View
 def carry_on(view: View) -> Decision | None:
     """Return the decision that nothing changes until every start has paid off; None if it is time to choose.
 
-    It is time when a job has come or ended, too.
+    It is time, too, when a job has arrived or ended.
     """
     if view.arrived or view.finished:
         return None

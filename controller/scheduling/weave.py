@@ -1,8 +1,8 @@
-"""Weave: group jobs by what their progress is worth to all who wait. Ours, built on Muri's interleaving.
+"""Weave: group jobs by the worth of their progress to all waiting jobs. Ours, built on Muri's interleaving.
 
-Muri matches the head of the queue by efficiency alone, and only then looks at priorities. Here one figure has
-both. What matters is Σ JCT^(1+q) over all jobs: q = 0 is the average completion time, a little more looks
-after the tail. One second's progress of a job that needs g of the cluster's G GPUs
+Muri matches the head of the queue by efficiency alone, and only then looks at priorities. Here one number
+combines both. The objective is Σ JCT^(1+q) over all jobs: q = 0 is the average completion time, a slightly
+larger q also reduces the tail. One second's progress of a job that needs g of the cluster's G GPUs
 
 - brings its own end a second closer, and
 - takes g / G of a second's work from those behind it in the queue (shortest remaining service first, or least
@@ -12,31 +12,31 @@ so its worth is, with u = (completion time as things stand)^q for each job, time
 
     weight = u + g / G · Σ u of the jobs behind
 
-A crowded cluster so looks for throughput, an idle one for the jobs that end soon. Which jobs run, with whom,
-and how many groups of each size there are, is what makes the sum of weight times speed largest
+So a crowded cluster maximises throughput, and an idle one favours jobs that end soon. Weave chooses the jobs,
+their groups and the number of groups of each size that make the sum of weight times speed largest
 (`controller.grouping.worth`).
 
-Worth per second knows nothing of restarts, nor of a large job that waits for one small job to end. So where
-durations are known, these groups are one of several drafts: the groups that run and more beside them, the
-same with jobs alone beside them, and all jobs alone in order of the queue (SRSF). For each it is foreseen
-when every job would end (`controller.scheduling.outlook`), and the draft of least Σ u · JCT is taken.
+Worth per second ignores restarts, and large jobs that wait for one small job to end. So where durations are
+known, these groups are one of several drafts: the running groups with more groups beside them, the same with
+single jobs beside them, and all jobs alone in order of the queue (SRSF). For each draft the end of every job
+is predicted (`controller.scheduling.outlook`), and the draft of least Σ u · JCT is taken.
 
-Weave knows what Muri knows: stage times as a profiler measures them, with its noise, and, where they are
-known, durations as told. It learns how wrong they are (`controller.scheduling.beliefs`): of jobs that are
-alike it believes the mean of what was measured; and once the durations of those that have ended were further
-off than `trust`, it foresees nothing from durations, and takes the groups of greatest worth. A `SpeedModel`
-predicts how long a group's round is. How much longer it really is, is seen of the groups that run, and
-believed of further groups of as many jobs.
+Weave has the same information as Muri: stage times as a profiler measures them, with its noise, and, where
+they are known, durations as told. It estimates their errors (`controller.scheduling.beliefs`): for similar
+jobs it uses the mean of their measurements; and once the error of the durations of ended jobs exceeds
+`trust`, it predicts no ends from durations, and takes the groups of greatest worth. A `SpeedModel` predicts
+the length of a group's round. The ratio of the real length to the predicted one is measured on running
+groups, and applied to further groups of as many jobs.
 
-Short jobs are a small part of a sum of completion times, and all of a sum of slowdowns. One second of a job's
-waiting adds 1 / (its time alone) to the latter; so u is multiplied by
+Short jobs contribute little to a sum of completion times, but dominate a sum of slowdowns. One second of a
+job's waiting adds 1 / (its time alone) to the latter; so u is multiplied by
 
     1 - s + s · (mean time alone / its time alone)
 
-with s = `short`: 0 looks after completion times, 1 after slowdowns. The mean is that of all jobs so far, or,
-if durations are unknown, of those that are there.
+with s = `short`: 0 minimises completion times, 1 slowdowns. The mean is over all jobs so far, or, if
+durations are unknown, over the present ones.
 
-Groups that come out as before stay where they are; so do all when nothing better is found.
+Groups with the same members as before stay where they are; so do all groups if nothing better is found.
 """
 
 from __future__ import annotations
@@ -82,15 +82,15 @@ GROWTH = 0.5
 
 
 class Weave:
-    """Groups of greatest worth. With `known` durations as Muri-S, else as Muri-L.
+    """Groups of greatest worth. With `known` durations like Muri-S, else like Muri-L.
 
-    `speed` predicts how fast groups run, from stage times that are off by up to `noise`; `told` is what is
-    known of durations. `members` is the largest group, `power` is q, `short` is s, `width` by how many times
-    the jobs that are looked at may exceed the cluster, all together and size by size.
-    `trust` is the spread of errors of durations from which on ends are not foreseen, and there are no other
-    drafts: 0 from the start. `exchange=False` leaves out the local search. `quantum_s`: ask again
-    after this time while jobs wait, for attained service changes; later if all that run have run for long.
-    `profiles` and `spread` are what it believes of jobs, and how wrong durations were; for ablations.
+    `speed` predicts how fast groups run, from stage times that have errors of up to `noise`; `told` gives
+    durations. `members` is the largest group, `power` is q, `short` is s, `width` by how many times the jobs
+    that are considered may exceed the cluster, all together and size by size.
+    `trust` is the spread of errors of durations above which ends are not predicted, and there are no other
+    drafts: 0 from the start. `exchange=False` leaves out the local search. `quantum_s`: decide again
+    after this time while jobs wait, because attained service changes; later if all running jobs have run for
+    long. `profiles` and `spread` are its estimates of jobs, and of durations' errors; for ablations.
     """
 
     def __init__(
@@ -148,7 +148,7 @@ class Weave:
         self._kind_of.clear()
 
     def decide(self, view: View) -> Decision:
-        """Return the groups that are worth most."""
+        """Return the groups of greatest worth."""
         if unchanged := carry_on(view):
             return unchanged
         for job in view.finished:
@@ -296,7 +296,7 @@ class Weave:
         return max(job.attained_s(now_s) + left_s, 1.0)
 
     def _drafts(self, found: Sequence[Sequence[int]], jobs: Sequence[JobState]) -> Iterator[Draft]:
-        """Yield the groups, large ones first so that they fit, and then those who are in none."""
+        """Yield the groups, large ones first so that they fit, and then the jobs that are in none."""
         rest = {*range(len(jobs))}
         for numbers in sorted(found, key=lambda group: (-jobs[group[0]].spec.gpus, min(group))):
             rest.difference_update(numbers)
@@ -330,13 +330,13 @@ class Weave:
         return found
 
     def _believed(self, group: Group) -> tuple[int, float]:
-        """Return how many jobs a running group has, and its round's length over what was predicted."""
+        """Return the size of a running group, and its round's length relative to the prediction."""
         kinds = tuple(sorted(self._kind(job) for job in group.jobs))
         return len(kinds), max(job.iteration_s for job in group.jobs) / self._predicted_s(kinds)
 
 
 class Longer:
-    """By how much rounds are longer than predicted: the mean of what was seen, by the number of members."""
+    """Ratio of rounds' lengths to their predictions: the mean of the measured ones, by number of members."""
 
     CHANGE = 0.02
     """Relative change from which on groups are thought over again."""
@@ -346,11 +346,11 @@ class Longer:
         self._believed: dict[int, float] = {}
 
     def of(self, members: int) -> float:
-        """Return the factor; 1 where nothing has been seen."""
+        """Return the ratio; 1 if none has been measured."""
         return self._believed.get(members, 1.0)
 
     def learn(self, seen: Iterable[tuple[int, float]]) -> bool:
-        """Note groups that run, as members and factor; return whether what is believed has changed."""
+        """Record running groups, as members and ratio; return whether the estimates have changed."""
         for members, factor in seen:
             count, total = self._seen.get(members, (0, 0.0))
             self._seen[members] = count + 1, total + factor

@@ -11,9 +11,9 @@ from controller.simulator.policy_run import PolicyRun
 
 
 def make(name: str, config: SimulationConfig) -> PolicyRun:
-    """Return a fresh run of a policy, one in each virtual cluster if the cluster is divided into such.
+    """Return a fresh run of a policy, one in each virtual cluster if the cluster is divided.
 
-    Raises what `controller.policies.registry.make` raises.
+    Raises as `controller.policies.registry.make`.
     """
     cluster = config.cluster
     if not cluster.virtual:

@@ -1,8 +1,8 @@
 """Clusters from files: those of the vocabulary, or a CSV.
 
-Required: ``gpus``. Optional: ``name``, ``cpus``, ``memory_gb`` (none: as much as anybody likes), ``vc``, the
-virtual cluster that a server belongs to (all or none have one), ``kind``, the kind of its GPUs, ``rack``,
-where it stands (all or none), and ``count``, how many servers are like this.
+Required: ``gpus``. Optional: ``name``, ``cpus``, ``memory_gb`` (none: no limit), ``vc``, the virtual cluster
+that a server belongs to (all or none have one), ``kind``, the kind of its GPUs, ``rack``, its location (all
+or none), and ``count``, the number of such servers.
 """
 
 from __future__ import annotations
@@ -20,12 +20,21 @@ KNOWN = (*COLUMNS, "name", "cpus", "memory_gb", "count", "vc", "kind", "rack")
 
 
 def uniform(nodes: int, gpus: int, *, cpus: float, memory_gb: float) -> Cluster:
-    """Return `nodes` equal servers. Raises BadSpec also for more than `MOST_GPUS`, or shares that are nan."""
+    """Return equal servers.
+
+    Args:
+        nodes: Number of servers.
+        gpus: GPUs of each.
+        cpus: CPUs of each.
+        memory_gb: Memory of each, in GB.
+
+    Raises BadSpec, also for more than `MOST_GPUS` GPUs, or CPUs or memory that are not above 0.
+    """
     if nodes * gpus > MOST_GPUS:
         raise BadSpec(f"{nodes} servers of {gpus} GPUs; a cluster has at most {MOST_GPUS:,} GPUs")
     for name, value in (("CPUs", cpus), ("GB of memory", memory_gb)):
         if not value > 0:
-            raise BadSpec(f"servers of {value:g} {name}; want more than none")
+            raise BadSpec(f"servers of {value:g} {name}; want more than 0")
     return Cluster.uniform(nodes, gpus, cpus=cpus, memory_gb=memory_gb)
 
 

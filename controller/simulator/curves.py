@@ -18,10 +18,18 @@ def cdf(values: Sequence[float]) -> list[tuple[float, float]]:
 def means(
     times_s: Sequence[float], values: Sequence[float], end_s: float, bins: int = 200
 ) -> list[tuple[float, float]]:
-    """Return the mean of a step curve in each of `bins` equal intervals from its first time to `end_s`.
+    """Return the mean of a step curve in each of `bins` equal intervals.
 
-    `values[i]` holds from `times_s[i]`, which ascend, to the next time. Each mean comes with the middle of
-    its interval. Empty if there is no sample, or none before `end_s`. O(samples + bins).
+    O(samples + bins).
+
+    Args:
+        times_s: Ascending times at which the value changes.
+        values: The value from each of these times to the next.
+        end_s: End of the last interval; the first begins at ``times_s[0]``.
+        bins: Number of intervals.
+
+    Returns:
+        For each interval its middle and the mean. Empty if there is no sample, or none before `end_s`.
 
     >>> means([0.0, 1.0], [0.0, 4.0], 4.0, bins=2)
     [(1.0, 2.0), (3.0, 4.0)]

@@ -1,6 +1,6 @@
-"""Clusters that are divided into virtual clusters: each has nodes of its own, and a queue of its own.
+"""Clusters that are divided into virtual clusters: each has its own nodes and its own queue.
 
-Nothing is shared between them, so each is a simulation by itself; the result is put together from theirs.
+They share nothing, so each is a separate simulation; their results are combined.
 """
 
 from __future__ import annotations
@@ -36,7 +36,10 @@ class DividedRun(PolicyRun):
         verify: bool = False,
         progress: Callable[[int, int], None] | None = None,
     ) -> Result:
-        """Simulate the jobs of each virtual cluster there. Raises BadSpec for jobs of none."""
+        """Simulate the jobs of each virtual cluster there; see `controller.simulator.simulate`.
+
+        Raises BadSpec also for jobs of no virtual cluster of these.
+        """
         divided: dict[str, list[Submission]] = {name: [] for name in self.parts}
         for spec in specs:
             if spec.vc not in divided:
@@ -59,7 +62,7 @@ class DividedRun(PolicyRun):
 
 
 def merged(results: Sequence[Result], cluster: Cluster, policy: str) -> Result:
-    """Put the results of parts of a cluster together."""
+    """Combine the results of parts of a cluster."""
     curves = [(result.cluster.gpus, result.curves) for result in results if result.curves is not None]
     return Result(
         policy=policy,
@@ -75,7 +78,7 @@ def merged(results: Sequence[Result], cluster: Cluster, policy: str) -> Result:
 
 
 def _merged_curves(parts: Sequence[tuple[int, Curves]], gpus: int) -> Curves:
-    """Add up what is counted; of fractions of the cluster each part counts by its GPUs, of blocking alike."""
+    """Combine curves: counts are added, fractions weighted by each part's GPUs, blocking weighted equally."""
     time_s = sorted({at_s for _, part in parts for at_s in part.time_s})
 
     def total(weighed: Iterable[tuple[float, Sequence[float], Sequence[float]]]) -> list[float]:

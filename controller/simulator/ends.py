@@ -1,4 +1,4 @@
-"""Which job ends next."""
+"""The next job to end."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ class Ends:
         return len(self._heap)
 
     def push(self, job: JobState) -> None:
-        """Note the end of `job` as things stand now."""
+        """Note the predicted end of `job`."""
         heapq.heappush(self._heap, (job.end_s(), job.order, job.version, job))
         if len(self._heap) > self._room:
             self._tidy()
 
     def _tidy(self) -> None:
-        """Drop what is outdated: jobs that are restarted often would leave far ends by the thousand."""
+        """Drop outdated entries: jobs that are restarted often would leave thousands of far ends."""
         self._heap = [entry for entry in self._heap if entry[2] == entry[3].version]
         heapq.heapify(self._heap)
         self._room = 2 * len(self._heap) + ROOM
 
     def next_s(self) -> float:
-        """Return when the next job ends, infinity if none runs."""
+        """Return when the next job ends; infinite if none runs."""
         heap = self._heap
         while heap and heap[0][2] != heap[0][3].version:
             heapq.heappop(heap)
         return heap[0][0] if heap else math.inf
 
     def pop(self) -> list[JobState]:
-        """Take out and return all jobs that end next, at one time."""
+        """Remove and return all jobs that end next, at one time."""
         end_s = self.next_s()
         ending: list[JobState] = []
         while self.next_s() == end_s:

@@ -1,9 +1,9 @@
-"""The event loop: jobs arrive, the core decides, jobs run at the speed that the speed model says, and end.
+"""The event loop: jobs arrive, the core decides, jobs run at the speed model's speeds, and end.
 
-Time jumps from event to event: an arrival, an end, or the time that the core wants to be asked at. The loop
-tells the core what happens, and decides nothing itself. Ends lie in a heap. A speed model of jobs that
-contend (`ContendedSpeed`) is asked whenever jobs have started, stopped or ended, and what it says is told the
-core as the jobs' progress. The result depends on nothing but the arguments. Complexity: O(log n + groups) per
+Time jumps from event to event: an arrival, an end, or the time that the core asks for. The loop reports
+events to the core, and decides nothing itself. Ends are kept in a heap. A speed model of jobs that contend
+(`ContendedSpeed`) is evaluated whenever jobs have started, stopped or ended, and its result is reported to
+the core as the jobs' progress. The result depends only on the arguments. Complexity: O(log n + groups) per
 event beside the policy's own work.
 """
 
@@ -38,13 +38,19 @@ def simulate(
 ) -> Result:
     """Run `specs` on `cluster` under `policy` until the last job has ended.
 
-    With `interval_s` the policy is asked at multiples of this only, and only if something has changed; else
-    at once. `detail` records utilisation per resource and the blocking index over time, `verify` checks every
-    decision (no GPU twice, no job twice, none that is not there). `progress` is called with the number of
-    ended jobs and of all jobs, now and then.
+    Args:
+        specs: The jobs.
+        cluster: The servers.
+        policy: A fresh policy.
+        speed: Determines how fast jobs run.
+        interval_s: The policy decides only at multiples of this, and only if something has changed; 0: at
+            once.
+        detail: Record utilisation per resource and the blocking index over time.
+        verify: Check every decision (no GPU twice, no job twice, only unfinished jobs).
+        progress: Called from time to time with the number of ended jobs and of all jobs.
 
     Raises BadSpec for a negative interval, a job larger than the cluster or two of one name, BadDecision for
-    what `verify` finds, and Stuck if jobs wait for ever or get nowhere.
+    errors that `verify` finds, and Stuck if jobs wait for ever or make no progress.
     """
     submissions = [Submitted(spec.arrival_s, spec) for spec in admitted(specs, cluster)]
     simulation = Simulation(
@@ -60,18 +66,18 @@ def simulate(
 
 
 class Simulation:
-    """Virtual time around a core: jobs arrive, the core decides, jobs end as it foresees or as it is told.
+    """Virtual time around a core: jobs arrive, the core decides, jobs end as predicted or reported.
 
     Args:
         submissions: The jobs, in order of arrival.
         cluster: The servers as the scheduling policy sees them.
-        setup: The policy, the speed model and the interval at which the policy is asked.
-        allocation: Servers, trees and slots of what runs; None: there is no network.
-        speed: What the core is told of jobs that contend; None: each runs as is foreseen.
-        happenings: What else happens, in order of time: servers and switches that go and come back.
+        setup: The policy, the speed model and the decision interval.
+        allocation: Servers, trees and slots of running jobs; None: there is no network.
+        speed: Speeds of jobs that contend; None: each runs as predicted.
+        happenings: Further events, in order of time: servers and switches that go and come back.
         detail: Record curves, too.
         verify: Check every decision of the policy.
-        progress: Called with the number of ended jobs and of all jobs, now and then.
+        progress: Called from time to time with the number of ended jobs and of all jobs.
     """
 
     def __init__(
@@ -100,7 +106,7 @@ class Simulation:
         self._position = self._happened = self._seen = 0
 
     def run(self) -> Result:
-        """Run until the last job has ended. Raises Stuck if jobs wait for ever or get nowhere."""
+        """Run until the last job has ended. Raises Stuck if jobs wait for ever or make no progress."""
         core, ends, speed = self.core, self._ends, self._speed
         total, again_s, next_s = len(self._coming), math.inf, self._next_s()
         moved = stirred = False
@@ -144,7 +150,7 @@ class Simulation:
         return next_s
 
     def _tell(self, now_s: float) -> float:
-        """Tell the core what has come from outside; return when something does next."""
+        """Report external events to the core; return the time of the next one."""
         coming, at = self._coming, self._position
         while at < len(coming) and coming[at].at_s <= now_s:
             self.core.handle(coming[at])
@@ -156,7 +162,7 @@ class Simulation:
         return self._next_s()
 
     def _contend(self, speed: ContendedSpeed, now_s: float) -> float:
-        """Tell the core how fast jobs let each other run, and whose users end them; return when to again."""
+        """Report to the core the jobs' speeds and cancellations; return when to do so again."""
         found = speed.contend(now_s, self.core.groups)
         for job, iteration_s in found.iteration_s:
             self.core.handle(Progressed(now_s, job.spec.name, iteration_s=iteration_s))

@@ -1,7 +1,7 @@
-"""Expected durations from a file: what somebody's predictor says of the jobs of a trace.
+"""Expected durations from a file: a predictor's output for the jobs of a trace.
 
 A CSV with the columns ``job_id`` and ``estimate_s``, or, as Lucid's predictors write it, ``priority``, in
-seconds. Less than one second, which predictors may say, counts as one.
+seconds. Less than one second, which predictors may give, counts as one.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ def read_estimates(path: Path) -> dict[str, float]:
     for row in rows:
         job = row.text("job_id")
         if job in found:
-            raise row.fail("job_id", f"job {job!r} is there a second time")
+            raise row.fail("job_id", f"job {job!r} is there twice")
         found[job] = max(1.0, _seconds(row, column))
     return found
 
 
 def expect(specs: Iterable[Submission], path: Path | None) -> list[Submission]:
-    """Return the jobs with the file's estimates; those that it does not name keep theirs.
+    """Return the jobs with the file's estimates; jobs that it does not name keep theirs.
 
     Raises BadTrace, also if it names none of them.
     """
@@ -43,7 +43,7 @@ def expect(specs: Iterable[Submission], path: Path | None) -> list[Submission]:
         return jobs
     estimates = read_estimates(path)
     if jobs and not any(spec.name in estimates for spec in jobs):
-        raise BadTrace(str(path), 0, "job_id", f"none is of these jobs, such as {jobs[0].name!r}")
+        raise BadTrace(str(path), 0, "job_id", f"names none of the trace's jobs, such as {jobs[0].name!r}")
     return [replace(spec, estimate_s=estimates.get(spec.name, spec.estimate_s)) for spec in jobs]
 
 

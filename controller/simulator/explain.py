@@ -1,4 +1,4 @@
-"""Why a decision is as it is, in numbers: what each job asks for, what it gets, and what keeps it waiting."""
+"""Explanations of a decision, in numbers: each job's request, what it gets, and why it waits."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def numbers(plan: Plan, cluster: Cluster) -> dict[str, list[str]]:
 
 
 def service(job: JobState) -> float:
-    """Return the GPU-seconds that are still to do."""
+    """Return the GPU-seconds left."""
     return job.remaining_s(0.0) * job.spec.gpus
 
 
 def together(each: Planned, number: int) -> list[str]:
-    """Return what member `number` of a group gets, and how busy the group keeps each resource."""
+    """Return the speed of member `number` of a group, and the group's utilisation of each resource."""
     job, its_s = each.group.jobs[number], each.iteration_s[number]
     if len(each.group.jobs) == 1 and not each.group.neighbours:
         return ["has its GPUs for itself"]
@@ -49,7 +49,7 @@ def together(each: Planned, number: int) -> list[str]:
 
 
 def busy(each: Planned) -> str:
-    """Return how long each resource of a group works in a round."""
+    """Return for how long each resource of a group works in a round."""
     round_s = max(span.end_s for span in each.spans)
     used = [sum(stages) for stages in zip(*profiles(each.group), strict=True)]
     shares = ", ".join(f"{name} {use / round_s:.0%}" for name, use in zip(RESOURCES, used, strict=True))
@@ -73,4 +73,4 @@ def _room(gpus: int, slots: Slots) -> str:
     if taken is None:
         return ", but not together"
     slots.give(taken)
-    return ", which the policy leaves so"
+    return ", and the policy leaves them free"

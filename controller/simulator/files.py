@@ -1,4 +1,4 @@
-"""Files of results: there in full or not at all, and refused before the work if they could not be written."""
+"""Files of results: written completely or not at all, and checked to be writable before the work."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from controller.scheduling.errors import BadSpec
 
 @contextmanager
 def whole(path: Path) -> Iterator[Path]:
-    """Give a name beside `path` to write to; what is written there takes its place at the end.
+    """Give a temporary name beside `path`; the file written there replaces `path` at the end.
 
-    After an error or an interrupt nothing new is there, and an older file is as it was. Directories on the
-    way are made. What is no regular file (a pipe, /dev/stdout) is written to directly. Raises OSError.
+    After an error or an interrupt there is no new file, and an older file is unchanged. Missing directories
+    are created. Other than regular files (a pipe, /dev/stdout) are written directly. Raises OSError.
     """
     path = path.resolve()  # what a link leads to is replaced, not the link
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -35,7 +35,7 @@ def whole(path: Path) -> Iterator[Path]:
 
 
 def check_output(option: str, path: Path, *, directory: bool = False) -> None:
-    """Raise BadSpec if `path`, which `option` names, cannot become a file (or a directory of files)."""
+    """Raise BadSpec if `path`, given by `option`, cannot become a file (or a directory of files)."""
     try:
         if path.exists() and path.is_dir() != directory:
             raise BadSpec(f"{option} {path}: {'not a directory' if directory else 'a directory'}")
@@ -47,4 +47,4 @@ def check_output(option: str, path: Path, *, directory: bool = False) -> None:
     beside = there.resolve().parent if there.is_file() else there  # a file is replaced by one beside it
     for each in (there, beside):
         if not os.access(each, os.W_OK):
-            raise BadSpec(f"{option} {path}: {each} may not be written")
+            raise BadSpec(f"{option} {path}: no permission to write to {each}")

@@ -1,4 +1,4 @@
-"""A small generator of workloads, for tests, examples and scaling curves: nothing of it is measured.
+"""A small generator of workloads, for tests, examples and scaling curves; nothing of it is measured.
 
 Eight kinds of job, two for each bottleneck resource; log-uniform durations; Poisson arrivals at a rate that
 offers the wanted load to the cluster.
@@ -40,13 +40,21 @@ def generate(
     longest_s: float = 86400.0,
     three_stages: bool = False,
 ) -> list[Submission]:
-    """Return `jobs` jobs that offer `cluster` `load` times the service that it has.
+    """Return synthetic jobs.
 
-    `three_stages` counts loading and preprocessing as one stage, as in Muri's traces. Each virtual cluster
-    gets as many jobs as the others, for itself. Raises BadSpec for options out of range.
+    Args:
+        jobs: Number of jobs.
+        cluster: The servers. Each of its virtual clusters gets the same number of jobs.
+        load: Offered load, as a multiple of the cluster's capacity.
+        seed: Of all random draws.
+        shortest_s: Shortest duration of a job.
+        longest_s: Longest duration of a job.
+        three_stages: Count loading and preprocessing as one stage, as in Muri's traces.
+
+    Raises BadSpec for options out of range.
     """
     if jobs < 0 or not load > 0 or not 0 < shortest_s <= longest_s:
-        raise BadSpec(f"{jobs} jobs at load {load}, {shortest_s} s to {longest_s} s")
+        raise BadSpec(f"{jobs} jobs at load {load}, {shortest_s} s to {longest_s} s: out of range")
     if cluster.virtual:
         parts = {vc: cluster.part(vc) for vc in cluster.virtual}
         specs = []

@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # loaded when somebody learns
 
 
 def learn(ended: Sequence[Submission], config: SimulationConfig) -> DurationModel:
-    """Return a model of how long jobs like `ended` run.
+    """Return a model of the durations of jobs like `ended`.
 
     Raises BadSample for too few jobs, ExtraMissing without the packages that train it.
     """
@@ -27,7 +27,7 @@ def learn(ended: Sequence[Submission], config: SimulationConfig) -> DurationMode
 
 
 def submission(spec: Submission, config: SimulationConfig) -> Facts:
-    """Return what is known of a job before it runs, with its usage if that has been measured."""
+    """Return a job's features before it runs, with its usage if that has been measured."""
     from controller.scheduling.lucid import submission as described
 
     try:
@@ -37,5 +37,5 @@ def submission(spec: Submission, config: SimulationConfig) -> Facts:
 
 
 def expect(specs: Sequence[Submission], model: DurationModel, config: SimulationConfig) -> list[Submission]:
-    """Return the jobs with the durations that `model` expects as their estimates."""
+    """Return the jobs with the model's predictions as their estimates."""
     return [replace(spec, estimate_s=model.predict_s(submission(spec, config))) for spec in specs]

@@ -1,4 +1,4 @@
-"""What became of each job, as CSV or JSON: one line or object for each job of each simulation."""
+"""The result of each job, as CSV or JSON: one line or object for each job of each simulation."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Row = Sequence[str | float]
 
 
 def row_of(job: Ended) -> Row:
-    """Return a job's line: what `COLUMNS` names."""
+    """Return a job's row, with the columns `COLUMNS`."""
     return (
         job.spec.name,
         job.spec.arrival_s,
@@ -44,9 +44,9 @@ def row_of(job: Ended) -> Row:
 
 
 def write_jobs(path: Path, runs: Iterable[tuple[Mapping[str, str | float], Iterable[Row]]]) -> None:
-    """Write the lines of all runs, each after what tells its run from the others, by column.
+    """Write the rows of all runs, each preceded by the columns that identify its run.
 
-    A name that ends in .json has a list of objects written instead.
+    To a name that ends in .json a list of objects is written instead.
     """
     with path.open("w", encoding="utf-8", newline="") as file:
         if path.suffix == ".json":

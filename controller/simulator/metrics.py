@@ -1,4 +1,4 @@
-"""Condense a simulation's result into the figures that papers compare."""
+"""Condense a simulation's result into the metrics that papers compare."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from controller.simulator.record import Result
 
 @dataclass(frozen=True, slots=True)
 class Metrics:
-    """Figures of one simulation; times in seconds.
+    """Metrics of one simulation; times in seconds.
 
     Attributes:
-        policy: What was simulated.
-        jobs: How many jobs ended.
+        policy: The policy that was simulated.
+        jobs: Number of jobs that ended.
         avg_jct_s: Mean completion time, from submission to end.
         median_jct_s: Median of the same.
         p99_jct_s: ``sorted[int(0.99 * n)]`` of the same, as the public simulators print it.
@@ -27,10 +27,10 @@ class Metrics:
         preemptions: Times that a running job was stopped.
         avg_slowdown: Mean of completion time over time alone.
         p99_slowdown: As `p99_jct_s`, of the same.
-        fairness: Jain's index of the slowdowns' inverse, 1: all jobs are slowed alike.
-        decisions: Times that the policy was asked.
-        deadlines: Jobs that were to be done by a time.
-        deadlines_met: How many of these were.
+        fairness: Jain's index of the slowdowns' inverse, 1: all jobs are slowed down equally.
+        decisions: Number of the policy's decisions.
+        deadlines: Number of jobs with deadlines.
+        deadlines_met: Number of these that met them.
     """
 
     policy: str
@@ -53,7 +53,7 @@ class Metrics:
 
 
 def measure(result: Result) -> Metrics:
-    """Return the figures of `result`; all zero if there was no job."""
+    """Return the metrics of `result`; all zero if there was no job."""
     jobs = result.jobs
     jcts = sorted(job.jct_s for job in jobs)
     slowdowns = sorted(job.slowdown for job in jobs)

@@ -1,4 +1,4 @@
-"""One decision for jobs that are all there now, without simulating what comes of it."""
+"""One decision for jobs that are all present now, without simulating its outcome."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Planned:
         iteration_s: Seconds per iteration of each member in the group.
         speedup: How much more these GPUs do than with one member at a time: the sum of the members' speeds,
             each relative to its speed alone.
-        spans: Who uses which resource when, in one round; empty if the members do not interleave.
+        spans: Which job uses which resource when, in one round; empty if the members do not interleave.
     """
 
     group: Group
@@ -44,9 +44,9 @@ class Plan:
 
 
 def decide_once(specs: Sequence[Submission], cluster: Cluster, policy_run: PolicyRun) -> Plan:
-    """Ask a fresh policy what of `specs` is to run; submission times only tell the order.
+    """Return a fresh policy's decision about `specs`; submission times only determine the order.
 
-    Raises BadSpec for a job larger than the cluster or two of one name, and what the policy raises.
+    Raises BadSpec for a job larger than the cluster or two of one name, and the policy's errors.
     """
     if cluster.virtual:
         raise BadSpec(f"{len(cluster.virtual)} virtual clusters; give the servers of one of them")

@@ -34,7 +34,7 @@ def draw_jcts(jcts_s: Mapping[str, Sequence[float]], path: Path) -> None:
 
 
 def draw_utilisation(curves: Mapping[str, tuple[Curves, float]], path: Path) -> None:
-    """Draw the queue, and how busy each resource is, over the time of each policy's run.
+    """Draw the queue, and the utilisation of each resource, over the time of each policy's run.
 
     `curves` come with the end of the run in seconds. Resources that no job has a profile for are left out.
     Raises PlotsMissing.
@@ -62,9 +62,9 @@ def draw_utilisation(curves: Mapping[str, tuple[Curves, float]], path: Path) -> 
 
 
 def draw_timelines(groups: Mapping[str, Planned], path: Path) -> None:
-    """Draw one round of each group, titled: a row for each resource, a colour for each job.
+    """Draw one round of each group, with its title: a row for each resource, a colour for each job.
 
-    Of many groups only the first `MOST_PANELS`. Raises PlotsMissing.
+    Only the first `MOST_PANELS` groups are drawn. Raises PlotsMissing.
     """
     figure, panels = new_figure(min(max(1, len(groups)), MOST_PANELS))
     for (title, planned), panel in zip(groups.items(), panels, strict=False):

@@ -1,4 +1,4 @@
-"""A policy and what it is simulated under."""
+"""A policy with its simulation's conditions."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from controller.vocabulary import Cluster
 
 @dataclass(frozen=True, slots=True)
 class PolicyRun(Setup):
-    """A fresh policy and what it is simulated under.
+    """A fresh policy with its simulation's conditions.
 
-    Replicas of published simulators, whose time goes differently, override `run`: a family may return such
-    a run instead of a `Setup`.
+    Replicas of published simulators, in which time advances differently, override `run`: a family may return
+    such a run instead of a `Setup`.
     """
 
     @classmethod
@@ -36,7 +36,7 @@ class PolicyRun(Setup):
         verify: bool = False,
         progress: Callable[[int, int], None] | None = None,
     ) -> Result:
-        """Simulate `specs` on `cluster`. Options and errors are those of `controller.simulator.simulate`."""
+        """Simulate `specs` on `cluster`; for arguments and errors see `controller.simulator.simulate`."""
         return simulate(
             specs,
             cluster,

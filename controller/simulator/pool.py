@@ -1,6 +1,6 @@
 """Many simulations at once: on the cores of this machine, or on a Ray cluster.
 
-The outcomes are in the order of the tasks and do not depend on how many processes ran them.
+The outcomes are in the order of the tasks and do not depend on the number of processes.
 """
 
 from __future__ import annotations
@@ -39,15 +39,16 @@ class RayMissing(SchedulingError):
 
 
 class _Work(Protocol[_Task, _Outcome]):
-    """What runs a task; a function of a module, to be found in another process."""
+    """A function that runs a task; it must belong to a module, so that another process can import it."""
 
     def __call__(self, task: _Task, progress: Progress | None = None, /) -> _Outcome: ...
 
 
 def run_all(tasks: Sequence[Task], *, processes: int = 0, report: Report | None = None) -> list[Outcome]:
-    """Run all tasks in as many processes, 0: one per core. The first that fails ends all.
+    """Run all tasks. The first failure ends them all.
 
-    Raises what `run` raises, and ValueError for a negative number of processes.
+    `processes` is the number of processes, 0: one per core; `report` is called as tasks progress. Raises the
+    errors of `run`, and ValueError for a negative number of processes.
     """
     return run_each(run, tasks, processes=processes, report=report)
 
@@ -59,7 +60,19 @@ def run_each(
     processes: int = 0,
     report: Report | None = None,
 ) -> list[_Outcome]:
-    """Do the work on all tasks. See `run_all`."""
+    """Run `work` on all tasks; the first failure ends them all.
+
+    Args:
+        work: A function of a module: it must be importable in another process.
+        tasks: Its arguments.
+        processes: Number of processes; 0: one per core.
+        report: Called as tasks progress.
+
+    Returns:
+        The outcomes in the order of the tasks.
+
+    Raises the errors of `work`, and ValueError for a negative number of processes.
+    """
     if processes < 0:
         raise ValueError(f"{processes} processes; want 0 (one per core) or more")
     processes = min(processes or os.cpu_count() or 1, len(tasks))
@@ -89,7 +102,7 @@ def run_on_ray(tasks: Sequence[Task], *, address: str = "", report: Report | Non
     """Run all tasks on the Ray cluster at `address`; "": RAY_ADDRESS, or else a new one on this machine.
 
     Each task takes one CPU. Files that tasks name must be at the same paths on every node. Raises RayMissing,
-    and what `run` raises.
+    and the errors of `run`.
     """
     try:
         ray: Any = importlib.import_module("ray")  # has no types, and is seldom there
@@ -116,9 +129,10 @@ def run_on_ray(tasks: Sequence[Task], *, address: str = "", report: Report | Non
 
 @contextmanager
 def _interrupts_held() -> Iterator[None]:
-    """Let an interrupt wait for the end of the block; processes started in it never see one.
+    """Delay interrupts to the end of the block; processes started in it never see one.
 
-    It comes to all processes of a terminal, also to those that are still importing; the parent says stop.
+    An interrupt reaches all processes of a terminal, also those that are still importing; the parent stops
+    them.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
@@ -154,7 +168,7 @@ def _stepwise(number: int, report: Report | None) -> Callable[[int, int], None] 
 def _watch(
     futures: Sequence[Future[Any]], channel: Queue[tuple[int, float]] | None, report: Report | None
 ) -> None:
-    """Wait for all, pass on what they report, and raise the first error."""
+    """Wait for all, pass on their reports, and raise the first error."""
     pending = set(futures)
     while pending:
         done, pending = wait(pending, None if report is None else 0.1, FIRST_COMPLETED)
@@ -177,7 +191,7 @@ _stop: Event | None = None
 
 
 class _Stopped(Exception):
-    """Nobody wants the outcome any more."""
+    """The outcome is no longer needed."""
 
 
 def _prepare(channel: Queue[tuple[int, float]] | None, stop: Event) -> None:

@@ -14,9 +14,9 @@ from controller.vocabulary import Cluster
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """One job's fate. `alone_s` is what it would have taken alone under the same speed model.
+    """The result of one job. `alone_s` is its duration alone under the same speed model.
 
-    `completed` is False for a job that was ended because it could not meet its deadline any more.
+    `completed` is False for a job that was ended because it could no longer meet its deadline.
     """
 
     spec: Submission
@@ -31,7 +31,7 @@ class Ended:
 
     @classmethod
     def of(cls, job: JobState, *, completed: bool = True) -> Ended:
-        """Return the fate of a job that has ended."""
+        """Return the result of a job that has ended."""
         assert job.start_s is not None
         assert job.finish_s is not None
         return cls(
@@ -53,7 +53,7 @@ class Ended:
 
     @property
     def in_time(self) -> bool:
-        """True if it was to be done by a time, and was."""
+        """True if it had a deadline and met it."""
         return self.completed and self.spec.deadline_s is not None and self.jct_s <= self.spec.deadline_s
 
     @property
@@ -75,7 +75,7 @@ class Curves:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Everything that a simulation yields; `controller.simulator.metrics` condenses it."""
+    """All results of a simulation; `controller.simulator.metrics` condenses it."""
 
     policy: str
     cluster: Cluster
@@ -89,7 +89,7 @@ class Result:
 
 
 class Recorder:
-    """Collects as the simulation goes on; curves keep at most `POINTS` samples, full: every other goes."""
+    """Collects as the simulation runs; when curves have `POINTS` samples, every other is dropped."""
 
     POINTS = 4096
 
@@ -118,7 +118,15 @@ class Recorder:
         running: int,
         held_gpus: int | None = None,
     ) -> None:
-        """Note what holds from now on; `held_gpus` are counted if nobody did."""
+        """Record the state from now on.
+
+        Args:
+            now_s: The time.
+            groups: The running groups.
+            jobs: The unfinished jobs, by name.
+            running: Number of running jobs.
+            held_gpus: Number of GPUs that jobs hold; None: count them.
+        """
         if self._begin_s == math.inf:
             self._begin_s = self._last_s = now_s
         self._count_until(now_s)
@@ -129,7 +137,7 @@ class Recorder:
             self._sample(now_s, groups, jobs)
 
     def close(self) -> None:
-        """Note that the last job has ended."""
+        """Record that the last job has ended."""
         if self._jobs:
             self._count_until(self._jobs[-1].finish_s)
 
@@ -178,7 +186,7 @@ class Recorder:
 
 
 def given(groups: Sequence[Group]) -> int:
-    """Return how many GPUs are given to somebody; one that several groups share counts once."""
+    """Return how many GPUs jobs hold; one that several groups share counts once."""
     count = 0
     for group in groups:
         if group.neighbours:
@@ -188,7 +196,7 @@ def given(groups: Sequence[Group]) -> int:
 
 
 def by_resource(stages_s: Sequence[float]) -> Sequence[float]:
-    """Return stage times resource by resource; of three the first counts as CPU."""
+    """Return stage times resource by resource; the first of three counts as CPU."""
     match len(stages_s):
         case 0:
             return (0.0,) * len(RESOURCES)

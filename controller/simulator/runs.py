@@ -1,4 +1,4 @@
-"""One simulation as data, to be sent to another process: jobs by where they come from, policy by name."""
+"""One simulation as data for another process: jobs by their source, policy by name."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ Progress = Callable[[int, int], None]
 
 
 class RunFailed(SchedulingError):
-    """A simulation came to nothing; `usage`: because of what was asked for. It survives pickling."""
+    """A simulation failed; `usage`: because of its inputs. It survives pickling."""
 
     def __init__(self, message: str, usage: bool) -> None:
         super().__init__(message, usage)
@@ -55,10 +55,10 @@ class Source:
 
     Attributes:
         trace: The file; None: jobs are generated.
-        format: Of the file; "": its first line tells.
-        count: How many jobs are generated.
-        load: What generated jobs offer the cluster, 1 being all that it has; a trace's jobs arrive so many
-            times as fast as it says.
+        format: Format of the file; "": detected from its first line.
+        count: Number of generated jobs.
+        load: Offered load of generated jobs, as a multiple of the cluster's capacity; a trace's jobs arrive
+            this many times as fast.
         seed: Of generated jobs.
         kind: The family of policies that generated jobs are for (`kind_for`).
     """
@@ -78,14 +78,14 @@ class Source:
         if not 0 <= self.seed <= LARGEST_SEED:
             raise BadSpec(f"a seed of {self.seed}; it must be at least 0 and at most {LARGEST_SEED}")
         if self.format and self.trace is None:
-            raise BadSpec(f"the format {self.format!r} of no trace; generated jobs have none")
+            raise BadSpec(f"format {self.format!r} without a trace; generated jobs have no format")
 
     def jobs(self, config: SimulationConfig, known: JobCheck | None = None) -> list[Submission]:
         """Return the jobs; those of a trace must be `known`. Raises BadTrace or BadSpec."""
         cluster = config.cluster
         if self.trace is None:
             if config.estimates is not None:
-                raise BadSpec(f"the estimates {config.estimates} of no trace; generated jobs have none")
+                raise BadSpec(f"estimates {config.estimates} without a trace; generated jobs have none")
             specs = generate(
                 self.count,
                 cluster,
@@ -104,7 +104,7 @@ class Source:
 class Task:
     """One simulation.
 
-    `curves` asks for utilisation over time, `verify` for a check of every decision, `rows` for what became of
+    `curves` asks for utilisation over time, `verify` for a check of every decision, `rows` for the result of
     each job.
     """
 
@@ -118,7 +118,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Result of a task; `wall_s` and `cpu_s`, processor time, are the simulation without reading jobs.
+    """Result of a task; `wall_s` and `cpu_s` (processor time) are of the simulation, without reading jobs.
 
     `rows` are those of `controller.simulator.job_table`, by end, if the task asks for them.
     """
@@ -148,9 +148,9 @@ def kind_for(policies: Iterable[str]) -> str:
 
 
 def known_to(policies: Iterable[str], config: SimulationConfig) -> JobCheck:
-    """Return a check whether these policies' speed models know a job: they say how fast it is alone.
+    """Return a check whether these policies' speed models know a job: its speed alone.
 
-    Raises what `make` raises.
+    Raises as `make`.
     """
     # one speed model each; those from outside may bring their own
     of_families = {name if is_outside(name) else family(name): name for name in policies}
@@ -166,7 +166,7 @@ def known_to(policies: Iterable[str], config: SimulationConfig) -> JobCheck:
 
 @contextmanager
 def refusals(name: str = "") -> Iterator[None]:
-    """Raise RunFailed, with `name` before the message, for what the schedulers' parts refuse."""
+    """Turn errors of the schedulers' parts into RunFailed, with `name` before the message."""
     try:
         yield
     except RunFailed:
@@ -196,7 +196,7 @@ def run(task: Task, progress: Progress | None = None) -> Outcome:
 
 
 def write_rows(path: Path, outcomes: Iterable[Outcome]) -> None:
-    """Write what became of each job of each outcome to a CSV file. Raises OSError."""
+    """Write the result of each job of each outcome to a CSV file. Raises OSError."""
     named: Iterator[tuple[Mapping[str, str | float], Sequence[Row]]] = (
         ({"policy": o.task.policy, "load": o.task.source.load, "seed": o.task.source.seed}, o.rows)
         for o in outcomes

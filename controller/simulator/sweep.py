@@ -43,8 +43,16 @@ def tasks(
 ) -> list[Task]:
     """Return a task for each policy, load and seed.
 
+    Args:
+        policies: Names of the policies.
+        source: Source of the jobs; its load and seed are replaced.
+        config: Configuration of all simulations.
+        loads: The loads to simulate.
+        seeds: The seeds to simulate.
+        rows: Ask for the result of each job.
+
     Raises BadSpec for a load that is not positive, none of either, several seeds of a trace, in which
-    nothing is drawn, a value that is there twice, or more than `MOST_TASKS`.
+    nothing is random, a duplicate value, or more than `MOST_TASKS` tasks.
     """
     for name, values in (("load", loads), ("seed", seeds)):
         if not values:
@@ -52,9 +60,9 @@ def tasks(
         if len(set(values)) != len(values):
             raise BadSpec(f"a {name} is there twice: {Counter(values).most_common(1)[0][0]}")
     if source.trace is not None and len(seeds) > 1:
-        raise BadSpec(f"{len(seeds)} seeds of {source.trace}: nothing in a trace is drawn; want one")
+        raise BadSpec(f"{len(seeds)} seeds of {source.trace}: nothing in a trace is random; want one")
     if (wanted := len(policies) * len(loads) * len(seeds)) > MOST_TASKS:
-        raise BadSpec(f"{wanted:,} simulations, of each policy, load and seed; at most {MOST_TASKS:,} go")
+        raise BadSpec(f"{wanted:,} simulations, of each policy, load and seed; want at most {MOST_TASKS:,}")
     return [
         Task(policy, replace(source, load=load, seed=seed), replace(config, seed=seed), rows=rows)
         for load in loads
@@ -64,7 +72,7 @@ def tasks(
 
 
 def points(outcomes: Sequence[Outcome]) -> list[Point]:
-    """Return a point for each policy and load, in the order in which they first turn up."""
+    """Return a point for each policy and load, in the order of their first occurrence."""
     groups: dict[tuple[float, str], list[Outcome]] = {}
     for outcome in outcomes:
         groups.setdefault((outcome.task.source.load, outcome.task.policy), []).append(outcome)

@@ -1,4 +1,4 @@
-"""Tell a simulation that gets nowhere from one that takes long."""
+"""Detect a simulation that makes no progress."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LEAST_PART = 1e-9
 
 
 class Watch:
-    """Counts decisions, and raises Stuck when none of them leads anywhere."""
+    """Counts decisions, and raises Stuck when none of them has an effect."""
 
     def __init__(self, policy: str) -> None:
         self._policy = policy
@@ -28,7 +28,7 @@ class Watch:
         self._left_s = math.inf
 
     def asked(self, now_s: float, jobs: Iterable[JobState], *, moved: bool) -> None:
-        """Note a decision; `moved`: a job has come or ended. Raises Stuck, with policy, time and jobs."""
+        """Record a decision; `moved`: a job has arrived or ended. Raises Stuck with policy, time and jobs."""
         self._asked = 0 if moved else self._asked + 1
         if not self._asked or self._asked % DECISIONS:  # so that it costs nothing where things happen
             return
@@ -46,7 +46,7 @@ class Watch:
 
 
 def named(jobs: Iterable[JobState]) -> str:
-    """Return how many jobs are unfinished, and the names of the first."""
+    """Return the number of unfinished jobs, and the names of the first."""
     names = [job.spec.name for job in jobs]
     shown = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
     return f"{len(names)} jobs wait: {shown}"

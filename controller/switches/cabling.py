@@ -1,4 +1,4 @@
-"""Where a job's workers are plugged in, and the branches of switches that they need. No I/O."""
+"""The switches that a job's workers are linked to, and the branches that they need. No I/O."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from controller.vocabulary import Region, Topology
 def plugged(
     topology: Topology, hosts: Sequence[str], udp_ports: Sequence[int] | None = None
 ) -> dict[str, list[Member]]:
-    """Return the workers on these hosts, rank by rank, by the switch that they are plugged into.
+    """Return the workers on these hosts, rank by rank, by the switch that they are linked to.
 
-    `udp_ports` are where they take packets, by rank; None: all at `INA_UDP_PORT`.
+    `udp_ports` are their UDP ports, by rank; None: all use `INA_UDP_PORT`.
     """
     members: dict[str, list[Member]] = {}
     for rank, host in enumerate(hosts):
@@ -36,16 +36,16 @@ def grow(
     mac: str = SWITCH_MAC,
     ip: str = SWITCH_IP,
 ) -> Branch:
-    """Return what of a tree a job needs: the root, and the switches with members of it on or below them.
+    """Return the part of a tree that a job needs: the root, and the switches with members on or below them.
 
     Args:
         topology: The switches, with their cables.
         root: The root of the tree.
         parents: The switch above each other switch of the tree.
         members: The job's workers by switch (`plugged`).
-        regions: The slots that a shared job may use, by switch; a switch left out has all to offer.
-        transit: Switches that pass the job's packets on without adding.
-        mac: MAC address of packets for a switch; by default the only one that a worker's UDP socket hears.
+        regions: The slots that a shared job may use, by switch; all slots of a switch left out.
+        transit: Switches that forward the job's packets without adding.
+        mac: MAC address of packets for a switch; by default the only one that a worker's UDP socket accepts.
         ip: IPv4 address of packets for a switch, likewise.
     """
     below: dict[str, list[str]] = {}

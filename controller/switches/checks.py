@@ -1,4 +1,4 @@
-"""Checks of parts of jobs that are impossible on any switch, with the reason in words."""
+"""Checks for parts of jobs that are impossible on any switch, with the reason in words."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from controller.switches.model import (
 
 
 def check_part(part: Part, *, max_members: int) -> None:
-    """Raise BadJob unless a switch with bitmaps of `max_members` bits could do this part."""
+    """Raise BadJob unless a switch with bitmaps of `max_members` bits can serve this part."""
     _check_bits(part, max_members)
     _check_ports(part)
     _check_memory(part)
@@ -57,7 +57,7 @@ def _check_bits(part: Part, max_members: int) -> None:
     for member in part.members:
         if member.bitmap <= 0 or member.bitmap & ~all_bits:
             raise BadJob(
-                f"{member} has the contribution bits {member.bitmap:#b}; it needs one at least,"
+                f"{member} has the contribution bits {member.bitmap:#b}; it needs at least one,"
                 f" and all within {all_bits:#b}"
             )
         if member.bitmap & taken:
@@ -66,35 +66,35 @@ def _check_bits(part: Part, max_members: int) -> None:
             raise BadJob(f"{member} has {member.bitmap.bit_count()} contribution bits; a worker has one")
         taken |= member.bitmap
     if taken != all_bits and not part.place.transit:
-        raise BadJob(f"nobody has the contribution bits {all_bits & ~taken:#b}")
+        raise BadJob(f"no member has the contribution bits {all_bits & ~taken:#b}")
 
 
 def _check_ports(part: Part) -> None:
     ports = [m.port for m in part.members if m.port is not None]
     twice = sorted({p for p in ports if ports.count(p) > 1})
     if twice and not part.shared_ports:
-        raise BadJob(f"port {twice[0]} has two members; the switch tells members of a job by their ports")
+        raise BadJob(f"port {twice[0]} has two members; the switch distinguishes a job's members by port")
     if part.uplink is not None and part.uplink.port in ports:
-        raise BadJob(f"port {part.uplink.port} has a member and leads up; it can do one of the two")
+        raise BadJob(f"port {part.uplink.port} has a member and is the uplink; it can only be one of the two")
 
 
 def _check_memory(part: Part) -> None:
     if part.mode == "exclusive":
         if part.slots < 2:
-            raise BadJob(f"the job asks for {part.slots} slots; it takes 2 at least, twice the window")
+            raise BadJob(f"the job asks for {part.slots} slots; want at least 2, twice the window")
         if part.fallback is not None:
-            raise BadJob("an exclusive job has its own slots and no use for a fallback server")
+            raise BadJob("an exclusive job has its own slots and must not have a fallback server")
         if part.region is not None or part.window is not None or part.preempt:
-            raise BadJob("region, window and preemption can be given for shared jobs only")
+            raise BadJob("region, window and preemption are for shared jobs only")
     else:
         if part.uplink is None:
-            raise BadJob("a shared job needs a fallback server: packets that find no slot go there")
+            raise BadJob("a shared job needs a fallback server for packets that find no slot")
         if not 0 < part.packets_under_way() < 1 << 31:
-            raise BadJob(f"the job's window is {part.packets_under_way()} packets; it takes 1 to 2^31 - 1")
+            raise BadJob(f"the job's window is {part.packets_under_way()} packets; want 1 to 2^31 - 1")
         if not 0 < part.max_age_us < 1 << 32:
-            raise BadJob(f"a slot's highest age is {part.max_age_us} us; it can be 1 to 2^32 - 1")
+            raise BadJob(f"a slot's highest age is {part.max_age_us} us; want 1 to 2^32 - 1")
     if part.place.transit and part.place.parent is None:
-        raise BadJob("the root of a job has to aggregate, if only with a region of size 0")
+        raise BadJob("the root of a job must aggregate; a region of size 0 is enough")
 
 
 def _check_address(who: str, at: Member | Uplink) -> None:

@@ -1,4 +1,4 @@
-"""Entries as plain values, by name: what is written to a switch and read back from it."""
+"""Entries as plain values, by name: as written to a switch and read from it."""
 
 from __future__ import annotations
 

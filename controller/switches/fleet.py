@@ -1,15 +1,13 @@
-"""Many switches under control: jobs are admitted to all switches of their trees or to none.
+"""Control of many switches: jobs are admitted to all switches of their trees or to none.
 
-What the switches hold of a job together is a `TreeAdmission`. As with one switch
-(`controller.switches.session`) everything is read from the switches, so that any number of fleets can share
-them and none has to survive; all that one remembers is which moves of regions it has begun or is still to
-begin.
+A `TreeAdmission` is a job's state on all its switches. As with one switch (`controller.switches.session`)
+everything is read from the switches, so that any number of fleets can share them and none has to survive; a
+fleet only remembers which moves of regions it has begun or still has to begin.
 """
 
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -25,7 +23,7 @@ from controller.errors import (
 )
 from controller.switches import forwarding
 from controller.switches.layout import Deployment, lay_out
-from controller.switches.model import Admission, Lease, Part, SwitchInfo
+from controller.switches.model import Admission, Part, Registration, SwitchInfo
 from controller.switches.planning import Identity, check_mode
 from controller.switches.reconcile import Action, Observed, Waiting, not_leased, per_switch, reconcile
 from controller.switches.session import Controller
@@ -40,7 +38,7 @@ _ATTEMPTS = 5  # to find an identity that no other controller takes at the same 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What `Fleet.reconcile` did, what has to wait, and which switches were left out, with the reasons."""
+    """What `Fleet.reconcile` did, what has to wait, and which switches were skipped, with the reasons."""
 
     actions: tuple[Action, ...]
     waiting: tuple[Waiting, ...] = ()
@@ -48,7 +46,7 @@ class Report:
 
     @property
     def done(self) -> bool:
-        """True if nothing waits and no switch was left out."""
+        """True if nothing waits and no switch was skipped."""
         return not self.waiting and not self.left_out
 
     def __str__(self) -> str:
@@ -60,7 +58,7 @@ class Report:
 class Fleet:
     """The controller of the switches that `controllers` reach, by name.
 
-    It is not to be used by two threads at once. Errors that are about one switch begin with its name.
+    Not thread-safe. Errors about one switch begin with its name.
     """
 
     def __init__(self, controllers: Mapping[str, Controller]) -> None:
@@ -78,23 +76,23 @@ class Fleet:
         *,
         ports: Mapping[str, Sequence[int]] | None = None,
         identity: Identity | None = None,
-        lease: Lease | None = None,
+        registration: Registration | None = None,
     ) -> TreeAdmission:
         """Admit a job to all switches of its tree, under one job id and generation.
 
         The switches are written one by one, the root first and children after their parents.
 
         Args:
-            deployment: What the job asks of which switch.
+            deployment: The job's parts on the switches of its tree.
             ports: By switch, the ports to choose from for members, and a fallback server, without a port:
                 each gets the lowest that no job uses.
-            identity: Job id and generation; None: some that are free everywhere.
-            lease: See `Controller.admit`.
+            identity: Job id and generation; None: chosen to be free everywhere.
+            registration: See `Controller.admit`.
 
         Raises:
-            BadJob: the tree cannot be, or has a switch that is not of this fleet.
-            ControllerError: what `Controller.admit` raises. The job is then on none of the switches, but for
-                those that cannot be reached any more.
+            BadJob: the tree is invalid, or has a switch that is not of this fleet.
+            ControllerError: the errors of `Controller.admit`. The job is then on none of the switches, except
+                on those that can no longer be reached.
         """
         names = [switch.name for switch in deployment.root.walk()]
         infos = {}
@@ -107,15 +105,15 @@ class Fleet:
         ports = ports or {}
         for _ in range(0 if identity else _ATTEMPTS - 1):
             with contextlib.suppress(IdentityTaken):
-                return self._admit_all(parts, ports, self._choose_identity(parts), lease)
-        return self._admit_all(parts, ports, identity or self._choose_identity(parts), lease)
+                return self._admit_all(parts, ports, self._choose_identity(parts), registration)
+        return self._admit_all(parts, ports, identity or self._choose_identity(parts), registration)
 
     def _admit_all(
         self,
         parts: Mapping[str, Part],
         ports: Mapping[str, Sequence[int]],
         identity: Identity,
-        lease: Lease | None,
+        registration: Registration | None,
     ) -> TreeAdmission:
         with contextlib.ExitStack() as undo:
             admitted = {}
@@ -123,7 +121,7 @@ class Fleet:
                 controller = self.controllers[name]
                 with naming(name):
                     admitted[name] = controller.admit(
-                        part, ports=ports.get(name, ()), identity=identity, lease=lease
+                        part, ports=ports.get(name, ()), identity=identity, registration=registration
                     )
                 undo.callback(_remove_if_possible, controller, identity.job)
             undo.pop_all()
@@ -137,9 +135,9 @@ class Fleet:
         return self.controllers[next(iter(switches))].choose_identity(present)
 
     def remove(self, admission: TreeAdmission) -> None:
-        """Take a job off all its switches; off those that fail only later attempts can.
+        """Remove a job from all its switches; where that fails, try again later.
 
-        Raises, when all switches have been tried, the first error; NoSuchJob only if no switch has the job
+        After all switches have been tried, raises the first error; NoSuchJob only if no switch has the job
         any more.
         """
         errors: list[ControllerError] = []
@@ -157,23 +155,47 @@ class Fleet:
         if failed or (gone and not removed):
             raise (failed or gone)[0]
 
-    def renew(self, admission: TreeAdmission, lease: Lease) -> None:
-        """Give a job another lease on all its switches. Raises NoSuchJob; SwitchError."""
+    def renew(self, admission: TreeAdmission, registration: Registration) -> None:
+        """Register a job anew on all its switches. Raises NoSuchJob; SwitchError."""
         for name, on_switch in admission.switches.items():
             with naming(name):
-                self.controllers[name].renew(on_switch, lease)
+                self.controllers[name].renew(on_switch, registration)
+
+    def sweep(self) -> dict[str, list[Admission]]:
+        """Look at all leases; remove, and return by switch, the jobs that nobody holds any more.
+
+        Raises SwitchError.
+        """
+        swept = {}
+        for name, controller in self.controllers.items():
+            with naming(name):
+                swept[name] = controller.sweep()
+        return swept
+
+    def undecided_s(self) -> float | None:
+        """Return for how long to go on sweeping until each lease has been renewed, or run out; None: all."""
+        found = (controller.leases.undecided_s() for controller in self.controllers.values())
+        return max((wait_s for wait_s in found if wait_s is not None), default=None)
 
     # ------------------------------------------------------------------ regions
 
     def resize(
         self, admission: TreeAdmission, region: Region, *, switches: Collection[str] | None = None
     ) -> bool:
-        """Have a shared job move to other slots while it runs, at every switch or only at these.
+        """Move a shared job to other slots while it runs, at every switch or only at these.
 
-        The move begins when an earlier one there is over, which `settle` sees to (`Controller.resize` has the
-        rules). Returns False if the job has no slots there.
+        If an earlier move is not over, this one begins after it, by `settle` (for the rules see
+        `Controller.resize`).
 
-        Raises ProgramMismatch for an exclusive job; BadJob if the region leaves the memory; NoSuchJob.
+        Args:
+            admission: The job.
+            region: Its new slots.
+            switches: Names of the switches; None: all.
+
+        Returns:
+            False if the job has no slots there.
+
+        Raises ProgramMismatch for an exclusive job; BadJob if the region exceeds the memory; NoSuchJob.
         """
         places = [name for name, on in admission.switches.items() if not on.transit]
         if switches is not None:
@@ -183,7 +205,7 @@ class Fleet:
         return bool(places)
 
     def settle(self) -> bool:
-        """End the moves that are over, and begin those that waited for that; True if none is left."""
+        """End the moves that are over, and begin those that waited for that; return True if none is left."""
         for (name, job), moving in list(self._moving.items()):
             controller = self.controllers[name]
             with naming(name):
@@ -200,14 +222,14 @@ class Fleet:
         self._moving[switch, job] = self.controllers[switch].resize(job, region)
 
     def _forget_move(self, switch: str, job: int) -> Admission | None:
-        """Forget the move of a job at a switch; return what it had begun."""
+        """Forget the move of a job at a switch; return the move it had begun."""
         self._wanted.pop((switch, job), None)
         return self._moving.pop((switch, job), None)
 
     def regions(self, admission: TreeAdmission) -> dict[str, Region]:
         """Return the slots that a job uses, moves to or is to move to, by switch.
 
-        `admission` is how it stands by now (`current`).
+        `admission` is its present state (`current`).
         """
         found = {}
         for name, on_switch in admission.switches.items():
@@ -225,30 +247,30 @@ class Fleet:
         program: ProgramBundle | None = None,
         may_remove: Callable[[Admission], bool] | None = None,
     ) -> Report:
-        """Bring the switches to hold these jobs and no others: read, decide, write, say what was done.
+        """Make the switches hold these jobs and no others: read, decide, write, report.
 
-        Where nothing has to be done nothing is written, and no turn is taken. A switch that cannot be
-        reached, or serves no such jobs, is left out, and the report says why. Call it again after an error,
-        which leaves what was written by then, and while something waits.
+        If there is nothing to do, nothing is written, and no turn is taken. A switch that cannot be reached,
+        or does not serve such jobs, is skipped, and the report says why. After an error, which leaves
+        everything written until then, and while something waits, call it again.
 
         Args:
-            desired: All jobs that should be there, as `admit` and `resize` returned them. One that is on its
-                way to another region should end there.
-            program: What a switch without a program is to run.
-            may_remove: Which other jobs go; by default those without a lease, and those whose lease has run
-                out.
+            desired: All jobs that should be there, as `admit` and `resize` returned them. One that is moving
+                to another region should end there.
+            program: The program for switches that have none.
+            may_remove: Which other jobs are removed; by default those without a lease, and those whose lease
+                was seen to expire.
 
         Raises:
             BadJob: the switches cannot hold these jobs together (`controller.switches.reconcile`), or one has
                 a part on a switch that is not of this fleet.
-            ControllerError: a switch failed, or another controller keeps it.
+            ControllerError: a switch failed, or another controller is its primary.
         """
         trees = list(desired)
         wanted = per_switch(trees)
         for name in wanted:
             self._controller(name)
         if may_remove is None:
-            may_remove = not_leased(int(time.time() * 1000))
+            may_remove = self._may_remove
         left_out: dict[str, str] = {}
         done = list(self._load_missing(program, left_out))
         observed = self._observe(left_out)
@@ -299,6 +321,9 @@ class Fleet:
                     left_out[name] = str(error)
         return observed
 
+    def _may_remove(self, job: Admission) -> bool:
+        return not_leased(job) or any(each.leases.has_run_out(job) for each in self.controllers.values())
+
     def _note(self, action: Action) -> None:
         """Remember the moves of `reconcile`, for `settle`."""
         if action.verb in ("remove", "settle"):
@@ -311,9 +336,9 @@ class Fleet:
     def read(self) -> dict[int, TreeAdmission]:
         """Read the jobs that the switches serve, by job id; jobs on one switch are trees of one node.
 
-        A tree that is not `whole` has a part on a switch that was not asked, is being admitted or removed, or
-        was left by a controller that died at that. Of two jobs with the same id, on switches that have
-        nothing to do with each other, the later one is returned.
+        A tree that is not `whole` has a part on a switch that was not read, is being admitted or removed, or
+        was left by a controller that died while doing that. If unconnected switches have two jobs of one id,
+        the later one is returned.
         """
         found: dict[tuple[int, int], dict[str, Admission]] = {}
         for name, jobs in self._jobs().items():
@@ -322,16 +347,16 @@ class Fleet:
         return {job: TreeAdmission(switches) for (_, job), switches in sorted(found.items())}
 
     def find(self, job: int) -> TreeAdmission:
-        """Read what the switches hold of a job. Raises NoSuchJob if none of them has it."""
+        """Read a job's state on the switches. Raises NoSuchJob if none of them has it."""
         found = self.read().get(job)
         if found is None:
             raise NoSuchJob(f"none of the switches {', '.join(sorted(self.controllers))} has a job {job}")
         return found
 
     def current(self, admissions: Iterable[TreeAdmission]) -> list[TreeAdmission]:
-        """Read how jobs stand on their switches by now, moves to other regions included.
+        """Read the present state of jobs on their switches, including moves to other regions.
 
-        Raises NoSuchJob if one of the switches does not have one of the jobs any more.
+        Raises NoSuchJob if a switch no longer has one of its jobs.
         """
         admissions = list(admissions)
         found = self._jobs()
@@ -349,9 +374,9 @@ class Fleet:
         return found
 
     def counters(self, admission: TreeAdmission) -> dict[str, dict[str, int]]:
-        """Read how many packets of a job met which outcome since its admission, by switch.
+        """Read the packets of a job by outcome since its admission, by switch.
 
-        Raises NoSuchJob if a switch does not have it any more.
+        Raises NoSuchJob if a switch no longer has it.
         """
         found = {}
         for name, on_switch in admission.switches.items():
@@ -360,7 +385,7 @@ class Fleet:
         return found
 
     def refused(self) -> dict[str, dict[str, int]]:
-        """Read how many packets of no job met which outcome, by switch."""
+        """Read the packets that belong to no job by outcome, by switch."""
         found = {}
         for name, controller in self.controllers.items():
             with naming(name):
@@ -377,7 +402,7 @@ class Fleet:
                 controller.install([forwarding.bridge(mac, port)])
 
     def set_ecn_threshold(self, depth: int) -> None:
-        """Have all switches mark packets that find `depth` packets or more in their egress queue."""
+        """Make all switches mark packets that find `depth` packets or more in their egress queue."""
         for name, controller in self.controllers.items():
             with naming(name):
                 controller.set_ecn_threshold(depth)
@@ -385,7 +410,7 @@ class Fleet:
     def _controller(self, switch: str) -> Controller:
         if switch not in self.controllers:
             known = ", ".join(sorted(self.controllers))
-            raise BadJob(f"no switch '{switch}' is known; there are {known}")
+            raise BadJob(f"switch '{switch}' is unknown; known are {known}")
         return self.controllers[switch]
 
 
@@ -402,6 +427,6 @@ def _check_programs(parts: Mapping[str, Part], infos: Mapping[str, SwitchInfo]) 
 
 
 def _remove_if_possible(controller: Controller, job: int) -> None:
-    """Clean up after an error that is on its way already; a second one would hide it."""
+    """Clean up after an error that is already being raised; a second one would hide it."""
     with contextlib.suppress(ControllerError):
         controller.remove(job)

@@ -13,7 +13,7 @@ def bridge(mac: str, port: int) -> TableEntry:
 
 
 def broadcast(group: int) -> TableEntry:
-    """Flood broadcast frames to the ports of a multicast group (but the one that they came from)."""
+    """Flood broadcast frames to the ports of a multicast group, except the ingress port."""
     return TableEntry(names.BRIDGE, {names.BRIDGE_KEY: 0xFFFF_FFFF_FFFF}, names.FLOOD, {"group": group})
 
 
@@ -23,24 +23,32 @@ def flood_unknown(group: int) -> TableEntry:
 
 
 def flood_group(group: int, ports: list[int]) -> MulticastGroup:
-    """Make the multicast group that frames are flooded to."""
+    """Make the multicast group for flooding."""
     return MulticastGroup(group, tuple((port, 0) for port in ports))
 
 
 def own_address(ip: str, mac: str) -> TableEntry:
-    """Have the switch answer ARP requests for `ip` with `mac`."""
+    """Make the switch answer ARP requests for `ip` with `mac`."""
     return TableEntry(
         names.OWN_ADDRESS, {names.OWN_ADDRESS_KEY: ipv4_to_int(ip)}, names.ARP_REPLY, {"mac": mac_to_int(mac)}
     )
 
 
 def own_mac(mac: str) -> TableEntry:
-    """Have the switch route frames for `mac` instead of bridging them."""
+    """Make the switch route frames for `mac` instead of bridging them."""
     return TableEntry(names.OWN_MAC, {names.OWN_MAC_KEY: mac_to_int(mac)}, names.NO_ACTION)
 
 
 def route(ip: str, prefix_len: int, *, port: int, src: str, dst: str) -> TableEntry:
-    """Route a prefix out of `port`, from the switch's MAC `src` to the next hop's `dst`."""
+    """Return the entry that routes a prefix.
+
+    Args:
+        ip: An IPv4 address in the prefix.
+        prefix_len: Length of the prefix in bits; 0: the default route.
+        port: The egress port.
+        src: MAC address of the switch on that port.
+        dst: MAC address of the next hop.
+    """
     mask = (1 << 32) - (1 << (32 - prefix_len))
     match = {names.ROUTES_KEY: Lpm(ipv4_to_int(ip) & mask, prefix_len)} if prefix_len else {}
     return TableEntry(

@@ -1,6 +1,6 @@
-"""A job's table entries: from an admission to rows and, on a switch that others use too, back.
+"""A job's table entries: from an admission to rows and, also on a switch that others use, back.
 
-A job with all its rows is an `Admission`. Its row in the job table comes last and goes first, so
+A job with all its rows is an `Admission`. Its row in the job table is written last and deleted first, so
 that packets meet either the whole job or none of it.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from controller.switches import leases, names
+from controller.switches import names, registrations
 from controller.switches.entries import MulticastGroup, TableEntry
 from controller.switches.model import (
     NOBODY,
@@ -32,7 +32,7 @@ TABLES = (names.JOB, names.MEMBER, names.UPLINK, names.RECEIVER)
 
 
 def job_row(admission: Admission) -> TableEntry:
-    """Make the row that lets the job's packets in."""
+    """Make the row that admits the job's packets."""
     return TableEntry(
         names.JOB,
         {names.JOB_KEY: admission.job},
@@ -54,7 +54,7 @@ def job_row(admission: Admission) -> TableEntry:
             "window": admission.window,
             "max_age_us": admission.max_age_us,
         },
-        metadata=leases.encode(admission.lease),
+        metadata=registrations.encode(admission.registration),
     )
 
 
@@ -62,7 +62,7 @@ def change_row(admission: Admission) -> TableEntry:
     """Make the row that moves the job to another region. Raises ValueError if it does not move."""
     change = admission.change
     if change is None:
-        raise ValueError(f"job {admission.job} is not on its way to another region")
+        raise ValueError(f"job {admission.job} is not moving to another region")
     return TableEntry(
         names.CHANGE,
         {names.JOB_KEY: admission.job},
@@ -72,9 +72,9 @@ def change_row(admission: Admission) -> TableEntry:
 
 
 def supporting_rows(admission: Admission) -> tuple[Row, ...]:
-    """Make everything else: members by port, their addresses by bit, the uplink, the multicast group.
+    """Make all other rows: members by port, their addresses by bit, the uplink, the multicast group.
 
-    Raises BadJob for an address that is none; ValueError for a member or an uplink without a port.
+    Raises BadJob for an invalid address; ValueError for a member or an uplink without a port.
     """
     rows: list[Row] = []
     replicas = []
@@ -140,7 +140,7 @@ def _receiver_row(job: int, replica: int, to: Member | Uplink, rank: int | None)
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """Jobs on a switch: those complete, and rows that belong to none.
+    """Jobs on a switch: complete ones, and rows that belong to none.
 
     Orphans are left by a controller that died at work. Rows of our tables whose job has no row in
     the job table are orphans, and so are groups in the jobs' range that no job uses.
@@ -163,7 +163,7 @@ class _Found:
 
 
 def parse(rows: Iterable[Row], *, job_groups: range) -> Contents:
-    """Sort out what was read of the tables in `TABLES` and the multicast groups.
+    """Sort rows read from the tables in `TABLES` and the multicast groups into jobs and orphans.
 
     `job_groups` are the group ids that only jobs use.
     """
@@ -227,7 +227,7 @@ def _admission(job: int, row: TableEntry, found: _Found) -> Admission:
         ageing=params["ageing"],
         max_age_us=params["max_age_us"],
         change=_change(found.change),
-        lease=leases.decode(row.metadata),
+        registration=registrations.decode(row.metadata),
     )
 
 

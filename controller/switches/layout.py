@@ -1,4 +1,4 @@
-"""What a job asks of the switches of its tree, and the part of every switch that it amounts to. No I/O."""
+"""From a job's tree of switches to the part of each switch. No I/O."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ NEIGHBOUR_MAC, NEIGHBOUR_IP = "02:00:00:00:00:fe", "10.0.0.254"
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """A switch of a job's tree with all that hangs on it.
+    """A switch of a job's tree with everything below it.
 
-    `members` are workers with the ranks of the whole job; their bits are chosen by `lay_out`. `links`
-    lead to switches below. `region` is where a shared job's packets meet, by default all slots. A
-    `transit` switch has no memory for the job: what hangs on it counts as hanging on the switch above.
-    `mac` and `ip` are what packets for this switch are addressed to; it does not look at them.
+    `members` are workers with the ranks of the whole job; `lay_out` chooses their bits. `links`
+    lead to switches below. `region` is where a shared job's packets are summed, by default all slots. A
+    `transit` switch has no memory for the job: its children count as children of the switch above.
+    `mac` and `ip` are the destination addresses of packets for this switch, which it does not check.
     """
 
     name: str
@@ -66,15 +66,15 @@ class Deployment:
 
 
 def lay_out(deployment: Deployment, *, max_members: int) -> dict[str, Part]:
-    """Make the part of every switch of a tree, by the switches' names, parents first.
+    """Return the part of every switch of a tree, by the switches' names, parents first.
 
-    Node ids are given in preorder, from 0 for the root. Bits of a node go to its workers in the order
-    of their ranks and then to its links in the order given; what hangs on a transit switch gets its
-    bits where the link to that switch stands.
+    Node ids are assigned in preorder, from 0 for the root. Bits of a node go to its workers in the order
+    of their ranks and then to its links in the order given; children of a transit switch get their bits in
+    the position of the link to that switch.
 
-    Raises BadJob, naming the switch where one is at fault, if a switch turns up twice, a node has no
+    Raises BadJob, with the switch's name where one is at fault, if a switch occurs twice, a node has no
     children or more than `max_members`, the workers' ranks are not 0 to n-1, or a switch could not
-    do its part for another reason.
+    serve its part for another reason.
     """
     switches = list(deployment.root.walk())
     names = [switch.name for switch in switches]
@@ -99,7 +99,7 @@ class _Node:
 
 
 class _Layout:
-    """One run of `lay_out`: what all switches share, and the next free node id."""
+    """One run of `lay_out`: properties common to all switches, and the next free node id."""
 
     def __init__(self, deployment: Deployment, max_members: int) -> None:
         self._deployment = deployment

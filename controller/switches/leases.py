@@ -1,47 +1,97 @@
-"""Leases of jobs: how a row's metadata say them, and which have run out. No I/O.
+"""Leases of jobs: which have run out, as one observer sees it. No I/O, no clock.
 
-A job that is to go with its launcher is admitted with a lease, which that one renews for as long as it
-lives. A lease ends at a time of the clock: the clocks of all who admit jobs to a switch have to agree
-to within less than a lease's length.
+Whoever holds a lease of 60 s writes its registration anew four times in that time, with another count of
+`renewals`. Whoever wants to know whether a job still has a holder watches that count: if it has not changed
+for the length of the lease, nobody holds it any more. So no two clocks are ever compared, and none has to be
+right: a holder counts its renewals by its own clock, an observer the time that it has watched by its own, and
+both only as differences. Clocks of the day do not occur, so their steps do not matter.
+
+An observer counts only the time in which it did look: between two looks that are further apart than a holder
+has to renew, a quarter of the lease. A machine that is suspended, a virtual machine or a container that is
+paused, takes holder and observer along, and on any clock that goes on meanwhile the lease would have run out
+before its holder could run again. So it does not matter to an observer which clock it is given, as long as it
+does not go back: `time.monotonic`, which on Linux stands still while the machine is suspended. A holder that
+asks whether it has been too late takes one that goes on (`ina/runtime/lease.py`): others may have watched.
+
+A holder on the same machine that is known to have ended (`holders.py`) needs no watching.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
-from controller.switches.model import Admission, Lease
+from controller.switches.model import Admission, Registration
 
-LATEST_MS = (1 << 63) - 1
+RENEWALS_PER_LEASE = 4
+"""Renewals of a lease in its time: one or two may fail."""
 
 
-def encode(lease: Lease | None) -> bytes:
-    """Write a lease as metadata; none is empty.
+@dataclass(slots=True)
+class _Watched:
+    """A count of renewals, and for how long it has been seen to be the same."""
 
-    >>> encode(Lease(1700000000000, "host 17"))
-    b'{"ina_lease": {"until_ms": 1700000000000, "holder": "host 17"}}'
+    registration: Registration
+    for_s: float = 0.0
+    renewed: bool = False
+    ended: bool = False
+
+    @property
+    def length_s(self) -> float:
+        """Length of the lease."""
+        return self.registration.lease_s or 0.0
+
+    @property
+    def run_out(self) -> bool:
+        """True if nobody holds it any more."""
+        return self.ended or self.for_s >= self.length_s
+
+
+class Watch:
+    """Watch over the leases of the jobs of a switch; begins with the first look.
+
+    `has_ended` says of a `Registration.process` that it is known to have ended.
     """
-    if lease is None:
-        return b""
-    return json.dumps({"ina_lease": {"until_ms": lease.until_ms, "holder": lease.holder}}).encode()
 
+    def __init__(self, has_ended: Callable[[str], bool] = lambda process: False) -> None:
+        self._has_ended = has_ended
+        self._watched: dict[tuple[int, int], _Watched] = {}
+        self._looked_s = 0.0
 
-def decode(metadata: bytes) -> Lease | None:
-    """Read what `encode` wrote; anything else, of whomever, is no lease.
+    def look(self, jobs: Iterable[Admission], now_s: float) -> None:
+        """Take note of all jobs as they are now, at `now_s` of a clock that does not go back."""
+        since_s = now_s - self._looked_s
+        self._looked_s = now_s
+        before, self._watched = self._watched, {}
+        for job in jobs:
+            registration = job.registration
+            if registration is None or registration.lease_s is None:
+                continue
+            seen = before.get((job.job, job.generation))
+            if seen is None:
+                seen = _Watched(registration)
+            elif seen.registration.renewals != registration.renewals:
+                seen = _Watched(registration, renewed=True)
+            else:
+                seen.for_s += min(since_s, registration.lease_s / RENEWALS_PER_LEASE)
+            seen.ended = bool(registration.process) and self._has_ended(registration.process)
+            self._watched[job.job, job.generation] = seen
 
-    >>> decode(b"of somebody else")
-    """
-    try:
-        match json.loads(metadata):
-            case {"ina_lease": {"until_ms": int(until_ms), "holder": str(holder)}} if (
-                0 <= until_ms <= LATEST_MS
-            ):
-                return Lease(until_ms, holder)
-    except (ValueError, RecursionError):
-        pass
-    return None
+    def has_run_out(self, job: Admission) -> bool:
+        """Return whether a job's lease was seen to run out, or its holder to have ended."""
+        seen = self._watched.get((job.job, job.generation))
+        return seen is not None and seen.run_out
 
+    def was_renewed(self, job: Admission) -> bool:
+        """Return whether a job's lease was seen to be renewed, and not to run out since."""
+        seen = self._watched.get((job.job, job.generation))
+        return seen is not None and seen.renewed and not seen.run_out
 
-def run_out(jobs: Iterable[Admission], now_ms: int) -> list[Admission]:
-    """Return the jobs that nobody renews any more."""
-    return [job for job in jobs if job.lease is not None and job.lease.until_ms < now_ms]
+    def undecided_s(self) -> float | None:
+        """Return for how long to go on watching until each lease has been renewed, or has run out.
+
+        None if all have; those of earlier versions, of which nobody can know, are left out.
+        """
+        open_ = [seen for seen in self._watched.values() if not seen.renewed and not seen.run_out]
+        return max((seen.length_s - seen.for_s for seen in open_ if seen.length_s < math.inf), default=None)

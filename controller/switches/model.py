@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from dataclasses import KW_ONLY, dataclass
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass, field
+from enum import StrEnum
 
-from controller.errors import BadJob
+from controller.errors import BadJob, ProgramMismatch
 from controller.vocabulary import Mode, Region
 
 INA_UDP_PORT = 42592
@@ -61,11 +63,11 @@ def ipv4_from_int(value: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One child of a job's node: where its packets enter the switch and how results are addressed to it.
+    """One child of a job's node: where its packets enter the switch and the address of its results.
 
     `rank` is a worker's; None is a switch. `port` None lets the controller choose one of the ports
     that it may use. `bitmap` holds the contribution bits that may come from there: several if a
-    switch below passes its members' packets on as they are. 0 stands for the bit of the worker's rank.
+    switch below forwards its members' packets unchanged. 0 stands for the bit of the worker's rank.
     `below` are the nodes of the job's tree behind a switch, whose partial sums may come from there.
     """
 
@@ -95,8 +97,8 @@ class Uplink:
     """Uplink of a node: its parent switch, or a root's fallback server.
 
     `port` is the switch's own port towards it; None lets the controller choose. Towards a parent,
-    sums go up as contribution `bitmap` of `fan_in` to its `node`; a switch that passes its members'
-    packets on has no bit of its own. For a fallback server all three are 0.
+    sums go up as contribution `bitmap` of `fan_in` to its `node`; a switch that forwards its members'
+    packets has no bit of its own. For a fallback server all three are 0.
     """
 
     port: int | None
@@ -124,17 +126,17 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """The part of a job that one switch is to do: for which members, and with which memory.
+    """The part of a job that one switch serves: its members there, and its memory.
 
-    `slots` are twice the packets that a worker may have under way (its `window`, which can be given
-    instead in shared mode). An exclusive job gets that many slots at least, a power of two
+    `slots` are twice the packets that a worker may have in flight (its `window`, which can be given
+    instead in shared mode). An exclusive job gets at least that many slots, a power of two
     (docs/protocol.md). A shared job uses `region`: by default all slots; with size 0 it uses
     none, and its fallback server does all the work. If it may `preempt`, its packets take slots from
-    packets of lower priority, and each that does not get one takes `ageing` from the priority of the slot;
-    and they take any slot that nobody has added to for `max_age_us`.
+    packets of lower priority, and each that gets none takes `ageing` from the priority of the slot;
+    and they take any slot that has received no contribution for `max_age_us`.
 
     With `shared_ports` several of its workers may be at one port: the switch then cannot tell which of them
-    a packet is from.
+    sent a packet.
     """
 
     members: tuple[Member, ...]
@@ -163,16 +165,16 @@ class Part:
         return sum(m.bitmap.bit_count() for m in self.members)
 
     def packets_under_way(self) -> int:
-        """Most packets that a worker may have under way, if the region does not say otherwise."""
+        """Most packets in flight of a worker, if the region does not limit them further."""
         return self.slots // 2 if self.window is None else self.window
 
 
 @dataclass(frozen=True, slots=True)
 class RegionChange:
-    """A shared job's move to another `region`, which begins some packets after the switch learnt of it.
+    """A shared job's move to another `region`, which begins some packets after the switch has received it.
 
-    `number` tells it from earlier ones of the same counter row: the generation of the job, and in the low 32
-    bits what the switch had counted as settled (p4src/include/addressing.p4) when it began.
+    `number` distinguishes it from earlier ones of the same counter row: the generation of the job, and in the
+    low 32 bits the switch's settled count (p4src/include/addressing.p4) when the move began.
     """
 
     number: int
@@ -180,25 +182,40 @@ class RegionChange:
 
 
 @dataclass(frozen=True, slots=True)
-class Lease:
-    """Until when a job is certain to have somebody who will remove it: `until_ms`, Unix time.
+class Registration:
+    """What whoever had a job admitted says of it, in the metadata of the job's row.
 
-    `holder` tells people who that is. It is kept in the metadata of the job's row, which the switch
-    stores and does not look at.
+    The switch stores that, gives it back to everybody who reads the row, and does not look at it. With
+    `lease_s` the holder promises to remove the job, and to write this again before that time has passed, each
+    time with one more of `renewals` (`controller.switches.leases`); infinite: it does so at times that others
+    do not know. The numbers are as of the last renewal.
     """
 
-    until_ms: int
-    holder: str = ""
+    holder: str
+    """Who that is, for people."""
+    _: KW_ONLY
+    process: str = ""
+    """The same for others on its machine (`controller.switches.holders`)."""
+    lease_s: float | None = None
+    """None: the job stays until somebody removes it."""
+    renewals: int = 0
+    age_s: float | None = None
+    """Time since its admission."""
+    name: str = ""
+    user: str = ""
+    command: str = ""
+    priority: int | None = None
+    goodput_bps: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Admission:
-    """A job as a switch serves it: all that its table entries say.
+    """A job as a switch serves it: the content of its table entries.
 
-    `generation` tells this job's packets in slots from those of earlier users of the same slots.
-    A worker may have `window` packets under way. Members are in the order of their bits. A job that is on
-    its way to another region has a `change`; until it is settled, both regions are in use. A job with a
-    `lease` that has run out is removed by the next admission of any other one; without one it stays.
+    `generation` distinguishes this job's packets in slots from those of earlier users of the same slots.
+    A worker may have `window` packets in flight. Members are in the order of their bits. A job that is moving
+    to another region has a `change`; until that is settled, both regions are in use. A job with a
+    `registration` that has a lease is removed once that has expired; any other one stays.
     """
 
     job: int
@@ -217,7 +234,12 @@ class Admission:
     ageing: int = 0
     max_age_us: int = 0
     change: RegionChange | None = None
-    lease: Lease | None = None
+    registration: Registration | None = None
+
+    @property
+    def leased(self) -> bool:
+        """True if somebody has promised to remove it."""
+        return self.registration is not None and self.registration.lease_s is not None
 
     @property
     def epoch(self) -> int:
@@ -235,12 +257,42 @@ class Admission:
         return self.node == 0 and not self.transit
 
 
+class Feature(StrEnum):
+    """What some jobs want and not every program offers."""
+
+    PREEMPTION = "jobs with preemption"
+    MOVES = "jobs that move to other slots"
+
+
 @dataclass(frozen=True, slots=True)
 class SwitchInfo:
-    """Capacity of a loaded program: values per packet, slots, jobs at a time, members of one job."""
+    """What a program offers (`controller.switches.capabilities`).
+
+    Values per packet, slots, jobs at a time, members of one job; `mode` says whether its jobs share slots. If
+    it is `salted` (ATP), packets have a salt in the place of a priority. `lacks` says what is missing for
+    each feature that it does not offer, `title` what errors call it.
+    """
 
     lanes: int
     slots: int
     jobs: int
     max_members: int
-    program: Mode = "exclusive"
+    mode: Mode = "exclusive"
+    salted: bool = False
+    lacks: Mapping[Feature, str] = field(default_factory=dict, compare=False)
+    title: str = field(default="the program", compare=False)
+
+    @property
+    def shared(self) -> bool:
+        """True if jobs share slots, and need a fallback server."""
+        return self.mode == "shared"
+
+    def covers(self, other: SwitchInfo) -> bool:
+        """Return whether jobs that are made for another program run on this one as they are."""
+        alike = (self.mode, self.salted, self.lanes) == (other.mode, other.salted, other.lanes)
+        return alike and self.lacks.keys() <= other.lacks.keys()
+
+    def require(self, feature: Feature) -> None:
+        """Raise ProgramMismatch, which names what is missing, if the program does not offer this."""
+        if feature in self.lacks:
+            raise ProgramMismatch(f"{self.title} lacks {self.lacks[feature]}, which {feature} need")

@@ -27,8 +27,10 @@ SET_ECN = "InaEgress.marking.set_threshold"
 OUTCOMES = "InaIngress.outcomes"
 
 SLOT_REGISTER = "InaIngress.aggregator.slot_psn"
+JOB_REGISTER = "InaIngress.aggregator.slot_job"
 PRIORITY_REGISTER = "InaIngress.aggregator.slot_priority"
-"""Only ``shared.p4`` has it: the program is told by it."""
+SALT_REGISTER = "InaIngress.aggregator.slot_salt"
+"""Only some programs have these three (`controller.switches.capabilities`)."""
 LANE_REGISTERS = "InaIngress.aggregator.lanes.lane_"
 
 BRIDGE = "InaIngress.forwarding.bridge"

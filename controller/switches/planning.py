@@ -1,4 +1,4 @@
-"""Choosing what a part does not say: its id, generation, counter row, region and ports. No I/O."""
+"""Choice of what a part leaves open: its id, generation, counter row, region and ports. No I/O."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from controller.errors import IdentityTaken, OutOfRows, ProgramMismatch
 from controller.memory import exclusive, shared
-from controller.switches.model import Admission, Member, Part, SwitchInfo, Uplink
+from controller.switches.model import Admission, Feature, Member, Part, SwitchInfo, Uplink
 from controller.vocabulary import Region
 
 _JOB_IDS = range(1, 1 << 16)
@@ -25,10 +25,10 @@ class Identity:
 def choose_identity(
     present: Iterable[Admission], *, clock: Callable[[], float], rng: random.Random
 ) -> Identity:
-    """Choose a job id and a generation that no job present has.
+    """Choose a job id and a generation that no present job has.
 
-    The id is random: late packets of a job that is gone then hardly ever meet a new one. The generation
-    counts milliseconds: slots may still hold any one of the last 49 days.
+    The id is random: late packets of an ended job then rarely match a new one. The generation counts
+    milliseconds: slots may still hold any of the last 49 days.
     """
     present = list(present)
     used_ids = {a.job for a in present}
@@ -44,10 +44,15 @@ def plan(
 ) -> Admission:
     """Make the admission of a part beside those present on a switch.
 
-    Members and uplinks without a port get the lowest of `ports` that no job uses.
+    Args:
+        part: The job's part on the switch.
+        identity: Job id and generation.
+        info: The capacity of the switch's program.
+        present: The admissions on the switch.
+        ports: Ports for members and uplinks without one: each gets the lowest that no job uses.
 
-    Raises ProgramMismatch if the switch's program has no such jobs, IdentityTaken, BadJob, OutOfMemory
-    or OutOfRows.
+    Raises ProgramMismatch if the switch's program does not serve such jobs, IdentityTaken, BadJob,
+    OutOfMemory or OutOfRows.
     """
     present = list(present)
     check_mode(part, info)
@@ -81,12 +86,14 @@ def plan(
 
 
 def check_mode(part: Part, info: SwitchInfo) -> None:
-    """Raise ProgramMismatch unless the switch's program serves jobs of this mode; all its jobs then are."""
-    if part.mode != info.program:
+    """Raise ProgramMismatch unless the switch's program serves such jobs; it serves one mode only."""
+    if part.mode != info.mode:
         raise ProgramMismatch(
-            f"the job is {part.mode}, and the switch runs the program '{info.program}': on one switch either"
-            " all jobs have private regions or all share"
+            f"the job is {part.mode}, and {info.title} is for {info.mode} jobs: on one switch either all jobs"
+            " have private regions or all share"
         )
+    if part.preempt:
+        info.require(Feature.PREEMPTION)
 
 
 def _region(part: Part, info: SwitchInfo, present: Iterable[Admission]) -> Region:

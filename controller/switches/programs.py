@@ -1,18 +1,23 @@
-"""The switch programs of ``p4src`` and what a target needs to run one."""
+"""The switch programs of ``p4src`` and how to build them for a target."""
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from google.protobuf import text_format
 
 from controller.errors import ProgramMismatch
+from controller.switches.capabilities import capabilities
+from controller.switches.model import SwitchInfo
+from controller.switches.target import ProgramInfo, TableInfo
 from p4src.messages import p4info_pb2
 from p4src.messages.cookie import cookie_of
 
@@ -26,7 +31,7 @@ P4SRC = Path(__file__).resolve().parents[2] / "p4src"
 class ProgramBundle:
     """A compiled program for one kind of switch.
 
-    `device_config` is what the target loads: the preprocessed source for the embedded switch, the
+    `device_config` is the form that the target loads: the preprocessed source for the embedded switch, the
     JSON of p4c for BMv2.
     """
 
@@ -36,39 +41,94 @@ class ProgramBundle:
 
     @property
     def cookie(self) -> int:
-        """What switches and controllers know it by (`p4src.messages.cookie`)."""
+        """The cookie that identifies it to switches and controllers (`p4src.messages.cookie`)."""
         return cookie_of(self.p4info, self.device_config)
 
+    @property
+    def title(self) -> str:
+        """What errors call it."""
+        return f"the program {self.name}"
 
-def locate(program: str, *, lanes: int) -> tuple[Path, dict[str, str]]:
-    """Return the source file of a program and the preprocessor definitions that build it.
+    def offers(self) -> SwitchInfo:
+        """Return what it offers to jobs. Raises ProgramMismatch if it is not one for aggregation."""
+        return capabilities(objects(self.p4info), self.title)
 
-    Raises ProgramMismatch if there is no such program, or none for so many lanes.
+
+def objects(p4info: Any) -> ProgramInfo:
+    """Return the objects of a P4Info by name."""
+    actions = {action.preamble.id: action for action in p4info.actions}
+    return ProgramInfo(
+        tables={
+            table.preamble.name: TableInfo(
+                table.size,
+                {key.name: key.MatchType.Name(key.match_type).lower() for key in table.match_fields},
+                frozenset(actions[ref.id].preamble.name for ref in table.action_refs),
+            )
+            for table in p4info.tables
+        },
+        counters={counter.preamble.name: counter.size for counter in p4info.counters},
+        registers={register.preamble.name: register.size for register in p4info.registers},
+        actions={
+            action.preamble.name: {param.name: param.bitwidth for param in action.params}
+            for action in p4info.actions
+        },
+    )
+
+
+def source_of(program: str, lanes: int) -> tuple[Path, dict[str, str]]:
+    """Return a program's source file and the preprocessor definitions that build it.
+
+    `program` is the name of one of p4src, or the path of a file that ends in ``.p4``. Raises ProgramMismatch
+    if there is no such program, or none for so many lanes; FileNotFoundError.
     """
+    if is_file(program):
+        path = Path(program)
+        if not path.is_file():
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), program)
+        return path, {"LANES": str(lanes)}
     known = sorted(path.stem for path in P4SRC.glob("*.p4"))
     if program not in known:
-        raise ProgramMismatch(f"there is no program '{program}'; there are {', '.join(known)}")
+        raise ProgramMismatch(
+            f"there is no program '{program}'; want {', '.join(known)}, or a file that ends in .p4"
+        )
     if lanes not in LANES:
         choices = ", ".join(map(str, LANES))
         raise ProgramMismatch(f"programs are built for {choices} values per packet, not {lanes}")
     return P4SRC / f"{program}.p4", {"LANES": str(lanes)}
 
 
+def is_file(program: str) -> bool:
+    """Return whether a program is given by its file, not by the name of one of p4src."""
+    return program.endswith(".p4")
+
+
 def bmv2_bundle(program: str, *, lanes: int) -> ProgramBundle:
-    """Compile a program for BMv2 with ``p4c-bm2-ss`` or ``p4c``. Raises ProgramMismatch if that fails."""
-    source, defines = locate(program, lanes=lanes)
+    """Compile a program, by name or file, for BMv2 with ``p4c-bm2-ss`` or ``p4c``.
+
+    Raises ProgramMismatch if that fails.
+    """
+    source, defines = source_of(program, lanes)
     with tempfile.TemporaryDirectory() as directory:
         command = p4c_command(source, defines, Path(directory))
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             raise ProgramMismatch(f"p4c refuses {source}: {done.stderr.strip()}")
-        return p4c_output(source, Path(directory))
+        return replace(p4c_output(source, Path(directory)), name=program)
 
 
 def p4c_command(
     source: Path, defines: Mapping[str, str], folder: Path, *, include_dirs: Sequence[Path] = ()
 ) -> list[str]:
-    """Return the command that compiles a program for BMv2. Raises ProgramMismatch without a compiler."""
+    """Return the command that compiles a program for BMv2.
+
+    Args:
+        source: The program.
+        defines: Preprocessor definitions.
+        folder: Where the results are written.
+        include_dirs: Further directories of included files.
+
+    Raises ProgramMismatch without a compiler.
+    """
     p4info = ["--p4runtime-files", str(_p4info_in(folder, source))]
     options = [f"-D{name}={value}" for name, value in defines.items()]
     options += [f"-I{path}" for path in include_dirs]
@@ -97,10 +157,3 @@ def _p4c(output: Path) -> list[str]:
     if driver := shutil.which("p4c"):
         return [driver, "--target", "bmv2", "-o", str(output.parent)]
     raise ProgramMismatch("BMv2 needs programs compiled by p4c: there is no p4c-bm2-ss or p4c on PATH")
-
-
-def source_of(program: str, lanes: int) -> tuple[Path, dict[str, str]]:
-    """Return the source of a program of p4src, or of any file that ends in ``.p4``, and its definitions."""
-    if program.endswith(".p4"):
-        return Path(program), {"LANES": str(lanes)}
-    return locate(program, lanes=lanes)

@@ -1,22 +1,22 @@
-"""What has to be written so that switches hold the jobs that they should: a pure function. No I/O.
+"""The writes that make switches hold the desired jobs: a pure function. No I/O.
 
 `reconcile` compares the jobs that should be on each switch with the rows that were read from it, and returns
 actions in the order in which they are to be carried out, each with its writes and its reason in words. It is
 
 *idempotent*
-    once its actions are carried out, it finds none;
+    once its actions are carried out, it returns none;
 *minimal*
-    a row that is right is not written, and a job that is right is not touched;
+    correct rows are not written, and correct jobs are not changed;
 *safe for running jobs*
-    a job gets other slots by a move (`Controller.resize`, `Controller.settle`), never by being taken off and
-    put back; no slot is given to a job while another one holds it that is not to share it; what is obsolete
-    goes first, children before their parents, and what is new comes last, parents before their children, the
-    job's row last of all.
+    a job gets other slots by a move (`Controller.resize`, `Controller.settle`), never by being removed and
+    admitted again; no slot is given to a job while another job holds it that must not share it; obsolete rows
+    are deleted first, children before their parents, and new rows are written last, parents before their
+    children, the job's row last of all.
 
-After each action, and at whatever write of one somebody stops, it goes on from what is there. What cannot be
-done yet is not an action but waits, with a reason: slots that a job still leaves, something of another
-controller's. Two jobs that are to change places would wait for each other: one of them moves to an empty
-region first, and its fallback server does its work for a moment.
+If it is interrupted after any write, the next call continues from the rows that are there. What cannot be
+done yet is not an action but waits, with a reason: slots that a job is still leaving, rows of another
+controller. Two jobs that are to exchange regions would wait for each other: one of them moves to an empty
+region first, and its fallback server does its work meanwhile.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ Verb = Literal["load", "remove", "clear", "settle", "repair", "move", "add"]
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """What was read from a switch: all rows that jobs may have there.
+    """The rows read from a switch: all that jobs may have there.
 
-    `job_groups` are the ids of multicast groups that only jobs use. `settled` says, by counter row, how many
+    `job_groups` are the ids of multicast groups that only jobs use. `settled` has, by counter row, how many
     packets have shown a move to be over, modulo 2**32; it has the rows of all jobs that the switch serves.
     """
 
@@ -56,7 +56,7 @@ class Observed:
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """The same kind of update of some entries, in no certain order."""
+    """The same kind of update of some entries, in unspecified order."""
 
     kind: Kind
     entries: tuple[Entry, ...]
@@ -64,19 +64,19 @@ class Write:
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """Something to be done at a switch, by these writes in their order.
+    """A step at a switch: these writes, in order.
 
     ======  ====================================================================
     load    load the program (only `Fleet.reconcile` does that)
-    remove  take off a job that should not be there
+    remove  remove a job that should not be there
     clear   delete rows that belong to no job
     settle  end a job's move to other slots, which is over
-    repair  write what is missing or wrong of a job that stays
-    move    have a job move to other slots
-    add     put on a job, with its counters at zero
+    repair  write missing or wrong rows of a job that stays
+    move    make a job move to other slots
+    add     admit a job, with its counters at zero
     ======  ====================================================================
 
-    `job` is 0 if it is about none; `admission` is the job as the switch then serves it.
+    `job` is 0 if the step concerns none; `admission` is the job as the switch then serves it.
     """
 
     verb: Verb
@@ -105,14 +105,14 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What is to be done now, in this order, and what has to wait."""
+    """The actions to carry out now, in order, and what has to wait."""
 
     actions: tuple[Action, ...]
     waiting: tuple[Waiting, ...] = ()
 
 
 def per_switch(trees: Iterable[TreeAdmission]) -> dict[str, list[Admission]]:
-    """Return what jobs should hold of each switch, as `reconcile` takes it."""
+    """Return the jobs' admissions by switch, as `reconcile` takes them."""
     desired: dict[str, list[Admission]] = {}
     for tree in trees:
         for name, admission in tree.switches.items():
@@ -120,33 +120,30 @@ def per_switch(trees: Iterable[TreeAdmission]) -> dict[str, list[Admission]]:
     return desired
 
 
-def not_leased(now_ms: int) -> Callable[[Admission], bool]:
-    """Say which jobs may be removed: those without a lease, and those whose lease has run out."""
-    return lambda job: job.lease is None or job.lease.until_ms < now_ms
-
-
-_unless_leased = not_leased(0)
+def not_leased(job: Admission) -> bool:
+    """Return whether a job may be removed, for nobody has promised to do that."""
+    return not job.leased
 
 
 def reconcile(
     desired: Mapping[str, Iterable[Admission]],
     observed: Mapping[str, Observed],
     *,
-    may_remove: Callable[[Admission], bool] = _unless_leased,
+    may_remove: Callable[[Admission], bool] = not_leased,
 ) -> Decision:
-    """Decide what to do so that switches hold the desired jobs and no others that may be removed.
+    """Return the actions that make switches hold the desired jobs and no others that may be removed.
 
     Args:
-        desired: By switch, the jobs that should be there. One that is on its way to another region should
-            end there. A lease is written with its job and renewed by its holder: it counts only whether there
-            is one.
-        observed: By switch, what is there; switches that are desired only are left out.
-        may_remove: Which jobs that are not desired go, or make room for one of the same id; by default those
+        desired: By switch, the jobs that should be there. One that is moving to another region should
+            end there. A registration is written with its job and renewed by its holder: only its presence is
+            compared.
+        observed: By switch, the rows that are there; switches that are only in `desired` are skipped.
+        may_remove: Which undesired jobs are removed, or make room for one of the same id; by default those
             without a lease.
 
     Raises:
-        BadJob: a switch cannot hold what is desired of it: two jobs have one id, generation, counter row or
-            group, a region leaves the memory, or exclusive regions overlap.
+        BadJob: a switch cannot hold the desired jobs: two jobs have one id, generation, counter row or
+            group, a region exceeds the memory, or exclusive regions overlap.
     """
     switches = [
         _Switch(name, observed[name], list(desired.get(name, ())), may_remove) for name in sorted(observed)
@@ -189,7 +186,7 @@ def _add(switches: Sequence[_Switch]) -> Iterator[Action]:
 
 
 class _Switch:
-    """A switch in the course of its actions: what is there once those so far are carried out."""
+    """A switch in the course of its actions: the rows there once those so far are carried out."""
 
     def __init__(
         self,
@@ -211,22 +208,22 @@ class _Switch:
         self._wanted = {_key(row) for row in wanted}
 
     def check(self) -> None:
-        """Raise BadJob if the switch cannot hold what is desired of it."""
+        """Raise BadJob if the switch cannot hold the desired jobs."""
         for what in ("job", "generation", "counter_row", "group"):
             found = [getattr(job, what) for job in self._all_desired]
             if twice := {each for each in found if found.count(each) > 1}:
                 title = what.replace("job", "job id").replace("_", " ")
-                raise BadJob(f"switch '{self.name}': two of the jobs desired have the {title} {min(twice)}")
+                raise BadJob(f"switch '{self.name}': two desired jobs have the {title} {min(twice)}")
         for job in self.desired.values():
             if job.region.offset < 0 or job.region.size < 0 or job.region.end > self.info.slots:
                 raise BadJob(
-                    f"switch '{self.name}': the {_slots(job.region)} of job {job.job} leave the memory, which"
-                    f" has {self.info.slots}"
+                    f"switch '{self.name}': the {_slots(job.region)} of job {job.job} exceed the memory,"
+                    f" which has {self.info.slots}"
                 )
             if not 1 <= job.counter_row <= self.info.jobs or job.group not in self._observed.job_groups:
                 raise BadJob(
                     f"switch '{self.name}': job {job.job} has counter row {job.counter_row} and group"
-                    f" {job.group}; they can be 1 to {self.info.jobs}"
+                    f" {job.group}; want 1 to {self.info.jobs}"
                 )
             for other in self.desired.values():
                 if self._exclusive and other.job < job.job and _overlap(other.region, job.region):
@@ -236,7 +233,7 @@ class _Switch:
 
     @property
     def _exclusive(self) -> bool:
-        return self.info.program == "exclusive"
+        return self.info.mode == "exclusive"
 
     # ------------------------------------------------------------------ what goes
 
@@ -315,12 +312,12 @@ class _Switch:
     def repair(self) -> Iterator[Action]:
         for number, here, want in self._present():
             keeps_region = not want.transit
-            lease = want.lease if (want.lease is None) != (here.lease is None) else here.lease
+            said, wanted = here.registration, want.registration
             goal = replace(
                 want,
                 region=here.region if keeps_region else want.region,
                 change=here.change if keeps_region else None,
-                lease=lease,
+                registration=wanted if (wanted is None) != (said is None) else said,
             )
             rows = list(supporting_rows(goal))
             if goal.change is not None:
@@ -401,7 +398,7 @@ class _Switch:
         ]
 
     def keeps_out(self, number: int) -> str | None:
-        """Say what keeps a job from being put on, or None."""
+        """Return the reason why a job cannot be admitted yet, or None."""
         want = self.desired[number]
         for other in self._jobs.values():
             if other.job == number:
@@ -448,7 +445,7 @@ class _Switch:
         return new, wrong
 
     def _write(self, *writes: tuple[Kind, Sequence[Entry]]) -> tuple[Write, ...]:
-        """Note what writes do to the rows, and return those that do anything."""
+        """Apply writes to the known rows, and return those that change anything."""
         for kind, entries in writes:
             for entry in entries:
                 if isinstance(entry, CounterCell):
@@ -481,7 +478,7 @@ def _arrived(job: Admission) -> Admission:
 
 
 def _place(job: Admission) -> tuple[int, int, int, bool]:
-    """Return the numbers that slots, counters and packets identify a job by; they are fixed while it runs."""
+    """Return the numbers that identify a job in slots, counters and packets; they are fixed while it runs."""
     return job.counter_row, job.group, job.node, job.transit
 
 

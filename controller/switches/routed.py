@@ -1,4 +1,4 @@
-"""What a routed job asks of the switches: from a tree of `controller.routing` to a deployment. No I/O."""
+"""From a job's tree (`controller.routing`) to a deployment on switches. No I/O."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from controller.vocabulary import Job, Region, Topology, Tree
 
 
 def deployment_of(
-    cluster: Topology,
+    topology: Topology,
     job: Job,
     tree: Tree,
     *,
@@ -21,27 +21,36 @@ def deployment_of(
     regions: Mapping[str, Region] | None = None,
     udp_ports: Sequence[int] | None = None,
 ) -> Deployment:
-    """Return what is given to `controller.Fleet.admit`; each server is a rank, in the order of `hosts`.
+    """Return the deployment of a routed job, as `controller.Fleet.admit` takes it.
 
-    Ports and addresses are the topology's (`Topology.ports`, `mac`, `ip`).
-    `regions` are those of a memory policy, by switch; `udp_ports` where its servers take packets (`plugged`).
+    Each server of `job.hosts` is a rank, in that order. Ports and addresses are the topology's
+    (`Topology.ports`, `mac`, `ip`).
 
-    Raises BadSpec for a job whose root does not sum, for its fallback server does all, and for one whose
-    fallback server is behind a switch of the tree: it must hang on the root.
+    Args:
+        topology: Servers, switches and links.
+        job: The placed job.
+        tree: Its aggregation tree.
+        slots: Twice the packets in flight of a worker; see `Part`.
+        window: Packets in flight of a worker of a shared job, instead of `slots`.
+        regions: Its regions by switch, from a memory policy; None: all slots.
+        udp_ports: UDP port of each server; None: all at `INA_UDP_PORT`.
+
+    Raises BadSpec for a job whose root does not sum, because its fallback server does all the work, and for
+    one whose fallback server is behind a switch of the tree: it must be linked to the root.
     """
     if tree.root not in tree.aggregators or not job.aggregate:
         raise BadSpec(f"job {job.name!r} is not summed at its root, {tree.root!r}: no switch has to admit it")
-    members = plugged(cluster, job.hosts, udp_ports)
+    members = plugged(topology, job.hosts, udp_ports)
     transit = {name for name in tree.switches if name not in tree.aggregators}
-    root = grow(cluster, tree.root, tree.parents, members, regions=regions or {}, transit=transit)
+    root = grow(topology, tree.root, tree.parents, members, regions=regions or {}, transit=transit)
     fallback = None
     if job.fallback and job.mode == "shared":
-        way = (*cluster.way(tree.root, cluster.rack_of[job.fallback]), job.fallback)
+        way = (*topology.way(tree.root, topology.rack_of[job.fallback]), job.fallback)
         if tree.parents.get(way[1]) == tree.root:
             raise BadSpec(
                 f"job {job.name!r}: its fallback server {job.fallback!r} is behind {way[1]!r}, a switch of"
                 f" the tree; want one at the root, {tree.root!r}, or off the tree"
             )
-        port = cluster.port_to(tree.root, way[1])
-        fallback = Uplink(port, cluster.mac(job.fallback), cluster.ip(job.fallback))
+        port = topology.port_to(tree.root, way[1])
+        fallback = Uplink(port, topology.mac(job.fallback), topology.ip(job.fallback))
     return Deployment(root, slots, mode=job.mode, window=window, fallback=fallback)

@@ -1,12 +1,13 @@
-"""One switch under control: its program, its jobs, its ordinary traffic.
+"""Control of one switch: its program, its jobs, its ordinary traffic.
 
-Everything that a controller knows of a switch it reads from the switch, so that any number of
-controllers can share one and none has to survive. What is read and then written is read and
-written by one controller at a time (`controller.switches.target.Target.turn`).
+A controller reads all its knowledge of a switch from the switch, so that any number of controllers can share
+one and none has to survive. A read followed by a write is done by one controller at a time
+(`controller.switches.target.Target.turn`).
 """
 
 from __future__ import annotations
 
+import logging
 import random
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -24,14 +25,16 @@ from controller.errors import (
     ProgramMismatch,
     Refused,
     RegionChanging,
-    UnknownName,
 )
 from controller.memory import shared
-from controller.switches import leases, names
+from controller.switches import names, registrations
+from controller.switches.capabilities import capabilities
 from controller.switches.checks import check_part
 from controller.switches.entries import CounterCell, Entry, MulticastGroup, TableEntry
+from controller.switches.holders import has_ended
 from controller.switches.jobs import TABLES, Contents, Row, change_row, job_row, parse, supporting_rows
-from controller.switches.model import Admission, Lease, Part, RegionChange, SwitchInfo
+from controller.switches.leases import Watch
+from controller.switches.model import Admission, Feature, Part, RegionChange, Registration, SwitchInfo
 from controller.switches.outcomes import COLUMNS, OUTCOMES
 from controller.switches.planning import Identity, choose_identity, plan
 from controller.switches.reconcile import Action, Observed
@@ -41,14 +44,17 @@ from controller.vocabulary import Region
 if TYPE_CHECKING:
     from controller.switches.programs import ProgramBundle
 
+_log = logging.getLogger("controller")
+
 _SETTLED_MASK = (1 << 32) - 1  # of RegionChange.number
 
 
 class Controller:
     """Admits jobs to the switch that `target` reaches, and removes them.
 
-    `clock` gives wall-clock seconds, for leases too, `rng` job ids; both are parameters for tests. Other
-    controllers are waited for `turn_timeout_s`, `load_turn_timeout_s` at a switch without a program.
+    `clock` gives wall-clock seconds, `rng` job ids; `leases` watches over those of jobs by `ticks_s`, a clock
+    that does not go back. All are parameters for tests. Other controllers are waited for `turn_timeout_s`,
+    `load_turn_timeout_s` at a switch without a program.
     """
 
     def __init__(
@@ -57,12 +63,16 @@ class Controller:
         *,
         clock: Callable[[], float] = time.time,
         rng: random.Random | None = None,
+        ticks_s: Callable[[], float] = time.monotonic,
         turn_timeout_s: float = 10.0,
         load_turn_timeout_s: float = 60.0,
     ) -> None:
         self._target = target
         self._clock = clock
         self._rng = rng or random.Random()
+        self._ticks_s = ticks_s
+        self.leases = Watch(has_ended)
+        """What has been seen of the leases of the jobs, each time that these were read."""
         self._turn_timeout_s = turn_timeout_s
         self._load_turn_timeout_s = load_turn_timeout_s
         self._program: ProgramInfo | None = None
@@ -87,16 +97,21 @@ class Controller:
         return self._target.address
 
     def turn(self) -> AbstractContextManager[None]:
-        """Be the only controller that writes for the time of the block; within it only `apply` may be called.
+        """Be the only controller that writes during the block; within it only `apply` may be called.
 
-        Raises NotPrimary if another one stays it.
+        Raises NotPrimary if another controller stays primary.
         """
         return self._target.turn(timeout_s=self._turn_timeout_s)
 
     # ------------------------------------------------------------------ program
 
-    def load(self, bundle: ProgramBundle, *, replace: bool = False) -> bool:
-        """See to it that the switch runs this program; False if it did already.
+    def load(self, bundle: ProgramBundle, *, replace: bool = False, similar: bool = False) -> bool:
+        """Make the switch run this program; return False if it did already.
+
+        Args:
+            bundle: the program.
+            replace: whether another one may be replaced.
+            similar: whether another one that offers jobs as much may stay (`SwitchInfo.covers`).
 
         Raises, with nothing changed, OtherProgram if it runs another one that is not to be replaced, and
         ProgramMismatch if that one has jobs.
@@ -108,6 +123,13 @@ class Controller:
         self._program = self._info = None  # somebody else may have loaded another one
         if self._target.runs(bundle):
             return False
+        if similar and not replace and self._covers(bundle):
+            _log.warning(
+                "the switch at %s runs another program than '%s' that offers jobs as much: it stays",
+                self.address,
+                bundle.name,
+            )
+            return False
         # Who has its turn at a switch without a program is likely to load one, and a switch may compile it.
         is_empty = self._target.program() is None
         timeout_s = self._load_turn_timeout_s if is_empty else self._turn_timeout_s
@@ -117,6 +139,12 @@ class Controller:
                 self._baselines.clear()
         return anew
 
+    def _covers(self, bundle: ProgramBundle) -> bool:
+        try:
+            return self.info().covers(bundle.offers())
+        except ProgramMismatch:  # it runs none, too
+            return False
+
     def _refuse_to_replace(
         self, running: ProgramInfo, entries: int, bundle: ProgramBundle, replace: bool
     ) -> None:
@@ -124,20 +152,31 @@ class Controller:
             jobs = sum(isinstance(row, TableEntry) for row in self._target.read([names.JOB]))
             if jobs:
                 raise ProgramMismatch(
-                    f"the switch runs another program than '{bundle.name}' with these lanes, which serves"
-                    f" {jobs} job{'' if jobs == 1 else 's'}; end them first, or run with the loaded"
-                    " program"
+                    f"the switch at {self.address} runs another program than '{bundle.name}'"
+                    f" ({self._how_different(running, bundle)}), which serves {jobs}"
+                    f" job{'' if jobs == 1 else 's'}; end them first, or run with the loaded program"
                 )
         if not replace:
             raise OtherProgram(
-                f"the switch at {self.address} runs {_title(running)}, with {entries} table"
-                f" {'entry' if entries == 1 else 'entries'}, and not"
-                f" '{bundle.name}' with these lanes: its cookie is {running.cookie:#x}, and not"
-                f" {bundle.cookie:#x}"
+                f"the switch at {self.address} runs another program than '{bundle.name}'"
+                f" ({self._how_different(running, bundle)}), with {entries} table"
+                f" {'entry' if entries == 1 else 'entries'}"
             )
 
+    def _how_different(self, running: ProgramInfo, wanted: ProgramBundle) -> str:
+        try:
+            offers = capabilities(running, self._title)
+        except ProgramMismatch:
+            offers = None
+        cookies = f"its cookie is {running.cookie:#x}, not {wanted.cookie:#x}"
+        return f"{_differences(offers, wanted)}; {cookies}"
+
+    @property
+    def _title(self) -> str:
+        return f"the program of the switch at {self.address}"
+
     def has_program(self) -> bool:
-        """Ask whether the switch runs any program. Raises SwitchError."""
+        """Return whether the switch runs any program. Raises SwitchError."""
         self._program = self._target.program()
         self._info = None
         return self._program is not None
@@ -152,18 +191,15 @@ class Controller:
         return self._program
 
     def info(self) -> SwitchInfo:
-        """Capacity of the loaded program. Raises ProgramMismatch if it is not one for aggregation."""
+        """What the loaded program offers. Raises ProgramMismatch if it is not one for aggregation."""
         if self._info is None:
-            try:
-                self._info = _info(self.program)
-            except UnknownName as error:
-                raise ProgramMismatch(f"the loaded program is not one for aggregation: {error}") from error
+            self._info = capabilities(self.program, self._title)
         return self._info
 
     # ------------------------------------------------------------------ jobs
 
     def jobs(self) -> dict[int, Admission]:
-        """Read the jobs that the switch serves now, whoever admitted them."""
+        """Read the jobs that the switch serves now, of all controllers."""
         return self._contents().jobs
 
     def admit(
@@ -172,26 +208,30 @@ class Controller:
         *,
         ports: Sequence[int] = (),
         identity: Identity | None = None,
-        lease: Lease | None = None,
+        registration: Registration | None = None,
     ) -> Admission:
         """Give a job its slots, counters and table entries on this switch.
 
-        Members, and an uplink, without a port get the lowest of `ports` that no job uses. Its counters
-        start at zero. A job of several switches is given its `identity` (`fleet.Fleet.admit`).
-        With a `lease` it stays for as long as that is renewed; jobs whose leases ran out are removed first.
+        Its counters start at zero. Jobs whose leases were seen to expire are removed first (`leases`).
+
+        Args:
+            part: The job's part on this switch.
+            ports: Ports for members, and an uplink, without one: each gets the lowest that no job uses.
+            identity: Job id and generation of a job of several switches (`fleet.Fleet.admit`); None: chosen.
+            registration: Metadata of the job's row; if it has a lease, it must be renewed.
 
         Raises BadJob, OutOfMemory or OutOfRows if the job does not fit; ProgramMismatch if the switch's
-        program is not for jobs of this mode; IdentityTaken; SwitchError if the switch fails or refuses.
-        Whatever was written by then is taken back; what cannot be taken back, because the switch is
-        gone, lets no packet in and is swept up by the next admission.
+        program does not serve jobs of this mode; IdentityTaken; SwitchError if the switch fails or refuses.
+        Everything written until then is deleted again; rows that cannot be deleted, because the switch is
+        gone, admit no packets and are deleted by the next admission.
         """
         info = self.info()
         check_part(part, max_members=info.max_members)
         with self.turn():
-            present = self._sweep().jobs.values()
+            present = self._sweep()[0].jobs.values()
             identity = identity or self.choose_identity(present)
             admission = plan(part, identity, info=info, present=present, ports=ports)
-            admission = replace(admission, lease=lease)
+            admission = replace(admission, registration=registration)
             opening, rows = job_row(admission), supporting_rows(admission)
             self._insert_all_or_none(rows)
             try:
@@ -202,39 +242,52 @@ class Controller:
                 raise
         return admission
 
-    def renew(self, admission: Admission, lease: Lease) -> None:
-        """Give a job another lease. Raises NoSuchJob if it is not there any more; SwitchError."""
+    def renew(self, admission: Admission, registration: Registration) -> None:
+        """Register a job anew. Raises NoSuchJob if it is not there any more; SwitchError."""
         with self.turn():
             row = self._row_of(admission.job)
             if row.params["generation"] != admission.generation:
-                raise NoSuchJob(f"job {admission.job} at {self.address} is another one by now")
-            self._target.write("MODIFY", [replace(row, metadata=leases.encode(lease))])
+                raise NoSuchJob(f"job {admission.job} at {self.address} is another one now")
+            self._target.write("MODIFY", [replace(row, metadata=registrations.encode(registration))])
+
+    def sweep(self) -> list[Admission]:
+        """Look at the leases of all jobs, and remove those that nobody holds any more; return these.
+
+        A lease runs out under one's eyes only: call it again and again. Raises SwitchError.
+        """
+        self.info()
+        jobs = self._parsed(self._target.read([names.JOB])).jobs.values()
+        if not any(map(self.leases.has_run_out, jobs)):
+            return []
+        with self.turn():
+            return self._sweep()[1]
 
     def choose_identity(self, present: Iterable[Admission]) -> Identity:
-        """Choose a job id and a generation that none of the jobs present has."""
+        """Choose a job id and a generation that none of the present jobs has."""
         return choose_identity(present, clock=self._clock, rng=self._rng)
 
     def resize(self, job: int, region: Region) -> Admission:
-        """Have a shared job move to other slots.
+        """Move a shared job to other slots.
 
-        No packet is lost or sent again for it: sums that are under way end in the old region, and PSNs from
-        about a window on use the new one. Until `settle` says that the move is over both regions are in use,
-        so neither should be given to a job that is to have slots of its own.
+        The move loses and retransmits no packets: sums in progress end in the old region, and PSNs from about
+        a window on use the new one. Until `settle` reports the move to be over both regions are in use, so
+        neither should be given to a job with private slots.
 
         Raises NoSuchJob; RegionChanging while an earlier move is not settled; ProgramMismatch for an
-        exclusive job, whose results its slots keep; BadJob if the region leaves the memory or the switch is
+        exclusive job, whose results its slots keep; BadJob if the region exceeds the memory or the switch is
         one that the job only passes through.
         """
         info = self.info()
-        if info.program != "shared":
-            raise ProgramMismatch("an exclusive job keeps its slots for life; only shared jobs are resized")
+        if not info.shared:
+            raise ProgramMismatch("an exclusive job keeps its slots until it ends; only shared jobs can move")
+        info.require(Feature.MOVES)
         with self.turn():
             found = self._find(self._contents(), job)
             if found.transit:
                 raise BadJob(f"job {job} only passes through the switch at {self.address}; it has no region")
             if found.change is not None:
                 raise RegionChanging(
-                    f"job {job} is still on its way from {found.region} to {found.change.region};"
+                    f"job {job} is still moving from {found.region} to {found.change.region};"
                     " settle that first"
                 )
             number = found.generation << 32 | self._settled(found)
@@ -243,10 +296,12 @@ class Controller:
         return moving
 
     def settle(self, job: int) -> bool:
-        """End a job's move to another region if no rank needs the old one any more; whether it is over.
+        """End a job's move to another region if no rank needs the old one any more.
 
-        It takes two windows of packets from `resize` on, and a job that sends nothing does not move. True
-        also if the job has not moved at all.
+        It takes two windows of packets from `resize` on, and a job that sends nothing does not move.
+
+        Returns:
+            True if the move is over, also if the job has not moved.
 
         Raises NoSuchJob; SwitchError.
         """
@@ -262,11 +317,11 @@ class Controller:
         return True
 
     def moved(self, moving: Admission) -> bool:
-        """Read whether `settle` would end the move that `resize` returned, which is quicker than to try."""
+        """Read whether `settle` would end the move that `resize` returned, which is faster than trying."""
         return moving.change is None or self._settled(moving) != moving.change.number & _SETTLED_MASK
 
     def remove(self, job: int) -> None:
-        """Take all that belongs to a job off the switch, its row in the job table first.
+        """Delete all rows of a job from the switch, its row in the job table first.
 
         Raises NoSuchJob.
         """
@@ -278,11 +333,11 @@ class Controller:
         self._baselines.pop(found.counter_row, None)
 
     def counters(self, job: int) -> dict[str, int]:
-        """Read how many packets of a job met which outcome since its admission. Raises NoSuchJob."""
+        """Read the packets of a job by outcome since its admission. Raises NoSuchJob."""
         return self.row_counters(self._row_of(job).params["counter_row"])
 
     def row_counters(self, row: int) -> dict[str, int]:
-        """Read a row of outcome counters; row 0 is for packets of no job."""
+        """Read a row of outcome counters; row 0 is for packets that belong to no job."""
         cells = self._read_row(row)
         baseline = self._baselines.get(row, {})
         return {name: count - baseline.get(name, 0) for name, count in cells.items()}
@@ -290,16 +345,16 @@ class Controller:
     # ------------------------------------------------------------------ as a whole
 
     def observe(self) -> Observed:
-        """Read all rows that jobs may have, and what the program is by now.
+        """Read all rows that jobs may have, and the program that runs now.
 
         Raises NoProgram, ProgramMismatch; SwitchError.
         """
         self._program = self._info = None  # the switch may have been started anew
         info = self.info()
         rows = self._read_rows()
+        jobs = self._parsed(rows).jobs.values()
         settled: dict[int, int] = {}
         if names.SETTLED in self.program.counters:
-            jobs = parse(rows, job_groups=self._job_groups).jobs.values()
             counter_rows = sorted({job.counter_row for job in jobs})
             counts = self._target.read_counter(names.SETTLED, counter_rows) if counter_rows else []
             settled = {row: count & _SETTLED_MASK for row, count in zip(counter_rows, counts, strict=True)}
@@ -344,11 +399,11 @@ class Controller:
         """
         highest = (1 << _width(self.program, names.SET_ECN, "depth")) - 1
         if not 0 <= depth <= highest:
-            raise ValueError(f"a queue can be 0 to {highest} packets deep, not {depth}")
+            raise ValueError(f"a queue of {depth} packets; want 0 to {highest}")
         self.install([TableEntry(names.ECN, {}, names.SET_ECN, {"depth": depth}, default=True)])
 
     def uninstall(self, entries: Iterable[TableEntry | MulticastGroup]) -> None:
-        """Delete entries; those that are not there any more are left out. Raises SwitchError."""
+        """Delete entries; those that are no longer there are skipped. Raises SwitchError."""
         with self.turn():
             self._delete(list(entries))
 
@@ -356,7 +411,12 @@ class Controller:
 
     def _contents(self) -> Contents:
         self.info()  # or the tables are not ours
-        return parse(self._read_rows(), job_groups=self._job_groups)
+        return self._parsed(self._read_rows())
+
+    def _parsed(self, rows: Sequence[Row]) -> Contents:
+        contents = parse(rows, job_groups=self._job_groups)
+        self.leases.look(contents.jobs.values(), self._ticks_s())
+        return contents
 
     def _read_rows(self) -> list[Row]:
         moves = [names.CHANGE] if names.CHANGE in self.program.tables else []
@@ -366,16 +426,16 @@ class Controller:
     def _job_groups(self) -> range:
         return range(1, _counter_rows(self.program))
 
-    def _sweep(self) -> Contents:
-        """Delete what belongs to nobody, jobs whose leases ran out included; return what is left."""
+    def _sweep(self) -> tuple[Contents, list[Admission]]:
+        """Delete what belongs to nobody; return what is left, and the jobs whose leases had run out."""
         contents = self._contents()
-        dead = leases.run_out(contents.jobs.values(), int(self._clock() * 1000))
+        dead = [job for job in contents.jobs.values() if self.leases.has_run_out(job)]
         if dead:
             self._delete([job_row(admission) for admission in dead])
             contents = self._contents()
         if contents.orphans:
             self._delete(contents.orphans)
-        return contents
+        return contents, dead
 
     def _settled(self, admission: Admission) -> int:
         """Read how many packets of a job's counter row have shown a move to be over, modulo 2**32."""
@@ -412,7 +472,7 @@ class Controller:
             raise
 
     def _delete_if_possible(self, rows: Sequence[Entry]) -> None:
-        """Clean up after an error that is on its way already; a second one would hide it."""
+        """Clean up after an error that is already being raised; a second one would hide it."""
         try:
             self._delete(rows)
         except ControllerError:
@@ -441,18 +501,6 @@ class Controller:
         return dict(zip(OUTCOMES, self._target.read_counter(names.OUTCOMES, cells), strict=True))
 
 
-def _info(program: ProgramInfo) -> SwitchInfo:
-    """Read off what a program offers. Raises UnknownName if it is not one for aggregation."""
-    rooms = [find("table", table, program.tables) for table in (names.JOB, names.UPLINK)]
-    return SwitchInfo(
-        lanes=sum(name.startswith(names.LANE_REGISTERS) for name in program.registers),
-        slots=find("register", names.SLOT_REGISTER, program.registers),
-        jobs=min(*rooms, _counter_rows(program) - 1),
-        max_members=_width(program, names.SET_MEMBER, "bitmap"),
-        program="shared" if names.PRIORITY_REGISTER in program.registers else "exclusive",
-    )
-
-
 def _counter_rows(program: ProgramInfo) -> int:
     """Number of rows of outcome counters; row 0 is for packets of no job."""
     return find("counter", names.OUTCOMES, program.counters) // COLUMNS
@@ -463,12 +511,21 @@ def _width(program: ProgramInfo, action: str, param: str) -> int:
     return find(f"parameter of {action}", param, find("action", action, program.actions))
 
 
-def _title(program: ProgramInfo) -> str:
-    """Name a program for people."""
+def _differences(running: SwitchInfo | None, wanted: ProgramBundle) -> str:
+    """Say how a running program, None: one that is not for aggregation, differs from the wanted one."""
     try:
-        info = _info(program)
-    except UnknownName:
-        tables = sorted(program.tables)
-        listed = ", ".join(tables[:4]) + (", …" if len(tables) > 4 else "") or "none"
-        return f"a program that is not for aggregation (tables: {listed})"
-    return f"a program for {info.program} jobs with {info.lanes} values per packet"
+        offers = wanted.offers()
+    except ProgramMismatch:
+        offers = None
+    if running is None or offers is None:
+        return "only one of the two is for aggregation" if running or offers else "neither is for aggregation"
+    found = []
+    if running.mode != offers.mode:
+        found.append(f"it is for {running.mode} jobs, not for {offers.mode} ones")
+    if running.lanes != offers.lanes:
+        found.append(f"its packets have {running.lanes} values, not {offers.lanes}")
+    if running.salted != offers.salted:
+        found.append(f"its slots are {'' if running.salted else 'not '}salted, as those of ATP")
+    if running.mode == offers.mode:
+        found += [f"it lacks {what}" for each, what in running.lacks.items() if each not in offers.lacks]
+    return "; ".join(found) or "it offers jobs the same, and is compiled from another text"

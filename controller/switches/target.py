@@ -1,7 +1,7 @@
-"""A switch as a controller works on it: entries and counters by name, whatever lies between the two.
+"""A switch as a controller works on it: entries and counters by name, whatever the connection.
 
 `controller.p4runtime_shim.target` reaches a switch over P4Runtime. A switch in the same process needs
-nothing of that: whatever has the methods of `Target` will do.
+no connection: any object with the methods of `Target` is one.
 """
 
 from __future__ import annotations
@@ -23,14 +23,23 @@ Kind = Literal["INSERT", "MODIFY", "DELETE"]
 
 
 @dataclass(frozen=True, slots=True)
+class TableInfo:
+    """A table: entries that it has room for, kind of match (``exact``, …) by field, names of its actions."""
+
+    size: int
+    keys: Mapping[str, str]
+    actions: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
 class ProgramInfo:
     """The objects of a program by name, with their sizes.
 
-    Entries of tables, cells of indirect counters and registers, bits of each parameter of each action.
-    `cookie` is what a running program is known by; 0: not asked for, or none.
+    Cells of indirect counters and registers, bits of each parameter of each action.
+    `cookie` identifies a running program; 0: not asked for, or none.
     """
 
-    tables: Mapping[str, int]
+    tables: Mapping[str, TableInfo]
     counters: Mapping[str, int]
     registers: Mapping[str, int]
     actions: Mapping[str, Mapping[str, int]]
@@ -38,16 +47,16 @@ class ProgramInfo:
 
 
 class Target(Protocol):
-    """One switch. Every method may raise SwitchError; writing happens inside `turn`."""
+    """One switch. Every method may raise SwitchError; write only inside `turn`."""
 
     address: str
     """Address of the switch, which is its name in messages."""
 
     def close(self) -> None:
-        """Let go of the switch; its entries stay."""
+        """Disconnect from the switch; its entries stay."""
 
     def turn(self, *, timeout_s: float) -> AbstractContextManager[None]:
-        """Be the only controller that writes for the time of the block; not to be nested.
+        """Be the only controller that writes during the block; do not nest blocks.
 
         Raises NotPrimary if another controller stays the primary for `timeout_s`.
         """
@@ -59,14 +68,14 @@ class Target(Protocol):
         """Return True if the switch runs this program."""
 
     def load(self, bundle: ProgramBundle, replacing: Callable[[ProgramInfo, int], None]) -> bool:
-        """See to it that the switch runs this program; False if it did already.
+        """Make the switch run this program; return False if it did already.
 
-        Before another program is replaced, `replacing` is told its objects and how many entries its tables
-        have; what it raises keeps that one.
+        Before another program is replaced, `replacing` is called with its objects and the number of entries
+        in its tables; if it raises, that program stays.
         """
 
     def write(self, kind: Kind, entries: Sequence[Entry]) -> None:
-        """Apply the same kind of update to some entries, in no certain order.
+        """Apply the same kind of update to some entries, in unspecified order.
 
         Raises Refused if any of them failed; the others took effect. UnknownName, with nothing written, if
         the program has no such table, field, action, parameter or counter.
@@ -76,10 +85,10 @@ class Target(Protocol):
         """Read all entries of these tables but the defaults, and all multicast groups."""
 
     def read_row(self, table: str, match: Mapping[str, Match]) -> TableEntry | None:
-        """Read the entry of a table with this match, None if there is none."""
+        """Read the entry of a table with this match; None if there is none."""
 
     def read_counter(self, counter: str, cells: Sequence[int]) -> list[int]:
-        """Read how many packets some cells of a counter have counted."""
+        """Read the packet counts of some cells of a counter."""
 
 
 _T = TypeVar("_T")

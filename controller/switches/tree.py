@@ -1,4 +1,4 @@
-"""A job as several switches hold it: each sums what hangs on it and sends one packet up. No I/O."""
+"""A job on several switches: each sums its children's packets and sends one packet up. No I/O."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ class TreeAdmission:
 
     @property
     def window(self) -> int:
-        """Most packets that a worker may have under way."""
+        """Most packets in flight of a worker."""
         return self._any.window
 
     @property
     def tree(self) -> dict[int, list[int]]:
         """The logical tree: by node id the children in the order of their bits.
 
-        A child is a worker's rank, or -n for node n; transit switches do not show. Children that are
+        A child is a worker's rank, or -n for node n; transit switches are not shown. Children that are
         on none of these switches are left out; if the tree is `whole`, there are none.
         """
         children: dict[int, dict[int, int]] = {}

@@ -1,6 +1,6 @@
-"""Jobs, clusters, topologies and trees as plain data, and the files that they come in: what rooms share.
+"""Jobs, clusters, topologies and trees as plain data, and their files: shared by all other rooms.
 
-It imports nothing but the standard library.
+It imports only the standard library.
 """
 
 from controller.vocabulary import documents, fabrics, shapes
@@ -22,7 +22,7 @@ from controller.vocabulary.files import (
 )
 from controller.vocabulary.job import Job, Straggler, float32_bytes
 from controller.vocabulary.places import place
-from controller.vocabulary.slots import CONGESTION, ENCODINGS, MODES, Congestion, Encoding, Mode, Region
+from controller.vocabulary.slots import CONGESTION, ENCODINGS, MODES, Encoding, Mode, Region
 from controller.vocabulary.topology import Link, Role, Server, Switch, Topology
 from controller.vocabulary.trees import Tree
 
@@ -33,7 +33,6 @@ __all__ = [
     "MODES",
     "BadSpec",
     "Cluster",
-    "Congestion",
     "ControllerError",
     "Encoding",
     "Job",

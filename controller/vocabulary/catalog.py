@@ -1,9 +1,9 @@
 """Topologies by name, each a function that returns a `Topology`.
 
-Hosts are called ``h1``, ``h2``, … and fallback servers' hosts ``p1``, ``p2``, …; these hang off the root, or
-off the spines. Hosts for ordinary traffic are called ``x1``, ``x2``, …
+Hosts are called ``h1``, ``h2``, … and fallback servers' hosts ``p1``, ``p2``, …; these are linked to the
+root, or to the spines. Hosts for ordinary traffic are called ``x1``, ``x2``, …
 
-`named` makes them from what people type: ``fat-tree``, or ``leaf-spine:2x4x2``.
+`named` makes them by their names on the command line: ``fat-tree``, or ``leaf-spine:2x4x2``.
 """
 
 from __future__ import annotations
@@ -35,11 +35,18 @@ def tree(
     transit: Sequence[int] = (),
     name: str = "",
 ) -> Topology:
-    """Return a tree of switches: `fan_outs` children at each level, from the root to the hosts.
+    """Return a tree of switches.
 
     ``tree([2, 4])`` is a root ``s1`` with two racks, ``s2`` and ``s3``, of four hosts each: h1 to h4 and
-    h5 to h8. `link` gives the properties of the hosts' links, `trunk` (default: as `link`) those between
-    switches; `transit` lists the levels, from 0 for the root, whose switches do not aggregate.
+    h5 to h8.
+
+    Args:
+        fan_outs: Children of a switch at each level, from the root to the hosts.
+        servers: Number of hosts for fallback servers.
+        link: Properties of the hosts' links; its ends are ignored.
+        trunk: Properties of the links between switches; None: as `link`.
+        transit: The levels, from 0 for the root, whose switches do not aggregate.
+        name: Name of the topology; "": made from the sizes.
 
     Raises:
         BadSpec: no levels, a level without children, or more of something than there can be.
@@ -86,10 +93,17 @@ def leaf_spine(
     link: Link | None = None,
     trunk: Link | None = None,
 ) -> Topology:
-    """Return `leaves` switches of `hosts` hosts each, every one of them linked to each of `spines` switches.
+    """Return leaf switches with hosts, every one of them linked to each of the spine switches.
 
-    Spines come first, ``s1`` on; each may be the root of a tree of jobs. Fallback servers' hosts hang off the
-    spines in turn. `link` and `trunk` are as in `tree`.
+    Spines come first, ``s1`` on; each may be the root of a tree of jobs.
+
+    Args:
+        spines: Number of spine switches.
+        leaves: Number of leaf switches.
+        hosts: Hosts of each leaf.
+        servers: Number of hosts for fallback servers, linked to the spines in turn.
+        link: Properties of the hosts' links; its ends are ignored.
+        trunk: Properties of the links between switches; None: as `link`.
 
     Raises:
         BadSpec: less than one of something, or more than there can be.
@@ -114,9 +128,14 @@ def fat_tree(k: int, *, servers: int = 0, link: Link | None = None, trunk: Link 
     """Return the fat tree of `k`-port switches: `k` pods, k³/4 hosts, (k/2)² core switches.
 
     The cores come first, ``s1`` on, then each pod's upper switches and its edges; upper switch number i of a
-    pod is linked to the i-th k/2 cores. Fallback servers' hosts hang off the cores in turn. `link` and
-    `trunk` are as in `tree`. Al-Fares et al., "A scalable, commodity data center network architecture",
-    SIGCOMM 2008.
+    pod is linked to the i-th k/2 cores. Al-Fares et al., "A scalable, commodity data center network
+    architecture", SIGCOMM 2008.
+
+    Args:
+        k: Ports of each switch, an even number.
+        servers: Number of hosts for fallback servers, linked to the cores in turn.
+        link: Properties of the hosts' links; its ends are ignored.
+        trunk: Properties of the links between switches; None: as `link`.
 
     Raises:
         BadSpec: `k` is odd or below 2, or there would be more of something than there can be.
@@ -151,11 +170,17 @@ def fat_tree(k: int, *, servers: int = 0, link: Link | None = None, trunk: Link 
 def dumbbell(
     hosts: int, cross: int, *, servers: int = 0, link: Link | None = None, trunk: Link | None = None
 ) -> Topology:
-    """Return two switches joined by one link, with `hosts` hosts and `cross` hosts for traffic on each side.
+    """Return two switches joined by one link.
 
     Hosts ``h1`` to ``h<hosts>`` and ``x1`` to ``x<cross>`` are on the left, at the root ``s1``, with the
-    fallback servers' hosts; x<i> and x<cross + i> are meant to load the middle. `link` and `trunk` are as in
-    `tree`.
+    fallback servers' hosts; x<i> and x<cross + i> are meant to load the link in the middle.
+
+    Args:
+        hosts: Hosts on each side.
+        cross: Hosts for ordinary traffic on each side.
+        servers: Number of hosts for fallback servers.
+        link: Properties of the hosts' links; its ends are ignored.
+        trunk: Properties of the link in the middle; None: as `link`.
 
     Raises:
         BadSpec: no hosts, fewer than none for traffic, or more than there can be.
@@ -206,7 +231,7 @@ CATALOG: Mapping[str, Entry] = {
 
 
 def named(text: str, *, servers: int = 1, link: Link | None = None) -> Topology:
-    """Return the topology that people call ``NAME`` or ``NAME:SIZExSIZE…``, under that name.
+    """Return the topology called ``NAME`` or ``NAME:SIZExSIZE…``, under that name.
 
     >>> [len(named(text).servers_for("worker")) for text in ("fat-tree", "leaf-spine:2x3x5")]
     [16, 15]

@@ -17,9 +17,9 @@ MOST_GPUS = 1_000_000
 
 @dataclass(frozen=True)
 class Cluster:
-    """Servers with GPUs. A GPU's number counts through them: server 0 has GPUs 0 to ``servers[0].gpus - 1``.
+    """Servers with GPUs. GPUs are numbered consecutively: server 0 has GPUs 0 to ``servers[0].gpus - 1``.
 
-    `topology` is the network that they are part of; None: nobody asks for one. Raises BadSpec.
+    `topology` is the network that they are part of; None: not needed. Raises BadSpec.
 
     >>> Cluster.uniform(servers=2, gpus=4).node_of[5]
     1
@@ -46,7 +46,16 @@ class Cluster:
     def uniform(
         cls, servers: int, gpus: int, *, cpus: float = math.inf, memory_gb: float = math.inf
     ) -> Cluster:
-        """Return so many equal servers with `gpus` GPUs each. Raises BadSpec."""
+        """Return a cluster of equal servers.
+
+        Args:
+            servers: Number of servers.
+            gpus: GPUs of each.
+            cpus: CPUs of each.
+            memory_gb: Memory of each, in GB.
+
+        Raises BadSpec.
+        """
         if servers < 1:
             raise BadSpec(f"a cluster of {servers} servers; at least 1 is needed")
         return cls(tuple(Server(f"n{at}", gpus, cpus=cpus, memory_gb=memory_gb) for at in range(servers)))
@@ -58,7 +67,7 @@ class Cluster:
 
     @cached_property
     def gpus(self) -> int:
-        """GPUs that can be had."""
+        """Number of available GPUs."""
         return sum(server.gpus for server in self.servers) - len(self.gone)
 
     @cached_property
@@ -68,10 +77,7 @@ class Cluster:
 
     @cached_property
     def racks(self) -> tuple[frozenset[int], ...]:
-        """The servers of each rack, by number, in order of their first ones; empty: nothing is said of racks.
-
-        A rack is what servers say of theirs.
-        """
+        """The servers of each rack, by number, in order of their first ones; empty if no racks are named."""
         names = dict.fromkeys(server.rack for server in self.servers if server.rack)
         return tuple(
             frozenset(number for number, server in enumerate(self.servers) if server.rack == name)
@@ -94,11 +100,11 @@ class Cluster:
         return tuple(dict.fromkeys(server.vc for server in self.servers if server.vc))
 
     def part(self, vc: str) -> Cluster:
-        """Return the servers of a virtual cluster as a cluster of its own. Raises BadSpec if it has none."""
+        """Return the servers of a virtual cluster as a separate cluster. Raises BadSpec if it has none."""
         return Cluster(tuple(replace(server, vc="") for server in self.servers if server.vc == vc))
 
     def without(self, gpus: Iterable[int]) -> Cluster:
-        """Return the cluster while these GPUs, and no others, cannot be had."""
+        """Return the cluster while these GPUs, and no others, are unavailable."""
         return replace(self, gone=frozenset(gpus))
 
     def check_room(self, name: str, gpus: int) -> None:

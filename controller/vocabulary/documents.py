@@ -1,6 +1,6 @@
 """Descriptions in TOML, JSON or YAML: read with the line of every value, checked by tables of keys.
 
-A table of keys says for each what it may be (`Check`). What is wrong is one `BadSpec`, such as
+A table of keys has the check of each value (`Check`). Errors are `BadSpec`, such as
 ``cluster.toml:7: switch 's1': slots = -1: want a whole number, 0 to 1048576``.
 """
 
@@ -35,14 +35,14 @@ Check = Callable[[Any], str | None]
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """What a file says, and in which lines."""
+    """The content of a file, with the line of each value."""
 
     path: str
     data: Mapping[str, Any]
     lines: Mapping[Where, int] = field(default_factory=dict, repr=False)
 
     def error(self, where: Where, message: str) -> BadSpec:
-        """Return the error about the value there, with the line of it, of what it is in, or of its parts."""
+        """Return the error about the value there, with its line, or that of the table or values around it."""
         inner = (where[:end] for end in range(len(where), 0, -1))
         line = next((self.lines[part] for part in inner if part in self.lines), 0)
         if not line and where:
@@ -61,7 +61,16 @@ class Document:
     def check(
         self, where: Where, checks: Mapping[str, Check], *, what: str = "", require: Collection[str] = ()
     ) -> Mapping[str, Any]:
-        """Return the table there if all its keys are known and its values right. Raises BadSpec."""
+        """Return the table there if all its keys are known and its values valid.
+
+        Args:
+            where: Path of the table in the document.
+            checks: The check of each known key.
+            what: Beginning of the error message, such as a name.
+            require: Keys that must be there.
+
+        Raises BadSpec, with the line.
+        """
         table: Any = self.data
         for part in where:
             table = table[part]
@@ -80,7 +89,7 @@ class Document:
 
 
 def hint(key: str, known: Collection[str]) -> str:
-    """Return what a misspelt name may have been meant to be, or all that there are."""
+    """Return the known name most similar to a misspelt one, or all known names."""
     if close := difflib.get_close_matches(key, known, n=1):
         return f"did you mean {close[0]!r}?"
     more = f" and {len(known) - MAX_SHOWN:,} more" if len(known) > MAX_SHOWN else ""
@@ -97,7 +106,7 @@ def shown(value: object) -> str:
 
 
 def quoted(value: object) -> str:
-    """Return a name as an error shows it, or what is there in the place of one."""
+    """Return a name as an error shows it, or the value found in place of one."""
     return _brief(repr(value)) if isinstance(value, str) else shown(value)
 
 
@@ -114,7 +123,7 @@ def _between(value: object, least: float, most: float) -> bool:
 
 
 def whole(least: int, most: int) -> Check:
-    """Check for a whole number; 1e3 is one, true is none."""
+    """Return the check for a whole number; 1e3 is one, true is not."""
 
     def check(value: object) -> str | None:
         good = _between(value, least, most) and value == int(value)  # type: ignore[call-overload]
@@ -124,7 +133,14 @@ def whole(least: int, most: int) -> Check:
 
 
 def number(least: float, most: float, unit: str = "a number", *, above: bool = False) -> Check:
-    """Check for a finite number from `least`, or from above it, to `most`."""
+    """Return the check for a finite number.
+
+    Args:
+        least: The lowest valid value.
+        most: The highest valid value.
+        unit: What is wanted, for the error message, such as "seconds".
+        above: `least` itself is not valid.
+    """
 
     def check(value: object) -> str | None:
         good = _between(value, least, most) and (value != least or not above)
@@ -139,7 +155,7 @@ def flag(value: object) -> str | None:
 
 
 def one_of(choices: Collection[str]) -> Check:
-    """Check for one of these texts."""
+    """Return the check for one of these texts."""
     return lambda value: None if value in choices else f"want one of {', '.join(map(repr, choices))}"
 
 
@@ -150,7 +166,7 @@ def name(value: object) -> str | None:
 
 
 def listing(check: Check, *, least: int = 1, most: int = 1_000_000) -> Check:
-    """Check for a list of such values."""
+    """Return the check for a list of such values."""
 
     def all_good(value: object) -> str | None:
         if not isinstance(value, list) or not least <= len(value) <= most:
@@ -162,7 +178,7 @@ def listing(check: Check, *, least: int = 1, most: int = 1_000_000) -> Check:
 
 
 def mapping(check: Check) -> Check:
-    """Check for a table of names and such values."""
+    """Return the check for a table of names and such values."""
 
     def all_good(value: object) -> str | None:
         if not isinstance(value, dict):
@@ -177,9 +193,9 @@ def mapping(check: Check) -> Check:
 
 
 def read(path: Path) -> Document:
-    """Return what a file says, in the format that its name ends in. Raises BadSpec.
+    """Return the content of a file, in the format that its name ends in. Raises BadSpec.
 
-    Pipes and devices are not opened: that could wait for ever, and a pipe is empty for who reads it second.
+    Pipes and devices are not opened: that could block for ever, and a pipe cannot be read a second time.
     """
     try:
         if path.exists() and not stat.S_ISREG(path.stat().st_mode):
@@ -197,7 +213,7 @@ def read(path: Path) -> Document:
 
 
 def parse(text: str, path: str) -> Document:
-    """Return what a text says, in the format that `path` ends in. Raises BadSpec."""
+    """Return the content of a text, in the format that `path` ends in. Raises BadSpec."""
     reader = {".toml": _toml, ".json": _json}.get(Path(path).suffix, _yaml)
     try:
         data, lines = reader(text, path)
@@ -332,11 +348,14 @@ def yaml_module(what: str) -> Any:
 
 
 def dump_yaml(data: object, what: str) -> str:
-    """Return data as YAML that `parse` reads as it was. Raises BadSpec without PyYAML, which `what` needs."""
+    """Return data as YAML that `parse` reads back unchanged.
+
+    Raises BadSpec without PyYAML, naming `what` as what needs it.
+    """
     yaml = yaml_module(what)
 
     class Dumper(yaml.SafeDumper):  # type: ignore[name-defined,misc]
-        """Quotes texts that we, unlike PyYAML, would read as something else, such as 1e5."""
+        """Quotes texts that we, unlike PyYAML, would read as another type, such as 1e5."""
 
     def write(dumper: Any, text: str) -> Any:
         style = None if _plain(text) == text else "'"
@@ -383,9 +402,9 @@ def _yaml(text: str, path: str) -> tuple[Any, dict[Where, int]]:
 
 
 def _plain(text: str) -> object:
-    """Return what a word without quotes is, as in YAML 1.2's core schema: on is a text, 1e9 a number.
+    """Return the value of an unquoted word, as in YAML 1.2's core schema: on is a text, 1e9 a number.
 
-    1_000 is one, too, as in TOML.
+    1_000 is a number, too, as in TOML.
     """
     if text in _WORDS:
         return _WORDS[text]

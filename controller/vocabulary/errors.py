@@ -1,18 +1,18 @@
-"""What describing jobs, clusters, topologies and trees can fail with.
+"""Errors of descriptions of jobs, clusters, topologies and trees.
 
 ControllerError
-└── BadSpec     a job, cluster, topology, tree or option that makes no sense; the message says what would
+└── BadSpec     an invalid job, cluster, topology, tree or option; the message says what would be valid
 """
 
 from __future__ import annotations
 
 
 class ControllerError(Exception):
-    """Base of everything that the package `controller` raises."""
+    """Base class of all errors of the package `controller`."""
 
 
 class BadSpec(ControllerError):
-    """A job, profile, cluster, topology, tree or option that makes no sense.
+    """An invalid job, profile, cluster, topology, tree or option.
 
     Attributes:
         where: The way to what is wrong in the document that it was read from; (): unknown, or no document.

@@ -11,9 +11,9 @@ from controller.vocabulary.topology import Link, Server, Switch, Topology
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """What all servers, switches and links of a cluster have in common.
+    """Properties common to all servers, switches and links of a cluster.
 
-    `programmable` is the share of switches with memory for sums; which ones is drawn with `seed`.
+    `programmable` is the fraction of switches with memory for sums; which ones is drawn with `seed`.
     """
 
     gpus: int = 8
@@ -42,7 +42,14 @@ def star(servers: int, parts: Parts | None = None) -> Topology:
 
 
 def leaf_spine(spines: int, leaves: int, hosts: int, parts: Parts | None = None) -> Topology:
-    """Return `leaves` switches of `hosts` servers, each of them linked to each of `spines` switches."""
+    """Return leaf switches with servers, each of them linked to each of the spine switches.
+
+    Args:
+        spines: Number of spine switches.
+        leaves: Number of leaf switches.
+        hosts: Servers of each leaf.
+        parts: Properties of servers, switches and links.
+    """
     parts = parts or Parts()
     _check(spines=spines, leaves=leaves, hosts=hosts)
     above = [f"spine{number}" for number in range(1, spines + 1)]

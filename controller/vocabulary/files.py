@@ -21,7 +21,7 @@ Servers and switches, by parts or by a shape (``[fabric]``)::
     switch = "s1"
     gpus = 4
 
-Where a name is all there is to say, it will do (``switch: [s1, s2]``), and so do the ends of a link
+A name can stand for a table with only a name (``switch: [s1, s2]``), and two ends for a link
 (``link: [[s1, s2]]``).
 """
 
@@ -53,21 +53,21 @@ SIZES = ("model", "model_bytes", "layers_bytes")
 
 
 def read_jobs(
-    path: str | Path, cluster: Topology | None = None, *, require: Collection[str] = ()
+    path: str | Path, topology: Topology | None = None, *, require: Collection[str] = ()
 ) -> tuple[Job, ...]:
     """Return the jobs of a file, in its order. See `jobs_of`."""
-    return jobs_of(documents.read(Path(path)), cluster, require=require)
+    return jobs_of(documents.read(Path(path)), topology, require=require)
 
 
 def parse_jobs(text: str, *, source: str = "jobs.toml", require: Collection[str] = ()) -> tuple[Job, ...]:
-    """Return the jobs of a text; `source` names it in errors, and tells its format. See `jobs_of`."""
+    """Return the jobs of a text; `source` names it in errors, and determines its format. See `jobs_of`."""
     return jobs_of(documents.parse(text, source), require=require)
 
 
 def jobs_of(
-    document: Document, cluster: Topology | None = None, *, require: Collection[str] = ()
+    document: Document, topology: Topology | None = None, *, require: Collection[str] = ()
 ) -> tuple[Job, ...]:
-    """Return the jobs of a document; with `cluster`, each is one that this could run.
+    """Return the jobs of a document; with `topology`, all of them must fit on it.
 
     `require` are keys that the reader needs in every job; "model" is satisfied by any of `SIZES`. Raises
     BadSpec, with the line and the key.
@@ -78,9 +78,9 @@ def jobs_of(
         job = job_of(document, where, table, number, require)
         if job.name in jobs:
             raise document.error((*where, "name"), f"job {job.name!r}: an earlier job has this name")
-        if cluster is not None:
+        if topology is not None:
             try:
-                check_job(job, cluster)
+                check_job(job, topology)
             except BadSpec as error:
                 raise document.error(where, str(error)) from error
         jobs[job.name] = job
@@ -92,7 +92,15 @@ def jobs_of(
 def job_of(
     document: Document, where: Where, table: Mapping[str, Any], number: int, require: Collection[str]
 ) -> Job:
-    """Return the job that a table describes, number `number` of its file. See `jobs_of`."""
+    """Return the job that a table describes; see `jobs_of`.
+
+    Args:
+        document: The document.
+        where: Path of the table in it.
+        table: The table.
+        number: Position of the job in the file, for its default name.
+        require: Keys that the reader needs.
+    """
     name = table.get("name", f"job{number}")
     what = f"job {quoted(name)}"
     _check(document, where, "job", what, ("workers", *(key for key in require if key != "model")))
@@ -169,34 +177,34 @@ def _placed(document: Document, where: Where, table: Mapping[str, Any], error: B
     return document.error((*where, key) if key else where, text if what in text else f"{what}: {text}")
 
 
-def check_job(job: Job, cluster: Topology) -> None:
-    """Raise BadSpec unless the cluster has what the job names, and as many GPUs as it needs."""
+def check_job(job: Job, topology: Topology) -> None:
+    """Raise BadSpec unless the cluster has all servers and switches that the job names, and enough GPUs."""
     what = f"job {job.name!r}"
-    if job.gpus > cluster.gpus:
+    if job.gpus > topology.gpus:
         raise BadSpec(
             f"{what}: {job.workers} workers of {job.gpus_per_worker} GPUs each; the cluster has"
-            f" {cluster.gpus} GPUs"
+            f" {topology.gpus} GPUs"
         )
     for server in (*job.servers, *([job.fallback] if job.fallback else [])):
-        if server not in cluster.server:
+        if server not in topology.server:
             raise BadSpec(
-                f"{what}: there is no server {server!r}; {documents.hint(server, list(cluster.server)[:99])}"
+                f"{what}: there is no server {server!r}; {documents.hint(server, list(topology.server)[:99])}"
             )
     for server in job.hosts:
-        wanted, has = job.servers.count(server) * job.gpus_per_worker, cluster.server[server].gpus
+        wanted, has = job.servers.count(server) * job.gpus_per_worker, topology.server[server].gpus
         if wanted > has:
             raise BadSpec(f"{what}: servers: {wanted} GPUs of {server!r}, which has {has}")
     if job.tree is None:
         return
     for switch in (*job.tree.switches, *job.tree.aggregators):
-        if switch not in cluster.switch:
+        if switch not in topology.switch:
             raise BadSpec(f"{what}: tree: there is no switch {switch!r}")
     for child, parent in job.tree.parents.items():
-        if parent not in cluster.neighbours[child]:
+        if parent not in topology.neighbours[child]:
             raise BadSpec(f"{what}: tree: {child!r} has no link to its parent {parent!r}")
     for server in job.hosts:
-        if cluster.rack_of[server] not in job.tree.switches:
-            raise BadSpec(f"{what}: tree: {server!r} is at {cluster.rack_of[server]!r}, which is not in it")
+        if topology.rack_of[server] not in job.tree.switches:
+            raise BadSpec(f"{what}: tree: {server!r} is at {topology.rack_of[server]!r}, which is not in it")
 
 
 def write_jobs(path: Path, jobs: Iterable[Job]) -> None:
@@ -230,7 +238,7 @@ def read_topology(path: str | Path) -> Topology:
 
 
 def parse_topology(text: str, *, source: str = "topology.yaml") -> Topology:
-    """Return the topology of a text; `source` names it in errors, and tells its format. Raises BadSpec."""
+    """Return the topology of a text; `source` names it in errors, and has its format. Raises BadSpec."""
     return topology_of(documents.parse(text, source))
 
 
@@ -290,7 +298,7 @@ def cluster_of(document: Document) -> Cluster:
 
 
 def dump_topology(topology: Topology) -> str:
-    """Return the topology as YAML; what most links have in common is said once."""
+    """Return the topology as YAML; properties common to most links are written once."""
     common = dict(Counter(_properties(link) for link in topology.links).most_common(1)[0][0])
     document: dict[str, object] = {"name": topology.name} if topology.name else {}
     document["root"] = topology.root
@@ -302,7 +310,7 @@ def dump_topology(topology: Topology) -> str:
 
 
 def _brief(node: Switch | Server) -> object:
-    """Return a node's name, or what it has beside it."""
+    """Return a node's name, or a table if it has other properties."""
     other = {
         each.name: value
         for each in fields(node)
@@ -430,14 +438,14 @@ def _fabric(document: Document) -> Topology:
 
 
 def check_top(document: Document) -> None:
-    """Raise BadSpec for an unknown key at the top of a document, or one of other times."""
+    """Raise BadSpec for an unknown key at the top of a document, or one of earlier versions."""
     _check(document, (), "", "", ())
 
 
 def _check(
     document: Document, where: Where, kind: str, what: str, require: Collection[str]
 ) -> Mapping[str, Any]:
-    """Return the table there, its keys known, its values right; a name alone is one. Raises BadSpec."""
+    """Return the table there, its keys known, its values valid; a name alone is one. Raises BadSpec."""
     value: Any = document.data
     for part in where:
         value = value[part]

@@ -44,10 +44,16 @@ def _check_attributes(what: str, given: dict[str, Any], checks: dict[str, Any]) 
 
 
 def with_memory(topology: Topology, *, slots: int, lanes: int = 64, gpus: int = 1) -> Topology:
-    """Return a topology with `slots` at switches that aggregate, and `gpus` at workers' servers.
+    """Return a topology with memory at its switches and GPUs at its servers.
 
-    Its links' delays make the round-trip time: there and back over as many links as the farthest server is
-    away. A link without a limit counts as 10 Tb/s. Raises BadSpec.
+    A switch's round-trip time follows from the links' delays: there and back over as many links as the
+    farthest server is away. A link without a limit counts as 10 Tb/s. Raises BadSpec.
+
+    Args:
+        topology: The topology.
+        slots: Slots of each switch that aggregates.
+        lanes: Values per packet.
+        gpus: GPUs of each worker's server.
     """
     topology = unlimited_as_fast(topology)
     servers = tuple(replace(each, gpus=gpus) if each.gpus else each for each in topology.servers)

@@ -1,4 +1,4 @@
-"""One training job, as files describe it and as every room knows it."""
+"""One training job, as files describe it and as all rooms use it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from controller.vocabulary.errors import BadSpec
-from controller.vocabulary.slots import Congestion, Encoding, Mode
+from controller.vocabulary.slots import Encoding, Mode
 from controller.vocabulary.trees import Tree
 
 FLOAT_BYTES = 4
@@ -16,7 +16,7 @@ FLOAT_BYTES = 4
 
 
 def float32_bytes(elements: Iterable[int]) -> tuple[int, ...]:
-    """Return the bytes of layers of so many float32 values each.
+    """Return the bytes of layers with these numbers of float32 values.
 
     >>> float32_bytes([1024, 10])
     (4096, 40)
@@ -39,8 +39,8 @@ class Job:
     Times are in seconds. `arrival_s` counts from the start of the run, trace or simulation; `deadline_s`
     counts from the job's own arrival, and `due_s` is the same moment on the clock of `arrival_s`.
 
-    What nobody said is None, or empty, and whoever needs it asks for it or takes a default of its own; every
-    other default is the one here. Raises BadSpec for values that contradict each other.
+    Values that are not given are None, or empty, and their users ask for them or have their own defaults; all
+    other defaults are the ones here. Raises BadSpec for values that contradict each other.
 
     Attributes:
         name: Unique among jobs.
@@ -48,37 +48,37 @@ class Job:
         gpus_per_worker: GPUs of each rank; `gpus` are those of the whole job.
         command: Program and arguments of every worker.
         arrival_s: When it is submitted, from the start of the run.
-        deadline_s: By when it is to be done, counted from its arrival; None: best effort.
+        deadline_s: Deadline, counted from its arrival; None: best effort.
         iterations: Iterations to do, or left.
         duration_s: How long it runs alone on its GPUs; None: `iterations` of them.
         layers_bytes: Bytes of the gradient of each layer, front layer first.
-        model: Name of what it trains, by which profiles and speed models look it up; "": not said.
-        batch: Samples of an iteration on each GPU; 0: not said.
+        model: Name of the model, by which profiles and speed models look it up; "": unknown.
+        batch: Samples of an iteration on each GPU; 0: unknown.
         compute_s: Forward and backward pass of one iteration.
-        overlap: Fraction of the computing during which gradients may be under way: 0 to 1.
+        overlap: Fraction of the computing during which gradients may be in flight: 0 to 1.
         jitter: Largest fraction by which each pass of each rank is longer or shorter, at random.
-        straggler: A rank that computes for another time; None: all alike.
+        straggler: A rank with another computing time; None: all are equal.
         skew_s: Time for which the slowest rank computes longer than the others.
         stages_s: Seconds of one iteration on storage, CPU, GPU and network; () if unknown.
-        iteration_s: Seconds of one iteration alone on its GPUs; None: what stages, or computing, come to.
-        estimate_s: How long it says that it will run alone (a user's or a predictor's word); None: unknown.
+        iteration_s: Seconds of one iteration alone on its GPUs; None: the sum of its stages, or computing.
+        estimate_s: Its estimated run time alone (by a user or a predictor); None: unknown.
         restart_s: Seconds lost whenever it is started, moved or regrouped.
-        user: Who submitted it.
+        user: Its owner.
         vc: The virtual cluster that it is submitted to.
-        opportunistic: It uses what other jobs leave, and is not guaranteed its GPUs (AntMan).
-        mode: Use of switch memory: a region of its own, or slots that jobs share.
-        slots: Aggregator slots of its own; None: the share that the reader assigns.
+        opportunistic: It uses GPUs that other jobs leave free, and is guaranteed none (AntMan).
+        mode: Use of switch memory: a private region, or slots that jobs share.
+        slots: Private aggregator slots; None: the share that the reader assigns.
         window: Packets that a worker may have in flight; None: the reader's choice.
-        priority: Of its packets, 0 to 255, more is more urgent; None: each tensor's own, as measured.
+        priority: Priority of its packets, 0 to 255, higher is more urgent; None: measured, for each tensor.
         preempt: Its packets may take slots from jobs of lower priority (program shared).
-        congestion: Rule for its workers' windows.
+        congestion: Rule for its workers' windows: one of `CONGESTION`, or from outside.
         numbers: Encoding of float32 values in its packets.
         hold_s: Measured time that a slot is held, ranks' skew included; None: not measured.
         servers: The server of each rank; () before it is placed.
-        fallback: The server that sums what finds no slot; None: none yet.
+        fallback: The server that sums packets without a slot; None: none yet.
         aggregate: False: it uses no switch memory.
-        tree: Its switches; None: shortest paths, and every switch on them that can sums.
-        extra: Further facts, by name, for policies that know them.
+        tree: Its switches; None: shortest paths, with sums at every switch on them that can.
+        extra: Further data, by name, for policies that use them.
     """
 
     name: str
@@ -109,7 +109,7 @@ class Job:
     window: int | None = None
     priority: int | None = None
     preempt: bool = False
-    congestion: Congestion = "fixed"
+    congestion: str = "fixed"
     numbers: Encoding = "exponent"
     hold_s: float | None = None
     servers: tuple[str, ...] = ()
@@ -143,7 +143,7 @@ class Job:
 
     @property
     def due_s(self) -> float | None:
-        """When it is to be done, on the clock of `arrival_s`; None: best effort."""
+        """Its deadline on the clock of `arrival_s`; None: best effort."""
         return None if self.deadline_s is None else self.arrival_s + self.deadline_s
 
     @cached_property
@@ -166,9 +166,9 @@ class Job:
         return tuple(dict.fromkeys(self.servers))
 
     def iteration_at_s(self, rate_bps: float) -> float:
-        """Return the time of one iteration if gradients are summed at this rate.
+        """Return the seconds of one iteration if gradients are summed at this rate (bits per second).
 
-        The part of computing that `overlap` says runs beside communication, the rest, and the slowest rank's
+        The fraction `overlap` of the computing runs beside communication; the rest, and the slowest rank's
         skew, before it.
         """
         communication_s = self.model_bytes * 8 / rate_bps if rate_bps > 0 else math.inf

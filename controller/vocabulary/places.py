@@ -1,4 +1,4 @@
-"""Which hosts of a topology carry the workers of which job."""
+"""The hosts of a topology that carry the workers of each job."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from controller.vocabulary.topology import Topology
 
 
 def place(topology: Topology, sizes: Sequence[int]) -> list[tuple[str, ...]]:
-    """Return the hosts of jobs with so many workers each, by rank; every host carries one worker.
+    """Return the hosts of jobs with these numbers of workers, by rank; every host carries one worker.
 
-    A job is spread over the racks evenly, and ranks of one rack follow each other.
+    A job is spread over the racks evenly, and ranks of one rack are consecutive.
 
     >>> from controller.vocabulary.catalog import tree
     >>> place(tree([2, 3]), [4, 2])

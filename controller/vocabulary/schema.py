@@ -1,7 +1,7 @@
-"""Every key that a file may have: what it may be, its default, and which commands use it.
+"""Every key that a file may have: its check, its default, and the commands that use it.
 
-One table for each kind of table in a file. A file made for one command is read by all: keys that a command
-does not use are checked as well, and `files.unused` names them.
+One table for each kind of table in a file. A file made for one command is accepted by all: keys that a
+command does not use are checked as well, and `files.unused` names them.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib.metadata import entry_points
 
 from controller.vocabulary.documents import (
     Check,
@@ -21,7 +22,14 @@ from controller.vocabulary.documents import (
     whole,
 )
 from controller.vocabulary.graphs import MAX_SLOTS
-from controller.vocabulary.slots import CONGESTION, ENCODINGS, MAX_PRIORITY, MAX_WINDOW, MODES
+from controller.vocabulary.slots import (
+    CONGESTION,
+    CONGESTION_GROUP,
+    ENCODINGS,
+    MAX_PRIORITY,
+    MAX_WINDOW,
+    MODES,
+)
 from controller.vocabulary.topology import ROLES
 
 MAX_WORKERS = 1_000_000
@@ -66,6 +74,18 @@ def _command(value: object) -> str | None:
 def _passable(argument: str) -> bool:
     """Return whether a program can be given this argument."""
     return "\0" not in argument and not any("\ud800" <= each <= "\udfff" for each in argument)
+
+
+def _congestion(value: object) -> str | None:
+    """Check for the name of a rule; one from outside is looked for where it is used."""
+    own = "path.py:Name, package.module:Name or path.so:function"
+    wanted = f"want one of {', '.join(map(repr, CONGESTION))}, or one of your own: {own}"
+    if not isinstance(value, str):
+        return wanted
+    source, _, what = value.rpartition(":")
+    if value in CONGESTION or (source and what.isidentifier()):
+        return None
+    return None if value in {point.name for point in entry_points(group=CONGESTION_GROUP)} else wanted
 
 
 def _straggler(value: object) -> str | None:
@@ -167,7 +187,9 @@ JOB: Mapping[str, Key] = {
         whole(0, MAX_PRIORITY), "of its packets; 255 is the most urgent", "as measured", _PACKETS
     ),
     "preempt": Key(flag, "its packets may take slots from lower priorities", "false", _PACKETS),
-    "congestion": Key(one_of(CONGESTION), "rule for its windows", "fixed", _PACKETS),
+    "congestion": Key(
+        _congestion, "rule for its windows: fixed, aimd, a2tp, or [your own](windows.md)", "fixed", _PACKETS
+    ),
     "numbers": Key(one_of(ENCODINGS), "encoding of float32 in packets", "exponent", _PACKETS),
     "hold_s": Key(
         number(0, 1e6, "seconds", above=True),

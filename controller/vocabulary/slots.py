@@ -1,4 +1,4 @@
-"""Slots of a switch, how jobs use them, and what their packets carry: the names and their defaults."""
+"""Slots of a switch, how jobs use them, and the content of their packets: names and defaults."""
 
 from __future__ import annotations
 
@@ -9,9 +9,13 @@ Mode = Literal["shared", "exclusive"]
 """Use of a switch's slots: each job its own region, or all in one array."""
 MODES: Final[tuple[Mode, ...]] = get_args(Mode)
 
-Congestion = Literal["fixed", "aimd", "a2tp"]
-"""Rule for a worker's window: fixed, AIMD on ECN marks (ATP), or A2TP's two windows."""
-CONGESTION: Final[tuple[Congestion, ...]] = get_args(Congestion)
+CONGESTION: Final = ("fixed", "aimd", "a2tp")
+"""Rules for a worker's window: fixed, AIMD on ECN marks (ATP), or A2TP's two windows.
+
+Other names are those of rules from outside (``docs/windows.md``).
+"""
+CONGESTION_GROUP: Final = "ina.congestion"
+"""Entry points by which packages offer rules."""
 
 Encoding = Literal["exponent", "block16", "fixed"]
 """Encoding of float32 in packets: one exponent a packet, the same in 16 bits, or a fixed scale."""

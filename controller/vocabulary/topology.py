@@ -30,7 +30,7 @@ MAX_HOSTS = 65_000
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A full-duplex link between the nodes `a` and `b`; every figure holds for each direction."""
+    """A full-duplex link between the nodes `a` and `b`; all properties hold for each direction."""
 
     a: str
     b: str
@@ -137,7 +137,7 @@ class Topology:
     Every server has exactly one link, to a switch, and every switch can be reached from every other.
 
     Raises:
-        BadSpec: they do not make such a network.
+        BadSpec: they do not form such a network.
     """
 
     switches: tuple[Switch, ...]
@@ -186,12 +186,12 @@ class Topology:
 
     @cached_property
     def number_of(self) -> Mapping[str, int]:
-        """The place of each switch among the switches."""
+        """The position of each switch among the switches."""
         return {switch.name: number for number, switch in enumerate(self.switches)}
 
     @cached_property
     def gpus(self) -> int:
-        """GPUs in all."""
+        """Total number of GPUs."""
         return sum(server.gpus for server in self.servers)
 
     def servers_for(self, role: Role) -> tuple[str, ...]:
@@ -212,7 +212,7 @@ class Topology:
     def neighbours(self) -> Mapping[str, Mapping[str, int]]:
         """For every node the nodes it is linked to, with the number of the link.
 
-        Raises BadSpec if two nodes have several links: policies think of one.
+        Raises BadSpec if two nodes have several links: policies assume one.
         """
         found: dict[str, dict[str, int]] = {name: {} for name in self._links_at}
         for number, link in enumerate(self.links):
@@ -267,7 +267,7 @@ class Topology:
         return self._hops[source]
 
     def distances(self, starts: Mapping[str, int]) -> dict[str, int]:
-        """Return how many links each switch is away from the nearest of `starts`, whose own distances count.
+        """Return the number of links from each switch to the nearest of `starts`, plus that one's distance.
 
         `starts` are nodes, in the order of their distances.
         """

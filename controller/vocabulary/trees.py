@@ -10,7 +10,10 @@ from controller.vocabulary.errors import BadSpec
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """The switches of a job: a root, the parent of each other one, and which of them sum. Raises BadSpec."""
+    """The switches of a job: a root, the parent of each other switch, and the switches that sum.
+
+    Raises BadSpec.
+    """
 
     root: str
     parents: Mapping[str, str]

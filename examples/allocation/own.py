@@ -7,7 +7,7 @@ from controller.vocabulary import Region
 def by_size(question):
     """Divide each switch in proportion to the jobs' models."""
     regions = {job.name: {} for job in question.jobs}
-    for switch in question.cluster.switches:
+    for switch in question.topology.switches:
         jobs = question.at(switch.name)
         whole, begin = sum(job.model_bytes for job in jobs), 0
         for job in jobs:

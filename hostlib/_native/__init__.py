@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from hostlib import wire
 from hostlib._native.layout import REMEDY, Field, fields_of, require_constants, require_fields
-from hostlib.core.state import Chain, CoreState, CoreStruct, Counter, Kept, Mark
+from hostlib.core.congestion import RULE_STATE
+from hostlib.core.state import ALL_WAIT, Chain, CoreState, CoreStruct, Counter, Kept, Mark
 from hostlib.errors import NativeMissing
 
 
@@ -73,7 +74,7 @@ def _load(path: Path) -> ctypes.CDLL:
         "ina_emit": (i64, [pointer, pointer, i64, i64, i64]),
         "ina_absorb": (None, [pointer, pointer, i64, i64, i64]),
         "ina_next_timeout": (i64, [pointer]),
-        "ina_settle": (None, [pointer]),
+        "ina_end_round": (None, [pointer, i64, i64]),
         "ina_pump": (ctypes.c_int, [pointer, pointer, i64]),
         "ina_ring_readable": (ctypes.c_int, [pointer]),
         "ina_serve": (ctypes.c_int, [pointer, pointer, i64]),
@@ -112,7 +113,7 @@ def _constants() -> dict[str, int]:
     of_core = {
         f"{prefix}_{each.name}": each.value for prefix, kinds in _FLAGS_AND_COUNTERS.items() for each in kinds
     }
-    return of_wire | of_core
+    return of_wire | of_core | {"INA_ALL_WAIT": ALL_WAIT, "INA_WINDOW_STATE": RULE_STATE}
 
 
 def _header_fields() -> list[Field]:
@@ -148,6 +149,6 @@ class NativeKernel:
         """Return when the oldest packet in flight is overdue or to be probed for, or `NEVER`."""
         return int(self.library.ina_next_timeout(ctypes.byref(state.struct)))
 
-    def settle(self, state: CoreState) -> None:
-        """Count the results that are in, in the order of their PSNs, up to the end of a round."""
-        self.library.ina_settle(ctypes.byref(state.struct))
+    def end_round(self, state: CoreState, in_flight: int, claims: int) -> None:
+        """Set the limits from now on, and count the results that are in, up to the end of the next round."""
+        self.library.ina_end_round(ctypes.byref(state.struct), in_flight, claims)

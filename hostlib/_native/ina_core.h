@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #define INA_NEVER INT64_MAX
+#define INA_ALL_WAIT 254                /* in a packet, if every result keeps this rank waiting; 255 means another thing there */
 
 /* State of a chain: the PSNs that are equal modulo the window follow one another, one at a time. */
 #define INA_CHAIN_FLAGS(CONSTANT) \
@@ -125,12 +126,22 @@ enum { INA_PUMPED(DECLARE) };
     FIELD(int64_t, in_flight) \
     FIELD(int64_t, oldest)                  /* no packet before this one lacks its result */ \
     FIELD(int64_t, frontier)                /* no packet from this one on has been sent */ \
-    FIELD(int64_t, limit)                   /* congestion window, packets */ \
+    FIELD(int64_t, limit)                   /* packets in flight: what is allowed, within the room */ \
+    FIELD(int64_t, room)                    /* packets that the link holds */ \
+    FIELD(int64_t, allowed)                 /* congestion window, packets */ \
     FIELD(int64_t, claims)                  /* of `most` new packets on end, how many may claim a slot */ \
     FIELD(int64_t, claims_next)             /* the same for packets from `change_at` on */ \
     FIELD(int64_t, change_at) \
     FIELD(uint32_t, waits)                  /* how long we wait for others, told where no exponent is announced */ \
     FIELD(uint32_t, waits_next)             /* the same for packets from `change_at` on */ \
+    FIELD(int64_t, late)                    /* of `uncollided` results since `waits_next` was set, those that were late */ \
+    FIELD(int64_t, uncollided) \
+    FIELD(void *, rule)                     /* ina_window_rule that decides; NULL: Python does */ \
+    FIELD(double *, rule_state) \
+    FIELD(int32_t, refused)                 /* its answer, below, is none */ \
+    FIELD(int32_t, refused_status) \
+    FIELD(int64_t, refused_in_flight) \
+    FIELD(int64_t, refused_claims) \
     FIELD(int64_t, echo)                    /* results that met a long queue, still to be told to all ranks */ \
     FIELD(int64_t, progress_at) \
     FIELD(int64_t, first_at)                /* the first result of the collective; before it, when that began */ \
@@ -201,6 +212,11 @@ void ina_batch_end(struct ina_core *core, const struct ina_batch *batch);
 
 int64_t ina_next_timeout(const struct ina_core *core);
 void ina_settle(struct ina_core *core);
+
+/* Rounds, ina_round.c. */
+int ina_round_due(const struct ina_core *core);
+void ina_end_round(struct ina_core *core, int64_t in_flight, int64_t claims);
+int ina_decide(struct ina_core *core);
 
 /* Socket loop, ina_pump.c. `IoStruct` in Python. */
 #define INA_IO_FIELDS(FIELD, ARRAY) \

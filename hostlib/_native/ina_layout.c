@@ -3,6 +3,7 @@
 
 #include "ina_core.h"
 #include "ina_fallback.h"
+#include "ina_window.h"
 #include "ina_wire.h"
 
 #define ROW(structure, field) {#field, offsetof(structure, field), sizeof(((structure *)0)->field)},
@@ -32,5 +33,7 @@ const struct ina_constant ina_constants[] = {
     INA_PUMPED(NAME)
     FALLBACK_CONSTANTS(CONSTANT)
     FALLBACK_COUNTERS(NAME)
+    NAME(INA_ALL_WAIT)
+    NAME(INA_WINDOW_STATE)
     {NULL, 0},
 };

@@ -37,13 +37,8 @@ static int64_t sendable(const struct ina_core *core)
     return room < core->ready_count ? room : core->ready_count;
 }
 
-static int round_due(const struct ina_core *core)
-{
-    return core->round_target > 0 && core->round_results >= core->round_target;
-}
-
 /* Run until the collective is complete, a time-out is due, `deadline` has passed, a signal has come, the ranks
-   disagree, a round has ended, or the socket fails. Returns PUMP_*. */
+   disagree, Python has to end a round, or the socket fails. Returns PUMP_*. */
 int ina_pump(struct ina_core *core, struct ina_io *io, int64_t deadline)
 {
     int64_t due = 0;                    /* no time-out is due before this; 0: not known */
@@ -56,11 +51,11 @@ int ina_pump(struct ina_core *core, struct ina_io *io, int64_t deadline)
             io->pending = io->pending_from = 0;
             return PUMP_DONE;
         }
-        if (round_due(core))
+        if (!ina_decide(core))
             return PUMP_ROUND;
 
         int received = 0;
-        while ((io->full || sendable(core) < io->send_packets) && core->completed < core->total && !round_due(core)
+        while ((io->full || sendable(core) < io->send_packets) && core->completed < core->total && !ina_round_due(core)
                && take_some(core, io))
             received = 1;
         now = ina_now_ns();

@@ -17,18 +17,30 @@ of a result met, a packet that was lost twice, how long it waits for others.
 ``a2tp``    A2TP: ECN moves what may be in flight, collisions move what may claim a slot, each in
             proportion to how congested that resource has been lately
 ==========  ====================================================================================
+
+One from outside is found by `hostlib.windows`. It follows the same rule: what it decides depends on the
+rounds that it was told of, and on nothing else.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import ClassVar, Final, Literal, Protocol, get_args
+from numbers import Integral
+from typing import ClassVar, Final, Literal, Protocol, get_args, runtime_checkable
 
 CongestionName = Literal["fixed", "aimd", "a2tp"]
 
 _ROUNDS_AHEAD: Final = 3
 """Rounds until results show a new line between claim and bypass: it holds for packets two windows ahead."""
+
+
+RULE_STATE: Final = 16
+"""Numbers that a congestion control in C remembers (``ina_window.h``)."""
+
+
+class BadLimits(Exception):
+    """A congestion control failed, or answered with limits that are none; says which, and what would do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +87,54 @@ class Congestion(Protocol):
     def on_round(self, outcome: Round) -> Limits:
         """Return the limits after a round."""
         ...
+
+
+@runtime_checkable
+class InC(Protocol):
+    """A congestion control that the compiled core can ask by itself."""
+
+    @property
+    def in_c(self) -> tuple[int, int]:
+        """Addresses of its function and of its state, which stay where they are."""
+        ...
+
+
+def asked(control: Congestion, ask: Callable[[], object], *, most: int, may_bypass: bool) -> Limits:
+    """Ask a congestion control, and return its answer as `checked` does.
+
+    Raises:
+        BadLimits: it raised an error, or answered what cannot be; names it.
+    """
+    name = f"congestion control {getattr(control, 'name', type(control).__name__)}"
+    try:
+        return checked(ask(), most=most, may_bypass=may_bypass)
+    except BadLimits as error:
+        raise BadLimits(f"{name}: {error}") from None
+    except Exception as error:
+        raise BadLimits(f"{name} raised {type(error).__name__}: {error}") from error
+
+
+def checked(answer: object, *, most: int, may_bypass: bool) -> Limits:
+    """Return an answer as limits; a whole number stands for so many packets in flight, all with claims.
+
+    Args:
+        answer: What a congestion control returned.
+        most: Packets of the window.
+        may_bypass: Whether packets may go past the slots, to a fallback server.
+
+    Raises:
+        BadLimits: they cannot be.
+    """
+    limits = answer if isinstance(answer, Limits) else Limits(answer, most)  # type: ignore[arg-type]
+    values = {"in_flight": limits.in_flight, "claims": limits.claims}
+    if any(not isinstance(value, Integral) or isinstance(value, bool) for value in values.values()):
+        raise BadLimits(f"the answer is {answer!r}, must be Limits or a whole number of packets")
+    for name, value in values.items():
+        if not 1 <= value <= most:
+            raise BadLimits(f"{name} is {value}, must be 1 to {most}, the window")
+    if limits.claims < most and not may_bypass:
+        raise BadLimits(f"claims is {limits.claims}, must be {most}, the window, without a fallback server")
+    return Limits(int(limits.in_flight), int(limits.claims))  # NumPy's do not fit into a structure
 
 
 class FixedWindow:

@@ -28,6 +28,11 @@ class Kernel(Protocol):
         """Return when the oldest packet in flight is overdue or to be probed for, or `NEVER`."""
         ...
 
-    def settle(self, state: CoreState) -> None:
-        """Count the results that are in, in the order of their PSNs, up to the end of a round."""
+    def end_round(self, state: CoreState, in_flight: int, claims: int) -> None:
+        """Set the limits from now on, and count the results that are in, up to the end of the next round.
+
+        The line between claim and bypass moves only for packets that no rank has sent yet, and not before
+        those of its last move are sent. So all ranks draw it through the same packets, and a packet says the
+        same of waiting however often it is sent.
+        """
         ...

@@ -49,9 +49,10 @@ a collective a rank that has not begun is more likely than a loss, and only the 
 
 A congestion control is told of rounds, and those of all ranks must be alike. So results count in the order of
 their PSNs, collective after collective: what one brought is kept per chain (`marks`) until all before it are
-in, and `settled` runs over them until `round_target` are counted; then it is the driver's turn to call
-`Window.on_round`. Without a fallback server a chain may run ahead of a lost packet by more than a window:
-then the marks of its results count together, sooner than at other ranks, and windows may differ for a while.
+in, and `settled` runs over them until `round_target` are counted; then a `rule` in C decides at once, or it
+is the driver's turn to call `Window.on_round`. Without a fallback server a chain may run ahead of a lost
+packet by more than a window: then the marks of its results count together, sooner than at other ranks, and
+windows may differ for a while.
 
 What only this rank sees goes into its contributions, which every rank's results are made of. A result whose
 frame says that it met a long queue (IPv4 ECN: CE) is told by an ECN flag on a packet that is sent for the
@@ -78,6 +79,9 @@ from hostlib.tree import Tree
 
 NEVER: Final = 2**63 - 1
 """A time that does not come."""
+
+ALL_WAIT: Final = 254
+"""Value in a packet if every result keeps this rank waiting; 255 means another thing there."""
 
 SPREAD: Final = 8
 """With a fallback server, windows that fit into the range of the PSNs that may leave.
@@ -236,11 +240,21 @@ class CoreStruct(ctypes.Structure):
         ("oldest", ctypes.c_int64),
         ("frontier", ctypes.c_int64),
         ("limit", ctypes.c_int64),
+        ("room", ctypes.c_int64),
+        ("allowed", ctypes.c_int64),
         ("claims", ctypes.c_int64),
         ("claims_next", ctypes.c_int64),
         ("change_at", ctypes.c_int64),
         ("waits", ctypes.c_uint32),
         ("waits_next", ctypes.c_uint32),
+        ("late", ctypes.c_int64),
+        ("uncollided", ctypes.c_int64),
+        ("rule", ctypes.c_void_p),
+        ("rule_state", ctypes.c_void_p),
+        ("refused", ctypes.c_int32),
+        ("refused_status", ctypes.c_int32),
+        ("refused_in_flight", ctypes.c_int64),
+        ("refused_claims", ctypes.c_int64),
         ("echo", ctypes.c_int64),
         ("progress_at", ctypes.c_int64),
         ("first_at", ctypes.c_int64),
@@ -375,6 +389,7 @@ class CoreState:
         struct.psn_limit = settings.psn_limit
         struct.base = settings.first_psn
         struct.limit = struct.claims = struct.claims_next = settings.packets_in_flight
+        struct.room = struct.allowed = settings.packets_in_flight
         struct.rto = round(settings.rto.initial_s * 1e9)
         struct.rto_margin = round(settings.rto.margin_s * 1e9)
         struct.rto_max = round(settings.rto.max_s * 1e9)

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hostlib import wire
-from hostlib.core.congestion import Congestion, FixedWindow, Limits, Round
+from hostlib.core.congestion import BadLimits, Congestion, FixedWindow, InC, Limits, Round, asked
 from hostlib.core.kernel import Kernel
-from hostlib.core.state import NEVER, Chain, CoreSettings, CoreState, Counter
-from hostlib.errors import PsnRange
+from hostlib.core.state import ALL_WAIT, NEVER, Chain, CoreSettings, CoreState, Counter
+from hostlib.errors import JobFault, PsnRange
 
 _MAX_DOUBLINGS = 20
 _FIRST_PROBES = 8
-_ALL_WAIT = 254
-"""Value in a packet if every result keeps this rank waiting; 255 means another thing there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,30 +46,36 @@ class Window:
         self.state = CoreState(settings)
         self._tree = settings.resolved_tree
         self._next_psn = settings.first_psn
-        self._room = settings.packets_in_flight
-        self._late = self._uncollided = 0
         self.congestion = congestion or FixedWindow()
 
     @property
     def congestion(self) -> Congestion:
-        """Congestion control of the window; setting it starts it. All ranks must set the same one alike."""
+        """Congestion control of the window; setting it starts it. All ranks must set the same one alike.
+
+        Raises:
+            BadLimits: it fails, or its limits are none.
+        """
         return self._congestion
 
     @congestion.setter
     def congestion(self, congestion: Congestion) -> None:
         core = self.state.struct
+        limits = self._asked(congestion, lambda: congestion.start(core.most))
         self._congestion = congestion
-        self._limits = congestion.start(self.settings.packets_in_flight)
-        core.claims = core.claims_next = self._limits.claims
-        self._restrict(self._limits)
+        core.claims = core.claims_next = limits.claims
+        core.allowed = limits.in_flight
+        core.limit = min(core.allowed, core.room)
+        core.round_target = core.allowed if congestion.wants_rounds else 0
+        core.rule, core.rule_state = congestion.in_c if isinstance(congestion, InC) else (None, None)
 
     def restrict_to(self, packets: int) -> None:
         """Keep no more packets in flight than this rank's socket, say, can hold: at least 1.
 
         The congestion control does not hear of it: its rounds are those of the other ranks.
         """
-        self._room = max(1, packets)
-        self._restrict(self._limits)
+        core = self.state.struct
+        core.room = max(1, packets)
+        core.limit = min(core.allowed, core.room)
 
     def begin(
         self,
@@ -141,6 +147,9 @@ class Window:
         """Tell the congestion control what each round that is over brought; `absorb` does so itself.
 
         For drivers that absorb in C, which stop when `round_due`.
+
+        Raises:
+            JobFault: the congestion control fails, or its limits are none.
         """
         core = self.state.struct
         while self.round_due:
@@ -148,40 +157,27 @@ class Window:
                 results=core.round_results,
                 marked=core.round_marked,
                 collided=core.round_collided,
-                waiting=core.round_waits / _ALL_WAIT,
+                waiting=core.round_waits / ALL_WAIT,
             )
-            self._late += core.round_late
-            self._uncollided += core.round_results - core.round_collided
-            core.round_results = core.round_marked = core.round_collided = core.round_late = 0
-            limits = self._congestion.on_round(outcome)
-            self._change_line(limits)
-            self._restrict(limits)
-            self.kernel.settle(self.state)
+            try:
+                limits = self._asked(self._congestion, partial(self._decided, outcome))
+            except BadLimits as error:
+                raise JobFault(
+                    str(error), job=self.settings.job, psns=self.outstanding()
+                ) from error.__cause__
+            self.kernel.end_round(self.state, limits.in_flight, limits.claims)
 
-    def _change_line(self, limits: Limits) -> None:
-        """Let packets that no rank has sent yet go by the new line; not before those of the last change do.
-
-        So all ranks draw the same line through the same packets, and a packet says the same of waiting
-        however often it is sent.
-        """
+    def _decided(self, outcome: Round) -> Limits:
         core = self.state.struct
-        if core.settled < core.change_at:
-            return
-        core.claims, core.waits = core.claims_next, core.waits_next
-        core.claims_next = limits.claims
-        if self._uncollided:
-            core.waits_next = _ALL_WAIT * self._late // self._uncollided
-            self._late = self._uncollided = 0
-        core.change_at = core.settled + 2 * self._limits.in_flight
+        if not core.refused:
+            return self._congestion.on_round(outcome)
+        if core.refused_status:
+            raise BadLimits(f"the function returned {core.refused_status}, must be 0")
+        return Limits(core.refused_in_flight, core.refused_claims)
 
-    def _restrict(self, limits: Limits) -> None:
-        core = self.state.struct
-        core.limit = min(limits.in_flight, self._room)
-        # what comes in next was sent under the limit before
-        core.round_target = (
-            max(limits.in_flight, self._limits.in_flight) if self._congestion.wants_rounds else 0
-        )
-        self._limits = limits
+    def _asked(self, congestion: Congestion, ask: Callable[[], Limits]) -> Limits:
+        """Return the answer of a congestion control, with claims. Raises BadLimits."""
+        return asked(congestion, ask, most=self.state.struct.most, may_bypass=self.settings.fallback)
 
     def next_timeout(self) -> int:
         """Return when `on_timeout` is due; `NEVER` if nothing is in flight."""

@@ -44,7 +44,7 @@ def measure_cluster(
     cluster = fabrics.leaf_spine(8, racks, min(servers, 16), fabrics.Parts(gpus=gpus, trunk_bps=200e9))
     batch = generate.generate(jobs, cluster, seed=seed, gap_s=gap_s)
     chosen = settings or NetworkSettings(seed=seed)
-    task = NetworkTask(jobs=batch, cluster=cluster, scheduler=scheduler, settings=chosen)
+    task = NetworkTask(jobs=batch, topology=cluster, scheduler=scheduler, settings=chosen)
     begin = time.perf_counter()
     found = run_network(task, progress)
     time_s = time.perf_counter() - begin

@@ -37,7 +37,7 @@ class Measured:
     profile: StageProfile
 
 
-class RunningJob:
+class JobOnCpus:
     """A job that runs under a turn server, and whose CPUs can be changed.
 
     `ended` says why there will be no more iterations, None while it runs. It is given `patience_s` for each
@@ -97,7 +97,7 @@ NO_STORAGE = Dataset(samples=1, sample_mb=1e-9)
 
 
 def profile_job(
-    job: RunningJob,
+    job: JobOnCpus,
     cpus: Sequence[int],
     iterations: int,
     memory_gb: Sequence[float],

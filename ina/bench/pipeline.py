@@ -18,8 +18,10 @@ import numpy as np
 
 import softswitch
 from controller.switches import names
+from controller.switches.capabilities import capabilities
 from controller.switches.model import NOBODY, ipv4_to_int, mac_to_int
 from controller.switches.outcomes import COLUMNS, OUTCOMES
+from controller.switches.programs import objects
 from hostlib import wire
 from softswitch.compiler import ir
 from softswitch.engine.bench import FrameLoop, compiler_and_flags, frames_per_s
@@ -183,8 +185,8 @@ def lane_count(program: ir.Program) -> int:
 
 
 def is_shared(program: ir.Program) -> bool:
-    """Return whether jobs compete for the slots: then these have priorities."""
-    return names.PRIORITY_REGISTER in program.registers
+    """Return whether jobs compete for the slots. Raises ProgramMismatch if it cannot aggregate."""
+    return capabilities(objects(softswitch.p4info(program)), f"the program {program.name}").shared
 
 
 def admit_jobs(pipeline: Pipeline, traffic: _Traffic) -> None:

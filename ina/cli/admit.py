@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from controller.switches.model import SWITCH_IP
+from controller.switches.model import SWITCH_IP, SwitchInfo
 from ina.cli import options
 from ina.cli.errors import USAGE, Failure
 from ina.cli.run_options import (
@@ -23,10 +23,12 @@ from ina.cli.run_options import (
     SwitchOptions,
     Timeout,
     check,
+    check_memory,
     fabric_of,
     only_job,
 )
 from ina.runtime.metrics import metrics
+from ina.runtime.programs import settled
 from ina.runtime.served import serve
 from ina.runtime.spec import Attachment, FabricSpec, LaunchSpec, Machine
 
@@ -51,8 +53,8 @@ and INA_OPTIONS hold its options then.
 def admit(
     *,
     workers: Annotated[int, typer.Option(*options.WORKERS, help="Set the number of workers, 1 to 32.")],
-    program: options.Program = "exclusive",
-    lanes: options.Lanes = 256,
+    program: options.OpenProgram = None,
+    lanes: options.OpenLanes = None,
     timeout: Timeout = 8.0,
     straggler_timeout: StragglerTimeout = 600.0,
     memory: MemoryOptions,
@@ -112,15 +114,19 @@ def admit(
     configurations contain the job's token: keep them out of logs. Serves the job until all ranks have left,
     or until standard input ends before all ranks have joined. The last line holds the statistics of the job.
     """
-    fabric = fabric_of(program, lanes, memory, switches, tls, faults)
-    common = LaunchSpec(
-        command=[], workers=0, timeout_s=timeout, straggler_timeout_s=max(timeout, straggler_timeout)
+    fabric = fabric_of(program, lanes, switches, tls, faults)
+    fabric, offers = settled(fabric)
+    check_memory(memory, offers)
+    spec = LaunchSpec(
+        job=only_job(memory.overrides(), workers, fabric.tree),
+        timeout_s=timeout,
+        straggler_timeout_s=max(timeout, straggler_timeout),
+        machines=_machines(machines, workers),
+        hierarchical=hierarchical,
     )
-    spec = only_job(common, memory.overrides(), workers, fabric.tree)
-    spec = replace(spec, machines=_machines(machines, workers), hierarchical=hierarchical)
     if host:
-        fabric = replace(fabric, attached=_reached(fabric, host, switch_ip))
-    check(fabric, [spec])
+        fabric = replace(fabric, attached=_reached(fabric, offers, host, switch_ip))
+    check(fabric, [spec], offers)
     result = serve(fabric, spec, on_ready=_announce, starter_left=_input_ended, listen=listen)
     _print(metrics(result))
 
@@ -138,11 +144,13 @@ def _machines(text: str, workers: int) -> tuple[tuple[int, ...], ...]:
     return machines or (tuple(range(workers)),)
 
 
-def _reached(fabric: FabricSpec, hosts: Sequence[str], switch_ip: str) -> Attachment:
+def _reached(fabric: FabricSpec, offers: SwitchInfo, hosts: Sequence[str], switch_ip: str) -> Attachment:
     """Return the switch that runs, with the machines at its ports. Raises Failure."""
-    if fabric.attached is None or fabric.shared:
+    if fabric.attached is None or offers.shared:
         raise Failure(
-            "--host needs --program exclusive and a running switch: give --switch ADDRESS", exit_code=USAGE
+            "--host needs a program whose slots are not shared, such as exclusive, and a running switch: "
+            "give --switch ADDRESS",
+            exit_code=USAGE,
         )
     return replace(fabric.attached, machines=tuple(map(_machine, hosts)), ip=switch_ip)
 

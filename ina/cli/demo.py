@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import numpy as np
 import typer
 
+from controller.vocabulary import Job
 from hostlib import command_line
 from ina.cli import options
 from ina.cli.errors import Failure
@@ -20,7 +22,7 @@ from ina.cli.plain import Result, plural
 from ina.cli.summary import show
 from ina.runtime.jobs import run_alone
 from ina.runtime.metrics import metrics
-from ina.runtime.spec import FabricSpec, LaunchSpec
+from ina.runtime.spec import NAMELESS, FabricSpec, LaunchSpec
 
 DIGITS = tuple(command_line.module("hostlib.demos.digits"))
 
@@ -46,10 +48,7 @@ def demo(
     """
     with tempfile.TemporaryDirectory() as directory:
         switch_file, alone_file = Path(directory) / "switch.npz", Path(directory) / "alone.npz"
-        spec = LaunchSpec(
-            command=[*DIGITS, "--save", str(switch_file)],
-            workers=workers,
-        )
+        spec = _launch([*DIGITS, "--save", str(switch_file)], workers)
         fabric = FabricSpec(lanes=lanes, impairments=options.impairments(loss=loss), seed=seed)
         console = err if json else out
         console.print(f"{plural(workers, 'worker')}, every gradient summed in the switch", style="bold")
@@ -58,7 +57,7 @@ def demo(
         console.print("the same batches in one process", style="bold")
         command = [*DIGITS, "--shards", str(workers), "--save", str(alone_file)]
         with Live({"": 1}, quiet=json) as live:
-            _run_here(LaunchSpec(command, workers=1), live)
+            _run_here(_launch(command, 1), live)
         comparison = compare(switch_file, alone_file)
     numbers = metrics(result)
     if json:
@@ -72,10 +71,15 @@ def demo(
         raise Failure("the weights trained through the switch differ by more than quantisation allows")
 
 
+def _launch(command: Sequence[str], workers: int) -> LaunchSpec:
+    return LaunchSpec(job=Job(name=NAMELESS, workers=workers, command=tuple(command)))
+
+
 def _run_here(spec: LaunchSpec, live: Live) -> None:
     # as many threads as in the workers: the same sums in the same order
     environment = {**os.environ, "PYTHONUNBUFFERED": "1", **spec.environment()}
-    with subprocess.Popen(spec.command, env=environment, stdout=subprocess.PIPE) as process:
+    assert spec.job.command is not None
+    with subprocess.Popen(spec.job.command, env=environment, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         try:
             for line in process.stdout:

@@ -30,7 +30,7 @@ def execute(
     `switch` is the user's name of the switch; `opened` is as of `ina.runtime.run.run`;
     `unused_keys` as of `Result.print_json`.
     """
-    with Live({spec.name: spec.workers for spec in specs}, quiet=as_json) as live:
+    with Live({spec.job.name: spec.job.workers for spec in specs}, quiet=as_json) as live:
         live.doing(_starting(fabric, switch))
         report = run(
             fabric,
@@ -39,7 +39,9 @@ def execute(
             on_progress=live.update,
             on_listening=_announce,
             opened=opened,
-            on_ready=lambda: live.doing(f"starting {plural(sum(spec.workers for spec in specs), 'worker')}"),
+            on_ready=lambda: live.doing(
+                f"starting {plural(sum(spec.job.workers for spec in specs), 'worker')}"
+            ),
         )
     interrupted = report.interrupt
     with contextlib.suppress(OSError) if interrupted else contextlib.nullcontext():  # a terminal that is gone
@@ -64,20 +66,20 @@ def _announce(switch: str, address: str) -> None:
 
 def _result(fabric: FabricSpec, specs: Sequence[LaunchSpec], switch: str, report: RunReport) -> Result:
     """Return the object that ``--json`` prints."""
-    results = {end.spec.name: end.result for end in report.ends if end.result}
+    results = {end.spec.job.name: end.result for end in report.ends if end.result}
     jobs = {name: metrics(result) for name, result in results.items()}
     numbers = jobs.get(NAMELESS) or {"time_s": report.elapsed_s} | total(jobs.values())
     return Result(
         "run",
         _setup(fabric, specs, switch),
         numbers | refusals(report.refused),
-        None if specs[0].name == NAMELESS else jobs,
+        None if specs[0].job.name == NAMELESS else jobs,
         by_switch(results.values()) if fabric.tree else None,
     )
 
 
 def _show(fabric: FabricSpec, report: RunReport) -> None:
-    results = {end.spec.name: end.result for end in report.ends if end.result}
+    results = {end.spec.job.name: end.result for end in report.ends if end.result}
     if not results:
         return
     # Imported here, because a run that fails, or answers in JSON, lays out no tables.
@@ -105,16 +107,16 @@ def _fail(ends: Sequence[JobEnd], interrupted: Interrupted | None, elapsed_s: fl
 
 
 def _of(end: JobEnd) -> str:
-    return "" if end.spec.name == NAMELESS else f"job {end.spec.name}: "
+    return "" if end.spec.job.name == NAMELESS else f"job {end.spec.job.name}: "
 
 
 def _what_ended(ends: Sequence[JobEnd], interrupted: Interrupted, elapsed_s: float) -> str:
     began = [end for end in ends if end.interrupted]
     text = f"interrupted by {interrupted.signal} after {seconds(elapsed_s)}"
     if began:
-        text += f"; ended {plural(sum(end.spec.workers for end in began), 'worker')}"
-        if began[0].spec.name != NAMELESS:
-            text += f" of {', '.join(end.spec.name for end in began)}"
+        text += f"; ended {plural(sum(end.spec.job.workers for end in began), 'worker')}"
+        if began[0].spec.job.name != NAMELESS:
+            text += f" of {', '.join(end.spec.job.name for end in began)}"
     return text
 
 
@@ -130,17 +132,17 @@ def _setup(fabric: FabricSpec, specs: Sequence[LaunchSpec], switch: str) -> dict
     }
     of_jobs = [
         {
-            "workers": spec.workers,
-            "slots": spec.slots,
-            "window": spec.window,
-            "preempt": spec.preempt,
-            "congestion": spec.congestion,
-            "numbers": spec.numbers,
-            "priority": spec.priority,
-            "command": list(spec.command),
+            "workers": spec.job.workers,
+            "slots": spec.job.slots,
+            "window": spec.job.window,
+            "preempt": spec.job.preempt,
+            "congestion": spec.job.congestion,
+            "numbers": spec.job.numbers,
+            "priority": spec.job.priority,
+            "command": list(spec.job.command or ()),
         }
         for spec in specs
     ]
-    if specs[0].name == NAMELESS:
+    if specs[0].job.name == NAMELESS:
         return common | of_jobs[0]
-    return common | {"jobs": {spec.name: of for spec, of in zip(specs, of_jobs, strict=True)}}
+    return common | {"jobs": {spec.job.name: of for spec, of in zip(specs, of_jobs, strict=True)}}

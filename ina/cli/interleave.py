@@ -16,6 +16,7 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from controller.grouping.efficiency import best
+from controller.vocabulary import Job
 from hostlib import interleave
 from hostlib.demos.four_stages import make
 from ina.bench.interleave import GROUPS, KINDS, Comparison, compare, pool, steady
@@ -173,12 +174,19 @@ class _Bench:
         (task,) = self._progress.task_ids
         self._progress.update(task, description=" + ".join(members))
         specs = [
-            LaunchSpec(self._command(kind), self._workers, name=f"{kind}-{number}", slots=SLOTS)
+            LaunchSpec(
+                job=Job(
+                    name=f"{kind}-{number}",
+                    workers=self._workers,
+                    command=tuple(self._command(kind)),
+                    slots=SLOTS,
+                )
+            )
             for number, kind in enumerate(members)
         ]
         run = GroupRun(self._fabric, specs, offsets, on_output=_complaint)
         run.check(run.run())
-        measured = [steady(run.turns.measured(spec.name)) for spec in specs]
+        measured = [steady(run.turns.measured(spec.job.name)) for spec in specs]
         self._runs.setdefault(members, []).append(measured)
         self._progress.advance(task)
 
@@ -239,9 +247,9 @@ def _progress(steps: int) -> Iterator[Progress]:
         yield progress
 
 
-def _complaint(job: LaunchSpec, rank: int, data: bytes, is_error: bool) -> None:
+def _complaint(spec: LaunchSpec, rank: int, data: bytes, is_error: bool) -> None:
     if is_error:
-        print_output(job, rank, data, is_error)
+        print_output(spec, rank, data, is_error)
 
 
 def _show(

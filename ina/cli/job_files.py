@@ -10,11 +10,11 @@ from controller.vocabulary.documents import Document
 
 
 def jobs(
-    path: Path, command: str, cluster: Topology | None = None, *, require: tuple[str, ...] = ()
+    path: Path, command: str, on: Topology | None = None, *, require: tuple[str, ...] = ()
 ) -> tuple[Job, ...]:
     """Return the jobs of a file; what the command does not use of it is said. Raises BadSpec."""
     document = documents.read(path)
-    found = jobs_of(document, cluster, require=require)
+    found = jobs_of(document, on, require=require)
     say_unused(document, command)
     return found
 

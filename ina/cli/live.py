@@ -12,10 +12,10 @@ from ina.cli.screen import screen
 from ina.runtime.spec import LaunchSpec, Reports
 
 
-def print_output(job: LaunchSpec, rank: int, data: bytes, is_error: bool) -> None:
+def print_output(spec: LaunchSpec, rank: int, data: bytes, is_error: bool) -> None:
     """Show what a worker of a benchmark wrote: a complaint, then."""
     for line in data.decode(errors="replace").splitlines():
-        say(f"[{job.name}:{rank}] {line}")
+        say(f"[{spec.job.name}:{rank}] {line}")
 
 
 class Live:
@@ -28,9 +28,9 @@ class Live:
         self._began = time.monotonic()
         self._done = ""
 
-    def output(self, job: LaunchSpec, rank: int, data: bytes, is_error: bool) -> None:
+    def output(self, spec: LaunchSpec, rank: int, data: bytes, is_error: bool) -> None:
         """Show what a worker wrote, its lines with what tells it from others: rank, or job and rank."""
-        several = len(self._workers) > 1
+        several, job = len(self._workers) > 1, spec.job
         prefix = f"[{job.name}:{rank}] " if several else f"[{rank}] " if job.workers > 1 else ""
         source = (job.name, rank, is_error)
         screen.forward(source, prefix.encode(), data, to_stderr=is_error or self._quiet)

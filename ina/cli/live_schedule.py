@@ -13,7 +13,7 @@ import typer
 
 from controller.core import Core, Entry, Log, Rules, Submitted
 from controller.core.compose import networked
-from controller.policies.allocation import AllocationSettings
+from controller.policies.by_kind import AllocationSettings
 from controller.policies.registry import family, make, parse_setting
 from controller.scheduling import RESOURCES, JobState, Submission
 from controller.simulator.files import check_output, whole
@@ -204,7 +204,7 @@ def _spec(path: Path, job: Submission, slots: int) -> LaunchSpec:
         raise Failure(f"{path}: the command of job {job.name!r}: {error}", USAGE) from error
     if not command:
         raise Failure(f"{path}: job {job.name!r} has no command: say what its workers run", USAGE)
-    return LaunchSpec(command, job.gpus, name=job.name, slots=slots)
+    return LaunchSpec(job=Job(name=job.name, workers=job.gpus, command=tuple(command), slots=slots))
 
 
 def _profiled(fabric: SwitchFabric, job: Submission, spec: LaunchSpec, iterations: int) -> Submission:

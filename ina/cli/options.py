@@ -25,13 +25,32 @@ SOCKET_PATH_BYTES = 107
 Lanes = Annotated[
     int, typer.Option(help="Put this many values into each packet: 32, 64 or 256.", show_default=True)
 ]
+OpenLanes = Annotated[
+    int | None,
+    typer.Option(
+        help="Put this many values into each packet: 32, 64 or 256.",
+        show_default="256, or those of the program that runs",
+    ),
+]
 PROGRAM = (
-    "Load this switch program, a file of p4src/ without .p4: exclusive (each job has its own slots), "
-    "shared (all jobs share one array of slots), or atp (ATP as published, for comparison)."
+    "Load this switch program: exclusive (each job has its own slots), shared (all jobs share one array of "
+    "slots), atp (ATP as published, for comparison), or a program of your own, a file that ends in .p4."
 )
 Program = Annotated[str, typer.Option(help=PROGRAM)]
+OpenProgram = Annotated[
+    str | None, typer.Option(help=PROGRAM, show_default="exclusive, or what --switch ADDRESS runs")
+]
 WORKERS = ("-np", "-n", "--workers")
 """The names of the option for the number of workers."""
+Congestion = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        rich_help_panel="Switch memory and windows",
+        help="Control congestion by this rule: fixed, aimd or a2tp; or one of your own: path.py:NAME, "
+        "path.so:FUNCTION, or a name that an installed package offers (docs/windows.md). Default: fixed.",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
 Loss = Annotated[
     float,

@@ -19,10 +19,12 @@ from ina.cli.run_options import (
     SwitchOptions,
     Timeout,
     check,
+    check_memory,
     fabric_of,
     only_job,
 )
 from ina.runtime.job_file import specs_of_file
+from ina.runtime.programs import settled
 from ina.runtime.run_log import begin_log
 from ina.runtime.spec import Captures, LaunchSpec
 
@@ -69,14 +71,15 @@ def run(
         ),
     ] = None,
     program: Annotated[
-        str,
+        str | None,
         typer.Option(
+            show_default="exclusive, or what --switch ADDRESS runs",
             help=f"{options.PROGRAM} Defaults to exclusive with 256 lanes, the fastest in software; "
             "'ina sim' defaults to shared with 64 lanes, because simulations are mostly of jobs that "
-            "compete for slots."
+            "compete for slots.",
         ),
-    ] = "exclusive",
-    lanes: options.Lanes = 256,
+    ] = None,
+    lanes: options.OpenLanes = None,
     timeout: Timeout = 8.0,
     straggler_timeout: StragglerTimeout = 600.0,
     json: options.Json = False,
@@ -103,7 +106,6 @@ def run(
     fabric = fabric_of(
         program,
         lanes,
-        memory,
         switches,
         tls,
         faults,
@@ -113,30 +115,26 @@ def run(
         if fabric.tree or fabric.attached:
             raise Failure("--cluster, --tree and --switch are mutually exclusive", exit_code=USAGE)
         fabric = replace(fabric, topology=job_files.topology(str(cluster), "run"))
-    common = LaunchSpec(
-        command=command or [],
-        workers=0,
-        timeout_s=timeout,
-        straggler_timeout_s=max(timeout, straggler_timeout),
-    )
+    if jobs is None and not command:
+        raise Failure("nothing to run: give -- COMMAND..., or --jobs FILE", exit_code=USAGE)
+    fabric, offers = settled(fabric)
+    check_memory(memory, offers)
     overrides = memory.overrides()
     if jobs is None:
-        if not command:
-            raise Failure("nothing to run: give -- COMMAND..., or --jobs FILE", exit_code=USAGE)
-        specs = [only_job(common, overrides, workers, fabric.tree)]
+        specs = [LaunchSpec(job=only_job(overrides, workers, fabric.tree, command or []))]
     else:
         if command or workers is not None:
             raise Failure(
                 "--jobs FILE is mutually exclusive with -np and COMMAND: give one of them", exit_code=USAGE
             )
         entries = job_files.jobs(jobs, "run", require=("command",))
-        specs = specs_of_file(common, overrides, entries, shared=fabric.shared)
-    check(fabric, specs)
+        specs = specs_of_file(overrides, entries, shared=offers.shared)
+    check(fabric, specs, offers)
     if captures.pcap is not None:
         _make_folder(captures.pcap)
-    if log is not None:
-        place = str(begin_log(log))
-        specs = [replace(spec, log=place) for spec in specs]
+    place = None if log is None else str(begin_log(log))
+    straggler_s = max(timeout, straggler_timeout)
+    specs = [replace(spec, timeout_s=timeout, straggler_timeout_s=straggler_s, log=place) for spec in specs]
     unused_keys = job_files.unused_keys("run", jobs, cluster) if json else None
     execute(fabric, specs, switch=switches.switch, as_json=json, unused_keys=unused_keys)
 

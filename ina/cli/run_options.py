@@ -10,16 +10,16 @@ from typing import Annotated
 
 import typer
 
+from controller.switches.model import Feature, SwitchInfo
 from controller.vocabulary import Job
-from controller.vocabulary.slots import MAX_WINDOW, Congestion, Encoding
+from controller.vocabulary.slots import MAX_WINDOW, Encoding
+from hostlib.windows import find
 from ina.cli import options
 from ina.cli.errors import USAGE, Failure
-from ina.runtime.job_file import Overrides, spec_of
+from ina.runtime.job_file import Overrides
 from ina.runtime.spec import (
-    ATP,
     NAMELESS,
     PRIVATE,
-    SHARED,
     Attachment,
     Captures,
     FabricSpec,
@@ -84,13 +84,10 @@ class MemoryOptions:
         typer.Option(
             "--preempt/--no-preempt",
             rich_help_panel=MEMORY,
-            help="Let packets take slots from packets of lower priority, with --program shared. Default: no.",
+            help="Let packets take slots from packets of lower priority, if jobs share slots. Default: no.",
         ),
     ] = None
-    congestion: Annotated[
-        Congestion | None,
-        typer.Option(rich_help_panel=MEMORY, help="Control congestion by this algorithm. Default: fixed."),
-    ] = None
+    congestion: options.Congestion = None
     numbers: Annotated[
         Encoding | None,
         typer.Option(
@@ -301,9 +298,8 @@ class FaultOptions:
 
 
 def fabric_of(
-    program: str,
-    lanes: int,
-    memory: MemoryOptions,
+    program: str | None,
+    lanes: int | None,
     switches: SwitchOptions,
     tls: options.TlsOptions,
     faults: FaultOptions,
@@ -314,10 +310,6 @@ def fabric_of(
     fan_outs = switches.fan_outs
     if faults.link_loss is not None and not fan_outs:
         raise Failure("--link-loss is for links between switches: give --tree, too", exit_code=USAGE)
-    if program not in (SHARED, ATP) and (memory.preempt or memory.window):
-        raise Failure(f"--preempt and --window need --program {SHARED}", exit_code=USAGE)
-    if program == ATP and memory.preempt:
-        raise Failure(f"--preempt: {ATP} has no priorities; want --program {SHARED}", exit_code=USAGE)
     impairments = faults.impairments()
     fabric = FabricSpec(
         program=program,
@@ -340,8 +332,8 @@ def fabric_of(
 
 
 def only_job(
-    common: LaunchSpec, overrides: Overrides, workers: int | None, fan_outs: tuple[int, ...]
-) -> LaunchSpec:
+    overrides: Overrides, workers: int | None, fan_outs: tuple[int, ...], command: Sequence[str] = ()
+) -> Job:
     """Return the job that no file describes; without `workers`, one for each machine of the tree.
 
     Raises Failure for fewer than one worker.
@@ -350,24 +342,46 @@ def only_job(
         workers = math.prod(fan_outs)  # of nothing, 1
     if workers < 1:
         raise Failure(f"{workers} workers: want 1 or more", exit_code=USAGE)
-    entry = overrides.of(Job(name=NAMELESS, workers=workers))
-    return spec_of(common, entry, slots=entry.slots)
+    return overrides.of(Job(name=NAMELESS, workers=workers, command=tuple(command)))
 
 
-def check(fabric: FabricSpec, specs: Sequence[LaunchSpec]) -> None:
-    """Raise Failure for jobs that no switch could serve."""
+def check_memory(memory: MemoryOptions, offers: SwitchInfo) -> None:
+    """Raise Failure for options that the switches' program does not offer."""
+    if not offers.shared and (memory.preempt or memory.window):
+        option = "--preempt" if memory.preempt else f"--window {memory.window}"
+        raise Failure(
+            f"{option}: {offers.title} gives each job slots of its own; want one with shared slots, as "
+            "--program shared",
+            exit_code=USAGE,
+        )
+    check_preempt(memory.preempt, offers)
+
+
+def check_preempt(preempt: bool | None, offers: SwitchInfo) -> None:
+    """Raise Failure if preemption is wanted by an option, and the program does not offer it."""
+    if preempt and Feature.PREEMPTION in offers.lacks:
+        raise Failure(
+            f"--preempt: {offers.title} has no priorities: it lacks {offers.lacks[Feature.PREEMPTION]}; want "
+            "one that has it, as --program shared",
+            exit_code=USAGE,
+        )
+
+
+def check(fabric: FabricSpec, specs: Sequence[LaunchSpec], offers: SwitchInfo) -> None:
+    """Raise Failure for jobs that no such switch could serve; ConfigError for a rule that cannot be used."""
     for spec in specs:
-        what = f"job {spec.name!r}: " if spec.name else ""
-        if spec.workers < 1 or (not fabric.tree and spec.children > MAX_CHILDREN):
+        what = f"job {spec.job.name!r}: " if spec.job.name else ""
+        if spec.job.workers < 1 or (not fabric.tree and spec.children > MAX_CHILDREN):
             raise Failure(
                 f"{what}{spec.children} workers: want 1 to {MAX_CHILDREN} per switch, the width of "
                 "its bitmap; --tree allows more",
                 exit_code=USAGE,
             )
-        if fabric.shared:
+        find(spec.job.congestion).make()  # what is wrong with a file is one error, before anything starts
+        if offers.shared:
             continue
-        if spec.slots is not None and spec.slots < 2:
-            raise Failure(f"{what}{spec.slots} slots: an exclusive job needs at least 2", exit_code=USAGE)
+        if spec.job.slots is not None and spec.job.slots < 2:
+            raise Failure(f"{what}{spec.job.slots} slots: an exclusive job needs at least 2", exit_code=USAGE)
 
 
 def parse_tree(text: str) -> tuple[int, ...]:

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from controller.switches.model import SwitchInfo
 from controller.vocabulary import BadSpec, Job, Link, Topology, place
 from controller.vocabulary.slots import MAX_WINDOW
 from ina.cli import job_files, options, sim_report
 from ina.cli.errors import USAGE, Failure
 from ina.cli.output import Bar
 from ina.cli.plain import count, seconds
-from ina.cli.run_options import parse_tree
+from ina.cli.run_options import check_preempt, parse_tree
 from ina.runtime.job_file import Overrides
 
 if TYPE_CHECKING:  # other commands need none of it
@@ -27,6 +27,8 @@ EPILOG = """Examples:
   ina sim examples/sim.toml
 
   ina sim examples/sim.toml --program exclusive --slots 512
+
+  ina sim examples/sim.toml --program mine/shared.p4
 
   ina sim examples/sim.toml --tree 2x4 --link-loss 0.01 --seed 7
 
@@ -42,27 +44,19 @@ MEMORY = "Switch memory and windows"
 NETWORK = "Network"
 
 
-class SimProgram(StrEnum):
-    """Use of a switch's memory by the jobs."""
-
-    SHARED = "shared"
-    EXCLUSIVE = "exclusive"
-    ATP = "atp"
-
-
 def sim(
     jobs: Annotated[
         Path,
         typer.Argument(metavar="FILE", help="Read the jobs from this TOML file, as 'ina run --jobs' does."),
     ],
     program: Annotated[
-        SimProgram,
+        str,
         typer.Option(
             help=f"{options.PROGRAM} Defaults to shared with 64 lanes, because simulations are mostly of "
             "jobs that compete for slots; 'ina run' defaults to exclusive with 256 lanes, the fastest "
             "in software."
         ),
-    ] = SimProgram.SHARED,
+    ] = "shared",
     lanes: options.Lanes = 64,
     iterations: Annotated[
         int | None,
@@ -90,10 +84,11 @@ def sim(
         typer.Option(
             "--preempt/--no-preempt",
             rich_help_panel=MEMORY,
-            help="Let packets take slots from packets of lower priority, with --program shared. "
+            help="Let packets take slots from packets of lower priority, if jobs share slots. "
             "Default: as in the file, else no.",
         ),
     ] = None,
+    congestion: options.Congestion = None,
     tree: Annotated[
         str | None,
         typer.Option(
@@ -195,25 +190,24 @@ def sim(
     # Loaded here, for other commands need none of it.
     from bmv2_topos.testbeds.virtual import Recorder, TestbedError, VirtualSettings, VirtualTestbed, build
 
-    overrides = Overrides(iterations=iterations, window=window, preempt=preempt)
+    overrides = Overrides(iterations=iterations, window=window, preempt=preempt, congestion=congestion)
     entries = [overrides.of(entry) for entry in job_files.jobs(jobs, "sim")]
-    if program is SimProgram.ATP and preempt:
-        raise Failure("--preempt: atp has no priorities; want --program shared", exit_code=USAGE)
     if plot is not None:
         _check_plot(plot)
     try:
         shape = None if tree is None else parse_tree(tree)
         link = Link("a", "b", rate_bps=rate_bps, delay_s=delay, queue_packets=queue, loss=loss)
         trunk = Link("a", "b", rate_bps, delay, queue, loss if link_loss is None else link_loss)
-        servers = program is not SimProgram.EXCLUSIVE
+        settings = VirtualSettings(
+            program=program, lanes=lanes, slots=slots, seed=seed, coalesce_us=coalesce_us
+        )
+        check_preempt(preempt, settings.offers)
+        servers = settings.shares
         if cluster is None:
             network, placements = build(entries, shape, servers=servers, link=link, trunk=trunk)
         else:
-            network, placements = _on_cluster(cluster, entries, shape, servers=servers)
+            network, placements = _on_cluster(cluster, entries, shape, settings.offers)
         network = _without_sums(network, [name for name in transit.split(",") if name])
-        settings = VirtualSettings(
-            program=program.value, lanes=lanes, slots=slots, seed=seed, coalesce_us=coalesce_us
-        )
         recorder = Recorder() if explain or pcap is not None else None
         testbed = VirtualTestbed(network, entries, placements, settings, recorder=recorder)
     except (BadSpec, TestbedError) as error:
@@ -245,7 +239,7 @@ def sim(
 
 
 def _on_cluster(
-    cluster: Path, jobs: Sequence[Job], shape: Sequence[int] | None, *, servers: bool
+    cluster: Path, jobs: Sequence[Job], shape: Sequence[int] | None, offers: SwitchInfo
 ) -> tuple[Topology, tuple[Placement, ...]]:
     """Return the topology of a file with the jobs' places on it. Raises Failure or BadSpec."""
     from bmv2_topos.testbeds.virtual import Placement
@@ -254,12 +248,12 @@ def _on_cluster(
         raise Failure("--cluster and --tree are mutually exclusive", exit_code=USAGE)
     network = job_files.topology(str(cluster), "sim")
     fallback = None
-    if servers:
+    if offers.shared:
         at_root = [name for name in network.servers_for("fallback") if network.rack_of[name] == network.root]
         if not at_root:
             raise Failure(
                 f'--cluster {cluster}: no server with role = "fallback" at the root {network.root!r}, which'
-                " the programs shared and atp need; or give --program exclusive",
+                f" {offers.title} needs, for its jobs share slots; or give --program exclusive",
                 exit_code=USAGE,
             )
         fallback = at_root[0]

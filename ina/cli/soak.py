@@ -23,6 +23,8 @@ EPILOG = """Examples:
   ina soak --schedules 2000 --seed 0 --json
 
   ina soak --replay 123456
+
+  ina soak --program mine.p4 --schedules 500
 """
 
 _LARGEST_SEED = 2**48
@@ -56,6 +58,14 @@ def soak(
             help="Run only the schedule of this seed, and show it.",
         ),
     ] = None,
+    program: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="Run this .p4 file on all switches. Default: each schedule draws one of the programs "
+            "exclusive and shared.",
+        ),
+    ] = None,
     packets: Annotated[
         int,
         typer.Option(min=0, metavar="COUNT", help="With --replay: show this many packets, the last ones."),
@@ -66,20 +76,22 @@ def soak(
 
     Each schedule combines loss, duplication, reordering, corruption, collisions, preemption, aging, restarts
     of jobs and fallback servers, region changes and forged packets, on trees of one to three levels and with
-    both programs. At its end the faults stop, and what is in flight has to recover within a bounded number of
-    round trips. A schedule follows from its seed; the next one has the next seed. The first schedule that
-    breaks an invariant is printed with the command that runs it again, and ends the command with status 1.
+    both programs, or with one of your own. At its end the faults stop, and what is in flight has to recover
+    within a bounded number of round trips. A schedule follows from its seed; the next one has the next seed.
+    The first schedule that breaks an invariant is printed with the command that runs it again, and ends the
+    command with status 1.
     """
     if replay is not None:
         if minutes is not None or schedules is not None or seed is not None:
             raise Failure(
                 "--replay is mutually exclusive with --minutes, --schedules and --seed", exit_code=USAGE
             )
-        _replay(replay, packets, json=json)
+        _replay(replay, packets, program, json=json)
         return
     # Loaded here, for other commands need none of it.
     from bmv2_topos.soak import ProcessDied, Tally
     from bmv2_topos.soak import soak as run_soak
+    from bmv2_topos.testbeds.virtual import TestbedError
 
     if minutes is None and schedules is None:
         minutes = 1.0
@@ -88,30 +100,34 @@ def soak(
     tally = Tally()
     with Bar() as bar:
         try:
-            for tally in run_soak(first, schedules=schedules, minutes=minutes, processes=processes):
+            for tally in run_soak(
+                first, schedules=schedules, minutes=minutes, processes=processes, own=program
+            ):
                 passed_s = time.monotonic() - began
                 bar.show(*_progress(tally.schedules, passed_s, schedules, minutes))
         except ProcessDied as error:
             raise Failure(str(error)) from error
+        except TestbedError as error:
+            raise Failure(f"--program: {error}", exit_code=USAGE) from error
     _show(
         tally,
-        {"seed": first, "schedules": schedules, "minutes": minutes},
+        {"seed": first, "schedules": schedules, "minutes": minutes, "program": program},
         time.monotonic() - began,
         json=json,
     )
 
 
-def _replay(seed: int, packets: int, *, json: bool) -> None:
-    from bmv2_topos.soak import draw_schedule
+def _replay(seed: int, packets: int, program: str | None, *, json: bool) -> None:
+    from bmv2_topos.soak import describe
     from bmv2_topos.soak import replay as replay_one
 
     if not json:
-        out.print(draw_schedule(seed).describe(), markup=False, highlight=False, soft_wrap=True)
+        out.print(describe(seed, program), markup=False, highlight=False, soft_wrap=True)
     began = time.monotonic()
-    tally, lines = replay_one(seed, packets=packets)
+    tally, lines = replay_one(seed, packets=packets, own=program)
     if not json and lines:
         out.print("last packets:\n" + "\n".join(lines), markup=False, highlight=False, soft_wrap=True)
-    _show(tally, {"replay": seed}, time.monotonic() - began, json=json, whole=False)
+    _show(tally, {"replay": seed, "program": program}, time.monotonic() - began, json=json, whole=False)
 
 
 def _show(tally: Tally, setup: dict[str, object], wall_s: float, *, json: bool, whole: bool = True) -> None:
@@ -120,7 +136,7 @@ def _show(tally: Tally, setup: dict[str, object], wall_s: float, *, json: bool, 
 
     rate = tally.schedules / wall_s if wall_s else 0.0
     slowest = tally.slowest
-    unseen = missing(tally.counts) if whole else []
+    unseen = missing(tally.counts) if whole and setup["program"] is None else []
     if json:
         metrics: dict[str, object] = {
             "schedules": tally.schedules,

@@ -2,33 +2,54 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping
+from datetime import datetime, timedelta
+from textwrap import shorten
+from typing import Annotated
 
-from controller import Admission, NoProgram
+import typer
+
+from controller import Admission, Controller, NoProgram, Registration
 from ina.cli import options
 from ina.cli.output import out, table
-from ina.cli.plain import Result
+from ina.cli.plain import Result, rate, say
+
+LOOK_S = 0.5
+SHOWN_COMMAND = 40
+"""Characters of a command in the table."""
+NOBODY = Registration("")
+"""What is known of a job that was admitted without a registration."""
+
+Watch = Annotated[
+    bool,
+    typer.Option(
+        "--watch",
+        help="With --switch: watch the leases until each has been renewed or has expired, which takes up to the "
+        "longest of them, and show which did what.",
+    ),
+]
 
 EPILOG = """Examples:
 
   ina jobs --switch grpc://127.0.0.1:9559
 
+  ina jobs --switch grpc://127.0.0.1:9559 --watch
+
   ina jobs --switch grpc://switch.lab:9559 --tls-ca ca.pem --json
 """
 
 
-def jobs(*, running: options.RunningSwitch, json: options.Json = False) -> None:
-    """List the jobs that a running switch serves.
-
-    A lease shows for how long 'ina run' has promised to renew or remove a job. An expired lease belongs to a
-    run that was killed; the next admission removes its job. A job without a lease stays until 'ina remove'.
-    """
+def jobs(*, running: options.RunningSwitch, watch: bool, json: bool) -> None:
+    """Print the jobs that a running switch serves; see `ina.cli.service.jobs`."""
     with running.connect() as controller:
         address = controller.address
         try:
-            program = controller.info().program
-            described = _describe(controller.jobs(), program)
+            found = _watched(controller) if watch else controller.jobs()
+            described = {
+                str(number): _description(job, controller, watch) for number, job in sorted(found.items())
+            }
         except NoProgram:
             described = {}
     if json:
@@ -36,38 +57,88 @@ def jobs(*, running: options.RunningSwitch, json: options.Json = False) -> None:
     elif not described:
         out.print(f"the switch at {address} serves no jobs", markup=False, highlight=False, soft_wrap=True)
     else:
-        columns = ["job", "mode", "workers", "region", "age", "lease", "holder"]
-        table(f"jobs of the switch at {address}", columns, [_row(*job) for job in described.items()])
+        columns = ["job", "name", "workers", "region", "since", "age", "goodput", "priority", "lease", "user"]
+        rows = [_row(*job) for job in described.items()]
+        (mode,) = {str(job["mode"]) for job in described.values()}
+        table(f"{mode} jobs of the switch at {address}", [*columns, "holder", "command"], rows)
 
 
-def _describe(jobs: Mapping[int, Admission], program: str) -> dict[str, dict[str, object]]:
-    now_ms = int(time.time() * 1000)
-    return {str(number): _description(job, program, now_ms) for number, job in sorted(jobs.items())}
+def _watched(controller: Controller) -> Mapping[int, Admission]:
+    """Return the jobs once it is known of each whether its lease is still renewed."""
+    jobs = controller.jobs()
+    if (longest_s := controller.leases.undecided_s()) is not None:
+        say(f"watching the leases for up to {longest_s:.0f} s")
+    while (left_s := controller.leases.undecided_s()) is not None:
+        time.sleep(min(LOOK_S, left_s))
+        jobs = controller.jobs()
+    return jobs
 
 
-def _description(job: Admission, program: str, now_ms: int) -> dict[str, object]:
+def _description(job: Admission, controller: Controller, watched: bool) -> dict[str, object]:
+    of = job.registration or NOBODY
+    leases = controller.leases
+    age_s = of.age_s
     return {
-        "mode": program,
+        "mode": controller.info().mode,
         "workers": sum(member.rank is not None for member in job.members),
         "first_slot": job.region.offset,
         "slots": job.region.size,
-        # The generation counts milliseconds, modulo 49 days (controller/switches/planning.py).
-        "age_s": (now_ms - job.generation) % (1 << 32) / 1000,
-        "lease_s": None if job.lease is None else (job.lease.until_ms - now_ms) / 1000,
-        "holder": "" if job.lease is None else job.lease.holder,
+        "name": of.name,
+        "user": of.user,
+        "command": of.command,
+        "priority": of.priority,
+        "since": None if age_s is None else _since(age_s),
+        "age_s": age_s,
+        "goodput_bps": of.goodput_bps,
+        "lease_s": None if of.lease_s in (None, math.inf) else of.lease_s,
+        "lease": _lease(job, expired=leases.has_run_out(job), renewed=leases.was_renewed(job)),
+        "renewals": of.renewals,
+        "holder": of.holder,
     }
 
 
-def _row(number: str, job: dict[str, object]) -> list[str]:
-    first, slots, lease_s = job["first_slot"], job["slots"], job["lease_s"]
+def _since(age_s: float) -> str | None:
+    """Return the time of day that was so long ago; None for an age before the year 1."""
+    try:
+        return (datetime.now().astimezone() - timedelta(seconds=age_s)).isoformat(timespec="seconds")
+    except OverflowError:
+        return None
+
+
+def _lease(job: Admission, *, expired: bool, renewed: bool) -> str:
+    """Say what is known of a job's lease."""
+    if job.registration is None or job.registration.lease_s is None:
+        return "none"
+    if job.registration.lease_s == math.inf:
+        return "of another version"
+    if expired:
+        return "expired"
+    return "renewed" if renewed else "not watched"
+
+
+def _row(number: str, job: Mapping[str, object]) -> list[str]:
+    first, slots = job["first_slot"], job["slots"]
     assert isinstance(first, int)
     assert isinstance(slots, int)
-    assert lease_s is None or isinstance(lease_s, float)
-    region = f"{first} to {first + slots - 1}" if slots else "none"
-    left = (
-        "none" if lease_s is None else f"{lease_s:.0f} s" if lease_s >= 0 else f"expired {-lease_s:.0f} s ago"
-    )
-    age = f"{job['age_s']:.0f} s"
-    holder = str(job["holder"])
-    shown = holder if holder.isprintable() else ascii(holder)  # whoever wrote it, nothing moves the cursor
-    return [number, str(job["mode"]), str(job["workers"]), region, age, left, shown]
+    age_s, goodput_bps, lease_s = (job[name] for name in ("age_s", "goodput_bps", "lease_s"))
+    length = f"{lease_s:.0f} s" if isinstance(lease_s, float | int) else ""
+    known = "" if job["lease"] == "not watched" else str(job["lease"])
+    return [
+        number,
+        _shown(job["name"]),
+        str(job["workers"]),
+        f"{first} to {first + slots - 1}" if slots else "none",
+        str(job["since"] or "unknown")[:19].replace("T", " "),
+        f"{age_s:.0f} s" if isinstance(age_s, float | int) else "unknown",
+        rate(goodput_bps) if isinstance(goodput_bps, float | int) and goodput_bps else "",
+        "" if job["priority"] is None else str(job["priority"]),
+        ", ".join(filter(None, (length, known))),
+        _shown(job["user"]),
+        _shown(job["holder"]),
+        _shown(shorten(str(job["command"]), SHOWN_COMMAND, placeholder="…")),
+    ]
+
+
+def _shown(text: object) -> str:
+    """Return what somebody wrote so that it cannot move the cursor."""
+    return str(text) if str(text).isprintable() else ascii(str(text))

@@ -6,10 +6,12 @@ import contextlib
 import json
 import logging
 import socket
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from controller import ControllerError, Member, NoSuchJob, Region
+from controller import ControllerError, Member, NoSuchJob, Region, Registration
+from controller.errors import OutOfMemory, OutOfRows
 from controller.switches.cabling import plugged
 from controller.switches.layout import Branch, Deployment
 from controller.switches.model import INA_UDP_PORT
@@ -19,11 +21,13 @@ from hostlib.launcher import Rendezvous
 from ina.runtime.addresses import server_address
 from ina.runtime.errors import BadRun
 from ina.runtime.fabric import SwitchFabric
-from ina.runtime.lease import new_lease
+from ina.runtime.lease import registration
 from ina.runtime.spec import SHARED_WINDOW, LaunchSpec, Machine
 from ina.runtime.topology import branches
 
 _log = logging.getLogger(__name__)
+LOOK_S = 0.5
+"""Interval at which leases are looked at while a job waits for room."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +37,8 @@ class Admitted:
     fabric: SwitchFabric
     spec: LaunchSpec
     tree: TreeAdmission
+    registration: Registration | None
+    """How it was registered there first; None where nobody else can ask for it."""
 
     def config(self, rank: int, rendezvous: Rendezvous) -> str:
         """Return a worker's configuration as JSON; secret, for it holds the token.
@@ -42,20 +48,21 @@ class Admitted:
         hosts = self.spec.machines if self.spec.hierarchical else None
         switch, member = self._members()[self._worker(rank)]
         tree = self.tree.tree  # of one switch: left out
+        offers = self.fabric.offers
         fields = {
             "job": self.tree.job,
             "epoch": self.tree.epoch,
             "rank": rank,
-            "size": self.spec.workers,
+            "size": self.spec.job.workers,
             "tree": None if list(tree) == [0] else tree,
-            "lanes": self.fabric.spec.lanes,
+            "lanes": offers.lanes,
             "slots": 2 * self.tree.window,
             "window": self.tree.window,
-            "fallback": self.fabric.spec.shared,
-            "atp": self.fabric.spec.atp,
-            "congestion": self.spec.congestion,
-            "numbers": self.spec.numbers,
-            "priority": self.spec.priority,
+            "fallback": offers.shared,
+            "atp": offers.salted,
+            "congestion": self.spec.job.congestion,
+            "numbers": self.spec.job.numbers,
+            "priority": self.spec.job.priority,
             "timeout_s": self.spec.timeout_s,
             "straggler_timeout_s": self.spec.straggler_timeout_s,
             "rendezvous": rendezvous.address,
@@ -88,7 +95,7 @@ class Admitted:
 
     def command(self) -> Sequence[str]:
         """Return the command prefix that runs a worker, given its `environment`. Raises LaunchError."""
-        return self.fabric.command(self.spec.command)
+        return self.fabric.command(self.spec.job.command or ())
 
     def environment(self, rank: int) -> Mapping[str, str]:
         """Return the environment variables that say where a worker runs."""
@@ -119,7 +126,7 @@ class Admitted:
         return next(worker for worker, ranks in enumerate(self.spec.machines) if rank in ranks)
 
     def _rendezvous(self, host: str) -> Rendezvous:
-        return Rendezvous(job=self.tree.job, size=self.spec.workers, host=host)
+        return Rendezvous(job=self.tree.job, size=self.spec.job.workers, host=host)
 
     def _members(self) -> dict[int, tuple[str, Member]]:
         return {
@@ -131,31 +138,34 @@ class Admitted:
 
 
 @contextlib.contextmanager
-def admitted(fabric: SwitchFabric, spec: LaunchSpec) -> Iterator[Admitted]:
+def admitted(
+    fabric: SwitchFabric, spec: LaunchSpec, cancelled: threading.Event | None = None
+) -> Iterator[Admitted]:
     """Have the switches, and the fallback server if there is one, serve a job while the context lasts.
+
+    Where they have no room, and jobs that may have no holder any more, these are watched for as long as it
+    takes to tell, unless it is `cancelled`.
 
     Raises:
         ControllerError: a switch refused the job; nothing of it is left there.
         ProcessFailed: the fallback server did not start.
         AddressTaken: somebody else has the address of one of its hosts.
     """
-    if (given := fabric.given.get(spec.name)) is not None:
-        yield Admitted(fabric, spec, given)
+    if (given := fabric.given.get(spec.job.name)) is not None:
+        yield Admitted(fabric, spec, given, None)
         return
     with contextlib.ExitStack() as stack:
         members = _members(fabric, spec, stack)
-        shared = fabric.spec.shared
+        shared = fabric.offers.shared
         region = None
-        if shared and spec.slots is not None:
-            region = Region(spec.first_slot, spec.slots)
+        if shared and spec.job.slots is not None:
+            region = Region(spec.first_slot, spec.job.slots)
         if fabric.topology is None:
             root = Branch(fabric.root, tuple(members[fabric.root]), region=region)
         else:
             root = branches(fabric.topology, members, region=region, transit=fabric.spec.transit)
-        with fabric.lock:
-            tree = fabric.fleet.admit(
-                _deployment(fabric, spec, root), ports=_ports(fabric), lease=new_lease(fabric)
-            )
+        registered = registration(fabric, spec)
+        tree = _admit(fabric, _deployment(fabric, spec, root), registered, cancelled or threading.Event())
         stack.callback(_remove, fabric, tree)
         if shared:
             uplink = tree.switches[fabric.root].uplink
@@ -172,7 +182,44 @@ def admitted(fabric: SwitchFabric, spec: LaunchSpec) -> Iterator[Admitted]:
                 },
             )
             stack.callback(fallback.remove, tree.job)
-        yield Admitted(fabric, spec, tree)
+        yield Admitted(fabric, spec, tree, registered)
+
+
+def _admit(
+    fabric: SwitchFabric,
+    deployment: Deployment,
+    registered: Registration | None,
+    cancelled: threading.Event,
+) -> TreeAdmission:
+    told = False
+    while True:
+        try:
+            with fabric.lock:
+                return fabric.fleet.admit(deployment, ports=_ports(fabric), registration=registered)
+        except (OutOfMemory, OutOfRows) as error:
+            with fabric.lock:
+                undecided_s = fabric.fleet.undecided_s()
+            if undecided_s is not None and not told:
+                _log.warning(
+                    "no room for the job: %s; waiting up to %.0f s to see whether the jobs that are there"
+                    " still have a holder",
+                    error,
+                    undecided_s,
+                )
+                told = True
+            if undecided_s is None or not _made_room(fabric, cancelled):
+                raise
+
+
+def _made_room(fabric: SwitchFabric, cancelled: threading.Event) -> bool:
+    """Watch the leases until a job that nobody holds is removed; False if there is none, or if cancelled."""
+    while True:
+        with fabric.lock:
+            if any(fabric.fleet.sweep().values()):
+                return True
+            undecided_s = fabric.fleet.undecided_s()
+        if undecided_s is None or cancelled.wait(min(LOOK_S, undecided_s)):
+            return False
 
 
 def _members(fabric: SwitchFabric, spec: LaunchSpec, stack: contextlib.ExitStack) -> dict[str, list[Member]]:
@@ -215,14 +262,15 @@ def _ports(fabric: SwitchFabric) -> dict[str, tuple[int, ...]]:
 
 
 def _deployment(fabric: SwitchFabric, spec: LaunchSpec, root: Branch) -> Deployment:
-    if not fabric.spec.shared:
-        return Deployment(root, DEFAULT_SLOTS if spec.slots is None else spec.slots)
-    in_flight = spec.window or SHARED_WINDOW
+    offers = fabric.offers
+    if not offers.shared:
+        return Deployment(root, DEFAULT_SLOTS if spec.job.slots is None else spec.job.slots)
+    in_flight = spec.job.window or SHARED_WINDOW
     return Deployment(
         root,
         mode="shared",
-        preempt=spec.preempt and not fabric.spec.atp,
-        window=in_flight if fabric.spec.atp else window_for(in_flight),
+        preempt=spec.job.preempt and not offers.salted,
+        window=in_flight if offers.salted else window_for(in_flight),
         fallback=fabric.fallback_uplink(),
     )
 

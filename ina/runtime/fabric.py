@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
@@ -12,20 +13,24 @@ import softswitch
 from bmv2_topos.impairments import link_impairments, outgoing
 from controller import Controller, ControllerError, Fleet, Member, connect
 from controller.switches import forwarding
-from controller.switches.model import INA_UDP_PORT, SWITCH_MAC, Uplink
+from controller.switches.leases import RENEWALS_PER_LEASE
+from controller.switches.model import INA_UDP_PORT, SWITCH_MAC, SwitchInfo, Uplink
 from controller.switches.tree import TreeAdmission
 from controller.vocabulary import Topology
 from controller.vocabulary.places import spread
 from hostlib.launcher import parse_address
+from ina.runtime import programs
 from ina.runtime.addresses import HostAddresses, port_socket
 from ina.runtime.errors import BadRun, ProcessFailed
 from ina.runtime.fallback_process import FallbackProcess
-from ina.runtime.programs import bundle
-from ina.runtime.spec import PRIVATE, FabricSpec
+from ina.runtime.spec import DEFAULT_LANES, DEFAULT_PROGRAM, PRIVATE, FabricSpec
 from ina.runtime.switch_process import EmbeddedSwitch
 from ina.runtime.topology import plan
 
 FALLBACK = Uplink(port=None, mac="02:00:00:00:fb:01", ip="10.0.255.2")
+
+SWEEP_S = 5.0
+"""Time after which a run looks at the leases of all jobs again; less if its own is short."""
 
 T = TypeVar("T")
 
@@ -103,6 +108,7 @@ class SwitchFabric:
         self.given: Mapping[str, TreeAdmission] = {}
         """By name: jobs that somebody else has admitted, and will remove."""
         self._taken: set[str] = set()
+        self._swept_s = 0.0
 
     @property
     def root(self) -> str:
@@ -110,9 +116,31 @@ class SwitchFabric:
         return self.topology.root if self.topology else next(iter(self.switches))
 
     @property
+    def offers(self) -> SwitchInfo:
+        """What the program of the switches offers to jobs. Raises ControllerError."""
+        return self.fleet.controllers[self.root].info()
+
+    @property
     def lease_s(self) -> float | None:
         """Time for which a job stays admitted if nobody renews its lease; None: the switches end first."""
         return self.spec.attached.lease_s if self.spec.attached else None
+
+    @property
+    def asked_by_others(self) -> bool:
+        """True if others can reach the switches' P4Runtime."""
+        return self.lease_s is not None or self.spec.p4runtime != PRIVATE
+
+    def sweep(self) -> None:
+        """Remove jobs that nobody holds any more, whoever had them admitted; looks at them now and then only.
+
+        Raises ControllerError.
+        """
+        if self.lease_s is None:
+            return
+        with self.lock:
+            if time.monotonic() - self._swept_s > min(SWEEP_S, self.lease_s / RENEWALS_PER_LEASE / 2):
+                self._swept_s = time.monotonic()
+                self.fleet.sweep()
 
     @property
     def server_host(self) -> str:
@@ -122,8 +150,8 @@ class SwitchFabric:
             if topology.rack_of[host] == topology.root:
                 return host
         raise BadRun(
-            f"the topology has no host with role server at its root {topology.root}: program shared "
-            "needs one, for the fallback server"
+            f"the topology has no host with role server at its root {topology.root}: {self.offers.title} "
+            "shares slots and needs one, for the fallback server"
         )
 
     def fallback_uplink(self) -> Uplink:
@@ -147,7 +175,7 @@ class SwitchFabric:
     def _fallback_process(self, port: int) -> FallbackProcess:
         switch = self.switches[self.root].udp_address(port)
         local = self.host_address(self.root, port)
-        lanes = str(self.spec.lanes)
+        lanes = str(self.offers.lanes)
         return FallbackProcess(port, ["--switch", switch, "--lanes", lanes, "--local", local, "--held"])
 
     def transport(self, switch: str, member: Member) -> Mapping[str, Any]:
@@ -262,7 +290,8 @@ def open_fabric(
         else:
             topology = spec.topology
             if topology is None:
-                topology = plan(spec.tree or (max(max(jobs), 1),), jobs, fallback=spec.shared)
+                spec, offers = programs.settled(spec)
+                topology = plan(spec.tree or (max(max(jobs), 1),), jobs, fallback=offers.shared)
             _check_transit(spec, topology)
             switches = _start(spec, topology, addresses, stack)
             if spec.p4runtime != PRIVATE:
@@ -270,8 +299,7 @@ def open_fabric(
                     on_listening(name, switch.address)
         controllers = {name: stack.enter_context(control(switch, spec)) for name, switch in switches.items()}
         if attached:
-            wanted = bundle(spec.program, spec.lanes)
-            controllers["s1"].load(wanted, replace=attached.replace_program)
+            programs.load(spec, attached, controllers["s1"])
             if attached.machines:  # their kernels ask who has the address that they send to
                 controllers["s1"].install([forwarding.own_address(attached.ip, SWITCH_MAC)])
         fabric = SwitchFabric(spec, topology, switches, Fleet(controllers), addresses)
@@ -313,7 +341,10 @@ def _start(
     for number, switch in enumerate(topology.switches):
         name = switch.name
         # Each has its own random losses, and the same in every run.
-        arguments = ["--program", spec.program, "--lanes", str(spec.lanes), "--seed", str(spec.seed + number)]
+        arguments = [
+            *("--program", spec.program or DEFAULT_PROGRAM, "--lanes", str(spec.lanes or DEFAULT_LANES)),
+            *("--seed", str(spec.seed + number)),
+        ]
         for port, link in topology.ports[name].items():
             other = link.other(name)
             trunk = other in topology.ports

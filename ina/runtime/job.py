@@ -55,29 +55,31 @@ class JobRun:
             AddressTaken: somebody else has the address of a host.
             LaunchError: the command cannot be run.
         """
-        if self._cancelled.wait(self._spec.start_s):
+        if self._cancelled.wait(self._spec.job.arrival_s):
             return None
         with contextlib.ExitStack() as stack:
-            job = stack.enter_context(admitted(self._fabric, self._spec))
-            renewal = stack.enter_context(renewed(self._fabric, job.tree, self.fault))
+            job = stack.enter_context(admitted(self._fabric, self._spec, self._cancelled))
+            renewal = stack.enter_context(
+                renewed(self._fabric, job.tree, job.registration, self.reports, self.fault)
+            )
             rendezvous = stack.enter_context(job.rendezvous())
             store = stack.enter_context(job.torch_store())
             environments = [
                 {
                     **self._spec.environment(),
-                    **torch_variables(rank, self._spec.workers, store.getsockname()),
+                    **torch_variables(rank, self._spec.job.workers, store.getsockname()),
                     **job.environment(rank),
                     "INA_JOB": job.config(rank, rendezvous),
                 }
-                for rank in range(self._spec.workers)
+                for rank in range(self._spec.job.workers)
             ]
             log = stack.enter_context(contextlib.closing(JobLog(self._spec.log))) if self._spec.log else None
             if log:
                 log.write(
                     "start",
                     job=job.tree.job,
-                    name=self._spec.name,
-                    workers=self._spec.workers,
+                    name=self._spec.job.name,
+                    workers=self._spec.job.workers,
                     ports=job.ports(),
                     server=job.server_port(),
                 )
@@ -87,7 +89,7 @@ class JobRun:
             self._rendezvous = rendezvous
 
             def tick() -> None:
-                if self._cancelled.is_set() and len(workers.exits) < self._spec.workers:
+                if self._cancelled.is_set() and len(workers.exits) < self._spec.job.workers:
                     self._interrupted = True
                     workers.kill()
 

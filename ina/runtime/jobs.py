@@ -65,7 +65,7 @@ def run_jobs(
     """
     runs = [JobRun(fabric, end.spec, _for_job(on_output, end.spec)) for end in ends]
     threads = [
-        threading.Thread(target=_run, args=(run, end), name=end.spec.name)
+        threading.Thread(target=_run, args=(run, end), name=end.spec.job.name)
         for run, end in zip(runs, ends, strict=True)
     ]
     try:
@@ -75,7 +75,7 @@ def run_jobs(
             if why := fabric.ended():
                 for run in runs:
                     run.fault(why)
-            on_progress({end.spec.name: run.reports() for end, run in zip(ends, runs, strict=True)})
+            on_progress({end.spec.job.name: run.reports() for end, run in zip(ends, runs, strict=True)})
     except BaseException:
         for run in runs:
             run.cancel()

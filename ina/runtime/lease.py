@@ -1,77 +1,124 @@
-"""Keeps the lease of a run's job for as long as the run lives, so that a job without a run does not stay."""
+"""Keeps the registration of a run's job, and its lease, for as long as the run lives.
+
+So a job without a run does not stay, and whoever asks a switch learns whose its jobs are and how they do.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import getpass
+import math
 import os
+import shlex
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
-from controller import ControllerError, Lease, NoSuchJob
+from controller import ControllerError, NoSuchJob, Registration
+from controller.switches.holders import this_process
+from controller.switches.leases import RENEWALS_PER_LEASE
 from controller.switches.tree import TreeAdmission
 from ina.runtime.fabric import SwitchFabric
+from ina.runtime.metrics import goodput_bps
+from ina.runtime.spec import LaunchSpec, Reports
 
-PER_LEASE = 4
-"""Renewals of a lease in its time: one or two may fail."""
+RENEW_S = 15.0
+"""Longest time between two renewals, also without a lease: others want to know how the job does."""
+LONGEST_COMMAND = 200
+"""Characters of a command that others are shown."""
+
+
+def awake_s() -> float:
+    """Return the time of a clock that goes on while the machine is suspended, unlike `time.monotonic`'s."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 class Renewal:
-    """Status of the lease of a job; of one that has none, too."""
+    """Status of the registration of a job; of one that has none, too."""
 
-    def __init__(self, job: int, length_s: float | None) -> None:
+    def __init__(self, job: int, registration: Registration | None) -> None:
         self._job = job
-        self._length_s = length_s
-        self._renewed_at = time.time()
+        self._registration = registration
+        self._begun_s = self._renewed_s = awake_s()
         self.lost: str | None = None
         """Reason for which the switch has the job no more, once that has shown."""
 
     def why(self) -> str:
         """Say why a job that the switch has no more is gone."""
-        if self._length_s is None or time.time() - self._renewed_at < self._length_s:
+        lease_s = self._registration.lease_s if self._registration else None
+        if lease_s is None or awake_s() - self._renewed_s < lease_s:
             return f"job {self._job} was removed from the switch by another program, such as 'ina remove'"
-        return (
-            f"job {self._job} is gone: its lease of {self._length_s:g} s expired, and other jobs "
-            "took its slots"
+        return f"job {self._job} is gone: its lease of {lease_s:g} s expired, and other jobs took its slots"
+
+    def next(self, reports: Reports) -> Registration:
+        """Return what is to be written now."""
+        assert self._registration is not None
+        self._registration = replace(
+            self._registration,
+            renewals=self._registration.renewals + 1,
+            age_s=round(awake_s() - self._begun_s, 3),
+            goodput_bps=goodput_bps(reports),
         )
+        return self._registration
 
     def renewed(self) -> None:
         """Note that the lease begins again."""
-        self._renewed_at = time.time()
+        self._renewed_s = awake_s()
 
 
-def new_lease(fabric: SwitchFabric) -> Lease | None:
-    """Make a lease from now on; None where the switches end with the run anyway."""
-    if fabric.lease_s is None:
+def registration(fabric: SwitchFabric, spec: LaunchSpec) -> Registration | None:
+    """Return what the switches are to be told of a job; None where nobody else can ask them."""
+    if not fabric.asked_by_others:
         return None
-    length_s = fabric.lease_s
-    return Lease(int((time.time() + length_s) * 1000), f"{socket.gethostname()} pid {os.getpid()}")
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a container may not name its users
+        user = f"uid {os.getuid()}"
+    command = shlex.join(spec.job.command or ())
+    return Registration(
+        f"{socket.gethostname()} pid {os.getpid()}",
+        process=this_process(),
+        lease_s=fabric.lease_s,
+        age_s=0.0,
+        name=spec.job.name,
+        user=user,
+        command=command if len(command) <= LONGEST_COMMAND else command[: LONGEST_COMMAND - 1] + "…",
+        priority=spec.job.priority,
+    )
 
 
 @contextlib.contextmanager
-def renewed(fabric: SwitchFabric, job: TreeAdmission, on_lost: Callable[[str], None]) -> Iterator[Renewal]:
-    """Renew the lease of a job as long as the context lasts.
+def renewed(
+    fabric: SwitchFabric,
+    job: TreeAdmission,
+    first: Registration | None,
+    reports: Callable[[], Reports],
+    on_lost: Callable[[str], None],
+) -> Iterator[Renewal]:
+    """Register a job anew, and so renew its lease, as long as the context lasts; `first` is how it is now.
 
-    If the switch has the job no more, `on_lost` is told why, again and again. A renewal that fails otherwise
-    is tried again: while nobody sweeps the switch, nothing is lost.
+    Also removes other jobs that nobody holds any more. If the switch has the job no more, `on_lost` is told
+    why, again and again. A renewal that fails otherwise is tried again: while nobody sweeps the switch,
+    nothing is lost.
     """
-    length_s = fabric.lease_s
-    if length_s is None:
-        yield Renewal(job.job, None)
+    renewal = Renewal(job.job, first)
+    if first is None:
+        yield renewal
         return
-    renewal = Renewal(job.job, length_s)
+    interval_s = min(RENEW_S, (first.lease_s or math.inf) / RENEWALS_PER_LEASE)
     over = threading.Event()
 
     def renew() -> None:
-        while not over.wait(length_s / PER_LEASE):
-            lease = new_lease(fabric)
-            assert lease is not None
+        while not over.wait(interval_s):
+            now = renewal.next(reports())
             try:
                 with fabric.lock:
                     if not over.is_set():
-                        fabric.fleet.renew(job, lease)
+                        fabric.fleet.renew(job, now)
                 renewal.renewed()
+                fabric.sweep()
             except NoSuchJob:
                 renewal.lost = renewal.lost or renewal.why()
                 on_lost(renewal.lost)

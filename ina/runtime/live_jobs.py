@@ -50,40 +50,41 @@ class _End:
 
 
 def measure(
-    fabric: SwitchFabric, job: LaunchSpec, iterations: int, on_output: OnOutput
+    fabric: SwitchFabric, spec: LaunchSpec, iterations: int, on_output: OnOutput
 ) -> interleave.StageProfile:
     """Run a job alone for some iterations, to learn its stage times; the first ones do not count.
 
     Raises what it failed with, or NotMeasured if it ends without having marked its stages.
     """
-    group = GroupRun(fabric, [job], (0,), on_output=on_output)
+    name = spec.job.name
+    group = GroupRun(fabric, [spec], (0,), on_output=on_output)
     with ThreadPoolExecutor(1) as pool:
         run = pool.submit(group.run)
         try:
-            while not run.done() and group.turns.iterations(job.name) < iterations + WARM_UP:
+            while not run.done() and group.turns.iterations(name) < iterations + WARM_UP:
                 wait([run], timeout=LOOK_S)
         finally:
             group.cancel()
     with contextlib.suppress(Cancelled):
         group.check(run.result())
     try:
-        return interleave.job_profile([times[WARM_UP:] for times in group.turns.measured(job.name)])
+        return interleave.job_profile([times[WARM_UP:] for times in group.turns.measured(name)])
     except interleave.StageError as error:
         raise NotMeasured(
-            f"job {job.name}: {error} after {group.turns.iterations(job.name)} iterations, of which"
+            f"job {name}: {error} after {group.turns.iterations(name)} iterations, of which"
             f" {WARM_UP} do not count; its program must mark its stages (hostlib.interleave.join)"
         ) from error
 
 
-def with_slots(job: LaunchSpec, place: Place) -> LaunchSpec:
+def with_slots(spec: LaunchSpec, place: Place) -> LaunchSpec:
     """Return the job with the slots that it has been given at the root of its tree, if it uses a network.
 
     There is one switch here, which stands for that root.
     """
     if place.tree is None or place.tree.root not in place.regions:
-        return job
+        return spec
     region = place.regions[place.tree.root]
-    return replace(job, slots=region.size, first_slot=region.offset)
+    return replace(spec, job=replace(spec.job, slots=region.size), first_slot=region.offset)
 
 
 class _Active:
@@ -102,7 +103,7 @@ class _Active:
 
     def is_to_blame(self, job: JobEnd) -> bool:
         """Return whether a job failed by itself, and not because another one of the group did."""
-        return self.group.turns.culprit in (None, job.spec.name)
+        return self.group.turns.culprit in (None, job.spec.job.name)
 
     def _run(self) -> None:
         try:
@@ -202,14 +203,14 @@ class LiveJobs:
             if end.run != run.number:
                 others.append(end)
             elif end.job is not None and end.job.failure() is None:
-                over[end.job.spec.name] = ""
+                over[end.job.spec.job.name] = ""
             elif end.job is not None:
                 active.failed.append(end.job)
         for end in others:
             self._ends.put(end)
         for job in active.failed:
             if active.is_to_blame(job):
-                over[job.spec.name] = self._why(job)
+                over[job.spec.job.name] = self._why(job)
         return over
 
     def _start(self, start: Start, over: Collection[str]) -> None:
@@ -250,7 +251,7 @@ class LiveJobs:
         if end.job is not None:
             if end.job.failure() is None:
                 self._note_progress(active)
-                self._core.handle(Ended(self._now_s(), end.job.spec.name))
+                self._core.handle(Ended(self._now_s(), end.job.spec.job.name))
             else:
                 active.failed.append(end.job)  # who is to blame shows when all are gone
             return
@@ -258,11 +259,11 @@ class LiveJobs:
         self._note_progress(active)
         for job in active.failed:
             if active.is_to_blame(job):
-                self._core.handle(Ended(self._now_s(), job.spec.name, self._why(job)))
+                self._core.handle(Ended(self._now_s(), job.spec.job.name, self._why(job)))
             else:
                 why = active.group.turns.broken
                 reason = f"its group broke: {why}"
-                self._core.handle(Interrupted(self._now_s(), job.spec.name, reason))
+                self._core.handle(Interrupted(self._now_s(), job.spec.job.name, reason))
 
     def _why(self, job: JobEnd) -> str:
         failure = job.failure()

@@ -4,9 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from ina.runtime.spec import JobResult
+from ina.runtime.spec import JobResult, Reports
 
 Metrics = Mapping[str, float]
+
+
+def summed_bytes(reports: Reports) -> float:
+    """Return how many bytes each rank has had summed."""
+    return max((report.get("elements", 0.0) for report in reports.values()), default=0.0) * 4
+
+
+def goodput_bps(reports: Reports) -> float:
+    """Return at which rate that was while ranks were in allreduces; 0 before the first."""
+    busy = max((report.get("time_s", 0.0) for report in reports.values()), default=0.0)
+    return summed_bytes(reports) * 8 / busy if busy else 0.0
 
 
 def metrics(result: JobResult) -> dict[str, float]:
@@ -16,14 +27,13 @@ def metrics(result: JobResult) -> dict[str, float]:
     def total(name: str) -> float:
         return sum(report.get(name, 0.0) for report in reports)
 
-    summed = max((report.get("elements", 0.0) for report in reports), default=0.0) * 4
     busy = max((report.get("time_s", 0.0) for report in reports), default=0.0)
     numbers = {
         "time_s": result.time_s,
         "allreduces": max((report.get("collectives", 0.0) for report in reports), default=0.0),
-        "summed_bytes": summed,
+        "summed_bytes": summed_bytes(result.reports),
         "allreduce_time_s": busy,
-        "goodput_bps": summed * 8 / busy if busy else 0.0,
+        "goodput_bps": goodput_bps(result.reports),
         "sent_packets": total("packets_sent"),
         "resent_packets": total("packets_resent"),
     }

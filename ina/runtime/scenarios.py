@@ -8,6 +8,7 @@ import statistics
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from bmv2_topos.scenarios.model import JobOutcome, Outcome, Scenario
@@ -16,7 +17,6 @@ from bmv2_topos.testbeds.netns import NotCarried, Program, slug
 from bmv2_topos.testbeds.netns.commands import EMBEDDED
 from controller.vocabulary import Job
 from hostlib import command_line
-from ina.runtime.job_file import spec_of
 from ina.runtime.jobs import JobEnd
 from ina.runtime.metrics import metrics
 from ina.runtime.run import run
@@ -44,7 +44,7 @@ class Processes:
         report = run(
             FabricSpec(program.name, program.lanes, topology=network),
             [_launch(scenario, entry) for entry in scenario.jobs],
-            on_output=lambda spec, rank, data, is_error: said[spec.name, rank].append(data),
+            on_output=lambda spec, rank, data, is_error: said[spec.job.name, rank].append(data),
             opened=self._live.opened(f"{slug(scenario.name)[:20]}-{os.getpid()}", network, program, on_step),
         )
         if report.interrupt is not None:
@@ -81,16 +81,15 @@ def _launch(scenario: Scenario, entry: Job) -> LaunchSpec:
         if kill.job == entry.name:
             steps["kill"] = {"rank": kill.rank, "iteration": kill.iteration}
     command = command_line.module("hostlib.demos.steps", json.dumps(steps))
-    common = LaunchSpec(command=command, workers=entry.workers, timeout_s=scenario.limit_s)
-    return spec_of(common, entry, slots=entry.slots)
+    return LaunchSpec(job=replace(entry, command=tuple(command)), timeout_s=scenario.limit_s)
 
 
 def _of_end(end: JobEnd, said: Mapping[tuple[str, int], Sequence[bytes]]) -> JobOutcome:
     spec, failure = end.spec, end.failure()
-    times = [_times(said.get((spec.name, rank), ())) for rank in range(spec.workers)]
+    times = [_times(said.get((spec.job.name, rank), ())) for rank in range(spec.job.workers)]
     slowest = [max(of_ranks) for of_ranks in zip(*times, strict=False)]
     return JobOutcome(
-        name=spec.name,
+        name=spec.job.name,
         failure=None if failure is None else str(failure),
         iterations=len(slowest),
         iteration_s=statistics.median(slowest) if slowest else 0.0,

@@ -38,9 +38,9 @@ def serve(
         fabric = stack.enter_context(open_fabric(fabric_spec, [spec.children]))
         job = stack.enter_context(admitted(fabric, spec))
         rendezvous = stack.enter_context(job.rendezvous(listen))
-        stack.enter_context(renewed(fabric, job.tree, rendezvous.fault))
+        stack.enter_context(renewed(fabric, job.tree, job.registration, rendezvous.reports, rendezvous.fault))
         started = time.monotonic()
-        on_ready([job.config(rank, rendezvous) for rank in range(spec.workers)])
+        on_ready([job.config(rank, rendezvous) for rank in range(spec.job.workers)])
         failure = _watch(fabric, rendezvous, starter_left)
         switches = {} if fabric.switch_ended() else job.counters()
         counters: dict[str, int] = {}

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -13,12 +13,11 @@ from ina.runtime.errors import BadRun
 
 if TYPE_CHECKING:  # a switch process needs neither the host library nor NumPy
     from controller import Tls
-    from controller.vocabulary import Congestion, Encoding, Topology
+    from controller.vocabulary import Job, Topology
     from hostlib.launcher import WorkerExit
 
-SHARED = "shared"
-ATP = "atp"
-"""ATP as published, to compare with (docs/protocol.md)."""
+DEFAULT_PROGRAM = "exclusive"
+DEFAULT_LANES = 256
 SHARED_WINDOW = 128
 """Packets in flight per worker where jobs share slots: more of them meet more often (docs/performance.md)."""
 PRIVATE = "unix"
@@ -102,8 +101,10 @@ has, or UDP on loopback; auto: shared memory where there is a C compiler."""
 class FabricSpec:
     """Switches, and what they run."""
 
-    program: str = "exclusive"
-    lanes: int = 256
+    program: str | None = None
+    """One of p4src by name, or a file that ends in ``.p4``; None: what runs there, or `DEFAULT_PROGRAM`."""
+    lanes: int | None = None
+    """Values per packet; None: as many as the running program has, or `DEFAULT_LANES`."""
     attached: Attachment | None = None
     """The switch, if it is one that runs; None: switches are started, as all that follows says."""
     p4runtime: str = PRIVATE
@@ -123,36 +124,16 @@ class FabricSpec:
     port_kind: PortKind = "auto"
     """How local workers reach their switch."""
 
-    @property
-    def shared(self) -> bool:
-        """True if jobs share slots, and need a fallback server."""
-        return self.program in (SHARED, ATP)
 
-    @property
-    def atp(self) -> bool:
-        """True if they do so as in ATP: no priorities, and workers that count collisions."""
-        return self.program == ATP
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchSpec:
-    """One job."""
+    """One job, and how this run carries it out."""
 
-    command: Sequence[str]
-    workers: int
-    name: str = NAMELESS
-    slots: int | None = None
-    """Slots asked for; None: `DEFAULT_SLOTS`, or the whole array if it is shared."""
+    job: Job
+    """What is launched, `arrival_s` after the run began. Slots that it does not name are `DEFAULT_SLOTS`, or
+    the whole array if it is shared; its window is half its slots, or `SHARED_WINDOW` if they are shared."""
     first_slot: int = 0
-    """The first of them, if jobs share the array."""
-    window: int | None = None
-    """Packets in flight at most; None: half the slots, or `SHARED_WINDOW` if they are shared."""
-    preempt: bool = False
-    congestion: Congestion = "fixed"
-    numbers: Encoding = "exponent"
-    priority: int | None = None
-    """Of all packets; None: each tensor's own."""
-    start_s: float = 0.0
+    """The first of the job's slots, if jobs share the array."""
     timeout_s: float = 8.0
     straggler_timeout_s: float = 600.0
     log: str | None = None
@@ -161,17 +142,19 @@ class LaunchSpec:
     """The ranks of each machine, if that matters; else none."""
     hierarchical: bool = False
     """The ranks of a machine are summed there first: it is one worker of the switch."""
+    variables: Mapping[str, str] = field(default_factory=dict)
+    """Environment variables of the workers, such as those by which they find their group."""
 
     @property
     def children(self) -> int:
         """Number of the switch's workers."""
-        return len(self.machines) if self.hierarchical else self.workers
+        return len(self.machines) if self.hierarchical else self.job.workers
 
     def environment(self) -> dict[str, str]:
         """Return the environment variables of the workers besides their place in the job."""
-        if PRIVATE_THREADS in os.environ:
-            return {}
-        return {PRIVATE_THREADS: "1"}  # the workers share this machine's cores
+        # the workers share this machine's cores
+        threads = {} if PRIVATE_THREADS in os.environ else {PRIVATE_THREADS: "1"}
+        return {**threads, **self.variables}
 
 
 @dataclass(frozen=True, slots=True)

@@ -132,7 +132,7 @@ class NamespaceFabric(SwitchFabric):
         local = f"{self._topology.ip(host)}:{INA_UDP_PORT}"
         arguments = ["--transport", "udp", "--switch", f"{SWITCH_IP}:{INA_UDP_PORT}", "--local", local]
         inside = ("ip", "netns", "exec", namespace(self._state.name, host))
-        return FallbackProcess(port, [*arguments, "--lanes", str(self.spec.lanes)], prefix=inside)
+        return FallbackProcess(port, [*arguments, "--lanes", str(self.offers.lanes)], prefix=inside)
 
     def _namespace(self, member: Member) -> str:
         return namespace(self._state.name, self._host(member))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import shlex
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -35,22 +36,22 @@ from controller.core import (
 from controller.core.compose import networked
 from controller.core.events import event_of
 from controller.core.events import plain as plain_event
-from controller.core.scheduled import spec_of
+from controller.core.submissions import submission_of
 from controller.errors import BadSpec, ControllerError
-from controller.policies.allocation import AllocationSettings
+from controller.policies.by_kind import AllocationSettings
 from controller.switches.fleet import Report
-from controller.switches.model import INA_UDP_PORT
+from controller.switches.model import INA_UDP_PORT, Registration
 from controller.switches.tree import TreeAdmission
 from controller.vocabulary import Job, Topology
 from ina.runtime.errors import RunError
-from ina.service import network, plain, records
+from ina.service import network, plain
 from ina.service.clock import Clock
 from ina.service.errors import Conflict, RunnerGone, StoreError, Unknown
 from ina.service.executor import Executor
 from ina.service.fallback import FallbackServers
 from ina.service.faults import fault_point
 from ina.service.network import Network
-from ina.service.records import Audit, Difference, JobRecord
+from ina.service.records import Audit, Difference, JobRecord, Said, State
 from ina.service.runner import JobOrder, RunOrder, log_file
 from ina.service.service import (
     ClusterState,
@@ -200,7 +201,7 @@ class Daemon:
         self._clock = clock
         self._began_at = began_at
         self._core = policies.core(cluster)
-        self._submitted: dict[str, records.Submitted] = {}
+        self._submitted: dict[str, Said] = {}
         self._keys: dict[tuple[str, str], list[str]] = {}
         self._drained: dict[str, str] = {}
         self._holds: dict[int, Hold] = {}
@@ -273,7 +274,7 @@ class Daemon:
         if isinstance(event, Submitted):
             assert event.job is not None
             tenant, key = body.get("tenant", ""), body.get("key", "")
-            said = records.Submitted(len(self._submitted) + 1, event.job, tenant, key)
+            said = Said(len(self._submitted) + 1, event.job, tenant, key)
             self._submitted[said.job.name] = said
             if key:
                 self._keys.setdefault((tenant, key), []).append(said.job.name)
@@ -365,13 +366,13 @@ class Daemon:
                     used.setdefault(host, set()).add(port)
         found = {}
         for name, place in step.places.items():
-            ports = []
+            chosen = []
             for host in _hosts(place.servers):
                 taken = used.setdefault(host, set())
                 port = next(p for p in range(INA_UDP_PORT + 1, 1 << 16) if p not in taken)
                 taken.add(port)
-                ports.append(port)
-            found[name] = tuple(ports)
+                chosen.append(port)
+            found[name] = tuple(chosen)
         return found
 
     # ------------------------------------------------------------------ effects
@@ -422,7 +423,15 @@ class Daemon:
             if place.tree is None:
                 hold.admissions[name] = network.without_switch(self._topology, place)
             else:
-                hold.admissions[name] = self._network.admit(job, place, hold.udp_ports[name])
+                said = self._submitted[name]
+                who = Registration(
+                    "ina controller",
+                    name=name,
+                    user=said.tenant,
+                    command=shlex.join(job.command or ()),
+                    priority=job.priority,
+                )
+                hold.admissions[name] = self._network.admit(job, place, hold.udp_ports[name], who)
             fault_point("one admitted")
 
     async def _stop(self, number: int) -> None:
@@ -483,7 +492,8 @@ class Daemon:
                 )
             )
         switch = any(place.tree is not None for place in hold.held.places.values())
-        return RunOrder(run.number, self._testbed, switch, tuple(jobs))
+        offers = self._network.offers
+        return RunOrder(run.number, self._testbed, switch, offers.lanes, offers.salted, tuple(jobs))
 
     # ------------------------------------------------------------------ looking
 
@@ -606,7 +616,7 @@ class Daemon:
                 raise BadSpec(f"job {job.name!r} has no command: say what its workers run")
             names.add(job.name)
             arrived = replace(job, arrival_s=now_s)
-            spec = spec_of(arrived, self._topology)
+            spec = submission_of(arrived, self._topology)
             self._core.admit(spec)
             events.append(Submitted(now_s, spec, arrived))
         self._record(events, tenant=tenant, key=key)
@@ -686,7 +696,7 @@ class Daemon:
 
     def _of(
         self,
-        said: records.Submitted,
+        said: Said,
         over: Mapping[str, Any],
         held: Mapping[str, Held],
         waits: Mapping[str, str],
@@ -708,7 +718,7 @@ class Daemon:
                 starts=ended.job.starts,
             )
         has = held.get(name)
-        state: records.State = "queued"
+        state: State = "queued"
         trouble = ""
         if has is not None:
             state = {"preparing": "starting", "running": "running", "stopping": "stopping"}[has.stage]  # type: ignore[assignment]
@@ -813,7 +823,7 @@ class Daemon:
 
     # ------------------------------------------------------------------ small things
 
-    def _logs(self, said: records.Submitted) -> Path:
+    def _logs(self, said: Said) -> Path:
         return self._store.folder / "logs" / str(said.number)
 
     def _set(self, number: int, **changes: Any) -> None:

@@ -156,7 +156,7 @@ class Keeper:
         self._counted_at = 0.0
 
     def run(self, over: threading.Event) -> None:
-        """Serve until `over` is set, or nobody needs it. Raises ProcessFailed if the server cannot be kept alive."""
+        """Serve until `over` is set, or nobody needs it. Raises ProcessFailed if it cannot be kept alive."""
         needed = time.monotonic()
         try:
             while not over.wait(LOOK_S) and time.monotonic() - needed < IDLE_S:

@@ -17,7 +17,7 @@ from controller.errors import ControllerError, NoSuchJob
 from controller.switches.cabling import plugged
 from controller.switches.fleet import Report
 from controller.switches.layout import Deployment
-from controller.switches.model import Admission
+from controller.switches.model import Admission, Registration, SwitchInfo
 from controller.switches.reconcile import per_switch, reconcile
 from controller.switches.routed import deployment_of
 from controller.switches.tree import TreeAdmission
@@ -61,15 +61,24 @@ class Network:
         self.cluster = cluster
         self._fleet = fleet
         self._program = program
+        self._offers = program.offers()
 
     @property
     def addresses(self) -> Mapping[str, str]:
         """Where each switch's P4Runtime service is."""
         return {name: controller.address for name, controller in self._fleet.controllers.items()}
 
-    def admit(self, job: Job, place: Place, udp_ports: Sequence[int]) -> TreeAdmission:
+    @property
+    def offers(self) -> SwitchInfo:
+        """What the program offers to jobs."""
+        return self._offers
+
+    def admit(
+        self, job: Job, place: Place, udp_ports: Sequence[int], registration: Registration
+    ) -> TreeAdmission:
         """Admit a job to the switches of its tree. Raises ControllerError; the job is then on none."""
-        return self._fleet.admit(deployment(self.cluster, job, place, udp_ports))
+        asked = deployment(self.cluster, job, place, udp_ports)
+        return self._fleet.admit(asked, registration=registration)
 
     def remove(self, admission: TreeAdmission) -> None:
         """Take a job off its switches; off those that fail only `reconcile` can. Raises ControllerError."""

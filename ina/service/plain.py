@@ -8,7 +8,7 @@ from typing import Any
 
 from controller.core import Place, Run
 from controller.memory.policy import Standing
-from controller.switches.model import Admission, Lease, Member, RegionChange, Uplink
+from controller.switches.model import Admission, Member, RegionChange, Registration, Uplink
 from controller.switches.tree import TreeAdmission
 from controller.vocabulary import Region, Tree
 
@@ -68,7 +68,7 @@ def admission_of(found: Mapping[str, Any]) -> TreeAdmission:
 
 
 def _admission(found: Mapping[str, Any]) -> Admission:
-    change, lease, uplink = found["change"], found["lease"], found["uplink"]
+    change, said, uplink = found["change"], found["registration"], found["uplink"]
     known = {
         "region": Region(**found["region"]),
         "members": tuple(
@@ -76,6 +76,6 @@ def _admission(found: Mapping[str, Any]) -> Admission:
         ),
         "uplink": uplink and Uplink(**uplink),
         "change": change and RegionChange(change["number"], Region(**change["region"])),
-        "lease": lease and Lease(**lease),
+        "registration": said and Registration(**said),
     }
     return Admission(**{**found, **known})

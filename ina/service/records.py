@@ -16,7 +16,7 @@ OVER: frozenset[State] = frozenset({"completed", "failed", "cancelled", "missed"
 
 
 @dataclass(frozen=True, slots=True)
-class Submitted:
+class Said:
     """What its owner said.
 
     Attributes:
@@ -50,7 +50,7 @@ class JobRecord:
         late: It is not going to meet its deadline, by the estimate.
     """
 
-    submitted: Submitted
+    submitted: Said
     state: State
     reason: str = ""
     place: Place | None = None

@@ -23,7 +23,10 @@ from typing import Any
 
 from bmv2_topos.testbeds import netns
 from controller import Member
+from controller.switches.model import SwitchInfo
 from controller.switches.tree import TreeAdmission
+from controller.vocabulary import Job
+from controller.vocabulary.slots import Encoding
 from ina.runtime.job_group import Cancelled, GroupRun
 from ina.runtime.jobs import JobEnd
 from ina.runtime.spec import LaunchSpec
@@ -61,7 +64,7 @@ class JobOrder:
     offset: int
     logs: str
     congestion: str = "fixed"
-    numbers: str = "exponent"
+    numbers: Encoding = "exponent"
     priority: int | None = None
 
 
@@ -69,12 +72,15 @@ class JobOrder:
 class RunOrder:
     """What a runner is to do: jobs that start and stop together, on the hosts of a testbed.
 
-    With `switch` False all workers are on one server, and need no switch.
+    With `switch` False all workers are on one server, and need no switch. `lanes` are the values of a packet;
+    with `salted` packets have a salt (`SwitchInfo`).
     """
 
     number: int
     testbed: str
     switch: bool
+    lanes: int
+    salted: bool
     jobs: tuple[JobOrder, ...]
 
     @classmethod
@@ -90,7 +96,7 @@ class RunOrder:
             )
             for job in found["jobs"]
         )
-        return cls(found["number"], found["testbed"], found["switch"], tuple(jobs))
+        return cls(**{**found, "jobs": tuple(jobs)})
 
 
 @dataclass(slots=True)
@@ -120,11 +126,11 @@ class _GivenFabric(NamespaceFabric):
     def __init__(self, order: RunOrder) -> None:
         super().__init__(netns.find(order.testbed), {})
         self.given = {job.name: plain.admission_of(job.admission) for job in order.jobs}
-        self._switch = order.switch
+        self._order = order
 
     def transport(self, switch: str, member: Member) -> Mapping[str, Any]:
         """Return a worker's `hostlib.TransportConfig`."""
-        if not self._switch:
+        if not self._order.switch:
             return {"kind": "none"}
         return super().transport(switch, member)
 
@@ -132,6 +138,12 @@ class _GivenFabric(NamespaceFabric):
     def lease_s(self) -> None:
         """Return None: whoever admitted the jobs sees to that."""
         return None
+
+    @property
+    def offers(self) -> SwitchInfo:
+        """What the program of the switches offers to jobs, as far as workers have to know."""
+        order = self._order
+        return SwitchInfo(order.lanes, 0, 0, 0, mode="shared", salted=order.salted)
 
     def counters(self, tree: TreeAdmission) -> dict[str, dict[str, int]]:
         """Return nothing: whoever controls the switches can ask them."""
@@ -155,7 +167,7 @@ class _Logs:
 
     def write(self, spec: LaunchSpec, rank: int, data: bytes, is_error: bool) -> None:
         """Keep what a rank has written; what there is no room for on the disk is lost."""
-        path = log_file(self._folders[spec.name], rank)
+        path = log_file(self._folders[spec.job.name], rank)
         with self._lock, contextlib.suppress(OSError):
             if path.exists() and path.stat().st_size + len(data) > LOG_BYTES:
                 kept = path.read_bytes()[-LOG_BYTES // 2 :]
@@ -172,16 +184,16 @@ def log_file(folder: Path, rank: int) -> Path:
 def launch_spec(order: JobOrder, *, switch: bool) -> LaunchSpec:
     """Return what the runtime is to launch: ranks of one server are summed there first."""
     workers = sum(map(len, order.machines))
-    return LaunchSpec(
-        order.command,
-        workers,
+    job = Job(
         name=order.name,
-        congestion=order.congestion,  # type: ignore[arg-type] - it is one of them
-        numbers=order.numbers,  # type: ignore[arg-type]
+        workers=workers,
+        command=order.command,
+        congestion=order.congestion,
+        numbers=order.numbers,
         priority=order.priority,
-        machines=order.machines,
-        hierarchical=len(order.machines) < workers or not switch,
     )
+    shared = not switch or len(order.machines) < workers
+    return LaunchSpec(job=job, machines=order.machines, hierarchical=shared)
 
 
 class Runner:
@@ -226,7 +238,7 @@ class Runner:
     def _ended(self, end: JobEnd, group: GroupRun) -> None:
         failure = end.failure()
         with self._lock:
-            self._status.ends[end.spec.name] = "" if failure is None else str(failure)
+            self._status.ends[end.spec.job.name] = "" if failure is None else str(failure)
             self._status.blame = group.turns.culprit
         self._write()
 

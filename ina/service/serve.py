@@ -40,10 +40,11 @@ async def opened(
         ControllerError: a switch cannot be reached.
     """
     bed = netns.find(testbed)
-    if bed.program.name != "shared":
+    program = bundle(bed.program.name, bed.program.lanes)
+    if not program.offers().shared:
         raise ServiceError(
-            f"testbed {bed.name!r} runs the program {bed.program.name!r}: the service needs 'shared' "
-            "(ina topo up … --program shared)"
+            f"testbed {bed.name!r} runs the program {bed.program.name!r}, whose jobs do not share slots: the"
+            " service needs one whose jobs do (ina topo up … --program shared)"
         )
     with contextlib.ExitStack() as stack:
         stack.enter_context(locked(state, on_wait=on_wait))
@@ -53,7 +54,6 @@ async def opened(
             raise ServiceError(f"{state} belongs to testbed {known!r}, not to {bed.name!r}")
         began_at = float(store.fact("began", repr(time.time())) or 0.0)
         at = stack.enter_context(controllers(bed))
-        program = bundle(bed.program.name, bed.program.lanes)
         last_s = max((row.body["event"]["at_s"] for row in store.events()), default=0.0)
         yield Daemon(
             store,

@@ -68,6 +68,9 @@ control Aggregator(inout headers_t hdr, inout metadata_t meta,
     register<bit<8>>(SLOTS)  slot_flags;
     register<bit<16>>(SLOTS) slot_job;
     register<bit<16>>(SLOTS) slot_target;
+#if ADDRESSING == SALTED
+    @name("slot_salt")      // by its name in P4Info, controllers know what packets have there
+#endif
     register<bit<8>>(SLOTS)  slot_priority;
     Addressing() addressing;
     Lanes() lanes;

@@ -75,7 +75,7 @@ def test_a_policy_is_asked_every_period_and_shown_how_things_are() -> None:
     assert list(last.jobs) == ["b"]  # the first has left
     assert first.slots == SMALL.slots
     of = first.jobs["a"]
-    assert (len(of.placement.workers), of.window, of.iterations) == (4, 64, 16)
+    assert (len(of.placement.workers), of.window, of.job.iterations) == (4, 64, 16)
     assert of.regions == dict.fromkeys(("s1", "s2", "s3"), Region(0, 256))
 
 
@@ -173,7 +173,7 @@ def test_taking_all_slots_sends_everything_to_the_fallback_servers() -> None:
 
     def take_all(view: View) -> Mapping[str, Region]:
         for name, shown in view.jobs.items():
-            if shown.iterations_done >= shown.iterations - 2:
+            if shown.iterations_done >= shown.job.iterations - 2:
                 late[name] = shown.outcomes["s2"]
         return dict.fromkeys(view.jobs, Region(0, 0))
 
@@ -208,7 +208,7 @@ def test_an_error_in_a_policy_ends_the_run_with_its_traceback() -> None:
         ({"c": Region(0, 1)}, TestbedError, "the policy gives slots to 'c'; jobs on the switches are 'a'"),
         ({"b": Region(0, 1)}, TestbedError, "the policy gives slots to 'b'; jobs on the switches are 'a'"),
         ({"a": {"s9": Region(0, 1)}}, TestbedError, "gives 'a' slots of 's9'; it has some at s1, s2, s3"),
-        ({"a": Region(200, 57)}, BadJob, "the region of 57 slots from 200 leaves the memory"),
+        ({"a": Region(200, 57)}, BadJob, "the region of 57 slots from 200 exceeds the memory"),
     ],
 )
 def test_answers_that_cannot_be_end_the_run(
@@ -221,5 +221,7 @@ def test_answers_that_cannot_be_end_the_run(
 def test_what_cannot_be_asked_is_refused() -> None:
     with pytest.raises(TestbedError, match="period_s is 0, must be a microsecond or more"):
         Allocation(swap, 0.0)
-    with pytest.raises(TestbedError, match="an allocation policy needs the program shared"):
+    with pytest.raises(
+        TestbedError, match="an allocation policy needs shared slots, and the program exclusive has exclusive"
+    ):
         run(swap, dataclasses.replace(SMALL, program="exclusive"))

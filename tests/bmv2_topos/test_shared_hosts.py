@@ -19,7 +19,7 @@ from bmv2_topos.testbeds.virtual import (
     VirtualTestbed,
 )
 from bmv2_topos.testbeds.virtual.admission import VirtualFleet
-from bmv2_topos.testbeds.virtual.fabric import Fabric, compiled
+from bmv2_topos.testbeds.virtual.fabric import Fabric
 from bmv2_topos.testbeds.virtual.interfaces import Assignment, Interfaces
 from controller.errors import BadJob
 from controller.switches.model import INA_UDP_PORT
@@ -113,8 +113,8 @@ def test_a_socket_gets_the_frames_to_its_port_in_their_order_and_no_others() -> 
     network = star(2)
     draw = random.Random(0)
     frames = [(draw.choice((7, 8, 9)), draw.choice((100, 200)), serial) for serial in range(200)]
-    with contextlib.closing(Fabric(network, compiled("exclusive", 32, 8192))) as fabric:
-        VirtualFleet(network, fabric.switches, fabric.pipelines, slots=8192).bridge_to("h1")
+    with contextlib.closing(Fabric(network, SMALL.compiled)) as fabric:
+        VirtualFleet(network, fabric.switches, fabric.pipelines, SMALL.objects, slots=8192).bridge_to("h1")
         interfaces = Interfaces(fabric)
         sockets = [interfaces.open("h1", port) for port in (7, 8)]
         for port, length, serial in frames:

@@ -89,7 +89,10 @@ def test_the_table_is_for_people(jobs: Path, options: tuple[object, ...]) -> Non
         (("--tree", "2x2", "--transit", "s9"), "--transit s9: want some of s1, s2, s3"),
         (("--program", "exclusive", "--slots", 3), "1 slots of its own; the program exclusive takes 2"),
         (("--loss", 2), "loss is 2, must be a probability"),
-        (("--program", "atp", "--preempt"), "--preempt: atp has no priorities; want --program shared"),
+        (
+            ("--program", "atp", "--preempt"),
+            "--preempt: the program atp has no priorities: it lacks register",
+        ),
         (("--plot", "x.bmp"), "--plot x.bmp: want a name that ends in .svg, .png, .pdf"),
     ],
 )

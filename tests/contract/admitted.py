@@ -11,9 +11,10 @@ from controller.switches.jobs import job_row, supporting_rows
 from controller.switches.layout import Deployment, lay_out
 from controller.switches.model import Admission, SwitchInfo
 from controller.switches.planning import Identity, plan
+from controller.switches.programs import objects
 from controller.switches.tree import TreeAdmission
 from controller.vocabulary import Mode
-from softswitch.compiler import ir
+from softswitch.compiler import ir, p4info
 from softswitch.engine.build import build
 from softswitch.engine.compiled import CompiledPipeline
 from softswitch.engine.impairments import PortImpairments
@@ -65,7 +66,7 @@ def serving(
     impaired = dict.fromkeys(ports, impairments) if impairments else {}
     switch = Switch({port: MemoryPort() for port in ports}, seed=seed, impairments=impaired)
     switch.load(pipeline)
-    target = PipelineTarget("the switch", switch, pipeline)
+    target = PipelineTarget("the switch", switch, pipeline, objects(p4info(pipeline.program)))
     for admission in admissions:
         target.write("INSERT", [*supporting_rows(admission), job_row(admission)])
     return switch

@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import get_args
 
 from controller.vocabulary import CONGESTION, ENCODINGS
-from hostlib import collectives, quantize
+from controller.vocabulary.slots import CONGESTION_GROUP
+from hostlib import collectives, quantize, windows
 from hostlib.config import JobConfig
 from hostlib.core import congestion
 
 
 def test_a_job_file_names_the_congestion_controls_that_the_host_library_has() -> None:
+    assert CONGESTION_GROUP == windows.GROUP
     assert CONGESTION == congestion.CONGESTION_NAMES == tuple(congestion.CONGESTION)
     assert JobConfig.__dataclass_fields__["congestion"].default == CONGESTION[0]
 

@@ -10,7 +10,7 @@ from bmv2_topos.testbeds.virtual.target import PipelineTarget
 from controller import Controller, ProgramBundle
 from controller.p4runtime_shim.client import P4RuntimeClient
 from controller.p4runtime_shim.target import P4RuntimeTarget
-from controller.switches.programs import locate
+from controller.switches.programs import objects, source_of
 from controller.switches.target import Target
 from p4src.messages import p4runtime_pb2 as p4
 from softswitch.compiler import p4info
@@ -100,11 +100,13 @@ def start(bundle: ProgramBundle, target: str = "p4runtime") -> Running:
         return Served(switch, serve(switch, source=bundle.device_config.decode()))
     pipeline = load(compile_once(bundle.device_config.decode(), name=bundle.name))
     switch.load(pipeline)
-    return InMemory(switch, pipeline, PipelineTarget("memory", switch, pipeline))
+    return InMemory(
+        switch, pipeline, PipelineTarget("memory", switch, pipeline, objects(p4info(pipeline.program)))
+    )
 
 
 def compile_bundle(program: str) -> ProgramBundle:
-    path, defines = locate(program, lanes=LANES)
+    path, defines = source_of(program, LANES)
     text = preprocess_once(path, defines=defines)
     return ProgramBundle(program, p4info(compile_once(text, name=program)), text.encode())
 

@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 
 from controller.switches.entries import TableEntry
 from controller.switches.jobs import Row, change_row, job_row, supporting_rows
-from controller.switches.model import Admission, Lease, Member, RegionChange, Uplink
+from controller.switches.model import Admission, Member, RegionChange, Registration, Uplink
 from controller.vocabulary import Mode, Region
 
 SLOTS = 32
 """As few as that, for regions to meet each other often."""
-NOW_MS = 1000
-RUNS_OUT, LASTS = Lease(NOW_MS - 1, "of a dead launcher"), Lease(NOW_MS + 1, "of somebody else")
+RUNS_OUT = Registration("a dead launcher", lease_s=60.0)
+LASTS = Registration("somebody else", lease_s=60.0)
 _UNIT = 4
 _IDS = range(1, 7)
 
@@ -27,6 +27,11 @@ class Case:
     desired: list[Admission]
     rows: list[Row]
     foreign: list[Admission]
+
+
+def may_remove(job: Admission) -> bool:
+    """Return whether a job has no lease, or one that somebody has seen to run out."""
+    return not job.leased or job.registration == RUNS_OUT
 
 
 def all_rows(job: Admission) -> list[Row]:
@@ -72,7 +77,7 @@ def admissions(draw: st.DrawFn, job: int, row: int, mode: Mode) -> Admission:
         transit=transit,
         preempt=shares and draw(st.booleans()),
         max_age_us=1000 if shares else 0,
-        lease=draw(st.sampled_from([None, RUNS_OUT])),
+        registration=draw(st.sampled_from([None, RUNS_OUT])),
     )
 
 
@@ -91,7 +96,7 @@ def altered(draw: st.DrawFn, job: Admission, mode: Mode) -> Admission:
         if draw(st.booleans()):
             number = job.generation << 32 | draw(st.sampled_from([0, 7]))
             job = replace(job, change=RegionChange(number, draw(regions())))
-    return replace(job, lease=draw(st.sampled_from([None, RUNS_OUT, LASTS])))
+    return replace(job, registration=draw(st.sampled_from([None, RUNS_OUT, LASTS])))
 
 
 @st.composite
@@ -123,7 +128,7 @@ def cases(draw: st.DrawFn, mode: Mode, *, foreign: bool = False) -> Case:
     others = []
     for job in draw(jobs(mode)) if foreign else []:
         if job.job not in there and job.counter_row not in taken:
-            others.append(replace(job, generation=job.generation + 50, lease=LASTS))
+            others.append(replace(job, generation=job.generation + 50, registration=LASTS))
     groups = {other.group for other in others}
     rows = [row for row in ours if isinstance(row, TableEntry) or row.id not in groups]
     return Case(desired, [*rows, *(row for other in others for row in all_rows(other))], others)

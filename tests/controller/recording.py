@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from controller.switches.entries import Entry, Match, MulticastGroup, TableEntry
@@ -19,6 +19,8 @@ class Recording:
         self.entries = 0
         """Rows and groups that they returned."""
         self.turns = 0
+        self.before_turn: Callable[[], None] = lambda: None
+        """Called before each turn."""
         self.writes: list[tuple[Kind, Entry]] = []
         self.address, self.close, self.program = target.address, target.close, target.program
         self.load, self.runs, self.read_counter = target.load, target.runs, target.read_counter
@@ -26,6 +28,7 @@ class Recording:
     @contextmanager
     def turn(self, *, timeout_s: float) -> Iterator[None]:
         self.turns += 1
+        self.before_turn()
         with self.target.turn(timeout_s=timeout_s):
             yield
 

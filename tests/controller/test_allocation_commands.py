@@ -111,7 +111,7 @@ def test_pictures_are_drawn(ina: Commands, tmp_path: Path) -> None:
         ((*CLUSTER, "--scheduler", "srfs"), "policy 'srfs' is unknown"),
         (
             (*CLUSTER, "--scheduler", "benchmarks.replicas.muri:srtf"),
-            "is a replica with a simulator of its own",
+            "is a replica with its own simulator",
         ),
         ((*CLUSTER, "--placement", "netpak"), "placement 'netpak': did you mean 'netpack'?"),
         (

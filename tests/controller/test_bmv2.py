@@ -15,13 +15,13 @@ import pytest
 
 from controller import (
     Controller,
-    Lease,
     Member,
     OtherProgram,
     Part,
     Place,
     ProgramMismatch,
     Region,
+    Registration,
     Uplink,
     connect,
 )
@@ -136,7 +136,7 @@ def test_shared_jobs_come_and_go(shared_address: str) -> None:
     fallback = Uplink(30, "02:00:00:00:fb:01", "10.0.255.2", 4000)
     parent = Uplink(30, "02:00:00:00:00:fe", "10.0.0.254", node=0, bitmap=0b10, fan_in=2)
     with connect(shared_address) as one, connect(shared_address) as other:
-        assert one.info().program == "shared"
+        assert one.info().mode == "shared"
         first = one.admit(
             replace(job(4, 0), mode="shared", fallback=fallback, preempt=True, window=1000, max_age_us=7)
         )
@@ -148,7 +148,7 @@ def test_shared_jobs_come_and_go(shared_address: str) -> None:
         one.set_ecn_threshold(100)
         assert one.jobs() == {first.job: resized, second.job: second}
         assert set(one.counters(first.job).values()) == {0}
-        with pytest.raises(ProgramMismatch, match="the switch runs the program 'shared'"):
+        with pytest.raises(ProgramMismatch, match=r"the program of the switch at .* is for shared jobs"):
             one.admit(job(1, 8))
         one.remove(second.job)
         other.remove(first.job)
@@ -156,26 +156,30 @@ def test_shared_jobs_come_and_go(shared_address: str) -> None:
 
 
 def test_leases_are_kept_renewed_and_swept(address: str) -> None:
+    now_s = 0.0
+    held = Registration("host pid 7", lease_s=60.0)
     with (
-        Controller(P4RuntimeTarget(address), clock=lambda: 1.0) as one,
-        Controller(P4RuntimeTarget(address), clock=lambda: 9.0) as other,
+        Controller(P4RuntimeTarget(address)) as one,
+        Controller(P4RuntimeTarget(address), ticks_s=lambda: now_s) as other,
     ):
-        dead = one.admit(job(2, 0), lease=Lease(5000, "host pid 7"))
-        living = one.admit(job(2, 2), lease=Lease(5000, "host pid 8"))
-        assert other.jobs() == {dead.job: dead, living.job: living}
-        renewed = Lease(10_000, "host pid 8")
-        one.renew(living, renewed)
+        dead = one.admit(job(2, 0), registration=held)
+        living = one.admit(job(2, 2), registration=held)
+        for look in range(1, 5):
+            assert other.jobs() == {dead.job: dead, living.job: living}
+            living = replace(living, registration=replace(held, renewals=look))
+            one.renew(living, replace(held, renewals=look))
+            now_s += 15.0
         heir = other.admit(job(2, 0))
-        assert other.jobs() == {living.job: replace(living, lease=renewed), heir.job: heir}
+        assert other.jobs() == {living.job: living, heir.job: heir}
         other.remove(living.job)
         other.remove(heir.job)
 
 
 def test_another_program_is_replaced_on_request_only(address: str) -> None:
     with connect(address) as controller:
-        with pytest.raises(OtherProgram, match="runs a program for exclusive jobs with 32 values per packet"):
+        with pytest.raises(OtherProgram, match="it is for exclusive jobs, not for shared ones"):
             controller.load(bmv2_bundle("shared", lanes=32))
-        assert controller.info().program == "exclusive"
+        assert controller.info().mode == "exclusive"
 
 
 def test_controllers_take_turns(address: str) -> None:

@@ -115,14 +115,14 @@ def logical(root: Branch) -> dict[int, list[int]]:
         ),
         (
             Branch("s", links=(Downlink(1, leaf("t", 0), 0),)),
-            r"switch 't': port 0 has a member and leads",
+            r"switch 't': port 0 has a member and is the uplink",
         ),
         (Branch("s", links=(link(1, leaf("t", 0)), link(2, leaf("u", 0)))), r"ranks are \[0, 0\]"),
         (
             Branch("s", (child(0, 1, range(0)),)),
             r"switch 's': a member has no rank; switches below hang on links",
         ),
-        (leaf("s", 0, transit=True), r"switch 's': the root of a job has to aggregate"),
+        (leaf("s", 0, transit=True), r"switch 's': the root of a job must aggregate"),
         (leaf("s", *range(33)), r"switch 's': the job has 33 members; one switch sums up to 32"),
         (
             Branch("s", links=tuple(link(i, leaf(f"t{i}", 2 * i, 2 * i + 1)) for i in range(33))),

@@ -17,11 +17,11 @@ from controller.switches import names
 from controller.switches.entries import CounterCell, MulticastGroup, TableEntry
 from controller.switches.jobs import TABLES, Row, job_row
 from controller.switches.model import RegionChange, SwitchInfo, Uplink
-from controller.switches.reconcile import Action, Decision, Observed, not_leased, reconcile
+from controller.switches.reconcile import Action, Decision, Observed, reconcile
 from controller.vocabulary import Mode
 from tests import effort
 from tests.controller.conftest import InMemory, Running, start
-from tests.controller.reconciling import LASTS, NOW_MS, RUNS_OUT, SLOTS, Case, all_rows, cases, member
+from tests.controller.reconciling import LASTS, RUNS_OUT, SLOTS, Case, all_rows, cases, may_remove, member
 
 ROUNDS = 30
 """A job that changes places with another one takes four."""
@@ -47,7 +47,7 @@ class Switch:
         return replace(observed, info=replace(observed.info, slots=SLOTS))
 
     def decide(self, desired: Sequence[Admission]) -> Decision:
-        return reconcile({"s": desired}, {"s": self.observe()}, may_remove=not_leased(NOW_MS))
+        return reconcile({"s": desired}, {"s": self.observe()}, may_remove=may_remove)
 
     def apply(self, action: Action) -> None:
         with self.controller.turn():
@@ -90,7 +90,7 @@ def exclusive_switch(bundle: ProgramBundle) -> Iterator[Switch]:
 def text(row: Row) -> str:
     if isinstance(row, MulticastGroup):
         return f"group {row.id}: {sorted(row.replicas)}"
-    metadata = b"leased" if row.metadata else b""  # a lease that there is stays as it is
+    metadata = b"registered" if row.metadata else b""  # a registration that there is stays as it is
     return f"{row.table} {sorted(row.match.items())} {row.action} {sorted(row.params.items())} {metadata!r}"
 
 
@@ -235,7 +235,7 @@ def test_jobs_of_others_stay_and_what_they_are_in_the_way_of_waits(
 
 # --------------------------------------------------------------------------- cases by name
 
-INFO = SwitchInfo(32, 64, 255, 32, program="shared")
+INFO = SwitchInfo(32, 64, 255, 32, mode="shared")
 
 
 def shared_job(job: int, region: Region, **more: Any) -> Admission:
@@ -288,7 +288,7 @@ def test_two_jobs_change_places_by_way_of_an_empty_region() -> None:
 
 def test_a_job_moves_beside_another_controllers_job_with_the_id_of_a_desired_one() -> None:
     """It waited for slots that the desired job of that id was not to share."""
-    foreign = shared_job(2, HIGH, generation=900, lease=LASTS)
+    foreign = shared_job(2, HIGH, generation=900, registration=LASTS)
     desired = {"s": [shared_job(1, HIGH), shared_job(2, LOW)]}
     assert said(reconcile(desired, {"s": seen(shared_job(1, LOW), foreign)})) == [
         "move job 1 at 's': its slots 0 to 31 should be slots 32 to 63",
@@ -298,19 +298,19 @@ def test_a_job_moves_beside_another_controllers_job_with_the_id_of_a_desired_one
 
 def test_a_job_with_a_lease_goes_only_if_asked_for_or_run_out() -> None:
     leased, dead, free = (
-        shared_job(1, LOW, lease=LASTS),
-        shared_job(2, LOW, lease=RUNS_OUT),
+        shared_job(1, LOW, registration=LASTS),
+        shared_job(2, LOW, registration=RUNS_OUT),
         shared_job(3, LOW),
     )
     observed = {"s": seen(leased, dead, free)}
-    there = reconcile({}, observed, may_remove=not_leased(NOW_MS))
+    there = reconcile({}, observed, may_remove=may_remove)
     assert [(action.verb, action.job) for action in there.actions] == [("remove", 2), ("remove", 3)]
     asked = reconcile({}, observed, may_remove=lambda job: job.job == 1)
     assert [(action.verb, action.job) for action in asked.actions] == [("remove", 1)]
 
 
 def test_an_exclusive_job_keeps_its_slots_for_life() -> None:
-    info = replace(INFO, program="exclusive")
+    info = replace(INFO, mode="exclusive")
     job = shared_job(1, Region(0, 16))
     decision = reconcile({"s": [replace(job, region=Region(16, 16))]}, {"s": seen(job, info=info)})
     assert said(decision) == [
@@ -332,7 +332,7 @@ def test_a_job_is_put_on_everywhere_or_nowhere_parents_first() -> None:
     ]
     assert [write.kind for write in added.actions[0].writes] == ["INSERT", "MODIFY", "INSERT"]
     assert added.actions[0].writes[-1].entries == (job_row(shared_job(1, LOW)),)
-    taken = seen(shared_job(7, LOW, counter_row=1, lease=LASTS))
+    taken = seen(shared_job(7, LOW, counter_row=1, registration=LASTS))
     assert said(reconcile(desired, {**free, "b": taken})) == [
         "job 1 at 'a' waits: it has no place at 'b' yet",
         "job 1 at 'b' waits: job 7 has its counter row, 1",
@@ -350,17 +350,17 @@ def test_an_obsolete_job_goes_children_first() -> None:
 @pytest.mark.parametrize(
     ("other", "message"),
     [
-        ({"job": 1}, "two of the jobs desired have the job id 1"),
-        ({"generation": 101}, "two of the jobs desired have the generation 101"),
-        ({"counter_row": 1}, "two of the jobs desired have the counter row 1"),
-        ({"group": 1}, "two of the jobs desired have the group 1"),
-        ({"group": 256}, "job 2 has counter row 2 and group 256; they can be 1 to 255"),
-        ({"region": Region(60, 8)}, "the slots 60 to 67 of job 2 leave the memory, which has 64"),
+        ({"job": 1}, "two desired jobs have the job id 1"),
+        ({"generation": 101}, "two desired jobs have the generation 101"),
+        ({"counter_row": 1}, "two desired jobs have the counter row 1"),
+        ({"group": 1}, "two desired jobs have the group 1"),
+        ({"group": 256}, "job 2 has counter row 2 and group 256; want 1 to 255"),
+        ({"region": Region(60, 8)}, "the slots 60 to 67 of job 2 exceed the memory, which has 64"),
         ({"region": LOW}, "jobs 1 and 2 are exclusive, and share slots"),
     ],
 )
 def test_jobs_that_a_switch_cannot_hold_together_are_named(other: dict[str, Any], message: str) -> None:
-    info = replace(INFO, program="exclusive" if "exclusive" in message else "shared")
+    info = replace(INFO, mode="exclusive" if "exclusive" in message else "shared")
     desired = [shared_job(1, LOW), replace(shared_job(2, HIGH), **other)]
     with pytest.raises(BadJob, match=f"^switch 's': {message}$"):
         reconcile({"s": desired}, {"s": seen(info=info)})

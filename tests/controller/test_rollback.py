@@ -8,7 +8,17 @@ from dataclasses import replace
 
 import pytest
 
-from controller import Controller, ControllerError, Deployment, Fleet, Lease, Member, Part, Region, Uplink
+from controller import (
+    Controller,
+    ControllerError,
+    Deployment,
+    Fleet,
+    Member,
+    Part,
+    Region,
+    Registration,
+    Uplink,
+)
 from controller.switches import names
 from controller.switches.entries import MulticastGroup, TableEntry
 from controller.switches.jobs import TABLES, change_row, job_row, supporting_rows
@@ -156,8 +166,15 @@ def test_rows_of_any_part_of_a_job_go_with_the_next_admission(
 
 def test_a_job_of_a_dead_launcher_goes_from_every_switch_of_its_tree(shared_fabric: Fabric) -> None:
     targets = {name: each.target() for name, each in shared_fabric.running.items()}
-    late = {name: Controller(target, clock=lambda: 9.0) for name, target in targets.items()}
-    Fleet(late).admit(deployment(), identity=Identity(7, 7), lease=Lease(8999, "host pid 7"))
+    now_s = 0.0
+    late = {name: Controller(target, ticks_s=lambda: now_s) for name, target in targets.items()}
+    fleet, held = Fleet(late), Registration("host pid 7", lease_s=60.0)
+    fleet.admit(deployment(), identity=Identity(7, 7), registration=held)
+    assert fleet.undecided_s() is None, "nobody has looked since"
+    for left_s in (60.0, 45.0, 30.0, 15.0):
+        assert not any(fleet.sweep().values())
+        assert fleet.undecided_s() == left_s
+        now_s += 15.0
     kept = Fleet(late).admit(replace(deployment(), root=TREES["three levels"]), identity=Identity(8, 8))
     assert [list(controller.jobs()) for controller in late.values()] == [[8]] * 4
     Fleet(late).remove(kept)

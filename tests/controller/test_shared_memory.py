@@ -16,5 +16,5 @@ def test_without_a_wish_it_is_the_whole_memory() -> None:
 
 @pytest.mark.parametrize("region", [Region(1, 100), Region(-1, 5), Region(101, 0), Region(5, -1)])
 def test_a_region_that_leaves_the_memory_is_refused(region: Region) -> None:
-    with pytest.raises(BadJob, match=r"leaves the memory; the switch has 100 slots, 0 to 99"):
+    with pytest.raises(BadJob, match=r"exceeds the memory; the switch has 100 slots, 0 to 99"):
         place(100, region)

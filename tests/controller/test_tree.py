@@ -40,7 +40,7 @@ def fabric(request: pytest.FixtureRequest, target: str) -> Fabric:
 
 
 def deployment(fabric: Fabric, root: Branch) -> Deployment:
-    if fabric.controllers["root"].info().program == "exclusive":
+    if fabric.controllers["root"].info().mode == "exclusive":
         return Deployment(root, 8)
     return Deployment(root, 8, mode="shared", fallback=FALLBACK)
 
@@ -151,7 +151,9 @@ def test_a_failure_in_the_middle_leaves_nothing(shared_fabric: Fabric) -> None:
     """The receiver table of switch `b` has room for one row, so that some of the job's rows fit there."""
     controllers = shared_fabric.controllers
     holder = Fleet(controllers).admit(deployment(shared_fabric, switch("b", 0)))
-    free = controllers["b"].program.tables[names.RECEIVER] - 2  # a worker's row and the fallback server's
+    free = (
+        controllers["b"].program.tables[names.RECEIVER].size - 2
+    )  # a worker's row and the fallback server's
     address = {"mac": 1, "ip": 1, "udp_port": 1, "rank": 1}
     fill = [
         TableEntry(
@@ -214,13 +216,15 @@ def test_a_switch_that_another_controller_keeps_is_named(shared_fabric: Fabric) 
 
 
 def test_a_switch_that_nobody_knows_is_named(shared_fabric: Fabric) -> None:
-    with pytest.raises(BadJob, match="no switch 'd' is known; there are a, b, c, root"):
+    with pytest.raises(BadJob, match="switch 'd' is unknown; known are a, b, c, root"):
         Fleet(shared_fabric.controllers).admit(deployment(shared_fabric, switch("root", switch("d", 0))))
 
 
 def test_switches_with_different_programs_are_named(exclusive_fabric: Fabric, shared_fabric: Fabric) -> None:
     mixed = {**shared_fabric.controllers, "a": exclusive_fabric.controllers["a"]}
-    with pytest.raises(ProgramMismatch, match=r"switch 'a': the job is shared, and .* program 'exclusive'"):
+    with pytest.raises(
+        ProgramMismatch, match=r"switch 'a': the job is shared, and the program of .* is for exclusive jobs"
+    ):
         Fleet(mixed).admit(deployment(shared_fabric, TREES["two racks"]))
     assert nothing_left(mixed)
 

@@ -67,6 +67,6 @@ def as_admitted(jobs: dict[str, Part]) -> TreeAdmission:
     """What switches would hold of these jobs."""
     switches = {}
     for name, job in jobs.items():
-        info = SwitchInfo(32, 8192, 255, 32, program=job.mode)
+        info = SwitchInfo(32, 8192, 255, 32, mode=job.mode)
         switches[name] = plan(job, Identity(1, 0x1FF), info=info, present=(), ports=range(100, 140))
     return TreeAdmission(switches)

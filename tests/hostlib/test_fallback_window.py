@@ -251,7 +251,7 @@ def test_packets_beyond_the_claims_limit_do_not_ask_for_a_slot(make_kernel: Make
 
 
 def test_no_more_packets_are_in_flight_than_allowed_but_for_the_oldest(make_kernel: MakeKernel) -> None:
-    network = shared_network(make_kernel, make_congestion=lambda: Scripted(Limits(3, 8)))
+    network = shared_network(make_kernel, window=64, make_congestion=lambda: Scripted(Limits(3, 8)))
     network.on_packet = lambda worker, packet, upwards: all(
         other.window.state.struct.in_flight <= 4 for other in network.workers
     )
@@ -265,7 +265,7 @@ def test_rounds_are_told_as_they_end(make_kernel: MakeKernel) -> None:
         controls.append(Scripted(Limits(5, 8)))
         return controls[-1]
 
-    network = shared_network(make_kernel, make_congestion=make_congestion)
+    network = shared_network(make_kernel, window=64, make_congestion=make_congestion)
     network.impairments = Impairments(mark=1.0)
     network.run([np.ones(32 * 23, np.int32)] * 2)
     network.run([np.ones(32 * 3, np.int32)] * 2)
@@ -358,7 +358,7 @@ def test_any_packets_leave_both_kernels_in_the_same_state(
 def trace(kernel: Kernel, sent: list[dict[str, Any]], numbers: str, target: int, limit: int) -> list[Any]:
     scheme: Any = "exponent" if numbers == "int32" else numbers
     settings_ = CoreSettings(
-        *(JOB, 0, 2, 8, LANES, endpoints(0)), window=4, fallback=True, numbers=scheme, scale_bits=24
+        *(JOB, 0, 2, 8, LANES, endpoints(0)), window=4, spread=1, fallback=True, numbers=scheme, scale_bits=24
     )
     window = Window(settings_, kernel, Scripted(Limits(limit, 3)))
     source: NDArray[Any] = np.linspace(-200, 200, 5 * LANES)

@@ -37,7 +37,10 @@ NOT_INSTALLED = ("benchmarks", "examples", "tests")
 
 # Ways into a package from other packages. They meet on the wire, and here.
 SWITCH = ("softswitch", "softswitch.stf")
-HOST = (*("hostlib", "hostlib.command_line", "hostlib.fallback", "hostlib.interleave", "hostlib.launcher"),)
+HOST = (
+    *("hostlib", "hostlib.command_line", "hostlib.fallback", "hostlib.interleave", "hostlib.launcher"),
+    "hostlib.windows",
+)
 CONTROLLER = (
     *("controller/", "controller.vocabulary/", "controller.switches/", "controller.memory/"),
     "controller.p4runtime_shim/",

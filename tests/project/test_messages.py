@@ -12,6 +12,7 @@ ROOT = Path(__file__).parents[2]
 # Programs of their own, whose standard output is their result.
 PROGRAMS = {
     "bmv2_topos/testbeds/mininet/hold.py",
+    "hostlib/include.py",
     "hostlib/demos/four_stages.py",
     "hostlib/demos/steps.py",
     "hostlib/demos/digits.py",

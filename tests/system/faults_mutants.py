@@ -6,10 +6,9 @@ import re
 from dataclasses import dataclass
 from functools import cache
 
-from bmv2_topos.soak.bed import slots_of
-from bmv2_topos.soak.draw import LANES
-from bmv2_topos.testbeds.virtual.settings import Program
-from controller.switches.programs import locate
+from bmv2_topos.soak.programs import LANES, slots_of
+from controller import Mode
+from controller.switches.programs import source_of
 from softswitch import compile_once, preprocess_file
 from softswitch.compiler import ir
 
@@ -17,9 +16,9 @@ FIRST_BED = 1000
 
 
 @cache
-def _source(program: Program) -> tuple[str, str]:
+def _source(program: Mode) -> tuple[str, str]:
     """Return the path and the text of a program, preprocessed."""
-    path, defines = locate(program, lanes=LANES)
+    path, defines = source_of(program, LANES)
     return str(path), preprocess_file(path, defines={**defines, "SLOTS": str(slots_of(program))})
 
 
@@ -29,7 +28,7 @@ class ProgramMutant:
 
     pattern: str
     replacement: str
-    program: Program = "shared"
+    program: Mode = "shared"
     found_on: int = FIRST_BED
     """The first bed on which it is found, to begin with: from there on any may find it."""
     hides: str = ""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bmv2_topos.soak.bed import BuiltBed, Rack
-from bmv2_topos.soak.draw import LANES
+from bmv2_topos.soak.programs import LANES
 from bmv2_topos.soak.schedule import Bed, JobPlan
 from bmv2_topos.testbeds.virtual.placement import Placement
 from bmv2_topos.testbeds.virtual.server import endpoints

@@ -12,7 +12,7 @@ import logging
 import sys
 from pathlib import Path
 
-from controller.policies.allocation import AllocationSettings
+from controller.policies.by_kind import AllocationSettings
 from controller.vocabulary.files import read_jobs
 from ina.service.daemon import Daemon, Policies
 from ina.service.serve import opened

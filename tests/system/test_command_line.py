@@ -111,8 +111,14 @@ def test_a_failing_worker_is_a_failure_of_the_work_and_its_status_is_said(how: s
         (("run", "--loss", 1.5, "--", "true"), "1.5"),
         (("run", "--nonsense", "--", "true"), "No such option"),
         (("run",), "nothing to run"),
-        (("run", "--preempt", "--", "true"), "--preempt and --window need --program shared"),
-        (("run", "--program", "atp", "--preempt", "--", "true"), "--preempt: atp has no priorities"),
+        (
+            ("run", "--preempt", "--", "true"),
+            "--preempt: the program exclusive gives each job slots of its own; want one",
+        ),
+        (
+            ("run", "--program", "atp", "--preempt", "--", "true"),
+            "--preempt: the program atp has no priorities",
+        ),
         (("run", "--slots", 1, "--", "true"), "1 slots: an exclusive job needs at least 2"),
         (("run", "--link-loss", 0.1, "--", "true"), "give --tree, too"),
         (

@@ -146,9 +146,8 @@ def test_a_foreign_program_is_replaced_on_request_only() -> None:
         done = here(*run, *SUMS)
         assert done.returncode == 2, done.stderr
         assert re.search(
-            r"runs a program that is not for aggregation \(tables: MyIngress\S+, .*\), with \d+ table"
-            r" entries, and not 'exclusive' with these lanes: its cookie is 0x[0-9a-f]+, and not 0x[0-9a-f]+;"
-            r" give --replace-program to replace it",
+            r"runs another program than 'exclusive' \(only one of the two is for aggregation; its cookie is"
+            r" 0x[0-9a-f]+, not 0x[0-9a-f]+\), with \d+ table entries; give --replace-program to replace it",
             done.stderr,
         )
         done = here(*run, "--replace-program", *SUMS)
@@ -157,7 +156,7 @@ def test_a_foreign_program_is_replaced_on_request_only() -> None:
         assert done.returncode == 0, done.stderr
         done = here(*run, "--program", "shared", *SUMS)
         assert done.returncode == 2
-        assert "runs a program for exclusive jobs with 32 values per packet, with 0 table" in done.stderr
+        assert "than 'shared' (it is for exclusive jobs, not for shared ones; its cookie" in done.stderr
 
 
 # ---------------------------------------------------------------------- election ids

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from controller import Admission, Controller, Member, Part, connect
 from controller.switches.layout import Branch, Deployment
 from controller.switches.planning import Identity
-from controller.switches.programs import locate
+from controller.switches.programs import source_of
 from hostlib import error_bound
 from hostlib._native import NativeKernel
 from softswitch import Impairments as LinkImpairments
@@ -66,7 +66,7 @@ def network_of(switch: Switch, admission: Admission, **options: Any) -> VirtualN
 
 @pytest.fixture(scope="module")
 def bed() -> Iterator[Bed]:
-    path, defines = locate("exclusive", lanes=LANES)
+    path, defines = source_of("exclusive", LANES)
     with Switch({port: parse_port("memory") for port in range(MAX_WORKERS)}) as switch:
         service = serve(switch, address="127.0.0.1:0", source=preprocess_file(path, defines=defines))
         try:

@@ -14,7 +14,7 @@ from bmv2_topos.soak.draw import draw_bed
 from bmv2_topos.soak.recovery import LONGEST_TIMEOUT_S
 from bmv2_topos.soak.schedule import BED_SEEDS
 from bmv2_topos.testbeds.virtual.cores import COMPILED, Cores
-from bmv2_topos.testbeds.virtual.settings import Program
+from controller import Mode
 from hostlib import wire
 from hostlib.core.state import NEVER, Chain, CoreState
 from hostlib.core.state import Counter as Count
@@ -37,9 +37,7 @@ USUAL_SHARE = 0.2
 LONGEST_TIMEOUT_NS = round(LONGEST_TIMEOUT_S * 1e9)
 
 
-def run(
-    program: Program, racks: Racks, most: int, cores: Cores = COMPILED, first_bed: int = FIRST_BED
-) -> Tally:
+def run(program: Mode, racks: Racks, most: int, cores: Cores = COMPILED, first_bed: int = FIRST_BED) -> Tally:
     """Run schedules of a program until one fails or there have been so many."""
     tally = Tally()
     number = first_bed
@@ -61,7 +59,7 @@ def racks() -> Iterator[Racks]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("program", ["shared", "exclusive"])
-def test_without_a_defect_nothing_is_found(program: Program, racks: Racks) -> None:
+def test_without_a_defect_nothing_is_found(program: Mode, racks: Racks) -> None:
     tally = run(program, racks, SOME)
     assert not tally.failures, tally.failures[0]
     assert 0 < tally.usual_share <= USUAL_SHARE

@@ -15,7 +15,7 @@ from benchmarks.interleave import tables
 from controller.core import Place
 from controller.grouping.efficiency import efficiency, round_s
 from controller.simulator.traces import read
-from controller.vocabulary import Region, Tree
+from controller.vocabulary import Job, Region, Tree
 from hostlib.stages import Iteration
 from ina.bench.interleave import pool, steady
 from ina.runtime.live_jobs import with_slots
@@ -251,8 +251,8 @@ def test_jobs_on_a_network_start_with_the_servers_trees_and_slots_they_were_give
 
 
 def test_a_job_starts_with_the_slots_of_its_root() -> None:
-    job = LaunchSpec(["true"], 2, slots=256)
+    spec = LaunchSpec(job=Job(name="load", workers=2, command=("true",), slots=256))
     tree = Tree("leaf1", {}, frozenset({"leaf1"}))
     place = Place(("h1", "h2"), tree, regions={"leaf1": Region(512, 128)})
-    assert with_slots(job, place) == replace(job, slots=128, first_slot=512)
-    assert with_slots(job, Place(("h1", "h1"))) == job
+    assert with_slots(spec, place) == replace(spec, job=replace(spec.job, slots=128), first_slot=512)
+    assert with_slots(spec, Place(("h1", "h1"))) == spec

@@ -230,7 +230,7 @@ def test_admit_takes_the_ranks_of_machines_once_each() -> None:
         (("--machines", "0,x/2"), "want each rank of 0..3 once"),
         (
             ("--host", "1=10.0.0.1/02:00:00:00:00:01"),
-            "--host needs --program exclusive and a running switch",
+            "--host needs a program whose slots are not shared, such as exclusive, and a running switch",
         ),
         (("--switch", "grpc://127.0.0.1:1", "--host", "1"), "--host '1': want PORT=IP/MAC"),
     ):

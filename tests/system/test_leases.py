@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
+import subprocess
+import sys
+import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
+from datetime import datetime, timedelta
+from pathlib import Path
 
 import pytest
 
-from controller import Controller, Lease, Member, NoProgram, NoSuchJob, Part, connect
+from controller import Controller, Member, NoProgram, NoSuchJob, Part, Registration, connect
 from controller.p4runtime_shim.target import P4RuntimeTarget
 from tests.system.attached import Attached, open_switch
-from tests.system.command import PATIENT, here, start, worker
+from tests.system.command import ENVIRONMENT, PATIENT, ROOT, here, start, worker
 
 LANES = ("--lanes", 32)
 SUMS = worker("sums.py", "--times", 3, "--length", 100)
@@ -25,52 +32,153 @@ def attached() -> Iterator[Attached]:
         yield switch
 
 
-def lease_of(controller: Controller) -> Lease:
-    """Return the lease of the only job."""
+def registration_of(controller: Controller) -> Registration:
+    """Return what is said of the only job."""
     ((_, job),) = controller.jobs().items()
-    assert job.lease is not None
-    return job.lease
+    assert job.registration is not None
+    return job.registration
 
 
-def admit_at(address: str, now_ms: int) -> None:
-    """Have a job come and go at this time of the clock."""
-    with Controller(P4RuntimeTarget(address), clock=lambda: now_ms / 1000) as controller:
-        controller.remove(controller.admit(Part((MEMBER,), 2)).job)
+def skewed(ahead_s: float, *arguments: object) -> subprocess.Popen[str]:
+    """Start ``ina arguments…`` where the clock of the day is ahead."""
+    command = [sys.executable, "-m", "tests.system.skewed", str(ahead_s), *map(str, arguments)]
+    environment = {**os.environ, **ENVIRONMENT}
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=pipe, stderr=pipe, text=True)
 
 
-def test_the_job_of_a_killed_run_makes_room_for_the_next(attached: Attached) -> None:
-    run = ("run", "-np", 4, *PATIENT, *LANES, *attached.options)
-    process = start(*run, "--lease", 1, *worker("sums.py"))
+def begun(process: subprocess.Popen[str]) -> None:
+    """Return when the first worker has said that it started."""
     assert process.stdout is not None
     assert "started" in process.stdout.readline()
+
+
+def forget_process(attached: Attached) -> None:
+    """Have the only job look as if it were held on another machine."""
+    target = P4RuntimeTarget(attached.address)
+    with Controller(target) as controller:
+        (job,) = controller.jobs().values()
+        assert job.registration is not None
+        controller.renew(job, replace(job.registration, process="", renewals=0))
+
+
+def test_the_job_of_a_killed_run_makes_room_for_the_next_at_once(attached: Attached) -> None:
+    run = ("run", "-np", 4, *PATIENT, *LANES, *attached.options)
+    process = start(*run, *worker("sums.py"))
+    begun(process)
     process.kill()
+    process.communicate()
     with connect(attached.address) as controller:
         assert len(controller.jobs()) == 1
-        until_ms = lease_of(controller).until_ms
-        while time.time() * 1000 <= until_ms:
-            time.sleep(0.1)
         done = here(*run, *SUMS)  # four of the six ports
-        assert done.returncode == 0, done.stderr
+        assert (done.returncode, done.stderr) == (0, "")
         assert controller.jobs() == {}
+
+
+def test_the_job_of_a_run_killed_elsewhere_makes_room_once_its_lease_was_watched(attached: Attached) -> None:
+    run = ("run", "-np", 4, *PATIENT, *LANES, *attached.options, "--ports", "1-6")
+    process = start(*run, "--lease", 2, *worker("sums.py"))
+    begun(process)
+    process.kill()
+    process.communicate()
+    forget_process(attached)
+    done = here(*run, *SUMS)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.splitlines() == [
+        "ina: warning: no room for the job: switch 's1': 4 members need ports, and only 2 are free; waiting"
+        " up to 2 s to see whether the jobs that are there still have a holder"
+    ]
+
+
+def test_a_run_that_finds_no_room_beside_jobs_that_are_held_ends_once_all_were_renewed(
+    attached: Attached,
+) -> None:
+    run = ("run", "-np", 4, *LANES, *attached.options, "--ports", "1-6", "--lease", 4)
+    process = start(*run, *PATIENT, *worker("sums.py"))
+    begun(process)
+    began_s = time.monotonic()
+    refused = here(*run, *SUMS)
+    waited_s = time.monotonic() - began_s
+    assert refused.returncode == 1
+    assert refused.stderr.splitlines()[-1] == (
+        "ina: switch 's1': 4 members need ports, and only 2 are free"
+    ), refused.stderr
+    assert waited_s < 4, "a quarter of the lease is enough"
+    process.terminate()
     process.communicate()
 
 
-def test_a_run_that_lives_keeps_its_job_and_one_that_lost_it_says_so(attached: Attached) -> None:
-    process = start(
-        "run", *LANES, *attached.options, "--lease", 4, "--", "sh", "-c", "echo started; sleep 600"
-    )
-    assert process.stdout is not None
-    assert "started" in process.stdout.readline()
+def test_runs_whose_clocks_are_a_day_apart_leave_each_other_alone(attached: Attached, tmp_path: Path) -> None:
+    """One that was 90 s ahead removed the other's running job."""
+    goes_on = f"echo started; until [ -e {tmp_path}/enough ]; do sleep 0.05; done"
+    process = start("run", *LANES, *attached.options, "--", "sh", "-c", goes_on)
+    begun(process)
     with connect(attached.address) as controller:
         (job,) = controller.jobs()
-        first = lease_of(controller)
-        assert first.holder.endswith(f" pid {process.pid}")
-        while (renewed := lease_of(controller)).until_ms <= first.until_ms:
-            time.sleep(0.1)
-        admit_at(attached.address, first.until_ms + 1)
+        other = skewed(86_400, "run", *LANES, *attached.options, *SUMS)
+        _, errors = other.communicate()
+        assert (other.returncode, errors) == (0, "")
         assert list(controller.jobs()) == [job]
-        admit_at(attached.address, renewed.until_ms + 3_600_000)
-        assert controller.jobs() == {}
+        (tmp_path / "enough").touch()
+        output, errors = process.communicate()
+        assert (process.returncode, errors) == (0, ""), output
+
+
+def test_the_age_of_a_job_is_right_whatever_clock_its_run_has(attached: Attached) -> None:
+    """An hour ahead, it was shown as 4,291,383 s."""
+    process = skewed(
+        3600, "run", *LANES, *attached.options, "--lease", 1, "--", "sh", "-c", "echo started; sleep 600"
+    )
+    begun(process)
+    began = datetime.now().astimezone()
+    with connect(attached.address) as controller:
+        while registration_of(controller).renewals < 3:
+            time.sleep(0.1)
+    report = json.loads(here("jobs", *attached.options[:2], "--json").stdout)
+    (job,) = report["jobs"].values()
+    assert 0.7 < job["age_s"] < 60
+    assert abs(datetime.fromisoformat(job["since"]) - began) < timedelta(seconds=60)
+    process.terminate()
+    process.communicate()
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root, for namespaces of time")
+def test_a_run_in_a_namespace_of_time_is_watched_by_one_outside(attached: Attached) -> None:
+    """Their monotonic clocks, and those that go on in suspension, are ten days apart."""
+    run = ("run", "-np", 4, *PATIENT, *LANES, *attached.options, "--ports", "1-6", "--lease", 2)
+    apart = ("unshare", "--time", "--fork", "--kill-child", "--monotonic", "864000", "--boottime", "864000")
+    process = start(*run, *worker("sums.py"), before=apart)
+    begun(process)
+    with connect(attached.address) as controller:
+        (job,) = controller.jobs()
+        refused = here(*run, *SUMS)
+        assert refused.returncode == 1
+        assert "4 members need ports, and only 2 are free" in refused.stderr
+        assert list(controller.jobs()) == [job]
+    process.kill()
+    process.communicate()
+    forget_process(attached)
+    done = here(*run, *SUMS)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_run_that_lives_keeps_its_job_and_removes_those_that_nobody_holds(attached: Attached) -> None:
+    dead = start("run", *LANES, *attached.options, "--lease", 1, "--", "sh", "-c", "echo started; sleep 600")
+    begun(dead)
+    dead.kill()
+    dead.communicate()
+    forget_process(attached)
+    process = start(
+        "run", *LANES, *attached.options, "--lease", 1, "--", "sh", "-c", "echo started; sleep 600"
+    )
+    begun(process)
+    with connect(attached.address) as controller:
+        lost, kept = sorted(controller.jobs().values(), key=lambda job: job.members[0].port or 0)
+        assert kept.registration is not None
+        assert kept.registration.holder.endswith(f" pid {process.pid}")
+        while lost.job in (jobs := controller.jobs()):
+            time.sleep(0.5)
+        assert list(jobs) == [kept.job]
     process.terminate()
     process.communicate()
 
@@ -132,26 +240,50 @@ def test_a_switch_without_a_program_serves_no_jobs() -> None:
 def test_jobs_are_listed_and_removed(attached: Attached) -> None:
     switch = ("--switch", f"grpc://{attached.address}")
     assert "serves no jobs" in here("jobs", *switch).stdout
+    said = Registration(
+        "host pid 7",
+        lease_s=60.0,
+        renewals=9,
+        age_s=125.0,
+        name="resnet",
+        user="ada",
+        command="python train.py",
+        priority=3,
+        goodput_bps=1.5e9,
+    )
     with connect(attached.address) as controller:
-        now_ms = int(time.time() * 1000)
-        leased = controller.admit(Part((MEMBER,), 2), lease=Lease(now_ms + 3_600_000, "host pid 7"))
+        leased = controller.admit(Part((MEMBER,), 2), registration=said)
         free = controller.admit(Part((Member(0, 101, "02:00:00:00:00:02", "10.0.0.2", 9000),), 64))
-        lines = here("jobs", *switch).stdout.splitlines()
-        (row,) = (line for line in lines if f" {leased.job} " in line)
-        assert [cell.strip() for cell in row.split("│")[1:5]] == [str(leased.job), "exclusive", "1", "0 to 1"]
-        assert "host pid 7" in row
+        listed = here("jobs", *switch).stdout
+        assert "exclusive jobs of the switch at " in listed
+        (row,) = (line for line in listed.splitlines() if f" {leased.job} " in line)
+        cells = [cell.strip() for cell in row.split("│")[1:-1]]
+        assert [*cells[:4], *cells[5:]] == [
+            str(leased.job), "resnet", "1", "0 to 1", "125 s", "1.5 Gb/s", "3", "60 s", "ada", "host pid 7",
+            "python train.py",
+        ]  # fmt: skip
         report = json.loads(here("jobs", *switch, "--json").stdout)
         assert report["metrics"] == {"jobs": 2}
-        assert 0 < report["jobs"][str(leased.job)]["lease_s"] <= 3600
-        assert report["jobs"][str(free.job)] | {"age_s": 0} == {
+        since = datetime.fromisoformat(report["jobs"][str(leased.job)].pop("since"))
+        assert abs(datetime.now().astimezone() - since - timedelta(seconds=125)) < timedelta(seconds=60)
+        assert report["jobs"][str(leased.job)] == {
             "mode": "exclusive",
             "workers": 1,
-            "first_slot": 2,
-            "slots": 64,
-            "age_s": 0,
-            "lease_s": None,
-            "holder": "",
+            "first_slot": 0,
+            "slots": 2,
+            "name": "resnet",
+            "user": "ada",
+            "command": "python train.py",
+            "priority": 3,
+            "age_s": 125.0,
+            "goodput_bps": 1.5e9,
+            "lease_s": 60.0,
+            "lease": "not watched",
+            "renewals": 9,
+            "holder": "host pid 7",
         }
+        unnamed = report["jobs"][str(free.job)]
+        assert (unnamed["since"], unnamed["age_s"], unnamed["lease"]) == (None, None, "none")
         unknown = 1 if 1 not in (leased.job, free.job) else 2
         refused = here("remove", *switch, free.job, unknown)
         assert refused.returncode == 1
@@ -163,10 +295,38 @@ def test_jobs_are_listed_and_removed(attached: Attached) -> None:
         assert controller.jobs() == {}
 
 
-def test_a_holder_that_would_move_the_cursor_of_a_terminal_is_shown_escaped(attached: Attached) -> None:
+def test_watching_tells_which_holders_still_renew(attached: Attached) -> None:
+    held = Registration("host pid 7", lease_s=1.0)
+    over = threading.Event()
+    with connect(attached.address) as controller, connect(attached.address) as holder:
+        living = holder.admit(Part((MEMBER,), 2), registration=held)
+        dead = holder.admit(Part((replace(MEMBER, port=101),), 2), registration=held)
+
+        def renew() -> None:
+            renewals = 0
+            while not over.wait(0.2):
+                renewals += 1
+                holder.renew(living, replace(held, renewals=renewals))
+
+        thread = threading.Thread(target=renew)
+        thread.start()
+        try:
+            done = here("jobs", *attached.options[:2], "--watch", "--json")
+        finally:
+            over.set()
+            thread.join()
+        assert (done.returncode, done.stderr) == (0, "watching the leases for up to 1 s\n")
+        found = json.loads(done.stdout)["jobs"]
+        assert [found[str(each.job)]["lease"] for each in (living, dead)] == ["renewed", "expired"]
+        assert len(controller.jobs()) == 2, "watching removes nothing"
+
+
+def test_what_would_move_the_cursor_of_a_terminal_is_shown_escaped(attached: Attached) -> None:
+    said = Registration("\x1b[2Jhost", name="\x1b[2Jname", user="\x1b[2Juser", command="\x1b[2Jcommand")
     with connect(attached.address) as controller:
-        controller.admit(Part((MEMBER,), 2), lease=Lease(1 << 62, "\x1b[2Jhost"))
+        controller.admit(Part((MEMBER,), 2), registration=said)
         done = here("jobs", *attached.options[:2])
     assert (done.returncode, done.stderr) == (0, "")
     assert "\x1b" not in done.stdout
-    assert r"'\x1b[2Jhost'" in done.stdout
+    for what in ("host", "name", "user", "command"):
+        assert rf"'\x1b[2J{what}'" in done.stdout

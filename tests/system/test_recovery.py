@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from bmv2_topos.soak.bed import BuiltBed, Rack
-from bmv2_topos.soak.draw import LANES
+from bmv2_topos.soak.programs import LANES
 from bmv2_topos.soak.recovery import Recovery
 from bmv2_topos.soak.run import ScheduleFailed, run_schedule
 from bmv2_topos.soak.schedule import Bed, Collective, Cut, JobPlan, Schedule

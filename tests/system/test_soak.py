@@ -16,7 +16,7 @@ from bmv2_topos.soak.draw import draw_bed
 from bmv2_topos.soak.run import run_schedule
 from bmv2_topos.soak.schedule import BED_SEEDS
 from bmv2_topos.soak.trace import Log
-from bmv2_topos.testbeds.virtual.settings import Program
+from controller import Mode
 from ina.cli.commands import app
 from tests import effort
 from tests.system.faults_mutants import PROGRAMS
@@ -119,7 +119,7 @@ def test_a_failure_is_shown_with_its_schedule_and_the_command_that_repeats_it(
 ) -> None:
     broken = PROGRAMS["a contributor's bit is not looked at"].compile()
 
-    def take_broken(program: Program) -> Rack:
+    def take_broken(program: Mode, own: str | None) -> Rack:
         assert program == "shared"
         return Rack(broken)
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hostlib import quantize, wire
-from hostlib.core.state import NEVER, PROBES, Chain, CoreState, CoreStruct, Counter, Kept, Mark
+from hostlib.core.state import ALL_WAIT, NEVER, PROBES, Chain, CoreState, CoreStruct, Counter, Kept, Mark
 
 _FLIGHT = int(Chain.FLIGHT)
 _PROMPT_TRIPS = 8
@@ -123,8 +123,22 @@ class NumpyKernel:
         timeout = start + min(int(core.rto) << min(int(core.backoff), 20), int(core.rto_max))
         return min(timeout, _next_probe(core, oldest))
 
-    def settle(self, state: CoreState) -> None:
-        """Count the results that are in, in the order of their PSNs, up to the end of a round."""
+    def end_round(self, state: CoreState, in_flight: int, claims: int) -> None:
+        """Set the limits from now on, and count the results that are in, up to the end of the next round."""
+        core = state.struct
+        core.late += core.round_late
+        core.uncollided += core.round_results - core.round_collided
+        core.round_results = core.round_marked = core.round_collided = core.round_late = 0
+        if core.settled >= core.change_at:
+            core.claims, core.waits = core.claims_next, core.waits_next
+            core.claims_next = claims
+            if core.uncollided:
+                core.waits_next = ALL_WAIT * core.late // core.uncollided
+                core.late = core.uncollided = 0
+            core.change_at = core.settled + 2 * core.allowed
+        core.limit = min(in_flight, core.room)
+        core.round_target = max(in_flight, core.allowed)  # what comes in next was sent under the limit before
+        core.allowed = in_flight
         _settle(state)
 
 

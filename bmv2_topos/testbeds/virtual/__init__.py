@@ -4,12 +4,13 @@ Real are the switch program, compiled, in the engine that also serves real ports
 congestion control and priorities; the fallback servers' cores; the controller's plans. Simulated are only the
 clock, the links and how long computing takes. The same seed gives the same packets::
 
-    jobs = load_jobs("jobs.toml")
+    jobs = read_jobs("jobs.toml")
     topology, placements = build(jobs, (2, 4), servers=True)
     report = VirtualTestbed(topology, jobs, placements, VirtualSettings(slots=1024)).run()
 """
 
 from bmv2_topos.testbeds.virtual.allocation import Allocation, JobView, Policy, Regions, View
+from bmv2_topos.testbeds.virtual.errors import Stalled, TestbedError, WrongSum
 from bmv2_topos.testbeds.virtual.faults import (
     ChangeLoss,
     ChangeRegion,
@@ -22,7 +23,7 @@ from bmv2_topos.testbeds.virtual.faults import (
 from bmv2_topos.testbeds.virtual.placement import Placement, build
 from bmv2_topos.testbeds.virtual.recorder import Recorder
 from bmv2_topos.testbeds.virtual.report import FlowReport, JobReport, Occupancy, Report
-from bmv2_topos.testbeds.virtual.settings import Stalled, TestbedError, VirtualSettings, WrongSum
+from bmv2_topos.testbeds.virtual.settings import VirtualSettings
 from bmv2_topos.testbeds.virtual.testbed import VirtualTestbed
 from bmv2_topos.testbeds.virtual.traffic import Flow
 from bmv2_topos.testbeds.virtual.trees import SwitchTree, shortest_tree

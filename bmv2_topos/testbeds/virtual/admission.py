@@ -20,6 +20,7 @@ from controller import (
 )
 from controller.switches.jobs import change_row, job_row
 from controller.switches.model import AGEING, INA_UDP_PORT
+from controller.switches.target import ProgramInfo
 from controller.vocabulary import Topology
 from softswitch import Switch
 from softswitch.engine.pipeline import Pipeline
@@ -46,8 +47,8 @@ class Request:
 class VirtualFleet(Fleet):
     """The controller of a topology's switches, and what only experiments do with them.
 
-    `slots` is the memory of a switch that aggregates. With `moves_at_once` a job's region changes for sums
-    that are under way, too: to compare with.
+    `objects` are those of the program that all switches run, `slots` the memory of one that aggregates. With
+    `moves_at_once` a job's region changes for sums that are under way, too: to compare with.
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class VirtualFleet(Fleet):
         topology: Topology,
         switches: Mapping[str, Switch],
         pipelines: Mapping[str, Pipeline],
+        objects: ProgramInfo,
         *,
         slots: int,
         moves_at_once: bool = False,
@@ -62,7 +64,7 @@ class VirtualFleet(Fleet):
         self._topology = topology
         self._moves_at_once = moves_at_once
         self.targets = {
-            name: PipelineTarget(name, switch, pipelines[name], slots=slots)
+            name: PipelineTarget(name, switch, pipelines[name], objects, slots=slots)
             for name, switch in switches.items()
         }
         super().__init__({name: Controller(target) for name, target in self.targets.items()})
@@ -78,7 +80,7 @@ class VirtualFleet(Fleet):
 
     def _deployment(self, request: Request) -> Deployment:
         topology, server = self._topology, request.placement.server
-        mode = next(iter(self.controllers.values())).info().program
+        mode = next(iter(self.controllers.values())).info().mode
         shares = mode == "shared"
         region = request.region if shares else None
         root = branches(topology, request.placement, dict.fromkeys(self.controllers, region), request.ports)

@@ -15,30 +15,29 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from bmv2_topos.testbeds.virtual.admission import VirtualFleet
+from bmv2_topos.testbeds.virtual.errors import TestbedError
 from bmv2_topos.testbeds.virtual.fabric import Fabric
 from bmv2_topos.testbeds.virtual.jobs import RunningJob
 from bmv2_topos.testbeds.virtual.occupancy import slots_in_use
 from bmv2_topos.testbeds.virtual.placement import Placement
-from bmv2_topos.testbeds.virtual.settings import DEFAULT_WINDOW, TestbedError
+from bmv2_topos.testbeds.virtual.settings import DEFAULT_WINDOW
 from controller import Region, TreeAdmission
 from controller.memory import shared
+from controller.vocabulary import Job
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobView:
     """A job that is on the switches."""
 
+    job: Job
     placement: Placement
     admitted: TreeAdmission
     """With the regions that it has now, by switch, and its moves to others."""
     regions: Mapping[str, Region]
     """The slots that it uses, or moves to, by switch; switches that only pass its packets are left out."""
-    window: int
-    """Packets that a worker may have in flight."""
     iterations_done: int
     """By all ranks."""
-    iterations: int
-    """Number of iterations that it is to do."""
     mean_iteration_s: float | None
     """So far; None: none is done."""
     outcomes: Mapping[str, Mapping[str, int]]
@@ -46,6 +45,11 @@ class JobView:
     that is later, by switch."""
     slots_in_use: int
     """Slots of all switches that hold part of a sum of it now; an estimate where switches have many."""
+
+    @property
+    def window(self) -> int:
+        """Packets that a worker may have in flight."""
+        return self.job.window or DEFAULT_WINDOW
 
     @property
     def leaving(self) -> Mapping[str, Region]:
@@ -137,12 +141,11 @@ class Allocator:
             name, generation = job.entry.name, admitted.generation
             counts = seen[generation] = self._fleet.counters(admitted)
             views[name] = JobView(
+                job=job.entry,
                 placement=job.placement,
                 admitted=now_on,
                 regions=self._fleet.regions(now_on),
-                window=job.entry.window or DEFAULT_WINDOW,
                 iterations_done=len(job.ends_ns),
-                iterations=job.entry.iterations,
                 mean_iteration_s=job.mean_iteration_s,
                 outcomes=_since(self._seen.get(generation, {}), counts),
                 slots_in_use=in_use[name],

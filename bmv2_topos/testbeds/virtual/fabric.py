@@ -13,7 +13,6 @@ microsecond.
 
 from __future__ import annotations
 
-import functools
 from array import array
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -21,12 +20,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from bmv2_topos.testbeds.virtual.errors import TestbedError
 from bmv2_topos.testbeds.virtual.network import Agenda
 from bmv2_topos.testbeds.virtual.recorder import Recorder
-from bmv2_topos.testbeds.virtual.settings import TestbedError
-from controller.switches.programs import locate
 from controller.vocabulary import Link, Topology
-from softswitch import Impairments, PortImpairments, Switch, compile_file, load, parse_port
+from softswitch import Impairments, PortImpairments, Switch, load, parse_port
 from softswitch.compiler import ir
 from softswitch.engine.pipeline import Pipeline
 
@@ -34,15 +32,6 @@ _HOST_QUEUE_PACKETS = 16384
 """Queue of a host for its own link; longer than any window."""
 
 Bytes = NDArray[np.uint8]
-
-
-@functools.cache
-def compiled(
-    program: str, lanes: int, slots: int, more_defines: tuple[tuple[str, str], ...] = ()
-) -> ir.Program:
-    """Compile a program of ``p4src``, once per process."""
-    source, defines = locate(program, lanes=lanes)
-    return compile_file(source, defines={**defines, "SLOTS": str(slots), **dict(more_defines)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +100,7 @@ class Fabric:
         self.topology = topology
         self._recorder = recorder
         self.now_us = 0
+        self.registers = program.registers.keys()
         self.pipelines: dict[str, Pipeline] = {}
         self.switches: dict[str, Switch] = {}
         self._ends: dict[str, tuple[Switch, int]] = {}

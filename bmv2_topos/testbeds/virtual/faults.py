@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bmv2_topos.testbeds.virtual.settings import TestbedError
+from bmv2_topos.testbeds.virtual.errors import TestbedError
 from controller.vocabulary import Topology
 
 

@@ -8,25 +8,29 @@ from collections import Counter
 from dataclasses import astuple, dataclass, field, replace
 
 from bmv2_topos.testbeds.virtual.admission import Request, VirtualFleet
+from bmv2_topos.testbeds.virtual.alike import Rule, Watched
+from bmv2_topos.testbeds.virtual.errors import TestbedError
 from bmv2_topos.testbeds.virtual.gradients import Gradients
 from bmv2_topos.testbeds.virtual.interfaces import Interfaces
 from bmv2_topos.testbeds.virtual.placement import Placement, Ports, check_placement
 from bmv2_topos.testbeds.virtual.recorder import Recorder
 from bmv2_topos.testbeds.virtual.report import JobReport
 from bmv2_topos.testbeds.virtual.server import PolledServer, endpoints
-from bmv2_topos.testbeds.virtual.settings import DEFAULT_WINDOW, TestbedError, VirtualSettings
+from bmv2_topos.testbeds.virtual.settings import DEFAULT_WINDOW, VirtualSettings
 from bmv2_topos.testbeds.virtual.training import Training
 from bmv2_topos.testbeds.virtual.worker import Summed, Tally, Worker
 from bmv2_topos.trace import JobFacts, Sum
 from bmv2_topos.trace.explain import End
 from controller import ControllerError, Region, TreeAdmission
 from controller.vocabulary import BadSpec, Job, Topology
-from hostlib.core.congestion import CONGESTION, Congestion
+from hostlib.core.congestion import Congestion
 from hostlib.core.kernel import Kernel
 from hostlib.core.state import SPREAD, CoreSettings
 from hostlib.core.window import Window
+from hostlib.errors import ConfigError
 from hostlib.fallback.config import FallbackJob
 from hostlib.tree import Tree
+from hostlib.windows import find, is_outside
 
 SCALE_BITS = 20
 
@@ -87,7 +91,8 @@ class RunningJob:
                 self.server = PolledServer(socket, self.topology, self.settings)
             self.server.add_job(FallbackJob(self.id, self.admitted.epoch, tree, window=self.request.window))
         epoch = self.admitted.epoch
-        self.workers = [self._worker(rank, now, epoch, tree) for rank in range(self.entry.workers)]
+        rule = Rule()
+        self.workers = [self._worker(rank, now, epoch, tree, rule) for rank in range(self.entry.workers)]
 
     @property
     def mean_iteration_s(self) -> float | None:
@@ -162,7 +167,7 @@ class RunningJob:
             refused=self.refused,
         )
 
-    def _worker(self, rank: int, now: int, epoch: int, tree: Tree) -> Worker:
+    def _worker(self, rank: int, now: int, epoch: int, tree: Tree, rule: Rule) -> Worker:
         entry, settings = self.entry, self.settings
         socket = self.interfaces.open(self.placement.workers[rank], self.ports.workers[rank])
         core = CoreSettings(
@@ -178,11 +183,11 @@ class RunningJob:
             window=self.request.window,
             fallback=settings.shares,
             spread=_spread(settings),
-            salted=settings.program == "atp" and settings.rehashes,
+            salted=settings.offers.salted and settings.rehashes,
             numbers="fixed" if entry.numbers == "fixed" else "exponent",
             scale_bits=SCALE_BITS,
         )
-        window = Window(core, self.kernel, self._congestion())
+        window = Window(core, self.kernel, self._congestion(rule))
         compute_s = entry.compute_s
         if entry.straggler is not None and entry.straggler.rank == rank:
             compute_s = entry.straggler.compute_s
@@ -197,7 +202,7 @@ class RunningJob:
         )
         return Worker(
             *(socket, rank, window, training, self.gradients),
-            priority=0 if settings.program == "atp" else entry.priority,  # a salt there, alike on all ranks
+            priority=0 if settings.offers.salted else entry.priority,  # a salt there, alike on all ranks
             prioritize=settings.prioritize,
             now=now,
             note=None if self.recorder is None else self._summed,
@@ -218,20 +223,26 @@ class RunningJob:
         server = None if host is None else (host, None)
         return JobFacts(self.id, self.entry.name, workers, server, port, round(self.entry.arrival_s * 1e9))
 
-    def _congestion(self) -> Congestion:
+    def _congestion(self, rule: Rule) -> Congestion:
         name = self.entry.congestion
         if self.settings.make_congestion is not None:
             return self.settings.make_congestion(name)
-        return {str(key): make for key, make in CONGESTION.items()}[name]()
+        made = find(name).make()
+        return Watched(made, rule, may_bypass=self.settings.shares) if is_outside(name) else made
 
 
 def request_of(
     entry: Job, placement: Placement, settings: VirtualSettings, topology: Topology, *, jobs: int
 ) -> Request:
     """Return what a job, one of so many, asks the controller for. Raises TestbedError if it cannot run."""
+    if settings.make_congestion is None:
+        try:
+            find(entry.congestion).make()
+        except ConfigError as error:
+            raise TestbedError(f"job {entry.name!r}: {error}") from error
     if len(placement.workers) != entry.workers:
         raise TestbedError(f"job {entry.name!r}: {len(placement.workers)} hosts for {entry.workers} workers")
-    if settings.program == "exclusive":
+    if not settings.shares:
         placement = replace(placement, server=None)
     try:
         check_placement(topology, placement)
@@ -246,7 +257,7 @@ def request_of(
         return Request(
             placement,
             window=_spread(settings) * window,
-            preempt=entry.preempt and settings.program == "shared",
+            preempt=entry.preempt and not settings.offers.salted,
             ageing=settings.ageing,
             region=region,
             max_age_us=max_age_us,
@@ -255,13 +266,13 @@ def request_of(
     slots = _power_of_two_up_to(min(share, 2 * window))
     if slots < 2:
         raise TestbedError(
-            f"job {entry.name!r}: {share} slots of its own; the program exclusive takes 2 or more"
+            f"job {entry.name!r}: {share} slots of its own; {settings.offers.title} takes 2 or more"
         )
     return Request(placement, slots=slots, window=slots // 2)
 
 
 def _spread(settings: VirtualSettings) -> int:
-    return 1 if settings.program == "atp" else SPREAD
+    return 1 if settings.offers.salted else SPREAD
 
 
 def _power_of_two_up_to(number: int) -> int:

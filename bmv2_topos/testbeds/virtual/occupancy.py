@@ -9,6 +9,7 @@ from bmv2_topos.testbeds.virtual.report import Occupancy
 from bmv2_topos.testbeds.virtual.settings import VirtualSettings
 
 _PREFIX = "InaIngress.aggregator.slot_"
+_LOOKED_AT = ("bitmap", "generation", "flags")
 _FIRST_PERIOD_NS = 100_000
 _MOST_SLOTS = 512
 """Slots that are looked at; of more, every n-th stands for n."""
@@ -42,7 +43,8 @@ class OccupancySampler:
     def __init__(self, fabric: Fabric, settings: VirtualSettings, jobs: Iterable[str]) -> None:
         self._fabric = fabric
         self._jobs = tuple(jobs)
-        self._most = settings.samples
+        known = fabric.registers >= {f"{_PREFIX}{each}" for each in _LOOKED_AT}
+        self._most = settings.samples if known else 0  # a program of one's own may keep slots otherwise
         self._slots = settings.slots
         self._period = _FIRST_PERIOD_NS
         self._due = 0

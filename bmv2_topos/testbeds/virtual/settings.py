@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
 
 from bmv2_topos.testbeds.virtual.cores import COMPILED, Cores
-from controller.switches.model import AGEING
+from bmv2_topos.testbeds.virtual.errors import TestbedError
+from bmv2_topos.testbeds.virtual.programs import Defines, compiled, objects_of, offered
+from controller.switches.model import AGEING, SwitchInfo
+from controller.switches.target import ProgramInfo
 from hostlib.core.congestion import Congestion
 from hostlib.core.state import RtoLimits
 from hostlib.priority import Urgency
-
-Program = Literal["shared", "exclusive", "atp"]
+from softswitch.compiler import ir
 
 Prioritize = Callable[[Urgency, tuple[int, int], int], int]
 """Returns a tensor's priority, 0..255: of what its rank measured, position and number of layers, the time."""
+
+PROGRAM_SLOTS = 8192
+"""Slots that the program is built for, unless more are wanted: fewer are a region of them."""
 
 DEFAULT_WINDOW = 128
 """Packets in flight; at 10 Gb/s and 64 lanes twice what is under way in a round trip of 17 µs."""
@@ -24,31 +28,13 @@ DEFAULT_WINDOW = 128
 _RTO = RtoLimits(initial_s=0.002, margin_s=0.0001, max_s=0.02, probe_s=0.000005)
 
 
-class TestbedError(Exception):
-    """The testbed cannot run, or found something that must not be.
-
-    TestbedError
-    ├── WrongSum    a worker was handed a result that is not the sum
-    └── Stalled     nothing has moved for `VirtualSettings.patience_s`
-    """
-
-    __test__ = False  # pytest takes classes called Test* for tests
-
-
-class WrongSum(TestbedError):
-    """A worker was handed a result that is not the sum of all ranks' contributions."""
-
-
-class Stalled(TestbedError):
-    """Workers wait for results that do not come; says which, and for whom."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VirtualSettings:
     """The same settings, topology, jobs and faults give the same report, whatever machine runs them."""
 
-    program: Program = "shared"
-    defines: tuple[tuple[str, str], ...] = ()
+    program: str = "shared"
+    """A program of p4src by its name, or of any file that ends in ``.p4``."""
+    defines: Defines = ()
     """More preprocessor definitions that the program is built with, to try its variants."""
     lanes: int = 64
     slots: int = 8192
@@ -72,7 +58,7 @@ class VirtualSettings:
     """Part of an iteration's computing that is the forward pass: a backward pass costs twice as much."""
     overflow_every: int = 0
     """Every so many iterations one rank's tensors hold a value that is too large for a fixed scale, which the
-    fallback server repairs with raw values (numbers fixed, program shared). 0: never."""
+    fallback server repairs with raw values (numbers fixed, shared slots). 0: never."""
     patience_s: float = 10.0
     """Virtual time without any result to any worker, and without anybody computing, that ends the run."""
     limit_s: float = 3600.0
@@ -89,16 +75,37 @@ class VirtualSettings:
     prioritize: Prioritize = Urgency.priority
     """Makes the priorities of jobs that have none in the job file."""
     rehashes: bool = True
-    """Program atp: what collided gets another slot."""
+    """Salted slots (program atp): what collided gets another slot."""
     moves_at_once: bool = False
     """Regions change for all packets at one moment, sums that are under way included: to compare with."""
     make_congestion: Callable[[str], Congestion] | None = None
-    """Makes the congestion control of every worker from the name in the job file; None: the library's own."""
+    """Makes the congestion control of every worker from the name in the job file; None: `hostlib.windows`
+    does."""
+
+    @property
+    def _built(self) -> tuple[str, int, int, Defines]:
+        """What the program is built from: with more slots than are wanted, it serves all that want fewer."""
+        return self.program, self.lanes, max(PROGRAM_SLOTS, self.slots), self.defines
+
+    @property
+    def compiled(self) -> ir.Program:
+        """The program. Raises as `programs.compiled` does."""
+        return compiled(*self._built)
+
+    @property
+    def objects(self) -> ProgramInfo:
+        """The objects of its P4Info. Raises as `programs.compiled` does."""
+        return objects_of(*self._built)
+
+    @property
+    def offers(self) -> SwitchInfo:
+        """What it offers to jobs. Raises as `programs.offered` does."""
+        return offered(*self._built, wanted=self.slots)
 
     @property
     def shares(self) -> bool:
         """True if jobs share slots, and so have fallback servers."""
-        return self.program != "exclusive"
+        return self.offers.shared
 
     def __post_init__(self) -> None:
         if self.coalesce_us < 1:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from bmv2_topos.testbeds.virtual.errors import Stalled
 from bmv2_topos.testbeds.virtual.jobs import RunningJob
-from bmv2_topos.testbeds.virtual.settings import Stalled
 from hostlib.core.state import NEVER
 
 

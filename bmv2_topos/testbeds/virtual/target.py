@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
 from controller.errors import NotPrimary, Refused, UpdateError
 from controller.switches import names
@@ -15,27 +16,32 @@ from controller.switches.programs import ProgramBundle
 from controller.switches.target import Kind, ProgramInfo, find
 from softswitch import PipelineError, Switch
 from softswitch.compiler import ir
-from softswitch.engine.entries import bit_width
 from softswitch.engine.pipeline import EntryExists, NoSuchEntry, Pipeline, TableFull
 
 _CODES = {EntryExists: "ALREADY_EXISTS", NoSuchEntry: "NOT_FOUND", TableFull: "RESOURCE_EXHAUSTED"}
 
 
 class PipelineTarget:
-    """A `controller.switches.target.Target`; `slots`: how many of the switch's it offers, None: all."""
+    """A `controller.switches.target.Target`.
 
-    def __init__(self, address: str, switch: Switch, pipeline: Pipeline, *, slots: int | None = None) -> None:
+    `objects` are those of the P4Info of its program; `slots`: how many of the switch's it offers, None: all.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        switch: Switch,
+        pipeline: Pipeline,
+        objects: ProgramInfo,
+        *,
+        slots: int | None = None,
+    ) -> None:
         self.address = address
         self._switch = switch
         self._pipeline = pipeline
-        program = pipeline.program
-        registers = {name: register.size for name, register in program.registers.items()}
-        self._objects = ProgramInfo(
-            {name: table.size for name, table in program.tables.items()},
-            {name: counter.size for name, counter in program.counters.items() if counter.table is None},
-            registers if slots is None else {**registers, names.SLOT_REGISTER: slots},
-            {name: {p.name: bit_width(p.type) for p in a.params} for name, a in program.actions.items()},
-        )
+        if slots is not None:
+            objects = replace(objects, registers={**objects.registers, names.SLOT_REGISTER: slots})
+        self._objects = objects
         self._metadata: dict[tuple[str, tuple[ir.Pattern, ...]], bytes] = {}
         self._taken = False
 

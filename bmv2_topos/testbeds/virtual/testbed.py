@@ -14,7 +14,8 @@ from typing import assert_never
 
 from bmv2_topos.testbeds.virtual.admission import VirtualFleet
 from bmv2_topos.testbeds.virtual.allocation import Allocation, Allocator
-from bmv2_topos.testbeds.virtual.fabric import Fabric, compiled
+from bmv2_topos.testbeds.virtual.errors import Stalled, TestbedError
+from bmv2_topos.testbeds.virtual.fabric import Fabric
 from bmv2_topos.testbeds.virtual.faults import (
     ChangeLoss,
     ChangeRegion,
@@ -32,15 +33,14 @@ from bmv2_topos.testbeds.virtual.placement import Placement
 from bmv2_topos.testbeds.virtual.recorder import Recorder
 from bmv2_topos.testbeds.virtual.report import Report
 from bmv2_topos.testbeds.virtual.server import PolledServer
-from bmv2_topos.testbeds.virtual.settings import Stalled, TestbedError, VirtualSettings
+from bmv2_topos.testbeds.virtual.settings import VirtualSettings
 from bmv2_topos.testbeds.virtual.stall import check_stall, describe_waiting
 from bmv2_topos.testbeds.virtual.traffic import Flow, RunningFlow, running_flows
 from bmv2_topos.testbeds.virtual.worker import Worker
 from controller.vocabulary import Job, Region, Topology
+from hostlib.core.congestion import BadLimits
 from hostlib.core.state import NEVER
-
-PROGRAM_SLOTS = 8192
-"""Slots that the program is built for, unless more are wanted: fewer are a region of them."""
+from hostlib.errors import JobFault
 
 _PROGRESS_TICKS = 256
 _TURN = 7  # any number without a common factor with most numbers of hosts
@@ -88,15 +88,16 @@ class VirtualTestbed:
         for flow in flows:
             flow.check(topology)
         if allocation is not None and not settings.shares:
-            raise TestbedError("an allocation policy needs the program shared: other slots are not given out")
+            raise TestbedError(
+                f"an allocation policy needs shared slots, and {settings.offers.title} has exclusive ones"
+            )
         ports = Assignment.of([request.placement for request in requests], [flow.target for flow in flows])
-        slots = max(PROGRAM_SLOTS, settings.slots)
-        program = compiled(settings.program, settings.lanes, slots, settings.defines)
-        self.fabric = Fabric(topology, program, seed=settings.seed, recorder=recorder)
+        self.fabric = Fabric(topology, settings.compiled, seed=settings.seed, recorder=recorder)
         self.fleet = VirtualFleet(
             topology,
             self.fabric.switches,
             self.fabric.pipelines,
+            settings.objects,
             slots=settings.slots,
             moves_at_once=settings.moves_at_once,
         )
@@ -150,6 +151,7 @@ class VirtualTestbed:
         Raises:
             WrongSum: a worker was handed something that is not the sum.
             Stalled: nothing moves any more, or `limit_s` is over.
+            TestbedError: a congestion control fails, or two ranks' windows differ for no reason.
             controller.ControllerError: the switches cannot take a job, or an answer of the policy; see
                 `VirtualSettings.report_refusals` and `Allocator`.
             Exception: whatever the policy raises.
@@ -171,6 +173,8 @@ class VirtualTestbed:
                 if progress is not None and ticks % _PROGRESS_TICKS == 0:
                     progress(now_us * 1e-6, *self._progress())
             return self._report(time.perf_counter() - began)
+        except (BadLimits, JobFault) as error:
+            raise TestbedError(str(error)) from error
         finally:
             fabric.close()
 

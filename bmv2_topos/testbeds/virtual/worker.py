@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bmv2_topos.testbeds.virtual.errors import WrongSum
 from bmv2_topos.testbeds.virtual.gradients import Gradients
 from bmv2_topos.testbeds.virtual.interfaces import Socket
-from bmv2_topos.testbeds.virtual.settings import Prioritize, WrongSum
+from bmv2_topos.testbeds.virtual.settings import Prioritize
 from bmv2_topos.testbeds.virtual.training import Training
 from hostlib.core.driver import Driver
 from hostlib.core.state import Counter

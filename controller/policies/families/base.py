@@ -1,4 +1,4 @@
-"""Families of policies, and the configuration that their policies are made for."""
+"""Families of policies, and their configuration."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from controller.vocabulary import Cluster
 
 @dataclass(frozen=True, slots=True)
 class SimulationConfig:
-    """Configuration of a simulation: the cluster, and the data that speed models are made from.
+    """Configuration of a simulation: the cluster, and the data of the speed models.
 
     Attributes:
         cluster: The servers.
-        matrix: Sensitivity matrices (`controller.scheduling.synergy.matrix_csv`); None: made-up ones.
-        profiles: Usage of configurations (`controller.scheduling.lucid.measured`); None: made-up ones.
-        pairs: Measured pairs, of the same configurations, or, for `sharing`, Gavel's; None: made-up ones.
-        seed: Of what is made up, and of training.
-        estimates: How long jobs are expected to run (`controller.simulator.estimates`); None: as they say.
-        settings: Numbers by name that differ from their families' defaults.
+        matrix: Sensitivity matrices (`controller.scheduling.synergy.matrix_csv`); None: synthetic ones.
+        profiles: Usage of configurations (`controller.scheduling.lucid.measured`); None: synthetic ones.
+        pairs: Measured pairs, of the same configurations, or, for `sharing`, Gavel's; None: synthetic ones.
+        seed: Seed of synthetic data and of training.
+        estimates: Expected durations of jobs (`controller.simulator.estimates`); None: as jobs say.
+        settings: Settings by name that differ from their families' defaults.
     """
 
     cluster: Cluster
@@ -39,17 +39,17 @@ class SimulationConfig:
 
     def __post_init__(self) -> None:
         if self.profiles is not None and self.pairs is None:
-            raise BadSpec("profiles and pairs belong together: give both or none")
+            raise BadSpec("profiles and pairs need each other: give both or neither")
 
 
 def as_generated(specs: Sequence[Submission], config: SimulationConfig) -> list[Submission]:
-    """Return the jobs: the family needs nothing of them that the generator does not give."""
+    """Return the jobs unchanged: the generator gives all that the family needs."""
     return list(specs)
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A number that policies of a family go by, from `least` to `most`; `whole`: a whole one."""
+    """A numeric setting of a family's policies, from `least` to `most`; `whole`: an integer."""
 
     about: str
     default: float
@@ -58,7 +58,7 @@ class Setting:
     whole: bool = False
 
     def check(self, name: str, value: float) -> None:
-        """Raise BadSpec for a value that it cannot have."""
+        """Raise BadSpec for an invalid value."""
         if not self.least <= value <= self.most:
             raise BadSpec(f"setting {name}={value:g}: want {self.least:g} to {self.most:g}")
         if self.whole and value != int(value):
@@ -66,7 +66,7 @@ class Setting:
 
 
 def resolve_settings(settings: Mapping[str, Setting], config: SimulationConfig) -> dict[str, float]:
-    """Return the values that hold for a family with these settings; others are no business of it."""
+    """Return the values of a family's `settings`; values that `config` has for other families are ignored."""
     chosen = dict(config.settings)
     return {name: chosen.get(name, setting.default) for name, setting in settings.items()}
 
@@ -76,13 +76,13 @@ class Family:
     """Policies that are simulated in one speed model, so that they can be compared with each other.
 
     Attributes:
-        about: What they have in common, in one line.
-        policies: Their names without the family's, and what each is in one line.
-        make: Returns a fresh policy by such a name, with what it is asked with. Raises what reading files
-            raises, and ExtraMissing without the packages that a policy needs.
-        dress: Returns generated jobs with what the family has to know of them, drawn by seed. Families that
+        about: A description of their common model, in one line.
+        policies: Their names without the family's, and a description of each in one line.
+        make: Returns a fresh policy of this name, with its speed model and interval. Raises the errors of
+            reading files, and ExtraMissing without the packages that a policy needs.
+        dress: Returns generated jobs with the properties that the family needs, drawn by seed. Families that
             share this function can be run on the same generated jobs.
-        settings: What can be set.
+        settings: The settings, by name.
         main: The policies that a user is shown first; the others are baselines, combinations and replicas.
         three_stages: Generated jobs count loading and preprocessing as one stage.
     """
@@ -98,7 +98,7 @@ class Family:
 
 @contextmanager
 def readable(path: Path) -> Iterator[None]:
-    """Raise BadTrace for a file that cannot be read at all; pipes and devices are none that can be."""
+    """Raise BadTrace for a file that cannot be read; pipes and devices cannot."""
     try:
         if path.exists() and not path.is_file():
             raise BadTrace(str(path), 0, "", "cannot be read: not a regular file")

@@ -1,4 +1,4 @@
-"""``faults:POLICY``: servers that fail and come back, jobs that are cancelled; the plain speed model."""
+"""``faults:POLICY``: servers that fail and recover, jobs that are cancelled; the plain speed model."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SETTINGS = {
 
 
 def make(name: str, config: SimulationConfig) -> Setup:
-    """Return a fresh policy with what it is asked with."""
+    """Return a fresh policy with its speed model and interval."""
     chosen = resolve_settings(SETTINGS, config)
     faults: Faults = settings_of(chosen, config.seed)
     nodes = len(config.cluster.servers)

@@ -78,14 +78,14 @@ def measurements(config: SimulationConfig) -> tuple[dict[Config, Usage], list[Pa
 def packing_tree(config: SimulationConfig, usage: Usage | None = None) -> PackingTree:
     """Return Lucid's packing tree for a job of this usage, trained on pairs of all other configurations.
 
-    For nobody has measured yet how fast the job is beside others. Raises ExtraMissing.
+    The job's own speed beside others is unknown, as for a new job. Raises ExtraMissing.
     """
     without = usage if usage in measurements(config)[0].values() else None
     return _tree(config.profiles, config.pairs, config.seed, without)
 
 
 def usage_of(spec: Submission, config: SimulationConfig) -> Usage:
-    """Return what Lucid's profiler reads of a job: its trace's columns, or else its configuration's profile.
+    """Return the usage that Lucid's profiler reads: the trace's columns, or else the configuration's profile.
 
     Raises BadSpec if neither is there.
     """
@@ -100,20 +100,20 @@ def usage_of(spec: Submission, config: SimulationConfig) -> Usage:
     configuration = config_by_columns(spec)
     if configuration not in usages:
         raise BadSpec(
-            f"job {spec.name!r} trains {configuration}, which has no profile, nor columns {columns}"
+            f"job {spec.name!r} trains {configuration}, which has neither a profile nor columns {columns}"
         )
     return usages[configuration]
 
 
 def restart_s(gpus: int) -> float:
-    """Return the cost of a preemption in seconds, as Lucid's authors assume it."""
+    """Return the cost of a preemption in seconds, as assumed by Lucid's authors."""
     return 40.0 if gpus <= 8 else 60.0
 
 
 def dress(specs: Sequence[Submission], config: SimulationConfig) -> list[Submission]:
     """Return the jobs with configurations that have a profile.
 
-    Users and names tell of durations: the same are submitted again and again, as Lucid's authors found.
+    Users and names predict durations: the same jobs are submitted repeatedly, as Lucid's authors found.
     """
     rng = random.Random(config.seed)
     configs = sorted(measurements(config)[0])
@@ -121,7 +121,7 @@ def dress(specs: Sequence[Submission], config: SimulationConfig) -> list[Submiss
 
 
 def make(name: str, config: SimulationConfig) -> Setup:
-    """Return a fresh policy with what it is asked with."""
+    """Return a fresh policy with its speed model and interval."""
     speed = _pair_speed(config)
     if name == "tiresias":
         return Setup(_tiresias(), speed, interval_s=60)
@@ -155,7 +155,7 @@ def _measurements(
         usages = make_usages(20, seed=seed)
         return usages, make_pairs(usages, seed=seed)
     if profiles is None or pairs is None:
-        raise BadSpec("profiles and pairs belong together: give both or none")
+        raise BadSpec("profiles and pairs need each other: give both or neither")
     with readable(profiles):
         usages = read_usages(profiles)
     with readable(pairs):
@@ -238,7 +238,7 @@ def _lucid(name: str, config: SimulationConfig) -> Policy:
 
 
 def _variation(spec: Submission) -> float:
-    """Return the coefficient of variation of a job's GPU use, of which nobody knows before it shares GPUs."""
+    """Return the coefficient of variation of a job's GPU use, unknown to policies until it shares GPUs."""
     text = spec.extra.get("gpu_util_cv") or "0"
     try:
         return float(text)
@@ -247,7 +247,7 @@ def _variation(spec: Submission) -> float:
 
 
 class _MadeUpSpeed(PairSpeed):
-    """Speeds follow from what both use, so that any two jobs have one."""
+    """Speeds computed from both jobs' usage, so that they are defined for any two jobs."""
 
     def __init__(self, config: SimulationConfig) -> None:
         super().__init__((), restart_s=restart_s)

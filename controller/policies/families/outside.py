@@ -1,11 +1,11 @@
-"""Policies from outside the project: a class of a module or of a file, or what a package offers.
+"""User-defined policies: a class of a module or of a file, or of an installed package.
 
-A module or file with a `Family` called ``FAMILY`` brings policies with a speed model of their own, such as
-the replicas of published simulators in ``benchmarks/replicas``.
+A module or file with a `Family` called ``FAMILY`` provides policies with their own speed model, such as the
+replicas of published simulators in ``benchmarks/replicas``.
 
-Else a name is ``package.module:Class``, ``path.py:Class``, or an entry point of the group `GROUP`. What it
-names is called with nothing but what ``--set`` gives, and returns a `Policy`, or a `Setup` if it brings a
-speed model of its own; else jobs run as fast as in the plain family. Parameters with a number for a default
+Otherwise a name is ``package.module:Class``, ``path.py:Class``, or an entry point of the group `GROUP`. The
+named callable is called with only the values that ``--set`` gives, and returns a `Policy`, or a `Setup` if it
+has its own speed model; else jobs run as fast as in the plain family. Parameters whose defaults are numbers
 are its settings.
 """
 
@@ -64,7 +64,10 @@ def settings(name: str) -> Mapping[str, Setting]:
 
 
 def make(name: str, config: SimulationConfig) -> Setup:
-    """Return a fresh run. Raises BadSpec for what is no policy, or does not want to be made so."""
+    """Return a fresh policy with its speed model and interval.
+
+    Raises BadSpec for an object that is not a policy, or cannot be called so.
+    """
     maker, has = find(name), settings(name)
     chosen = {
         key: int(value) if has[key].whole else value for key, value in resolve_settings(has, config).items()
@@ -80,20 +83,20 @@ def make(name: str, config: SimulationConfig) -> Setup:
         getattr(run.policy, "name", 0), str
     ):
         raise BadSpec(
-            f"policy {name!r} has no name and method decide(view); controller.scheduling.Policy has"
+            f"policy {name!r}: want a name and a method decide(view), as controller.scheduling.Policy has"
         )
     return replace(run, policy=Guarded(run.policy))
 
 
 class Guarded:
-    """A policy whose mistakes are errors that say where they are, and whose every decision is checked."""
+    """A policy whose errors name it, and whose every decision is checked."""
 
     def __init__(self, policy: Policy) -> None:
         self.name = policy.name
         self._policy = policy
 
     def decide(self, view: View) -> Decision:
-        """Return the policy's decision. Raises BadDecision for one that cannot be."""
+        """Return the policy's decision. Raises BadDecision for an impossible one."""
         try:
             decision = self._policy.decide(view)
         except ControllerError:

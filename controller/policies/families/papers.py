@@ -1,4 +1,4 @@
-"""Policies as the papers have them, all in one speed model, so that they can be compared with each other."""
+"""Policies of the papers, all in one speed model, so that they can be compared with each other."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ INTERVAL_S = 360.0
 
 @dataclass(frozen=True, slots=True)
 class PaperConfig:
-    """Settings of the policies, and what makes their setups.
+    """Settings of the policies, and the functions that make their setups.
 
     Attributes:
-        interval_s: How often groups are formed (Muri), or thought over while jobs wait (weave-l).
-        weave_interval_s: How often weave forms groups; 0: whenever jobs come or end.
-        quantum_s: How long a time slice is (las, 2d-las, gandiva).
-        noise: Relative error of the stage times that profilers measure (Muri, weave), at most.
-        estimate_error: Spread of the error of durations where they are known, as `Told` has it.
-        restart_scale: Factor on what restarts cost.
-        members: How many jobs Muri groups at most.
+        interval_s: How often groups are formed (Muri), or reconsidered while jobs wait (weave-l).
+        weave_interval_s: How often weave forms groups; 0: whenever jobs arrive or end.
+        quantum_s: Length of a time slice (las, 2d-las, gandiva).
+        noise: Largest relative error of the stage times that profilers measure (Muri, weave).
+        estimate_error: Spread of the error of durations where they are known; see `Told`.
+        restart_scale: Factor on the cost of restarts.
+        members: Most jobs in a group of Muri's.
         worst_order: Muri interleaves as badly as possible.
         in_order: Muri groups neighbours in the queue.
-        short: How much weave looks after short jobs.
-        power: How much weave looks after the tail.
-        width: By how many times the jobs that weave looks at may exceed the cluster.
-        trust: Spread of told durations' errors from which on weave-s does not foresee ends.
-        margin: Part of what a job with a deadline still runs at which it is urgent (slack).
-        seed: Of the noise.
+        short: Weight of short jobs in weave.
+        power: Weight of the tail in weave.
+        width: By how many times the jobs that weave considers may exceed the cluster.
+        trust: Spread of told durations' errors above which weave-s does not predict ends.
+        margin: Part of a job's remaining run time; with less slack to its deadline it is urgent (slack).
+        seed: Seed of the noise.
     """
 
     interval_s: float = INTERVAL_S
@@ -63,16 +63,16 @@ class PaperConfig:
     seed: int = 0
 
     def alone(self, policy: Policy) -> Setup:
-        """Every job has GPUs of its own."""
+        """Setup for jobs with private GPUs."""
         return Setup(policy, Exclusive(self.restart_scale))
 
     def sharing(self, policy: Policy, *, worst: bool = False, interval_s: float = 0.0) -> Setup:
-        """Jobs that share GPUs interleave."""
+        """Setup for jobs that share GPUs by interleaving."""
         speed = Interleaved(longest=worst, restart_scale=self.restart_scale)
         return Setup(policy, speed, interval_s)
 
     def muri(self, name: str, *, known: bool = True) -> Setup:
-        """Muri, with decisions at intervals."""
+        """Setup of Muri, with decisions at intervals."""
         worst = bool(self.worst_order)
         policy = Muri(
             name,
@@ -88,7 +88,7 @@ class PaperConfig:
         return self.sharing(policy, worst=worst, interval_s=self.interval_s)
 
     def weave(self, name: str, *, known: bool = True) -> Setup:
-        """Weave, which is told what Muri is."""
+        """Setup of weave, with the same information as Muri."""
         policy = Weave(
             Interleaved(contention=(1.0,) * len(RESOURCES), restart_scale=self.restart_scale),
             name,
@@ -106,7 +106,7 @@ class PaperConfig:
 
     @property
     def told(self) -> Told:
-        """Durations as policies are told that know them."""
+        """Durations as policies learn them that know durations."""
         return Told(self.estimate_error, self.seed)
 
 
@@ -217,12 +217,12 @@ SETTINGS = {
 
 
 def setup(name: str, plain: PaperConfig = DEFAULT) -> Setup:
-    """Return a fresh policy with what it is asked with."""
+    """Return a fresh policy with its speed model and interval."""
     return POLICIES[name][1](plain)
 
 
 def make(name: str, config: SimulationConfig) -> Setup:
-    """Return a fresh policy with what it is asked with."""
+    """Return a fresh policy with its speed model and interval."""
     return setup(name, PaperConfig(**resolve_settings(SETTINGS, config), seed=config.seed))
 
 

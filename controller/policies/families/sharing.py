@@ -1,4 +1,4 @@
-"""``sharing:POLICY``: sharing for heterogeneous job sizes, in the speed model that is derived from pairs."""
+"""``sharing:POLICY``: sharing for heterogeneous job sizes, in a speed model derived from measured pairs."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def dress(specs: Sequence[Submission], config: SimulationConfig) -> list[Submiss
 
 
 def make(name: str, config: SimulationConfig) -> Setup:
-    """Return a fresh policy with what it is asked with."""
+    """Return a fresh policy with its speed model and interval."""
     scenario = _scenario(config.pairs, config.seed)
     cost = PreemptionCost(WITHIN_S, BEYOND_S, config.cluster.servers[0].gpus)
     load_of = _loads(scenario, made_up=config.pairs is None)
@@ -82,9 +82,9 @@ def _scenario(pairs: Path | None, seed: int) -> Scenario:
 
 
 def _loads(scenario: Scenario, *, made_up: bool) -> Callable[[Submission], Load]:
-    """Return what tells a job's kind: its model's name, or, as Lucid's logs have it, its configuration.
+    """Return the function that gives a job's kind: its model's name, or, in Lucid's logs, its configuration.
 
-    Among made-up kinds any other model has one too, always the same.
+    Among synthetic kinds any other model is assigned one too, always the same.
     """
     kinds = frozenset(scenario.truth.kinds)
     names = sorted(kinds)
@@ -98,8 +98,7 @@ def _loads(scenario: Scenario, *, made_up: bool) -> Callable[[Submission], Load]
         if kind not in kinds:
             few = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
             raise BadSpec(
-                f"job {spec.name!r} trains {kind!r}, which --pairs does not have with all others; it has"
-                f" {few}"
+                f"job {spec.name!r} trains {kind!r}, for which --pairs lacks some pairs; it has {few}"
             )
         return Load(kind, spec.gpus)
 

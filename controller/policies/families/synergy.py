@@ -64,7 +64,7 @@ def dress(specs: Sequence[Submission], config: SimulationConfig) -> list[Submiss
 
 
 def make(name: str, config: SimulationConfig) -> Setup:
-    """Return a fresh policy with what it is asked with, such as ``srtf+tune``."""
+    """Return a fresh policy with its speed model and interval, such as ``srtf+tune``."""
     matrices = {model: profile.sensitivity for model, profile in profiles_of(config).items()}
     demand_of = demands_by_matrix(matrices, servers_of(config.cluster))
     order, _, allocator = name.partition("+")

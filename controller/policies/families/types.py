@@ -1,4 +1,4 @@
-"""``types:POLICY``: GPUs of several kinds; how fast a model is on each is in Gavel's file, or made up."""
+"""``types:POLICY``: GPUs of several kinds; models' speeds on each are Gavel's (a file), or synthetic."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MODELS = 30
 
 @dataclass(frozen=True, slots=True)
 class KindSpeed:
-    """Jobs are as fast as the slowest of their GPUs; their own figures hold for the kind that suits best."""
+    """Jobs run at the speed of their slowest kind of GPU; their own figures are for their best kind."""
 
     kinds: Sequence[str]
     cluster: Cluster
@@ -37,11 +37,11 @@ class KindSpeed:
     plain: Exclusive
 
     def alone_s(self, job: Submission) -> float:
-        """Return the job's own figure."""
+        """Return the job's own seconds per iteration."""
         return job.iteration_s
 
     def iteration_s(self, group: Group) -> Sequence[float]:
-        """Return the figures on these GPUs."""
+        """Return each member's seconds per iteration on these GPUs."""
         on = {self.kinds[self.cluster.node_of[gpu]] for gpu in group.gpus}
         plain = self.plain.iteration_s(group)
         return [
@@ -50,7 +50,7 @@ class KindSpeed:
         ]
 
     def restart_s(self, group: Group) -> Sequence[float]:
-        """Return each member's own cost."""
+        """Return each member's own cost of a restart, in seconds."""
         return self.plain.restart_s(group)
 
 
@@ -61,7 +61,7 @@ def kinds_of(cluster: Cluster) -> tuple[str, ...]:
 
 @lru_cache(maxsize=8)
 def speeds(path: Path | None, kinds: tuple[str, ...], seed: int) -> Mapping[str, Mapping[str, float]]:
-    """Return each model's speed by kind, 1 on the kind that suits it best. Raises BadSpec, BadTrace."""
+    """Return each model's speed by kind, relative to its best kind (1). Raises BadSpec, BadTrace."""
     if path is not None:
         with readable(path):
             text = path.read_text(encoding="utf-8-sig")
@@ -69,7 +69,7 @@ def speeds(path: Path | None, kinds: tuple[str, ...], seed: int) -> Mapping[str,
     unknown = sorted(set(kinds) - set(RANGES))
     if unknown:
         raise BadSpec(
-            f"GPUs of kind {unknown[0]!r}: speeds are made up for {', '.join(RANGES)}; give --pairs"
+            f"GPUs of kind {unknown[0]!r}: synthetic speeds exist for {', '.join(RANGES)}; give --pairs"
         )
     rng = random.Random(f"kinds {seed}")
     made = [{kind: rng.uniform(*RANGES[kind]) for kind in RANGES} for _ in range(MODELS)]
@@ -94,7 +94,7 @@ def dress(specs: Sequence[Submission], config: SimulationConfig) -> list[Submiss
 
 
 def largest(cluster: Cluster) -> int:
-    """Return how many GPUs of one kind there are at most."""
+    """Return the largest number of GPUs of one kind."""
     return max(part.gpus for part, _ in parts(cluster, kinds_of(cluster)).values())
 
 
@@ -105,7 +105,7 @@ def _speed_on(config: SimulationConfig, kinds: tuple[str, ...]) -> SpeedOn:
         if spec.model not in table:
             few = ", ".join(sorted(table)[:8])
             raise BadSpec(
-                f"job {spec.name!r} trains {spec.model!r}, of which no speeds are known; there are {few}"
+                f"job {spec.name!r} trains {spec.model!r}, whose speeds are unknown; known are {few}"
             )
         return table[spec.model][kind]
 
@@ -125,7 +125,7 @@ SETTINGS = {
 
 
 def make(name: str, config: SimulationConfig) -> Setup:
-    """Return a fresh policy with what it is asked with."""
+    """Return a fresh policy with its speed model and interval."""
     chosen = resolve_settings(SETTINGS, config)
     kinds = kinds_of(config.cluster)
     speed_on = _speed_on(config, kinds)

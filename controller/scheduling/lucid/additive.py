@@ -1,7 +1,7 @@
 """Additive models with interactions (GA²M) as plain data: sums of tables of features and pairs (Lucid, 3.5).
 
-`interpret` trains them (explainable boosting machines); from then on a model predicts, explains each
-prediction, takes monotone constraints and is stored without it.
+`interpret` trains them (explainable boosting machines); after that a model predicts, explains its
+predictions, takes monotone constraints and is stored without it.
 """
 
 from __future__ import annotations
@@ -150,13 +150,25 @@ def train(
     bags: int = 4,
     seed: int = 0,
 ) -> AdditiveModel:
-    """Train a model. Features in `categories` are categories, the others numbers. Deterministic by seed.
+    """Train a model. Deterministic by seed.
+
+    Args:
+        features: Names of the features; those in `categories` are categories, the others numbers.
+        samples: The values of all features, for each sample.
+        targets: The value to predict, for each sample.
+        categories: Names of the categorical features.
+        interactions: Number of tables of pairs of features.
+        learning_rate: Step size of boosting.
+        max_rounds: Most rounds of boosting.
+        max_bins: Most bins of a numeric feature.
+        bags: Number of models that are averaged, each trained on other samples.
+        seed: Of training.
 
     Raises BadSample for samples of the wrong length, targets that are not finite, or fewer than ten samples,
     ExtraMissing without `interpret-core`.
     """
     if len(samples) != len(targets) or len(samples) < 10:
-        raise BadSample(f"{len(samples)} samples with {len(targets)} targets; ten at least, as many of both")
+        raise BadSample(f"{len(samples)} samples with {len(targets)} targets; want equal numbers, 10 or more")
     for number, (sample, target) in enumerate(zip(samples, targets, strict=True)):
         if len(sample) != len(features) or not math.isfinite(target):
             raise BadSample(
@@ -164,7 +176,7 @@ def train(
             )
     unknown = [name for name in categories if name not in features]
     if unknown:
-        raise BadSample(f"category '{unknown[0]}' is none of the features {', '.join(features)}")
+        raise BadSample(f"category '{unknown[0]}' is not among the features {', '.join(features)}")
     machine = _machine(
         features,
         categories,

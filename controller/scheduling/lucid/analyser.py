@@ -24,11 +24,10 @@ Named = TypeVar("Named", bound=Hashable)
 def sizes_from_pairs(
     pairs: Iterable[tuple[Named, Named, float, float]], *, tiny: float = 0.95, medium: float = 0.85
 ) -> dict[Named, Size]:
-    """Class configurations by how much they slow those that they are paired with.
+    """Classify configurations by how much they slow down those that they are paired with.
 
-    Each pair is two configurations and their speeds, 1 being the speed alone. What counts for a configuration
-    is the mean speed of its partners: its influence, not how well it does itself, is what its own usage can
-    tell.
+    Each pair is two configurations and their speeds, 1 being the speed alone. A configuration is classified
+    by the mean speed of its partners: its usage can predict its influence on others, not its own speed.
 
     >>> sizes_from_pairs([("a", "b", 0.99, 0.97), ("b", "c", 0.6, 0.9)])["c"].name
     'JUMBO'
@@ -72,16 +71,22 @@ def held_out_accuracy(
     folds: int = 5,
     fit: Callable[[Sequence[Sample]], PackingTree] = grow,
 ) -> float:
-    """Return the accuracy on samples whose group was not trained on, over `folds` divisions of the groups.
+    """Return the accuracy (0 to 1) on samples whose group was not trained on.
 
-    With the model's name as the group this is the accuracy on models that were never seen. Groups are dealt
-    to the folds in turn, in the order in which they appear.
+    With the model's name as the group this is the accuracy on unseen models. Groups are assigned to the folds
+    in turn, in the order in which they appear.
+
+    Args:
+        samples: All samples.
+        groups: The group of each sample.
+        folds: Number of divisions of the groups; each is left out once.
+        fit: Trains a tree on samples.
+
+    Raises BadSample if there are fewer than two folds, or fewer groups than folds.
     """
     names = list(dict.fromkeys(groups))
     if not 2 <= folds <= len(names):
-        raise BadSample(
-            f"{folds} folds of {len(names)} groups; it takes 2 folds at least and a group for each"
-        )
+        raise BadSample(f"{folds} folds of {len(names)} groups; want at least 2 folds and a group for each")
     fold_of = {name: number % folds for number, name in enumerate(names)}
     right = 0.0
     for fold in range(folds):

@@ -12,7 +12,7 @@ from controller.scheduling.lucid.usage import Size, Usage
 
 
 class Sharing(Enum):
-    """The GPU sharing capacity (GSS): what the sharing scores of two jobs may add up to."""
+    """The GPU sharing capacity (GSS): the limit on the sum of two jobs' sharing scores."""
 
     DEFAULT = 2
     APATHETIC = 1
@@ -21,7 +21,7 @@ class Sharing(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """Properties of a job that the binder looks at.
+    """Properties of a job that the binder uses.
 
     `expected_s` is how long it is expected to run from now on; `unstable` says that its usage varies too
     much to rely on; `alone` that it must not share for another reason, such as having been evicted once.
@@ -72,7 +72,14 @@ class Refusal(Enum):
 
 
 def refusal(newcomer: Candidate, partner: Candidate, sharing: Sharing, rules: BinderRules) -> Refusal | None:
-    """Return the first reason why the newcomer may not join a partner that is alone; None: it may."""
+    """Return the first reason why a job may not join a partner that runs alone; None: it may.
+
+    Args:
+        newcomer: The job that is to start.
+        partner: The running job.
+        sharing: The GPU sharing capacity.
+        rules: The binder's settings.
+    """
     if sharing.value is None:
         return Refusal.OFF
     if newcomer.gpus != partner.gpus:
@@ -95,9 +102,15 @@ def refusal(newcomer: Candidate, partner: Candidate, sharing: Sharing, rules: Bi
 def choose(
     newcomer: Candidate, partners: Sequence[Candidate], sharing: Sharing, rules: BinderRules
 ) -> int | None:
-    """Return the position of the best partner, None if there is none.
+    """Return the position of the best partner; None if there is none.
 
-    Best is the lowest score, then the longest to run, then the first.
+    The best has the lowest score, then the longest expected run time, then the first position.
+
+    Args:
+        newcomer: The job that is to start.
+        partners: The running jobs that it might join.
+        sharing: The GPU sharing capacity.
+        rules: The binder's settings.
     """
     best: tuple[int, float, int] | None = None
     for position, partner in enumerate(partners):
@@ -109,17 +122,17 @@ def choose(
 
 
 def strategy(*, now: float, forecast: Sequence[float], idle: float, low: float, very_low: float) -> Sharing:
-    """Choose how much sharing is worth it (dynamic strategy).
+    """Choose how much sharing pays (dynamic strategy).
 
-    Where few jobs come now and will come, there is no need to slow any of them. It relaxes only if the
-    forecast does not rise above the threshold: jobs that are to come would wait.
+    While few jobs arrive and few are forecast, slowing any of them down does not pay. Sharing is reduced only
+    if the forecast does not rise above the threshold: further jobs would have to wait.
 
     Args:
         now: Jobs submitted lately, in the unit of the forecast.
         forecast: Jobs expected in the next intervals.
-        idle: Fraction of GPUs that nobody uses.
-        low: Up to here, apathetic sharing will do.
-        very_low: Up to here, and while GPUs are idle, none is needed.
+        idle: Fraction of idle GPUs.
+        low: Up to this many jobs, apathetic sharing is enough.
+        very_low: Up to this many jobs, and while GPUs are idle, no sharing is needed.
     """
     if not 0 <= very_low <= low or not 0 <= idle <= 1:
         raise BadSpec(

@@ -46,7 +46,7 @@ class Facts:
 
 
 def submission(spec: Submission, usage: Usage | None = None) -> Facts:
-    """Return what is known of a job: its name is the trace's `jobname`, or else its model.
+    """Return a job's features: the name is the trace's `jobname`, or else the model.
 
     Months, weekdays and hours count as if the trace had begun on 1 January 1970 at midnight.
     """
@@ -56,7 +56,7 @@ def submission(spec: Submission, usage: Usage | None = None) -> Facts:
 
 @dataclass(frozen=True, slots=True)
 class DurationModel:
-    """Predicts durations; `means_s` are those of jobs with as many GPUs, for users that were never seen."""
+    """Predicts durations; `means_s` has the mean duration of jobs by number of GPUs, for unseen users."""
 
     model: AdditiveModel
     names: NameBuckets
@@ -65,16 +65,16 @@ class DurationModel:
     mean_s: float
 
     def predict_s(self, job: Facts) -> float:
-        """Return the expected duration in seconds, one at least.
+        """Return the expected duration in seconds, at least 1.
 
-        A new user's jobs are expected to take as long as the mean of all jobs with as many GPUs.
+        For an unseen user's job it is the mean of all jobs with as many GPUs.
         """
         if job.user not in self.users:
             return self.means_s.get(job.gpus, self.mean_s)
         return max(1.0, math.exp(min(self.model.predict(features(job, self.names)), 60.0)))
 
     def explain(self, job: Facts) -> list[str]:
-        """Return the reasons of a prediction: by which factor each term changes the duration."""
+        """Return the reasons for a prediction: the factor by which each term changes the duration."""
         if job.user not in self.users:
             who = f"user {job.user} is new" if job.user else "it names no user"
             return [f"{who}: {self.predict_s(job):.0f} s is the mean of jobs with as many GPUs"]
@@ -114,16 +114,26 @@ def train_durations(
 ) -> DurationModel:
     """Train on jobs that have ended.
 
-    The model is of the logarithm: durations spread over five orders of magnitude, and an error of an hour
-    matters little to a job of a week. The `common_names` most common names stand for themselves, the others
-    share buckets with similar ones. Raises BadSample for durations that are not positive, or too few jobs.
+    The model predicts the logarithm: durations spread over five orders of magnitude, and an error of an hour
+    matters little to a job of a week.
+
+    Args:
+        jobs: Features of each job.
+        durations_s: The duration of each job in seconds.
+        common_names: The most common names, this many, have their own buckets; similar others share one.
+        interactions: Number of tables of pairs of features.
+        seed: Of training.
+        max_rounds: Most rounds of boosting.
+        bags: Number of models that are averaged.
+
+    Raises BadSample for durations that are not positive, or too few jobs; ExtraMissing.
     """
     if len(jobs) != len(durations_s):
         raise BadSample(f"{len(jobs)} jobs with {len(durations_s)} durations")
     by_gpus: dict[int, list[float]] = defaultdict(list)
     for job, duration_s in zip(jobs, durations_s, strict=True):
         if not (math.isfinite(duration_s) and duration_s > 0):
-            raise BadSample(f"job '{job.name}' took {duration_s} s; it has to be positive")
+            raise BadSample(f"job '{job.name}' took {duration_s} s; want a positive duration")
         by_gpus[job.gpus].append(duration_s)
     names = bucket_names([job.name for job in jobs], most_common=common_names, seed=seed)
     model = train(

@@ -2,7 +2,7 @@
 
 SchedulingError
 └── LucidError
-    └── BadSample  a measurement or a piece of training data that makes no sense, or too little of it
+    └── BadSample  invalid measurements or training data, or too little of it
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from controller.scheduling.errors import BadInput, SchedulingError
 
 
 class LucidError(SchedulingError):
-    """Base of what this package raises."""
+    """Base class of this package's errors."""
 
 
 class BadSample(LucidError, BadInput):
-    """A measurement or training data that cannot be used."""
+    """Invalid measurements or training data."""

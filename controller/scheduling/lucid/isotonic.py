@@ -11,7 +11,7 @@ from controller.scheduling.lucid.errors import BadSample
 def pool_adjacent_violators(
     values: Sequence[float], weights: Sequence[float] | None = None, *, increasing: bool = True
 ) -> list[float]:
-    """Return the monotone sequence that is nearest in weighted squares. O(n).
+    """Return the monotone sequence nearest to `values` in weighted squares. O(n).
 
     Values of weight 0 do not count; they take the value of the pool that they fall into.
 
@@ -22,7 +22,7 @@ def pool_adjacent_violators(
     """
     weights = [1.0] * len(values) if weights is None else weights
     if len(weights) != len(values) or not all(math.isfinite(v) for v in values):
-        raise BadSample(f"{len(values)} values with {len(weights)} weights; as many are needed, all finite")
+        raise BadSample(f"{len(values)} values with {len(weights)} weights; want equal numbers, all finite")
     if any(not (math.isfinite(w) and w >= 0) for w in weights):
         raise BadSample("a weight is negative or not finite")
     if not increasing:

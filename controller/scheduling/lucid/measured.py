@@ -1,4 +1,4 @@
-"""Read measured profiles and pairs: the CSV files that Lucid's authors publish, or one's own in that form.
+"""Read measured profiles and pairs: the CSV files that Lucid's authors publish, or your own in that format.
 
 A profile file has the columns `model`, `dataset`, `batchsize`, `amp`, `gpu_util`, `gmem_util` (percent) and
 `gmem` (MB); a column `label` has the sharing scores that its authors give. A pair file has `model1`,
@@ -43,7 +43,7 @@ def read_usages(path: Path) -> dict[Config, Usage]:
     for line, row in _rows(path, ("gpu_util", "gmem_util", "gmem")):
         config = _config(path, line, row, "")
         if config in found:
-            raise BadTrace(str(path), line, "", f"{config} is there a second time")
+            raise BadTrace(str(path), line, "", f"{config} is there twice")
         try:
             found[config] = Usage(
                 _number(path, line, row, "gpu_util"),
@@ -76,7 +76,7 @@ def read_pairs(path: Path) -> list[Pair]:
         for column in ("speed1", "speed2"):
             speeds.append(_number(path, line, row, column))
             if speeds[-1] <= 0:
-                raise BadTrace(str(path), line, column, f"a speed of {speeds[-1]}; it has to be positive")
+                raise BadTrace(str(path), line, column, f"a speed of {speeds[-1]}; want a positive number")
         pairs.append(Pair(_config(path, line, row, "1"), _config(path, line, row, "2"), *speeds))
     return pairs
 

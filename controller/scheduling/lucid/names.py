@@ -1,6 +1,6 @@
 """Job names as numbers: similar names fall into one bucket (Lucid, 3.5.3).
 
-Users submit a job again and again with small changes of its name. Edit distance says how similar two names
+Users submit a job repeatedly with small changes of its name. Edit distance measures how similar two names
 are, and affinity propagation finds the buckets, whose number need not be known.
 """
 
@@ -18,7 +18,7 @@ from controller.scheduling.lucid.errors import BadSample
 
 
 def levenshtein(a: str, b: str) -> int:
-    """Return how many letters have to be inserted, deleted or replaced. O(len(a) · len(b)).
+    """Return the number of letters to insert, delete or replace. O(len(a) · len(b)).
 
     >>> levenshtein("resnet50", "resnet18")
     2
@@ -72,13 +72,19 @@ def bucket_names(
 ) -> NameBuckets:
     """Put names into buckets.
 
-    The most common names stand for themselves. The others are clustered among those with the same first
+    The most common names have their own buckets. The others are clustered among those with the same first
     letter, by affinity propagation on the negated distance. O(n²) within a letter; deterministic by seed.
+
+    Args:
+        names: The names, repeated as often as they occur.
+        most_common: How many names get their own buckets.
+        damping: Of affinity propagation, 0.5 to below 1.
+        seed: Of affinity propagation.
 
     Raises BadSample for no names, ExtraMissing without scikit-learn if there is anything to cluster.
     """
     if not names or most_common < 0:
-        raise BadSample(f"{len(names)} names to put into buckets, {most_common} of them for themselves")
+        raise BadSample(f"{len(names)} names, {most_common} with their own buckets; want at least 1 and 0")
     ranked = [name for name, _ in sorted(Counter(names).items(), key=lambda item: (-item[1], item[0]))]
     exemplars = ranked[:most_common]
     known = {name: number for number, name in enumerate(exemplars)}

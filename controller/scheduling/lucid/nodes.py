@@ -26,13 +26,13 @@ class DividedNodes:
         return sum(self._mine)
 
     def idle_fraction(self) -> float:
-        """Return which part of the GPUs outside of the profiler nobody uses."""
+        """Return the idle fraction of the GPUs that are not the profiler's."""
         total = sum(n for n, mine in zip(self._all, self._mine, strict=True) if not mine)
         free = sum(len(f) for f, mine in zip(self._free, self._mine, strict=True) if not mine)
         return free / total if total else 0.0
 
     def lend(self, wanted: int) -> None:
-        """Move idle nodes until the profiler has `wanted`, or none is idle any more."""
+        """Move idle nodes until the profiler has `wanted` nodes, or no node is idle."""
         while self.profiler_nodes != wanted:
             to_profiler = self.profiler_nodes < wanted
             for node, whole in enumerate(self._all):
@@ -43,7 +43,7 @@ class DividedNodes:
                 return
 
     def take(self, gpus: int, *, profiler: bool) -> tuple[int, ...] | None:
-        """Take so many GPUs on one side; None if they cannot be had together."""
+        """Take `gpus` GPUs on one side, consolidated; return None if that is not possible."""
         nodes = [n for n, mine in enumerate(self._mine) if mine is profiler and self._free[n]]
         fitting = [n for n in nodes if len(self._free[n]) >= gpus]
         if fitting:

@@ -1,8 +1,8 @@
-"""Lucid with nothing told: durations and arrivals are learned while it runs (Hu et al., ASPLOS'23, 3.5, 3.6).
+"""Lucid without given durations: it learns durations and arrivals as it runs (ASPLOS'23, 3.5, 3.6).
 
-Each job that ends teaches the duration model, each interval that is over the models of arrivals; the update
-engine trains them anew once in a period. What is expected of arrivals decides how much sharing is worth (the
-dynamic strategy), and whether the profiler keeps the nodes that it was lent.
+Each ended job trains the duration model, each elapsed interval the models of arrivals; the update engine
+retrains them once per period. The forecast of arrivals decides how much sharing pays (the dynamic strategy),
+and whether the profiler keeps the nodes that it was lent.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ class OnlineRules:
     """Settings of the learning parts.
 
     Attributes:
-        period_s: How long a model is used until it is trained anew.
+        period_s: How long a model is used before it is retrained.
         minimum: Ended jobs that a first duration model needs.
-        unknown_s: How long a job is expected to run before any has ended.
+        unknown_s: Expected duration of jobs before any has ended.
         interval_s: The intervals in which arrivals are counted; divides an hour.
-        ahead: How many of them are looked ahead.
-        low: Jobs per interval up to which apathetic sharing will do.
-        very_low: Jobs per interval up to which, while GPUs are idle, none is needed.
+        ahead: How many intervals are forecast.
+        low: Jobs per interval up to which apathetic sharing is enough.
+        very_low: Jobs per interval up to which, while GPUs are idle, no sharing is needed.
         monotone: Jobs of more GPUs are expected to run no shorter, all else equal (the system tuner, 3.6).
         seed: Of training.
     """
@@ -62,13 +62,13 @@ class OnlineRules:
 
 
 class OnlineLucid:
-    """`LucidPolicy` with estimates, sharing and profiler by models that are trained as time goes on.
+    """`LucidPolicy` with estimates, sharing and profiler by models that are trained as time passes.
 
     Args:
-        measure: What the profiler reads.
+        measure: Returns the usage that the profiler reads.
         analyse: The packing analyser.
-        binder: Its rules.
-        profiler: Its rules; None: jobs are not profiled but known from the start.
+        binder: The binder's rules.
+        profiler: The profiler's rules; None: jobs are not profiled but known from the start.
         unstable: As for `LucidPolicy`.
     """
 
@@ -106,7 +106,7 @@ class OnlineLucid:
         )
 
     def decide(self, view: View) -> Decision:
-        """Learn from what has happened, and return what is profiled and what runs."""
+        """Learn from the events since the last decision; return the groups that are profiled and that run."""
         self._now_s = view.now_s
         for job in view.finished:
             self._learn(job)
@@ -116,7 +116,7 @@ class OnlineLucid:
         return self._policy.decide(view)
 
     def explain(self, job: JobState) -> list[str]:
-        """Return what is known of a job that has not ended, and what its expected duration consists of."""
+        """Return the known properties of an unfinished job, and the terms of its expected duration."""
         model = self._durations.model(self._now_s)
         lines = [self._policy.explain(job)]
         if model is not None:
@@ -140,7 +140,7 @@ class OnlineLucid:
         return replace(found, model=found.model.constrain("gpus", increasing=True))
 
     def _expected_s(self, job: JobState) -> float:
-        """Return what the model says; without one the mean of jobs with as many GPUs, or of all."""
+        """Return the model's prediction; without a model, the mean of jobs with as many GPUs, or of all."""
         model = self._durations.model(self._now_s)
         if model is not None:
             return model.predict_s(submission(job.spec, self._usages.get(job.order)))
@@ -162,7 +162,7 @@ class OnlineLucid:
 
 
 class Arrivals:
-    """Arrivals by interval, and what is expected of the next ones once two days have been seen."""
+    """Arrivals by interval, and forecasts once two days have been seen."""
 
     def __init__(self, rules: OnlineRules, weight: Callable[[JobState], float]) -> None:
         self._rules = rules
@@ -184,12 +184,12 @@ class Arrivals:
         self._now += self._weight(job)
 
     def latest(self, now_s: float) -> float:
-        """Return the count of the last interval that is over; 0 before there is one."""
+        """Return the count of the last complete interval; 0 before there is one."""
         self._until(now_s)
         return self._over[-1] if self._over else 0.0
 
     def forecast(self, now_s: float) -> list[float]:
-        """Return the counts expected in the next intervals, the present one first; none before a model is."""
+        """Return the expected counts of the next intervals, the present one first; empty without a model."""
         self._until(now_s)
         if self._said[0] != len(self._over):
             model = self._engine.model(now_s)

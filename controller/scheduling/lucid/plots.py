@@ -1,4 +1,4 @@
-"""Draw what the additive models have learned: shape functions, and what makes up one prediction."""
+"""Plots of what additive models have learned: shape functions, and the terms of one prediction."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def draw_shapes(model: AdditiveModel, path: Path, *, features: Sequence[str] = (
 
 
 def draw_prediction(model: AdditiveModel, values: Sequence[Value], path: Path) -> None:
-    """Draw what each term adds to one prediction, largest effect on top.
+    """Draw the contribution of each term to one prediction, largest effect on top.
 
     Raises PlotsMissing.
     """

@@ -44,20 +44,20 @@ class _Known:
 class LucidPolicy:
     """Lucid.
 
-    Jobs with few GPUs are profiled first, on nodes of their own and for a limited time; those that end
-    meanwhile are done, the others begin anew. Then jobs start in the order of expected duration times GPUs,
-    are never preempted, and share their GPUs with one other job at most, where the binder allows it. Jobs
-    that are too large to be profiled are measured while they run, and can be joined from then on.
+    Jobs with few GPUs are profiled first, on separate nodes and for a limited time; jobs that end meanwhile
+    are done, the others start again. Then jobs start in the order of expected duration times GPUs, are never
+    preempted, and share their GPUs with at most one other job, where the binder allows it. Jobs that are too
+    large to be profiled are measured while they run, and can be joined from then on.
 
     Args:
-        estimate: The workload estimate model; asked when a job comes, and when it has been measured.
-        measure: What the profiler reads.
+        estimate: The workload estimate model; called when a job arrives, and when it has been measured.
+        measure: Returns the usage that the profiler reads.
         analyse: The packing analyser.
-        binder: Its rules.
-        profiler: Its rules; None: jobs are not profiled but known from the start.
+        binder: The binder's rules.
+        profiler: The profiler's rules; None: jobs are not profiled but known from the start.
         sharing: The dynamic strategy: how much sharing there is at a time and a fraction of idle GPUs.
-        unstable: Whether a job that shares varies so much that the one that joined last has to go; that one
-            begins anew, and never shares again.
+        unstable: Whether a sharing job varies so much that the one that joined last has to leave; that one
+            starts again, and never shares again.
         forecast_gpus: GPUs expected to be asked for in the next intervals, for the profiler's scaling.
         eager: Look for a partner before looking for free GPUs, as the public simulator does. Lucid's lazy
             packing leaves a job alone if it can.
@@ -125,7 +125,7 @@ class LucidPolicy:
         return decision
 
     def explain(self, job: JobState) -> str:
-        """Say what is known of a job that has not ended."""
+        """Describe the known properties of an unfinished job."""
         known = self._known[job.order]
         size = "not profiled" if known.size is None else known.size.name.title()
         priority = known.expected_s * job.spec.gpus
@@ -137,7 +137,7 @@ class LucidPolicy:
             return DividedNodes(cluster, 0)
         if rules.nodes >= len(cluster.servers):
             raise BadSpec(
-                f"the profiler takes {rules.nodes} of {len(cluster.servers)} nodes; one has to be left"
+                f"the profiler takes {rules.nodes} of {len(cluster.servers)} nodes; want at least one left"
             )
         there = sum(node.gpus for node in cluster.servers[-rules.nodes :])
         if rules.max_gpus > there:

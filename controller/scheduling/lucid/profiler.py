@@ -1,4 +1,4 @@
-"""The non-intrusive profiler: who is profiled next, for how long, on how many nodes (Lucid, 3.2)."""
+"""The non-intrusive profiler: which job is profiled next, for how long, on how many nodes (Lucid, 3.2)."""
 
 from __future__ import annotations
 
@@ -17,15 +17,14 @@ class ProfilerRules:
 
     Attributes:
         nodes: Servers set aside for profiling.
-        limit_s: How long a job is profiled at most. A job that ends before is done, any other one begins
-            anew.
+        limit_s: Longest profiling time of a job. A job that ends before is done, any other one starts
+            again.
         max_gpus: Jobs with more GPUs are not profiled.
         lent_nodes: Servers that the rest of the cluster lends in a burst.
-        grow_at: Jobs in the profiler's queue from which it grows and hurries.
-        shrink_at: Jobs in the queue below which it gives servers back.
+        grow_at: Jobs in the profiler's queue from which it grows and shortens the profiling time.
+        shrink_at: Jobs in the queue below which it returns servers.
         burst_limit_s: `limit_s` in a burst.
-        busy_gpus: Forecast of GPUs asked for in the next intervals above which it keeps what it has been
-            lent.
+        busy_gpus: Forecast of GPUs asked for in the next intervals above which it keeps lent servers.
     """
 
     nodes: int
@@ -49,15 +48,15 @@ class ProfilerRules:
             raise BadSpec(f"a profiling time of {self.burst_limit_s} s in bursts and {self.limit_s} s else")
 
     def time_s(self, queue: int) -> float:
-        """Return for how long a job that starts now is profiled (time-aware scaling)."""
+        """Return the profiling time in seconds of a job that starts now (time-aware scaling)."""
         hurried = self.burst_limit_s is not None and queue > self.grow_at
         return self.burst_limit_s if hurried and self.burst_limit_s is not None else self.limit_s
 
     def wanted_nodes(self, queue: int, now: int, forecast_gpus: Sequence[float] = ()) -> int:
         """Return how many nodes the profiler should have (time-aware scaling), one more or fewer at a time.
 
-        It borrows while more than `grow_at` jobs queue, and gives back when fewer than `shrink_at` do and
-        the forecast does not promise the next burst.
+        It borrows while more than `grow_at` jobs queue, and returns nodes when fewer than `shrink_at` do and
+        the forecast does not predict the next burst.
         """
         if queue > self.grow_at and now < self.nodes + self.lent_nodes:
             return now + 1
@@ -70,8 +69,8 @@ class ProfilerRules:
 class ProfileQueue:
     """Jobs that wait for profiling, least GPUs first (space-aware profiling, algorithm 1).
 
-    Profiling takes about as long for every job, so that the smallest ones first gives the most feedback
-    soonest; among equals the earlier is first.
+    Profiling takes about the same time for every job, so smallest first gives most feedback soonest; equal
+    jobs go in order of arrival.
     """
 
     def __init__(self) -> None:
@@ -88,7 +87,7 @@ class ProfileQueue:
         insort(self._jobs, (job.spec.gpus, job.order, job))
 
     def start(self, place: Callable[[int], tuple[int, ...] | None]) -> list[tuple[JobState, tuple[int, ...]]]:
-        """Take out the jobs that `place` finds GPUs for, until the first for which it finds none."""
+        """Remove the jobs for which `place` finds GPUs, until the first for which it finds none."""
         started = []
         for gpus, _, job in self._jobs:
             where = place(gpus)

@@ -1,4 +1,4 @@
-"""Made-up measurements, to try Lucid's policies without anybody's data."""
+"""Synthetic measurements, to try Lucid's policies without real data."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from controller.scheduling.lucid.usage import Usage
 
 
 def make_usages(models: int, *, seed: int = 0) -> dict[Config, Usage]:
-    """Make up so many models with three batch sizes, with and without mixed precision.
+    """Generate `models` models with three batch sizes, with and without mixed precision.
 
     Larger batches use more of a GPU; mixed precision uses less of it and of its memory.
     """
@@ -30,7 +30,7 @@ def make_usages(models: int, *, seed: int = 0) -> dict[Config, Usage]:
 
 
 def pair_speeds(one: Usage, other: Usage) -> tuple[float, float]:
-    """Return made-up speeds of two jobs on one GPU: kernels take turns, and memory traffic costs extra."""
+    """Return synthetic speeds of two jobs on one GPU: kernels take turns, and memory traffic costs extra."""
 
     def speed(mine: Usage, partner: Usage) -> float:
         overload = max(0.0, mine.gpu_util + partner.gpu_util - 100) / 200

@@ -26,7 +26,7 @@ def config_by_columns(spec: Submission) -> Config:
 class PairSpeed:
     """Two jobs run at the speeds that were measured for their configurations on one GPU, whatever their GPUs.
 
-    Pairs that nobody measured run at `unmeasured` of their speeds alone. Starting a job again costs
+    Pairs that were not measured run at `unmeasured` of their speeds alone. Restarting a job costs
     `restart_s` of its GPU count; its first start is free.
     """
 
@@ -47,15 +47,18 @@ class PairSpeed:
         self._restart_s = restart_s
 
     def alone_s(self, job: Submission) -> float:
-        """Return the job's own figure."""
+        """Return the job's own seconds per iteration."""
         return job.iteration_s
 
     def iteration_s(self, group: Group) -> Sequence[float]:
-        """Return the figures alone, divided by the measured speeds. Raises BadSpec for more than two jobs."""
+        """Return the seconds per iteration alone, divided by the measured speeds.
+
+        Raises BadSpec for more than two jobs.
+        """
         if len(group.jobs) == 1:
             return [group.jobs[0].alone_s]
         if len(group.jobs) > 2:
-            raise BadSpec(f"{len(group.jobs)} jobs share GPUs; pairs were measured")
+            raise BadSpec(f"{len(group.jobs)} jobs share GPUs; want 2 at most: only pairs were measured")
         one, other = group.jobs
         key = self._config_of(one.spec), self._config_of(other.spec)
         speeds = self._speeds.get(key, (self._unmeasured, self._unmeasured))

@@ -29,8 +29,8 @@ FEATURES = (
 def features(counts: Sequence[float], when: datetime, *, interval_s: int) -> tuple[Value, ...]:
     """Return the features of the interval that begins at `when`, from the counts of those before it.
 
-    A soft sum weights recent intervals more: the weight halves with each quarter of the window. What lies
-    before the first count is unknown.
+    A soft sum weights recent intervals more: the weight halves with each quarter of the window. Counts before
+    the first one are unknown.
     """
     per_hour = 3600 // interval_s
     found: list[Value] = [float(when.weekday()), float(when.hour), float(when.minute)]
@@ -54,7 +54,7 @@ def features(counts: Sequence[float], when: datetime, *, interval_s: int) -> tup
 
 @dataclass(frozen=True, slots=True)
 class ThroughputModel:
-    """Predicts the count of the next interval, and by feeding predictions back those after it."""
+    """Predicts the count of the next interval and, by feeding predictions back, those after it."""
 
     model: AdditiveModel
     interval_s: int
@@ -82,10 +82,19 @@ def train_throughput(
     max_rounds: int = 1000,
     bags: int = 4,
 ) -> ThroughputModel:
-    """Train on a series of counts, one for each interval since `first_s` (seconds since 1970, UTC).
+    """Train on a series of counts.
+
+    Args:
+        counts: Jobs that arrived in each interval.
+        first_s: Beginning of the first interval, seconds since 1970, UTC.
+        interval_s: Length of an interval in seconds; divides an hour.
+        interactions: Number of tables of pairs of features.
+        seed: Of training.
+        max_rounds: Most rounds of boosting.
+        bags: Number of models that are averaged.
 
     Raises BadSample unless the interval divides an hour, the counts are not negative, and they cover two days
-    at least (the features look back one day).
+    at least (the features look back one day); ExtraMissing.
     """
     if interval_s < 1 or 3600 % interval_s:
         raise BadSample(f"an interval of {interval_s} s; it has to divide an hour")

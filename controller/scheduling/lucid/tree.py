@@ -18,13 +18,13 @@ class Leaf:
 
     @property
     def size(self) -> Size:
-        """The class of most of them; the larger one if two are level, which is the safe side."""
+        """The class of most of them; the larger one of equal ones, which is the safe side."""
         return max(Size, key=lambda size: (self.counts[size], size))
 
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """A question: is the feature at most the threshold? Yes: go on `below`."""
+    """A question: is the feature at most the threshold? If so, continue at `below`."""
 
     feature: int
     threshold: float
@@ -50,7 +50,7 @@ class PackingTree:
         return node.size
 
     def explain(self, usage: Usage) -> list[str]:
-        """Return the questions that led to the class, one line each, and the class with its evidence."""
+        """Return the questions that led to the class, a line each, and the class with its sample counts."""
         lines = []
         node = self.root
         values = usage.features()
@@ -74,7 +74,7 @@ class PackingTree:
 
     @property
     def leaves(self) -> int:
-        """Number of classes of jobs that it tells apart."""
+        """Number of leaves."""
         return _leaves(self.root)
 
     def describe(self) -> str:
@@ -82,7 +82,7 @@ class PackingTree:
         return "\n".join(_lines(self.root, ""))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON can hold it."""
+        """Return it as data for JSON."""
         return _to_dict(self.root)
 
     @classmethod
@@ -92,7 +92,7 @@ class PackingTree:
 
 
 def accuracy(tree: PackingTree, samples: Sequence[tuple[Usage, Size]]) -> float:
-    """Return which part of the samples the tree classes as they are. Raises BadSample if there is none."""
+    """Return the fraction of samples that the tree classifies correctly. Raises BadSample for no samples."""
     if not samples:
         raise BadSample("an accuracy of no samples")
     return sum(tree.predict(usage) is size for usage, size in samples) / len(samples)
@@ -153,7 +153,7 @@ def _from_dict(data: Mapping[str, Any]) -> Tree:
             return Leaf((tiny, medium, jumbo))
         feature = int(data["feature"])
         if not 0 <= feature < len(FEATURES):
-            raise BadSample(f"a tree asks for feature {feature}; there are {len(FEATURES)}")
+            raise BadSample(f"a tree uses feature {feature}; there are {len(FEATURES)}, from 0")
         return Split(feature, float(data["threshold"]), _from_dict(data["below"]), _from_dict(data["above"]))
     except (KeyError, TypeError, ValueError) as error:
         raise BadSample(f"not a packing tree: {error!r}") from None

@@ -1,4 +1,4 @@
-"""The system tuner: better settings by replaying what has happened (Lucid, 3.6)."""
+"""The system tuner: better settings by replaying past jobs (Lucid, 3.6)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Settings = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """Settings and what came of them."""
+    """Settings and their result."""
 
     settings: Settings
     cost: float
@@ -36,19 +36,18 @@ def tune_settings(
     rounds: int = 3,
     min_gain: float = 0.0,
 ) -> Tuned:
-    """Look for the settings of lowest cost, one setting after the other.
+    """Search for the settings of lowest cost, one setting after the other.
 
-    Each round tries every choice of every setting with the others as they are best so far, and a round
-    without a gain ends the search. No settings are replayed twice. At most rounds · Σ choices replays,
-    against Π choices for trying everything; like any descent it can miss a combination that only pays
-    together.
+    Each round tries every choice of every setting, with the best values so far of the others; a round without
+    a gain ends the search. No settings are replayed twice. At most rounds · Σ choices replays, against Π
+    choices for trying everything; like any descent it can miss a combination that pays only as a whole.
 
     Args:
         choices: The values to try for each setting.
         start: Settings in use; those that are not in `choices` stay as they are.
         replay: Simulates with these settings and returns the cost, such as the average completion time.
-        rounds: At most so many.
-        min_gain: Relative gain below which a change is not worth it: what is in use is preferred.
+        rounds: Most rounds.
+        min_gain: Smallest relative gain for which a change is made.
 
     Raises BadSpec for a setting without a start or without choices, or a cost that is not a number.
     """
@@ -56,7 +55,7 @@ def tune_settings(
         if name not in start or not values:
             raise BadSpec(f"setting '{name}' has {len(values)} choices, and it {_is(name in start)} in use")
     if not 0 <= min_gain < 1:
-        raise BadSpec(f"a minimal gain of {min_gain}; it is a part of the cost, from 0 to below 1")
+        raise BadSpec(f"a minimal gain of {min_gain}; want a fraction of the cost, from 0 to below 1")
     trials: list[Trial] = []
 
     def attempt(settings: Settings) -> Trial:

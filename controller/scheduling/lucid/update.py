@@ -1,4 +1,4 @@
-"""The update engine: models are trained again on what has happened lately (Lucid, 3.6)."""
+"""The update engine: models are retrained on recent samples (Lucid, 3.6)."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ Model = TypeVar("Model")
 
 
 class UpdateEngine(Generic[Sample, Model]):
-    """Keeps the latest samples, and trains a model on them once in a period.
+    """Keeps the latest samples, and trains a model on them once per period.
 
     Args:
         train: Makes a model of samples, oldest first. If it raises BadSample, the model in use stays.
         period_s: How long a model is used.
         window: How many samples are kept.
-        minimum: Samples that are needed for a first model.
+        minimum: Samples that a first model needs.
     """
 
     def __init__(
@@ -47,12 +47,12 @@ class UpdateEngine(Generic[Sample, Model]):
         self.trained = 0
 
     def observe(self, sample: Sample) -> None:
-        """Keep what has happened; the oldest sample goes when the window is full."""
+        """Add a sample; the oldest one is dropped when the window is full."""
         self._samples.append(sample)
         self._fresh += 1
 
     def model(self, now_s: float) -> Model | None:
-        """Return the model in use, trained anew if that is due and something is new; None: there is none."""
+        """Return the model in use, retrained first if it is due and there are new samples; None: no model."""
         if now_s >= self._due_s and self._fresh and len(self._samples) >= self._minimum:
             self._due_s = now_s + self._period_s
             try:

@@ -4,9 +4,9 @@ Each module says what of it is ours.
 
 `features` profiles a job by co-running it with reference jobs, `models` predicts from that how fast any two
 jobs will be on shared GPUs (four random forests), `interval` says when jobs may be preempted, `priority`
-who comes first, `packing` beside whom a job goes, and `policy` puts it together. What is really so comes
-from `corun` (pairs on one GPU: measured or made up) and `scaling` (jobs of several GPUs); `speed` lets the
-simulator run on it.
+in which order they run, `packing` which jobs share GPUs, and `policy` combines these. The true speeds come
+from `corun` (pairs on one GPU: measured or synthetic) and `scaling` (jobs of several GPUs); `speed` makes
+them a speed model for the simulator.
 """
 
 from controller.scheduling.sharing.corun import (

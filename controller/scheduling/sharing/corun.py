@@ -1,4 +1,4 @@
-"""Pairs of jobs on one GPU: measured ones, from files that others publish, or made-up ones.
+"""Pairs of jobs on one GPU: measured ones, from published files, or synthetic ones.
 
 Two public sources can be read, neither of which is part of this project: Lucid's co-location profiles
 (speeds relative to running alone; see `controller.scheduling.lucid.measured`) and Gavel's throughputs of
@@ -26,19 +26,19 @@ class Pairs(Protocol):
 
     @property
     def kinds(self) -> Collection[str]:
-        """All kinds; every two of them are known together."""
+        """All kinds; every two of them have known speeds."""
 
     def beside(self, kind: str, other: str) -> float:
-        """Return the speed of `kind` beside `other`, relative to its own alone. Raises UnknownModel.
+        """Return the speed of `kind` beside `other`, relative to its speed alone. Raises UnknownModel.
 
         0: the two do not fit into a GPU's memory.
         """
 
 
 class MeasuredPairs:
-    """Pairs from a table: who, beside whom, how fast.
+    """Pairs from a table of speeds by kind and partner's kind.
 
-    A speed of 0 says that the two do not fit into a GPU's memory. Kinds that were not measured with all
+    A speed of 0 means that the two do not fit into a GPU's memory. Kinds that were not measured with all
     others are left out, those with the fewest partners first. Raises BadMeasurement for a negative speed, or
     if nothing is left.
 
@@ -53,7 +53,7 @@ class MeasuredPairs:
         self._speeds = speeds
         self.kinds = _complete(speeds)
         if not self.kinds:
-            raise BadMeasurement(f"{len(speeds)} pairs, but no kind is measured with all others and itself")
+            raise BadMeasurement(f"{len(speeds)} pairs, but no kind was measured with all others and itself")
 
     def beside(self, kind: str, other: str) -> float:
         """Return the measured speed of `kind` beside `other`. Raises UnknownModel."""
@@ -78,7 +78,7 @@ def _complete(speeds: Mapping[tuple[str, str], float]) -> tuple[str, ...]:
 
 
 def name_of(config: Config) -> str:
-    """Return the kind that a configuration of Lucid's is called here."""
+    """Return the kind's name for a configuration of Lucid's."""
     return "/".join(
         (config.model, config.dataset, str(config.batch), "amp" if config.mixed_precision else "fp")
     )
@@ -97,7 +97,7 @@ def read_lucid_pairs(path: Path) -> MeasuredPairs:
 def read_gavel_pairs(path: Path, *, gpu: str = "v100") -> MeasuredPairs:
     """Read the one-GPU pairs of Gavel's `simulation_throughputs.json`; 0 there: a pair does not fit.
 
-    Raises BadTrace if the file is something else.
+    Raises BadTrace if the file has another format.
     """
     try:
         table = json.loads(path.read_text(encoding="utf-8"))[gpu]
@@ -120,14 +120,14 @@ def read_gavel_pairs(path: Path, *, gpu: str = "v100") -> MeasuredPairs:
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """A made-up kind of job: fractions of an iteration alone that it uses each resource of a GPU's.
+    """A synthetic kind of job: the fractions of an iteration in which it uses each resource of a GPU.
 
     Attributes:
         compute: Multiprocessors.
         memory: Memory bandwidth.
-        host: The host's side: CPUs and PCIe.
-        sensitivity: How much worse than the fractions say it takes others.
-        impact: How much worse than the fractions say others take it.
+        host: CPUs and PCIe of the host.
+        sensitivity: Factor on its slowdown by others, beyond what the fractions predict.
+        impact: Factor on others' slowdown by it, beyond what the fractions predict.
         held: Fraction of a GPU's memory that it holds.
     """
 
@@ -141,7 +141,7 @@ class Demand:
     def __post_init__(self) -> None:
         fractions = (self.compute, self.memory, self.host)
         if any(not 0 <= part <= 1 for part in fractions) or not 0 < sum(fractions) <= 1 + 1e-9:
-            raise BadMeasurement(f"a job uses its resources for {fractions} of its time; at most 1 in all")
+            raise BadMeasurement(f"a job uses its resources for {fractions} of its time; want at most 1")
         if not 0 <= self.held <= 1:
             raise BadMeasurement(f"a job holds {self.held} of a GPU's memory; 0 to 1 is possible")
         if self.sensitivity <= 0 or self.impact <= 0:
@@ -155,12 +155,12 @@ CONTENTION = (1.0, 1.6, 0.7)
 
 
 class MadeUpPairs:
-    """Our own interference of pairs, for generated jobs. Nothing of it is measured.
+    """Our own model of the interference of pairs, for generated jobs. Nothing of it is measured.
 
     Two jobs are in a stage of the same resource with the probability that the fractions give, if their
     phases are independent; then one waits: ``speed = 1 / (1 + s_j i_k Σ_r c_r f_jr f_kr)`` with
-    `CONTENTION` c, fractions f, j's sensitivity s and k's impact i. Two jobs that do nothing but compute
-    run at one half each. Two that hold more than a GPU's memory together do not fit.
+    `CONTENTION` c, fractions f, j's sensitivity s and k's impact i. Two jobs that only compute run at one
+    half each. Two that together hold more than a GPU's memory do not fit.
     """
 
     def __init__(self, demands: Mapping[str, Demand]) -> None:
@@ -170,7 +170,7 @@ class MadeUpPairs:
         self.kinds = tuple(self._demands)
 
     def beside(self, kind: str, other: str) -> float:
-        """Return the pair's speeds."""
+        """Return the speed of `kind` beside `other` by this model."""
         mine, theirs = (self._demand(name) for name in (kind, other))
         if mine.held + theirs.held > 1.0:
             return 0.0
@@ -193,10 +193,10 @@ class MadeUpPairs:
 
 
 def make_demands(kinds: Iterable[str], *, seed: int = 0) -> dict[str, Demand]:
-    """Make up a demand for each kind: some are bound by one resource, some are light, some mixed.
+    """Generate a demand for each kind: some are bound by one resource, some are light, some mixed.
 
-    They hold 8 to 83 % of a GPU's memory, most of them little, as the configurations that Lucid's authors
-    measured do.
+    They hold 8 to 83 % of a GPU's memory, most of them little, like the configurations that Lucid's authors
+    measured.
     """
     rng = random.Random(seed)
     room = random.Random(f"memory {seed}")

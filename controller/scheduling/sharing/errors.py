@@ -2,8 +2,8 @@
 
 SchedulingError
 └── SharingError
-    ├── UnknownModel    a job whose kind nobody measured
-    ├── BadMeasurement  speeds, reference jobs or a profile that make no sense
+    ├── UnknownModel    a job whose kind was not measured
+    ├── BadMeasurement  invalid speeds, reference jobs or profile
     └── BadTraining     too little to train on, or options out of range
 """
 
@@ -15,11 +15,11 @@ from controller.scheduling.errors import BadInput, SchedulingError
 
 
 class SharingError(SchedulingError):
-    """Base of what this package raises."""
+    """Base class of this package's errors."""
 
 
 class UnknownModel(SharingError):
-    """A kind of job that nobody measured."""
+    """A kind of job that was not measured."""
 
     def __init__(self, kind: str, known: Iterable[str]) -> None:
         names = sorted(known)
@@ -29,8 +29,8 @@ class UnknownModel(SharingError):
 
 
 class BadMeasurement(SharingError, BadInput):
-    """Measurements that cannot be used."""
+    """Invalid measurements."""
 
 
 class BadTraining(SharingError):
-    """Training that cannot be done."""
+    """Too little to train on, or options out of range."""

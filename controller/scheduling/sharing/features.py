@@ -1,10 +1,9 @@
 """A job's interference features, from running it with reference jobs (the patent's interference profile).
 
-The job runs alone, then with each of n reference jobs. Its *sensitivity* is how fast it still is beside
-each of them, its *impact* how fast each of them still is beside it; both are relative to running alone, so
-neither depends on the unit of throughput. The patent does not say which jobs are references, nor where they
-run beside a job of several GPUs: here references use one GPU, one of the job's own, and are chosen to
-differ (`choose`).
+The job runs alone, then with each of n reference jobs. Its *sensitivity* is its speed beside each of them,
+its *impact* the speed of each of them beside it; both are relative to running alone, so neither depends on
+the unit of throughput. The patent does not say which jobs are references, nor where they run beside a job of
+several GPUs: here references use one of the job's GPUs, and are chosen to differ (`choose`).
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ class Profile:
 
     @property
     def features(self) -> Features:
-        """Both as one vector."""
+        """Sensitivity and impact as one vector."""
         return self.sensitivity + self.impact
 
 
@@ -48,15 +47,20 @@ def profile_of(
 ) -> Profile:
     """Return the profile from throughputs in any unit.
 
-    `alone` is the job's throughput alone and `beside` with each reference job, `ref_alone` and `ref` the
-    references' own. Raises BadMeasurement for lengths that differ or throughputs that are not positive.
+    Args:
+        alone: The job's throughput alone.
+        beside: Its throughput with each reference job.
+        ref_alone: Each reference job's throughput alone.
+        ref: Each reference job's throughput with the job.
+
+    Raises BadMeasurement for lengths that differ or throughputs that are not positive.
 
     >>> profile_of(200.0, [150.0], [10.0], [9.0])
     Profile(sensitivity=(0.75,), impact=(0.9,))
     """
     if not len(beside) == len(ref_alone) == len(ref):
         raise BadMeasurement(
-            f"{len(beside)}, {len(ref_alone)} and {len(ref)} throughputs; one per reference job"
+            f"{len(beside)}, {len(ref_alone)} and {len(ref)} throughputs; want one per reference job"
         )
     if not all(value > 0 for value in (alone, *ref_alone)):
         raise BadMeasurement(f"throughputs alone of {alone} and {list(ref_alone)}; all have to be positive")
@@ -69,7 +73,7 @@ def profile_of(
 class Profiler:
     """Profiles jobs on a source of measurements; jobs of one kind and size are profiled once.
 
-    Raises BadMeasurement if there is no reference job or one twice, UnknownModel for one that is not known.
+    Raises BadMeasurement for no reference jobs or a duplicate, UnknownModel for an unknown one.
     """
 
     def __init__(self, measured: InterferenceModel, references: Sequence[str]) -> None:
@@ -101,12 +105,12 @@ class Profiler:
 
 
 def choose(measured: InterferenceModel, count: int, kinds: Sequence[str] | None = None) -> tuple[str, ...]:
-    """Return `count` of `kinds` (all by default) as reference jobs, as different from each other as can be.
+    """Return `count` of `kinds` (all by default) as reference jobs, as different from each other as possible.
 
-    First the one beside which others are slowest, then always the one that is farthest from those that are
+    The first is the one beside which others are slowest; each further one is the one farthest from those
     chosen (its speeds beside all kinds, and theirs beside it, as a vector): Gonzalez' 2-approximation of the
-    k-centre problem. Only those are asked that fit into memory beside most others: a reference job that does
-    not fit says nothing. O(kinds² + count kinds²). Raises BadMeasurement if `count` is out of range.
+    k-centre problem. Only jobs that fit into memory beside most others are considered: a reference job that
+    does not fit measures nothing. O(kinds² + count kinds²). Raises BadMeasurement if `count` is out of range.
     """
     names = list(measured.kinds if kinds is None else kinds)
     if not 1 <= count <= len(names):

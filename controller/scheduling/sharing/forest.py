@@ -1,4 +1,4 @@
-"""A random forest as plain arrays: training needs scikit-learn, predicting only numpy, and less time."""
+"""A random forest as plain arrays: training needs scikit-learn; predicting needs only numpy, and is fast."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ class Forest:
     """All trees' nodes one after another. A leaf is its own child, so that all trees are walked in step.
 
     Attributes:
-        feature: Which input a node asks for, by node.
-        threshold: Up to which value of it one goes on at `below`, by node.
+        feature: The input that a node compares, by node.
+        threshold: The largest value with which the walk continues at `below`, by node.
         below: The next node then, by node.
-        above: The next node else, by node.
-        value: What leaves predict, nodes x outputs.
+        above: The next node otherwise, by node.
+        value: Predictions of leaves, nodes x outputs.
         roots: Each tree's first node.
-        depth: Steps that the deepest tree takes.
-        inputs: Length of what is predicted from.
+        depth: Depth of the deepest tree.
+        inputs: Number of inputs.
     """
 
     feature: NDArray[np.intp]
@@ -46,7 +46,7 @@ class Forest:
     def predict(self, rows: Rows) -> NDArray[np.float64]:
         """Return predictions, rows x outputs: the mean of the trees'. O(rows trees depth).
 
-        Raises BadTraining if the rows are not as long as those that it was trained on.
+        Raises BadTraining if the rows do not have the length that it was trained on.
         """
         x = np.asarray(rows, dtype=np.float32)  # thresholds were chosen between float32 values
         if x.ndim != 2 or x.shape[1] != self.inputs:
@@ -61,15 +61,22 @@ class Forest:
 
 
 def grow(x: Rows, y: Rows, *, trees: int = 60, leaf: int = 2, seed: int = 0) -> Forest:
-    """Train a forest that predicts `y` (rows x outputs) from `x` (rows x inputs); deterministic by seed.
+    """Train a random forest. Deterministic by seed.
 
-    `leaf` is the fewest samples that a leaf stands for. Raises BadTraining for an empty training set, rows
-    that do not match or options out of range; ExtraMissing without scikit-learn.
+    Args:
+        x: Inputs, samples x inputs.
+        y: Outputs to predict, samples x outputs.
+        trees: Number of trees.
+        leaf: Fewest samples in a leaf.
+        seed: Of training.
+
+    Raises BadTraining for an empty training set, rows that do not match or options out of range; ExtraMissing
+    without scikit-learn.
     """
     if not len(x):
         raise BadTraining("an empty training set; at least 1 sample is needed")
     if len(x) != len(y):
-        raise BadTraining(f"{len(x)} inputs and {len(y)} outputs to train on; they belong together")
+        raise BadTraining(f"{len(x)} inputs and {len(y)} outputs to train on; want equal numbers")
     if trees < 1 or leaf < 1:
         raise BadTraining(f"{trees} trees with leaves of {leaf}; both have to be at least 1")
     model = (

@@ -1,7 +1,7 @@
 """An interference model: the speed of one job beside others, relative to its speed alone.
 
-Whoever knows such speeds has this one method: what is really so (`scaling`), what is measured of it
-(`scaling.Noisy`), what the forests believe (`models`). So a policy can be asked with any of them.
+All sources of such speeds have this one method: the true speeds (`scaling`), measurements of them
+(`scaling.Noisy`), and the forests' predictions (`models`). So a policy works with any of them.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class InterferenceModel(Protocol):
         """Return the speed of `load` when each of its GPUs has at most one of the jobs `beside`.
 
         Of any two jobs that share GPUs the smaller one lies within the larger one's. The order of `beside`
-        does not count; without any the speed is 1. It is 0 if they do not fit into the GPUs' memory
+        does not matter; without any the speed is 1. It is 0 if they do not fit into the GPUs' memory
         together. Raises UnknownModel.
         """
 

@@ -2,16 +2,15 @@
 
 The patent names the inputs (the cluster's GPUs TCG, all GPUs asked for TRG, the jobs within one node and
 beyond one with their costs of a preemption m1 and m2); its formula is lost. This one is ours. Short
-intervals lose work: each boundary costs ``c = (n1 m1 + n2 m2) / (n1 + n2)``, the mean over the jobs that
-are there. Long ones let those wait who should come first, half an interval on average. If one such wait
-falls due every ``horizon`` seconds, both together take the fraction ``c / SI + SI / (2 horizon)`` of the
-time, which is least at ``SI = sqrt(2 c horizon)``: what Young (1974) found for checkpoints. The more GPUs
-are asked for beyond those that there are, the more of them change hands at a boundary, so that c counts
-as many times, up to a limit:
+intervals lose work: each boundary costs ``c = (n1 m1 + n2 m2) / (n1 + n2)``, the mean over all jobs. Long
+ones delay jobs of higher priority, by half an interval on average. If one such delay occurs every ``horizon``
+seconds, both together take the fraction ``c / SI + SI / (2 horizon)`` of the time, which is least at
+``SI = sqrt(2 c horizon)``: Young's (1974) interval for checkpoints. The more the demand exceeds the GPUs
+there are, the more GPUs change hands at a boundary, so c is multiplied by that ratio, up to a limit:
 
     SI = sqrt( 2 c horizon min(limit, max(1, TRG / TCG)) )
 
-By ablation (docs/results/sharing.md) the load's part earns nothing; a limit of 1 leaves it out.
+By ablation (docs/results/sharing.md) the load's part gains nothing; a limit of 1 leaves it out.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ class PreemptionCost:
             raise BadSpec(f"nodes of {self.node_gpus} GPUs; at least 1 is needed")
 
     def of(self, gpus: int) -> float:
-        """Return what it costs a job with that many GPUs."""
+        """Return the cost in seconds for a job with this number of GPUs."""
         return self.within_s if gpus <= self.node_gpus else self.beyond_s
 
 
@@ -59,9 +58,9 @@ class IntervalRule:
 
     Attributes:
         cost: m1 and m2.
-        horizon_s: How often somebody waits for a boundary.
-        limit: The load from which on the interval grows no more.
-        least_s: It is never shorter, even if preemptions are free.
+        horizon_s: How often a job has to wait for a boundary.
+        limit: The load above which the interval does not grow further.
+        least_s: Shortest interval, even if preemptions are free.
     """
 
     cost: PreemptionCost = USUAL_COST
@@ -78,7 +77,7 @@ class IntervalRule:
             raise BadSpec(f"a shortest interval of {self.least_s} s; it must be positive")
 
     def interval_s(self, asked: Iterable[int], cluster_gpus: int) -> float:
-        """Return SI, for jobs that ask for so many GPUs each. O(jobs).
+        """Return SI in seconds; `asked` has the GPUs that each job asks for. O(jobs).
 
         >>> rule = IntervalRule(PreemptionCost(40, 60, node_gpus=8))
         >>> rule.interval_s([8, 8], 64), rule.interval_s([8] * 32, 64)
@@ -96,7 +95,7 @@ BY_LOAD = IntervalRule()
 
 @dataclass(frozen=True, slots=True)
 class FixedInterval:
-    """Always the same interval: what the rule is compared with."""
+    """A constant interval, to compare the rule with."""
 
     length_s: float
 

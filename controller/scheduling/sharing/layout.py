@@ -14,7 +14,7 @@ MOST = 2
 
 
 class Layout:
-    """The GPUs and who is on them."""
+    """The GPUs and the jobs on them."""
 
     __slots__ = ("_on", "cluster", "jobs", "places")
 
@@ -27,7 +27,7 @@ class Layout:
         self._on: list[list[JobState]] = [[] for _ in range(cluster.gpus)]
 
     def add(self, job: JobState, gpus: tuple[int, ...]) -> None:
-        """Place `job`. Raises BadDecision if that breaks the rules; nothing has changed then."""
+        """Place `job`. Raises BadDecision if that breaks the rules; then nothing has changed."""
         if len(gpus) != job.spec.gpus or len(set(gpus)) != len(gpus) or job.order in self.jobs:
             raise BadDecision(f"{job} with {job.spec.gpus} GPUs cannot be placed on {gpus}")
         if not self.allows(gpus):
@@ -38,7 +38,7 @@ class Layout:
         self.places[job.order] = gpus
 
     def remove(self, job: JobState) -> None:
-        """Take `job` away."""
+        """Remove `job`."""
         del self.jobs[job.order]
         for gpu in self.places.pop(job.order):
             self._on[gpu].remove(job)
@@ -73,18 +73,18 @@ class Layout:
         return [found[order] for order in sorted(found)]
 
     def free(self) -> list[int]:
-        """Return the GPUs with nobody on them."""
+        """Return the GPUs without jobs."""
         return [gpu for gpu, here in enumerate(self._on) if not here]
 
     def share(self, job: JobState) -> float:
-        """Return how many GPUs' worth `job` holds, if jobs on one GPU hold equal parts of it."""
+        """Return the number of GPUs that `job` holds, counting a GPU with n jobs as 1/n for each."""
         return sum(1.0 / len(self._on[gpu]) for gpu in self.places[job.order])
 
 
 def consolidated(gpus: Iterable[int], count: int, cluster: Cluster) -> tuple[int, ...] | None:
-    """Return `count` of `gpus`, within one node if nodes are so large, else on whole nodes and part of one.
+    """Return `count` of `gpus`, within one node if one is large enough, else on whole nodes and part of one.
 
-    Of several nodes with room the fullest is taken, so that large holes stay. None if it cannot be.
+    Of several nodes with room the fullest is taken, so that large holes stay. None if that is not possible.
     """
     by_node: dict[int, list[int]] = {}
     for gpu in gpus:

@@ -11,9 +11,9 @@ DTSPM     a large one and small ones in it     the large one's features, the mea
 SGSPM     a small one in a large one           features of the large and small one     the small one's
 ========  ===================================  ======================================  ===============
 
-The patent's small jobs have one GPU each. Here they may have more, as long as the large job has more still:
-each counts once for every GPU of its in the mean and among those that are shared, which is the patent's
-rule if all have one.
+The patent's small jobs have one GPU each. Here they may have more, as long as the large job has still more:
+each counts once per GPU in the mean and in the number of shared GPUs, which is the patent's rule if all have
+one GPU.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ MOST_DRAWS = 50
 
 
 class Model(Enum):
-    """Which of the forests answers."""
+    """One of the four forests."""
 
     SGCM = "two of one GPU"
     DTCM = "two of the same several GPUs"
@@ -47,7 +47,7 @@ class Model(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A job, those beside it, and what its model predicts: its speed, and of a pair also the other's."""
+    """A job, those beside it, and the outputs of its model: its speed, and in a pair also the other's."""
 
     load: Load
     beside: tuple[Load, ...]
@@ -55,9 +55,9 @@ class Sample:
 
 
 def model_for(load: Load, beside: Sequence[Load]) -> Model:
-    """Return which forest knows the speed of `load`.
+    """Return the forest that predicts the speed of `load`.
 
-    Raises BadMeasurement if none does: nobody is beside it, or a GPU would have more than two jobs.
+    Raises BadMeasurement if none does: no job is beside it, or a GPU would have more than two jobs.
     """
     sizes = [other.gpus for other in beside]
     if len(sizes) == 1 and sizes[0] == load.gpus:
@@ -82,10 +82,18 @@ def draw(
     fresh: Collection[str] = (),
     seed: int = 0,
 ) -> list[Sample]:
-    """Run `count` random groups of jobs that `model` is about, and return what `interference` says of them.
+    """Draw random groups of jobs of the form that `model` predicts, with their speeds.
 
-    With `fresh` kinds, each group has at least one job of them. Groups that do not fit into memory are not
-    among them. Raises BadTraining if there is no kind or no size to draw from, or hardly anything fits.
+    Args:
+        interference: Gives the speeds.
+        model: Determines the form of the groups.
+        count: Number of groups. Groups that do not fit into memory are not among them.
+        kinds: Kinds of jobs to draw from.
+        sizes: Numbers of GPUs to draw from, for jobs of several GPUs.
+        fresh: If given, each group has at least one job of these kinds.
+        seed: Of the draws.
+
+    Raises BadTraining if there is no kind or no size to draw from, or hardly anything fits.
     """
     sizes = sorted(set(sizes))
     if not kinds or count < 1:
@@ -138,10 +146,10 @@ def _groups(
 
 
 class Forests:
-    """The four forests as an `InterferenceModel`, for a policy to ask. Answers are kept.
+    """The four forests as an `InterferenceModel` for a policy. Predictions are cached.
 
-    What was seen while jobs ran is believed more than the forests (the patent, claim 3). Who does not fit
-    into memory beside whom is known, not predicted: what a job holds is in its profile.
+    Speeds observed while jobs ran take precedence over the forests (the patent, claim 3). Whether jobs fit
+    into memory together is known, not predicted: a job's profile has its memory.
     """
 
     def __init__(self, profiler: Profiler, forests: Mapping[Model, Forest]) -> None:
@@ -155,7 +163,7 @@ class Forests:
         return self._profiler.measured.kinds
 
     def speed(self, load: Load, beside: Sequence[Load]) -> float:
-        """Return the predicted speed; without any beside it is 1. Raises UnknownModel, BadMeasurement."""
+        """Return the predicted speed; 1 if `beside` is empty. Raises UnknownModel, BadMeasurement."""
         if not beside:
             return 1.0
         key = load, tuple(sorted(beside)) if len(beside) > 1 else tuple(beside)
@@ -165,11 +173,11 @@ class Forests:
         return found
 
     def learn(self, load: Load, beside: Sequence[Load], speed: float) -> None:
-        """Note how fast `load` really was beside others."""
+        """Note the real speed of `load` beside others."""
         self._known[load, tuple(sorted(beside))] = speed
 
     def fresh(self) -> Forests:
-        """Return the same forests without what was seen."""
+        """Return the same forests without observed speeds."""
         return Forests(self._profiler, self._forests)
 
     def _predict(self, load: Load, beside: tuple[Load, ...]) -> float:
@@ -196,10 +204,18 @@ def train(
     leaf: int = 2,
     seed: int = 0,
 ) -> Forests:
-    """Measure `samples` random groups of jobs of `kinds` (all by default) per model, and train the forests.
+    """Measure random groups of jobs for each model, and train the forests. Deterministic by seed.
 
-    Without `sizes` only SGCM is trained. Deterministic by seed. Raises BadTraining for an empty training set
-    or options out of range, ExtraMissing without scikit-learn.
+    Args:
+        profiler: Profiles and measures jobs.
+        kinds: Kinds of jobs to train on; None: all.
+        sizes: Numbers of GPUs of jobs of several GPUs; empty: only SGCM is trained.
+        samples: Number of groups per model.
+        trees: Number of trees of a forest.
+        leaf: Fewest samples in a leaf.
+        seed: Of draws and training.
+
+    Raises BadTraining for an empty training set or options out of range, ExtraMissing without scikit-learn.
     """
     names = sorted(profiler.measured.kinds if kinds is None else kinds)
     forests = {}
@@ -218,7 +234,18 @@ def fit(
     leaf: int = 2,
     seed: int = 0,
 ) -> Forest:
-    """Train one forest on measured samples. Raises as `train`, also for a speed that is not positive."""
+    """Train one forest on measured samples.
+
+    Args:
+        profiler: Profiles the samples' jobs.
+        model: Which of the forests.
+        samples: Groups of jobs with their speeds.
+        trees: Number of trees.
+        leaf: Fewest samples in a leaf.
+        seed: Of training.
+
+    Raises as `train`, also for a speed that is not positive.
+    """
     inputs, outputs = [], []
     for sample in samples:
         if not all(speed > 0 and math.isfinite(speed) for speed in sample.speeds):
@@ -252,10 +279,10 @@ class Accuracy:
     """Accuracy of a forest on samples that it was not trained on.
 
     Attributes:
-        samples: How many.
+        samples: Number of samples.
         mae: Mean absolute error, in speeds.
         r2: Explained part of the variance; 1: all.
-        mean_mae: The error of always saying the mean of these samples.
+        mean_mae: The error of always predicting the mean of these samples.
     """
 
     samples: int
@@ -265,7 +292,7 @@ class Accuracy:
 
 
 def accuracy(believed: InterferenceModel, samples: Sequence[Sample]) -> Accuracy:
-    """Compare `believed` with measured samples. Raises BadTraining if there is none."""
+    """Compare the predictions of `believed` with measured samples. Raises BadTraining if there is none."""
     if not samples:
         raise BadTraining("an accuracy on no samples")
     real = [sample.speeds[0] for sample in samples]

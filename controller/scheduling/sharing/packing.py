@@ -1,14 +1,14 @@
-"""Best packing: beside whom, and on which of their GPUs, a job runs best.
+"""Best packing: the partners, and their GPUs, with which a job runs best.
 
-The patent's rule takes, of two packed jobs' predicted speeds, the pair with the largest ``v1 + v2``; the
-formula itself is lost. To sharing by jobs of different sizes it is carried over here by counting each speed
-once for each of the job's GPUs and taking the gain over leaving the GPUs as they are:
+The patent's rule takes the pair of jobs with the largest sum of predicted speeds, ``v1 + v2``; the formula
+itself is lost. Here it is extended to jobs of different sizes by counting each speed once for each of the
+job's GPUs and taking the gain over leaving the GPUs as they are:
 
     gain = ( Σ_after g v  -  Σ_before g v ) / g_new
 
 the sum being over the new job and all that it shares GPUs with. For two jobs of one size this is ``v1 + v2
-- 1``, so the order is the patent's. A packing has to gain something (``gain > least_gain``) and must starve
-nobody (every speed at least ``least_speed``).
+- 1``, so the order is the patent's. A packing has to gain something (``gain > least_gain``) and must not
+starve any job (every speed at least ``least_speed``).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from controller.scheduling.sharing.models import Forests
 
 
 class Choice(Enum):
-    """Which of the packings that are allowed is taken."""
+    """Which of the allowed packings is taken."""
 
     BEST = "the one with the largest gain"
     FIRST = "the first one (first fit)"
@@ -36,7 +36,7 @@ class Choice(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Packing:
-    """GPUs for a job, who is on them, what is gained, and how fast it would be itself."""
+    """GPUs for a job, the jobs on them, the gain, and the job's own speed."""
 
     gpus: tuple[int, ...]
     beside: tuple[JobState, ...]
@@ -45,12 +45,12 @@ class Packing:
 
 
 class Packer:
-    """Finds packings by what `believed` says of speeds.
+    """Finds packings by the speeds that `believed` predicts.
 
     Args:
         believed: The forests, as a rule.
-        load_of: What interference depends on, of a job as submitted.
-        least_gain: Below this, a job had better wait.
+        load_of: Returns the load of a submitted job, on which interference depends.
+        least_gain: Below this gain a job waits.
         least_speed: No job may become slower than this.
         choice: Which packing is taken.
         mixed: Jobs of different sizes may share.
@@ -107,7 +107,14 @@ class Packer:
     def judge(
         self, job: JobState, gpus: tuple[int, ...], beside: tuple[JobState, ...], layout: Layout
     ) -> Packing | None:
-        """Return the packing of `job` on `gpus` beside those who are there; None if it is not allowed."""
+        """Return the packing of `job` on `gpus`; None if it is not allowed.
+
+        Args:
+            job: The job to place.
+            gpus: Numbers of the GPUs for it.
+            beside: The jobs on these GPUs.
+            layout: All placed jobs.
+        """
         mine = self._load_of(job.spec)
         believed = self._believed.speed
         speed = believed(mine, [self._load_of(other.spec) for other in beside])
@@ -125,7 +132,7 @@ class Packer:
         return Packing(gpus, beside, gain, speed) if gain > self._least_gain else None
 
     def gained_by_leaving(self, job: JobState, layout: Layout) -> float:
-        """Return how many GPUs' worth of work per second it would add if `job` had GPUs for itself."""
+        """Return the gain if `job` had GPUs for itself, in GPUs' worth of work per second."""
         mine = self._load_of(job.spec)
         believed = self._believed.speed
         beside = layout.beside(job)
@@ -139,7 +146,7 @@ class Packer:
         return gained
 
     def learn(self, job: JobState, others: Sequence[JobState]) -> None:
-        """Note how fast a job is that runs beside others, if what is believed can be corrected."""
+        """Note the real speed of a job that runs beside others, if `believed` can be corrected."""
         if isinstance(self._believed, Forests):
             beside = [self._load_of(other.spec) for other in others]
             self._believed.learn(self._load_of(job.spec), beside, job.alone_s / job.iteration_s)
@@ -151,7 +158,7 @@ class Packer:
 def candidates(
     job: JobState, layout: Layout, affinity: Callable[[JobState, JobState], float]
 ) -> Iterator[tuple[tuple[int, ...], tuple[JobState, ...]]]:
-    """Yield GPUs that `job` may share, and with whom.
+    """Yield GPUs that `job` may share, and the jobs on them.
 
     They are those of one job of its size, some of a larger one's, or all of several smaller ones' and free
     ones. `affinity(large, small)` orders the smaller ones to be covered.

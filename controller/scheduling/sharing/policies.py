@@ -1,4 +1,4 @@
-"""The scheduler, itself without each of its parts, and baselines, by name: all for one speed model."""
+"""The scheduler, its ablations, and baselines, by name: all for one speed model."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ class Scenario:
     """The true interference, its measurements, and, on first use, the models learned from these.
 
     Args:
-        pairs: Measured pairs, which have their noise already; None: made-up ones, whose noise is made up too.
-        seed: Of what is made up, and of training.
-        references: How many reference jobs there are.
-        samples: Measured groups that each forest is trained on.
+        pairs: Measured pairs, which include noise; None: synthetic ones, with synthetic noise.
+        seed: Seed of synthetic data and of training.
+        references: Number of reference jobs.
+        samples: Number of measured groups that each forest is trained on.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Scenario:
 
     @cached_property
     def forests(self) -> Forests:
-        """The models that predict speeds. Raises as `choose` and `train` do, also ExtraMissing."""
+        """The models that predict speeds. Raises as `choose` and `train`, also ExtraMissing."""
         profiler = Profiler(self.measured, choose(self.measured, self._references, self.seen))
         return train(profiler, kinds=self.seen, sizes=SIZES, samples=self.samples, seed=self.seed)
 
@@ -69,16 +69,16 @@ def divided(interference: InterferenceModel, seed: int) -> tuple[list[str], list
 
 @dataclass(frozen=True, slots=True)
 class SharingConfig:
-    """Parts and settings that the policies are made of.
+    """Parts and settings of the policies.
 
     Attributes:
-        scenario: What is so, and what is learned from measuring it.
-        cost: What a preemption costs.
-        load_of: Tells a job's kind.
+        scenario: The true speeds, and the models learned from measurements.
+        cost: Cost of a preemption.
+        load_of: Returns a job's load.
         speeds_known: Speeds are known instead of predicted.
         interval_s: How often jobs may be preempted; None: by load and cost.
         profile_s: How long a new kind and size is profiled before it may start.
-        collect: Speeds are learnt from jobs that run, too.
+        collect: Speeds are learned from running jobs, too.
     """
 
     scenario: Scenario
@@ -107,7 +107,7 @@ class SharingConfig:
 
 @dataclass(frozen=True, slots=True)
 class NamedPolicy:
-    """A policy that can be made, with its description."""
+    """A function that makes a policy, with its description."""
 
     about: str
     make: Callable[[SharingConfig], Policy]
@@ -128,7 +128,7 @@ POLICIES: Mapping[str, NamedPolicy] = {
 
 
 def of_kinds(specs: Sequence[Submission], kinds: Sequence[str], *, seed: int) -> list[Submission]:
-    """Return the jobs with kinds, and AntMan's priorities, drawn evenly: of other jobs nothing is known."""
+    """Return the jobs with kinds, and AntMan's priorities, drawn uniformly: others have no known speeds."""
     rng = random.Random(seed)
     return [
         replace(spec, model=rng.choice(kinds), stages_s=(), opportunistic=rng.randrange(2) > 0, extra={})

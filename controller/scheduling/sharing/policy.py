@@ -1,11 +1,11 @@
 """Sharing for heterogeneous job sizes as a scheduling policy: the patent's loop.
 
 A new job is profiled, once per kind and size. Then, whenever something has changed, waiting jobs are
-started level by level (`priority`): on free GPUs if there are any, else where `packing` says that sharing
-pays; of one level the job that gains most comes first. At the boundaries of the scheduling interval a waiting
+started level by level (`priority`): on free GPUs if there are any, else where sharing pays (`packing`);
+within a level the job that gains most comes first. At the boundaries of the scheduling interval a waiting
 job that finds neither may take the GPUs of jobs of higher levels; those are preempted, unless they find
-another place at once. If nobody waits, jobs that share move to GPUs that have become free, if what they gain
-in one interval is worth the restart.
+another place at once. If no job waits, jobs that share move to free GPUs, if the gain in one interval is
+worth the restart.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ from controller.scheduling.sharing.priority import Ledger
 
 
 class Interval(Protocol):
-    """Says how long until jobs may be preempted again."""
+    """Determines how long until jobs may be preempted again."""
 
     def interval_s(self, asked: Iterable[int], cluster_gpus: int) -> float:
-        """Return it, for jobs that ask for so many GPUs each."""
+        """Return the interval in seconds; `asked` has the GPUs that each job asks for."""
 
 
 class SharingPolicy:
     """Shares GPUs among jobs of different sizes.
 
     Args:
-        packer: Says beside whom a job goes; None: jobs do not share.
-        name: What tables call it.
+        packer: Chooses the partners of a job; None: jobs do not share.
+        name: Name in tables.
         interval: When jobs may be preempted.
-        cost: What a preemption costs: a job that shares moves only if it gains more.
+        cost: Cost of a preemption: a job that shares moves only if it gains more.
         ledger: The priorities.
-        by_gain: Of one level, those start to share first that gain most; else those of lowest priority.
-        profile_s: How long a new kind and size is profiled, on machines of its own, before the job may start.
-        collect: Speeds of jobs that share are noted as they run, and believed from then on (claim 3).
+        by_gain: Within a level, jobs that gain most start to share first; else those of lowest priority.
+        profile_s: How long a new kind and size is profiled, on separate machines, before the job may start.
+        collect: Speeds of sharing jobs are recorded as they run, and used from then on (claim 3).
 
-    Raises BadSpec for options out of range, and UnknownModel for a job of which `packer` knows nothing,
-    when it arrives.
+    Raises BadSpec for options out of range, and UnknownModel for a job that `packer` does not know, when it
+    arrives.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class SharingPolicy:
         self._ledger.open((job,))
 
     def _unprofiled(self, view: View) -> Iterator[tuple[str, str]]:
-        """Yield for how long those who have come have to wait for their profiles."""
+        """Yield how long newly arrived jobs have to wait for their profiles."""
         for job in view.arrived:
             wait_s = self._ready_s[self._loads[job.order]] - view.now_s
             if wait_s > 0:
@@ -161,7 +161,7 @@ class SharingPolicy:
     def _start(
         self, jobs: list[JobState], layout: Layout, before: Mapping[int, tuple[int, ...]], decision: Decision
     ) -> list[JobState]:
-        """Place jobs of one level without taking anything from anybody; return those that cannot be."""
+        """Place jobs of one level on free GPUs; return the jobs that do not fit."""
         left = [job for job in jobs if not self._start_alone(job, layout, before.get(job.order))]
         return self._pack(left, layout, decision)
 
@@ -177,7 +177,7 @@ class SharingPolicy:
     def _pack(self, jobs: list[JobState], layout: Layout, decision: Decision) -> list[JobState]:
         """Let jobs of one level share, the one that gains most first; return those that cannot.
 
-        One look at each kind and size per job that starts: O(starts x loads x placed jobs).
+        Looks once at each kind and size per job that starts: O(starts x loads x placed jobs).
         """
         if self._packer is None:
             return jobs
@@ -231,7 +231,7 @@ class SharingPolicy:
         return victims
 
     def _room(self, job: JobState, victims: list[JobState], layout: Layout) -> tuple[int, ...] | None:
-        """Return GPUs on which nobody but the fewest and last of `victims` is."""
+        """Return GPUs that only the fewest and last of `victims` use."""
         rank_of = {other.order: number for number, other in enumerate(victims)}
         latest: list[tuple[int, int]] = []  # up to which victim one must go to have a GPU, and the GPU
         for gpu in range(layout.cluster.gpus):
@@ -267,7 +267,7 @@ class SharingPolicy:
                 decision.notes.append((job.spec.name, self._reasons[job.order]))
 
     def _as_groups(self, layout: Layout) -> list[Group]:
-        """Return the layout as groups; those that have not changed are the same objects."""
+        """Return the layout as groups; unchanged ones are the same objects."""
         groups: dict[int, Group] = {}
         for order, job in layout.jobs.items():
             if order in groups:

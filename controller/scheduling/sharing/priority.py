@@ -2,16 +2,16 @@
 
 The patent names the inputs of a job's priority: the GPUs g that it holds, the jobs c beside it, and how
 often it was preempted; its formula is lost. This one is ours. A job is charged for the part of the cluster
-that it really takes from others: of a GPU that it shares with c jobs, ``1 / (1 + c)``. With c counted on
-each GPU by itself this is ``g / (1 + c)`` when all its GPUs are shared alike, and right when only some are:
+that it takes from others: ``1 / (1 + c)`` of a GPU that it shares with c jobs. Counted on each GPU
+separately, this is ``g / (1 + c)`` if all its GPUs are shared equally, and also right if only some are:
 
     A_j(t) = ∫ Σ_{its GPUs} 1 / (1 + c) dt        P_j(t) = A_j(t) / (1 + ckpt_j)
 
-The lowest P comes first. So who has had little comes before who has had much (durations need not be known);
-who shares is charged less, and keeps its place longer; and who was preempted often is not soon preempted
-again. P is cut into levels that widen by a factor, because jobs whose P is nearly the same would only take
-turns at preempting each other: within a level nobody preempts anybody, and the sharing that gains most comes
-first (`policy`).
+The lowest P comes first. So jobs with little service come before jobs with much (durations need not be
+known); jobs that share are charged less, and keep their place longer; and jobs that were preempted often are
+not soon preempted again. P is divided into levels that widen by a factor, because jobs with nearly the same P
+would preempt each other in turn: within a level there are no preemptions, and the sharing that gains most
+comes first (`policy`).
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class Ledger:
     Args:
         sharing: Sharing makes a job's service cheaper.
         aging: Preemptions count.
-        first: Where the first level ends, in GPU-seconds.
-        factor: Each further level ends at so many times where the one before it does.
+        first: Upper end of the first level, in GPU-seconds.
+        factor: Ratio of the upper ends of consecutive levels.
 
     Raises BadSpec for levels that do not widen.
     """
@@ -51,7 +51,7 @@ class Ledger:
         self._until_s = 0.0
 
     def open(self, jobs: Iterable[JobState]) -> None:
-        """Begin with nothing for new jobs."""
+        """Start new jobs at a charge of 0."""
         for job in jobs:
             self._charged[job.order] = 0.0
 
@@ -60,7 +60,7 @@ class Ledger:
         del self._charged[job.order]
 
     def charge(self, layout: Layout, now_s: float) -> None:
-        """Charge everybody in `layout`, which must have held since the last call."""
+        """Charge all jobs of `layout`, which must have been in effect since the last call."""
         elapsed_s = now_s - self._until_s
         self._until_s = now_s
         if elapsed_s > 0:

@@ -1,10 +1,10 @@
-"""From pairs on one GPU to jobs of any sizes: the ground truth that simulations run on. Ours, not measured.
+"""From pairs on one GPU to jobs of any sizes: the ground truth of simulations. Ours, not measured.
 
-No public data set has jobs of several GPUs share them, so these are derived. A job that is synchronous over
-``g`` GPUs is in its allreduce for the fraction ``n = 1 - 1 / (1 + s log2 g)`` of an iteration (``s`` per
-kind); meanwhile its GPU is another's. So what a pair costs on one GPU, ``1/v - 1``, is felt only when both
-compute, and where both are in the network they take turns. Of several neighbours the worst counts, because
-all GPUs wait for the slowest, and the more GPUs ``b`` are shared the more often one is late:
+No public data set has jobs of several GPUs share them, so these speeds are derived. A job that is synchronous
+over ``g`` GPUs is in its allreduce for the fraction ``n = 1 - 1 / (1 + s log2 g)`` of an iteration (``s`` per
+kind); meanwhile another job can use its GPU. So the slowdown of a pair on one GPU, ``1/v - 1``, applies only
+while both compute, and while both use the network they take turns. Of several neighbours the worst counts,
+because all GPUs wait for the slowest, and the more GPUs ``b`` are shared the more often one is late:
 
     1 / speed = 1 + (1 + jitter log2 b) max_k [ (1/v_k - 1) (1 - n) (1 - n_k) + n n_k ]
 """
@@ -23,7 +23,7 @@ from controller.scheduling.sharing.interference import InterferenceModel, Load
 class Scaling:
     """The interference model of the module's docstring.
 
-    `sync` is each kind's ``s``; kinds that are not in it take 0.1. Raises BadMeasurement for negative ones.
+    `sync` is each kind's ``s``; other kinds have 0.1. Raises BadMeasurement for negative ones.
     """
 
     def __init__(
@@ -35,17 +35,17 @@ class Scaling:
         self._known: dict[tuple[Load, tuple[Load, ...]], float] = {}
         bad = [kind for kind, share in self._sync.items() if not (share >= 0 and math.isfinite(share))]
         if bad:
-            raise BadMeasurement(f"{bad[0]} synchronises for {self._sync[bad[0]]}; it must not be negative")
+            raise BadMeasurement(f"sync of {bad[0]} is {self._sync[bad[0]]}; it must not be negative")
         if not (jitter >= 0 and math.isfinite(jitter)):
             raise BadMeasurement(f"a jitter of {jitter}; it must not be negative")
 
     @property
     def kinds(self) -> Collection[str]:
-        """The kinds that the pairs know."""
+        """The kinds of the pairs."""
         return self._pairs.kinds
 
     def speed(self, load: Load, beside: Sequence[Load]) -> float:
-        """Return the speed; see the module's docstring. Who does not fit beside one of them has none."""
+        """Return the speed; see the module's docstring. It is 0 for jobs that do not fit into memory."""
         if load.kind not in self.kinds:
             raise UnknownModel(load.kind, self.kinds)
         if not beside:
@@ -75,13 +75,13 @@ class Scaling:
 
 
 def make_sync(kinds: Collection[str], *, seed: int = 0) -> dict[str, float]:
-    """Make up how much each kind synchronises."""
+    """Generate the ``s`` of each kind."""
     rng = random.Random(seed)
     return {kind: rng.uniform(0.02, 0.2) for kind in kinds}
 
 
 class Noisy:
-    """Measurements of an interference model: each speed is off by a factor of its own, always the same."""
+    """Measurements of an interference model: each speed has an error by a random factor, always the same."""
 
     def __init__(self, interference: InterferenceModel, noise: float, *, seed: int = 0) -> None:
         if not 0 <= noise < 1:

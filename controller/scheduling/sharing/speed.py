@@ -11,10 +11,10 @@ from controller.scheduling.sharing.interval import USUAL_COST, PreemptionCost
 
 
 class SharedSpeed:
-    """Jobs run at the speeds that `interference` says, beside the members and neighbours of their group.
+    """Jobs run at the speeds of `interference`, beside the members and neighbours of their group.
 
-    A first start is free; every other one costs what a preemption costs. Who does not fit into the memory
-    beside the others takes turns with them: policies that do not look at memory are let off lightly.
+    A first start is free; every other one costs as much as a preemption. Jobs that do not fit into the memory
+    beside the others take turns with them, which favours policies that ignore memory.
     """
 
     def __init__(
@@ -29,11 +29,11 @@ class SharedSpeed:
         self._cost = cost
 
     def alone_s(self, job: Submission) -> float:
-        """Return the job's own figure."""
+        """Return the job's own seconds per iteration."""
         return job.iteration_s
 
     def iteration_s(self, group: Group) -> Sequence[float]:
-        """Return the figures alone, divided by the speeds. Raises UnknownModel."""
+        """Return the seconds per iteration alone, divided by the speeds. Raises UnknownModel."""
         loads = [self._load_of(job.spec) for job in group.jobs]
         others = [self._load_of(job.spec) for job in group.neighbours]
         speeds = [
@@ -44,5 +44,5 @@ class SharedSpeed:
         return [job.alone_s / (speed or turns) for job, speed in zip(group.jobs, speeds, strict=True)]
 
     def restart_s(self, group: Group) -> Sequence[float]:
-        """Return the cost of a preemption for members that have run before, else nothing."""
+        """Return the cost of a preemption, in seconds, for members that have run before; 0 for the others."""
         return [self._cost.of(job.spec.gpus) if job.starts else 0.0 for job in group.jobs]

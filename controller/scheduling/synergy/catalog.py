@@ -1,4 +1,4 @@
-"""Made-up training tasks, to try the allocators on without traces."""
+"""Synthetic training tasks, to try the allocators without traces."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Task:
     dataset: Dataset
 
     def samples_per_s(self, cpus: int) -> float:
-        """Return the throughput of one GPU with so many CPUs, when storage is no limit."""
+        """Return the throughput of one GPU with `cpus` CPUs, if storage is no limit."""
         return min(cpus * 1000 / self.prepare_ms, 1000 / self.train_ms)
 
 
@@ -45,7 +45,7 @@ TASKS: Mapping[str, Task] = {
 def profile_all(
     *, max_cpus: int = 24, fair_memory_gb: float = 62.5, bandwidth_mbps: float = 62.5
 ) -> dict[str, Sensitivity]:
-    """Profile every task up to so many CPUs, at multiples of a fair share of memory."""
+    """Profile every task up to `max_cpus` CPUs, at multiples of a fair share of memory."""
     memory = [fair_memory_gb * part for part in (1 / 3, 1, 2, 3, 4)]
     return {
         name: profile(
@@ -60,7 +60,7 @@ def profile_all(
 
 
 def model_profiles(server: ServerShape | Servers) -> dict[str, ModelProfile]:
-    """Profile every task as measured ones are kept: its matrix, and what it takes to be at its fastest."""
+    """Return every task's profile as measured ones are stored: its matrix, and the share for full speed."""
     matrices = profile_all(max_cpus=int(server.most(1)[0]), fair_memory_gb=server.fair_memory_gb)
     made = {}
     for name, matrix in matrices.items():
@@ -80,14 +80,27 @@ def draw(
     sizes: Sequence[int] = (1,),
     prune: bool = True,
 ) -> list[Demand]:
-    """Draw jobs until they have `gpus` GPUs: a kind by `mix`, one of its matrices and a size evenly.
+    """Draw random jobs until they have `gpus` GPUs.
 
-    The last job is shrunk to one GPU where it would be too large. Raises BadDemand if the mix names no kind.
+    A job's kind is drawn by `mix`, one of its matrices and a size uniformly. The last job is reduced to one
+    GPU if it would be too large.
+
+    Args:
+        matrices: Sensitivity matrices by name.
+        kinds: Names of the matrices of each kind.
+        mix: Weight of each kind.
+        gpus: Number of GPUs that the jobs have together.
+        server: The shape of the servers.
+        seed: Of the draws.
+        sizes: Numbers of GPUs of a job.
+        prune: Leave out pointless options; see `demand`.
+
+    Raises BadDemand if the mix names no kind.
     """
     unknown = [k for k in mix if not kinds.get(k)]
     if unknown or sum(mix.values()) <= 0:
         raise BadDemand(
-            f"a mix of {dict(mix)}; it needs positive weights of some of the kinds {', '.join(kinds)}"
+            f"a mix of {dict(mix)}; want positive weights for some of the kinds {', '.join(kinds)}"
         )
     rng = random.Random(seed)
     jobs: list[Demand] = []

@@ -1,4 +1,4 @@
-"""A job's demand: its ideal share, the share it can always fall back on, and all that lie between."""
+"""A job's demand: its ideal share, the fair share as fallback, and the options in between."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Split = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class ServerShape:
-    """One server, or servers that are all like it. A fair share is one GPU's part of the rest."""
+    """One server, or equal servers. A fair share is one GPU's part of CPUs and memory."""
 
     gpus: int
     cpus: float
@@ -41,7 +41,7 @@ class ServerShape:
         return self.memory_gb / self.gpus
 
     def most(self, gpus: int) -> tuple[float, float]:
-        """Return the CPUs and GB that each of so many GPUs can have where they are on the fewest servers."""
+        """Return the CPUs and GB per GPU of a job with `gpus` GPUs on the fewest servers, at most."""
         servers = -(-gpus // self.gpus)
         together = -(-gpus // servers)
         return self.cpus / together, self.memory_gb / together
@@ -51,7 +51,7 @@ class ServerShape:
 class Servers:
     """The servers of a cluster, which may differ.
 
-    A fair share is what every GPU can have, wherever it is: the least of any server's. So a job that has its
+    A fair share is what every GPU can have, on any server: the least of all servers'. So a job that has its
     fair share runs at the same speed on any of them.
     """
 
@@ -59,11 +59,11 @@ class Servers:
 
     def __post_init__(self) -> None:
         if not self.shapes:
-            raise BadDemand("a cluster of 0 servers; it needs one at least")
+            raise BadDemand("a cluster of 0 servers; want at least 1")
 
     @classmethod
     def equal(cls, number: int, shape: ServerShape) -> Self:
-        """Return so many servers of one shape. Raises BadDemand for none."""
+        """Return equal servers of one shape. Raises BadDemand for none."""
         return cls((shape,) * number)
 
     def __len__(self) -> int:
@@ -86,12 +86,12 @@ class Servers:
 
     @cached_property
     def fair_cpus(self) -> float:
-        """The CPUs that every GPU can have."""
+        """The CPUs that every GPU can have, on any server."""
         return min(shape.fair_cpus for shape in self.shapes)
 
     @cached_property
     def fair_memory_gb(self) -> float:
-        """The memory that every GPU can have."""
+        """The memory that every GPU can have, on any server."""
         return min(shape.fair_memory_gb for shape in self.shapes)
 
     @cached_property
@@ -104,10 +104,10 @@ class Servers:
         )
 
     def most(self, gpus: int) -> tuple[float, float]:
-        """Return the CPUs and GB that each of so many GPUs can have where they are on the fewest servers.
+        """Return the CPUs and GB per GPU of a job with `gpus` GPUs on the fewest servers, at most.
 
-        Those with most GPUs are taken, and filled as evenly as they allow. Raises BadDemand for more GPUs
-        than there are.
+        The servers with most GPUs are taken, and filled as evenly as they allow. Raises BadDemand for more
+        GPUs than there are.
         """
         if gpus > self.gpus:
             raise BadDemand(f"{gpus} GPUs; the servers have {self.gpus}")
@@ -136,12 +136,12 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """A job's GPUs, and shares that make sense for it: none is matched in speed by a smaller one.
+    """A job's GPUs, and the useful shares for it: no smaller share is as fast.
 
     `floor` lies within the fair share and is as fast. All `options` have as much of each resource or more, so
     that falling back to it never takes anything. `ideal` is the smallest of the fastest that a server allows.
-    `tenant` and `remaining_s` serve the baselines. `here`: the servers that it is on and stays on if they
-    have its share; empty: it goes anywhere.
+    `tenant` and `remaining_s` serve the baselines. `here`: the servers that it is on, where it stays if they
+    have its share; empty: it may go anywhere.
     """
 
     job: Hashable
@@ -154,7 +154,7 @@ class Demand:
     here: Split = ()
 
     def speed(self, cpus: float, memory_gb: float) -> float:
-        """Return its speed with so much for each GPU: of the fastest option within that, 1 at least."""
+        """Return its speed with this share per GPU: that of the fastest option within it, at least 1."""
         found = (o.speed for o in self.options if within(o.cpus, cpus) and within(o.memory_gb, memory_gb))
         return max(found, default=1.0)
 
@@ -169,16 +169,25 @@ def demand(
     remaining_s: float = 0.0,
     prune: bool = True,
 ) -> Demand:
-    """Turn a job's matrix into its demand on servers of this shape, or on these.
+    """Return the demand of a job on the servers, from its sensitivity matrix.
 
-    A job takes CPUs and memory of the servers of its GPUs only, so a job with many GPUs on a server can
-    have less for each than one with few. Without `prune`, `options` keeps shares that others make pointless;
-    that changes no optimum, only what OPT has to look through. O(grid points squared).
+    A job takes CPUs and memory only from the servers of its GPUs, so a job with many GPUs on a server can
+    have less for each than one with few. O(grid points squared).
+
+    Args:
+        job: The job's key.
+        gpus: Number of its GPUs.
+        sensitivity: Its matrix, per GPU.
+        server: The shape of the servers, or the servers.
+        tenant: Its owner, for DRF.
+        remaining_s: Its remaining time in seconds, for Tetris.
+        prune: Leave out options that another one makes pointless. That changes no optimum, only what OPT has
+            to search.
 
     Raises BadDemand if the job has no GPU, or cannot run with the fair share (the matrix begins above it).
     """
     if gpus < 1:
-        raise BadDemand(f"job {job} has {gpus} GPUs; it needs one at least")
+        raise BadDemand(f"job {job} has {gpus} GPUs; want at least 1")
     fair_cpus, fair_memory = server.fair_cpus, server.fair_memory_gb
     fair = sensitivity.at(fair_cpus, fair_memory)
     if fair <= 0:
@@ -214,7 +223,7 @@ def within(need: float, available: float) -> bool:
 
 
 def undominated(points: list[Option]) -> list[Option]:
-    """Return the points that no other matches in speed with no more of anything."""
+    """Return the points that no other point matches in speed with as little of every resource."""
     kept: list[Option] = []
     for point in sorted(points, key=lambda o: (o.cpus, o.memory_gb, -o.speed)):
         if not any(k.memory_gb <= point.memory_gb and k.speed >= point.speed for k in kept):

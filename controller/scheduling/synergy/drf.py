@@ -21,8 +21,8 @@ def dominant_share(job: Demand, servers: Servers) -> float:
 def drf(demands: Sequence[Demand], servers: Servers) -> Plan:
     """Fill progressively: the tenant with the smallest dominant share places the next of its jobs.
 
-    Jobs of one tenant keep their order; tenants that are level take turns by the share that their next job
-    would take. Demands are ideal shares and are not tuned; a job that fits nowhere is passed over. Where
+    Jobs of one tenant keep their order; ties between tenants are broken by the share that their next job
+    would take. Demands are ideal shares and are not tuned; a job that fits nowhere is skipped. Where
     every job is its own tenant, this takes jobs by dominant share. O(jobs · (tenants + servers)).
     """
     fleet = Fleet(servers)

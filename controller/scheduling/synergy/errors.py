@@ -13,7 +13,7 @@ from controller.scheduling.errors import BadInput, SchedulingError
 
 
 class SynergyError(SchedulingError):
-    """Base of what this package raises."""
+    """Base class of this package's errors."""
 
 
 class BadMatrix(SynergyError, BadInput):

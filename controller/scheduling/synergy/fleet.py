@@ -1,4 +1,4 @@
-"""Free resources of each server while an allocation is built, and the allocation that comes out."""
+"""Free resources of each server while an allocation is built, and the resulting allocation."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Plan:
 
     @property
     def throughput(self) -> float:
-        """The sum of the speeds of all GPUs in use; 1 each is what GPU-proportional shares give."""
+        """The sum of the speeds of all GPUs in use; GPU-proportional shares give 1 each."""
         return sum(g.demand.gpus * g.option.speed for g in self.grants)
 
     def options(self) -> dict[Hashable, Option]:
@@ -68,14 +68,14 @@ class Fleet:
         return sum(state[0] for state in self._free)
 
     def fits(self, server: int, gpus: int, option: Option) -> bool:
-        """Tell whether a server has so many GPUs free, and this share for each."""
+        """Return whether a server has `gpus` free GPUs, and this share for each."""
         free, cpus, memory, _ = self._free[server]
         return (
             free >= gpus and cpus + SLACK >= gpus * option.cpus and memory + SLACK >= gpus * option.memory_gb
         )
 
     def take(self, split: Split, option: Option) -> None:
-        """Book a share for each GPU of a split."""
+        """Take a share for each GPU of a split."""
         for server, gpus in split:
             self._change(server, gpus, gpus * option.cpus, gpus * option.memory_gb)
 
@@ -100,7 +100,7 @@ class Fleet:
     def find(self, job: Demand, option: Option) -> Split | None:
         """Choose servers for a job.
 
-        Those that it is on; else the best one that holds all of it; else the fewest that do together.
+        The servers that it is on; else the best one that holds all of it; else the fewest that together do.
         O(servers), O(servers log servers) if the job has to be split.
         """
         if job.here and all(self.fits(server, gpus, option) for server, gpus in job.here):
@@ -147,7 +147,7 @@ class Fleet:
 def runnable(demands: Iterable[Demand], gpus: int) -> tuple[list[Demand], list[Demand]]:
     """Divide jobs in priority order into those whose GPUs the cluster has, and those that wait.
 
-    A job that does not fit any more is passed over, and later ones that do are taken.
+    A job that no longer fits is skipped, and later ones that do fit are taken.
 
     Raises BadDemand for two jobs of one name.
     """

@@ -9,9 +9,9 @@ from controller.scheduling.synergy.fleet import Fleet, Grant, Plan, runnable
 
 
 def greedy(demands: Sequence[Demand], servers: Servers) -> Plan:
-    """Place each job, in priority order, where its ideal share is free; pass over it if that is nowhere.
+    """Place each job, in priority order, where its ideal share is free; skip it if that is nowhere.
 
-    O(jobs · servers). GPUs can stay idle because CPUs or memory have run out: that is its weakness.
+    O(jobs · servers). GPUs can stay idle because CPUs or memory are used up: that is its weakness.
     """
     fleet = Fleet(servers)
     runnable(demands, 0)  # for its check

@@ -1,4 +1,4 @@
-"""Sensitivity matrix: what a job's throughput is at each share of CPUs and memory (Synergy, OSDI'22, 3.1)."""
+"""Sensitivity matrix: a job's throughput at each share of CPUs and memory (Synergy, OSDI'22, 3.1)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,13 @@ class Sensitivity:
         *,
         name: str = "the matrix",
     ) -> Sensitivity:
-        """Check a grid and make it monotone.
+        """Return the matrix of a measured grid, made monotone.
+
+        Args:
+            cpus: The CPU counts per GPU, increasing.
+            memory_gb: The memory sizes per GPU in GB, increasing.
+            throughput: The throughput in any unit, one row per CPU count and one column per memory size.
+            name: Name of the matrix in error messages.
 
         Raises BadMatrix, with the row and the column, if an axis is empty or does not increase, if the grid
         does not have one row per CPU count and one column per memory size, or if an entry is negative,
@@ -55,7 +61,7 @@ class Sensitivity:
                 if not (math.isfinite(value) and value >= 0):
                     raise BadMatrix(
                         f"{name}, {cpu:g} CPUs and {memory:g} GB: throughput {value};"
-                        " it has to be a finite number, zero or more"
+                        " want a finite number, 0 or more"
                     )
                 best = max(best, over, float(value))
                 done.append(best)
@@ -66,9 +72,9 @@ class Sensitivity:
         return cls(tuple(map(float, cpus)), tuple(map(float, memory_gb)), tuple(rows))
 
     def at(self, cpus: float, memory_gb: float) -> float:
-        """Return the throughput with these shares for each GPU: of the largest grid point within them.
+        """Return the throughput with these shares for each GPU: that of the largest grid point within them.
 
-        Below the grid it is zero: nothing is known there.
+        Below the grid it is 0, because it is unknown there.
 
         >>> Sensitivity.build([1, 2], [10, 20], [[1, 2], [3, 4]]).at(1.9, 25)
         2.0
@@ -82,7 +88,7 @@ def _check_axis(name: str, axis: str, values: Sequence[float]) -> None:
     if not values:
         raise BadMatrix(f"{name} has no {axis} axis")
     if not all(math.isfinite(v) and v > 0 for v in values):
-        raise BadMatrix(f"{name}: the {axis} axis is {list(values)}; its values have to be positive")
+        raise BadMatrix(f"{name}: the {axis} axis is {list(values)}; want positive values")
     for a, b in pairwise(values):
         if a >= b:
-            raise BadMatrix(f"{name}: the {axis} axis has {b:g} after {a:g}; it has to increase")
+            raise BadMatrix(f"{name}: the {axis} axis has {b:g} after {a:g}; want increasing values")

@@ -34,12 +34,12 @@ class ModelProfile:
 
 
 def read_profiles(path: Path, *, cpus_per_gpu: int = 3) -> dict[str, ModelProfile]:
-    """Return the one-GPU profiles of servers with so many CPUs per GPU, by model.
+    """Return the one-GPU profiles of servers with `cpus_per_gpu` CPUs per GPU, by model.
 
-    Lines of other server shapes and of profiles on several GPUs are passed over.
+    Lines of other server shapes and of profiles on several GPUs are skipped.
 
-    Raises BadMatrix, which names line and column, for a missing column, a missing or bad number, or a grid
-    that no matrix can have; and if the file has no line for this shape.
+    Raises BadMatrix, which names line and column, for a missing column, a missing or bad number, or an
+    invalid grid; and if the file has no line for this shape.
     """
     folder = "models" if cpus_per_gpu == 3 else f"models-{cpus_per_gpu}"
     with path.open(newline="") as file:
@@ -59,9 +59,9 @@ def read_profiles(path: Path, *, cpus_per_gpu: int = 3) -> dict[str, ModelProfil
 
 
 def write_profile(path: Path, profile: ModelProfile, *, cpus_per_gpu: int = 3) -> None:
-    """Write a profile as `read_profiles` reads it; a file that is there keeps its other models.
+    """Append a profile to the CSV file, as `read_profiles` reads it; an existing file keeps its other models.
 
-    Raises BadMatrix for one with other memory sizes, or with this model already.
+    Raises BadMatrix if the file has other memory sizes, or this model already.
     """
     folder = "models" if cpus_per_gpu == 3 else f"models-{cpus_per_gpu}"
     grid = profile.sensitivity

@@ -1,7 +1,7 @@
-"""Synergy-OPT: the best allocation by linear programming, as the mark for the others (OSDI'22, 4.3).
+"""Synergy-OPT: the best allocation by linear programming, the reference for the others (OSDI'22, 4.3).
 
-The first program shares out one super-machine with the CPUs and the memory of all servers; the second spreads
-what it found over the servers; rounding makes whole GPUs of the parts.
+The first program divides one super-machine with the CPUs and the memory of all servers; the second
+distributes its result over the servers; rounding makes whole GPUs of the parts.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ def opt(demands: Sequence[Demand], servers: Servers) -> Optimum:
     """Allocate as Synergy-OPT: the jobs of the round as in TUNE, shares by `share_out`, servers by `spread`.
 
     Jobs that the second program leaves whole stay where it puts them; the others are placed as TUNE places
-    jobs, which can cost them and their neighbours the share that they were given; what is then left over is
-    handed out by `top_up`. At most three jobs for each server are not whole (one for each resource of it).
-    Where servers differ the second program may have no solution: then none is.
+    jobs, which can cost them and their neighbours the share that they were given; `top_up` distributes the
+    resources that are then left. At most three jobs for each server are not whole (one for each resource of
+    it). Where servers differ the second program may have no solution: then none is.
 
     Raises ExtraMissing without scipy; Infeasible if the first program has no solution.
     """
@@ -63,7 +63,7 @@ def opt(demands: Sequence[Demand], servers: Servers) -> Optimum:
 def share_out(
     demands: Sequence[Demand], servers: Servers, *, counts: Sequence[int] = ()
 ) -> tuple[list[Option], float]:
-    """Solve the first program: choose an option for each job so that the speeds add up to the most.
+    """Solve the first program: choose an option for each job so that the sum of speeds is largest.
 
     maximise Σ gpus · speed[j, o] · y[j, o], with y 0 or 1, subject to Σ_o y[j, o] = 1 for each job, and Σ
     cpus · gpus · y and Σ memory · gpus · y within the cluster's. All options of a job are at least as fast as
@@ -116,11 +116,11 @@ def _first_program(
 
 
 def spread(demands: Sequence[Demand], options: Sequence[Option], servers: Servers) -> NDArray[np.float64]:
-    """Solve the second program: which part of each job is on which server, as a matrix of servers by jobs.
+    """Solve the second program: the part of each job on each server, as a matrix of servers by jobs.
 
-    Any feasible point will do; a vertex has at most three jobs for each server in parts, and the simplex
-    method returns one. Raises Infeasible, naming the resource, if the shares add up to more than the cluster
-    has.
+    Any feasible point is good enough; a vertex has at most three jobs for each server in parts, and the
+    simplex method returns one. Raises Infeasible, naming the resource, if the shares add up to more than the
+    cluster has.
     """
     optimize = _scipy_optimize()
     jobs = len(demands)

@@ -23,7 +23,7 @@ def _opt(demands: Sequence[Demand], servers: Servers) -> Plan:
 
 
 def tune_and_top_up(demands: Sequence[Demand], servers: Servers) -> Plan:
-    """Allocate as TUNE on full or on empty servers, whichever is better, and hand out what is left over.
+    """Allocate as TUNE on full or on empty servers, whichever is better, and distribute what is left over.
 
     Not part of Synergy. Like TUNE it leaves no job slower than its fair share, and its throughput is no less.
     """
@@ -48,17 +48,17 @@ def synergy(
     """Return a fresh policy, such as `srtf` with `tune`.
 
     Args:
-        order: One of `RANKS`. DRF and Tetris, which have an order of their own, use it to break ties only.
+        order: One of `RANKS`. DRF and Tetris, which have their own order, use it only to break ties.
         allocator: One of `ALLOCATORS`.
-        demand_of: What a job asks for, as `demands_by_matrix` makes it.
+        demand_of: Returns a job's demand; `demands_by_matrix` makes it.
         round_s: Length of a round.
-        stay: Jobs that go on stay where they are, if their share is there.
+        stay: Running jobs stay where they are, if their share is there.
 
     Raises BadSpec for an unknown name.
     """
     for name, known in ((order, RANKS), (allocator, ALLOCATORS)):
         if name not in known:
-            raise BadSpec(f"{name!r} is none of Synergy's {', '.join(known)}")
+            raise BadSpec(f"{name!r} is not among Synergy's {', '.join(known)}")
     rank = RANKS[order]
     return SynergyPolicy(
         f"{order}+{allocator}",

@@ -60,7 +60,7 @@ def server_shape(cluster: Cluster) -> ServerShape:
 
 
 def servers_of(cluster: Cluster) -> Servers:
-    """Return the cluster's servers, which may differ. Raises BadDemand for endless CPUs or memory."""
+    """Return the cluster's servers, which may differ. Raises BadDemand for unlimited CPUs or memory."""
     return Servers(tuple(ServerShape(node.gpus, node.cpus, node.memory_gb) for node in cluster.servers))
 
 
@@ -87,19 +87,19 @@ def demands_by_matrix(matrices: Mapping[str, Sensitivity], servers: ServerShape 
 
 
 class SynergyPolicy:
-    """Order the jobs, allocate, and do so again in the next round.
+    """Order the jobs and allocate, in every round.
 
     Args:
-        name: What tables call it.
+        name: Name in tables.
         rank: The order of the jobs; ties go to the earlier.
         allocate: Makes a plan of the jobs' demands in this order.
-        demand_of: What a job asks for.
+        demand_of: Returns a job's demand.
         round_s: Length of a round.
-        drifts: The rank changes with time, so that every round needs a decision; else only those after an
+        drifts: The rank changes with time, so that every round needs a decision; else only rounds after an
             arrival or an end do.
-        by_work: The allocator looks at remaining work, so that demands have to carry it as it is now.
-        stay: Jobs that go on stay on their servers where these have their share, which saves restarts; else a
-            round is planned as if nobody ran yet, as published.
+        by_work: The allocator uses remaining work, so demands must have its present value.
+        stay: Running jobs stay on their servers where these have their share, which saves restarts; else a
+            round is planned as if no job ran yet, as published.
     """
 
     def __init__(
@@ -176,7 +176,7 @@ class SynergyPolicy:
 def place(
     grants: Sequence[Grant], before: Mapping[int, tuple[Split, Option, Group]], cluster: Cluster
 ) -> dict[int, tuple[Split, Option, Group]]:
-    """Number the GPUs of a plan's jobs.
+    """Assign GPU numbers to a plan's jobs.
 
     A job that stays on its servers keeps its GPUs, and its group if its share is the same too. Results are
     by the jobs' order of arrival.

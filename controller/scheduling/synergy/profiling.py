@@ -1,7 +1,7 @@
 """Optimistic profiling: a whole sensitivity matrix from a few short runs (Synergy, OSDI'22, 3.1).
 
-Only CPUs are measured, with all of the memory. A cache that never thrashes (MinIO) hits equally often in
-every epoch, so that the effect of memory can be computed: what the cache does not hold comes from storage.
+Only CPUs are measured, with all of the memory. A cache that never thrashes (MinIO) has the same hit rate in
+every epoch, so that the effect of memory can be computed: misses are read from storage.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from controller.scheduling.synergy.matrix import Sensitivity
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """A data set, read once per epoch: so many samples of so many megabytes."""
+    """A data set, read once per epoch: `samples` samples of `sample_mb` MB each."""
 
     samples: int
     sample_mb: float
@@ -25,11 +25,11 @@ class Dataset:
     def __post_init__(self) -> None:
         if self.samples <= 0 or not (math.isfinite(self.sample_mb) and self.sample_mb > 0):
             raise BadMatrix(
-                f"a dataset of {self.samples} samples of {self.sample_mb} MB; both have to be positive"
+                f"a dataset of {self.samples} samples of {self.sample_mb} MB; both must be positive"
             )
 
     def hit_rate(self, memory_gb: float) -> float:
-        """Return which part of the samples a cache of this size holds.
+        """Return the fraction of the samples that a cache of this size holds.
 
         >>> Dataset(samples=1000, sample_mb=1).hit_rate(0.25)
         0.25
@@ -65,16 +65,17 @@ def profile(
 ) -> Profile:
     """Build the matrix of a job from few measurements.
 
-    Args:
-        measure: returns the samples per second of the job on one GPU with so many CPUs and all of the memory.
-        max_cpus: measurements are at 1 to `max_cpus` CPUs.
-        memory_gb: the memory sizes of the matrix.
-        dataset: what the job reads.
-        bandwidth_mbps: the storage bandwidth of one GPU's share.
-        threshold: CPUs that add a smaller part than this to the throughput are not looked into.
-
     Takes O(log max_cpus) measurements for a job that is linear up to a knee and flat beyond. Counts that were
     not measured are interpolated.
+
+    Args:
+        measure: Returns the samples per second of the job on one GPU with this many CPUs and all of the
+            memory.
+        max_cpus: Measurements are at 1 to `max_cpus` CPUs.
+        memory_gb: The memory sizes of the matrix, in GB.
+        dataset: The data that the job reads.
+        bandwidth_mbps: The storage bandwidth of one GPU's share.
+        threshold: Ranges of CPUs that add less than this fraction to the throughput are not searched.
 
     Raises BadMatrix if a measurement is not a positive number.
     """
@@ -92,9 +93,9 @@ def profile(
 
 
 def measure_cpus(measure: Callable[[int], float], max_cpus: int, threshold: float) -> dict[int, float]:
-    """Measure by binary search where the throughput still grows, and return it by CPU count.
+    """Find by binary search where the throughput still grows, and return the measurements by CPU count.
 
-    A stretch is halved unless more CPUs gain less than `threshold` over it (the search goes on below it) or
+    A range is halved unless more CPUs gain less than `threshold` over it (the search continues below it) or
     its middle lies on the line between its ends.
     """
     found: dict[int, float] = {}
@@ -104,7 +105,7 @@ def measure_cpus(measure: Callable[[int], float], max_cpus: int, threshold: floa
             found[cpus] = measure(cpus)
             if not (math.isfinite(found[cpus]) and found[cpus] > 0):
                 raise BadMatrix(
-                    f"the throughput measured with {cpus} CPUs is {found[cpus]}; it has to be positive"
+                    f"the throughput measured with {cpus} CPUs is {found[cpus]}; it must be positive"
                 )
         return found[cpus]
 

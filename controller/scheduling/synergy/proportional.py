@@ -1,4 +1,4 @@
-"""GPU-proportional allocation: every GPU comes with the same CPUs and memory, whatever the job can use."""
+"""GPU-proportional allocation: every GPU comes with the same CPUs and memory, whatever the job needs."""
 
 from __future__ import annotations
 

@@ -16,10 +16,10 @@ DemandOf = Callable[[Submission], Demand]
 class SharedSpeed:
     """Speed by sensitivity: a job takes `spec.iteration_s` with its fair share, less with more by its matrix.
 
-    A grant counts as the fastest option of the job's demand within it, and at least as the floor, which no
-    allocator goes below. Groups without grants run at the fair share. `restart_scale` scales the jobs' own
-    restart costs; 0: restarts are free, as in Synergy's simulations. Other CPUs and memory on the same GPUs
-    are no restart.
+    A grant counts as the fastest option of the job's demand within it, and at least as the floor, below which
+    no allocator goes. Groups without grants run at the fair share. `restart_scale` scales the jobs' own
+    restart costs; 0: restarts are free, as in Synergy's simulations. A change of CPUs and memory on the same
+    GPUs is not a restart.
     """
 
     def __init__(self, demand_of: DemandOf, *, restart_scale: float = 0.0) -> None:
@@ -27,20 +27,18 @@ class SharedSpeed:
         self._restart_scale = restart_scale
 
     def alone_s(self, job: Submission) -> float:
-        """Return the job's own figure: it holds for the fair share."""
+        """Return the job's own seconds per iteration, which are for the fair share."""
         return job.iteration_s
 
     def iteration_s(self, group: Group) -> Sequence[float]:
         """Return the job's seconds per iteration with the group's grant."""
         if len(group.jobs) != 1:
-            raise BadSpec(
-                f"{len(group.jobs)} jobs on one set of GPUs; Synergy gives each job GPUs of its own"
-            )
+            raise BadSpec(f"{len(group.jobs)} jobs on one set of GPUs; Synergy gives each job its own GPUs")
         spec = group.jobs[0].spec
         return [spec.iteration_s / self.speed(spec, group)]
 
     def restart_s(self, group: Group) -> Sequence[float]:
-        """Return each member's own cost."""
+        """Return each member's own cost of a restart, in seconds."""
         return [job.spec.restart_s * self._restart_scale for job in group.jobs]
 
     def speed(self, spec: Submission, group: Group) -> float:

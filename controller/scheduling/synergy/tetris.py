@@ -1,4 +1,4 @@
-"""Tetris: pack by how a demand aligns with what is free, and remaining work (Grandl et al., SIGCOMM'14)."""
+"""Tetris: pack by the alignment of demands with free resources, and remaining work (Grandl, SIGCOMM'14)."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from controller.scheduling.synergy.fleet import Fleet, Grant, Plan, runnable
 
 
 def tetris(demands: Sequence[Demand], servers: Servers) -> Plan:
-    """Place, again and again, the job and server with the highest score; demands are ideal shares, not tuned.
+    """Place repeatedly the job and server with the highest score; demands are ideal shares, not tuned.
 
     The score is the dot product of the job's demand and the server's free resources, each as a part of the
     largest server, plus the job's remaining work (time times demand; less is better) scaled so that both
-    weigh the same on average. Jobs for several servers score at the emptiest and go to as few servers as
-    possible.
+    have the same weight on average. Jobs for several servers score at the emptiest and go to as few servers
+    as possible.
     O(jobs² + jobs · servers): after each placement only that server's column is scored again.
     """
     fleet = Fleet(servers)

@@ -1,4 +1,4 @@
-"""Hand out what an allocation leaves over. Not part of Synergy."""
+"""Distribute the resources that an allocation leaves unused. Not part of Synergy."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from controller.scheduling.synergy.fleet import Fleet, Grant, Plan
 
 
 def top_up(plan: Plan, servers: Servers) -> Plan:
-    """Raise shares with the CPUs and the memory that are free beside their jobs, while that speeds one up.
+    """Raise shares with unused CPUs and memory of the jobs' servers, while that speeds a job up.
 
     The step with the most speed for its part of the servers comes first; ties go to the job that is earlier
-    in the plan. TUNE knows an ideal and a fair share for each job and nothing between; this fills
-    the gap. No job loses anything. At most one step per job and option; each looks at the jobs on the servers
-    that the last one touched.
+    in the plan. TUNE has only an ideal and a fair share for each job; this uses the options in between. No
+    job loses anything. At most one step per job and option; each looks at the jobs on the servers that the
+    last one changed.
     """
     fleet = Fleet(servers)
     current = list(plan.grants)

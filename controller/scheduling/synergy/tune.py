@@ -11,8 +11,8 @@ from controller.scheduling.synergy.fleet import Fleet, Grant, Plan, runnable
 def tune(demands: Sequence[Demand], servers: Servers, *, spread: bool = False) -> Plan:
     """Allocate as Synergy-TUNE.
 
-    Of the jobs in priority order those run whose GPUs the cluster has. They are placed with the largest
-    demand first, by GPUs, then CPUs, then memory:
+    Jobs run in priority order as long as the cluster has their GPUs. They are placed with the largest demand
+    first, by GPUs, then CPUs, then memory:
 
     1. on the fullest server that has the ideal share, else on the fewest servers that have it together;
     2. if there are none, in the same way with the share that the job can fall back on;
@@ -20,12 +20,12 @@ def tune(demands: Sequence[Demand], servers: Servers, *, spread: bool = False) -
        it fits: those on the fewest servers first, of these the one with most CPUs per GPU.
 
     Step 3 always ends: on a server where all jobs have fallen back, every free GPU has its fair share left.
-    So no job runs slower than with GPU-proportional shares. As published, what jobs that fell back leave over
-    goes to jobs that are placed later, not to those that run already: `top_up` does that.
+    So no job runs slower than with GPU-proportional shares. As published, resources freed by jobs that fell
+    back go to jobs that are placed later, not to jobs placed already: `top_up` does that.
     O(jobs · (servers + GPUs per server)).
 
-    With `spread`, which is not part of the published algorithm, the server with the most free CPUs takes the
-    place of the fullest one: hungry jobs then find modest neighbours more often.
+    With `spread`, which is not part of the published algorithm, step 1 takes the server with the most free
+    CPUs instead of the fullest one: jobs of high demand then meet jobs of low demand more often.
     """
     chosen, waiting = runnable(demands, servers.gpus)
     tuning = Tuning(servers, spread=spread)
@@ -44,7 +44,7 @@ class Tuning:
         self._on_server: list[list[Demand]] = [[] for _ in range(len(servers))]
 
     def add(self, job: Demand, wish: Option) -> None:
-        """Place one job, with the share that it wishes if possible; its GPUs have to be free."""
+        """Place one job, with the share that it asks for if possible; its GPUs must be free."""
         for option in (wish,) if wish is job.floor else (wish, job.floor):
             split = self._fleet.find(job, option)
             if split is not None:

@@ -1,1 +1,1 @@
-"""A cluster's network under the schedulers' simulator: placement, trees, memory, and who slows whom."""
+"""A cluster's network under the schedulers' simulator: placement, trees, memory, and contention."""

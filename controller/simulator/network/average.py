@@ -1,12 +1,12 @@
-"""Rates of jobs that compute and communicate in turns, on average: who meets whom is left to chance.
+"""Average rates of jobs that compute and communicate in turns; overlaps in time are random.
 
-A job that sends meets each other one that shares a resource with the probability that this one sends, and has
-what water-filling gives it beside those: an equal share, or what the others leave if they are held up
-elsewhere. How long it sends follows from its rate, and so on until rates stay as they are. Full memory takes
-in the same part of each job's packets; the rest goes up unsummed, with all its flows.
+A sending job meets each other job that shares a resource with the probability that this one sends, and gets
+the rate that water-filling gives it beside those: an equal share, or what the others leave if they are
+limited elsewhere. Its rate determines how long it sends; this is iterated until rates are stable. Full memory
+takes in the same fraction of each job's packets; the rest goes up unsummed, with all its flows.
 
-Complexity: O(rounds · nodes), however many jobs there are. `controller.simulator.network.fluid` is what it
-approximates.
+Complexity: O(rounds · nodes), however many jobs there are. `controller.simulator.network.fluid` is the model
+that this approximates.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _CLOSE = 1e-3
 
 @dataclass(frozen=True)
 class Work:
-    """What each job does in an iteration: `before_s` it begins to send, `beside_s` it goes on computing."""
+    """The work of each job's iteration: `before_s` until it begins to send, then `beside_s` of computing."""
 
     before_s: Floats
     beside_s: Floats
@@ -32,20 +32,20 @@ class Work:
     bits: Floats
 
     def iteration_s(self, rate_bps: Floats) -> Floats:
-        """Return the time of an iteration at these rates."""
+        """Return the seconds per iteration of each job at these rates."""
         with np.errstate(divide="ignore"):
             sends_s: Floats = self.bits / rate_bps + self.latency_s
         return self.before_s + np.maximum(self.beside_s, sends_s)
 
     def sending(self, rate_bps: Floats) -> Floats:
-        """Return the part of the time that each job sends."""
+        """Return the fraction of time that each job sends."""
         with np.errstate(divide="ignore", invalid="ignore"):
             part = self.bits / rate_bps / self.iteration_s(rate_bps)
         return np.where(rate_bps > 0, np.nan_to_num(part, nan=1.0), 1.0)
 
 
 def average(flows: Flows, work: Work) -> Floats:
-    """Return the rate of each job while it sends; infinite for those that use no resource."""
+    """Return the rate of each job while it sends, bits per second; infinite for jobs that use no resource."""
     return _MeanField(flows).solve(work)
 
 

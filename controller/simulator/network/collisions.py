@@ -1,9 +1,9 @@
-"""Slots of a region that jobs share: packets that follow each other collide with others' in a row, too.
+"""Collisions in a shared region: consecutive packets also collide with runs of other jobs' packets.
 
-A job's packets in flight take slots that follow each other, from wherever its numbers are. Jobs whose runs of
-slots lie over each other keep colliding, even where the region has as many slots as all need: what of it is
-in use is what runs at random places cover. Where there is room for `APART` times as much, runs that meet come
-apart, for the one that loses falls behind.
+A job's packets in flight take consecutive slots, from a random position. Jobs whose runs of slots overlap
+keep colliding, even if the region has as many slots as all need: only the part that runs at random positions
+cover is used. If there is room for `APART` times as much, overlapping runs separate, because the one that
+loses falls behind.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ APART = 2.0
 
 
 def usable(parts: Floats, pool: np.ndarray, pools: int) -> Floats:
-    """Return the part of each pool that runs of such parts of it can use; `pool` is the pool of each run.
+    """Return the fraction of each pool that runs covering such `parts` of it can use.
+
+    `pool` is the pool of each run.
 
     >>> usable(np.array([0.5, 0.5, 0.5, 0.2, 0.2]), np.array([0, 0, 1, 2, 2]), 3)
     array([0.75, 1.  , 1.  ])
@@ -29,7 +31,7 @@ def usable(parts: Floats, pool: np.ndarray, pools: int) -> Floats:
 
 
 def run_lengths(flows: Flows) -> Floats:
-    """Return for each node the part of its pool that its job needs at the rate of its servers' links."""
+    """Return for each node the fraction of its pool that its job needs at the rate of its servers' links."""
     fastest = np.full(flows.jobs, np.inf)
     sends = flows.source > 0
     np.minimum.at(fastest, flows.job[sends], flows.link_bps[flows.link[sends]])

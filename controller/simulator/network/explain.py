@@ -1,4 +1,4 @@
-"""What became of one job on a cluster's network, and why, in words and numbers."""
+"""Explanations of one job's result on a cluster's network, in words and numbers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from controller.vocabulary import Job
 
 
 def explain(simulated: Simulated, name: str) -> list[str]:
-    """Return sentences about a job of a simulation that kept its log."""
+    """Return sentences about a job of a simulation with a log."""
     log = simulated.log
     assert log is not None, "the simulation has to keep its log"
     ended = next(each for each in simulated.result.jobs if each.spec.name == name)
@@ -77,6 +77,6 @@ def _network(log: Log, simulated: Simulated, name: str) -> list[str]:
 
 def _at(simulated: Simulated, question: Question, answer: Answer, name: str) -> list[str]:
     job: Job = next(each for each in question.jobs if each.name == name)
-    state = steady_state(simulated.cluster, question.jobs)
+    state = steady_state(simulated.topology, question.jobs)
     beside = explain_placement(state, job)[1:]
     return [*beside, "As to its slots:", *explain_memory(question, answer, job)]

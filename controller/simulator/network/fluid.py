@@ -1,8 +1,8 @@
-"""Jobs that compute and communicate in turns, as a fluid: rates change when one begins or ceases to send.
+"""Jobs that compute and communicate in turns, as a fluid: rates change when a job starts or stops sending.
 
-Between two such moments every job that sends does so at the rate that water-filling gives it beside the
-others that do. Exact but for packets: O(jobs) for each tensor, and a water-filling for each set of senders
-that has not been seen.
+Between two such times every sending job has the rate that water-filling gives it beside the other sending
+jobs. Exact except for packetisation: O(jobs) for each tensor, and a water-filling for each new set of
+senders.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ _SOON = 1e-12
 
 @dataclass(slots=True)
 class Runner:
-    """A job and where it is in its iteration.
+    """A job and its position in its iteration.
 
     Attributes:
-        phases: Of its iterations.
-        left: Iterations that are still to do, the one it is in included.
-        begin_s: When that began, or is to begin.
-        tensor: The tensor that is to be sent or under way.
-        bits: What of that is still to be sent, while `sending`.
-        due_s: When it goes on, if it does not send.
+        phases: Phases of its iterations.
+        left: Iterations left, including the present one.
+        begin_s: When the present iteration began, or is to begin.
+        tensor: The tensor that is sent now or next.
+        bits: Bits of that tensor left, while `sending`.
+        due_s: When its next step is due, if it does not send.
         likely_s: Time of an iteration as long as none has ended.
         ends_s: When its first iteration began and the others ended, the last `KEPT` of these.
     """
@@ -50,7 +50,7 @@ class Runner:
     ends_s: list[float] = field(default_factory=list)
 
     def go_on(self, now_s: float) -> None:
-        """Take the next steps that are due."""
+        """Take the steps that are due."""
         while self.left and self.due_s <= now_s + _SOON:
             if self.waits_for_sum:
                 self.waits_for_sum = False
@@ -66,7 +66,7 @@ class Runner:
                     self._end_iteration(now_s)
 
     def sent(self, now_s: float) -> None:
-        """Have sent a tensor."""
+        """Record that a tensor has been sent."""
         self.sending, self.waits_for_sum = False, True
         self.due_s = now_s + self.phases.latency_s
         self.go_on(now_s)
@@ -79,7 +79,7 @@ class Runner:
         self.tensor = 0
 
     def end_s(self, now_s: float) -> float:
-        """Return when it ended; else when it will, after `now_s`, if they go on as the last ones did."""
+        """Return when it ended; else the end after `now_s` predicted from its last iterations."""
         if not self.left:
             return self.ends_s[-1]
         ended = len(self.ends_s) - 1
@@ -88,20 +88,27 @@ class Runner:
 
 
 class Fluid:
-    """Runners and the time that they have come to."""
+    """Runners, and the time that they have reached."""
 
     def __init__(self, now_s: float, runners: Mapping[str, Runner]) -> None:
         self.now_s = now_s
         self.runners = dict(runners)
 
     def copy(self) -> Fluid:
-        """Return one that goes on by itself."""
+        """Return an independent copy."""
         return Fluid(self.now_s, {name: replace(each, done=0) for name, each in self.runners.items()})
 
     def run(
         self, rates: Rates, until_s: float, *, iterations: float = math.inf, to_first_end: bool = False
     ) -> None:
-        """Go on until that time; or until all have done so many iterations, or the first job has ended."""
+        """Advance the time.
+
+        Args:
+            rates: Returns the rate of each sender, bits per second, for a set of senders.
+            until_s: The time to advance to.
+            iterations: Stop earlier when all jobs have done this many.
+            to_first_end: Stop earlier when the first job has ended.
+        """
         runners = self.runners
         behind = {name for name, each in runners.items() if each.done < iterations and each.left}
         while behind:
@@ -144,7 +151,7 @@ class Fluid:
 
 
 def shifted(runners: Iterable[Runner], by_s: float) -> None:
-    """Have these be where they are, but so much later."""
+    """Delay these runners by `by_s`, without changing their positions."""
     for each in runners:
         each.begin_s += by_s
         each.due_s += by_s

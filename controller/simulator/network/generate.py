@@ -1,4 +1,4 @@
-"""Jobs at random, and jobs of traces: models of real networks, computing times by their arithmetic."""
+"""Random jobs, and jobs of traces: models of real networks, with computing times from their arithmetic."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ WORKERS = ((1, 0.3), (2, 0.2), (4, 0.25), (8, 0.15), (16, 0.1))
 
 def generate(
     jobs: int,
-    cluster: Topology,
+    topology: Topology,
     *,
     seed: int = 0,
     models: Sequence[str] = MODELS,
@@ -27,9 +27,18 @@ def generate(
     deadlines: float = 0.0,
     slack: float = 2.0,
 ) -> list[Job]:
-    """Return jobs of random models and sizes that arrive every `gap_s` on average (Poisson).
+    """Return jobs of random models and sizes.
 
-    A share of `deadlines` of them has a deadline: `slack` times what they take without communication.
+    Args:
+        jobs: Number of jobs.
+        topology: The servers.
+        seed: Of all random draws.
+        models: Names of the models to draw from.
+        batch: Samples of an iteration on each GPU.
+        gap_s: Mean time between arrivals (Poisson); 0: all arrive at once.
+        deadlines: Fraction of the jobs with a deadline.
+        slack: A deadline is this many times the job's duration without communication.
+
     Raises BadSpec for options out of range.
     """
     if jobs < 0 or not 0 <= deadlines <= 1 or not slack > 1 or gap_s < 0 or not models:
@@ -37,7 +46,7 @@ def generate(
             f"{jobs} jobs, {deadlines} with deadlines at slack {slack}, gap {gap_s} s: out of range"
         )
     rng = random.Random(seed)
-    sizes = [(count, share) for count, share in WORKERS if count <= cluster.gpus] or [(1, 1.0)]
+    sizes = [(count, share) for count, share in WORKERS if count <= topology.gpus] or [(1, 1.0)]
     drawn, now_s = [], 0.0
     for number in range(1, jobs + 1):
         model = rng.choice(list(models))
@@ -63,11 +72,18 @@ def generate(
 def from_trace(
     specs: Sequence[Submission], *, models: Sequence[str] = MODELS, seed: int = 0, slack: float | None = None
 ) -> list[Job]:
-    """Return the jobs of a scheduling trace (`controller.simulator.traces`), a worker for each GPU.
+    """Return the jobs of a scheduling trace (`controller.simulator.traces`), with one worker per GPU.
 
-    A job whose model's name begins like one of `shapes.SHAPES` has its layers; others are given one of
-    `models` at random, the same one to jobs of the same model. Computing takes what an iteration does beside
-    its network stage. With `slack`, each must be done in that many times its duration. Raises BadSpec.
+    The computing time is the iteration's time without its network stage.
+
+    Args:
+        specs: The trace's jobs.
+        models: A job whose model's name begins like one of `shapes.SHAPES` gets its layers; others get those
+            of one of these models, drawn once per model name.
+        seed: Of the draws.
+        slack: Each job's deadline is this many times its duration; None: no deadlines.
+
+    Raises BadSpec.
     """
     if unknown := [model for model in models if model not in shapes.SHAPES]:
         raise BadSpec(f"model {unknown[0]!r} is unknown; {hint(unknown[0], shapes.SHAPES)}")

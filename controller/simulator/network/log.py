@@ -1,4 +1,4 @@
-"""What happened to jobs and memory over time, for plots and explanations."""
+"""Events of jobs and memory over time, for plots and explanations."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from controller.vocabulary import Job
 
 @dataclass
 class Log:
-    """Events in order of time: seconds, and what holds from then on."""
+    """Events in order of time: seconds, and the state from then on."""
 
     places: list[tuple[float, str, Job]] = field(default_factory=list)
     memory: list[tuple[float, Question, Answer]] = field(default_factory=list)
@@ -23,7 +23,7 @@ class Log:
         self.places.append((now_s, job.name, job))
 
     def divided(self, now_s: float, question: Question, answer: Answer) -> None:
-        """Note that memory is divided so from now on, among the jobs of the question."""
+        """Note a division of memory, valid from now on, among the jobs of the question."""
         self.memory.append((now_s, question, answer))
 
     def rates(self, now_s: float, rates: Mapping[str, float]) -> None:

@@ -1,7 +1,7 @@
 """The phases of a training iteration: computing, and the tensors that are summed, one after the other.
 
-Tensors become ready back to front while the last `overlap` of the computing goes on, at equal distances, and
-are summed in that order. The next iteration begins when all are summed. After its last bit a tensor takes
+Tensors become ready back to front during the last `overlap` of the computing, at equal distances, and are
+summed in that order. The next iteration begins when all are summed. After a tensor's last bit it takes
 `latency_s` until its sum is everywhere.
 """
 
@@ -15,7 +15,7 @@ from controller.vocabulary import Job
 
 @dataclass(frozen=True, slots=True)
 class Phases:
-    """One iteration: `ready_s` from its beginning, and `bits`, of each tensor in the order of sending."""
+    """One iteration: for each tensor, in the order of sending, when it is `ready_s`, and its `bits`."""
 
     compute_s: float
     ready_s: tuple[float, ...]
@@ -28,7 +28,7 @@ class Phases:
         return sum(self.bits)
 
     def iteration_s(self, rate_bps: float) -> float:
-        """Return the time of an iteration whose tensors are all summed at this rate.
+        """Return the seconds of an iteration whose tensors are all summed at this rate (bits per second).
 
         >>> Phases(2.0, (1.0, 2.0), (10.0, 10.0)).iteration_s(5.0)
         5.0
@@ -40,9 +40,13 @@ class Phases:
 
 
 def phases_of(job: Job, *, latency_s: float = 0.0, announced_bits: float = 0.0, most: int = 8) -> Phases:
-    """Return the phases of a job, its layers merged to at most so many tensors.
+    """Return the phases of a job's iteration.
 
-    A tensor is sent with `announced_bits` more, or as many as it has.
+    Args:
+        job: The job.
+        latency_s: Seconds from a tensor's last bit until its sum is everywhere.
+        announced_bits: Bits sent in addition with each tensor, at most as many as the tensor has.
+        most: Most tensors; layers are merged to fit.
 
     >>> from controller.vocabulary import Job
     >>> job = Job(name="a", workers=2, layers_bytes=(1, 2, 3), compute_s=1.0, overlap=0.5)

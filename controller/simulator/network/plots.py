@@ -1,4 +1,4 @@
-"""Pictures of a simulation over time: jobs and their deadlines, whose each switch's slots are, and rates."""
+"""Plots of a simulation over time: jobs and their deadlines, the owners of each switch's slots, and rates."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MOST_JOBS, MOST_SWITCHES = 60, 3
 
 
 def draw(simulated: Simulated, path: Path) -> None:
-    """Draw a simulation that kept its log. Raises PlotsMissing."""
+    """Draw a simulation with a log. Raises PlotsMissing."""
     log = simulated.log
     assert log is not None, "the simulation has to keep its log"
     switches = _busiest(log)
@@ -89,7 +89,7 @@ def _draw_memory(panel: Any, simulated: Simulated, log: Log, switch: str, colour
                 sharers[span[1]] = sharers.get(span[1], 0) + 1
         for place, count in sharers.items():
             panel.broken_barh([(begin_s, end_s - begin_s)], place, color="0.9" if count == 1 else "0.8")
-    panel.set_ylim(0, simulated.cluster.switch[switch].slots)
+    panel.set_ylim(0, simulated.topology.switch[switch].slots)
     panel.set_title(f"slots of {switch}: in colour granted, grey shared", fontsize="small")
 
 

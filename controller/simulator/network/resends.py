@@ -1,8 +1,8 @@
-"""Links that several jobs fill: part of what they carry is sent again.
+"""Links that several jobs fill: part of their packets are retransmissions.
 
-The queue of such a link holds the windows of all who send, so that a round trip lasts longer than it did a
-moment ago; a worker takes what is late for lost, and asks for it again. How much that is depends on the
-transport's time-outs, and has to be measured.
+The queue of such a link holds the windows of all senders, so the round-trip time grows beyond its previous
+value; a worker takes late packets for lost, and retransmits them. The amount depends on the transport's
+time-outs, and has to be measured.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ LEAST = 0.8
 
 
 def link_rates(flows: Flows, senders: np.ndarray, resent: float) -> Floats:
-    """Return what links carry once, if these jobs send: less by `resent` for each beside the first.
+    """Return the links' rates without retransmissions: less by `resent` for each sender beside the first.
 
     `senders` says for each job whether it sends. O(nodes log nodes).
     """

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from controller.core.compose import networked
 from controller.core.events import Submitted
-from controller.core.scheduled import spec_of
+from controller.core.submissions import submission_of
 from controller.errors import BadSpec
 from controller.simulator.engine import Simulation, admitted
 from controller.simulator.metrics import measure
@@ -25,10 +25,10 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkTask:
-    """One simulation, to be sent to another process."""
+    """One simulation as data for another process."""
 
     jobs: Sequence[Job] = field(repr=False)
-    cluster: Topology = field(repr=False)
+    topology: Topology = field(repr=False)
     scheduler: str
     settings: NetworkSettings
     of_scheduler: tuple[tuple[str, float], ...] = ()
@@ -37,16 +37,16 @@ class NetworkTask:
 
     @property
     def names(self) -> Mapping[str, str]:
-        """Scheduler and allocation policies."""
+        """The names of scheduler and allocation policies."""
         return {"scheduler": self.scheduler, **self.settings.names}
 
 
 @dataclass(frozen=True, slots=True)
 class NetworkMetrics:
-    """Figures of one simulation; times in seconds.
+    """Metrics of one simulation; times in seconds.
 
     `avg_slowdown` is of completion times over times alone with the fastest links; `missed` counts jobs with a
-    deadline that were `ended` for it or done too late.
+    deadline that were `ended` for it or ended too late.
     """
 
     jobs: int
@@ -80,7 +80,7 @@ def run_network(task: NetworkTask, progress: Progress | None = None) -> NetworkO
         began_s = time.process_time()
         simulated = simulate_network(
             task.jobs,
-            task.cluster,
+            task.topology,
             task.scheduler,
             task.settings,
             of_scheduler=task.of_scheduler,
@@ -93,7 +93,7 @@ def run_network(task: NetworkTask, progress: Progress | None = None) -> NetworkO
 
 
 def metrics_of(simulated: Simulated) -> NetworkMetrics:
-    """Return the figures. Completion times and slowdowns are of the jobs that were completed."""
+    """Return the metrics. Completion times and slowdowns are of the completed jobs."""
     whole, jobs = simulated.result, simulated.result.jobs
     done = measure(replace(whole, jobs=[each for each in jobs if each.completed]))
     return NetworkMetrics(
@@ -115,18 +115,18 @@ def metrics_of(simulated: Simulated) -> NetworkMetrics:
 
 @dataclass(frozen=True)
 class Simulated:
-    """What became of the jobs; `log` if it was asked for."""
+    """The results of all jobs; `log` if it was asked for."""
 
     result: Result
     jobs: Mapping[str, Job]
-    cluster: Topology
+    topology: Topology
     """With links at the rate that gradients have of them."""
     margin: float
     log: Log | None = field(default=None, repr=False)
 
     @property
     def missed(self) -> Sequence[Ended]:
-        """Jobs with a deadline that were ended, or done too late."""
+        """Jobs with a deadline that were ended for it, or ended too late."""
         return [each for each in self.result.jobs if self.misses(each)]
 
     def misses(self, ended: Ended) -> bool:
@@ -137,7 +137,7 @@ class Simulated:
 
 def simulate_network(
     jobs: Sequence[Job],
-    cluster: Topology,
+    topology: Topology,
     scheduler: str,
     settings: NetworkSettings,
     *,
@@ -146,21 +146,29 @@ def simulate_network(
     verify: bool = False,
     progress: Progress | None = None,
 ) -> Simulated:
-    """Simulate jobs under a scheduler and allocation policies, all by name, until all have ended.
+    """Simulate jobs under a scheduler and allocation policies until all have ended.
 
-    Raises BadSpec for names and jobs that cannot be, and what the simulator raises.
+    Args:
+        jobs: The jobs.
+        topology: Servers, switches and links.
+        scheduler: Name of the scheduling policy.
+        settings: Names of the allocation policies, and settings of the network's model.
+        of_scheduler: Settings of the scheduling policy, by name.
+        keep_log: Keep a log of events, for plots and explanations.
+        verify: Check every decision of the scheduling policy.
+        progress: Called from time to time with the number of ended jobs and of all jobs.
+
+    Raises BadSpec for unknown names and impossible jobs, and the simulator's errors.
     """
-    parts = networked(cluster, scheduler, settings, of_scheduler)
+    parts = networked(topology, scheduler, settings, of_scheduler)
     setup, allocation = parts.setup, parts.allocation
     if type(PolicyRun.of(setup)).run is not PolicyRun.run:
-        raise BadSpec(
-            f"scheduler {scheduler!r} is a replica with a simulator of its own, which has no network"
-        )
+        raise BadSpec(f"scheduler {scheduler!r} is a replica with its own simulator, which has no network")
     log = Log() if keep_log else None
     if log is not None:
         allocation.watchers.append(log)
     described = {job.name: job for job in jobs}
-    specs = [spec_of(job, allocation.allocator.cluster) for job in jobs]
+    specs = [submission_of(job, allocation.allocator.topology) for job in jobs]
     simulation = Simulation(
         [Submitted(spec.arrival_s, spec, described[spec.name]) for spec in admitted(specs, parts.servers)],
         parts.servers,
@@ -171,4 +179,4 @@ def simulate_network(
         progress=progress,
     )
     result = simulation.run()
-    return Simulated(result, described, allocation.allocator.cluster, settings.margin, log)
+    return Simulated(result, described, allocation.allocator.topology, settings.margin, log)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from controller.errors import BadSpec
-from controller.policies.allocation import AllocationSettings
+from controller.policies.by_kind import AllocationSettings
 
 Model = Literal["phases", "average"]
 MODELS: tuple[Model, ...] = ("phases", "average")
@@ -17,16 +17,16 @@ WINDOW = 128
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkSettings(AllocationSettings):
-    """Settings of the network, beside those of the policies that allocate it.
+    """Settings of the network's model, beside those of the allocation policies.
 
     Attributes:
         model: Jobs' phases one by one, or on average over time.
-        window: Packets in flight of a worker: each tensor is sent with as many more, if it has as many, which
-            announce exponents; 0: none do. A round trip passes until its last sum is back.
-        resent: Part of what a link carries that is sent again for each job beside the first that fills it:
-            queues let round trips grow, and what is late is taken for lost.
-        tensors: Tensors of a job at most; more layers are merged.
-        iterations: Iterations that are looked at in phases before the rest is taken to be like them.
+        window: Packets in flight of a worker: each tensor is sent with as many packets more, at most as many
+            as it has, which announce exponents; 0: none are sent. Its last sum is back a round trip later.
+        resent: Fraction of a full link's capacity that is retransmissions, for each job beside the first:
+            queues make round trips longer, and late packets are taken for lost.
+        tensors: Most tensors of a job; further layers are merged.
+        iterations: Iterations that are simulated in phases; the rest is taken to be like them.
     """
 
     model: Model = "average"

@@ -1,7 +1,7 @@
 """Speed of jobs that contend for links and slots: a speed model that knows where each job is placed.
 
-A family's own model says how fast jobs get on with their GPUs; what their gradients take beside those of
-others comes on top. Where they are, and with which slots, the core decides (`controller.core.allocation`).
+A family's own model determines how fast jobs run on their GPUs; the time of their gradients beside those of
+other jobs is added. The core decides places and slots (`controller.core.allocation`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 
 from controller.core.allocation import Allocation
 from controller.core.allocator import Allocator
-from controller.core.scheduled import LEAST_S
+from controller.core.submissions import LEAST_S
 from controller.placement.waterfill import waterfill
 from controller.scheduling.model import Submission
 from controller.scheduling.policy import Contention, Group, JobState, SpeedModel
@@ -31,7 +31,7 @@ _SAME = 1e-9
 
 
 class NetworkSpeed:
-    """`ContendedSpeed` of the jobs that an `Allocation` has given servers, trees and slots; of one run."""
+    """`ContendedSpeed` of the jobs that an `Allocation` has given servers, trees and slots; for one run."""
 
     def __init__(
         self,
@@ -50,15 +50,15 @@ class NetworkSpeed:
         self._network = _Average(settings) if settings.model == "average" else _InPhases(settings)
 
     def alone_s(self, job: Submission) -> float:
-        """Return what the family's model says."""
+        """Return the seconds per iteration alone by the family's model."""
         return self._inner.alone_s(job)
 
     def iteration_s(self, group: Group) -> Sequence[float]:
-        """Return what the family's model says; `contend` follows."""
+        """Return the members' seconds per iteration by the family's model; `contend` corrects them."""
         return self._inner.iteration_s(group)
 
     def restart_s(self, group: Group) -> Sequence[float]:
-        """Return what the family's model says."""
+        """Return the members' costs of a start, in seconds, by the family's model."""
         return self._inner.restart_s(group)
 
     def contend(self, now_s: float, groups: Sequence[Group]) -> Contention:
@@ -104,13 +104,13 @@ class NetworkSpeed:
 
     @property
     def _announced_bits(self) -> float:
-        """Bits that each tensor is sent with beside its own, if it has as many."""
-        payload = min(switch.payload_bytes for switch in self._allocator.cluster.switches)
+        """Bits sent in addition with each tensor, at most as many as it has."""
+        payload = min(switch.payload_bytes for switch in self._allocator.topology.switches)
         return self._settings.window * payload * 8.0
 
     @property
     def _fastest_bps(self) -> float:
-        return max(link.rate_bps for link in self._allocator.cluster.links)
+        return max(link.rate_bps for link in self._allocator.topology.links)
 
 
 class _Average:
@@ -193,7 +193,7 @@ class _InPhases:
         ]
 
     def _come_to(self, now_s: float, states: Mapping[str, JobState]) -> None:
-        """Bring the fluid to this time; beyond what was looked at, everybody is where he was there."""
+        """Advance the fluid to this time; beyond the simulated iterations, jobs keep their last positions."""
         fluid = self._fluid
         fluid.run(self._solve_rates, min(now_s, self._horizon_s))
         late_s, fluid.now_s = now_s - fluid.now_s, now_s
@@ -225,7 +225,7 @@ def _no_rates(senders: frozenset[str]) -> Mapping[str, float]:
 
 
 class _Rates:
-    """Rates of those that send at the same time, each set solved once."""
+    """Rates of jobs that send at the same time; each set is solved once."""
 
     def __init__(self, allocator: Allocator, jobs: Sequence[Job], resent: float) -> None:
         self._flows = allocator.flows()

@@ -1,7 +1,7 @@
 """Trace files of the published schedulers and of our own, as jobs.
 
-Nothing is half-read: a file gives all its jobs, or BadTrace with file, line and column. Jobs must be in
-order of submission, with names that do not recur, and durations and GPU counts that are positive.
+A file is read completely, or raises BadTrace with file, line and column. Jobs must be in order of
+submission, with unique names, and positive durations and GPU counts.
 """
 
 from __future__ import annotations
@@ -43,9 +43,14 @@ HEADERS = {
 def read(
     path: Path, cluster: Cluster | None = None, known: JobCheck | None = None, *, format: str = ""
 ) -> list[Submission]:
-    """Return the jobs of a trace file in `format`, by default the one that its name or its first line tells.
+    """Return the jobs of a trace file.
 
-    With `cluster`, a job that is larger than that is an error too; with `known`, one that it does not know.
+    Args:
+        path: The file.
+        cluster: If given, a job larger than this is an error.
+        known: If given, raises for a job whose speed is unknown.
+        format: Name of the format; "": detected from the file's name or first line.
+
     Raises BadTrace.
     """
     name = format or _detect(path)
@@ -82,7 +87,7 @@ def _detect(path: Path) -> str:
     nearest = max(HEADERS, key=likeness)
     if likeness(nearest)[0] == 0:
         known = ", ".join(READERS)
-        raise BadTrace(str(path), line, "", f"the columns of no known format; --format names one of {known}")
+        raise BadTrace(str(path), line, "", f"unknown columns; name the format with --format, one of {known}")
     if missing := [column for column in HEADERS[nearest] if column not in columns]:
-        raise BadTrace(str(path), line, missing[0], f"missing in what is most like the format {nearest!r}")
+        raise BadTrace(str(path), line, missing[0], f"missing; the format seems to be {nearest!r}")
     return nearest

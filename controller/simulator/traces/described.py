@@ -1,4 +1,4 @@
-"""Job files (`controller.vocabulary.files`) as traces: what schedulers see of their jobs, by arrival."""
+"""Job files (`controller.vocabulary.files`) as traces: their jobs as schedulers see them, by arrival."""
 
 from __future__ import annotations
 

@@ -21,7 +21,16 @@ THROUGHPUTS = "simulation_throughputs.json"
 def read(
     path: Path, cluster: Cluster | None = None, known: JobCheck | None = None, *, gpu: str = "v100"
 ) -> list[Submission]:
-    """Return the jobs of `path` alone on GPUs of kind `gpu`, named by their lines. Raises BadTrace."""
+    """Return the jobs of a trace, named by their lines.
+
+    Args:
+        path: The trace; ``simulation_throughputs.json`` must be beside it.
+        cluster: If given, a job larger than this is an error.
+        known: If given, raises for a job whose speed is unknown.
+        gpu: Kind of GPU that the jobs run on.
+
+    Raises BadTrace.
+    """
     rows = read_rows(path, COLUMNS, header=COLUMNS, delimiter="\t")
     beside = path.with_name(THROUGHPUTS)
     table = throughputs(read_text(beside), gpu, source=str(beside))

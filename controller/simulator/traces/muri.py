@@ -2,7 +2,7 @@
 
 ``job_id,num_gpu,submit_time,iterations,model_name,batch_size,duration,interval,iteration_time,resource_time_0,
 resource_time_1,resource_time_2,priority``. Stage 0 is loading and preprocessing, 1 GPU, 2 network.
-The time that a job takes is iterations times iteration time; `duration` is what the original trace said.
+A job takes iterations times iteration time; `duration` is that of the original trace.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ RESTART_ELSE_S = 10.0
 
 
 def restart_s(model: str, gpus: int) -> float:
-    """Return what a start of `model` costs on `gpus` GPUs: the figure of the next measured size."""
+    """Return the cost in seconds of starting `model` on `gpus` GPUs: that of the next measured size."""
     if model not in RESTART_S:
         return RESTART_ELSE_S
     return float(RESTART_S[model][sum(size < gpus for size in SIZES[:-1])])
@@ -68,7 +68,7 @@ def _job(row: TraceRow) -> Submission:
     model, gpus = row.text("model_name"), row.whole("num_gpu", least=1)
     stages = tuple(row.number(f"resource_time_{number}") / 1000 for number in range(3))
     if sum(stages) < SMALLEST:
-        raise row.fail("resource_time_0", "all stages take no time")
+        raise row.fail("resource_time_0", "all stage times are 0; want at least one above 0")
     return Submission(
         name=row.text("job_id"),
         arrival_s=row.number("submit_time") / 1000,

@@ -39,7 +39,7 @@ def read(path: Path, cluster: Cluster | None = None, known: JobCheck | None = No
 def _job(row: TraceRow) -> Submission:
     stages = tuple(row.number(column) for column in STAGES) if STAGES[0] in row.cells else ()
     if stages and sum(stages) < SMALLEST:
-        raise row.fail(STAGES[0], "all stages take no time")
+        raise row.fail(STAGES[0], "all stage times are 0; want at least one above 0")
     iteration_s = sum(stages) if stages else 1.0
     if row.has("iteration_s"):
         iteration_s = row.number("iteration_s", positive=True)

@@ -50,7 +50,7 @@ class TraceRow:
         return value
 
     def number(self, column: str, *, positive: bool = False) -> float:
-        """Return the cell as a number that is not negative (or that is positive)."""
+        """Return the cell as a number that is not negative (with `positive`: above 0)."""
         text = self.text(column)
         try:
             value = float(text)
@@ -72,7 +72,7 @@ class TraceRow:
         return int(value)
 
     def moment_s(self, column: str) -> float:
-        """Return the cell, a date and time, as seconds since 1970 in no particular zone."""
+        """Return the cell, a date and time, as seconds since 1970 without a time zone."""
         text = self.text(column)
         try:
             moment = datetime.fromisoformat(text)
@@ -111,11 +111,17 @@ def read_rows(
     delimiter: str = ",",
     what: str = "jobs",
 ) -> list[TraceRow]:
-    """Return the rows of a table with at least the columns `required`; blank lines are skipped.
+    """Return the rows of a table of jobs; blank lines are skipped.
 
-    `header` names the columns of a file that does not do so itself, `what` says what its rows are. Raises
-    BadTrace if the file cannot be read, has no row, lacks a column or has it twice, or has a row with too
-    few or too many cells.
+    Args:
+        path: The file.
+        required: Columns that it must have.
+        header: Names of the columns if the file has no header line.
+        delimiter: Character between cells.
+        what: What the rows are, for error messages.
+
+    Raises BadTrace if the file cannot be read, has no row, lacks a column or has it twice, or has a row with
+    too few or too many cells.
     """
     name = str(path)
     reader = csv.reader(io.StringIO(read_text(path), newline=""), delimiter=delimiter, strict=True)
@@ -161,11 +167,20 @@ def collect(
     known: JobCheck | None = None,
     ordered: bool = True,
 ) -> list[Submission]:
-    """Make a job of each row, all or none.
+    """Make a job of each row; any error refuses all.
 
-    `gpus`, `submit`, `id` and `model` are the columns that errors are about: a job larger than `cluster`,
-    times that go back (if `ordered`; else jobs are sorted), names that recur or cannot be printed, and a job
-    that is not `known`.
+    Args:
+        rows: The rows.
+        make: Makes a job of a row.
+        gpus: Column named in errors about jobs larger than `cluster`.
+        submit: Column named in errors about times that go back.
+        id: Column named in errors about names that recur or cannot be printed.
+        model: Column named in errors about jobs that are not `known`.
+        cluster: If given, a job larger than this is an error.
+        known: If given, raises for a job whose speed is unknown.
+        ordered: Times must not go back; else jobs are sorted.
+
+    Raises BadTrace.
     """
     specs: list[Submission] = []
     lines: dict[str, int] = {}

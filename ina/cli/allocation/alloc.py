@@ -115,7 +115,7 @@ def _rows(question: Question, answer: Answer, job: Job) -> list[tuple[str, ...]]
     standing = str(answer.standing[job.name])
     rows: list[tuple[str, ...]] = []
     for name, region in answer.regions[job.name].items():
-        carried = rate_of(job, question.cluster.switch[name], region.size, question.reading)
+        carried = rate_of(job, question.topology.switch[name], region.size, question.reading)
         slots = f"{count(region.size)} from {region.offset}"
         rows.append((job.name, standing, name, slots, rate(carried), wanted, link))
     return rows or [(job.name, standing, "-", "-", "-", wanted, link)]

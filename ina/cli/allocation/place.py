@@ -104,7 +104,7 @@ def _show(placed: placement.Placed) -> None:
 
 
 def _row(state: State, job: Job, bps: float) -> tuple[str, ...]:
-    racks = {state.cluster.rack_of[host] for host in job.hosts}
+    racks = {state.topology.rack_of[host] for host in job.hosts}
     bound = int(state.steady.bound_by[state.jobs.index(job)])
     return (
         job.name,

@@ -15,7 +15,7 @@ HATCH = {Standing.GRANTED: "", Standing.SHARED: "//", Standing.ENDED: "xx"}
 def draw_memory(question: Question, answer: Answer, path: Path) -> None:
     """Draw which slots of each switch are whose; shared ones are hatched. Raises PlotsMissing."""
     used = [
-        each for each in question.cluster.switches if any(each.name in on for on in answer.regions.values())
+        each for each in question.topology.switches if any(each.name in on for on in answer.regions.values())
     ]
     colours = {job.name: f"C{number % 10}" for number, job in enumerate(question.jobs)}
     figure, (panel,) = new_figure(1)
@@ -55,7 +55,7 @@ def draw_placement(state: State, path: Path) -> None:
     """Draw each server's GPUs by job, the rates, and how full the links are. Raises PlotsMissing."""
     figure, (servers, rates, links) = new_figure(3)
     figure.set_size_inches(9, 7.5)
-    names = [server.name for server in state.cluster.servers]
+    names = [server.name for server in state.topology.servers]
     base = dict.fromkeys(names, 0)
     for number, job in enumerate(state.jobs):
         counts = {host: job.servers.count(host) * job.gpus_per_worker for host in job.hosts}
@@ -70,7 +70,7 @@ def draw_placement(state: State, path: Path) -> None:
             base[host] += count
     servers.step(
         range(len(names)),
-        [server.gpus for server in state.cluster.servers],
+        [server.gpus for server in state.topology.servers],
         where="mid",
         color="0.4",
         linewidth=1,
@@ -87,7 +87,7 @@ def draw_placement(state: State, path: Path) -> None:
     if len(levels) <= 40:
         rates.set_xticks(range(len(levels)), [name for name, _ in levels], rotation=30, fontsize="small")
     rates.set_ylabel("rate (Gb/s)")
-    capacity = [link.rate_bps for link in state.cluster.links for _ in range(2)]
+    capacity = [link.rate_bps for link in state.topology.links for _ in range(2)]
     full = sorted((load / most for load, most in zip(state.load_bps, capacity, strict=True)), reverse=True)
     links.fill_between(range(len(full)), [100 * part for part in full], step="mid", alpha=0.6)
     links.set_ylabel("link load (%)")
@@ -104,16 +104,16 @@ def draw_trees(state: State, path: Path) -> None:
     routed = [job for job in state.jobs if job.tree is not None][:MOST_TREES]
     figure, panels = new_figure(max(1, len(routed)))
     figure.set_size_inches(9, 0.8 + 2.4 * max(1, len(routed)))
-    places = _places(state.cluster)
+    places = _places(state.topology)
     for job, panel in zip(routed, panels, strict=False):
         assert job.tree is not None
-        for link in state.cluster.links:
+        for link in state.topology.links:
             ends = [places[link.a], places[link.b]]
             panel.plot(*zip(*ends, strict=True), color="0.9", linewidth=0.6, zorder=1)
-        hosts = {(host, state.cluster.rack_of[host]) for host in job.hosts}
+        hosts = {(host, state.topology.rack_of[host]) for host in job.hosts}
         for a, b in (*job.tree.parents.items(), *hosts):
             panel.plot(*zip(places[a], places[b], strict=True), color="C0", linewidth=1.2, zorder=2)
-        for switch in state.cluster.switches:
+        for switch in state.topology.switches:
             sums, there = switch.name in job.tree.aggregators, switch.name in job.tree.switches
             panel.scatter(
                 *places[switch.name],
@@ -124,7 +124,7 @@ def draw_trees(state: State, path: Path) -> None:
                 facecolor="C1" if sums else "white",
                 edgecolor=("C1" if switch.aggregates else "0.3") if there else "0.85",
             )
-            if len(state.cluster.switches) <= 30:
+            if len(state.topology.switches) <= 30:
                 panel.annotate(
                     switch.name,
                     places[switch.name],

@@ -10,6 +10,7 @@ from typing import Annotated, Final
 
 import typer
 
+from controller.vocabulary import Job
 from hostlib import command_line
 from ina.bench import mpi
 from ina.bench.allreduce import Dtype, processor_s, slowest
@@ -21,7 +22,7 @@ from ina.cli.output import table
 from ina.cli.plain import Result, parse_size, plural, rate, seconds
 from ina.cli.run_options import PortKind
 from ina.runtime.jobs import run_alone
-from ina.runtime.spec import FabricSpec, LaunchSpec
+from ina.runtime.spec import NAMELESS, FabricSpec, LaunchSpec
 
 FRAME_HEADERS_BYTES = 70  # Ethernet, IPv4, UDP, INA
 _LABELS: Final = {
@@ -104,10 +105,10 @@ def allreduce(
             command += ["--gloo-store", str(Path(directory) / "store")]
         if block16:
             command.append("--block16")
-        spec = LaunchSpec(command=command, workers=workers, slots=slots)
+        job = Job(name=NAMELESS, workers=workers, command=tuple(command), slots=slots)
         fabric = FabricSpec(program=program, lanes=lanes, port_kind=port_kind.value)
         with Live({"": workers}, quiet=True) as live:
-            result = run_alone(fabric, spec, on_output=live.output, on_progress=live.update)
+            result = run_alone(fabric, LaunchSpec(job=job), on_output=live.output, on_progress=live.update)
         times = slowest(Path(directory), workers)
         processor = processor_s(Path(directory), workers)
         if "mpi" in baselines:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from controller.policies.allocation import policies_of
+from controller.policies.by_kind import policies_of
 from controller.simulator.network.settings import NetworkSettings
 from ina.bench.cluster import measure_cluster
 from ina.cli import options

@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 from rich.progress import track
 
+from controller.vocabulary import Job
 from hostlib import command_line
 from ina.bench.jobs import throughput_bps
 from ina.cli import options
@@ -23,7 +24,7 @@ from ina.cli.plain import Result, parse_size, plural, rate
 from ina.runtime.fabric import SwitchFabric, open_fabric
 from ina.runtime.jobs import JobEnd, run_jobs
 from ina.runtime.metrics import metrics, total
-from ina.runtime.spec import SHARED, FabricSpec, LaunchSpec
+from ina.runtime.spec import FabricSpec, LaunchSpec
 from ina.runtime.topology import MAX_CHILDREN
 
 EPILOG = """Examples:
@@ -48,7 +49,7 @@ def jobs(
     rounds: Annotated[
         int, typer.Option(min=1, help="Measure this many rounds; each runs all cases in turn.")
     ] = 3,
-    program: options.Program = SHARED,
+    program: options.Program = "shared",
     lanes: options.Lanes = 256,
     slots: Annotated[
         int | None, typer.Option(min=0, help="Allocate this many aggregator slots, as in 'ina run'.")
@@ -148,12 +149,13 @@ def _measure(
             command = command_line.module("ina.bench.jobs", "--bytes", str(payload))
             command += ["--iterations", str(iterations), "--output", directory]
             command += ["--name", f"job{index}", "--jobs", str(len(shape))]
-            specs.append(LaunchSpec(command, workers, name=f"job{index}", slots=slots))
+            job = Job(name=f"job{index}", workers=workers, command=tuple(command), slots=slots)
+            specs.append(LaunchSpec(job=job))
         ends = [JobEnd(spec) for spec in specs]
         run_jobs(fabric, ends, on_output=print_output)
         for end in ends:
             end.check()
-        times = [json_module.loads((Path(directory) / f"{spec.name}.json").read_text()) for spec in specs]
+        times = [json_module.loads((Path(directory) / f"{spec.job.name}.json").read_text()) for spec in specs]
     sums = total(metrics(end.result) for end in ends if end.result)
     sent = sums["sent_packets"] + sums["resent_packets"]
     return _Measured(

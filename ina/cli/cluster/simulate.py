@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from controller.errors import BadSpec
-from controller.policies.allocation import policies_of
+from controller.policies.by_kind import policies_of
 from controller.policies.registry import check_settings, parse_setting
 from controller.simulator.files import check_output, whole
 from controller.simulator.job_table import Row, row_of, write_jobs
@@ -192,7 +192,7 @@ def tasks_of(
         tasks.append(
             NetworkTask(
                 jobs=jobs,
-                cluster=cluster,
+                topology=cluster,
                 scheduler=scheduler,
                 settings=with_names,
                 of_scheduler=numbers,
@@ -247,9 +247,9 @@ def _result(outcomes: Sequence[NetworkOutcome]) -> Result:
     task = outcomes[0].task
     setup = {
         "jobs": len(task.jobs),
-        "servers": len(task.cluster.servers),
-        "gpus": task.cluster.gpus,
-        "cluster": task.cluster.name,
+        "servers": len(task.topology.servers),
+        "gpus": task.topology.gpus,
+        "cluster": task.topology.name,
         **{key: value for key, value in asdict(task.settings).items() if key not in task.settings.names},
         "settings": dict(task.of_scheduler),
     }

@@ -13,8 +13,9 @@ import typer
 
 from controller.scheduling.synergy import BadDemand, BadMatrix, Dataset, ModelProfile, ServerShape, demand
 from controller.scheduling.synergy.matrix_csv import write_profile
+from controller.vocabulary import Job
 from hostlib import interleave
-from ina.bench.cpu_counts import MOST_ITERATIONS, NO_STORAGE, Measured, RunningJob, profile_job
+from ina.bench.cpu_counts import MOST_ITERATIONS, NO_STORAGE, JobOnCpus, Measured, profile_job
 from ina.cli import options
 from ina.cli.errors import USAGE, Failure
 from ina.cli.live import print_output
@@ -130,14 +131,14 @@ def profile_(
 
 
 @contextmanager
-def running(command: list[str]) -> Iterator[RunningJob]:
+def running(command: list[str]) -> Iterator[JobOnCpus]:
     """Run a job of one worker that reports its iterations, and end it afterwards."""
-    spec = LaunchSpec(command, 1, name="profiled")
+    spec = LaunchSpec(job=Job(name="profiled", workers=1, command=tuple(command)))
     with open_fabric(FabricSpec(), [1]) as fabric, ThreadPoolExecutor(1) as pool:
         group = GroupRun(fabric, [spec], (0,), on_output=_complaint)
         future = pool.submit(group.run)
         try:
-            yield RunningJob(group.turns, spec.name, lambda: _end(future))
+            yield JobOnCpus(group.turns, spec.job.name, lambda: _end(future))
         finally:
             group.cancel()
             with suppress(Cancelled):
@@ -151,9 +152,9 @@ def _end(future: Future[list[JobEnd]]) -> str | None:
     return str(end.failure() or "the program ended before all was measured: give it more work")
 
 
-def _complaint(job: LaunchSpec, rank: int, data: bytes, is_error: bool) -> None:
+def _complaint(spec: LaunchSpec, rank: int, data: bytes, is_error: bool) -> None:
     if is_error:
-        print_output(job, rank, data, is_error)
+        print_output(spec, rank, data, is_error)
 
 
 def _show(measured: list[Measured], profile: ModelProfile) -> None:

@@ -34,6 +34,7 @@ def jobs(
         int, typer.Option(min=0, max=2**64 - 1, help="Use this P4Runtime device id of the switch.")
     ] = 0,
     tls: options.TlsOptions,
+    watch: switch_jobs.Watch = False,
     at: ControllerOptions,
     every: Annotated[
         bool, typer.Option("--all", help="List the controller's jobs that are over, too.")
@@ -54,13 +55,15 @@ def jobs(
     """List the jobs of a controller, or those that a running switch serves.
 
     With --controller: who runs, who waits and why. With --switch: what a switch holds, whoever admitted it.
-    A lease shows for how long 'ina run' has promised to renew or remove a job. An expired lease belongs to a
-    run that was killed; the next admission removes its job. A job without a lease stays until 'ina remove'.
+    There, name, user, command, age and goodput are what the holder of a job, such as 'ina run', tells with
+    every renewal of its lease; so they are up to a quarter of the lease, and at most 15 s, old. "Since" is
+    this machine's time less the age. The lease is how long the job stays if its holder is gone: see who still
+    renews with --watch. A job without a lease stays until 'ina remove'.
     """
     if switch:
         given = {each.name: getattr(tls, each.name) for each in fields(tls)}
         running = options.RunningSwitch(switch=switch, device_id=device_id, **given)
-        switch_jobs.jobs(running=running, json=json)
+        switch_jobs.jobs(running=running, watch=watch, json=json)
         return
     if not at.controller:
         raise Failure("whose jobs? give --switch ADDRESS, --controller URL, or set INA_CONTROLLER", USAGE)

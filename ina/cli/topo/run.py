@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -14,7 +13,7 @@ from controller.vocabulary import Job, Topology
 from ina.cli import options
 from ina.cli.errors import USAGE, Failure
 from ina.cli.execute import execute
-from ina.cli.run_options import MemoryOptions
+from ina.cli.run_options import MemoryOptions, check_preempt
 from ina.cli.topo.topology import (
     Lanes,
     LinkOptions,
@@ -25,9 +24,8 @@ from ina.cli.topo.topology import (
     program_of,
 )
 from ina.runtime.fabric import SwitchFabric
-from ina.runtime.job_file import spec_of
 from ina.runtime.run_log import begin_log
-from ina.runtime.spec import ATP, NAMELESS, SHARED, FabricSpec, LaunchSpec
+from ina.runtime.spec import NAMELESS, FabricSpec, LaunchSpec
 
 EPILOG = """Examples:
 
@@ -86,6 +84,7 @@ def run_(
     leaves it up. Otherwise starts a testbed for the job, and stops it afterwards.
     """
     from bmv2_topos.testbeds import netns
+    from ina.runtime.programs import bundle
     from ina.runtime.testbed_fabric import opened as opened_testbed
     from ina.runtime.testbeds import live_runner
 
@@ -95,20 +94,17 @@ def run_(
             raise Failure(
                 f"--pcap: testbed {state.name} is already up; give --pcap to 'ina topo up'", exit_code=USAGE
             )
-        spec = FabricSpec(state.program.name, state.program.lanes, topology=state.topology)
+        chosen = state.program
         opened: AbstractContextManager[SwitchFabric] = opened_testbed(state)
         shape = state.topology
     else:
         shape = links.topology(topology)
         chosen = program_of(program, lanes, target, pcap=pcap)
-        spec = FabricSpec(program, chosen.lanes, topology=shape)
         opened = live_runner(runner.value).opened(netns.slug(topology), shape, chosen)
-    if memory.preempt and (not spec.shared or spec.program == ATP):
-        raise Failure(f"--preempt needs --program {SHARED}", exit_code=USAGE)
-    entry = memory.overrides().of(Job(name=NAMELESS, workers=_workers(shape, workers)))
-    job = spec_of(LaunchSpec(command=command, workers=entry.workers), entry, slots=entry.slots)
-    if log is not None:
-        job = replace(job, log=str(begin_log(log)))
+    spec = FabricSpec(chosen.name, chosen.lanes, topology=shape)
+    check_preempt(memory.preempt, bundle(chosen.name, chosen.lanes).offers())
+    alone = Job(name=NAMELESS, workers=_workers(shape, workers), command=tuple(command))
+    job = LaunchSpec(job=memory.overrides().of(alone), log=None if log is None else str(begin_log(log)))
     execute(spec, [job], switch=f"{runner} {shape.name}", as_json=json, opened=opened)
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from controller.switches.programs import is_file
 from controller.vocabulary import Link, Topology, find_topology
 from ina.cli.errors import Failure
 
@@ -77,7 +78,8 @@ def program_of(
         except OSError as error:
             raise Failure(f"--pcap {pcap}: {error.strerror}") from error
     where = str(pcap.resolve()) if pcap else ""
-    return Program(name, lanes or TARGETS[target.value].lanes, seed, target.value, where)
+    own = str(Path(name).resolve()) if is_file(name) else name  # who uses it later may stand elsewhere
+    return Program(own, lanes or TARGETS[target.value].lanes, seed, target.value, where)
 
 
 class LiveRunner(StrEnum):

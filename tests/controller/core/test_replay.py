@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from controller.core import Core, Desired, Event, Log, Rules, Submitted, Tick
 from controller.core.compose import networked
 from controller.core.events import event_of, plain
-from controller.core.scheduled import spec_of
 from controller.policies import registry
-from controller.policies.allocation import AllocationSettings
+from controller.policies.by_kind import AllocationSettings
 from controller.policies.families.base import SimulationConfig
 from controller.simulator.generate import generate
+from controller.core.submissions import submission_of
 from controller.vocabulary import Cluster, Job, fabrics
 from controller.vocabulary import Topology as Network
 from tests import effort
@@ -123,7 +123,7 @@ def network_jobs(network: Network, seed: int, count: int) -> list[Submitted]:
             arrival_s=arrival_s,
             deadline_s=rng.uniform(5, 200) if rng.random() < 0.4 else None,
         )
-        found.append(Submitted(arrival_s, spec_of(job, network), job))
+        found.append(Submitted(arrival_s, submission_of(job, network), job))
     return found
 
 

@@ -103,5 +103,5 @@ def test_impossible_groups_are_refused(jobs: list[Profile], complaint: str) -> N
 
 
 def test_offsets_must_differ() -> None:
-    with pytest.raises(BadSpec, match="each needs one of its own"):
+    with pytest.raises(BadSpec, match="want a different one for each"):
         round_s([(1.0, 1.0), (1.0, 1.0)], [1, 1])

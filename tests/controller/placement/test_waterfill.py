@@ -85,8 +85,8 @@ def clusters(draw: st.DrawFn) -> tuple[Topology, list[Job]]:
         "leaf": lambda: fabrics.leaf_spine(2, 3, 2, parts),
         "fat": lambda: fabrics.fat_tree(2, 2, parts),
     }
-    cluster = makers[shape]()
-    names = [server.name for server in cluster.servers]
+    topology = makers[shape]()
+    names = [server.name for server in topology.servers]
     jobs = []
     for number in range(draw(st.integers(1, 6))):
         servers = draw(st.lists(st.sampled_from(names), min_size=2, max_size=4, unique=True))
@@ -100,8 +100,8 @@ def clusters(draw: st.DrawFn) -> tuple[Topology, list[Job]]:
             iterations=1,
             compute_s=0.0,
         )
-        jobs.append(replace(job, tree=tree_of(cluster, job)))
-    return cluster, jobs
+        jobs.append(replace(job, tree=tree_of(topology, job)))
+    return topology, jobs
 
 
 @settings(max_examples=effort.cases(60), deadline=None)

@@ -58,14 +58,14 @@ def questions(draw: st.DrawFn, *, small: bool = False) -> Question:
         lambda: fabrics.fat_tree(4, 1, parts),
         lambda: fabrics.star(4, parts),
     )
-    cluster = makers[0]() if small else draw(st.sampled_from(makers))()
-    names = [server.name for server in cluster.servers]
+    topology = makers[0]() if small else draw(st.sampled_from(makers))()
+    names = [server.name for server in topology.servers]
     jobs = []
     for number in range(1 if small else draw(st.integers(1, 2))):
         servers = draw(st.lists(st.sampled_from(names), min_size=2, max_size=3, unique=True))
         others = [name for name in names if name not in servers]
         jobs.append(job(f"j{number}", *servers, fallback=draw(st.none() | st.sampled_from(others))))
-    return Question(cluster, tuple(jobs), 4, random.Random(0))
+    return Question(topology, tuple(jobs), 4, random.Random(0))
 
 
 @settings(max_examples=effort.cases(15), deadline=None)
@@ -74,7 +74,7 @@ def test_grid_comes_near_the_best_of_all_trees_and_never_below_shortest_paths(qu
     found = score(question.evaluate(check(question, POLICIES["grid"](question))))
     best = score(question.evaluate(POLICIES["exact"](question)))
     assert score(question.evaluate(POLICIES["shortest-path"](question))) <= found <= best
-    if min(switch.slots or 1024 for switch in question.cluster.switches) == 1024:
+    if min(switch.slots or 1024 for switch in question.topology.switches) == 1024:
         assert found[0] >= 0.8 * best[0], "memory suffices, as the program takes it"
 
 
@@ -85,10 +85,10 @@ def test_every_tree_can_be_laid_out_on_switches(question: Question, name: str) -
     for each in question.routed:
         tree = trees[each.name]
         assert all(explain(question, trees, each))
-        rack = question.cluster.switch[question.cluster.rack_of[each.fallback]] if each.fallback else None
+        rack = question.topology.switch[question.topology.rack_of[each.fallback]] if each.fallback else None
         try:
             one = each if each.fallback else replace(each, mode="exclusive")
-            laid_out = deployment_of(question.cluster, one, tree, slots=8)
+            laid_out = deployment_of(question.topology, one, tree, slots=8)
         except BadSpec:
             assert tree.root not in tree.aggregators or (rack is not None and not rack.aggregates)
             continue
@@ -99,8 +99,8 @@ def test_every_tree_can_be_laid_out_on_switches(question: Question, name: str) -
 
 def test_the_relaxation_is_no_less_than_any_tree() -> None:
     """Where links alone bind, one tree is a point of the program: all of a rack's rate at one switch."""
-    cluster = fabrics.leaf_spine(2, 3, 2, fabrics.Parts(trunk_bps=40e9, programmable=0.4, seed=2))
-    question = Question(cluster, (job("a", *(server.name for server in cluster.servers)),))
+    topology = fabrics.leaf_spine(2, 3, 2, fabrics.Parts(trunk_bps=40e9, programmable=0.4, seed=2))
+    question = Question(topology, (job("a", *(server.name for server in topology.servers)),))
     shares = relaxed(question)
     unit = 100e9
     least = min(sum(parts.values()) for parts in shares.values()) * unit
@@ -111,8 +111,8 @@ def test_where_few_switches_sum_grid_finds_them_and_shortest_paths_do_not() -> N
     spines = fabrics.leaf_spine(3, 3, 2, fabrics.Parts(trunk_bps=25e9, slots=4096))
     some = {"leaf1", "spine3"}
     switches = tuple(replace(s, slots=s.slots if s.name in some else 0) for s in spines.switches)
-    cluster = replace(spines, switches=switches)
-    question = Question(cluster, (job("a", "h3", "h4", "h5", "h6", fallback="h1"),))
+    topology = replace(spines, switches=switches)
+    question = Question(topology, (job("a", "h3", "h4", "h5", "h6", fallback="h1"),))
     rates = {name: score(question.evaluate(POLICIES[name](question)))[0] for name in POLICIES}
     assert rates["grid"] == rates["exact"] > 1.2 * rates["shortest-path"]
     assert POLICIES["grid"](question)["a"].aggregators == {"leaf1", "spine3"}
@@ -128,9 +128,9 @@ def test_a_program_that_no_solver_would_end_is_refused() -> None:
 
 
 def test_the_same_seed_gives_the_same_trees() -> None:
-    cluster = fabrics.fat_tree(4, 2, fabrics.Parts(programmable=0.5, seed=1))
+    topology = fabrics.fat_tree(4, 2, fabrics.Parts(programmable=0.5, seed=1))
     jobs = (job("a", "h1", "h5", "h9", "h13"), job("b", "h2", "h6", "h10", "h14"))
-    once, again = (POLICIES["grid"](Question(cluster, jobs, rng=random.Random(4))) for _ in range(2))
+    once, again = (POLICIES["grid"](Question(topology, jobs, rng=random.Random(4))) for _ in range(2))
     assert once == again
 
 
@@ -150,12 +150,12 @@ def fabric(shared_bundle: ProgramBundle) -> Iterator[Fabric]:
 def test_a_routed_job_is_admitted_as_it_is_and_its_sums_come_out(fabric: Fabric, sums: set[str]) -> None:
     plain = leaf_spine()
     switches = tuple(replace(s, slots=s.slots if s.name in sums else 0) for s in plain.switches)
-    cluster = replace(plain, switches=switches)
+    topology = replace(plain, switches=switches)
     one = job("a", "h1", "h3", "h4", fallback="h2")
-    question = Question(cluster, (one,))
+    question = Question(topology, (one,))
     tree = check(question, POLICIES["grid"](question))["a"]
     routed = deployment_of(
-        cluster, one, tree, window=4, regions=dict.fromkeys(tree.aggregators, Region(16, 8))
+        topology, one, tree, window=4, regions=dict.fromkeys(tree.aggregators, Region(16, 8))
     )
     assert isinstance(routed, Deployment)
     fabric.cable(routed.root)
@@ -176,29 +176,29 @@ def test_a_routed_job_is_admitted_as_it_is_and_its_sums_come_out(fabric: Fabric,
 
 
 def test_a_job_that_no_switch_sums_at_its_root_is_not_to_be_admitted() -> None:
-    cluster = fabrics.star(2, fabrics.Parts(slots=0))
-    question = Question(cluster, (job("a", "h1", "h2"),))
+    topology = fabrics.star(2, fabrics.Parts(slots=0))
+    question = Question(topology, (job("a", "h1", "h2"),))
     tree = POLICIES["grid"](question)["a"]
     assert not tree.aggregators
     with pytest.raises(BadSpec, match="'a' is not summed at its root, 's1'"):
-        deployment_of(cluster, question.jobs[0], tree)
+        deployment_of(topology, question.jobs[0], tree)
 
 
 def test_a_fallback_server_behind_a_switch_of_the_tree_is_refused() -> None:
     plain = leaf_spine()
     switches = tuple(replace(s, slots=s.slots if s.name == "spine2" else 0) for s in plain.switches)
-    cluster = replace(plain, switches=switches)
+    topology = replace(plain, switches=switches)
     one = job("a", "h1", "h3", fallback="h2")
-    tree = POLICIES["shortest-path"](Question(cluster, (one,)))["a"]
+    tree = POLICIES["shortest-path"](Question(topology, (one,)))["a"]
     with pytest.raises(BadSpec, match="'h2' is behind 'leaf1', a switch of the tree; want one at the root"):
-        deployment_of(cluster, one, tree)
+        deployment_of(topology, one, tree)
 
 
 def test_answers_of_policies_from_outside_are_looked_at() -> None:
-    cluster = fabrics.leaf_spine(2, 2, 1, fabrics.Parts(programmable=0.25, seed=0))
-    question = Question(cluster, (job("a", "h1", "h2"),))
-    able = next(switch.name for switch in cluster.switches if switch.aggregates)
-    unable = next(switch.name for switch in cluster.switches if not switch.aggregates)
+    topology = fabrics.leaf_spine(2, 2, 1, fabrics.Parts(programmable=0.25, seed=0))
+    question = Question(topology, (job("a", "h1", "h2"),))
+    able = next(switch.name for switch in topology.switches if switch.aggregates)
+    unable = next(switch.name for switch in topology.switches if not switch.aggregates)
     for trees, said in (
         ({}, "no tree for 'a'"),
         ({"a": Tree("spine1", {"leaf1": "spine1"}, frozenset())}, "'h2' is at 'leaf2', which is not in it"),

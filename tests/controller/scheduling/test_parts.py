@@ -159,11 +159,11 @@ def test_three_stages_become_four() -> None:
     [
         (lambda: Muri(members=5), "groups of 5 jobs"),
         (lambda: Muri(noise=1.0), "noise of 1.0"),
-        (lambda: Tiresias((5.0, 3.0)), "must be positive and rise"),
+        (lambda: Tiresias((5.0, 3.0)), "want positive, increasing limits"),
         (lambda: Submission("a", 0, 0, 1), "at least 1"),
         (lambda: Submission("a", -1, 1, 1), "arrival_s"),
         (lambda: Submission("a", 0, 1, 0), "iterations"),
-        (lambda: Submission("a", 0, 1, 1, stages_s=(0.0, 0.0)), "no time"),
+        (lambda: Submission("a", 0, 1, 1, stages_s=(0.0, 0.0)), "all stage times are 0"),
         (lambda: Cluster(()), "at least one server"),
         (lambda: Server(gpus=0), "0 GPUs"),
     ],

@@ -168,11 +168,11 @@ def test_lucids_own_sharing_scores_count_if_there_are_any(tmp_path: Path) -> Non
 
 def test_profiles_and_pairs_belong_together_but_sharing_needs_pairs_only(tmp_path: Path) -> None:
     both = files(tmp_path)
-    with pytest.raises(BadSpec, match="belong together"):
+    with pytest.raises(BadSpec, match="need each other"):
         SimulationConfig(SMALL, profiles=both.profiles)
     pairs = SimulationConfig(SMALL, pairs=both.pairs)
     for name in ("lucid:fifo", "benchmarks.replicas.lucid:lucid"):
-        with pytest.raises(BadSpec, match="belong together"):
+        with pytest.raises(BadSpec, match="need each other"):
             make(name, pairs)
     assert average_s("sharing:no-sharing", pairs) > 0
 
@@ -184,7 +184,9 @@ def test_sharing_knows_configurations_and_says_which_job_it_does_not(tmp_path: P
     assert run(task).metrics.jobs == 2
     (tmp_path / "log.csv").write_text(LOG.replace("old,1,d", "odd,1,d"))
     (tmp_path / "other.csv").write_text(LOG.replace("old,1,d", "odd,1,d"))
-    with pytest.raises(RunFailed, match="job '1' trains 'odd/d/1/fp', which --pairs does not have") as caught:
+    with pytest.raises(
+        RunFailed, match="job '1' trains 'odd/d/1/fp', for which --pairs lacks some pairs"
+    ) as caught:
         run(replace(task, source=Source(tmp_path / "other.csv")))
     assert caught.value.usage
 
@@ -274,14 +276,14 @@ def test_estimates_are_read_by_job(tmp_path: Path) -> None:
     [
         ("job_id,estimate\na,1\n", ":1: column estimate_s: missing"),
         ("estimate_s\n1\n", ":1: column job_id: missing; the columns are estimate_s"),
-        ("job_id,estimate_s\na,1\na,2\n", ":3: column job_id: job 'a' is there a second time"),
+        ("job_id,estimate_s\na,1\na,2\n", ":3: column job_id: job 'a' is there twice"),
         ("job_id,estimate_s\na,soon\n", ":2: column estimate_s: 'soon' is not a number of seconds"),
         (
             f"job_id,estimate_s\na,{'9x' * 50}\n",
             f":2: column estimate_s: '{'9x' * 29}9… (102 characters) is not a number of seconds",
         ),
         ("job_id,estimate_s\na,nan\n", ":2: column estimate_s: 'nan' is not a number of seconds"),
-        ("job_id,estimate_s\nz,1\n", ": column job_id: none is of these jobs, such as 'a'"),
+        ("job_id,estimate_s\nz,1\n", ": column job_id: names none of the trace's jobs, such as 'a'"),
     ],
 )
 def test_estimates_are_refused_by_line(tmp_path: Path, text: str, complaint: str) -> None:

@@ -173,7 +173,7 @@ def _required(name: str) -> set[str]:
 def test_a_file_of_no_format_at_all(tmp_path: Path) -> None:
     path = tmp_path / "letter.txt"
     path.write_text("Dear Sir or Madam,\nthese are my jobs.\n")
-    assert check(path).startswith(":1: the columns of no known format; --format names one of muri, csv")
+    assert check(path).startswith(":1: unknown columns; name the format with --format, one of muri, csv")
     path.write_text("x" * 200_000)
     assert check(path) == ":1: field larger than field limit (131072)"
     assert check(path, format="f" * 1000).startswith(": format 'fff")

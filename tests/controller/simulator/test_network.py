@@ -35,9 +35,9 @@ def a_job(name: str, *servers: str, **more: object) -> Job:
     return Job(name=name, servers=servers, **{**values, **more})  # type: ignore[arg-type]
 
 
-def run(jobs: list[Job], cluster: Topology, **settings: object) -> Simulated:
+def run(jobs: list[Job], topology: Topology, **settings: object) -> Simulated:
     chosen = NetworkSettings(**{"placement": "netpack", **LATE, **settings})  # type: ignore[arg-type]
-    return simulate_network(jobs, cluster, "fifo-backfill", chosen, keep_log=True, verify=True)
+    return simulate_network(jobs, topology, "fifo-backfill", chosen, keep_log=True, verify=True)
 
 
 def ends(found: Simulated) -> dict[str, float]:
@@ -52,28 +52,28 @@ def test_a_job_alone_takes_what_its_phases_say(model: str) -> None:
 
 def test_two_jobs_in_step_halve_each_others_rate() -> None:
     parts = fabrics.Parts(gpus=1, trunk_bps=100e9)
-    cluster = fabrics.leaf_spine(1, 2, 2, parts)  # h1, h2 at leaf1, h3, h4 at leaf2: one trunk each
+    topology = fabrics.leaf_spine(1, 2, 2, parts)  # h1, h2 at leaf1, h3, h4 at leaf2: one trunk each
     two = [a_job("a", "h1", "h3"), a_job("b", "h2", "h4")]
-    found = run(two, cluster, model="phases")
+    found = run(two, topology, model="phases")
     assert ends(found) == pytest.approx({"a": 10 * 0.3, "b": 10 * 0.3}, rel=SOON)
 
 
 @pytest.mark.parametrize("model", ["phases", "average"])
 def test_what_is_sent_again_on_a_common_link_takes_time(model: str) -> None:
     parts = fabrics.Parts(gpus=1, trunk_bps=100e9)
-    cluster = fabrics.leaf_spine(1, 2, 2, parts)
+    topology = fabrics.leaf_spine(1, 2, 2, parts)
     two = [a_job(name, *servers, compute_s=0.0) for name, *servers in (("a", "h1", "h3"), ("b", "h2", "h4"))]
-    found = run(two, cluster, model=model, resent=0.1)
+    found = run(two, topology, model=model, resent=0.1)
     assert ends(found)["a"] == pytest.approx(10 * 0.2 / 0.9, rel=SOON)
-    alone = run(two[:1], cluster, model=model, resent=0.1)
+    alone = run(two[:1], topology, model=model, resent=0.1)
     assert ends(alone)["a"] == pytest.approx(10 * 0.1, rel=SOON)
 
 
 def test_two_jobs_that_take_turns_do_not_meet() -> None:
     parts = fabrics.Parts(gpus=1, trunk_bps=100e9)
-    cluster = fabrics.leaf_spine(1, 2, 2, parts)
+    topology = fabrics.leaf_spine(1, 2, 2, parts)
     one, other = a_job("a", "h1", "h3"), a_job("b", "h2", "h4")
-    found = run([one, replace(other, arrival_s=0.1)], cluster, model="phases")
+    found = run([one, replace(other, arrival_s=0.1)], topology, model="phases")
     assert ends(found) == pytest.approx({"a": 2.0, "b": 2.1}, rel=SOON)
 
 
@@ -81,7 +81,7 @@ def test_two_jobs_that_take_turns_do_not_meet() -> None:
 def test_jobs_that_start_and_end_apart_do_no_iteration_twice(seed: int) -> None:
     """Events lie a rounding beyond the end that was looked ahead to; there a job was 33 % slow."""
     rng = random.Random(seed)
-    cluster = fabrics.star(13, fabrics.Parts(gpus=1, rate_bps=10e9))  # no job meets another
+    topology = fabrics.star(13, fabrics.Parts(gpus=1, rate_bps=10e9))  # no job meets another
     jobs = [
         a_job(
             f"j{number}",
@@ -93,9 +93,9 @@ def test_jobs_that_start_and_end_apart_do_no_iteration_twice(seed: int) -> None:
         )
         for number in range(6)
     ]
-    found = ends(run(jobs, cluster, model="phases"))
+    found = ends(run(jobs, topology, model="phases"))
     for job in jobs:
-        alone_s = ends(run([replace(job, arrival_s=0.0)], cluster, model="phases"))[job.name]
+        alone_s = ends(run([replace(job, arrival_s=0.0)], topology, model="phases"))[job.name]
         assert found[job.name] == pytest.approx(job.arrival_s + alone_s, rel=1e-6)
 
 
@@ -109,9 +109,9 @@ def test_full_memory_lets_gradients_pass_unsummed() -> None:
 
 
 def test_the_longer_a_slot_is_held_the_more_of_them_it_takes() -> None:
-    cluster = fabrics.star(3, replace(PARTS, slots=1024))
-    quick = run([a_job("a", "h1", "h2", fallback="h3")], cluster, model="phases")
-    slow = run([a_job("a", "h1", "h2", fallback="h3", hold_s=60e-6)], cluster, model="phases")
+    topology = fabrics.star(3, replace(PARTS, slots=1024))
+    quick = run([a_job("a", "h1", "h2", fallback="h3")], topology, model="phases")
+    slow = run([a_job("a", "h1", "h2", fallback="h3", hold_s=60e-6)], topology, model="phases")
     summed_bps = 1024 * 256 * 8 / 60e-6
     rate_bps = summed_bps + 40e9  # above that both flows go to the fallback server, whose link has 80 Gb/s
     assert ends(quick)["a"] == pytest.approx(2.0, rel=SOON)
@@ -119,15 +119,15 @@ def test_the_longer_a_slot_is_held_the_more_of_them_it_takes() -> None:
 
 
 def test_members_of_a_group_pay_for_what_contention_adds() -> None:
-    cluster = fabrics.leaf_spine(1, 2, 2, fabrics.Parts(gpus=1, trunk_bps=10e9))
+    topology = fabrics.leaf_spine(1, 2, 2, fabrics.Parts(gpus=1, trunk_bps=10e9))
     stages = (0.0, 0.0, 0.1, 0.1)
     jobs = [
         Job(name=name, workers=4, layers_bytes=(10**9,), iterations=50, compute_s=0.1, stages_s=stages)
         for name in "ab"
     ]
     settings = NetworkSettings(**LATE)
-    alone = simulate_network(jobs[:1], cluster, "muri-s", settings)
-    both = simulate_network(jobs, cluster, "muri-s", settings)
+    alone = simulate_network(jobs[:1], topology, "muri-s", settings)
+    both = simulate_network(jobs, topology, "muri-s", settings)
     assert max(ends(both).values()) > max(ends(alone).values())
     assert all(each.completed for each in both.result.jobs)
 
@@ -136,10 +136,10 @@ def test_members_of_a_group_pay_for_what_contention_adds() -> None:
     "scheduler", ["fifo", "srsf", "las", "tiresias", "muri-s", "weave-s", "gandiva", "themis"]
 )
 def test_every_scheduler_runs_with_every_kind_of_policy(scheduler: str) -> None:
-    cluster = fabrics.leaf_spine(2, 2, 4, fabrics.Parts(gpus=2, slots=512))
-    jobs = generate(7, cluster, seed=2, gap_s=3.0, deadlines=0.5, slack=3.0)
+    topology = fabrics.leaf_spine(2, 2, 4, fabrics.Parts(gpus=2, slots=512))
+    jobs = generate(7, topology, seed=2, gap_s=3.0, deadlines=0.5, slack=3.0)
     settings = NetworkSettings(placement="netpack", memory="deadline", routing="grid")
-    found = simulate_network(jobs, cluster, scheduler, settings, verify=True)
+    found = simulate_network(jobs, topology, scheduler, settings, verify=True)
     assert {each.spec.name for each in found.result.jobs} == {job.name for job in jobs}
 
 
@@ -153,7 +153,7 @@ def test_a_replica_with_a_clock_of_its_own_is_refused() -> None:
 def test_no_slot_is_granted_twice_and_granted_jobs_are_in_time(seed: int) -> None:
     """Links have room for all, so that memory alone decides; each job has servers of its own."""
     rng = random.Random(seed)
-    cluster = fabrics.star(12, replace(PARTS, slots=rng.choice([300, 1000, 3000])))
+    topology = fabrics.star(12, replace(PARTS, slots=rng.choice([300, 1000, 3000])))
     jobs = []
     for number in range(4):
         servers = [f"h{3 * number + place}" for place in (1, 2)]
@@ -161,7 +161,7 @@ def test_no_slot_is_granted_twice_and_granted_jobs_are_in_time(seed: int) -> Non
         due_s = rng.uniform(1.3, 3.0) * alone_s if number else None
         job = a_job(f"job{number}", *servers, iterations=40, deadline_s=due_s, fallback=f"h{3 * number + 3}")
         jobs.append(replace(job, hold_s=rng.choice([None, 30e-6])))
-    found = run(jobs, cluster, memory="deadline", period_s=0.5)
+    found = run(jobs, topology, memory="deadline", period_s=0.5)
     assert found.log is not None
     granted = dict.fromkeys(found.jobs, True)
     for _, _, answer in found.log.memory:
@@ -186,13 +186,13 @@ def test_a_job_that_cannot_meet_its_deadline_is_ended() -> None:
 
 
 def test_on_average_no_link_carries_more_than_it_holds() -> None:
-    cluster = fabrics.leaf_spine(2, 3, 4, fabrics.Parts(gpus=2, trunk_bps=50e9, slots=256))
+    topology = fabrics.leaf_spine(2, 3, 4, fabrics.Parts(gpus=2, trunk_bps=50e9, slots=256))
     rng = random.Random(1)
-    names = [server.name for server in cluster.servers]
+    names = [server.name for server in topology.servers]
     jobs = [a_job(f"j{n}", *rng.sample(names, 4), compute_s=rng.choice([0.0, 0.05])) for n in range(12)]
     phases = [phases_of(job) for job in jobs]
     work = Work(*map(_array, zip(*((p.ready_s[0], 0.0, 0.0, p.total_bits) for p in phases), strict=True)))
-    flows = flows_of(cluster, jobs)
+    flows = flows_of(topology, jobs)
     rates = average(flows, work)
     part = work.sending(rates)
     out = dict.fromkeys(range(len(jobs)), 1.0)  # each server's own link carries one flow of its job
@@ -204,11 +204,11 @@ def test_on_average_no_link_carries_more_than_it_holds() -> None:
 def test_on_average_is_near_what_the_phases_say() -> None:
     """Jobs whose iterations differ in length, so that who meets whom changes."""
     parts = fabrics.Parts(gpus=1, trunk_bps=100e9)
-    cluster = fabrics.leaf_spine(1, 2, 4, parts)
+    topology = fabrics.leaf_spine(1, 2, 4, parts)
     jobs = [
         a_job(f"j{n}", f"h{n}", f"h{n + 4}", iterations=200, compute_s=0.1 * 1.21**n) for n in range(1, 5)
     ]
-    phases, mean = (ends(run(jobs, cluster, model=model)) for model in ("phases", "average"))
+    phases, mean = (ends(run(jobs, topology, model=model)) for model in ("phases", "average"))
     for name, end_s in phases.items():
         assert mean[name] == pytest.approx(end_s, rel=0.15)
 
@@ -234,7 +234,7 @@ def _array(values: tuple[float, ...]) -> object:
 
 
 def test_earliest_deadline_first_is_told_of_deadlines() -> None:
-    cluster = read_topology(EXAMPLES / "cluster" / "racks.toml")
+    topology = read_topology(EXAMPLES / "cluster" / "racks.toml")
     common = {"workers": 32, "layers_bytes": shapes.layers_bytes("resnet50"), "compute_s": 0.04}
     jobs = [
         Job(name="first", iterations=2000, **common),
@@ -242,19 +242,19 @@ def test_earliest_deadline_first_is_told_of_deadlines() -> None:
     ]
     missed = {
         scheduler: [
-            each.spec.name for each in simulate_network(jobs, cluster, scheduler, NetworkSettings()).missed
+            each.spec.name for each in simulate_network(jobs, topology, scheduler, NetworkSettings()).missed
         ]
         for scheduler in ("edf", "srsf")
     }
     assert missed == {"edf": [], "srsf": ["due"]}
-    alone = simulate_network(jobs[1:], cluster, "edf", NetworkSettings())
+    alone = simulate_network(jobs[1:], topology, "edf", NetworkSettings())
     assert 200 < alone.result.jobs[0].finish_s < 206
 
 
 def test_a_deadline_counts_from_the_jobs_own_arrival() -> None:
-    cluster = fabrics.star(2, fabrics.Parts(gpus=1))
+    topology = fabrics.star(2, fabrics.Parts(gpus=1))
     late = Job(name="late", workers=1, compute_s=1.0, iterations=10, arrival_s=100.0, deadline_s=11.0)
-    found = simulate_network([late], cluster, "fifo-backfill", NetworkSettings())
+    found = simulate_network([late], topology, "fifo-backfill", NetworkSettings())
     assert not found.missed
     (ended,) = found.result.jobs
     assert ended.spec.deadline_s == 11.0

@@ -66,7 +66,7 @@ def mine(tmp_path: Path) -> str:
         ("Broken", BadDecision, r"broken, asked at 0 s: ZeroDivisionError: .*mine.py:10"),
         ("Twice", BadDecision, "GPU 0 goes to"),
         ("Nothing", BadDecision, "returns NoneType; want a Decision"),
-        ("Nameless", BadSpec, "has no name and method decide"),
+        ("Nameless", BadSpec, "want a name and a method decide"),
         ("refuses", BadSpec, r"ValueError: no \(.*mine.py:"),
         ("NUMBER", BadSpec, "is int; want a class"),
         ("Brocken", BadSpec, "did you mean 'Broken'"),

@@ -61,9 +61,9 @@ CASES = [
     (HELIOS + f"\n1,u,v,1,{LATER},1\n2,u,v,1,{NOON},1\n", ":3: column submit_time: before the first"),
     ("0,alexnet,5,9,1\n1,alexnet,4,9,1\n", ":2: column arrival_s: job '1' comes before"),
     # stages of no length
-    (STAGES + "\n1,0,5,1,0,0,0,0\n", ":2: column storage_s: all stages take no time"),
+    (STAGES + "\n1,0,5,1,0,0,0,0\n", ":2: column storage_s: all stage times are 0"),
     (STAGES + "\n1,0,5,1,1,-1,0,0\n", ":2: column cpu_s: -1 must not be negative"),
-    (MURI + "\n7,4,0,9,a2c,64,9,0,5,0,0,0,1\n", ":2: column resource_time_0: all stages take no time"),
+    (MURI + "\n7,4,0,9,a2c,64,9,0,5,0,0,0,1\n", ":2: column resource_time_0: all stage times are 0"),
     # no job, and files that are not what they should be
     ("", ":1: empty"),
     (CSV + "\n", ": no jobs in it"),

@@ -161,7 +161,7 @@ def test_a_trace_arrives_as_many_times_as_fast_as_load_says(tmp_path: Path) -> N
         (["--trace", TRACE, "--format", "xml"], "format 'xml' is unknown"),
         (["--load", "0"], "a load of 0; it must be positive"),
         (["--load", "nan"], "a load of nan; it must be positive"),
-        (["--profiles", "nowhere.csv"], "profiles and pairs belong together"),
+        (["--profiles", "nowhere.csv"], "profiles and pairs need each other"),
         (
             ["--policy", "benchmarks.replicas.muri:srtf,lucid:fifo"],
             "policies of benchmarks.replicas.muri and of lucid need different",

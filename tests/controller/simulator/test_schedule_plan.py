@@ -49,7 +49,7 @@ def test_short_stages_are_seen_and_nothing_is_cut() -> None:
 
 
 def test_two_jobs_cannot_start_at_one_stage() -> None:
-    with pytest.raises(BadSpec, match="each needs one of its own"):
+    with pytest.raises(BadSpec, match="want a different one for each"):
         spans([(2, 1), (1, 2)], [1, 1])
 
 

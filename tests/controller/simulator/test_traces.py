@@ -101,7 +101,12 @@ def test_own_format_comes_back_as_it_was_written(tmp_path: Path) -> None:
         (CSV + "1,0,5\n", 2, "", "3 cells in a table of 4 columns"),
         (CSV, 0, "", "no jobs"),
         ("0,unheard-of,0,10,1\n", 1, "model", "'unheard-of' is unknown"),
-        (MURI + "7,4,0,100,a2c,64,60000,0,500,0,0,0,1\n", 2, "resource_time_0", "all stages take no time"),
+        (
+            MURI + "7,4,0,100,a2c,64,60000,0,500,0,0,0,1\n",
+            2,
+            "resource_time_0",
+            "all stage times are 0; want at least one above 0",
+        ),
         ("name,time,application,num_replicas,batch_size\nx,1,bert,1,4\n", 1, "", "Pollux"),
         ("timestamp,duration,num_gpus,cluster\nyesterday,5,1,a\n", 2, "timestamp", "not a date"),
         (CSV.replace("gpus", "gpus,cpu_s") + "1,0,5,1,2\n", 1, "storage_s", "missing, though cpu_s"),

@@ -7,7 +7,7 @@ import pytest
 from controller.vocabulary import BadSpec, Job, Straggler, float32_bytes, parse_jobs, read_jobs, unused
 from controller.vocabulary.documents import parse
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 def test_a_job_with_everything() -> None:

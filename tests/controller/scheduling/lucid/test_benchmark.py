@@ -31,7 +31,7 @@ def test_lucid_is_set_beside_baselines(
 
 
 def test_bad_arguments_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(SystemExit, match="profiles and pairs belong together"):
+    with pytest.raises(SystemExit, match="profiles and pairs need each other"):
         run(monkeypatch, "schedule", "--profiles", "nowhere.csv")
     with pytest.raises(SystemExit, match=r"cluster_full_log\.csv: cannot be read"):
         run(monkeypatch, "schedule", "--folder", "nowhere")

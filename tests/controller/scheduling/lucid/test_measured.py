@@ -33,7 +33,7 @@ def test_files_are_read(tmp_path: Path) -> None:
         (USAGES.replace(",50,", ",much,"), "f.csv:2: column gpu_util: 'much' is not a number"),
         (USAGES.replace(",50,", ",150,"), "f.csv:2: gpu_util is 150.0; it can be 0 to 100"),
         (USAGES.replace("net,data", ",data"), "f.csv:2: column model: it is missing"),
-        (USAGES + USAGES.splitlines()[1] + "\n", "f.csv:3: .* is there a second time"),
+        (USAGES + USAGES.splitlines()[1] + "\n", "f.csv:3: .* is there twice"),
     ],
 )
 def test_bad_usages_are_named(tmp_path: Path, text: str, message: str) -> None:
@@ -45,7 +45,7 @@ def test_bad_usages_are_named(tmp_path: Path, text: str, message: str) -> None:
     ("text", "message"),
     [
         (PAIRS.replace("speed2", "s"), "f.csv:1: column speed2: there is no such column"),
-        (PAIRS.replace("0.8", "0"), "f.csv:2: column speed2: a speed of 0.0; it has to be positive"),
+        (PAIRS.replace("0.8", "0"), "f.csv:2: column speed2: a speed of 0.0; want a positive number"),
         (PAIRS.replace("a,d,32", "a,d,"), "f.csv:2: column batchsize1: '' is not a number"),
     ],
 )

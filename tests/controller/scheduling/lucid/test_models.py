@@ -110,11 +110,11 @@ def test_a_hand_made_model_adds_up() -> None:
 @pytest.mark.parametrize(
     ("samples", "targets", "categories", "message"),
     [
-        ([(1.0,)] * 9, [1.0] * 9, (), "9 samples with 9 targets; ten at least"),
+        ([(1.0,)] * 9, [1.0] * 9, (), "9 samples with 9 targets; want equal numbers, 10 or more"),
         ([(1.0,)] * 12, [1.0] * 11, (), "12 samples with 11 targets"),
         ([(1.0,)] * 11 + [(1.0, 2.0)], [1.0] * 12, (), "sample 11 has 2 of 1 features"),
         ([(1.0,)] * 12, [math.nan] + [1.0] * 11, (), "sample 0 has 1 of 1 features and the target nan"),
-        ([(1.0,)] * 12, [1.0] * 12, ("y",), "category 'y' is none of the features x"),
+        ([(1.0,)] * 12, [1.0] * 12, ("y",), "category 'y' is not among the features x"),
     ],
 )
 def test_bad_training_data_is_refused(
@@ -171,7 +171,7 @@ def test_bad_durations_are_refused() -> None:
     jobs, seconds = make_history(20)
     with pytest.raises(BadSample, match="20 jobs with 19 durations"):
         train_durations(jobs, seconds[1:])
-    with pytest.raises(BadSample, match="took 0 s; it has to be positive"):
+    with pytest.raises(BadSample, match="took 0 s; want a positive duration"):
         train_durations(jobs, [0, *seconds[1:]])
 
 

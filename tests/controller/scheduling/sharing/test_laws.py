@@ -79,7 +79,7 @@ def test_bad_laws_are_refused() -> None:
         Demand(0.9, 0.0, 0.0, impact=0)
     with pytest.raises(BadMeasurement, match="no kind of job"):
         MadeUpPairs({})
-    with pytest.raises(BadMeasurement, match="light synchronises for -1"):
+    with pytest.raises(BadMeasurement, match="sync of light is -1"):
         Scaling(PAIRS, {"light": -1})
     with pytest.raises(BadMeasurement, match=r"a jitter of -0\.1"):
         Scaling(PAIRS, jitter=-0.1)

@@ -60,7 +60,7 @@ def test_replicas_run_on_made_up_jobs(
     ("arguments", "message"),
     [
         (("allocate", "--matrix", "none.csv"), "No such file or directory: 'none.csv'"),
-        (("allocate", "--mix", "0,0,0"), "positive weights of some of the kinds image, text, sound"),
+        (("allocate", "--mix", "0,0,0"), "positive weights for some of the kinds image, text, sound"),
         (("published", "--jobs", "9", "--policies", "fifo+best"), "mode 'best'; there are fair, greedy"),
         (("published", "--replay", "none.log"), "none.log"),
     ],

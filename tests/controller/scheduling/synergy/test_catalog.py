@@ -20,7 +20,7 @@ def test_drawn_jobs_fill_the_cluster_and_depend_on_the_seed_only() -> None:
 
 def test_a_mix_of_unknown_kinds_is_refused() -> None:
     for mix in ({"video": 1.0}, {"image": 0.0}):
-        with pytest.raises(BadDemand, match="positive weights of some of the kinds image, text, sound"):
+        with pytest.raises(BadDemand, match="positive weights for some of the kinds image, text, sound"):
             draw(profile_all(), KINDS, mix, gpus=8, server=SERVER, seed=0)
 
 

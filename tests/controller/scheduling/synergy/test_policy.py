@@ -203,9 +203,9 @@ def test_bad_input_is_named() -> None:
                 )
             )
         )
-    with pytest.raises(BadSpec, match="'lifo' is none of Synergy's fifo, srtf, las, ftf"):
+    with pytest.raises(BadSpec, match="'lifo' is not among Synergy's fifo, srtf, las, ftf"):
         synergy("lifo", "tune", WANTS)
-    with pytest.raises(BadSpec, match="'best' is none of Synergy's proportional, greedy"):
+    with pytest.raises(BadSpec, match="'best' is not among Synergy's proportional, greedy"):
         synergy("fifo", "best", WANTS)
 
 

@@ -1,4 +1,4 @@
-"""Allocation policies by name: placement, memory and routing, and what they are asked with."""
+"""Allocation policies by name: placement, memory and routing, and their settings."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ FRAME_BYTES = 70
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllocationSettings:
-    """Which policies allocate, and how they are asked.
+    """Allocation policies and their settings.
 
     Attributes:
         placement: Name of the placement policy, or `SCHEDULER`.
         memory: Name of the memory policy.
         routing: Name of the routing policy.
-        period_s: How often memory is divided anew while jobs run; 0: when jobs start or end only.
-        reading: How deadlines' needs are computed.
-        margin: Part of the time left that deadlines' needs leave unused.
-        seed: Of what is random.
+        period_s: How often memory is divided again while jobs run; 0: only when jobs start or end.
+        reading: How the slots that deadlines need are computed.
+        margin: Part of the time left that the slots for deadlines leave unused, 0 to 1.
+        seed: Seed of random choices.
         frame_bytes: Bytes of a packet beside its values.
     """
 
@@ -56,13 +56,13 @@ class AllocationSettings:
 
     @property
     def names(self) -> Mapping[str, str]:
-        """The policies."""
+        """The names of the policies, by kind."""
         return {"placement": self.placement, "memory": self.memory, "routing": self.routing}
 
 
 @dataclass(frozen=True, slots=True)
 class Policies:
-    """One of each kind.
+    """One policy of each kind.
 
     Without `placement` jobs are where their scheduler puts them; without `routing` on shortest paths.
     """
@@ -73,13 +73,13 @@ class Policies:
 
 
 def find(kind: str, name: str) -> Any:
-    """Return the policy of that kind and name: one of ours, a package's, or a file's. Raises BadSpec."""
+    """Return the policy of this kind and name: built in, a package's, or a file's. Raises BadSpec."""
     known, group = _KNOWN[kind]
     if name in known:
         return known[name]
     if not plugins.is_external(name) and name not in plugins.names(group):
         there = hint(name, [*known, *([SCHEDULER] if kind == "placement" else [])])
-        raise BadSpec(f"{kind} {name!r}: {there}; path.py:Name is one of a file")
+        raise BadSpec(f"{kind} {name!r}: {there}; path.py:Name names one of a file")
     return plugins.load(name, group)
 
 

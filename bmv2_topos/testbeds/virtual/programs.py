@@ -1,0 +1,51 @@
+"""The programs of a virtual testbed's switches: compiled once per process, and what they offer to jobs."""
+
+from __future__ import annotations
+
+import functools
+
+from bmv2_topos.testbeds.virtual.errors import TestbedError
+from controller.switches.capabilities import capabilities
+from controller.switches.model import SwitchInfo
+from controller.switches.programs import objects, source_of
+from controller.switches.target import ProgramInfo
+from softswitch import compile_once, p4info, preprocess_once
+from softswitch.compiler import ir
+
+Defines = tuple[tuple[str, str], ...]
+
+
+@functools.cache
+def compiled(program: str, lanes: int, slots: int, more_defines: Defines = ()) -> ir.Program:
+    """Compile a program of ``p4src``, or of any file that ends in ``.p4``.
+
+    Raises ProgramMismatch if there is no such program; softswitch.CompileError.
+    """
+    source, defines = source_of(program, lanes)
+    text = preprocess_once(source, defines={**defines, "SLOTS": str(slots), **dict(more_defines)})
+    return compile_once(text, name=source.stem)
+
+
+@functools.cache
+def objects_of(program: str, lanes: int, slots: int, more_defines: Defines = ()) -> ProgramInfo:
+    """Return the objects of that program's P4Info. Raises as `compiled` does."""
+    return objects(p4info(compiled(program, lanes, slots, more_defines)))
+
+
+@functools.cache
+def offered(
+    program: str, lanes: int, slots: int, more_defines: Defines = (), *, wanted: int = 0
+) -> SwitchInfo:
+    """Return what that program offers to jobs, who want so many slots of it.
+
+    Raises as `compiled` does; ProgramMismatch if it cannot aggregate; TestbedError for a program of one's own
+    that has fewer slots, or other lanes, than it was to be built with.
+    """
+    found = capabilities(objects_of(program, lanes, slots, more_defines), f"the program {program}")
+    if found.lanes != lanes:
+        raise TestbedError(f"{found.title} puts {found.lanes} values into each packet, not {lanes}")
+    if found.slots < wanted:
+        raise TestbedError(
+            f"{found.title} has {found.slots} slots, and {wanted} are wanted: give its registers SLOTS cells"
+        )
+    return found

@@ -1,0 +1,71 @@
+"""Copies of the programs of p4src, as researchers make them, with changes by text."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from tests.programs import P4SRC
+
+Edit = tuple[str, str, str]
+"""A file, a text that it has once, and what is to stand there instead."""
+
+COUNTER: Edit = (
+    "include/pipeline.p4",
+    "            count(meta.outcome);\n            reply",
+    "            ways.count((bit<32>)meta.way);\n            count(meta.outcome);\n            reply",
+)
+DECLARED: Edit = (
+    "include/pipeline.p4",
+    "    Admission() admission;\n",
+    "    counter(4, CounterType.packets_and_bytes) ways;\n"
+    "    register<bit<32>>(4) last_psn;\n"
+    "    Admission() admission;\n",
+)
+"""Packets, and bytes, by where they go."""
+TABLE: tuple[Edit, ...] = (
+    (
+        "include/marking.p4",
+        "    apply {\n",
+        "    direct_counter(CounterType.packets) seen;\n"
+        "    action note() { seen.count(); }\n"
+        "    table watched {\n"
+        "        key = { hdr.ina.job: exact; }\n"
+        "        actions = { note; }\n"
+        "        default_action = note;\n"
+        "        counters = seen;\n"
+        "    }\n\n"
+        "    apply {\n        watched.apply();\n",
+    ),
+)
+EVICTION: Edit = (
+    "include/shared_aggregator.p4",
+    "hdr.ina.priority > slot.priority ? 1w1",
+    "hdr.ina.job != slot.job ? 1w1",
+)
+"""Whoever comes takes another job's slot."""
+REGISTER: Edit = (
+    "include/pipeline.p4",
+    "            ways.count",
+    "            last_psn.write((bit<32>)meta.way, hdr.ina.psn);\n            ways.count",
+)
+WITHOUT_PRIORITY: Edit = (
+    "include/shared_aggregator.p4",
+    "    register<bit<8>>(SLOTS)  slot_priority;\n",
+    '    @name("slot_rank") register<bit<8>>(SLOTS)  slot_priority;\n',
+)
+WITHOUT_UPLINK: Edit = ("include/uplink.p4", "    table uplink {", '    @name("way_up") table uplink {')
+COUNTING = (DECLARED, COUNTER, REGISTER, *TABLE)
+
+
+def copied(folder: Path, *edits: Edit) -> Path:
+    """Return a folder with the programs of p4src and their includes, edited."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in P4SRC.glob("*.p4"):
+        shutil.copy(path, folder)
+    shutil.copytree(P4SRC / "include", folder / "include", dirs_exist_ok=True)
+    for name, old, new in edits:
+        text = (folder / name).read_text()
+        assert text.count(old) == 1, f"{name} has {text.count(old)} of {old!r}"
+        (folder / name).write_text(text.replace(old, new))
+    return folder

@@ -1,0 +1,188 @@
+"""A researcher's own copy of a program runs wherever a program of p4src does."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.own_programs import COUNTING, EVICTION, WITHOUT_PRIORITY, WITHOUT_UPLINK, copied
+from tests.system.attached import Attached, open_switch
+from tests.system.command import PATIENT, here, worker
+
+LANES = ("--lanes", 32)
+SUMS = worker("exact.py", 1, 5000)
+JOBS = """
+[[job]]
+name = "a"
+workers = 2
+layers_bytes = [20000]
+iterations = 2
+compute_s = 0.0001
+straggler = { rank = 1, compute_s = 0.001 }
+priority = 7
+preempt = true
+
+[[job]]
+name = "b"
+workers = 2
+layers_bytes = [20000]
+iterations = 2
+priority = 7
+preempt = true
+"""
+SCENARIO = """
+summary = "two ranks on a program of one's own"
+topology = "single-switch:3"
+program = "shared.p4"
+
+[[job]]
+name = "a"
+workers = 2
+slots = 16
+layers_bytes = [8000]
+iterations = 2
+"""
+
+
+@pytest.fixture(scope="module")
+def copies(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Return the folder of a kind of copy, which is made once."""
+    base = tmp_path_factory.mktemp("copies")
+    edits = {
+        "plain": (),
+        "edited": (*COUNTING, EVICTION),
+        "unranked": (WITHOUT_PRIORITY,),
+        "cut": (WITHOUT_UPLINK,),
+    }
+
+    def get(kind: str) -> Path:
+        folder = base / kind
+        return folder if folder.exists() else copied(folder, *edits[kind])
+
+    return get
+
+
+@pytest.mark.parametrize(
+    ("kind", "program", "options"),
+    [
+        ("plain", "shared", ("--slots", 16)),
+        ("plain", "atp", ("--slots", 16)),
+        ("edited", "shared", ("--slots", 16, "--preempt")),
+        ("unranked", "shared", ("--slots", 16, "--tree", "2x1")),
+    ],
+)
+def test_a_copy_runs_on_sockets(
+    copies: Callable[[str], Path], kind: str, program: str, options: tuple[object, ...]
+) -> None:
+    path = copies(kind) / f"{program}.p4"
+    done = here("run", "-np", 2, *PATIENT, *LANES, "--program", path, *options, "--json", *SUMS)
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert result["setup"]["program"] == str(path)
+    assert result["metrics"]["switch_completed_packets"] > 0
+
+
+@pytest.mark.parametrize("kind", ["plain", "edited"])
+def test_a_copy_runs_in_virtual_time(copies: Callable[[str], Path], tmp_path: Path, kind: str) -> None:
+    jobs = tmp_path / "jobs.toml"
+    jobs.write_text(JOBS)
+    ran = {}
+    for program in ("shared", copies(kind) / "shared.p4"):
+        done = here("sim", jobs, "--program", program, "--lanes", 32, "--slots", 8, "--json")
+        assert done.returncode == 0, done.stderr
+        ran[str(program)] = json.loads(done.stdout)["jobs"]
+    ours, own = ran.values()
+    assert (own == ours) == (kind == "plain"), "another eviction rule evicts others"
+
+
+def test_a_copy_runs_in_soak_and_its_failures_are_replayed_with_it(copies: Callable[[str], Path]) -> None:
+    path = copies("edited") / "shared.p4"
+    done = here("soak", "--program", path, "--seed", 0, "--schedules", 20, "--processes", 1, "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["metrics"]["happened"]["switch: preempted"] > 0
+    done = here("soak", "--program", path, "--replay", 3, "--json")
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_copy_runs_in_a_scenario_beside_its_file(copies: Callable[[str], Path]) -> None:
+    folder = copies("edited")
+    (folder / "own.toml").write_text(SCENARIO)
+    for runner in ("virtual", "loopback"):
+        done = here("scenario", "run", folder / "own.toml", "--runner", runner)
+        assert done.returncode == 0, done.stderr
+    (folder / "none.toml").write_text(SCENARIO.replace("shared.p4", "none.p4"))
+    done = here("scenario", "run", folder / "none.toml")
+    assert done.returncode == 2
+    assert "none.p4" in done.stderr
+
+
+@pytest.fixture(scope="module")
+def attached(copies: Callable[[str], Path]) -> Attached:
+    with open_switch("--program", copies("edited") / "shared.p4", *LANES) as switch:
+        yield switch
+
+
+def test_a_switch_with_an_edited_program_is_attached_to_if_no_file_is_asked_for(attached: Attached) -> None:
+    run = ("run", "-np", 2, *PATIENT, *attached.options, "--slots", 16)
+    done = here(*run, "--json", *SUMS)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["setup"]["lanes"] == 32, "as many as the switch's program has"
+    done = here(*run, "--program", "shared", *SUMS)
+    assert done.returncode == 0, done.stderr
+    assert "runs another program than 'shared' that offers jobs as much: it stays" in done.stderr
+
+
+def test_a_file_is_asked_for_as_it_is(attached: Attached, copies: Callable[[str], Path]) -> None:
+    path = copies("plain") / "shared.p4"
+    done = here("run", "-np", 2, *LANES, *attached.options, "--slots", 16, "--program", path, *SUMS)
+    assert done.returncode == 2
+    assert f"runs another program than '{path}' (it offers jobs the same, and is compiled from" in done.stderr
+    assert done.stderr.endswith("give --replace-program to replace it\n")
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "said"),
+    [
+        (
+            "unranked",
+            ("--preempt",),
+            "--preempt: the program {path} has no priorities: it lacks register"
+            " 'InaIngress.aggregator.slot_priority'; want one that has it, as --program shared",
+        ),
+        (
+            "cut",
+            (),
+            "the program {path} is not one for aggregation: it lacks table 'InaIngress.uplink.uplink'",
+        ),
+    ],
+)
+def test_what_is_missing_is_named(
+    copies: Callable[[str], Path], kind: str, options: tuple[object, ...], said: str
+) -> None:
+    path = copies(kind) / "shared.p4"
+    done = here("run", "-np", 2, *LANES, "--program", path, "--slots", 16, *options, *SUMS)
+    assert done.returncode == 2
+    assert said.format(path=path) in done.stderr
+
+
+def test_a_job_of_a_file_that_wants_what_the_program_lacks_is_refused_by_name(
+    copies: Callable[[str], Path], tmp_path: Path
+) -> None:
+    jobs = tmp_path / "jobs.toml"
+    jobs.write_text(JOBS)
+    done = here("sim", jobs, "--program", copies("unranked") / "shared.p4", "--lanes", 32)
+    assert done.returncode == 2
+    assert (
+        "lacks register 'InaIngress.aggregator.slot_priority', which jobs with preemption need" in done.stderr
+    )
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    for command in (("run", "-np", 1), ("sim", "examples/sim.toml"), ("soak",)):
+        rest = ("--", "true") if command[0] == "run" else ()
+        done = here(*command, "--program", tmp_path / "none.p4", *rest)
+        assert done.returncode == 1
+        assert done.stderr == f"ina: {tmp_path}/none.p4: No such file or directory\n"
