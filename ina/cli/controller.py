@@ -116,7 +116,7 @@ def controller(
         from ina.service.api import Address, Certificate, speaking
     except ImportError as error:
         raise Failure(f"ina controller needs {error.name}: pip install 'ina[service]'") from error
-    from controller.policies.allocation import AllocationSettings
+    from controller.policies.by_kind import AllocationSettings
     from ina.service.daemon import Policies
     from ina.service.serve import opened
     from ina.service.tokens import Tokens

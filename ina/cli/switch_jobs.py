@@ -26,8 +26,8 @@ Watch = Annotated[
     bool,
     typer.Option(
         "--watch",
-        help="With --switch: watch the leases until each has been renewed or has expired, which takes up to the "
-        "longest of them, and show which did what.",
+        help="With --switch: watch the leases until each has been renewed or has expired, which takes up to "
+        "the longest of them, and show which did what.",
     ),
 ]
 

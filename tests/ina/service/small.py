@@ -28,12 +28,11 @@ from controller.core import (
 )
 from controller.core.compose import networked
 from controller.core.events import Event
-from controller.policies.allocation import AllocationSettings
+from controller.policies.by_kind import AllocationSettings
 from controller.scheduling.model import Submission
 from controller.vocabulary import BadSpec, Job, Topology
 from ina.service.errors import Conflict, Unknown
-from ina.service.records import Audit, Difference, JobRecord, State
-from ina.service.records import Submitted as Taken
+from ina.service.records import Audit, Difference, JobRecord, Said, State
 from ina.service.service import ClusterState, Decision, Explanation, ServerState, Share, SwitchState
 
 POLICIES = AllocationSettings(memory="deadline-lazy", routing="grid")
@@ -48,7 +47,7 @@ class SmallService:
         self._policies = {"scheduler": scheduler, **POLICIES.names}
         self._cluster = cluster
         self._folder = folder
-        self._taken: dict[str, Taken] = {}
+        self._taken: dict[str, Said] = {}
         self._keys: dict[tuple[str, str], list[str]] = {}
         self._down: dict[str, str] = {}
         self._cancelled: set[str] = set()
@@ -95,7 +94,7 @@ class SmallService:
                 raise Conflict(f"there is a job {job.name!r} already: choose another name")
         for job in jobs:
             at = replace(job, arrival_s=self.now_s)
-            self._taken[job.name] = Taken(len(self._taken) + 1, at, tenant, key)
+            self._taken[job.name] = Said(len(self._taken) + 1, at, tenant, key)
             self._core.handle(Submitted(self.now_s, Submission.of(at), at))
         self._core.handle(Tick(self.now_s))
         if key:
