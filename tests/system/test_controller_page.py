@@ -5,8 +5,11 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+import httpx
 import pytest
+from pydantic import TypeAdapter
 
+from ina.service import views
 from ina.service.client import Client, Refused
 from tests.softswitch.namespaces import why_not
 from tests.softswitch.script_program import have_compiler
@@ -35,6 +38,33 @@ def answers(path: Path) -> None:
                 return
 
 
+def check_answers(path: Path) -> None:
+    """Compare what a real service answers with the shapes that the API promises."""
+    transport = httpx.HTTPTransport(uds=str(path))
+    with httpx.Client(transport=transport, base_url="http://localhost") as http:
+        for resource, kind in (
+            ("/v1/jobs", views.JobsView),
+            ("/v1/jobs/urgent", views.JobView),
+            ("/v1/jobs/urgent/explanation", views.ExplanationView),
+            ("/v1/jobs/urgent/logs/0", views.LogView),
+            ("/v1/cluster", views.ClusterView),
+            ("/v1/memory", views.MemoryView),
+            ("/v1/events", views.DecisionsView),
+            ("/v1/audit", views.AuditView),
+        ):
+            found = http.get(resource).json()
+            TypeAdapter(kind).validate_python(found, strict=True, extra="forbid")
+        memory = http.get("/v1/memory").json()
+        assert any(
+            share["job"] == "urgent"
+            for of in memory["switches"].values()
+            for each in of
+            for share in each["shares"]
+        )
+        assert 'ina_controller_jobs{state="completed"} 3' in http.get("/metrics").text.splitlines()
+        assert http.get("/readyz").status_code == 200
+
+
 @pytest.mark.netns
 @pytest.mark.slow
 @pytest.mark.skipif(bool(REASON), reason=REASON)
@@ -51,6 +81,8 @@ def test_from_an_empty_machine_to_three_jobs(tmp_path: Path, monkeypatch: pytest
             run_step(folder, command.replace("--testbed lab", f"--testbed lab --listen unix:{path}"), shown)
             if "--testbed lab" in command:
                 answers(path)
+            if command.startswith("ina audit"):
+                check_answers(path)
     finally:
         ina("topo", "down", "--all")
     until = time.monotonic() + PATIENCE_S
