@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from ina.cli.commands import app
-from ina.cli.errors import FAILED, USAGE, Failure
+from ina.cli.errors import FAILED, USAGE, Failure, verdict
 from ina.service.client import Client, Refused, Unreachable
 from ina.service.records import Difference
 from ina.service.tokens import Role, Tokens
@@ -230,6 +231,40 @@ def test_a_token_comes_from_a_file_or_the_environment(ina: Run, bed: Bed, tmp_pa
     assert added.strip() not in said(ina("controller", "token", "list", "--state", bed.folder))
     said(ina("controller", "token", "remove", "alice", "--state", bed.folder))
     assert said(ina("jobs")) == "no jobs\n", "without tokens everybody on this machine is operator"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "missing"),
+    [(("jobs",), "httpx"), (("explain", "a"), "httpx"), (("controller", "--state", "x"), "fastapi")],
+)
+def test_a_package_that_is_missing_is_named_with_what_to_install(
+    ina: Run, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], missing: str
+) -> None:
+    for name in [name for name in sys.modules if name.startswith(("ina.service.api", "ina.service.client"))]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, missing, None)
+    code, text = refusal(ina(*arguments))
+    assert code == FAILED
+    assert f"needs {missing}: pip install 'ina[service]'" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((), "give --state DIR"),
+        (("--state", "x", "--tls-cert", "a.pem"), "--tls-cert and --tls-key need each other"),
+        (("--state", "x", "--listen", "nowhere"), "'nowhere': want HOST:PORT or unix:PATH"),
+        (("--state", "x", "--period", "nan"), "a period of nan s"),
+    ],
+)
+def test_a_controller_does_not_start_with_wrong_options(
+    ina: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = ina("controller", "--scheduler", "fifo", *arguments)
+    assert said in str(done.exception)
+    assert verdict(done.exception)[1] == USAGE
+    assert not (tmp_path / "x").exists()
 
 
 # --------------------------------------------------------------------------- the client
