@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from types import TracebackType
 from typing import Literal, Self
 
@@ -26,12 +26,15 @@ out = console()
 err = console(stderr=True)
 
 
-def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print a plain table; the first column is text, the others align right."""
+def table(
+    title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], *, left: Collection[str] = ()
+) -> None:
+    """Print a plain table; the first column and those of `left` are text, the others align right."""
     out.print(title, style="bold", soft_wrap=True)
     view = Table()
     for index, column in enumerate(columns):
-        view.add_column(column, justify="left" if index == 0 else "right", no_wrap=True)
+        text = index == 0 or column in left
+        view.add_column(column, justify="left" if text else "right", no_wrap=True)
     for row in rows:
         view.add_row(*row)
     if out.is_terminal:

@@ -22,6 +22,15 @@ SHOWN_COMMAND = 40
 NOBODY = Registration("")
 """What is known of a job that was admitted without a registration."""
 
+Watch = Annotated[
+    bool,
+    typer.Option(
+        "--watch",
+        help="With --switch: watch the leases until each has been renewed or has expired, which takes up to "
+        "the longest of them, and show which did what.",
+    ),
+]
+
 EPILOG = """Examples:
 
   ina jobs --switch grpc://127.0.0.1:9559
@@ -32,26 +41,8 @@ EPILOG = """Examples:
 """
 
 
-def jobs(
-    *,
-    running: options.RunningSwitch,
-    watch: Annotated[
-        bool,
-        typer.Option(
-            "--watch",
-            help="Watch the leases until each has been renewed or has expired, which takes up to the longest "
-            "of them, and show which did what.",
-        ),
-    ] = False,
-    json: options.Json = False,
-) -> None:
-    """List the jobs that a running switch serves.
-
-    Name, user, command, age and goodput are what the holder of a job, such as 'ina run', tells with every
-    renewal of its lease; so they are up to a quarter of the lease, and at most 15 s, old. "Since" is this
-    machine's time less the age. The lease is how long the job stays if its holder is gone: see who still
-    renews with --watch. A job without a lease stays until 'ina remove'.
-    """
+def jobs(*, running: options.RunningSwitch, watch: bool, json: bool) -> None:
+    """Print the jobs that a running switch serves; see `ina.cli.service.jobs`."""
     with running.connect() as controller:
         address = controller.address
         try:
