@@ -147,13 +147,13 @@ function due(job) {
 function jobTable(jobs) {
   const { now_s } = at.cluster;
   return table(
-    [["job"], ["state"], ["progress"], ["ends in", "number"], ["deadline", "number"], ["slots", "number wide"], ["servers", "wide"]],
+    [["job"], ["state", "wide"], ["progress"], ["ends in", "number"], ["deadline", "number"], ["slots", "number wide"], ["servers", "wide"]],
     jobs.map((job) =>
       h(
         "tr",
         {},
         h("td", { class: "name" }, jobLink(job.name, "jobs")),
-        h("td", { class: `state ${tone(job.state)}` }, job.state),
+        h("td", { class: `state wide ${tone(job.state)}` }, job.state),
         h("td", { title: `${count(Math.floor(job.done))} of ${count(job.iterations)} iterations` }, bar(job.done / job.iterations, job.name)),
         h("td", { class: "number", title: job.ends_s == null ? null : wall(job.ends_s) }, clock(job.ends_s == null ? null : job.ends_s - now_s)),
         h("td", { class: "number" }, due(job)),
@@ -167,14 +167,14 @@ function jobTable(jobs) {
 function queueTable(jobs) {
   const { now_s } = at.cluster;
   return table(
-    [["job"], ["GPUs", "number"], ["waits for", "number"], ["deadline", "number"], ["why"]],
+    [["job"], ["GPUs", "number wide"], ["waits for", "number wide"], ["deadline", "number"], ["why"]],
     jobs.map((job) =>
       h(
         "tr",
         {},
         h("td", { class: "name" }, jobLink(job.name, "queue")),
-        h("td", { class: "number" }, job.gpus),
-        h("td", { class: "number" }, clock(now_s - job.submitted_s)),
+        h("td", { class: "number wide" }, job.gpus),
+        h("td", { class: "number wide" }, clock(now_s - job.submitted_s)),
         h("td", { class: "number" }, due(job)),
         h("td", { class: "why" }, job.reason || "–"),
       ),
@@ -356,6 +356,7 @@ function push(map, key, value) {
   if (!map.has(key)) map.set(key, []);
   map.get(key).push(value);
 }
+const drawn = () => (innerWidth < 640 ? 340 : 640); // so that letters keep their size
 const brief = (text, most) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);
 
 function bands(shares) {
@@ -376,7 +377,7 @@ function memoryMap(only = null) {
   const { memory } = at;
   const begin = Math.max(memory.since_s, memory.now_s - WINDOWS[windowName]);
   const end = Math.max(memory.now_s, begin + 1);
-  const [width, height, left] = [640, 70, 46];
+  const [width, height, left] = [drawn(), 70, 46];
   const x = (time_s) => left + ((width - left) * (Math.max(begin, Math.min(end, time_s)) - begin)) / (end - begin);
   const seen = new Set();
   const had = (moments) => !only || moments.some((moment) => moment.shares.some((share) => share.job === only));
@@ -485,7 +486,7 @@ function drawJob(name) {
 function timeline(job) {
   const { now_s } = at.cluster;
   const last = Math.max(job.ended_s ?? now_s, job.ends_s ?? 0, job.over ? 0 : job.due_s ?? 0, job.submitted_s + 1);
-  const [width, height] = [640, 62];
+  const [width, height] = [drawn(), 62];
   const x = (time_s) => 4 + ((width - 8) * (time_s - job.submitted_s)) / (last - job.submitted_s);
   const piece = (from, to, attributes, what) => s("rect", { x: x(from), y: 20, width: Math.max(0, x(to) - x(from)), height: 16, ...attributes }, s("title", {}, `${what}: ${clock(to - from)}`));
   const start = job.started_s ?? job.ended_s ?? now_s;
@@ -506,7 +507,7 @@ function timeline(job) {
 
 function slotsPlot(name) {
   const { memory } = at;
-  const [width, height, left] = [640, 130, 46];
+  const [width, height, left] = [drawn(), 130, 46];
   const lines = [];
   let most = 1;
   for (const [where, moments] of Object.entries(memory.switches)) {
