@@ -439,9 +439,11 @@ class Daemon:
         await self._in_run_thread(lambda: self._executor.stop(number))
         fault_point("stopped")
         self._take_ends(number)
-        admissions = hold.of_switches()
         self._set(number, over=frozenset(hold.held.run.jobs))  # nothing of it is to be on switches any more
-        await self._in_switch_thread(lambda: self._remove(admissions.values()))
+        on_switches = [
+            each for name, each in hold.admissions.items() if hold.held.places[name].tree is not None
+        ]
+        await self._in_switch_thread(lambda: self._remove(on_switches))
         fault_point("removed")
         del self._holds[number]
         await self._serve_fallbacks(hold)
@@ -503,16 +505,16 @@ class Daemon:
             if hold.held.stage != "running" or hold.held.busy:
                 continue
             lives = self._executor.lives(number)
-            over = self._take_ends(number)
-            if not lives and not over and not self._take_ends(number):
+            self._take_ends(number)
+            if not lives and hold.held.over != {*hold.held.run.jobs}:
                 self._lose(number)
 
-    def _take_ends(self, number: int) -> bool:
-        """Note which jobs of a run have ended, and how far the others are; return whether it is over."""
+    def _take_ends(self, number: int) -> None:
+        """Note which jobs of a run have ended, and how far the others are."""
         hold = self._holds[number]
         status = self._executor.status(number)
         if status is None:
-            return False
+            return
         now_s = self.now_s
         events: list[Event] = []
         ended = set(hold.held.over)
@@ -521,7 +523,7 @@ class Daemon:
                 continue
             if name in status.done:
                 events += self._progress(hold, name, status.done[name], status.iteration_s.get(name))
-            failure = status.ends.get(name, status.failure if status.over else None)
+            failure = status.ends.get(name, status.failure or None)
             if failure is None or name not in self._core.jobs:
                 continue
             ended.add(name)
@@ -535,7 +537,6 @@ class Daemon:
             self._set(number, over=frozenset(ended))
             self._keep(number)
             self._check_s = 0.0
-        return status.over
 
     def _progress(self, hold: Hold, name: str, done: int, iteration_s: float | None) -> list[Event]:
         now_s = self.now_s
