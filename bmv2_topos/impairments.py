@@ -8,13 +8,7 @@ LEAST_DELAY_S = 50e-6
 
 
 def link_impairments(link: Link, *, rate: bool = True) -> str:
-    """Return what a link does in the notation of ``ina switch --impair``, but for its `rate`, if not wanted.
-
-    Delays below `LEAST_DELAY_S` are left to the machine, whose own are longer.
-
-    >>> link_impairments(Link("h1", "s1", rate_bps=1e9, queue_packets=64, loss=0.01, delay_s=2e-6))
-    'loss=0.01,rate=1000000000.0,queue=64'
-    """
+    """Return a link's impairments as in ``ina switch --impair``; without `rate` if not wanted."""
     given = {"loss": link.loss, "duplicate": link.duplicate, "reorder": link.reorder}
     if link.delay_s >= LEAST_DELAY_S:
         given["delay"] = link.delay_s

@@ -45,9 +45,16 @@ def draw_lines(
     x_ticks: Sequence[tuple[float, str]] | None = None,
     dashed: Collection[str] = (),
 ) -> None:
-    """Draw lines with a marker at each point; `x_ticks` are positions and labels.
+    """Draw lines with a marker at each point.
 
-    A line whose name is in `dashed` is dashed, and has the colour of the line before it.
+    Args:
+        lines: The points (x, y) of each line, by its name.
+        path: The file to write.
+        x: Label of the x axis.
+        y: Label of the y axis.
+        title: Title of the plot.
+        x_ticks: Positions and labels on the x axis; None: chosen.
+        dashed: Names of dashed lines, which have the colour of the line before.
 
     Raises PlotsMissing.
     """

@@ -5,6 +5,7 @@ ControllerError
 ├── OutOfMemory         no hole in the switch's memory is large enough
 ├── OutOfRows           no job id, counter row or port is left
 ├── NoSuchJob           the switch has no such job
+│   └── SwitchRestarted for it was started anew since the job's admission
 ├── RegionChanging      the job is already moving to another region
 ├── IdentityTaken       another job has the requested job id or generation
 ├── ProgramMismatch     the switch runs, or was offered, an unsuitable program
@@ -43,6 +44,7 @@ __all__ = [
     "Refused",
     "RegionChanging",
     "SwitchError",
+    "SwitchRestarted",
     "TlsFailure",
     "UnknownName",
     "Unreachable",
@@ -58,10 +60,17 @@ class BadJob(ControllerError):
 class OutOfMemory(ControllerError):
     """No hole is large enough; `asked`, `free` and `largest` are in slots."""
 
-    def __init__(self, asked: int, free: int, largest: int) -> None:
-        super().__init__(
-            f"{asked} slots asked for; {free} are free, the largest region of them has {largest}"
-        )
+    def __init__(self, asked: int, free: int, largest: int, *, wanted: int | None = None) -> None:
+        """Say what is free; `wanted` slots were asked for, if a region for them has to be a power of two."""
+        if wanted is None:
+            needed, fits = f"{asked} slots are needed", largest
+        else:
+            needed = f"{wanted} slots are asked for"
+            if wanted != asked:
+                needed += f", and a region is a power of two: {asked} are needed"
+            fits = 1 << largest.bit_length() - 1 if largest else 0
+        advice = f"ask for {fits} or fewer" if fits else "wait until another job has ended"
+        super().__init__(f"{needed}; {free} are free, at most {largest} of them in one piece: {advice}")
         self.asked = asked
         self.free = free
         self.largest = largest
@@ -73,6 +82,10 @@ class OutOfRows(ControllerError):
 
 class NoSuchJob(ControllerError):
     """The switch has no such job."""
+
+
+class SwitchRestarted(NoSuchJob):
+    """The switch was started anew, and has none of the jobs that it had."""
 
 
 class RegionChanging(ControllerError):

@@ -13,7 +13,15 @@ from hostlib.collectives import Collective
 
 
 def ballot(ready: int, lanes: int, *, number: int, description: str, part: str) -> Collective:
-    """Return the collective by which a rank with `ready` calls asks; the rest is as in `Collective`."""
+    """Return the collective by which ranks vote on the number of ready calls.
+
+    Args:
+        ready: Number of this rank's ready calls.
+        lanes: Values per packet.
+        number: See `Collective`.
+        description: See `Collective`.
+        part: See `Collective`.
+    """
     ones = np.zeros(lanes, np.int32)
     ones[:ready] = 1
     staged = arrays.stage(ones, ones)

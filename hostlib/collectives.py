@@ -77,7 +77,23 @@ def make_collective(
     numbers: Numbers | None = None,
     residual: NDArray[np.float32] | None = None,
 ) -> Collective:
-    """Check the arguments of an allreduce or, with a `root`, of a reduce. Raises UnsupportedArray."""
+    """Check the arguments of an allreduce or a reduce, and return it.
+
+    Args:
+        array: The array to sum.
+        op: "sum" or "average".
+        out: Where to put the result; None: a new array.
+        name: Name of the array, for errors and ordering.
+        nonfinite: What NaN and infinity do; see `hostlib.communicator.Communicator.allreduce`.
+        number: Number of earlier calls of this rank.
+        root: The only rank that gets the result; None: all do.
+        layer: Position of the tensor's layer, and number of layers.
+        priority: Priority of its packets, 0 to 255; None: by policy.
+        numbers: Encoding of floats; None: as the job's configuration says.
+        residual: Gets the rounding error of "block16".
+
+    Raises UnsupportedArray.
+    """
     if not isinstance(op, str) or op not in _OPS:
         raise UnsupportedArray(f"op is {op!r}, must be one of {_OPS}")
     if not isinstance(nonfinite, str) or nonfinite not in _NON_FINITE:

@@ -266,10 +266,11 @@ class Communicator:
         residual: NDArray[np.float32] | None = None,
         arrived: Callable[[], None] | None = None,
     ) -> Handle[NDArray[Any]]:
-        """Start `allreduce` and return at once. Leave `array` and `out` alone until it is done.
+        """Start an allreduce and return at once; for the arguments see `allreduce`.
 
-        Give a `name` wherever the order of several of these could differ between ranks (see `Communicator`).
-        `arrived` is called in the library's thread before the array is read: it waits for a device's copy.
+        Do not use `array` and `out` until it is done. Give a `name` wherever the order of several of these
+        could differ between ranks (see `Communicator`). `arrived` is called in the library's thread before
+        the array is read: it waits for a device's copy.
         """
         collective = make_collective(
             array,
@@ -299,9 +300,9 @@ class Communicator:
     ) -> NDArray[Any] | None:
         """Return the sum (or average) of `array` over all ranks at rank `root`, and None at all others.
 
-        At the others neither `array` nor `out` changes: `out` is only looked at for whether it fits. They
-        return when the sum is complete, and get the same errors as the root. The other arguments and the
-        errors are those of `allreduce`; `root` must be the same at all ranks, or every rank raises.
+        At the others neither `array` nor `out` changes: `out` is only checked to fit. They return when the
+        sum is complete, and get the same errors as the root. For the other arguments and the errors see
+        `allreduce`; `root` must be the same at all ranks, or every rank raises.
         """
         collective, finish = self._make_reduce(
             array, root, op, out, name, nonfinite, layer=layer, priority=priority
@@ -321,7 +322,10 @@ class Communicator:
         priority: int | None = None,
         arrived: Callable[[], None] | None = None,
     ) -> Handle[NDArray[Any] | None]:
-        """Start `reduce` and return at once. Leave `array` and `out` alone until it is done."""
+        """Start a reduce and return at once; for the arguments see `reduce`.
+
+        Do not use `array` and `out` until it is done; `arrived` is as for `allreduce_async`.
+        """
         collective, finish = self._make_reduce(
             array, root, op, out, name, nonfinite, layer=layer, priority=priority
         )

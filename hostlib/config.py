@@ -128,6 +128,9 @@ class JobConfig:
     """The ranks of each machine, if they are summed there first (`hostlib.local_ranks`): machine i is then
     the switch's worker i, by the first of its ranks. None: each rank is a worker of the switch."""
 
+    paced: bool = False
+    """The switch may be slow: time-outs follow the pace at which results come (`hostlib.core.pace`)."""
+
     log: str | None = None
     """File that a line is appended to for each collective (`hostlib.joblog`); None: nowhere."""
 
@@ -162,6 +165,8 @@ class JobConfig:
                 f"timeout_s is {self.timeout_s}, straggler_timeout_s {self.straggler_timeout_s}: "
                 "must be positive, and the second not below the first"
             )
+        if not isinstance(self.paced, bool):
+            raise ConfigError(f"paced is {self.paced!r}, must be true or false")
         if not isinstance(self.log, str | None):
             raise ConfigError(f"log is {self.log!r}, must be the name of a file, or null")
         _check_range("epoch", self.epoch, 0, 0xFF)

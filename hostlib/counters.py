@@ -1,4 +1,4 @@
-"""What `statistics()` returns: the same keys for every engine, also for ranks that send no packets."""
+"""The counters of `statistics()`: the same keys for every engine, also for ranks that send no packets."""
 
 from __future__ import annotations
 

@@ -14,6 +14,7 @@ from hostlib.collectives import Collective
 from hostlib.config import JobConfig
 from hostlib.core.congestion import BadLimits
 from hostlib.core.driver import CHECK_NS, Driver
+from hostlib.core.pace import UNKNOWN, Pace
 from hostlib.core.state import SPREAD, CoreSettings, Counter, RtoLimits
 from hostlib.core.watchdog import Watchdog
 from hostlib.core.window import NumericErrors, Window
@@ -70,6 +71,9 @@ class SwitchEngine:
             self._window, peers, config.patience, switch=config.transport.switch, ranks=config.hosts
         )
         self._driver = Driver(self._window, watchdog=watchdog)
+        self._pace = Pace(self._window.settings.packets_in_flight) if config.paced else None
+        if config.paced:
+            self._window.follow(UNKNOWN)
         self._peers = peers
         self._broken: JobBroken | None = None
         self._aborted: tuple[type[JobBroken], str] | None = None
@@ -143,6 +147,7 @@ class SwitchEngine:
                 self._give_up(Interrupted(reason, job=self._config.job, psns=self._window.outstanding()))
                 raise
         now = time.monotonic_ns()
+        self._follow_pace(now)
         self._calls += collective.calls
         self._elements += len(collective.staged.source)
         self._busy_ns += now - started
@@ -206,6 +211,14 @@ class SwitchEngine:
             if driver.time_out(now):
                 self._report(now)
 
+    def _follow_pace(self, now: int) -> None:
+        window = self._window
+        if self._pace is None:
+            return
+        time_s = (now - window.first_result_at) / 1e9
+        if limits := self._pace.collective(window.state.struct.total, time_s):
+            window.follow(limits)
+
     def _check_aborted(self) -> None:
         if self._aborted:
             kind, reason = self._aborted
@@ -262,7 +275,7 @@ def _core_settings(config: JobConfig) -> CoreSettings:
         slots=config.slots,
         lanes=config.lanes,
         endpoints=None if config.transport.kind == "udp" else config.transport.endpoints,
-        rto=_IN_MEMORY if config.transport.kind == "shm" else RtoLimits(),
+        rto=UNKNOWN if config.paced else _IN_MEMORY if config.transport.kind == "shm" else RtoLimits(),
         tree=config.tree,
         epoch=config.epoch,
         window=config.window_packets,

@@ -82,7 +82,14 @@ class FusedCollective:
 
 
 def slice_of(collective: Collective, first: int, count: int, *, is_last: bool) -> Collective:
-    """Return a part of a collective: `count` elements from `first` on, a multiple of a packet's."""
+    """Return a part of a collective.
+
+    Args:
+        collective: The whole.
+        first: The first element, a multiple of a packet's.
+        count: Number of elements.
+        is_last: It is the last part.
+    """
     staged, end = collective.staged, first + count
     beyond = staged.beyond and (staged.beyond[0] - first, staged.beyond[1])
     return replace(

@@ -123,7 +123,14 @@ def admit(
 def admit_options(
     settings: Settings, machines: Sequence[Sequence[int]], *, hierarchical: bool, listen: str | None
 ) -> list[str]:
-    """Return the options with which `admit` starts ``ina admit``."""
+    """Return the options with which `admit` starts ``ina admit``.
+
+    Args:
+        settings: The user's settings.
+        machines: The ranks of each machine.
+        hierarchical: Ranks of one machine are summed there first.
+        listen: Address at which the ranks meet; None: one that only this machine reaches.
+    """
     options = ["-np", str(sum(map(len, machines)))]
     options += ["--machines", "/".join(",".join(map(str, ranks)) for ranks in machines)]
     options += ["--hierarchical"] * hierarchical
@@ -169,7 +176,7 @@ def _await(file: Path, rank: int, size: int) -> Sequence[Any]:
 
 
 def _read(file: Path) -> dict[str, Any] | None:
-    """Return what the first rank of this launch wrote; None if it wrote nothing, or an earlier launch did."""
+    """Return the text that this launch's first rank wrote; None before, or if it is of an earlier launch."""
     try:
         told: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
         age_s = time.time() - file.stat().st_mtime

@@ -1,4 +1,4 @@
-"""What each rank has called, compared: who waits for what, and where the ranks differ.
+"""Comparison of the ranks' calls: which rank waits for which call, and where the ranks differ.
 
 A call that not all ranks make the same way never ends. Packets tell that, but only of calls that went through
 the switch on all ranks; so ranks that wait long show each other their latest calls. Pure data: how the

@@ -38,7 +38,7 @@ _CANNOT_SEAL: Final = "cannot seal"
 
 
 class Channel(Protocol):
-    """What carries a text from each rank to the first, and one back."""
+    """Carries a text from each rank to the first, and one back."""
 
     def gather(self, text: str) -> Sequence[str]:
         """Give this rank's text; return those of all ranks at the first one, nothing at others."""
@@ -57,7 +57,7 @@ def machine() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """What a rank tells the first one."""
+    """A rank's message to the first one."""
 
     machine: str
     challenge: str

@@ -25,7 +25,14 @@ class Paths:
         self._lock = threading.Lock()
 
     def took(self, call: str, path: str, reason: str = "", *, sums: bool = False) -> None:
-        """Note that a `call`, such as "allreduce max float32", takes a path, and why not the switch."""
+        """Record the path of a call.
+
+        Args:
+            call: The call, such as "allreduce max float32".
+            path: The path that it takes.
+            reason: Why it does not take the switch.
+            sums: It is a sum.
+        """
         with self._lock:
             self._counts[call, path] += 1
             first = self._counts[call, path] == 1

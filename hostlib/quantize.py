@@ -81,7 +81,14 @@ def quantize(values: NDArray[np.float32], exponent: NDArray[np.uint8], fan_in: i
 def dequantize(
     sums: NDArray[np.int32], exponent: NDArray[np.uint8], fan_in: int, *, average: bool = False
 ) -> NDArray[np.float32]:
-    """Return the float32 sums or averages of packets, one per row; NaN where the exponent is `NONFINITE`."""
+    """Return the float32 sums or averages of packets, one per row.
+
+    Args:
+        sums: The sums, shape (packets, lanes).
+        exponent: The shared exponent of each packet, shape (packets,); `NONFINITE` gives NaN.
+        fan_in: Number of ranks.
+        average: Divide by the number of ranks.
+    """
     shift = -_scales_log2(exponent, fan_in)
     result: NDArray[np.float32] = sums.astype(np.float32)
     if average and fan_in & (fan_in - 1) == 0:
@@ -112,7 +119,14 @@ def quantize_fixed(
 def dequantize_fixed(
     sums: NDArray[np.int32], scale_bits: int, fan_in: int, *, average: bool = False
 ) -> NDArray[np.float32]:
-    """Return the float32 sums or averages of packets that all ranks scaled by 2**scale_bits."""
+    """Return the float32 sums or averages of packets with a fixed scale.
+
+    Args:
+        sums: The sums, shape (packets, lanes).
+        scale_bits: All ranks scaled by 2**scale_bits.
+        fan_in: Number of ranks.
+        average: Divide by the number of ranks.
+    """
     shift = -scale_bits
     result: NDArray[np.float32] = sums.astype(np.float32)
     if average and fan_in & (fan_in - 1) == 0:
@@ -130,11 +144,20 @@ def half_limit(fan_in: int) -> int:
 def pack(
     values: NDArray[np.float32], exponent: NDArray[np.uint8], fan_in: int, count: int | None = None
 ) -> NDArray[np.int32]:
-    """Scale and round packets of 2 L values, one per row, to L lanes with two of 16 bits each (block16).
+    """Scale and round packets of 2 L values to L lanes with two of 16 bits each (block16).
 
-    Value i is the upper half of lane i, value L + i the lower one. That is raised by `half_limit`, so that no
-    rank's is negative: halves of `fan_in` lanes add up without a carry from the lower to the upper, and no
-    sum leaves int32. Of `count` values (None: all) those that have no lower half leave it zero.
+    Value i is the upper half of lane i, value L + i the lower one. The lower one is raised by `half_limit`,
+    so that no rank's is negative: halves of `fan_in` lanes add up without a carry from the lower to the
+    upper, and no sum exceeds int32.
+
+    Args:
+        values: The values, shape (packets, 2 L).
+        exponent: The shared exponent of each packet, shape (packets,).
+        fan_in: Number of ranks.
+        count: Number of values; lanes without a lower value have 0 there. None: all.
+
+    Returns:
+        The lanes, shape (packets, L).
     """
     lanes = values.shape[-1] // 2
     lowers = max(0, (values.shape[-1] if count is None else count) - lanes)
@@ -149,7 +172,14 @@ def pack(
 def unpack(
     sums: NDArray[np.int32], exponent: NDArray[np.uint8], fan_in: int, *, average: bool = False
 ) -> NDArray[np.float32]:
-    """Return the float32 sums or averages of what `pack` made; NaN where the exponent is `NONFINITE`."""
+    """Return the float32 sums or averages of packets made by `pack`.
+
+    Args:
+        sums: The sums, shape (packets, L).
+        exponent: The shared exponent of each packet, shape (packets,); `NONFINITE` gives NaN.
+        fan_in: Number of ranks.
+        average: Divide by the number of ranks.
+    """
     lower = (sums & 0xFFFF) - fan_in * half_limit(fan_in)
     result: NDArray[np.float32] = np.concatenate([sums >> 16, lower], axis=-1).astype(np.float32)
     if average:

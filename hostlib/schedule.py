@@ -60,11 +60,11 @@ class Packets:
 
 
 class Call(Protocol):
-    """Whatever is scheduled."""
+    """A call to be scheduled."""
 
     @property
     def collective(self) -> Collective:
-        """What is to be carried out."""
+        """The collective to carry out."""
         ...
 
 

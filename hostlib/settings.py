@@ -1,4 +1,4 @@
-"""What a user sets through the environment, for programs that a launcher other than `ina run` starts."""
+"""Settings from the environment, for programs that a launcher other than `ina run` starts."""
 
 from __future__ import annotations
 

@@ -39,7 +39,9 @@ if TYPE_CHECKING:
     from softswitch.engine.ports import MAX_PORT, PortSpec, SwitchError, parse_port, takes_any_peer
     from softswitch.engine.programs import compile_once, preprocess_once
     from softswitch.engine.switch import Switch
+    from softswitch.metrics import MetricsUnknown, metric_family, metric_labels, serve_metrics
     from softswitch.p4runtime import Service, Tls, serve
+    from softswitch.p4runtime.journal import Written
 
 __all__ = [
     "MAX_PORT",
@@ -51,6 +53,7 @@ __all__ = [
     "Explanation",
     "Finding",
     "Impairments",
+    "MetricsUnknown",
     "PipelineError",
     "PortImpairments",
     "PortSpec",
@@ -59,6 +62,7 @@ __all__ = [
     "Switch",
     "SwitchError",
     "Tls",
+    "Written",
     "build_c",
     "compile_file",
     "compile_once",
@@ -69,6 +73,8 @@ __all__ = [
     "find_undefined",
     "has_compiler",
     "load",
+    "metric_family",
+    "metric_labels",
     "p4info",
     "p4info_text",
     "packet_block",
@@ -77,6 +83,7 @@ __all__ = [
     "preprocess_once",
     "run_switch",
     "serve",
+    "serve_metrics",
     "takes_any_peer",
 ]
 
@@ -105,7 +112,9 @@ _HOMES: Final = {
     "engine.ports": ("MAX_PORT", "PortSpec", "SwitchError", "parse_port", "takes_any_peer"),
     "engine.programs": ("compile_once", "preprocess_once"),
     "engine.switch": ("Switch",),
+    "metrics": ("MetricsUnknown", "metric_family", "metric_labels", "serve_metrics"),
     "p4runtime": ("Service", "Tls", "serve"),
+    "p4runtime.journal": ("Written",),
 }
 
 

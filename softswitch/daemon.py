@@ -32,6 +32,7 @@ from softswitch.engine.switch import Switch
 from softswitch.engine.trace import Event
 from softswitch.p4runtime import Service, Tls, private_socket, serve
 from softswitch.p4runtime.errors import RequestError
+from softswitch.p4runtime.journal import Journal
 from softswitch.p4runtime.state import Backend
 
 WATCH_S = 0.5
@@ -56,21 +57,37 @@ def run_switch(
     ready: TextIO | None = None,
     until_eof: bool = False,
     capture: CaptureTo | None = None,
+    journal: Journal | None = None,
 ) -> None:
     """Run a switch until SIGTERM or SIGINT or, with `until_eof`, until standard input ends.
 
-    Without a `program`, packets are dropped until a controller loads one. P4Runtime listens at `address`,
-    ``host:port`` or ``unix:path``; None is a Unix socket in a private folder. Once everything is open,
-    `ready` gets one line of JSON: ``p4runtime`` (where it listens), ``grpc_port`` (null for a Unix socket),
-    ``udp_ports`` and ``shm_ports`` (by port number), ``device_id`` and ``program``; then, with `until_eof`,
-    the answers. To be called from the main thread: it handles the two signals. `capture` says where captures
-    go, `undefined` what undefined values are in all programs that are loaded. `log` gets a line for all
-    that happens to packets, which are interpreted then. At `metrics_port` of loopback are the counters for
-    Prometheus (0: any port; the line of JSON has it). With `watch`, `program` is loaded again whenever one of
-    its files has changed, and `ready` gets a line of JSON that says so, or why not.
+    Call it from the main thread: it handles the two signals.
+
+    Args:
+        ports: The ports by number.
+        program: The program; None: packets are dropped until a controller loads one.
+        defines: Preprocessor definitions of `program`.
+        address: Where P4Runtime listens, ``host:port`` or ``unix:path``; None: a Unix socket in a private
+            folder.
+        device_id: The device id of P4Runtime.
+        tls: Files for TLS; None: no encryption.
+        impairments: Impairments by port.
+        seed: Of impairments and of the program's random numbers.
+        backend: How programs run; see `softswitch.load`.
+        undefined: The choice for undefined values in all programs that are loaded.
+        log: Gets a line for each step of a packet; packets are interpreted then.
+        metrics_port: Port of loopback with the counters for Prometheus; 0: any port, None: none.
+        watch: Load `program` again whenever one of its files has changed; `ready` gets a line of JSON that
+            says so, or why not.
+        ready: Once everything is open, gets one line of JSON: ``p4runtime`` (where it listens), ``grpc_port``
+            (null for a Unix socket), ``udp_ports`` and ``shm_ports`` (by port number), ``device_id`` and
+            ``program``; then, with `until_eof`, the answers.
+        until_eof: End with standard input.
+        capture: Where captures are written; None: none.
+        journal: Gets what controllers load and write to tables.
 
     Raises CompileError or PipelineError if the program cannot be loaded, PortError if a port cannot
-    be opened, OSError if a file or `address` cannot be had, SwitchError if the event loop failed.
+    be opened, OSError if a file or `address` is not available, SwitchError if the event loop failed.
     """
     source = preprocess_once(program, defines=defines) if program else None
     stop = threading.Event()
@@ -88,6 +105,7 @@ def run_switch(
             backend=backend,
             undefined=undefined,
             trace=None if log is None else _logger(log),
+            tell=journal,
         )
         try:
             if capture is not None:
@@ -95,9 +113,10 @@ def run_switch(
             described = _description(switch, service, device_id, program)
             if metrics_port is not None:
                 # Imported here, because few switches have it and all would start 20 ms later.
-                from softswitch.metrics import serve_metrics
+                from softswitch.metrics import render, serve_metrics
 
-                described["metrics_port"] = stack.enter_context(serve_metrics(switch, metrics_port))
+                answer = serve_metrics(lambda: render(switch), metrics_port)
+                described["metrics_port"] = stack.enter_context(answer)
             switch.start()
             with _Signals(stop):
                 _say(ready, described)

@@ -1,12 +1,13 @@
-"""The switch's counters for Prometheus, in its text format, at ``http://127.0.0.1:PORT/metrics``."""
+"""Numbers for Prometheus in its text format, at ``http://127.0.0.1:PORT/metrics``: those of a switch."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Literal
 
 from softswitch.engine.counters import PortStatistics, SwitchStatistics, meanings
 from softswitch.engine.switch import Switch
@@ -14,41 +15,60 @@ from softswitch.engine.switch import Switch
 CONTENT_TYPE = "text/plain; version=0.0.4"
 
 
+class MetricsUnknown(Exception):
+    """The numbers cannot be had now."""
+
+
 def render(switch: Switch) -> str:
     """Return all counters of ports, and those of the switch, as of now."""
     ports = {port: asdict(switch.statistics(port)) for port in switch.ports}
     lines: list[str] = []
     for name, meaning in meanings(PortStatistics).items() if ports else ():
-        values = {f'{{port="{port}"}}': counts[name] for port, counts in ports.items()}
-        lines += _family(f"ina_switch_port_{name}_total", meaning, values)
+        values = {metric_labels(port=port): counts[name] for port, counts in ports.items()}
+        lines += metric_family(f"ina_switch_port_{name}_total", meaning, values)
     whole = asdict(switch.switch_statistics())
     for name, meaning in meanings(SwitchStatistics).items():
-        lines += _family(f"ina_switch_{name}_total", meaning, {"": whole[name]})
-    lines += _family("ina_switch_program_loads_total", "Programs loaded.", {"": switch.loads})
+        lines += metric_family(f"ina_switch_{name}_total", meaning, {"": whole[name]})
+    lines += metric_family("ina_switch_program_loads_total", "Programs loaded.", {"": switch.loads})
     return "\n".join(lines) + "\n"
 
 
-def _family(name: str, meaning: str, values: Mapping[str, int]) -> list[str]:
-    """Return the lines of one counter; `values` by their labels as text."""
-    head = [f"# HELP {name} {meaning}", f"# TYPE {name} counter"]
+def metric_family(
+    name: str, meaning: str, values: Mapping[str, float], kind: Literal["counter", "gauge"] = "counter"
+) -> list[str]:
+    """Return the lines of one counter or gauge; `values` by their labels, as `metric_labels` writes them."""
+    head = [f"# HELP {name} {meaning}", f"# TYPE {name} {kind}"]
     return head + [f"{name}{labels} {value}" for labels, value in values.items()]
 
 
+def metric_labels(**values: object) -> str:
+    """Write the labels of a value."""
+    escapes = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
+    return "{" + ",".join(f'{name}="{str(value).translate(escapes)}"' for name, value in values.items()) + "}"
+
+
 @contextmanager
-def serve_metrics(switch: Switch, port: int) -> Iterator[int]:
-    """Serve the counters on loopback, and yield the port; 0 takes a free one. Raises OSError."""
+def serve_metrics(text: Callable[[], str], port: int) -> Iterator[int]:
+    """Serve what `text` returns on loopback, and yield the port; 0 takes a free one. Raises OSError.
+
+    If `text` raises MetricsUnknown, the answer is status 503 with its reason.
+    """
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             if self.path != "/metrics":
                 self.send_error(404, "the counters are at /metrics")
                 return
-            text = render(switch).encode()
+            try:
+                answer = text().encode()
+            except MetricsUnknown as error:
+                self.send_error(503, str(error).encode("ascii", "replace").decode().splitlines()[0])
+                return
             self.send_response(200)
             self.send_header("Content-Type", CONTENT_TYPE)
-            self.send_header("Content-Length", str(len(text)))
+            self.send_header("Content-Length", str(len(answer)))
             self.end_headers()
-            self.wfile.write(text)
+            self.wfile.write(answer)
 
         def log_message(self, format: str, *args: object) -> None:
             """Say nothing: Prometheus asks every few seconds."""

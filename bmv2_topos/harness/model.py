@@ -116,7 +116,7 @@ class Call:
 
 
 def columns(found: ResultRow) -> ResultRow:
-    """Return what a call has returned: the `measure` of experiments whose runs are calls."""
+    """Return the result of a call as columns: the `measure` of experiments whose runs are calls."""
     return found
 
 

@@ -22,7 +22,17 @@ def read(experiment: Experiment, directory: Path) -> tuple[list[ResultRow], str]
 
 
 def write(experiment: Experiment, rows: Sequence[ResultRow], directory: Path, *, command: str) -> list[Path]:
-    """Write the rows, the page and the plots; return the files. Without matplotlib there are no plots."""
+    """Write the rows, the page and the plots. Without matplotlib there are no plots.
+
+    Args:
+        experiment: The experiment.
+        rows: The rows of all runs.
+        directory: Where to write; created if missing.
+        command: The command that makes the page again.
+
+    Returns:
+        The files.
+    """
     directory.mkdir(parents=True, exist_ok=True)
     base = directory / experiment.name
     document = {"name": experiment.name, "command": command, "rows": [dict(row) for row in rows]}

@@ -42,7 +42,9 @@ class Study:
     measure: Mapping[str, Callable[[Any], Value]]
     """Columns: a name with its unit, and what computes it of that which `run` returns."""
     seeds: int = 1
-    """Seeds 1, 2, …, each of which is a run."""
+    """Number of seeds, each of which is a run."""
+    first_seed: int = 1
+    """The others follow it."""
     ablations: Mapping[str, Mapping[str, Value]] = field(default_factory=dict)
     """Variants by name, with the parameters that differ in all their runs."""
     question: str = ""
@@ -118,7 +120,8 @@ class Study:
             for name, values in self.sweep.items()
         }
         if self._takes_seed():
-            swept[SEED] = [1] if quick else list(range(1, self.seeds + 1))
+            seeds = range(self.first_seed, self.first_seed + self.seeds)
+            swept[SEED] = list(seeds[:1] if quick else seeds)
         found: dict[tuple[tuple[str, Value], ...], Call] = {}
         for variant, changes in self._variants().items():
             for values in itertools.product(*swept.values()):

@@ -10,11 +10,11 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 
 from bmv2_topos.harness.errors import BadExperiment, RunFailed
 from bmv2_topos.harness.load import load
-from bmv2_topos.harness.model import Experiment, Run
+from bmv2_topos.harness.model import Experiment, Measure, Run
 from bmv2_topos.harness.rows import ResultRow, Value
 
 
@@ -32,19 +32,28 @@ def compare(experiment: Experiment, published: Sequence[ResultRow], *, count: in
     """Run the `count` shortest runs of a page again; return all that differs from its rows.
 
     Virtual time gives the same digits anywhere, so a difference says that the page is stale. Real runs and
-    columns that are timed are left out.
+    columns that are timed are left out, and a page may lack rows of real runs, whose tools were not there.
 
     Raises:
         ValueError: the rows are not those of the experiment's scenarios.
     """
-    scenarios = experiment.scenarios(False)
-    if len(scenarios) != len(published):
-        raise ValueError(f"{len(published)} rows are published, and {len(scenarios)} are to be run")
-    same = [pair for pair in zip(scenarios, published, strict=True) if not pair[0].real]
+    runs, left = experiment.scenarios(False), list(published)
+    same: list[tuple[Run, ResultRow]] = []
+    lacking = 0
+    for run in runs:
+        row = next((row for row in left if run.labels.items() <= row.items()), None)
+        if row is None:
+            lacking += not run.real
+            continue
+        left.remove(row)
+        if not run.real:
+            same.append((run, row))
+    if left or lacking:
+        raise ValueError(f"{len(published)} rows are published, and {len(runs)} are to be run")
     shortest = sorted(same, key=lambda pair: pair[0].elements)[:count]
     differences = []
     for scenario, before in shortest:
-        row = _row(experiment, scenario)
+        row = _row(experiment.measure, scenario, experiment.source)
         differences += [
             Difference(scenario.labels, column, before.get(column), row.get(column))
             for column in dict.fromkeys([*before, *row])
@@ -64,7 +73,8 @@ def sweep(
     """Run these runs of an experiment and return their rows, in order.
 
     Args:
-        experiment: With more than one process, one that `load` has found: they load it, too.
+        experiment: With more than one process, one that `load` has found: they load it, too. One without a
+            source is sent to them, with its runs; so all of that must be what `pickle` can send.
         runs: Some or all of ``experiment.scenarios(quick)``.
         quick: Whether they are those of a trial.
         processes: Processes that share the runs; 1: they are run in this one.
@@ -80,16 +90,20 @@ def sweep(
         raise BadExperiment(f"two runs have the same labels: {named(twice)}")
     rows: list[ResultRow] = []
     progress(0, len(runs))
-    if processes <= 1 or not experiment.source:
+    if processes <= 1:
         for run in runs:
-            rows.append(_row(experiment, run))
+            rows.append(_row(experiment.measure, run, experiment.source))
             progress(len(rows), len(runs))
         return rows
-    tasks = [_Task(experiment.source, quick, key) for key in keys]
+    calls: list[Callable[[], ResultRow]]
+    if experiment.source:
+        calls = [partial(_found, experiment.source, quick, key) for key in keys]
+    else:
+        calls = [partial(_row, experiment.measure, run) for run in runs]
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(processes, mp_context=context) as pool:
+    with ProcessPoolExecutor(min(processes, len(calls)), mp_context=context) as pool:
         try:
-            for row in pool.map(_call, tasks):
+            for row in pool.map(_call, calls):
                 rows.append(row)
                 progress(len(rows), len(runs))
         except BaseException:
@@ -106,17 +120,13 @@ def named(labels: ResultRow) -> str:
 _Key = tuple[tuple[str, Value], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _Task:
-    """A run by where it is found: runs hold functions, which other processes cannot be sent."""
-
-    source: str
-    quick: bool
-    key: _Key
+def _call(call: Callable[[], ResultRow]) -> ResultRow:
+    return call()
 
 
-def _call(task: _Task) -> ResultRow:
-    return _row(load(task.source), _runs(task.source, task.quick)[task.key])
+def _found(source: str, quick: bool, key: _Key) -> ResultRow:
+    """Make a run by where it is found: files' runs hold functions, which processes cannot be sent."""
+    return _row(load(source).measure, _runs(source, quick)[key], source)
 
 
 @cache
@@ -128,12 +138,17 @@ def _key(run: Run) -> _Key:
     return tuple(run.labels.items())
 
 
-def _row(experiment: Experiment, run: Run) -> ResultRow:
+def _row(measure: Measure, run: Run, source: str = "") -> ResultRow:
     try:
-        return {**run.labels, **experiment.measure(run.run())}
+        return {**run.labels, **measure(run.run())}
     except Exception as error:
-        frames = traceback.extract_tb(error.__traceback__)
-        own = [frame for frame in frames if frame.filename.endswith(experiment.source or "\0")]
-        at = (own or frames)[-1]
-        said = f"{type(error).__name__}: {error} ({at.filename}:{at.lineno})"
+        said = f"{type(error).__name__}: {error}{_place(error, source)}" if source else str(error)
         raise RunFailed(f"the run {named(run.labels)}: {said}") from error
+
+
+def _place(error: Exception, source: str) -> str:
+    """Say which line of the experiment's file was at work."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if frame.filename.endswith(source)]
+    at = (own or frames)[-1]
+    return f" ({at.filename}:{at.lineno})"

@@ -30,7 +30,7 @@ class LinkFault:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """What a job must come to: a metric in bounds, or a failure whose message has these words."""
+    """A check of a job's result: a metric within bounds, or a failure whose message has these words."""
 
     job: str
     metric: str = ""
@@ -72,7 +72,7 @@ class Scenario:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobOutcome:
-    """What a job came to."""
+    """The result of a job."""
 
     name: str
     failure: str | None
@@ -87,7 +87,7 @@ class JobOutcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What a run came to."""
+    """The result of a run."""
 
     runner: str
     target: str

@@ -1,4 +1,4 @@
-"""What runs scenarios: the interface, and virtual time; `ina.runtime.scenarios` has processes."""
+"""Runners of scenarios: the interface, and virtual time; `ina.runtime.scenarios` has processes."""
 
 from __future__ import annotations
 

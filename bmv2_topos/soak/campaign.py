@@ -144,7 +144,18 @@ def soak_seeds(
     bed: Bed | None = None,
     cores: Cores = COMPILED,
 ) -> Tally:
-    """Run the schedules of the seeds `first` to `last`, all of one bed; stop at the first that fails."""
+    """Run the schedules of a range of seeds, all of one bed; stop at the first that fails.
+
+    Args:
+        first: The first seed.
+        last: The last seed.
+        racks: The switches of this process.
+        bed: The bed; None: that of the seeds.
+        cores: Implementations of the cores.
+
+    Returns:
+        The tally.
+    """
     bed = bed or draw_bed(first // BED_SEEDS, racks.offers)
     tally = Tally()
     with BuiltBed(bed, racks.of(bed.program)) as built:
@@ -192,12 +203,18 @@ def soak(
 ) -> Iterator[Tally]:
     """Run schedules from the seed `first` on; yield the tally so far after every bed.
 
-    Ends after so many schedules, after so long, or with the first failure, whatever comes first. Every
-    process has its own switches. `processes` None: as many as the machine has processors. `own` is the path
-    of a program of one's own; None: those of p4src.
+    Ends with the first of these: the number of schedules, the time, a failure. Every process has its own
+    switches.
+
+    Args:
+        first: The first seed.
+        schedules: Number of schedules; None: no limit.
+        minutes: Time in minutes; None: no limit.
+        processes: Number of processes; None: one per processor.
+        own: Path of your own program; None: those of p4src.
 
     Raises:
-        ProcessDied: a schedule ended its process, which compiled code may.
+        ProcessDied: a schedule ended its process, which compiled code can do.
         NativeMissing: the host library's compiled part is not there.
         ProgramMismatch: schedules cannot run `own`, and what `bmv2_topos.soak.programs.offers` raises.
     """

@@ -42,12 +42,17 @@ def check_outcomes(
     *,
     restarted: bool,
 ) -> None:
-    """Hold the switches' counters to what went in.
+    """Compare the switches' counters with the packets that were sent.
 
-    `refused` are the forged packets by switch and outcome; `restarted`: some job was removed meanwhile.
+    Args:
+        schedule: The schedule.
+        network: The network after it.
+        outcomes: The counted packets by switch and outcome.
+        refused: The forged packets by switch and outcome.
+        restarted: A job was removed meanwhile.
 
     Raises:
-        Impossible: they do not fit.
+        Impossible: they do not agree.
     """
     disagree = _disagree(schedule)
     transit = {switch.name for switch in schedule.bed.topology.switches if not switch.aggregates}

@@ -91,7 +91,13 @@ class _RunningJob:
 def run_schedule(
     schedule: Schedule, built: BuiltBed, trace: Trace | None = None, *, cores: Cores = COMPILED
 ) -> Course:
-    """Carry out a schedule on its bed and check all invariants; return what came of it.
+    """Carry out a schedule on its bed and check all invariants; return its course.
+
+    Args:
+        schedule: The schedule.
+        built: Its bed.
+        trace: Gets all events; None: no trace.
+        cores: Implementations of the cores.
 
     Raises:
         ScheduleFailed: an invariant is broken.

@@ -1,24 +1,4 @@
-"""What made an iteration slow: its critical path, and what each part of that was spent on. Pure functions.
-
-Theory of operation
--------------------
-An iteration of a job ends when the last rank has its last result. Why then, and not earlier? Because that
-result was late, or because what was needed for it was sent late: so one goes back, from what ended to what it
-waited for.
-
-1. *A result.* A packet's sum can be ready once the rank that is last to send its contribution has sent it.
-   What lies between that and the result is the packet's own life, and is cut at everything that was seen of
-   it. Each piece belongs to what the packet waited for: a queue (the switch says how long), a resend or
-   reminder after a loss, the fallback server, the way round by the server for want of a slot; else it is
-   the network's.
-2. *A contribution* is sent when its tensor is there, or when an earlier result made room in the window:
-   then one goes on from that result, at the rank that sent.
-3. *The first contribution of a tensor* waits for the sum of the tensor before it, from which one goes on,
-   or for computing, with which the path begins. If a rank computed for longer than the others (than their
-   median), the difference is its straggling.
-
-The pieces follow each other without gaps and overlaps, so they add up to the iteration's time.
-"""
+"""The causes of a slow iteration: its critical path, and the use of each part's time. Pure functions."""
 
 from __future__ import annotations
 
@@ -41,7 +21,7 @@ PROMPT_NS: Final = 20_000
 
 
 class Cause(StrEnum):
-    """What an iteration's time was spent on."""
+    """Uses of an iteration's time."""
 
     COMPUTE = "computing"
     NETWORK = "network"
@@ -117,7 +97,7 @@ class Verdict:
 
     @property
     def causes(self) -> list[Cause]:
-        """What made it slow: causes with a significant share, the worst first."""
+        """The reasons for its duration: causes with a significant share, the worst first."""
         spent, whole = self.spent_ns, self.until_ns - self.from_ns
         found = [cause for cause in Cause if cause not in USUAL and spent[cause] >= SIGNIFICANT * whole > 0]
         return sorted(found, key=lambda cause: -spent[cause])
@@ -179,7 +159,7 @@ def _holders(events: Sequence[Event], names: Mapping[int, str]) -> dict[_Attempt
 
 @dataclass(slots=True)
 class _Life:
-    """What is known of a packet's way so far, while its events are gone through."""
+    """The known part of a packet's path, while its events are processed."""
 
     facts: JobFacts
     holders: Mapping[_Attempted, str]
@@ -203,7 +183,7 @@ class _Life:
             yield Piece(at, end, *self._transit())
 
     def _gap(self, at: int, event: Event) -> Iterator[Piece]:
-        """What lies before an event."""
+        """Return the cause of the time before an event."""
         until = event.time_ns
         cause, where = self._waited_for(at, event)
         queued = max(at, until - event.waited_ns) if event.inbound is False else until

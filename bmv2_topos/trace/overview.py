@@ -1,4 +1,4 @@
-"""What captures hold of each job, to know which PSNs to look at."""
+"""The jobs in captures and their PSNs, to find those worth a look."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _WENT_ROUND = frozenset({"collided", "bypassed", "preempted", "reclaimed", "flus
 
 @dataclass(slots=True)
 class JobSeen:
-    """What was seen of a job. The sets are of PSNs."""
+    """A job in captures. The sets are of PSNs."""
 
     packets: int = 0
     psns: set[int] = field(default_factory=set)

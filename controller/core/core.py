@@ -9,7 +9,7 @@ is a network, chooses servers, trees and slots. ``desired()`` returns the desire
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, assert_never
 
@@ -112,11 +112,15 @@ class Core:
         self._speed = setup.speed
         self._interval_s = setup.interval_s
         self._rules = rules or Rules()
-        self._running = Running(setup.speed, reported=self._rules.reported, foreseen=foreseen)
+        self.now_s = 0.0
+        """The time of the last event."""
+        self.jobs: dict[str, JobState] = {}
+        """The unfinished jobs by name, in order of arrival; to be read only."""
+        self.running = Running(setup.speed, reported=self._rules.reported, foreseen=foreseen)
+        """What runs, as the policy decided it, without the jobs that have ended since; to be read only."""
         allocator = None if allocation is None else allocation.allocator
         own_places = allocation is None or allocation.own_places
         self._losses = Losses(cluster, allocator, own_places=own_places)
-        self._jobs: dict[str, JobState] = {}
         self._submissions: dict[str, Submitted] = {}
         self._arrivals = 0
         self._left: dict[str, float] = {}  # iterations of failed jobs
@@ -128,36 +132,10 @@ class Core:
         self._ask_s = math.inf
         self._lossy = False  # something is down, or was until now
         self._stirred = False
-        self._now_s = 0.0
         if log is not None and allocation is not None:
             allocation.watchers.append(reasons.OfAllocation(log))
 
     # ------------------------------------------------------------------ what is
-
-    @property
-    def now_s(self) -> float:
-        """The time of the last event."""
-        return self._now_s
-
-    @property
-    def jobs(self) -> dict[str, JobState]:
-        """The unfinished jobs by name, in order of arrival."""
-        return self._jobs
-
-    @property
-    def groups(self) -> list[Group]:
-        """The running groups as the policy decided them, without the jobs that have ended since."""
-        return self._running.groups
-
-    @property
-    def running(self) -> Sequence[JobState]:
-        """The jobs that hold GPUs."""
-        return self._running.jobs
-
-    @property
-    def held_gpus(self) -> int:
-        """Number of GPUs that jobs hold."""
-        return self._running.held_gpus
 
     @property
     def next_s(self) -> float:
@@ -165,22 +143,22 @@ class Core:
         if self.allocation is None:
             return self._ask_s
         if self._stirred:
-            return self._now_s
+            return self.now_s
         return min(self._ask_s, self.allocation.next_s)
 
     @property
     def stuck(self) -> bool:
         """Whether jobs wait, nothing runs, and no further decision is due."""
-        return bool(self._jobs) and not self._running.jobs and math.isinf(self.next_s)
+        return bool(self.jobs) and not self.running.jobs and math.isinf(self.next_s)
 
     def desired(self) -> Desired:
         """Return the desired state from now on."""
         absent = self._absent()
-        runs = tuple(self._running.runs(absent))
+        runs = tuple(self.running.runs(absent))
         here = dict.fromkeys(name for run in runs for name in run.jobs)
-        places = {name: self._place(self._jobs[name]) for name in here}
-        waiting = tuple(name for name in self._jobs if name not in here)
-        return Desired(self._now_s, runs, places, waiting, self.next_s)
+        places = {name: self._place(self.jobs[name]) for name in here}
+        waiting = tuple(name for name in self.jobs if name not in here)
+        return Desired(self.now_s, runs, places, waiting, self.next_s)
 
     # ------------------------------------------------------------------ what happens
 
@@ -190,12 +168,12 @@ class Core:
         Raises BadDecision for an impossible decision of a policy, and BadSpec for impossible events: about
         jobs that do not exist, or servers and switches that the cluster does not have.
         """
-        now_s = self._now_s = event.at_s
+        now_s = self.now_s = event.at_s
         match event:
             case Tick():
-                self._tick(now_s)
+                self.tick(now_s)
             case Ended():
-                self._ended(self._job(event.job), event.failure, now_s)
+                self.ended(now_s, event.job, event.failure)
             case Submitted():
                 self._submitted(event, now_s)
             case Progressed():
@@ -257,22 +235,24 @@ class Core:
         kind = ReportedJob if self._rules.reported else JobState
         job = kind(event.spec, self._arrivals, self._speed.alone_s(event.spec), now_s)
         self._arrivals += 1
-        self._jobs[event.spec.name] = job
+        self.jobs[event.spec.name] = job
         self._arrived.append(job)
         self._ask_at(now_s)
         return job
 
     def _progressed(self, event: Progressed, now_s: float) -> None:
-        job = self._jobs.get(event.job)
+        job = self.jobs.get(event.job)
         if job is None or job.group is None:
             return  # it was stopped, or ended, while it said so
         if event.done is not None:
             job.observe(now_s, event.done)
         if event.iteration_s is not None:
-            self._running.pace(job, event.iteration_s, now_s)
+            self.running.pace(job, event.iteration_s, now_s)
 
-    def _ended(self, job: JobState, failure: str, now_s: float) -> None:
-        name = job.spec.name
+    def ended(self, now_s: float, name: str, failure: str = "") -> None:
+        """Take in an `Ended`."""
+        self.now_s = now_s
+        job = self._job(name)
         if not failure:
             self._close(job, "completed", "", now_s)
         elif (before := self._failures.get(name, 0)) < self._rules.retries:
@@ -293,7 +273,7 @@ class Core:
     def _close(self, job: JobState, outcome: Outcome, reason: str, now_s: float) -> None:
         """Have a job be over."""
         name = job.spec.name
-        del self._jobs[name]
+        del self.jobs[name]
         waited_s = 0.0 if self.log is None else job.waiting_s(now_s)
         self._leave(job, now_s)
         job.finish(now_s)
@@ -324,7 +304,7 @@ class Core:
 
     def _leave(self, job: JobState, now_s: float) -> None:
         if job.group is not None:
-            self._running.leave(job, now_s)
+            self.running.leave(job, now_s)
             self._stirred = True
 
     def _lose(self, now_s: float) -> None:
@@ -333,13 +313,13 @@ class Core:
         hit: dict[str, str] = {}
         if self.allocation is not None:
             hit = self.allocation.lose(losses.servers, losses.switches, now_s)
-        for job in list(self._running.jobs):
+        for job in list(self.running.jobs):
             at = self._down_under(job)
             if at is not None:
                 hit.setdefault(job.spec.name, f"server {at} is down: {losses.servers[at]}")
         for name, reason in hit.items():
-            if name in self._jobs and self._jobs[name].group is not None:
-                self._put_back(self._jobs[name], now_s, "interrupted", reason)
+            if name in self.jobs and self.jobs[name].group is not None:
+                self._put_back(self.jobs[name], now_s, "interrupted", reason)
         self._stirred = self._lossy = True
         self._ask_at(now_s)
 
@@ -353,8 +333,12 @@ class Core:
 
     # ------------------------------------------------------------------ what is decided
 
-    def _tick(self, now_s: float) -> None:
-        """Ask the policy if it is time, and let the allocation follow if the running jobs have changed."""
+    def tick(self, now_s: float) -> bool:
+        """Process a `Tick`; return whether the policy was asked.
+
+        Asks the policy if it is time, and lets the allocation follow if the running jobs have changed.
+        """
+        self.now_s = now_s
         ask = now_s >= self._ask_s
         follow = self.allocation is not None and (ask or now_s >= self.next_s)
         before = None if self.log is None or not (ask or follow) else self.desired()
@@ -364,6 +348,7 @@ class Core:
             self._follow(now_s)
         if before is not None:
             self._explain(before, now_s)
+        return ask
 
     def _ask(self, now_s: float) -> None:
         """Ask the scheduling policy, and carry out its decision."""
@@ -372,7 +357,7 @@ class Core:
         if not self._cluster.gpus:  # nobody can run until a server is back, which asks again
             self._ask_s = math.inf
             return
-        view = View(now_s, self._cluster, self._jobs, self._arrived, self._finished, self._running.groups)
+        view = View(now_s, self._cluster, self.jobs, self._arrived, self._finished, self.running.groups)
         decision = ask(self._policy, view, verify=self._rules.verify)
         self.decisions += 1
         self._arrived, self._finished = [], []
@@ -385,7 +370,7 @@ class Core:
             groups = [group for group in groups if self._cluster.gone.isdisjoint(group.gpus)]
         if self._rules.sharing is not None:
             groups = self._with_room(groups, self._rules.sharing)
-        self._running.change_to(groups, now_s, decision.reset, self._policy.name)
+        self.running.change_to(groups, now_s, decision.reset, self._policy.name)
         self._stirred = True
 
     def _with_room(self, groups: list[Group], sharing: int) -> list[Group]:
@@ -403,13 +388,13 @@ class Core:
         allocation = self.allocation
         assert allocation is not None
         self._stirred = False
-        given_up = allocation.follow(now_s, self._running.groups)
-        for job in self._running.jobs:
+        given_up = allocation.follow(now_s, self.running.groups)
+        for job in self.running.jobs:
             has = allocation.has_servers(job.spec.name)
             if not has and job.iteration_s != math.inf:
-                self._running.pace(job, math.inf, now_s)
+                self.running.pace(job, math.inf, now_s)
             elif has and job.iteration_s == math.inf and self._goes_alone(job):
-                self._running.pace(job, self._running.alone_pace(job), now_s)
+                self.running.pace(job, self.running.alone_pace(job), now_s)
         for job in given_up:
             self._close(job, "missed", allocation.why_missed(job.spec.name), now_s)
 
@@ -419,7 +404,7 @@ class Core:
         return self._rules.reported or not self.allocation.allocator.crosses(job.spec.name)
 
     def _see_losses(self) -> None:
-        gone = self._losses.gone(self._running.groups, self._cluster.gone)
+        gone = self._losses.gone(self.running.groups, self._cluster.gone)
         if gone != self._cluster.gone:
             self._cluster = self._whole.without(gone) if gone else self._whole
         self._lossy = bool(self._losses or gone)
@@ -440,7 +425,7 @@ class Core:
         """Return the jobs that hold a share of GPUs but have no servers."""
         if self.allocation is None:
             return []
-        return [job for job in self._running.jobs if not self.allocation.has_servers(job.spec.name)]
+        return [job for job in self.running.jobs if not self.allocation.has_servers(job.spec.name)]
 
     def _place(self, job: JobState) -> Place:
         if self.allocation is not None:
@@ -453,21 +438,21 @@ class Core:
         """Log the changes by the decision, with its reasons."""
         assert self.log is not None
         after = self.desired()
-        reasons.of_changes(self.log, before, after, self._jobs, self._policy.name)
+        reasons.of_changes(self.log, before, after, self.jobs, self._policy.name)
         ran = {name for run in before.runs for name in run.jobs}
         started = {name for run in after.runs for name in run.jobs}
         for name in after.waiting:
             if name not in self._told_to_wait and name not in ran:
                 self._told_to_wait.add(name)
-                reasons.of_waiting(self.log, now_s, self._jobs[name], self._running.groups, self._cluster)
+                reasons.of_waiting(self.log, now_s, self.jobs[name], self.running.groups, self._cluster)
         self._told_to_wait -= started
 
     def _note(self, kind: Kind, jobs: tuple[str, ...], text: str, **numbers: float) -> None:
         if self.log is not None:
-            self.log.note(self._now_s, kind, jobs, text, **numbers)
+            self.log.note(self.now_s, kind, jobs, text, **numbers)
 
     def _job(self, name: str) -> JobState:
-        job = self._jobs.get(name)
+        job = self.jobs.get(name)
         if job is None:
             raise BadSpec(f"there is no unfinished job {name!r}")
         return job

@@ -7,6 +7,7 @@ is runs on undisturbed: the policy returns the same group, or one with the same 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import filterfalse
 
 from controller.core.desired import Run
 from controller.scheduling.errors import BadDecision
@@ -42,7 +43,7 @@ class Running:
         self._held = self._shared = 0  # their GPUs, and how many have neighbours
         self._epoch = 0
         self._starts = 0
-        self._of: dict[JobState, tuple[int, int]] = {}  # number and offset of the last start
+        self._of: dict[JobState, tuple[int, int]] = {}  # number of the last start, and stage where it begins
 
     def change_to(
         self, groups: list[Group], now_s: float, reset: Sequence[JobState] = (), policy: str = ""
@@ -69,7 +70,7 @@ class Running:
                 job.halt(now_s)
             job.reset(now_s)
         now = {*groups}
-        fresh = [group for group in groups if group not in known]
+        fresh = [*filterfalse(known.__contains__, groups)]
         self._epoch += 1
         if len(now) < len(groups):
             raise BadDecision(f"{policy} has the same group twice")
@@ -81,15 +82,17 @@ class Running:
                 if job.group is None:
                     self.jobs.append(job)
             self._carry_out(group, now_s)
-            self._know(group)
-        if len(now) < len(known):
+            self._held += len(group.gpus)
+            self._shared += bool(group.neighbours)
+        if len(now) - len(fresh) < len(known):
             self._stop(known - now, now_s)
-        self.groups = groups
+        self.groups, self._known = groups, now
 
     def _stop(self, groups: set[Group], now_s: float) -> None:
         """Stop the jobs of groups that are no more, unless they have just been started in others."""
         for group in groups:
-            self._forget(group)
+            self._held -= len(group.gpus)
+            self._shared -= bool(group.neighbours)
             for job in group.jobs:
                 if job.stamp != self._epoch and job.group is group:
                     del self._of[job]
@@ -130,7 +133,8 @@ class Running:
                 if number < 0 or not as_one:
                     number = self._starts
                     self._starts += 1
-                self._of[job] = number, _offset(group, at)
+                order = group.stage_order
+                self._of[job] = number, order[at] if order else at if group.fused else 0
                 job.launch(now_s, group, speeds[at], costs[at])
             elif job.iteration_s == speeds[at] or (self._reported and {*old.jobs} == {*group.jobs}):
                 job.group = group
@@ -192,13 +196,6 @@ class Running:
 def together(group: Group) -> bool:
     """Return whether the members run in one process, and so start and stop together."""
     return group.fused or bool(group.stage_order)
-
-
-def _offset(group: Group, at: int) -> int:
-    """Return the stage at which a member starts a round."""
-    if group.stage_order:
-        return group.stage_order[at]
-    return at if group.fused else 0
 
 
 def _restarts(old: Group, new: Group) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 import grpc
 
 from controller.errors import Refused, SwitchError, TlsFailure, Unreachable, UpdateError
-from controller.p4runtime_shim.mastership import acquire
+from controller.p4runtime_shim.mastership import HIGHEST_ID, acquire
 from controller.p4runtime_shim.tls import Tls, diagnose
 from controller.switches.target import Kind
 from p4src.messages import p4runtime_pb2 as p4
@@ -41,6 +41,10 @@ class P4RuntimeClient:
         self.device_id = device_id
         self._timeout_s = timeout_s
         self._election_id: int | None = None
+        self._last_id: int | None = None
+        self._ids_grow = False
+        self.restarts = 0
+        """How often the switch was seen to have been started anew: it had forgotten the election ids."""
         options = [
             ("grpc.max_receive_message_length", _MAX_MESSAGE),
             ("grpc.enable_http_proxy", 0),  # what http_proxy names is for the web, and would see all of this
@@ -94,11 +98,27 @@ class P4RuntimeClient:
         """
         stream = acquire(self._stub, self.device_id, self.address, timeout_s=timeout_s)
         self._election_id = stream.election_id
+        self._notice_restart(stream.election_id)
         try:
             yield
         finally:
             self._election_id = None
             stream.release()
+
+    def _notice_restart(self, election_id: int | None) -> None:
+        """Compare an id that was claimed with the one before.
+
+        A controller claims more than the highest id so far, which a switch forgets only when it restarts. It
+        says nothing of switches whose ids have not been seen to grow, nor once somebody has claimed the last.
+        """
+        if election_id is None or election_id == HIGHEST_ID:
+            return
+        if self._last_id is not None:
+            if election_id > self._last_id:
+                self._ids_grow = True
+            elif self._ids_grow:
+                self.restarts += 1
+        self._last_id = election_id
 
     # ------------------------------------------------------------------ entities
 

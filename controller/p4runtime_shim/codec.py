@@ -142,6 +142,13 @@ class Codec:
             _encode_match(message.match.add(field_id=field.id), field, value)
         return message
 
+    def decode_key(self, message: Any) -> TableEntry:
+        """Decode a table entry of which only the key was told."""
+        name = self._table_names[message.table_id]
+        fields = {f.id: f.name for f in self._tables[name].match_fields}
+        match = {fields[m.field_id]: _decode_match(m) for m in message.match}
+        return TableEntry(name, match, "", priority=message.priority)
+
     def _decode_row(self, message: Any) -> TableEntry:
         name = self._table_names[message.table_id]
         fields = {f.id: f.name for f in self._tables[name].match_fields}

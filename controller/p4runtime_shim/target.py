@@ -27,6 +27,11 @@ class P4RuntimeTarget:
         """That of the codec's program, if it has one."""
         self.address, self.close, self.turn = client.address, client.close, client.mastership
 
+    @property
+    def restarts(self) -> int:
+        """How often the switch was seen to have been started anew."""
+        return self._client.restarts
+
     def program(self) -> ProgramInfo | None:
         """Read the tables, actions and counters of the loaded program; None if there is no program."""
         cookie = self._client.cookie()

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from controller.core.allocation import Allocation
 from controller.core.core import Core, Rules
-from controller.core.events import Cancelled, Ended, Event, Progressed, Submitted, Tick
+from controller.core.events import Cancelled, Event, Progressed, Submitted
 from controller.policies.setup import Setup
 from controller.scheduling.errors import BadSpec, Stuck
 from controller.scheduling.model import Submission
@@ -108,27 +108,26 @@ class Simulation:
     def run(self) -> Result:
         """Run until the last job has ended. Raises Stuck if jobs wait for ever or make no progress."""
         core, ends, speed = self.core, self._ends, self._speed
+        jobs, running = core.jobs, core.running
         total, again_s, next_s = len(self._coming), math.inf, self._next_s()
         moved = stirred = False
         while self._seen < total:
             end_s = ends.next_s()
             now_s = min(next_s, end_s, core.next_s, again_s)
             if now_s == math.inf:
-                raise stuck(self._policy, core.jobs, core.now_s)
+                raise stuck(self._policy, jobs, core.now_s)
             stirred = stirred or end_s <= now_s or now_s >= again_s
             if end_s <= now_s:
                 for job in ends.pop():
-                    core.handle(Ended(now_s, job.spec.name))
+                    core.ended(now_s, job.spec.name)
                 moved = True
             if next_s <= now_s:
                 next_s = self._tell(now_s)
                 moved = True
             if core.next_s <= now_s:
-                asked = core.decisions
-                core.handle(Tick(now_s))
-                if core.decisions > asked:
-                    self._watch.asked(now_s, core.jobs.values(), moved=moved)
-                    self._recorder.decided(now_s, core.groups, core.jobs, len(core.running), core.held_gpus)
+                if core.tick(now_s):
+                    self._watch.asked(now_s, jobs.values(), moved=moved)
+                    self._recorder.decided(now_s, running.groups, jobs, len(running.jobs), running.held_gpus)
                     moved = False
                 stirred = True
             if stirred and speed is not None and core.next_s > now_s:
@@ -163,7 +162,7 @@ class Simulation:
 
     def _contend(self, speed: ContendedSpeed, now_s: float) -> float:
         """Report to the core the jobs' speeds and cancellations; return when to do so again."""
-        found = speed.contend(now_s, self.core.groups)
+        found = speed.contend(now_s, self.core.running.groups)
         for job, iteration_s in found.iteration_s:
             self.core.handle(Progressed(now_s, job.spec.name, iteration_s=iteration_s))
         for job in found.ended:

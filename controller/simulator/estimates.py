@@ -1,7 +1,7 @@
 """Expected durations from a file: a predictor's output for the jobs of a trace.
 
-A CSV with the columns ``job_id`` and ``estimate_s``, or, as Lucid's predictors write it, ``priority``, in
-seconds. Less than one second, which predictors may give, counts as one.
+A CSV with the columns ``name`` and ``estimate_s``, in seconds, or ``job_id`` and ``priority``, as Lucid's
+predictors write it. Less than one second, which predictors may give, counts as one.
 """
 
 from __future__ import annotations
@@ -15,21 +15,26 @@ from controller.scheduling.errors import BadTrace
 from controller.scheduling.model import Submission
 from controller.simulator.traces.rows import TraceRow, brief, read_rows
 
-COLUMNS = ("estimate_s", "priority")
+COLUMNS = ("name", "estimate_s")
+OF_LUCID = ("job_id", "priority")
 
 
 def read_estimates(path: Path) -> dict[str, float]:
     """Return expected seconds by job. Raises BadTrace, also for a job that is there twice."""
-    rows = read_rows(path, ("job_id",), what="estimates")
-    column = next((column for column in COLUMNS if column in rows[0].cells), None)
-    if column is None:
-        raise BadTrace(str(path), 1, COLUMNS[0], "missing")
+    rows = read_rows(path, (), what="estimates")
+    columns = list(rows[0].cells)
+    of_lucid = {*OF_LUCID} <= {*columns} and not {*COLUMNS} & {*columns}
+    name, seconds = OF_LUCID if of_lucid else COLUMNS
+    if name not in columns and "job_id" in columns:
+        raise BadTrace(str(path), 1, "job_id", "is called name")
+    if missing := [column for column in (name, seconds) if column not in columns]:
+        raise BadTrace(str(path), 1, missing[0], f"missing; the columns are {', '.join(columns)}")
     found: dict[str, float] = {}
     for row in rows:
-        job = row.text("job_id")
+        job = row.text(name)
         if job in found:
-            raise row.fail("job_id", f"job {job!r} is there twice")
-        found[job] = max(1.0, _seconds(row, column))
+            raise row.fail(name, f"job {job!r} is there twice")
+        found[job] = max(1.0, _seconds(row, seconds))
     return found
 
 
@@ -43,7 +48,7 @@ def expect(specs: Iterable[Submission], path: Path | None) -> list[Submission]:
         return jobs
     estimates = read_estimates(path)
     if jobs and not any(spec.name in estimates for spec in jobs):
-        raise BadTrace(str(path), 0, "job_id", f"names none of the trace's jobs, such as {jobs[0].name!r}")
+        raise BadTrace(str(path), 0, "name", f"names none of the trace's jobs, such as {jobs[0].name!r}")
     return [replace(spec, estimate_s=estimates.get(spec.name, spec.estimate_s)) for spec in jobs]
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from controller.simulator.record import Ended
 
 COLUMNS = (
-    "job_id",
-    "submit_s",
+    "name",
+    "arrival_s",
     "start_s",
     "finish_s",
     "jct_s",

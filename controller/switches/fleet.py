@@ -161,6 +161,12 @@ class Fleet:
             with naming(name):
                 self.controllers[name].renew(on_switch, registration)
 
+    def check(self, admission: TreeAdmission) -> None:
+        """Make sure that all switches of a job still have it. Raises what `Controller.check` raises."""
+        for name, on_switch in admission.switches.items():
+            with naming(name):
+                self.controllers[name].check(on_switch)
+
     def sweep(self) -> dict[str, list[Admission]]:
         """Look at all leases; remove, and return by switch, the jobs that nobody holds any more.
 

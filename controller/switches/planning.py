@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from controller.errors import IdentityTaken, OutOfRows, ProgramMismatch
+from controller.errors import IdentityTaken, OutOfMemory, OutOfRows, ProgramMismatch
 from controller.memory import exclusive, shared
 from controller.switches.model import Admission, Feature, Member, Part, SwitchInfo, Uplink
 from controller.vocabulary import Region
@@ -101,7 +101,26 @@ def _region(part: Part, info: SwitchInfo, present: Iterable[Admission]) -> Regio
         return Region(0, 0)
     if part.mode == "shared":
         return shared.place(info.slots, part.region)
-    return exclusive.allocate(info.slots, (a.region for a in present), exclusive.region_size(part.slots))
+    try:
+        return exclusive.allocate(info.slots, (a.region for a in present), exclusive.region_size(part.slots))
+    except OutOfMemory as error:
+        raise OutOfMemory(error.asked, error.free, error.largest, wanted=part.slots) from None
+
+
+def _who(part: Part) -> str:
+    """Name those who have no port yet."""
+    members = sum(member.port is None for member in part.members)
+    named = [f"{members} {'worker' if members == 1 else 'workers'}"] if members else []
+    if part.uplink is not None and part.uplink.port is None:
+        named.append("the switch above" if part.place.parent else "the fallback server")
+    return " and ".join(named)
+
+
+def _ports(free: Sequence[int]) -> str:
+    if not free:
+        return "none is free of those that may be used"
+    listed = ", ".join(map(str, free))
+    return f"only {len(free)} {'is' if len(free) == 1 else 'are'} free of those that may be used: {listed}"
 
 
 def _used_ports(present: Iterable[Admission]) -> set[int | None]:
@@ -114,7 +133,10 @@ def _with_ports(part: Part, free: Sequence[int]) -> tuple[list[Member], Uplink |
     choices = sorted(p for p in free if p not in taken)
     wanted = sum(end.port is None for end in ends)
     if wanted > len(choices):
-        raise OutOfRows(f"{wanted} members need ports, and only {len(choices)} are free")
+        raise OutOfRows(
+            f"{_who(part)} need {wanted} {'port' if wanted == 1 else 'ports'} of the switch,"
+            f" and {_ports(choices)}"
+        )
     choice = iter(choices)
     placed = [replace(end, port=next(choice)) if end.port is None else end for end in ends]
     members = [end for end in placed if isinstance(end, Member)]

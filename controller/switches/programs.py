@@ -25,6 +25,8 @@ LANES = (32, 64, 256)
 """Values per packet that programs can be built for (p4src/include/config.p4)."""
 
 P4SRC = Path(__file__).resolve().parents[2] / "p4src"
+P4C = ("p4c-bm2-ss", "p4c")
+"""The compiler for BMv2, and the driver that calls it: either is enough."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +110,8 @@ def bmv2_bundle(program: str, *, lanes: int) -> ProgramBundle:
     Raises ProgramMismatch if that fails.
     """
     source, defines = source_of(program, lanes)
+    if p4c_on_path() is None:
+        raise ProgramMismatch(f"BMv2 needs programs compiled by p4c: there is no {' or '.join(P4C)} on PATH")
     with tempfile.TemporaryDirectory() as directory:
         command = p4c_command(source, defines, Path(directory))
         done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -116,23 +120,29 @@ def bmv2_bundle(program: str, *, lanes: int) -> ProgramBundle:
         return replace(p4c_output(source, Path(directory)), name=program)
 
 
+def p4c_on_path() -> Path | None:
+    """Return the compiler for BMv2, None if PATH has neither of `P4C`."""
+    return next((Path(found) for found in map(shutil.which, P4C) if found), None)
+
+
 def p4c_command(
     source: Path, defines: Mapping[str, str], folder: Path, *, include_dirs: Sequence[Path] = ()
 ) -> list[str]:
-    """Return the command that compiles a program for BMv2.
+    """Return the command that compiles a program for BMv2; it can be printed where there is no compiler.
 
     Args:
         source: The program.
         defines: Preprocessor definitions.
         folder: Where the results are written.
         include_dirs: Further directories of included files.
-
-    Raises ProgramMismatch without a compiler.
     """
+    compiler = p4c_on_path() or Path(P4C[0])
+    output = _json_in(folder, source)
+    to = ["--target", "bmv2", "-o", str(folder)] if compiler.name == "p4c" else ["-o", str(output)]
     p4info = ["--p4runtime-files", str(_p4info_in(folder, source))]
     options = [f"-D{name}={value}" for name, value in defines.items()]
     options += [f"-I{path}" for path in include_dirs]
-    return [*_p4c(_json_in(folder, source)), "--arch", "v1model", *p4info, *options, str(source)]
+    return [str(compiler), *to, "--arch", "v1model", *p4info, *options, str(source)]
 
 
 def p4c_output(source: Path, folder: Path) -> ProgramBundle:
@@ -148,12 +158,3 @@ def _p4info_in(folder: Path, source: Path) -> Path:
 
 def _json_in(folder: Path, source: Path) -> Path:
     return folder / f"{source.stem}.json"
-
-
-def _p4c(output: Path) -> list[str]:
-    """Return the beginning of a command that compiles for BMv2 to this file."""
-    if compiler := shutil.which("p4c-bm2-ss"):
-        return [compiler, "-o", str(output)]
-    if driver := shutil.which("p4c"):
-        return [driver, "--target", "bmv2", "-o", str(output.parent)]
-    raise ProgramMismatch("BMv2 needs programs compiled by p4c: there is no p4c-bm2-ss or p4c on PATH")

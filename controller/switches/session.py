@@ -25,6 +25,7 @@ from controller.errors import (
     ProgramMismatch,
     Refused,
     RegionChanging,
+    SwitchRestarted,
 )
 from controller.memory import shared
 from controller.switches import names, registrations
@@ -78,6 +79,8 @@ class Controller:
         self._program: ProgramInfo | None = None
         self._info: SwitchInfo | None = None
         self._baselines: dict[int, dict[str, int]] = {}
+        self._restarts: dict[int, int] = {}
+        """By a job's generation: the restarts of the switch that had been seen when the job was put on it."""
 
     def close(self) -> None:
         """Close the connection; jobs stay admitted."""
@@ -240,15 +243,39 @@ class Controller:
             except BaseException:
                 self._delete_if_possible([opening, *rows])  # it may be in, and only the answer lost
                 raise
+            self._restarts[admission.generation] = self._target.restarts
         return admission
 
     def renew(self, admission: Admission, registration: Registration) -> None:
         """Register a job anew. Raises NoSuchJob if it is not there any more; SwitchError."""
         with self.turn():
-            row = self._row_of(admission.job)
-            if row.params["generation"] != admission.generation:
-                raise NoSuchJob(f"job {admission.job} at {self.address} is another one now")
+            row = self._row_of_the_same(admission)
             self._target.write("MODIFY", [replace(row, metadata=registrations.encode(registration))])
+
+    def check(self, admission: Admission) -> None:
+        """Make sure that a job is still there, which reads one row.
+
+        Raises SwitchRestarted if it went with all else that the switch had; NoSuchJob; SwitchError.
+        """
+        unknown = f"the switch at {self.address} no longer knows job {admission.job}: it was restarted"
+        try:
+            self._row_of_the_same(admission)
+        except Refused as error:
+            if self._target.program() is None:
+                raise SwitchRestarted(f"{unknown}, and has no program") from error
+            raise
+        except NoSuchJob as error:
+            with self.turn():
+                restarts = self._target.restarts  # a turn shows it
+            if restarts > self._restarts.get(admission.generation, restarts):
+                raise SwitchRestarted(unknown) from error
+            raise
+
+    def _row_of_the_same(self, admission: Admission) -> TableEntry:
+        row = self._row_of(admission.job)
+        if row.params["generation"] != admission.generation:
+            raise NoSuchJob(f"job {admission.job} at {self.address} is another one now")
+        return row
 
     def sweep(self) -> list[Admission]:
         """Look at the leases of all jobs, and remove those that nobody holds any more; return these.
@@ -370,8 +397,11 @@ class Controller:
                 self._delete(write.entries)
             else:
                 self._target.write(write.kind, write.entries)
-        if action.verb == "remove" and action.admission is not None:
-            self._baselines.pop(action.admission.counter_row, None)
+        if action.admission is not None:
+            if action.verb == "remove":
+                self._baselines.pop(action.admission.counter_row, None)
+            elif action.verb == "add":
+                self._restarts[action.admission.generation] = self._target.restarts
 
     # ------------------------------------------------------------------ ordinary traffic
 

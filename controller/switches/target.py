@@ -52,6 +52,10 @@ class Target(Protocol):
     address: str
     """Address of the switch, which is its name in messages."""
 
+    @property
+    def restarts(self) -> int:
+        """How often the switch was seen to have been started anew. Turns show it, where anything does."""
+
     def close(self) -> None:
         """Disconnect from the switch; its entries stay."""
 

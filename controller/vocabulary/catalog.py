@@ -8,12 +8,13 @@ root, or to the spines. Hosts for ordinary traffic are called ``x1``, ``x2``, â€
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from controller.vocabulary.documents import hint
 from controller.vocabulary.errors import BadSpec
-from controller.vocabulary.topology import Link, Server, Switch, Topology
+from controller.vocabulary.topology import Link, Server, Switch, Topology, check_size
 
 SLOTS = Switch("s").slots
 
@@ -54,6 +55,13 @@ def tree(
     if not fan_outs or min(fan_outs) < 1:
         shown = "x".join(map(str, fan_outs))
         raise BadSpec(f"tree {shown!r}: every level needs children, as in 2x4")
+    nodes = [math.prod(fan_outs[:depth]) for depth in range(len(fan_outs) + 1)]  # of each level
+    check_size(
+        f"tree {'x'.join(map(str, fan_outs))}",
+        switches=sum(nodes[:-1]),
+        servers=nodes[-1] + servers,
+        links=sum(nodes) + servers,
+    )
     edge = link or Link("a", "b")
     between = trunk or edge
 
@@ -110,6 +118,13 @@ def leaf_spine(
     """
     if min(spines, leaves, hosts) < 1:
         raise BadSpec(f"{spines} spines, {leaves} leaves, {hosts} hosts: want one of each at least")
+    count = leaves * hosts + servers
+    check_size(
+        f"leaf-spine {spines}x{leaves}x{hosts}",
+        switches=spines + leaves,
+        servers=count,
+        links=leaves * spines + count,
+    )
     edge = link or Link("a", "b")
     between = trunk or edge
     switches = [Switch(f"s{number}") for number in range(1, spines + leaves + 1)]
@@ -143,6 +158,10 @@ def fat_tree(k: int, *, servers: int = 0, link: Link | None = None, trunk: Link 
     if k < 2 or k % 2:
         raise BadSpec(f"fat tree of {k} ports per switch: want an even number, 2 or more")
     half, edge = k // 2, link or Link("a", "b")
+    count = k * half * half + servers
+    check_size(
+        f"fat-tree {k}", switches=half * half + k * k, servers=count, links=2 * k * half * half + count
+    )
     between = trunk or edge
     cores = [f"s{number}" for number in range(1, half * half + 1)]
     switches, hosts, links = list(cores), list[Server](), list[Link]()

@@ -5,8 +5,9 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
+from controller.vocabulary.cluster import MOST_GPUS
 from controller.vocabulary.errors import BadSpec
-from controller.vocabulary.topology import Link, Server, Switch, Topology
+from controller.vocabulary.topology import Link, Server, Switch, Topology, check_size
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +26,14 @@ class Parts:
     programmable: float = 1.0
     seed: int = 0
 
+    def check_size(self, what: str, *, switches: int, servers: int, trunks: int = 0) -> None:
+        """Raise BadSpec for more servers, GPUs, switches or links than there can be."""
+        check_size(what, switches=switches, servers=servers, links=servers + trunks)
+        if servers * self.gpus > MOST_GPUS:
+            raise BadSpec(
+                f"{what}: {servers:,} servers of {self.gpus} GPUs; a cluster has at most {MOST_GPUS:,} GPUs"
+            )
+
     def switches(self, names: list[str]) -> tuple[Switch, ...]:
         """Return these switches; at least one of them sums, unless `programmable` is 0."""
         count = min(len(names), max(round(self.programmable * len(names)), self.programmable > 0))
@@ -38,6 +47,7 @@ def star(servers: int, parts: Parts | None = None) -> Topology:
     """Return one switch ``s1`` with servers ``h1``, ``h2`` and so on."""
     parts = parts or Parts()
     _check(servers=servers)
+    parts.check_size("star", switches=1, servers=servers)
     return _with_servers({"s1": servers}, [], ["s1"], parts, f"star({servers})")
 
 
@@ -52,6 +62,7 @@ def leaf_spine(spines: int, leaves: int, hosts: int, parts: Parts | None = None)
     """
     parts = parts or Parts()
     _check(spines=spines, leaves=leaves, hosts=hosts)
+    parts.check_size("leaf-spine", switches=spines + leaves, servers=leaves * hosts, trunks=leaves * spines)
     above = [f"spine{number}" for number in range(1, spines + 1)]
     below = [f"leaf{number}" for number in range(1, leaves + 1)]
     trunks = [Link(leaf, spine, parts.trunk_bps) for leaf in below for spine in above]
@@ -69,6 +80,9 @@ def fat_tree(k: int, hosts: int, parts: Parts | None = None) -> Topology:
     if k % 2:
         raise BadSpec(f"fat-tree: k = {k}: want an even number of ports")
     half = k // 2
+    parts.check_size(
+        "fat-tree", switches=half * half + k * k, servers=k * half * hosts, trunks=2 * k * half * half
+    )
     cores = [f"core{number}" for number in range(1, half * half + 1)]
     edges, inner, trunks = [], [], []
     for pod in range(1, k + 1):

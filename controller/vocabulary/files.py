@@ -468,6 +468,7 @@ def _checks(kind: str) -> Mapping[str, documents.Check]:
 def unused(document: Document, command: str) -> list[str]:
     """Return the keys of a document that a command does not use, such as "job.overlap", each once."""
     found: dict[str, None] = {}
+    command = schema.LIKE.get(command, command)
 
     def look(kind: str, table: object) -> None:
         if not isinstance(table, dict):

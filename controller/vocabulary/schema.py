@@ -40,6 +40,8 @@ LIVE = "schedule live --cluster"
 ALLOCATION = ("alloc", "place", "route", "cluster simulate", "explain", LIVE)
 TESTBED = ("sim", "scenario")
 SCHEDULE = ("schedule simulate", "schedule plan", "schedule live", LIVE)
+LIKE = {"schedule sweep": "schedule simulate", "schedule tune": "schedule simulate"}
+"""Commands that use the same keys as another one."""
 COMMANDS = tuple(dict.fromkeys(("run", *TESTBED, "topo", *ALLOCATION, *SCHEDULE)))
 
 
@@ -108,6 +110,8 @@ _CHANCE = number(0, 1, "a probability")
 _COUNT = whole(1, 1_000_000)
 
 _ALL = COMMANDS
+_SERVERS = tuple(command for command in COMMANDS if command != "scenario")
+"""Those that read servers; a scenario names its topology."""
 _SUMMED = (*ALLOCATION, *TESTBED)
 _TIMED = (*TESTBED, *ALLOCATION, *SCHEDULE)
 _PACKETS = ("run", *TESTBED)
@@ -208,7 +212,7 @@ TREE: Mapping[str, Check] = {
     "aggregators": listing(name, least=0),
 }
 
-_NETWORK = (*_PACKETS, "topo", *ALLOCATION)
+_NETWORK = ("run", "sim", "topo", *ALLOCATION)
 _EMULATED = (*TESTBED, "topo")
 LINK: Mapping[str, Key] = {
     "rate_bps": Key(
@@ -230,9 +234,7 @@ ENDS: Mapping[str, Key] = {
 }
 SWITCH: Mapping[str, Key] = {
     "name": Key(name, "unique among switches and servers", "needed", _NETWORK),
-    "slots": Key(
-        whole(0, MAX_SLOTS), "aggregator slots; 0: it sums nothing", "8192", (*_PACKETS, "topo", *ALLOCATION)
-    ),
+    "slots": Key(whole(0, MAX_SLOTS), "aggregator slots; 0: it sums nothing", "8192", _NETWORK),
     "lanes": Key(whole(1, 1 << 16), "32-bit values of a slot", "64", ALLOCATION),
     "rtt_s": Key(
         number(0, 1e3, "seconds", above=True),
@@ -242,8 +244,8 @@ SWITCH: Mapping[str, Key] = {
     ),
 }
 SERVER: Mapping[str, Key] = {
-    "name": Key(name, "unique among switches and servers", "needed", _ALL),
-    "count": Key(_COUNT, "how many servers: name1, name2, …", "one", _ALL),
+    "name": Key(name, "unique among switches and servers", "needed", _SERVERS),
+    "count": Key(_COUNT, "how many servers: name1, name2, …", "one", _SERVERS),
     "gpus": Key(whole(0, 1 << 16), "GPUs for workers", "1; 0 of another role", (*ALLOCATION, *SCHEDULE)),
     "role": Key(one_of(ROLES), "its use", "worker; fallback without GPUs", _NETWORK),
     "switch": Key(name, "the switch that it is linked to", "as [[link]] says", _NETWORK),
@@ -260,12 +262,14 @@ SHAPES: Mapping[str, tuple[str, ...]] = {
     "fat-tree": ("k", "hosts"),
 }
 FABRIC: Mapping[str, Key] = {
-    "shape": Key(one_of(list(SHAPES)), "star, leaf-spine or fat-tree", "needed", _ALL),
-    "servers": Key(whole(1, 100_000), "servers of a star", "needed by star", _ALL),
-    "spines": Key(whole(1, 100_000), "switches above", "needed by leaf-spine", _ALL),
-    "leaves": Key(whole(1, 100_000), "switches below", "needed by leaf-spine", _ALL),
-    "hosts": Key(whole(1, 100_000), "servers at each switch below", "needed by leaf-spine, fat-tree", _ALL),
-    "k": Key(whole(1, 100_000), "ports of a switch", "needed by fat-tree", _ALL),
+    "shape": Key(one_of(list(SHAPES)), "star, leaf-spine or fat-tree", "needed", _SERVERS),
+    "servers": Key(whole(1, 100_000), "servers of a star", "needed by star", _SERVERS),
+    "spines": Key(whole(1, 100_000), "switches above", "needed by leaf-spine", _SERVERS),
+    "leaves": Key(whole(1, 100_000), "switches below", "needed by leaf-spine", _SERVERS),
+    "hosts": Key(
+        whole(1, 100_000), "servers at each switch below", "needed by leaf-spine, fat-tree", _SERVERS
+    ),
+    "k": Key(whole(1, 100_000), "ports of a switch", "needed by fat-tree", _SERVERS),
     "gpus": Key(whole(1, 1 << 16), "GPUs of each server", "8", (*ALLOCATION, *SCHEDULE)),
     "rate_bps": Key(
         number(0, 1e15, "bits/s", above=True),
@@ -279,7 +283,7 @@ FABRIC: Mapping[str, Key] = {
         "100e9",
         (*_EMULATED, *ALLOCATION),
     ),
-    "slots": Key(whole(0, MAX_SLOTS), "aggregator slots of each switch", "8192", (*_PACKETS, *ALLOCATION)),
+    "slots": Key(whole(0, MAX_SLOTS), "aggregator slots of each switch", "8192", _NETWORK),
     "lanes": Key(whole(1, 1 << 16), "32-bit values of a slot", "64", ALLOCATION),
     "rtt_s": Key(
         number(0, 1e3, "seconds", above=True), "seconds until a slot is free again", "20e-6", ALLOCATION
@@ -289,15 +293,18 @@ FABRIC: Mapping[str, Key] = {
 }
 TOP: Mapping[str, Key] = {
     "name": Key(name, "name of the cluster or topology", "none", _NETWORK),
-    "root": Key(name, "the switch where aggregation trees end", "the first switch", (*_PACKETS, "topo")),
+    "root": Key(name, "the switch where aggregation trees end", "the first switch", ("run", "sim", "topo")),
     "link_defaults": Key(
-        _anything, "what links are that do not say otherwise: keys of [[link]]", "none", _NETWORK
+        _anything,
+        "what links are that do not say otherwise: keys of [[link]]",
+        "none",
+        (*_NETWORK, "scenario"),
     ),
     "job": Key(_anything, "the jobs", "none", _ALL),
-    "server": Key(_anything, "the servers", "none", _ALL),
+    "server": Key(_anything, "the servers", "none", _SERVERS),
     "switch": Key(_anything, "the switches", "none", _NETWORK),
     "link": Key(_anything, "the links", "none", _NETWORK),
-    "fabric": Key(_anything, "a shape, in the place of servers, switches and links", "none", _ALL),
+    "fabric": Key(_anything, "a shape, in the place of servers, switches and links", "none", _SERVERS),
     "summary": Key(_anything, "what a scenario shows", "needed by scenario", ("scenario",)),
     "topology": Key(_anything, "a topology's name or file", "needed by scenario", ("scenario",)),
     "program": Key(_anything, "program of a scenario's switches", "exclusive", ("scenario",)),

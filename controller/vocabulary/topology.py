@@ -27,6 +27,17 @@ LANE_BITS = 32
 MAX_HOSTS = 65_000
 """Number of the addresses 10.0.0.1 to 10.0.253.232."""
 
+MAX_PARTS = 1_000_000
+"""Most switches, servers or links of a topology."""
+
+
+def check_size(what: str, *, switches: int, servers: int, links: int) -> None:
+    """Raise BadSpec for a topology that is too large, before it is made; `what` says how it was asked for."""
+    counts = {"servers": servers, "switches": switches, "links": links}
+    for name, count in counts.items():
+        if count > MAX_PARTS:
+            raise BadSpec(f"{what}: {count:,} {name}; want at most {MAX_PARTS:,}")
+
 
 @dataclass(frozen=True, slots=True)
 class Link:

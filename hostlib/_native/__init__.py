@@ -142,7 +142,7 @@ class NativeKernel:
         return int(self.library.ina_emit(ctypes.byref(state.struct), out.ctypes.data, room, stride, now))
 
     def absorb(self, state: CoreState, data: NDArray[Any], segment: int, now: int) -> None:
-        """Take in received packets: `segment` bytes each, the last may be shorter."""
+        """Process received packets; see `Kernel.absorb`."""
         self.library.ina_absorb(ctypes.byref(state.struct), data.ctypes.data, data.nbytes, segment, now)
 
     def next_timeout(self, state: CoreState) -> int:

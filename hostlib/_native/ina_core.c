@@ -621,6 +621,8 @@ int64_t ina_next_timeout(const struct ina_core *core)
         return INA_NEVER;
     int64_t rto = core->rto << (core->backoff < 20 ? core->backoff : 20);
     int64_t from = oldest > core->timeout_at ? oldest : core->timeout_at;
+    if (!core->fallback && core->progress_at > from) /* what comes steadily, if slowly, is not lost (RFC 6298, 5.3) */
+        from = core->progress_at;
     int64_t timeout = from + (rto < core->rto_max ? rto : core->rto_max);
     int64_t probe = next_probe(core, oldest);
     return probe < timeout ? probe : timeout;

@@ -100,10 +100,16 @@ class InC(Protocol):
 
 
 def asked(control: Congestion, ask: Callable[[], object], *, most: int, may_bypass: bool) -> Limits:
-    """Ask a congestion control, and return its answer as `checked` does.
+    """Return the answer of a congestion control, checked by `checked`.
+
+    Args:
+        control: The congestion control.
+        ask: Calls it.
+        most: The largest window.
+        may_bypass: It may send packets past the aggregators.
 
     Raises:
-        BadLimits: it raised an error, or answered what cannot be; names it.
+        BadLimits: it raised an error, or its answer is invalid; names it.
     """
     name = f"congestion control {getattr(control, 'name', type(control).__name__)}"
     try:

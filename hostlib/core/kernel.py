@@ -21,7 +21,14 @@ class Kernel(Protocol):
         ...
 
     def absorb(self, state: CoreState, data: NDArray[Any], segment: int, now: int) -> None:
-        """Take in received packets: `segment` bytes each, the last may be shorter."""
+        """Process received packets.
+
+        Args:
+            state: The state of the core.
+            data: The packets, back to back.
+            segment: Bytes of each packet; the last may be shorter.
+            now: The time in nanoseconds.
+        """
         ...
 
     def next_timeout(self, state: CoreState) -> int:

@@ -391,10 +391,7 @@ class CoreState:
         struct.limit = struct.claims = struct.claims_next = settings.packets_in_flight
         struct.room = struct.allowed = settings.packets_in_flight
         struct.rto = round(settings.rto.initial_s * 1e9)
-        struct.rto_margin = round(settings.rto.margin_s * 1e9)
-        struct.rto_max = round(settings.rto.max_s * 1e9)
-        probe_s = settings.rto.probe_s
-        struct.probe_margin = NEVER if probe_s is None else round(probe_s * 1e9)
+        self.set_limits(settings.rto)
 
         header = _header_template(settings)
         struct.prefix = len(header) - wire.INA_BYTES
@@ -442,6 +439,13 @@ class CoreState:
         start = self.struct.prefix + offset
         self.struct.header[start : start + dtype.itemsize] = value.to_bytes(dtype.itemsize, "big")
         self._header[field] = value
+
+    def set_limits(self, rto: RtoLimits) -> None:
+        """Keep time-outs within these limits from now on; `initial_s` counts at the beginning only."""
+        struct = self.struct
+        struct.rto_margin = round(rto.margin_s * 1e9)
+        struct.rto_max = round(rto.max_s * 1e9)
+        struct.probe_margin = NEVER if rto.probe_s is None else round(rto.probe_s * 1e9)
 
     def psn(self, index: int) -> int:
         """Return the PSN of a packet of the collective."""

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from hostlib import wire
 from hostlib.core.congestion import BadLimits, Congestion, FixedWindow, InC, Limits, Round, asked
 from hostlib.core.kernel import Kernel
-from hostlib.core.state import ALL_WAIT, NEVER, Chain, CoreSettings, CoreState, Counter
+from hostlib.core.state import ALL_WAIT, NEVER, Chain, CoreSettings, CoreState, Counter, RtoLimits
 from hostlib.errors import JobFault, PsnRange
 
 _MAX_DOUBLINGS = 20
@@ -77,6 +77,15 @@ class Window:
         core.room = max(1, packets)
         core.limit = min(core.allowed, core.room)
 
+    def follow(self, rto: RtoLimits) -> None:
+        """Have time-outs keep other limits from now on; not within a collective.
+
+        What is overtaken gets as much time: it may wait for another rank's packet in the switch's queue.
+        """
+        self.state.set_limits(rto)
+        core = self.state.struct
+        core.tolerance = max(core.tolerance, core.rto_margin)
+
     def begin(
         self,
         source: NDArray[Any],
@@ -95,12 +104,17 @@ class Window:
         Both are flat, contiguous, of the same length and both float32 or both int32; they may be the same
         array. An empty array takes one packet, so that all ranks still meet.
 
-        `priority` (0..255) decides who may take a slot in a switch whose jobs may preempt each other.
-        `target` is the only rank that gets the sum, if not `wire.ALL`; the `output` of the others stays as
-        it is.
-
-        `block16` has float32 travel in 16 bits each; None: as the settings' numbers say. With `feedback` then
-        `source`, which must be an array of its own, becomes what rounding left out of the sum.
+        Args:
+            source: The values of this rank.
+            output: Gets the sum.
+            tag: Digest of everything that the ranks must agree on.
+            average: Divide the sum by the number of ranks.
+            priority: Priority of its packets, 0 to 255, in a switch whose jobs may preempt each other.
+            target: The only rank that gets the sum; the `output` of the others does not change. `wire.ALL`:
+                all.
+            block16: Send float32 values in 16 bits each; None: as the settings say.
+            feedback: Leave in `source`, which must be a separate array, its rounding error.
+            now: The time in nanoseconds.
         """
         self.on_round()
         core = self.state.struct
@@ -191,6 +205,10 @@ class Window:
         counted already is not sent again but for one packet, which keeps asking. Each time-out may resend
         more than the one before.
 
+        Without a fallback server time-outs count from the last result at the earliest: those of a slow switch
+        come steadily, and what is sent again would make it slower. With one, what is asked for moves on a sum
+        that waits in a slot or in the server, which the results of other packets do not.
+
         With a fallback server what was counted may have been lost since. So the longer a stall lasts, the
         more of the counted packets ask, in turn, up to an eighth of those that may be in flight at a time.
         """
@@ -199,7 +217,10 @@ class Window:
         state, core = self.state, self.state.struct
         rto = min(core.rto << min(core.backoff, _MAX_DOUBLINGS), core.rto_max)
         waits = state.status & (Chain.FLIGHT | Chain.QUEUED) == int(Chain.FLIGHT)
-        if now < max(int(state.sent_at.min(where=waits, initial=NEVER)), core.timeout_at) + rto:
+        start = max(int(state.sent_at.min(where=waits, initial=NEVER)), core.timeout_at)
+        if not core.fallback:
+            start = max(start, core.progress_at)
+        if now < start + rto:
             self._probe(waits, now)
             return
         # those almost overdue too: they would wait for the next time-out

@@ -143,7 +143,14 @@ class LocalAverage:
 
 
 def train(average: SwitchAverage | LocalAverage, epochs: int, batch: int, *, talk: bool) -> Parameters:
-    """Run all steps; `talk` prints one line per epoch."""
+    """Run all steps of the training.
+
+    Args:
+        average: Averages gradients.
+        epochs: Number of passes over the data.
+        batch: Images per step.
+        talk: Print one line per epoch.
+    """
     images, labels = load()
     test = slice(TRAINING_IMAGES, None)
     parameters = initial_parameters()

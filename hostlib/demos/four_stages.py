@@ -107,7 +107,15 @@ def preprocess(raw: npt.NDArray[np.uint8], views: int, seed: int) -> tuple[Float
 def preprocess_all(
     raw: npt.NDArray[np.uint8], views: int, seed: int, threads: ThreadPoolExecutor, number: int
 ) -> tuple[Floats, npt.NDArray[np.int64]]:
-    """Do as `preprocess` in so many threads, each with a part of the records and the same shifts."""
+    """Preprocess in several threads, each a part of the records with the same shifts.
+
+    Args:
+        raw: The records.
+        views: Number of views of each record.
+        seed: Of the shifts.
+        threads: Runs the parts.
+        number: Number of parts.
+    """
     parts = np.array_split(raw, min(len(raw), number))
     done = list(threads.map(lambda part: preprocess(part, views, seed), parts))
     return np.concatenate([images for images, _ in done]), np.concatenate([labels for _, labels in done])
@@ -134,7 +142,14 @@ class Network:
     def gradient(
         self, images: Floats, labels: npt.NDArray[np.int64], masks: int, seed: int
     ) -> tuple[Floats, float]:
-        """Return the mean gradient of the cross-entropy over some dropout masks, and the mean loss."""
+        """Return the mean gradient of the cross-entropy over some dropout masks, and the mean loss.
+
+        Args:
+            images: The images, flat, one per row.
+            labels: Their classes.
+            masks: Number of dropout masks.
+            seed: Of the masks.
+        """
         cut = PIXELS * self.hidden
         first, second = self.weights[:cut].reshape(PIXELS, -1), self.weights[cut:].reshape(-1, CLASSES)
         rng = np.random.default_rng(seed)

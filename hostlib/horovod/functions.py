@@ -63,9 +63,15 @@ def broadcast_optimizer_state(
 def broadcast_object(
     obj: Any, root_rank: int = 0, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> Any:
-    """Return rank `root_rank`'s object: whatever `torch.save` takes, tensors, too.
+    """Return rank `root_rank`'s object.
 
-    Objects are pickled: only what the ranks of one job trust each other with.
+    Objects are pickled: the ranks of a job must trust each other.
+
+    Args:
+        obj: Any object that `torch.save` takes, also tensors.
+        root_rank: The rank whose object is returned.
+        name: Matches the calls of the ranks; None: by the order of calls without a name.
+        process_set: The ranks that take part.
     """
     name = name or f"object.{type(obj).__name__}"
     is_root = current().rank == root_rank

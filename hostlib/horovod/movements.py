@@ -116,7 +116,7 @@ def broadcast_async(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> int:
-    """Start `broadcast`; return a handle."""
+    """Start a broadcast, for the arguments see `broadcast`; return a handle."""
     return _broadcast(tensor, root_rank, name, process_set, in_place=False)
 
 
@@ -126,7 +126,7 @@ def broadcast_async_(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> int:
-    """Start `broadcast_`; return a handle."""
+    """Start a broadcast in place, for the arguments see `broadcast`; return a handle."""
     return _broadcast(tensor, root_rank, name, process_set, in_place=True)
 
 
@@ -151,7 +151,14 @@ def broadcast(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> torch.Tensor:
-    """Return rank `root_rank`'s tensor. Gradients flow through it; errors as `allreduce`."""
+    """Return rank `root_rank`'s tensor. Gradients flow through it; errors as `allreduce`.
+
+    Args:
+        tensor: Of the same type and shape on all ranks.
+        root_rank: The rank whose tensor is returned.
+        name: Matches the calls of the ranks; None: by the order of calls without a name.
+        process_set: The ranks that take part.
+    """
     sent: torch.Tensor = _Broadcast.apply(tensor, root_rank, name, process_set)
     return sent
 
@@ -162,7 +169,7 @@ def broadcast_(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> torch.Tensor:
-    """Overwrite a tensor with rank `root_rank`'s; return it."""
+    """Overwrite a tensor with rank `root_rank`'s and return it; for the arguments see `broadcast`."""
     sent: torch.Tensor = synchronize(broadcast_async_(tensor, root_rank, name, process_set))
     return sent
 
@@ -173,7 +180,7 @@ def alltoall_async(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> int:
-    """Start `alltoall`; return a handle."""
+    """Start an alltoall, for the arguments see `alltoall`; return a handle."""
     rows = _splits(_with_rows(check(tensor)), splits, process_set.size())
 
     def start(announcement: Announcement) -> Started:
@@ -218,11 +225,20 @@ def alltoall(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> Any:
-    """Send rows of a tensor to each rank; return those that came, in the order of the ranks.
+    """Send rows of a tensor to each rank; return the received rows, in the order of the ranks.
 
-    `splits` says how many rows go to each; None: equally many, and then the result is the tensor alone, else
-    the tensor and how many rows came from each rank. Gradients flow through it. Raises ValueError for splits
-    that are not of the tensor.
+    Gradients flow through it.
+
+    Args:
+        tensor: The rows.
+        splits: Number of rows for each rank; None: equal numbers.
+        name: Matches the calls of the ranks; None: by the order of calls without a name.
+        process_set: The ranks that take part.
+
+    Returns:
+        The rows; with `splits` also the number of rows from each rank.
+
+    Raises ValueError for splits that do not fit the tensor.
     """
     rows = _splits(_with_rows(check(tensor)), splits, process_set.size())
     output, received = _Alltoall.apply(tensor, rows, name, process_set)

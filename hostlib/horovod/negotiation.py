@@ -45,7 +45,7 @@ class Reduction:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a rank has submitted."""
+    """A rank's submission."""
 
     name: str
     kind: str
@@ -71,7 +71,7 @@ class Request:
 
     @property
     def agreed(self) -> tuple[str, str, Reduction | None]:
-        """What all ranks must have in common."""
+        """The properties that all ranks must have in common."""
         return self.kind, self.what, self.reduction
 
     def describe(self) -> str:
@@ -82,7 +82,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Announcement:
-    """What all ranks of a process set are to do next; or what ended with an error."""
+    """The next step of all ranks of a process set; or what ended with an error."""
 
     name: str
     process_set: int = ALL
@@ -114,7 +114,7 @@ class _Waiting:
 
 
 class Coordinator:
-    """What rank 0 knows; one thread at a time. Each method returns what is to be announced, in order."""
+    """The state of rank 0; one thread at a time. Each method returns the announcements, in order."""
 
     def __init__(self, size: int) -> None:
         self._sets: dict[int, Sequence[int]] = {ALL: range(size)}

@@ -115,7 +115,7 @@ class Gradients:
 
 
 class _Distributed:
-    """What `DistributedOptimizer` puts before an optimizer's own class."""
+    """The class that `DistributedOptimizer` puts before an optimizer's own class."""
 
     _ina_gradients: Gradients
 

@@ -195,7 +195,10 @@ def allreduce_async(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> int:
-    """Start `allreduce`; return a handle. Leave the tensor alone until it is synchronized."""
+    """Start an allreduce, for the arguments see `allreduce`; return a handle.
+
+    Do not use the tensor until it is synchronized.
+    """
     return grouped(
         "allreduce",
         [tensor],
@@ -218,7 +221,7 @@ def allreduce_async_(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> int:
-    """Start `allreduce_`; return a handle."""
+    """Start an allreduce in place, for the arguments see `allreduce`; return a handle."""
     return grouped(
         "allreduce",
         [tensor],
@@ -242,7 +245,7 @@ def grouped_allreduce_async(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> int:
-    """Start `grouped_allreduce`; return a handle."""
+    """Start an allreduce of several tensors, for the arguments see `allreduce`; return a handle."""
     return grouped(
         "grouped_allreduce",
         tensors,
@@ -265,7 +268,7 @@ def grouped_allreduce_async_(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> int:
-    """Start `grouped_allreduce_`; return a handle."""
+    """Start an allreduce of several tensors in place, for the arguments see `allreduce`; return a handle."""
     return grouped(
         "grouped_allreduce",
         tensors,
@@ -415,7 +418,7 @@ def grouped_reducescatter_async(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> int:
-    """Start `grouped_reducescatter`; return a handle."""
+    """Start a reducescatter of several tensors, for the arguments see `allreduce`; return a handle."""
     return _reducescatter(
         "grouped_reducescatter", tensors, name, op, process_set, prescale_factor, postscale_factor, list
     )
@@ -429,7 +432,7 @@ def reducescatter_async(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> int:
-    """Start `reducescatter`; return a handle."""
+    """Start a reducescatter, for the arguments see `allreduce`; return a handle."""
     return _reducescatter(
         "reducescatter", [tensor], name, op, process_set, prescale_factor, postscale_factor, _only
     )
@@ -444,9 +447,10 @@ def reducescatter(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> torch.Tensor:
-    """Return this rank's rows of the average (or as `op` says); the first ranks have one more if need be.
+    """Return this rank's rows of the average (or as `op` says); for the arguments see `allreduce`.
 
-    The switch gives sums to all ranks, so that this is an `allreduce` whose other rows are dropped.
+    If the rows cannot be divided equally, the first ranks have one more. The switch gives sums to all ranks,
+    so this is an `allreduce` whose other rows are dropped.
     """
     return grouped_reducescatter(
         [tensor], name, compression, op, process_set, prescale_factor, postscale_factor

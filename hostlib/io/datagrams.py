@@ -35,9 +35,14 @@ def open_socket(
     held: bool = False,
     own: bool = False,
 ) -> socket.socket:
-    """Return a socket bound to `local`, connected to `switch`, with room for `receive_bytes` unread.
+    """Return a connected UDP socket.
 
-    With `held`, a `HeldAddress` keeps `local` for it; else, with `own`, it keeps its port from all others.
+    Args:
+        local: Address to bind.
+        switch: Address to connect to.
+        receive_bytes: Size of the receive buffer.
+        held: A `HeldAddress` keeps `local` for it.
+        own: If not `held`, keep its port from all other sockets.
 
     Raises:
         OSError: the address is taken or not of this machine.

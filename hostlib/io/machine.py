@@ -1,4 +1,4 @@
-"""What the ranks of one machine share: memory, and a Unix socket from the first of them to each other one.
+"""The shared memory of one machine's ranks, and a Unix socket from the first of them to each other one.
 
 The sockets carry short messages, whole each, and their end tells at once that a rank is gone. The memory has
 no name: it comes through them. Their own name, in a folder of this user alone, is gone once all are there.

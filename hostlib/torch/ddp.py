@@ -17,7 +17,7 @@ from hostlib.torch.group import InaProcessGroup
 
 
 class BucketState:
-    """What `bucket_hook` needs to know of a model: its parameters from front to back."""
+    """The state of `bucket_hook`: a model's parameters from front to back."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""What is said of calls: operation, type, shape, root; the same on all ranks that call the same."""
+"""Descriptions of calls: operation, type, shape, root; the same on all ranks for the same call."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ class InaProcessGroup(dist.ProcessGroup):
         return self._reduce("allreduce_coalesced", tensors, _options(dist.AllreduceCoalescedOptions, opts))
 
     def reduce(self, tensors: Any, opts: Any = None, op: Any = None, timeout: timedelta | None = None) -> Any:
-        """Reduce a tensor over all ranks, in place at one of them."""
+        """Reduce a tensor over all ranks, in place at one of them; see `torch.distributed.reduce`."""
         if isinstance(opts, int):
             root, opts = opts, _options(dist.ReduceOptions, op)
             opts.rootRank = root
@@ -112,10 +112,18 @@ class InaProcessGroup(dist.ProcessGroup):
         numbers: Numbers | None = None,
         residual: NDArray[np.float32] | None = None,
     ) -> Any:
-        """Reduce a tensor over all ranks, in place, asynchronously; the work's future has it in a list.
+        """Reduce a tensor over all ranks, in place, asynchronously.
 
-        `name` shows in the errors of ranks that differ; `layer` makes the priority, `numbers` and `residual`
-        are those of `hostlib.allreduce`.
+        Args:
+            tensor: The tensor.
+            op: The operation.
+            name: Shown in errors of ranks that differ.
+            layer: Determines the priority; see `hostlib.allreduce`.
+            numbers: See `hostlib.allreduce`.
+            residual: See `hostlib.allreduce`.
+
+        Returns:
+            The work, whose future has the tensor in a list.
         """
         opts = dist.AllreduceOptions()
         opts.reduceOp = op

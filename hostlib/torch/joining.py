@@ -24,10 +24,16 @@ SEVERAL: Final = "several machines"
 def join(store: dist.Store, rank: int, size: int, timeout: timedelta, settings: Settings) -> Communicator:
     """Join the job of ``INA_JOB``, or one that rank 0 has admitted; or use that of `hostlib.init`.
 
-    All ranks wait at most `timeout` for each other in a collective.
+    Args:
+        store: The group's store.
+        rank: This rank.
+        size: Number of ranks.
+        timeout: Longest time that ranks wait for each other in a collective.
+        settings: The user's settings.
 
     Raises:
-        ConfigError: the job has other ranks than the group, or what several machines need is not set.
+        ConfigError: the job has other ranks than the group, or a setting that several machines need is
+            missing.
         RendezvousError: the job could not be joined.
     """
     if not hostlib.is_initialized():

@@ -22,7 +22,7 @@ from hostlib.watch import Watch
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sum:
-    """What is to be done with tensors."""
+    """A reduction of tensors."""
 
     call: str
     """All that ranks must agree on, for the watch and for errors."""

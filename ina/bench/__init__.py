@@ -1,11 +1,11 @@
 """Measurements of the parts, alone and together: what `ina bench` and `ina schedule interleave` run.
 
 - `pipeline`: aggregation packets through a compiled program, in memory;
-- `allreduce`, `jobs`: the programs of their workers, and what their times add up to;
-- `loopback`: the floor under them, bytes that are only copied;
+- `allreduce`, `jobs`: the programs of their workers, and the evaluation of their times;
+- `loopback`: their lower bound, bytes that are only copied;
 - `fallback`: the fallback server process;
 - `grouping`: jobs grouped by how their stages interleave;
-- `interleave`: groups of real jobs beside what was predicted for them.
+- `interleave`: groups of real jobs, compared with their predictions.
 
 A composing room: it runs the other packages by their public modules (docs/architecture.md). Nothing here
 prints; the commands do. What makes pages of many runs is in ``benchmarks/``, which is not installed.

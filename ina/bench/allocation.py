@@ -19,7 +19,7 @@ from controller.vocabulary import Job, Topology, fabrics
 
 @dataclass(frozen=True, slots=True)
 class Filling:
-    """One water-filling: `build_s` is what jobs take to become flows, `processor_s` is of both."""
+    """One water-filling: `build_s` is the time to make flows of the jobs, `processor_s` of both steps."""
 
     jobs: int
     links: int
@@ -33,7 +33,14 @@ class Filling:
 def measure_waterfill(
     jobs: int = 10_000, links: int = 5_000, *, reading: Reading = "spill", seed: int = 0
 ) -> Filling:
-    """Fill a leaf-spine with jobs of two to eight servers, whose trees are known."""
+    """Fill a leaf-spine with jobs of two to eight servers, whose trees are known.
+
+    Args:
+        jobs: Number of jobs.
+        links: Approximate number of links.
+        reading: Model of full memory; see `controller.placement.waterfill`.
+        seed: Of the random jobs.
+    """
     leaves = max(2, round(links / 50))
     cluster = fabrics.leaf_spine(16, leaves, max(1, round(links / leaves) - 16), fabrics.Parts(slots=65536))
     rng = random.Random(seed)
@@ -66,7 +73,15 @@ class Placing:
 def measure_placement(
     servers: int = 1000, jobs: int = 100, *, gpus: int = 8, policy: str = "netpack", seed: int = 0
 ) -> Placing:
-    """Place a batch of jobs of 2 to 64 workers in racks of 40 servers under eight spines."""
+    """Place a batch of jobs of 2 to 64 workers in racks of 40 servers under eight spines.
+
+    Args:
+        servers: Number of servers.
+        jobs: Number of jobs.
+        gpus: GPUs of each server.
+        policy: Name of the placement policy.
+        seed: Of the random jobs and of the policy.
+    """
     cluster = fabrics.leaf_spine(8, max(1, servers // 40), min(servers, 40), fabrics.Parts(gpus=gpus))
     rng = random.Random(seed)
     sizes = [size for size in (2, 4, 8, 16, 32, 64) if size <= cluster.gpus]
@@ -110,7 +125,17 @@ def measure_routing(
     policy: str = "grid",
     seed: int = 0,
 ) -> Routing:
-    """Route jobs on a fat-tree; one takes all servers, several sixteen each."""
+    """Route jobs on a fat-tree; a single job takes all servers, one of several takes sixteen.
+
+    Args:
+        k: Ports of a switch.
+        hosts: Servers at each edge switch.
+        jobs: Number of jobs.
+        programmable: Fraction of the switches that can sum.
+        draws: Random draws of the policy.
+        policy: Name of the routing policy.
+        seed: Of the random servers, switches and draws.
+    """
     cluster = fabrics.fat_tree(k, hosts, fabrics.Parts(programmable=programmable, seed=seed))
     rng = random.Random(seed)
     size = len(cluster.servers) if jobs == 1 else min(16, len(cluster.servers))

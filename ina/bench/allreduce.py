@@ -1,7 +1,7 @@
 """One rank of `ina bench allreduce`: times allreduce through the switch, and beside it gloo's.
 
-All are initialised in the same processes and take turns, iteration by iteration, so that what else
-the machine does meets all. Every rank writes its times, and the processor time of its process; the slowest
+All are initialised in the same processes and take turns, iteration by iteration, so that other load on the
+machine affects all equally. Every rank writes its times, and the processor time of its process; the slowest
 rank counts.
 """
 
@@ -26,7 +26,7 @@ Array = npt.NDArray[np.float32] | npt.NDArray[np.int32]
 
 
 class Dtype(StrEnum):
-    """What arrays may hold; both take 4 bytes an element."""
+    """Types of array elements; both take 4 bytes."""
 
     FLOAT32 = "float32"
     INT32 = "int32"
@@ -53,10 +53,10 @@ def gloo_allreduce(array: Array, store: str) -> Callable[[], None]:
 
 
 class Data:
-    """The array that is summed, and what its sum must be.
+    """The array to sum, and its expected sum.
 
-    Filling and checking make no large temporary arrays: what they leave in caches and page tables
-    would be measured too.
+    Filling and checking allocate no large temporary arrays: their effects on caches and page tables would be
+    measured too.
     """
 
     def __init__(self, elements: int, rank: int, size: int, dtype: Dtype = Dtype.FLOAT32) -> None:
@@ -103,7 +103,7 @@ def measure(contender: Contender, data: Data) -> tuple[float, float]:
 
 
 def slowest(directory: Path, workers: int) -> dict[str, list[float]]:
-    """Read the ranks' times by operation; an iteration took as long as its slowest rank."""
+    """Read the ranks' times by operation; the time of an iteration is that of its slowest rank."""
     return _together(directory, workers, "times_s", max)
 
 

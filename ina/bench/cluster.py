@@ -14,7 +14,7 @@ from controller.vocabulary import fabrics
 
 @dataclass(frozen=True, slots=True)
 class Simulating:
-    """One simulation; `makespan_s` is on the clock of the jobs, `gpu_busy` the part of GPUs given to jobs."""
+    """One simulation; `makespan_s` is on the clock of the jobs, `gpu_busy` the fraction of GPU time used."""
 
     jobs: int
     servers: int
@@ -37,6 +37,16 @@ def measure_cluster(
     progress: Progress | None = None,
 ) -> Simulating:
     """Simulate jobs of 1 to 16 workers in racks of 16 servers under eight spines.
+
+    Args:
+        jobs: Number of jobs.
+        servers: Number of servers.
+        gpus: GPUs of each server.
+        gap_s: Mean time between arrivals.
+        scheduler: Name of the scheduling policy.
+        settings: Allocation policies and network model; None: the defaults.
+        seed: Of the random jobs.
+        progress: Called with the number of ended jobs and of all jobs.
 
     Raises RunFailed, as `run_network`.
     """

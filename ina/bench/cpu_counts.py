@@ -1,7 +1,7 @@
-"""Speed of a running job by the number of CPUs that it may use: what Synergy calls optimistic profiling.
+"""Speed of a running job by the number of CPUs that it may use: Synergy's optimistic profiling.
 
-The job is one that marks its stages (`hostlib.stages`). It runs once; its processes are bound to more or
-fewer CPUs meanwhile (``sched_setaffinity``), and the iterations that they report between two changes count.
+The job marks its stages (`hostlib.stages`). It runs once; its processes are bound to more or fewer CPUs
+meanwhile (``sched_setaffinity``), and the iterations that they report between two changes count.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class NotMeasured(ControllerError):
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """An iteration with so many CPUs: medians over `profile.iterations` of them."""
+    """An iteration with `cpus` CPUs: medians over `profile.iterations` iterations."""
 
     cpus: int
     profile: StageProfile
@@ -53,7 +53,7 @@ class JobOnCpus:
         self._patience_s = patience_s
 
     def measure(self, cpus: Sequence[int], iterations: int) -> Measured:
-        """Bind the job to these CPUs and return what so many iterations take. Raises NotMeasured."""
+        """Bind the job to these CPUs and return the time of `iterations` iterations. Raises NotMeasured."""
         self._wait(1)  # before, nobody may have joined
         bind(self._turns.processes(self._name), cpus)
         begun = self._turns.iterations(self._name)
@@ -105,10 +105,18 @@ def profile_job(
     dataset: Dataset = NO_STORAGE,
     bandwidth_mbps: float = 1.0,
 ) -> tuple[Profile, list[Measured]]:
-    """Return the matrix of a running job, in iterations per second, and what was measured for it.
+    """Return the matrix of a running job, in iterations per second, and its measurements.
 
-    It is given the first of `cpus`, as many as `controller.scheduling.synergy.profiling` asks for. `dataset`
-    counts iterations as samples: what a cache does not hold comes at `bandwidth_mbps`. Raises NotMeasured.
+    Args:
+        job: The running job.
+        cpus: Ids of CPUs; the job is bound to the first ones, as many as
+            `controller.scheduling.synergy.profiling` asks for.
+        iterations: Iterations of each measurement.
+        memory_gb: The memory sizes of the matrix, in GB.
+        dataset: The data set, counted in iterations as samples.
+        bandwidth_mbps: Rate of storage, which serves the misses of the cache.
+
+    Raises NotMeasured.
     """
     measured: list[Measured] = []
 

@@ -152,7 +152,7 @@ def measure(
         workers: contributions to each sum, 1 to 32.
         contributions: packets to send.
         window: how many packets may be ahead of the results.
-        batch: packets that the driver sends at once; 1 is the worst that a network can do.
+        batch: packets that the driver sends at once; 1 is the worst case.
 
     Raises:
         RuntimeError: the server did not start, lost something or summed wrongly.

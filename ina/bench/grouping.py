@@ -26,7 +26,14 @@ class Grouping:
 
 
 def profiles(jobs: int, resources: int, kinds: int, seed: int) -> list[Profile]:
-    """Return profiles of `jobs` jobs: all different if `kinds` is 0, else of that many kinds."""
+    """Return random profiles.
+
+    Args:
+        jobs: Number of jobs.
+        resources: Number of stages of each.
+        kinds: Number of different profiles; 0: all differ.
+        seed: Of the random numbers.
+    """
     rng = random.Random(seed)
 
     def one() -> Profile:
@@ -41,7 +48,14 @@ def profiles(jobs: int, resources: int, kinds: int, seed: int) -> list[Profile]:
 
 
 def measure_grouping(jobs: int, *, resources: int = 4, kinds: int = 0, seed: int = 0) -> Grouping:
-    """Group `jobs` jobs once and measure, after a small grouping that warms up."""
+    """Group jobs once and measure, after a small grouping as warm-up.
+
+    Args:
+        jobs: Number of jobs.
+        resources: Number of stages of each.
+        kinds: Number of different profiles; 0: all differ.
+        seed: Of the random profiles.
+    """
     group(profiles(8, resources, 0, seed))
     given = profiles(jobs, resources, kinds, seed)
     started = time.perf_counter()

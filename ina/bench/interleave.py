@@ -67,13 +67,13 @@ GROUPS = (
 def steady(ranks: Ranks) -> Ranks:
     """Leave out the first two iterations and the last.
 
-    The first pay for first uses, and a group's jobs begin one by one; in the last some have ended already.
+    The first ones include one-time costs, and a group's jobs begin one by one; in the last some have ended.
     """
     return [measured[2:-1] for measured in ranks]
 
 
 def pool(runs: Sequence[Ranks]) -> Ranks:
-    """Put the iterations of several runs of a job together."""
+    """Combine the iterations of several runs of a job."""
     return [[each for measured in of_rank for each in measured] for of_rank in zip(*runs, strict=True)]
 
 
@@ -85,12 +85,12 @@ class Comparison:
         offsets: The stage at which each job starts a round: the best order by the first run's profiles.
         predicted_round_s: Equation 3 of the paper.
         contended_round_s: Equation 3 with the stage times that were measured while the members took turns:
-            what it exceeds the prediction by, stages take from each other although each has its resource.
-        measured_round_s: The members' mean seconds per iteration: what it exceeds the contended round by,
-            barriers and varying stage times cost.
+            its excess over the prediction is the interference between stages on different resources.
+        measured_round_s: The members' mean seconds per iteration: its excess over the contended round is the
+            cost of barriers and varying stage times.
         predicted_efficiency: gamma, equation 4.
-        measured_efficiency: The same with the round measured.
-        predicted_speedup: What the jobs get done together, each relative to itself alone, added up.
+        measured_efficiency: The same with the measured round.
+        predicted_speedup: The sum of the jobs' speeds together, each relative to its speed alone.
         measured_speedup: The same measured (the normalised throughput of the paper's table 2).
     """
 
@@ -107,7 +107,7 @@ class Comparison:
 def compare(
     alone: Sequence[StageProfile], together: Sequence[StageProfile], offsets: Sequence[int]
 ) -> Comparison:
-    """Set the prediction for a group that ran with these offsets beside what was measured."""
+    """Compare the prediction for a group that ran with these offsets with the measurements."""
     stages = [each.stages_s for each in alone]
     predicted_s = round_s(stages, offsets)
     measured_s = sum(each.iteration_s for each in together) / len(together)

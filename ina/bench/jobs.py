@@ -1,7 +1,7 @@
-"""One rank of `ina bench jobs`: sums again and again, beside the workers of other jobs.
+"""One rank of `ina bench jobs`: sums repeatedly, beside the workers of other jobs.
 
 All jobs begin together: each leaves a file when its ranks are ready, and waits for those of the others. Each
-goes on until all have done their iterations, so that the last ones have as much company as the first.
+continues until all have done their iterations, so that the last ones compete with as many jobs as the first.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The floor under `ina bench allreduce`: the same bytes copied over loopback and nothing else.
+"""The lower bound of `ina bench allreduce`: the same bytes copied over loopback and nothing else.
 
 A parent and a child process pass UDP superframes of the frame size, with segmentation offload both
 ways and at most `CREDIT` bytes unacknowledged, so that nothing is lost.

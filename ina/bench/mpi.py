@@ -1,6 +1,6 @@
 """OpenMPI's allreduce, for `ina bench allreduce --baseline mpi`: ranks of mpirun, after those of the switch.
 
-They are processes of their own, so that they cannot take turns with the others, iteration by iteration.
+They are separate processes, so they cannot take turns with the others, iteration by iteration.
 """
 
 from __future__ import annotations
@@ -31,7 +31,18 @@ def missing() -> str | None:
 
 
 def run(directory: Path, workers: int, payload: int, iterations: int, dtype: Dtype) -> str | None:
-    """Measure, and leave the ranks' times in `directory`, as those of the switch do; return why it failed."""
+    """Measure with mpirun.
+
+    Args:
+        directory: Where the ranks write their times, in the format of the switch's ranks.
+        workers: Number of ranks.
+        payload: Bytes of the array.
+        iterations: Number of measurements.
+        dtype: Type of the elements.
+
+    Returns:
+        Why it failed; None if it did not.
+    """
     mpirun = _mpirun()
     assert mpirun is not None
     words = (str(directory), str(payload), str(iterations), dtype.value)

@@ -2,9 +2,9 @@
 
 The traffic of ``exclusive.p4`` is that of one job of `contributors` workers: bursts of consecutive packets
 from one worker after the other, sequence numbers running on for ever. In ``shared.p4`` several such jobs
-take turns on one array of slots, with different priorities; some contributions collide, and what that
-strands is taken out by age or rank. Every packet goes through ingress; each one that completes a sum
-goes through egress once per worker, each one that moves on to the fallback server once.
+take turns on one array of slots, with different priorities; some contributions collide, and stranded partial
+sums are evicted by age or rank. Every packet goes through ingress; each one that completes a sum goes through
+egress once per worker, each one forwarded to the fallback server once.
 """
 
 from __future__ import annotations
@@ -107,10 +107,19 @@ def bench_pipeline(
 ) -> PipelineBench:
     """Measure `program`, an ``exclusive.p4`` or ``shared.p4`` of any number of lanes.
 
-    One job with 512 slots, or for shared slots four jobs on 2048. `packets_per_s` is the best of `rounds`
-    runs of about `round_s` seconds of processor time, beside their median; what else the machine does
-    meanwhile can only make a run slower. Raises PipelineError if the packets were not aggregated,
-    NoCompiler if there is nothing to measure.
+    `packets_per_s` is the best of all rounds, beside their median: other load on the machine can only make a
+    round slower.
+
+    Args:
+        program: The compiled program.
+        contributors: Workers of each job.
+        jobs: Number of jobs; None: one, or four for shared slots.
+        region_slots: Slots of the region; None: 512, or 2048 for shared slots.
+        burst: Consecutive packets of one worker.
+        rounds: Number of measurements.
+        round_s: Approximate processor time of each, in seconds.
+
+    Raises PipelineError if the packets were not aggregated, NoCompiler if there is nothing to measure.
     """
     lanes, shared = lane_count(program), is_shared(program)
     if jobs is None:

@@ -93,9 +93,9 @@ V1Switch(P(), Verify(), I(), E(), Compute(), D()) main;
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One measurement: what it looks up in how many entries, and a packet's time in nanoseconds.
+    """One measurement: the kind of look-up, the number of entries, and a packet's time in nanoseconds.
 
-    `forwarded` is the share of the packets that left.
+    `forwarded` is the fraction of the packets that left.
     """
 
     name: str
@@ -115,7 +115,16 @@ class Measured:
 def bench_switch(
     *, exact: int, lpm: int, ternary: int, round_s: float, rounds: int, writes: int = 20_000
 ) -> Measured:
-    """Measure with tables of these sizes; the best of `rounds` rounds of `round_s` seconds counts."""
+    """Measure forwarding with large tables, and table writes.
+
+    Args:
+        exact: Entries of the exact table.
+        lpm: Entries of the longest-prefix table.
+        ternary: Entries of the ternary table.
+        round_s: Approximate time of a round, in seconds.
+        rounds: Number of rounds; the best counts.
+        writes: Number of entries written over P4Runtime.
+    """
     texts: dict[str, str] = {}
 
     def keep(step: str, render: Callable[[], str]) -> None:
@@ -183,7 +192,7 @@ def _lpm(pipeline: Pipeline, count: int, rng: random.Random) -> Frames:
 
 
 def _ternary(pipeline: Pipeline, count: int, rng: random.Random) -> Frames:
-    """Filters by destination that let pass what they know, among many that nothing meets."""
+    """Filters by destination that pass known frames, among many that match nothing."""
     full = (1 << 32) - 1
     for number in range(count):
         patterns = (ir.Pattern("any"), ir.Pattern("mask", number, full), ir.Pattern("mask", 17, 0xFF))

@@ -1,8 +1,8 @@
 """The switch between veth interfaces: frames one by one, superframes, and the same beside BMv2.
 
-Host ``a`` keeps a window of frames on their way to host ``b``; what arrives there makes room for more. So the
-switch is never flooded with what it can only drop. A time per frame is the processor time of the switch's
-process, in user and kernel mode: what else the machine does changes it less than frames per second.
+Host ``a`` keeps a window of frames in flight to host ``b``; frames that arrive there make room for more. So
+the switch is never flooded with frames that it must drop. A time per frame is the processor time of the
+switch's process, in user and kernel mode: other load on the machine affects it less than frames per second.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PATIENCE_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Passed:
-    """What went from one host to the other through a switch in `wall_s` seconds."""
+    """Frames that went from one host to the other through a switch in `wall_s` seconds."""
 
     switch: Kind
     name: str
@@ -63,7 +63,7 @@ class VethBench:
     cases: tuple[Passed, ...]
 
     def times_baseline(self, value: Callable[[Passed], float]) -> dict[str, float]:
-        """Return, by case, how many times BMv2's `value` ours is; empty without the baseline."""
+        """Return, by case, our `value` as a multiple of BMv2's; empty without the baseline."""
         theirs = {case.name: value(case) for case in self.cases if case.switch == "bmv2"}
         ours = {case.name: value(case) for case in self.cases if case.switch == "ina"}
         return {name: ours[name] / theirs[name] for name in theirs if theirs[name]}
@@ -120,7 +120,14 @@ def _passed(
 
 
 def keep_full(link: Link, window: int, duration_s: float, clock: Callable[[], float]) -> tuple[int, int]:
-    """Keep at most `window` frames under way for so long; return (arrived, lost)."""
+    """Send with at most `window` frames in flight; return the numbers of frames that arrived and were lost.
+
+    Args:
+        link: The way from host to host.
+        window: Most frames in flight.
+        duration_s: For how long to send.
+        clock: Returns the time in seconds.
+    """
     sent = lost = seen = 0
     before, moved_s = link.arrived(), clock()
     end_s = moved_s + duration_s

@@ -1,7 +1,7 @@
 """A switch process between two hosts: three network namespaces and two veth pairs, for as long as a block.
 
-Host ``a`` hangs on port 1, host ``b`` on port 2; the switch forwards by MAC address. Which switch it is makes
-no other difference: it is started without entries and told them over P4Runtime.
+Host ``a`` is on port 1, host ``b`` on port 2; the switch forwards by MAC address. All kinds of switches are
+used in the same way: started without entries, which are then written over P4Runtime.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def ip(host: str) -> str:
 
 
 def check(kinds: Sequence[Kind]) -> None:
-    """Raise NotHere, with what to install, if a bed of one of these switches cannot be made here."""
+    """Raise NotHere, with the packages to install, if a bed of one of these switches cannot be made here."""
     check_here()
     if "bmv2" in kinds and (lacking := missing()):
         raise NotHere(f"the baseline bmv2 needs {lacking}; without --baseline only our own switch runs")
@@ -104,12 +104,12 @@ def check(kinds: Sequence[Kind]) -> None:
 
 @contextlib.contextmanager
 def bed(kind: Kind, *, offload: bool) -> Iterator[Bed]:
-    """Make the namespaces, start the switch and fill its table; all is gone after the block.
+    """Make the namespaces, start the switch and fill its table; all is removed after the block.
 
-    With `offload` hosts leave it to their interfaces to cut superframes up and to fill checksums in, so that
-    superframes reach the switch; without, only frames of their MTU do.
+    With `offload` hosts leave segmentation and checksums to their interfaces, so that superframes reach the
+    switch; without, only frames of their MTU do.
 
-    Raises LiveError or ControllerError, with nothing left.
+    Raises LiveError or ControllerError, with nothing left behind.
     """
     _sweep()
     tag = f"{_PREFIX}{os.getpid()}-{next(_number)}"
@@ -129,7 +129,7 @@ def bed(kind: Kind, *, offload: bool) -> Iterator[Bed]:
 
 
 def _sweep() -> None:
-    """Take away what a killed run has left."""
+    """Remove the remains of a killed run."""
     for name in existing(_PREFIX):
         if not Path(f"/proc/{name.removeprefix(_PREFIX).partition('-')[0]}").exists():
             remove([name])

@@ -1,4 +1,4 @@
-"""Ways from host to host of a `veth_bed`, with traffic to put into them and counters of what arrives."""
+"""Ways from host to host of a `veth_bed`, with traffic for them and counters of arrivals."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ class Link(Protocol):
     """A way from host to host. Both counts are of frames."""
 
     def send(self, frames: int) -> int:
-        """Send so many frames or fewer; return how many."""
+        """Send at most `frames` frames; return how many were sent."""
 
     def arrived(self) -> int:
-        """Return how many have ever arrived."""
+        """Return how many frames have arrived in all."""
 
 
 class RawFrames:
@@ -45,11 +45,11 @@ class RawFrames:
         self._counters = inside(on.namespaces["b"], _interface_counters)
 
     def send(self, frames: int) -> int:
-        """As of `Link`."""
+        """Send frames; see `Link.send`."""
         return self._sender.send(frames) if frames >= BATCH else 0  # fewer would cost as many calls
 
     def arrived(self) -> int:
-        """As of `Link`."""
+        """Return the arrivals; see `Link.arrived`."""
         self._counters.seek(0)
         line = self._counters.read().partition(INTERFACE.encode() + b":")[2]
         return int(line.split(maxsplit=2)[1])
@@ -61,7 +61,7 @@ class RawFrames:
 
 
 class Superframes:
-    """Datagrams of a UDP socket that leave sixty at a time, and are read so where they arrive."""
+    """Datagrams of a UDP socket that are sent, and received, sixty at a time."""
 
     def __init__(self, on: Bed) -> None:
         udp = partial(socket.socket, socket.AF_INET, socket.SOCK_DGRAM)
@@ -80,14 +80,14 @@ class Superframes:
         self._reader.start()
 
     def send(self, frames: int) -> int:
-        """As of `Link`."""
+        """Send frames; see `Link.send`."""
         if frames < SUPERFRAME:
             return 0
         self._socket.send(self._payload)
         return SUPERFRAME
 
     def arrived(self) -> int:
-        """As of `Link`."""
+        """Return the arrivals; see `Link.arrived`."""
         return self._bytes // PAYLOAD
 
     def close(self) -> None:

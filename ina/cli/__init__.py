@@ -40,7 +40,7 @@ def main() -> None:
 
 
 def _open_standard_streams() -> None:
-    """Put /dev/null where a standard stream is closed: what we open next would take its number."""
+    """Open /dev/null for closed standard streams: the next file opened would take its number."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         try:
             os.fstat(number)
@@ -51,13 +51,13 @@ def _open_standard_streams() -> None:
 
 
 def _unwind(number: int, frame: FrameType | None) -> None:
-    """Leave as from an error, so that workers, switches and admitted jobs are taken down; again: at once."""
+    """Exit as from an error, so that workers, switches and admitted jobs are stopped; again: at once."""
     signal.signal(number, signal.SIG_DFL)
     raise Interrupted(number)
 
 
 def _unraisable(lost: sys.UnraisableHookArgs) -> None:
-    """Send a signal again that came amid the end of an object: Python drops what is raised there."""
+    """Send a signal again that came while an object was destroyed: Python drops exceptions raised there."""
     if not isinstance(lost.exc_value, Interrupted):
         sys.__unraisablehook__(lost)
         return
@@ -109,12 +109,12 @@ def _warn(
     file: TextIO | None = None,
     line: str | None = None,
 ) -> None:
-    """Show a warning to whoever runs the command: without a line of our source."""
+    """Show a warning to the user: without a line of our source."""
     _complain(f"warning: {message}", FAILED)
 
 
 class _Messages(logging.Handler):
-    """Shows what the libraries log to whoever runs the command; they print nothing themselves."""
+    """Shows log messages of the libraries to the user; they print nothing themselves."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """Print a message with its level, and the traceback that came with it."""

@@ -1,4 +1,4 @@
-"""``ina admit``: a job's place on a switch, for workers that somebody else starts."""
+"""``ina admit``: admit a job to a switch for workers that are started by another launcher."""
 
 from __future__ import annotations
 
@@ -175,6 +175,6 @@ def _print(message: object) -> None:
 
 
 def _input_ended() -> bool:
-    """Return whether standard input has ended; what it says does not matter."""
+    """Return whether standard input has ended; its content is ignored."""
     ready, _, _ = select.select([sys.stdin], [], [], 0)
     return bool(ready) and not os.read(sys.stdin.fileno(), 4096)

@@ -49,6 +49,8 @@ _add(
     "List the jobs of a controller, or those that a running switch serves.",
 )
 _add(_RUN, "remove", "remove:remove", "Remove jobs from a running switch.")
+_add(_RUN, "counters", "counters:counters", "Read the counters of the program that a running switch has.")
+_add(_RUN, "registers", "registers:registers", "Read the registers of the program that a running switch has.")
 _add(
     _RUN,
     "demo",

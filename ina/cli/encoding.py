@@ -1,7 +1,7 @@
-"""Output in an encoding that lacks a character: what is written instead.
+"""Replacements for characters that an output's encoding lacks.
 
 Python's own handlers end the command ("strict") or print escapes. Here ``µs`` becomes ``us`` and an arrow
-``->``, whoever writes: the standard streams themselves fall back.
+``->``, for all writers: the standard streams themselves replace.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def instead(text: str) -> str:
 
 
 def install() -> None:
-    """Have both standard streams write `instead` of what their encodings lack."""
+    """Make both standard streams replace characters that their encodings lack, by `instead`."""
     codecs.register_error(_NAME, _replace)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):

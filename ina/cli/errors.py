@@ -23,7 +23,7 @@ INTERNAL = 4
 
 
 class Failure(Exception):
-    """A command cannot go on; `exit_code` becomes the process's."""
+    """A command cannot continue; `exit_code` becomes that of the process."""
 
     def __init__(self, message: str, exit_code: int = FAILED) -> None:
         self.exit_code = exit_code
@@ -31,7 +31,7 @@ class Failure(Exception):
 
 
 class Interrupted(SystemExit):
-    """A signal asks this command to end, in good order."""
+    """A signal asks this command to end in an orderly way."""
 
     def __init__(self, number: int) -> None:
         self.signal = signal.Signals(number).name
@@ -42,7 +42,7 @@ class Interrupted(SystemExit):
 def verdict(error: BaseException) -> tuple[str, int]:
     """Return the message for the user, in terms of the command, and the exit code.
 
-    Anything unforeseen is our fault.
+    Unexpected errors are internal ones.
     """
     # Loaded when something has gone wrong: `ina --help` needs none of it.
     import softswitch

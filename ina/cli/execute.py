@@ -25,10 +25,17 @@ def execute(
     opened: AbstractContextManager[SwitchFabric] | None = None,
     unused_keys: Sequence[str] | None = None,
 ) -> None:
-    """Run the jobs, print the summary, and fail as the first that failed, or because of an interrupt.
+    """Run the jobs and print the summary.
 
-    `switch` is the user's name of the switch; `opened` is as of `ina.runtime.run.run`;
-    `unused_keys` as of `Result.print_json`.
+    If jobs fail, or the command is interrupted, fails with the exit code of the first failure.
+
+    Args:
+        fabric: The switches.
+        specs: The jobs.
+        switch: The user's name of the switch.
+        as_json: Print one JSON object instead of tables.
+        opened: Switches to use instead; see `ina.runtime.run.run`.
+        unused_keys: See `Result.print_json`.
     """
     with Live({spec.job.name: spec.job.workers for spec in specs}, quiet=as_json) as live:
         live.doing(_starting(fabric, switch))
@@ -91,7 +98,7 @@ def _show(fabric: FabricSpec, report: RunReport) -> None:
 
 
 def _fail(ends: Sequence[JobEnd], interrupted: Interrupted | None, elapsed_s: float) -> None:
-    """Tell which jobs failed, and fail as the first of them; if interrupted, tell that, too."""
+    """Report the jobs that failed, and fail as the first of them; also report an interrupt."""
     first = first_failure([end for end in ends if not end.interrupted])
     for end in ends:
         if (end is first and not interrupted) or end.interrupted:

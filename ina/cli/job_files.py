@@ -12,7 +12,16 @@ from controller.vocabulary.documents import Document
 def jobs(
     path: Path, command: str, on: Topology | None = None, *, require: tuple[str, ...] = ()
 ) -> tuple[Job, ...]:
-    """Return the jobs of a file; what the command does not use of it is said. Raises BadSpec."""
+    """Return the jobs of a file, and report keys that the command does not use.
+
+    Args:
+        path: The file.
+        command: Name of the command.
+        on: If given, all jobs must fit on it.
+        require: Keys that the command needs in every job.
+
+    Raises BadSpec.
+    """
     document = documents.read(path)
     found = jobs_of(document, on, require=require)
     say_unused(document, command)
@@ -20,7 +29,7 @@ def jobs(
 
 
 def topology(text: str, command: str) -> Topology:
-    """Return the topology of a file, or of the catalog; what is not used is said. Raises BadSpec."""
+    """Return the topology of a file, or of the catalog, and report unused keys. Raises BadSpec."""
     if Path(text).suffix not in documents.FORMATS:
         return named(text)
     document = documents.read(Path(text))
@@ -36,7 +45,7 @@ def say_unused(document: Document, command: str) -> None:
 
 
 def unused_keys(command: str, *paths: Path | None) -> list[str]:
-    """Return the keys of these files that a command does not use, each once; of other formats none."""
+    """Return the keys of these files that a command does not use, each once; none for other formats."""
     keys: dict[str, None] = {}
     for path in paths:
         if path is not None and path.suffix in documents.FORMATS:
@@ -44,7 +53,9 @@ def unused_keys(command: str, *paths: Path | None) -> list[str]:
     return list(keys)
 
 
-def note(path: Path | None, command: str) -> None:
-    """Say what a command does not use of a file that it reads by itself; of other formats nothing."""
-    if path is not None and path.suffix in documents.FORMATS:
-        say_unused(documents.read(path), command)
+def note(command: str, *paths: Path | None) -> list[str]:
+    """Report and return, each once, the keys that a command does not use of files that it reads itself."""
+    for path in paths:
+        if path is not None and path.suffix in documents.FORMATS:
+            say_unused(documents.read(path), command)
+    return unused_keys(command, *paths)

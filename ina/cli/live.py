@@ -13,13 +13,20 @@ from ina.runtime.spec import LaunchSpec, Reports
 
 
 def print_output(spec: LaunchSpec, rank: int, data: bytes, is_error: bool) -> None:
-    """Show what a worker of a benchmark wrote: a complaint, then."""
+    """Print the output of a benchmark's worker, which is an error message.
+
+    Args:
+        spec: The worker's job.
+        rank: The worker's rank.
+        data: The output.
+        is_error: It is from standard error.
+    """
     for line in data.decode(errors="replace").splitlines():
         say(f"[{spec.job.name}:{rank}] {line}")
 
 
 class Live:
-    """Shows what workers write and how far their jobs are; a context manager."""
+    """Shows the output of workers and the progress of their jobs; a context manager."""
 
     def __init__(self, workers: Mapping[str, int], *, quiet: bool = False) -> None:
         """`workers` is the size of each job, by name; `quiet` keeps standard output free."""
@@ -29,19 +36,26 @@ class Live:
         self._done = ""
 
     def output(self, spec: LaunchSpec, rank: int, data: bytes, is_error: bool) -> None:
-        """Show what a worker wrote, its lines with what tells it from others: rank, or job and rank."""
+        """Print the output of a worker, its lines prefixed by its rank, or by job and rank.
+
+        Args:
+            spec: The worker's job.
+            rank: The worker's rank.
+            data: The output.
+            is_error: It is from standard error.
+        """
         several, job = len(self._workers) > 1, spec.job
         prefix = f"[{job.name}:{rank}] " if several else f"[{rank}] " if job.workers > 1 else ""
         source = (job.name, rank, is_error)
         screen.forward(source, prefix.encode(), data, to_stderr=is_error or self._quiet)
 
     def doing(self, what: str) -> None:
-        """Show what is being done before there is any progress to show."""
+        """Show the present step before there is any progress to show."""
         self._done = what
         screen.progress(f"{what} …")
 
     def update(self, reports: Mapping[str, Reports]) -> None:
-        """Show how far the slowest worker of each job is."""
+        """Show the progress of the slowest worker of each job."""
         parts = []
         resent = 0.0
         for name, of in reports.items():

@@ -146,7 +146,7 @@ def live(
             servers, setup, allocation = parts.servers, parts.setup, parts.allocation
         submissions = read(jobs, servers)
         command = "schedule live" if cluster is None else LIVE
-        job_files.note(jobs, command)
+        job_files.note(command, jobs)
         unused_keys = job_files.unused_keys(command, jobs, cluster) if json else None
     specs = {each.name: _spec(jobs, each, slots) for each in submissions}
     core = Core(
@@ -193,7 +193,7 @@ def submitted(submissions: Sequence[Submission], path: Path, network: Topology |
 
 
 def completed(core: Core) -> list[JobState]:
-    """Return the jobs that have ended well, in order of their ends."""
+    """Return the jobs that have ended successfully, in order of their ends."""
     return [each.job for each in core.over if each.outcome == "completed"]
 
 
@@ -229,7 +229,7 @@ def _report(policy: str, core: Core, submitted: int, unused_keys: list[str] | No
     ended = {job.spec.name: job for job in completed(core)}
     times = {
         name: {
-            "submit_s": job.spec.arrival_s,
+            "arrival_s": job.spec.arrival_s,
             "start_s": job.start_s,
             "finish_s": job.finish_s,
             "waited_s": job.waited_s,
@@ -262,11 +262,11 @@ def _report(policy: str, core: Core, submitted: int, unused_keys: list[str] | No
     rows = [
         (
             name,
-            *(f"{each[key]:.2f} s" for key in ("submit_s", "waited_s", "jct_s")),
+            *(f"{each[key]:.2f} s" for key in ("arrival_s", "waited_s", "jct_s")),
             f"{each['slowdown']:.2f}",
             str(each["starts"]),
             str(each["preemptions"]),
         )
         for name, each in times.items()
     ]
-    table(f"{policy}, live", ["job", "submitted", "waited", "JCT", "slowdown", "starts", "preempted"], rows)
+    table(f"{policy}, live", ["job", "arrived", "waited", "JCT", "slowdown", "starts", "preempted"], rows)

@@ -1,7 +1,7 @@
 """Groups of options: a dataclass whose fields are options, defined once for all commands that have them.
 
-A command takes a group as one parameter. On its help page and on the command line the group's fields stand in
-the place of that parameter.
+A command takes a group as one parameter. On its help page and on the command line the group's fields replace
+that parameter.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _KEYWORD = inspect.Parameter.KEYWORD_ONLY
 
 
 def flattened(command: Callable[..., None]) -> Callable[..., None]:
-    """Return a command with the fields of its groups for parameters, as typer needs it."""
+    """Return a command with the fields of its groups as parameters, as typer needs it."""
     hints = get_type_hints(command, include_extras=True)
     groups: dict[str, Any] = {name: kind for name, kind in hints.items() if dataclasses.is_dataclass(kind)}
     parameters: list[inspect.Parameter] = []

@@ -16,6 +16,7 @@ from ina.cli.errors import USAGE, Failure
 if TYPE_CHECKING:  # most commands connect to nothing, and gRPC takes its time to load
     import softswitch
     from controller import Controller, Tls
+    from controller.p4runtime_shim.cells import Cells
 
 FAULTS = "Link faults"
 TLS = "TLS"
@@ -107,7 +108,7 @@ Defines = Annotated[
 
 
 class UndefinedValues(StrEnum):
-    """The choices of `softswitch.Choice`, whose module takes its time to load."""
+    """The choices of `softswitch.Choice`, whose module is slow to import."""
 
     ZERO = "zero"
     RANDOM = "random"
@@ -128,7 +129,7 @@ Seed = Annotated[int, typer.Option(rich_help_panel=FAULTS, help="Seed the random
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsOptions:
-    """Connection to a switch that runs."""
+    """Options of the connection to a running switch."""
 
     tls_ca: Annotated[
         Path | None,
@@ -155,7 +156,7 @@ class TlsOptions:
     ] = None
 
     def tls(self, address: str) -> Tls | None:
-        """Put the options together for a connection to `address`; None if none is given. Raises Failure."""
+        """Return the options of a connection to `address`; None if none is given. Raises Failure."""
         if (self.tls_cert is None) != (self.tls_key is None):
             raise Failure("--tls-cert and --tls-key need each other: give both or neither", exit_code=USAGE)
         if self.tls_ca is not None:
@@ -176,7 +177,7 @@ class TlsOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunningSwitch(TlsOptions):
-    """A switch that runs, and how to connect to it."""
+    """A running switch, and how to connect to it."""
 
     switch: Annotated[
         str,
@@ -189,11 +190,19 @@ class RunningSwitch(TlsOptions):
     ] = 0
 
     def connect(self) -> Controller:
-        """Return its controller. Raises Failure for options that cannot be; ControllerError."""
+        """Return its controller. Raises Failure for invalid options; ControllerError."""
         from controller import connect
 
         address = parse_switch("--switch", self.switch)
         return connect(address, device_id=self.device_id, tls=self.tls(address))
+
+    def cells(self) -> Cells:
+        """Return its counters and registers. Raises Failure for options that cannot be; ControllerError."""
+        from controller.p4runtime_shim.cells import Cells
+        from controller.p4runtime_shim.client import P4RuntimeClient
+
+        address = parse_switch("--switch", self.switch)
+        return Cells(P4RuntimeClient(address, device_id=self.device_id, tls=self.tls(address)))
 
 
 def parse_address(option: str, text: str) -> tuple[str, int]:
@@ -207,9 +216,9 @@ def parse_address(option: str, text: str) -> tuple[str, int]:
 
 
 def parse_switch(option: str, text: str, *, other: str = "") -> str:
-    """Return the address in the ``grpc://host:port`` or ``unix:path`` that `option` got.
+    """Return the address in the ``grpc://host:port`` or ``unix:path`` given to `option`.
 
-    Raises Failure, which names what `other` things would do.
+    Raises Failure, which also names the `other` valid forms.
     """
     if text.startswith("unix:") and text != "unix:":
         if len(os.fsencode(text.removeprefix("unix:"))) > SOCKET_PATH_BYTES:
@@ -250,7 +259,7 @@ def parse_defines(texts: list[str]) -> dict[str, str]:
 
 
 def check_chance(option: str, value: float) -> None:
-    """Refuse what is no probability. Raises Failure."""
+    """Raise Failure unless the value is a probability."""
     if not 0 <= value <= 1:
         raise Failure(f"{option} {value:g}: want a probability, 0 to 1", exit_code=USAGE)
 
@@ -265,7 +274,19 @@ def impairments(
     rate: float = 0.0,
     queue: int = 64,
 ) -> str:
-    """Return the impairments in the notation of ``ina switch --impair``; "" for none. Raises Failure."""
+    """Return the impairments in the notation of ``ina switch --impair``; "" for none.
+
+    Args:
+        loss: Probability of loss, 0 to 1.
+        duplicate: Probability of duplication, 0 to 1.
+        reorder: Probability of reordering, 0 to 1.
+        corrupt: Probability of corruption, 0 to 1.
+        delay: Delay in seconds.
+        rate: Rate in bits per second; 0: no limit.
+        queue: Packets in the queue before a limited rate.
+
+    Raises Failure.
+    """
     chances = {"loss": loss, "duplicate": duplicate, "reorder": reorder, "corrupt": corrupt}
     for name, value in chances.items():
         check_chance(f"--{name}", value)
@@ -281,7 +302,7 @@ def impairments(
 
 
 def choice(undefined: UndefinedValues | None) -> softswitch.Choice | None:
-    """Return the choice of a program's undefined values; None: whatever is fastest."""
+    """Return the choice for a program's undefined values; None: the fastest."""
     import softswitch
 
     return None if undefined is None else softswitch.Choice(undefined)

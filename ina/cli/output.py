@@ -14,7 +14,7 @@ from rich.table import Table
 
 
 def console(*, stderr: bool = False, width: int | None = None) -> Console:
-    """Return where text goes as it is, whatever people named: "[bold]", ":100:"."""
+    """Return a console that prints text verbatim, whatever is in names: "[bold]", ":100:"."""
     # By itself rich takes NO_COLOR for the colours alone, and leaves bold in.
     system: Literal["auto"] | None = None if os.environ.get("NO_COLOR") else "auto"
     return Console(
@@ -54,7 +54,7 @@ class Bar:
         self._task = self._progress.add_task("starting", total=1.0)
 
     def show(self, share: float, text: str) -> None:
-        """Show how much of the work is done, 0 to 1, and say so."""
+        """Show the finished fraction of the work, 0 to 1, with a text."""
         self._progress.update(self._task, completed=share, description=text)
 
     def __enter__(self) -> Self:

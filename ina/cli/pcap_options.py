@@ -1,4 +1,4 @@
-"""Options of commands that capture what passes the ports of embedded switches."""
+"""Options of commands that capture at the ports of embedded switches."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MOST_SNAP = 65535
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PcapOptions:
-    """Where captures go, and how much of them."""
+    """Where captures are written, and their limits."""
 
     pcap: Annotated[
         Path | None,

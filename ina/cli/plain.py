@@ -1,6 +1,6 @@
 """Output that needs no layout: one JSON object, whole lines, numbers with their units.
 
-Laying out tables and bars takes a library that many processes never need (`ina.cli.output`).
+Tables and bars need a library that many processes never import (`ina.cli.output`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _SIZE = re.compile(r"(?P<number>\d+(\.\d+)?)((?P<prefix>[KMG])i?)?B?", re.IGNORE
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Result of a command: `metrics` is flat, with SI units in the keys; so is each job, each switch."""
+    """Result of a command: `metrics` is flat, with SI units in the keys; so are each job and each switch."""
 
     name: str
     setup: Mapping[str, object]
@@ -27,9 +27,9 @@ class Result:
     switches: Mapping[str, Mapping[str, object]] | None = None
 
     def print_json(self, *, unused_keys: Sequence[str] | None = None) -> None:
-        """Print the one JSON object that ``--json`` promises.
+        """Print the JSON object of ``--json``.
 
-        `unused_keys` of the files that the command read go to the setup; None: it reads no such files.
+        `unused_keys` of the files that the command read are added to the setup; None: it reads no such files.
         """
         setup = dict(self.setup) | ({} if unused_keys is None else {"unused_keys": list(unused_keys)})
         fields: dict[str, object] = {"name": self.name, "setup": setup, "metrics": dict(self.metrics)}
@@ -40,7 +40,7 @@ class Result:
 
 
 def say(text: str) -> None:
-    """Print something in whole lines to standard error."""
+    """Print text in whole lines to standard error."""
     from ina.cli.output import err
 
     with screen.message(sys.stderr):
@@ -69,7 +69,7 @@ def count(value: float) -> str:
 
 
 def plural(number: float, noun: str) -> str:
-    """Format a number of things, whose name ends in -s if there are more."""
+    """Format a number of things; the noun gets an -s unless the number is 1."""
     if number == 1:
         return f"{count(number)} {noun}"
     return f"{count(number)} {noun}" + ("es" if noun.endswith("s") else "s")

@@ -1,6 +1,6 @@
 """Registration of subcommands: by name and one line of help; they are imported when they run.
 
-What a command needs takes up to a second to import; the others are not to wait for it.
+Importing a command can take up to a second, which other commands should not have to wait for.
 """
 
 from __future__ import annotations

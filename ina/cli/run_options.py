@@ -1,4 +1,4 @@
-"""The options of ``ina run``, by what they are about."""
+"""The options of ``ina run``, by topic."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class PortKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryOptions:
-    """Shares of the switches' memory, and how workers use them; None: as a job file says."""
+    """Shares of the switches' memory, and how workers use them; None: as in the job file."""
 
     slots: Annotated[
         int | None,
@@ -110,7 +110,7 @@ class MemoryOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SwitchOptions:
-    """The switches of a run: started, or one that runs."""
+    """The switches of a run: started by it, or already running."""
 
     tree: Annotated[
         str | None,
@@ -222,9 +222,9 @@ class SwitchOptions:
         return address
 
     def attachment(self, tls: options.TlsOptions) -> Attachment | None:
-        """Return the switch that runs, or None: switches are started.
+        """Return the running switch, or None if switches are started.
 
-        Raises Failure for options that belong to the other kind of switch; BadRun.
+        Raises Failure for options of the other kind of switch; BadRun.
         """
         connection = tls.tls(self.switch)
         ports = options.parse_numbers("--ports", self.ports)
@@ -306,7 +306,18 @@ def fabric_of(
     *,
     captures: Captures | None = None,
 ) -> FabricSpec:
-    """Return the switches that these options ask for. Raises Failure where they contradict each other."""
+    """Return the switches that these options ask for.
+
+    Args:
+        program: Name of the program.
+        lanes: Values per packet.
+        switches: Options of the switches.
+        tls: Options of the connection to a running switch.
+        faults: Options of the links' faults.
+        captures: Captures at the switches' ports; None: none.
+
+    Raises Failure where they contradict each other.
+    """
     fan_outs = switches.fan_outs
     if faults.link_loss is not None and not fan_outs:
         raise Failure("--link-loss is for links between switches: give --tree, too", exit_code=USAGE)
@@ -334,7 +345,13 @@ def fabric_of(
 def only_job(
     overrides: Overrides, workers: int | None, fan_outs: tuple[int, ...], command: Sequence[str] = ()
 ) -> Job:
-    """Return the job that no file describes; without `workers`, one for each machine of the tree.
+    """Return the job of a command line without a job file.
+
+    Args:
+        overrides: The given options.
+        workers: Number of workers; None: one for each machine of the tree.
+        fan_outs: Children per switch of the tree, level by level.
+        command: Program and arguments of every worker.
 
     Raises Failure for fewer than one worker.
     """

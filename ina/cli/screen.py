@@ -1,8 +1,8 @@
 """Standard output and standard error while jobs run: workers' bytes, our own messages, one line of progress.
 
-Workers' bytes are forwarded as they are, with a prefix where a line begins. A line that is not complete
-stays open: what comes next from the same worker goes on with it, what comes from elsewhere begins a line
-of its own. The line of progress is on a terminal only, below all else, and never there while a line is open.
+Workers' bytes are forwarded unchanged, with a prefix where a line begins. An incomplete line stays open:
+further output of the same worker continues it, output of others begins a new line. The line of progress is
+shown on a terminal only, below everything else, and never while a line is open.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _ERASE: Final = "\r\x1b[2K"
 
 
 class Screen:
-    """Both streams of this process; any thread may call."""
+    """Both streams of this process; thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
@@ -32,7 +32,16 @@ class Screen:
         self._open: dict[str, Hashable] = {}
 
     def forward(self, source: Hashable, prefix: bytes, data: bytes, *, to_stderr: bool) -> None:
-        """Write what a worker wrote; `source` tells its stream from others. Raises OSError."""
+        """Write the output of a worker.
+
+        Args:
+            source: Identifies the worker's stream.
+            prefix: Goes before each line.
+            data: The output.
+            to_stderr: Write to standard error.
+
+        Raises OSError.
+        """
         stream: TextIO | None = sys.stderr if to_stderr else sys.stdout
         if stream is None:  # closed by who started us
             return
@@ -53,9 +62,9 @@ class Screen:
                 self._open[place] = source
 
     def progress(self, text: str) -> None:
-        """Show this as the line of progress, "" for none; without effect unless standard error is a terminal.
+        """Show this as the line of progress, "" for none; no effect unless standard error is a terminal.
 
-        Returns at once if somebody who reads slowly is being written to.
+        Returns at once while a slow reader is being written to.
         """
         self._progress = text
         if self._lock.acquire(blocking=False):
@@ -67,7 +76,7 @@ class Screen:
 
     @contextlib.contextmanager
     def message(self, stream: TextIO | None) -> Iterator[None]:
-        """Hold back all else while something of ours, in whole lines, is written to a stream."""
+        """Hold back all other output while a message of ours, in whole lines, is written to a stream."""
         with self._lock:
             self._hide()
             self._end_line(stream)
@@ -119,7 +128,7 @@ def _with(prefix: bytes, data: bytes) -> bytes:
 
 
 def _place(stream: TextIO) -> str:
-    """Name what a stream leads to: both streams may lead to one terminal, or one file."""
+    """Identify the destination of a stream: both streams may lead to one terminal, or one file."""
     try:
         found = os.fstat(stream.fileno())
     except (OSError, ValueError):

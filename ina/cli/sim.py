@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from controller.switches.model import SwitchInfo
-from controller.vocabulary import BadSpec, Job, Link, Topology, place
+from controller.vocabulary import BadSpec, Topology, documents, named
 from controller.vocabulary.slots import MAX_WINDOW
-from ina.cli import job_files, options, sim_report
+from ina.cli import job_files, options, sim_report, sim_sweep
 from ina.cli.errors import USAGE, Failure
 from ina.cli.output import Bar
 from ina.cli.plain import count, seconds
 from ina.cli.run_options import check_preempt, parse_tree
-from ina.runtime.job_file import Overrides
 
 if TYPE_CHECKING:  # other commands need none of it
-    from bmv2_topos.testbeds.virtual import Placement, Recorder
+    from bmv2_topos.harness.simulation import Simulation
+    from bmv2_topos.testbeds.virtual import Recorder
 
 EPILOG = """Examples:
 
@@ -37,11 +36,23 @@ EPILOG = """Examples:
   ina sim examples/three_jobs.toml --slots 16 --pcap captures && ina trace captures --slots
 
   ina sim examples/sim.toml --slots 128 --plot sim.png --json
+
+  ina sim examples/three_jobs.toml --seeds 5 --sweep slots=16,64,256 --sweep congestion=fixed,aimd
+
+  ina sim examples/windows/jobs.toml --cluster leaf-spine:2x4x4 --placement netpack --routing grid
 """
 
 
 MEMORY = "Switch memory and windows"
 NETWORK = "Network"
+POLICIES = "Allocation by policies"
+MANY = "Several runs"
+KEYS = (
+    *("program", "lanes", "slots", "iterations", "window", "preempt", "congestion", "tree", "cluster"),
+    *("placement", "routing", "memory", "loss", "link-loss", "rate", "delay", "queue", "coalesce"),
+)
+"""What can be swept (`bmv2_topos.harness.simulation.OPTIONS`, which takes long to load)."""
+OWN = "or one of your own: path.py:NAME, or a name that an installed package offers."
 
 
 def sim(
@@ -103,7 +114,36 @@ def sim(
         typer.Option(
             metavar="FILE",
             rich_help_panel=NETWORK,
-            help="Read the network from this file, instead of --tree; each server carries one worker.",
+            help="Read the network from this file, instead of --tree, or name a topology of the testbeds, "
+            "such as leaf-spine:2x4x8; each server carries one worker.",
+        ),
+    ] = None,
+    placement: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            rich_help_panel=POLICIES,
+            help="Place jobs on --cluster by this policy: netpack, random, gpu-balance, "
+            f"least-fragmentation, locality, optimus, exact; {OWN} Default: netpack if --routing or --memory "
+            "is given, else hosts in turn.",
+        ),
+    ] = None,
+    routing: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            rich_help_panel=POLICIES,
+            help=f"Choose trees by this policy: shortest-path, tor-only, ecmp, grid, exact; {OWN} Default: "
+            "shortest-path.",
+        ),
+    ] = None,
+    memory: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            rich_help_panel=POLICIES,
+            help=f"Divide slots by this policy: shared, static, deadline, deadline-lazy, preemptive; {OWN} "
+            "Default: shared, but static where jobs have slots of their own.",
         ),
     ] = None,
     transit: Annotated[
@@ -164,6 +204,31 @@ def sim(
     seed: Annotated[
         int, typer.Option(help="Seed the random numbers; the same seed gives the same result.")
     ] = 0,
+    seeds: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            rich_help_panel=MANY,
+            help="Run with this many seeds, --seed and those that follow it; print means, with the least "
+            "and the greatest.",
+        ),
+    ] = None,
+    sweep: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KEY=VALUE,…",
+            rich_help_panel=MANY,
+            help="Run with each of these values of an option: slots=16,64,256. Repeat to sweep several "
+            f"options, in all combinations. Keys: {', '.join(KEYS)}.",
+        ),
+    ] = None,
+    processes: Annotated[
+        int,
+        typer.Option(
+            min=0, rich_help_panel=MANY, help="Run this many simulations at a time; 0: one per core."
+        ),
+    ] = 0,
     plot: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Draw iteration times and slots in use: .png, .svg or .pdf."),
@@ -184,37 +249,83 @@ def sim(
     """Simulate jobs packet by packet, in virtual time, with the real switch program and host library.
 
     Links, queues and computing are simulated; the switch program, the workers' windows and the fallback
-    servers are the real ones. Every worker has its own host. Every sum that a worker gets is compared with
-    the exact sum; a wrong one ends the command with status 1.
+    servers are the real ones. Every worker has its own host, unless --placement, --routing or --memory have
+    policies decide. Every sum that a worker gets is compared with the exact sum; a wrong one ends the command
+    with status 1.
     """
     # Loaded here, for other commands need none of it.
-    from bmv2_topos.testbeds.virtual import Recorder, TestbedError, VirtualSettings, VirtualTestbed, build
+    from bmv2_topos.harness.simulation import Simulation
+    from bmv2_topos.testbeds.virtual import VirtualSettings
 
-    overrides = Overrides(iterations=iterations, window=window, preempt=preempt, congestion=congestion)
-    entries = [overrides.of(entry) for entry in job_files.jobs(jobs, "sim")]
     if plot is not None:
         _check_plot(plot)
-    try:
-        shape = None if tree is None else parse_tree(tree)
-        link = Link("a", "b", rate_bps=rate_bps, delay_s=delay, queue_packets=queue, loss=loss)
-        trunk = Link("a", "b", rate_bps, delay, queue, loss if link_loss is None else link_loss)
-        settings = VirtualSettings(
-            program=program, lanes=lanes, slots=slots, seed=seed, coalesce_us=coalesce_us
+    if tree is not None:
+        parse_tree(tree)
+    found = Simulation(
+        jobs=job_files.jobs(jobs, "sim"),
+        program=program,
+        lanes=lanes,
+        slots=slots,
+        seed=seed,
+        iterations=iterations,
+        window=window,
+        preempt=preempt,
+        congestion=congestion,
+        tree=tree,
+        cluster=None if cluster is None else _network(cluster),
+        transit=tuple(name for name in transit.split(",") if name),
+        placement=placement,
+        routing=routing,
+        memory=memory,
+        loss=loss,
+        link_loss=link_loss,
+        rate_bps=rate_bps,
+        delay_s=delay,
+        queue_packets=queue,
+        coalesce_us=coalesce_us,
+    )
+    with _refusals():
+        check_preempt(preempt, VirtualSettings(program=program, lanes=lanes, slots=slots).offers)
+    unused_keys = job_files.unused_keys("sim", jobs, cluster) if json else []
+    if seeds is None and not sweep:
+        _run_one(found, plot, pcap, explain=explain, json=json, unused_keys=unused_keys)
+        return
+    if plot is not None or pcap is not None or explain:
+        raise Failure(
+            "--plot, --pcap and --explain are about one run; --seeds and --sweep make several",
+            exit_code=USAGE,
         )
-        check_preempt(preempt, settings.offers)
-        servers = settings.shares
-        if cluster is None:
-            network, placements = build(entries, shape, servers=servers, link=link, trunk=trunk)
-        else:
-            network, placements = _on_cluster(cluster, entries, shape, settings.offers)
-        network = _without_sums(network, [name for name in transit.split(",") if name])
-        recorder = Recorder() if explain or pcap is not None else None
-        testbed = VirtualTestbed(network, entries, placements, settings, recorder=recorder)
+    sim_sweep.run(found, sweep or [], seeds or 1, processes, json=json, unused_keys=unused_keys)
+
+
+@contextmanager
+def _refusals() -> Iterator[None]:
+    """Turn what is wrong with the options into wrong usage."""
+    from bmv2_topos.testbeds.virtual import TestbedError
+
+    try:
+        yield
     except (BadSpec, TestbedError) as error:
         raise Failure(str(error), exit_code=USAGE) from error
+
+
+def _run_one(
+    simulation: Simulation,
+    plot: Path | None,
+    pcap: Path | None,
+    *,
+    explain: bool,
+    json: bool,
+    unused_keys: list[str],
+) -> None:
+    from bmv2_topos.testbeds.virtual import Recorder, TestbedError
+
+    recorder = Recorder() if explain or pcap is not None else None
+    with _refusals():
+        prepared = simulation.prepared(recorder)
     try:
         with Bar() as bar:
-            report = testbed.run(
+            report = prepared.run(
                 lambda time_s, done, total: bar.show(
                     done / total, f"{count(done)} of {count(total)} iterations, {seconds(time_s)}"
                 )
@@ -229,36 +340,19 @@ def sim(
         _write(recorder, pcap)
     verdicts = recorder.explain() if recorder is not None and explain else []
     if json:
-        sim_report.result(report, verdicts).print_json(
-            unused_keys=job_files.unused_keys("sim", jobs, cluster)
-        )
+        sim_report.result(report, verdicts).print_json(unused_keys=unused_keys)
         return
     sim_report.show(report)
     if explain:
         sim_report.show_verdicts(verdicts)
 
 
-def _on_cluster(
-    cluster: Path, jobs: Sequence[Job], shape: Sequence[int] | None, offers: SwitchInfo
-) -> tuple[Topology, tuple[Placement, ...]]:
-    """Return the topology of a file with the jobs' places on it. Raises Failure or BadSpec."""
-    from bmv2_topos.testbeds.virtual import Placement
-
-    if shape is not None:
-        raise Failure("--cluster and --tree are mutually exclusive", exit_code=USAGE)
-    network = job_files.topology(str(cluster), "sim")
-    fallback = None
-    if offers.shared:
-        at_root = [name for name in network.servers_for("fallback") if network.rack_of[name] == network.root]
-        if not at_root:
-            raise Failure(
-                f'--cluster {cluster}: no server with role = "fallback" at the root {network.root!r}, which'
-                f" {offers.title} needs, for its jobs share slots; or give --program exclusive",
-                exit_code=USAGE,
-            )
-        fallback = at_root[0]
-    hosts = place(network, [job.workers for job in jobs])
-    return network, tuple(Placement(each, fallback) for each in hosts)
+def _network(cluster: Path) -> Topology | str:
+    """Return the network of a file, or the name of one in the catalog, which is made for each run."""
+    if cluster.suffix in documents.FORMATS:
+        return job_files.topology(str(cluster), "sim")
+    named(str(cluster))
+    return str(cluster)
 
 
 def _write(recorder: Recorder, folder: Path) -> None:
@@ -268,18 +362,8 @@ def _write(recorder: Recorder, folder: Path) -> None:
         raise Failure(f"--pcap {folder}: {error.strerror}") from error
 
 
-def _without_sums(network: Topology, transit: Sequence[str]) -> Topology:
-    """Return the network with switches that only pass packets on. Raises Failure."""
-    known = [switch.name for switch in network.switches]
-    for name in transit:
-        if name not in known:
-            raise Failure(f"--transit {name}: want some of {', '.join(known)}", exit_code=USAGE)
-    switches = (replace(switch, slots=0) if switch.name in transit else switch for switch in network.switches)
-    return replace(network, switches=tuple(switches))
-
-
 def _check_plot(plot: Path) -> None:
-    """Refuse before the run what would fail after it."""
+    """Check the plot's format before the run."""
     from controller.figures import FORMATS, PlotsMissing, check
 
     if plot.suffix not in FORMATS:

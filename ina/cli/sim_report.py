@@ -7,15 +7,15 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from ina.cli.output import out, table
-from ina.cli.plain import Result, count, seconds
+from ina.cli.plain import Result, count, rate, seconds
 
 if TYPE_CHECKING:  # other commands need none of it
-    from bmv2_topos.testbeds.virtual import JobReport, Report
+    from bmv2_topos.testbeds.virtual import Foreseen, JobReport, Report
     from bmv2_topos.trace import Verdict
 
 
 def result(report: Report, verdicts: Sequence[Verdict] = ()) -> Result:
-    """Return what ``--json`` prints; each job's verdicts are of its iterations, one after the other."""
+    """Return the result that ``--json`` prints; each job's verdicts are of its iterations, in order."""
     return Result(
         "sim",
         report.setup,
@@ -27,6 +27,7 @@ def result(report: Report, verdicts: Sequence[Verdict] = ()) -> Result:
             "slots": report.slots,
             "occupancy_time_s": [sample.time_s for sample in report.occupancy],
             "wall_time_s": report.wall_s,
+            **_links(report),
         },
         {
             job.name: _numbers(report, job)
@@ -37,7 +38,7 @@ def result(report: Report, verdicts: Sequence[Verdict] = ()) -> Result:
 
 
 def explained(verdicts: Sequence[Verdict]) -> dict[str, object]:
-    """Return verdicts as JSON knows them, under one key; nothing of none."""
+    """Return verdicts as data for JSON, under one key; empty for none."""
     if not verdicts:
         return {}
     return {
@@ -55,7 +56,7 @@ def explained(verdicts: Sequence[Verdict]) -> dict[str, object]:
 
 
 def show_verdicts(verdicts: Sequence[Verdict]) -> None:
-    """Print a line about each iteration, or about several that follow each other and say the same."""
+    """Print a line about each iteration, or about consecutive ones with the same verdict."""
     out.print("what made iterations slow", style="bold")
     for _, group in itertools.groupby(verdicts, key=lambda verdict: (verdict.job, verdict.causes)):
         same = list(group)
@@ -84,13 +85,16 @@ def _numbers(report: Report, job: JobReport) -> dict[str, object]:
         "occupied_slots_mean": report.mean_occupancy(job),
         "occupied_slots": [sample.slots.get(job.name, 0) for sample in report.occupancy],
     }
+    if report.foreseen is not None:
+        numbers["foreseen_rate_bps"] = report.foreseen.rate_bps.get(job.name)
+        numbers["foreseen_iteration_s"] = report.foreseen.iteration_s.get(job.name)
     numbers |= {f"switch_{name}_packets": value for name, value in job.outcomes.items()}
     numbers |= {f"fallback_{name}": value for name, value in job.fallback.items()}
     return numbers
 
 
 def show(report: Report) -> None:
-    """Print a table with a column for each job, and a line about the whole."""
+    """Print a table with a column for each job, and a line about the whole run."""
     rows: list[list[str]] = []
 
     def row(title: str, cell: Callable[[JobReport], str]) -> None:
@@ -109,9 +113,19 @@ def show(report: Report) -> None:
     row("collisions", lambda job: count(job.outcomes.get("collided", 0)))
     row("evictions", lambda job: count(job.evictions))
     row("elements checked, all exact", lambda job: count(job.checked_elements))
+    if report.foreseen is not None:
+        foreseen = report.foreseen
+        row("servers", lambda job: count(job.workers))
+        row("rate, foreseen", lambda job: rate(found) if (found := foreseen.rate_bps.get(job.name)) else "-")
+        row(
+            "iteration, foreseen",
+            lambda job: seconds(found) if (found := foreseen.iteration_s.get(job.name)) else "-",
+        )
     setup = report.setup
     title = f"{setup['topology']}, {setup['program']}, {setup['slots']} slots, seed {setup['seed']}"
     table(title, ["", *(job.name for job in report.jobs)], rows)
+    if report.foreseen is not None:
+        _show_links(report, report.foreseen)
     sent = sum(job.sent_packets for job in report.jobs)
     out.print(
         f"{seconds(report.duration_s)} of virtual time in {seconds(report.wall_s)}; of {count(sent)} packets"
@@ -120,3 +134,40 @@ def show(report: Report) -> None:
         highlight=False,
         soft_wrap=True,
     )
+
+
+def _links(report: Report) -> dict[str, object]:
+    """Return the bytes of links as JSON knows them, if policies decided; else nothing."""
+    if report.foreseen is None:
+        return {}
+    return {
+        "links": [
+            {"from": a, "to": b, "bytes": found, "foreseen_bytes": foreseen}
+            for (a, b), (foreseen, found) in _loads(report, report.foreseen).items()
+        ]
+    }
+
+
+def _loads(report: Report, foreseen: Foreseen) -> dict[tuple[str, str], tuple[int, int]]:
+    """Return the bytes that were foreseen and that passed, of each direction of a link with any."""
+    used = [ends for ends, found in report.link_bytes.items() if found or ends in foreseen.link_bytes]
+    return {ends: (foreseen.link_bytes.get(ends, 0), report.link_bytes[ends]) for ends in used}
+
+
+MOST_LINKS = 12
+
+
+def _show_links(report: Report, foreseen: Foreseen) -> None:
+    """Print the links between switches that carry most, and all links together."""
+    loads = _loads(report, foreseen)
+    trunks = {ends: of for ends, of in loads.items() if set(ends) <= set(report.switches)}
+    fullest = sorted(trunks, key=lambda ends: trunks[ends][1], reverse=True)[:MOST_LINKS]
+    rows = [[f"{a} to {b}", *_megabytes(*trunks[a, b])] for a, b in fullest]
+    for text, some in (("all between switches", trunks), ("all", loads)):
+        rows.append([text, *_megabytes(*(sum(column) for column in zip(*some.values(), strict=True)))])
+    table("links", ["", "foreseen MB", "carried MB", "ratio"], rows)
+
+
+def _megabytes(foreseen: int = 0, found: int = 0) -> tuple[str, str, str]:
+    ratio = f"{found / foreseen:.2f}" if foreseen else "-"
+    return f"{foreseen / 1e6:,.2f}", f"{found / 1e6:,.2f}", ratio

@@ -1,4 +1,4 @@
-"""``ina soak``: random schedules of everything that can go wrong, until time is up or something breaks."""
+"""``ina soak``: random schedules of all kinds of faults, until time is up or an invariant is broken."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def _replay(seed: int, packets: int, program: str | None, *, json: bool) -> None
 
 
 def _show(tally: Tally, setup: dict[str, object], wall_s: float, *, json: bool, whole: bool = True) -> None:
-    """Print what has happened; exit with 1 if something broke."""
+    """Print the tally; exit with 1 if an invariant was broken."""
     from bmv2_topos.soak import missing
 
     rate = tally.schedules / wall_s if wall_s else 0.0
@@ -182,7 +182,7 @@ def _show(tally: Tally, setup: dict[str, object], wall_s: float, *, json: bool, 
 
 
 def _progress(done: int, passed_s: float, schedules: int | None, minutes: float | None) -> tuple[float, str]:
-    """Return how far it is, by time or by number, whichever ends first; and say so."""
+    """Return the progress, by time or by number, whichever ends first, and a text for it."""
     shares = [passed_s / (60 * minutes)] if minutes else []
     shares += [done / schedules] if schedules else []
     rate = done / passed_s if passed_s else 0

@@ -33,7 +33,7 @@ EPILOG = """Examples:
 
 
 class Backend(StrEnum):
-    """What runs the program."""
+    """Back ends that run the program."""
 
     C = "c"
     PYTHON = "python"

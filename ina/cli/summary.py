@@ -43,7 +43,7 @@ def show(jobs: Mapping[str, Metrics]) -> None:
 
 
 def show_switches(switches: Mapping[str, Metrics]) -> None:
-    """Print what packets met at each switch: one column per switch."""
+    """Print the packets at each switch by outcome: one column per switch."""
     keys = dict.fromkeys(key for of in switches.values() for key, value in of.items() if value)
     rows = [[_words(key), *(count(of.get(key, 0.0)) for of in switches.values())] for key in keys]
     table("by switch", ["packets", *switches], rows)

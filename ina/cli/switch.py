@@ -1,4 +1,4 @@
-"""``ina switch``: the embedded switch as a process of its own."""
+"""``ina switch``: the embedded switch as a process."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from ina.cli.options import parse_address, parse_defines
 from ina.cli.pcap_options import CAPTURES, PcapOptions
 from ina.cli.plain import say
 from ina.runtime.spec import PRIVATE
+from ina.runtime.switch_log import SwitchLog
 
 EPILOG = """Examples:
 
@@ -32,6 +33,8 @@ EPILOG = """Examples:
   ina switch --program mine.p4 -i 1@veth0 --log-console
 
   ina switch --program mine.p4 -i 1@veth0 --watch --metrics-port 9090
+
+  ina switch --port 1=udp:47001:48001 --p4runtime 127.0.0.1:9559 --log jobs.log
 
   ina switch --program exclusive --port 1=udp:0 --impair loss=5%,delay=1ms,tx.rate=1G
 """
@@ -113,6 +116,14 @@ def switch(
             min=0, max=65535, help="Serve the counters for Prometheus at http://127.0.0.1:PORT/metrics."
         ),
     ] = None,
+    log: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Append one line of JSON to this file for each job that is admitted or removed: time, "
+            "client, job, slots, and what the holder says of itself.",
+        ),
+    ] = None,
     seed: options.Seed = 0,
     undefined: options.Undefined = None,
     log_console: Annotated[
@@ -159,6 +170,7 @@ def switch(
     if program is not None:
         source, defines = source_of(program, lanes)
         defines |= parse_defines(define or [])
+    kept = None if log is None else _open_log(log)
     softswitch.run_switch(
         specs,
         program=source,
@@ -176,7 +188,18 @@ def switch(
         ready=sys.stdout,
         until_eof=until_eof,
         capture=_capture(captures, pcap_name, pcap_notes),
+        journal=None if kept is None else kept.written,
     )
+
+
+def _open_log(path: Path) -> SwitchLog:
+    try:
+        file = path.open("a", encoding="utf-8")
+    except OSError as error:
+        raise Failure(f"--log {path}: {error.strerror}", exit_code=USAGE) from error
+    log = SwitchLog(file)
+    log.started()
+    return log
 
 
 def _capture(captures: PcapOptions, name: str, notes: str) -> softswitch.CaptureTo | None:

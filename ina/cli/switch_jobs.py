@@ -1,18 +1,21 @@
-"""``ina jobs``: what a switch serves."""
+"""``ina jobs``: the jobs that a switch serves."""
 
 from __future__ import annotations
 
+import contextlib
 import math
+import threading
 import time
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from textwrap import shorten
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
 from controller import Admission, Controller, NoProgram, Registration
 from ina.cli import options
+from ina.cli.errors import Failure
 from ina.cli.output import out, table
 from ina.cli.plain import Result, rate, say
 
@@ -31,18 +34,32 @@ Watch = Annotated[
     ),
 ]
 
+MetricsPort = Annotated[
+    int | None,
+    typer.Option(
+        min=0,
+        max=65535,
+        help="Serve the numbers of the switch's jobs for Prometheus at http://127.0.0.1:PORT/metrics until "
+        "interrupted, instead of listing them; 0: any free port, which is printed.",
+    ),
+]
+
 EPILOG = """Examples:
 
   ina jobs --switch grpc://127.0.0.1:9559
 
   ina jobs --switch grpc://127.0.0.1:9559 --watch
 
+  ina jobs --switch grpc://127.0.0.1:9559 --metrics-port 9091
+
   ina jobs --switch grpc://switch.lab:9559 --tls-ca ca.pem --json
 """
 
 
-def jobs(*, running: options.RunningSwitch, watch: bool, json: bool) -> None:
+def jobs(*, running: options.RunningSwitch, watch: bool, metrics_port: int | None, json: bool) -> None:
     """Print the jobs that a running switch serves; see `ina.cli.service.jobs`."""
+    if metrics_port is not None:
+        _serve(running, metrics_port)
     with running.connect() as controller:
         address = controller.address
         try:
@@ -61,6 +78,28 @@ def jobs(*, running: options.RunningSwitch, watch: bool, json: bool) -> None:
         rows = [_row(*job) for job in described.items()]
         (mode,) = {str(job["mode"]) for job in described.values()}
         table(f"{mode} jobs of the switch at {address}", [*columns, "holder", "command"], rows)
+
+
+def _serve(running: options.RunningSwitch, port: int) -> NoReturn:
+    """Answer Prometheus until interrupted."""
+    from ina.runtime.job_metrics import render
+    from softswitch import serve_metrics
+
+    with running.connect() as controller:
+        turn = threading.Lock()
+
+        def text() -> str:
+            with turn:
+                return render(controller)
+
+        with contextlib.ExitStack() as stack:
+            try:
+                found = stack.enter_context(serve_metrics(text, port))
+            except OSError as error:
+                raise Failure(f"--metrics-port {port}: {error.strerror}") from error
+            out.print(f"serving http://127.0.0.1:{found}/metrics", soft_wrap=True)
+            while True:
+                time.sleep(3600)
 
 
 def _watched(controller: Controller) -> Mapping[int, Admission]:

@@ -1,4 +1,4 @@
-"""``ina trace``: what captures tell of packets and slots."""
+"""``ina trace``: packets and slots in captures."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The UDP addresses of a run: taken before any process that uses them starts, and kept until it has ended.
 
-So everybody can be told whom to listen to before the first packet, and no other user of the machine can take
-the place of a process that has not started yet, or has ended.
+So all processes can be told their peers' addresses before the first packet, and no other user of the machine
+can take the place of a process that has not started yet, or has ended.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ina.runtime.errors import AddressTaken
 
 
 class HostAddresses:
-    """Holds an address for each host (worker, fallback server), named by the switch's port that it is at."""
+    """Holds an address for each host (worker, fallback server), named by its port of the switch."""
 
     def __init__(self, host: str = "127.0.0.1", base: int | None = None) -> None:
         """Hold addresses of `host`: of port p the UDP port `base` + p, or any that is free."""
@@ -27,7 +27,7 @@ class HostAddresses:
         """Return the address of the host at a port, whose UDP address is `peer`; keep it from now on.
 
         Raises:
-            AddressTaken: somebody else has it.
+            AddressTaken: another process has it.
         """
         with self._lock:
             if (switch, port) not in self._held:
@@ -36,12 +36,15 @@ class HostAddresses:
             return self._held[switch, port].address
 
     def strangers(self) -> int:
-        """Return the number of packets that others than the switch have sent to hosts; call now and then."""
+        """Return the number of packets that hosts received from other senders than the switch.
+
+        Call it from time to time.
+        """
         with self._lock:
             return sum(held.strangers() for held in self._held.values())
 
     def close(self) -> None:
-        """Keep none of them any more."""
+        """Release all addresses."""
         with self._lock:
             for held in self._held.values():
                 held.close()
@@ -59,16 +62,16 @@ class HostAddresses:
 
 
 def port_socket() -> socket.socket:
-    """Return a UDP socket on loopback, at any port, for a switch's port."""
+    """Return a UDP socket on loopback, at any port, for a port of the switch."""
     bound = OwnSocket()
     bound.take(("127.0.0.1", 0))
     return bound
 
 
 def server_address(host: str) -> socket.socket:
-    """Return a socket that keeps a TCP port of `host` from being given to others, for a server there.
+    """Return a socket that reserves a TCP port of `host` for a server there.
 
-    A server can bind it beside this, with SO_REUSEADDR as servers do.
+    A server can bind the same port, with SO_REUSEADDR as servers do.
     """
     held = socket.socket()
     held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -1,4 +1,4 @@
-"""Admits a job to a switch fabric and takes it off again: table entries, ports, fallback server."""
+"""Admits a job to a switch fabric and removes it again: table entries, ports, fallback server."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ class Admitted:
     """How it was registered there first; None where nobody else can ask for it."""
 
     def config(self, rank: int, rendezvous: Rendezvous) -> str:
-        """Return a worker's configuration as JSON; secret, for it holds the token.
+        """Return a worker's configuration as JSON; it is secret, because it holds the token.
 
-        Raises ConfigError for what cannot be.
+        Raises ConfigError for an invalid one.
         """
         hosts = self.spec.machines if self.spec.hierarchical else None
         switch, member = self._members()[self._worker(rank)]
@@ -67,6 +67,7 @@ class Admitted:
             "straggler_timeout_s": self.spec.straggler_timeout_s,
             "rendezvous": rendezvous.address,
             "token": rendezvous.token,
+            "paced": self.fabric.queue_packets is not None,
             "log": self.spec.log,
             "hosts": hosts,
             "transport": self.fabric.transport(switch, member),
@@ -141,15 +142,12 @@ class Admitted:
 def admitted(
     fabric: SwitchFabric, spec: LaunchSpec, cancelled: threading.Event | None = None
 ) -> Iterator[Admitted]:
-    """Have the switches, and the fallback server if there is one, serve a job while the context lasts.
-
-    Where they have no room, and jobs that may have no holder any more, these are watched for as long as it
-    takes to tell, unless it is `cancelled`.
+    """Admit a job to the switches, and the fallback server if there is one, while the context lasts.
 
     Raises:
         ControllerError: a switch refused the job; nothing of it is left there.
         ProcessFailed: the fallback server did not start.
-        AddressTaken: somebody else has the address of one of its hosts.
+        AddressTaken: another process has the address of one of its hosts.
     """
     if (given := fabric.given.get(spec.job.name)) is not None:
         yield Admitted(fabric, spec, given, None)
@@ -166,6 +164,7 @@ def admitted(
             root = branches(fabric.topology, members, region=region, transit=fabric.spec.transit)
         registered = registration(fabric, spec)
         tree = _admit(fabric, _deployment(fabric, spec, root), registered, cancelled or threading.Event())
+        fabric.jobs[tree.job] = tree
         stack.callback(_remove, fabric, tree)
         if shared:
             uplink = tree.switches[fabric.root].uplink
@@ -237,7 +236,7 @@ def _member(rank: int) -> Member:
 
 
 def _members_of(machines: Sequence[Machine], spec: LaunchSpec) -> list[Member]:
-    """Return the workers on machines of their own, one on each.
+    """Return the workers on machines, one on each.
 
     Raises BadRun if there are not as many machines, or a machine has several.
     """
@@ -262,10 +261,13 @@ def _ports(fabric: SwitchFabric) -> dict[str, tuple[int, ...]]:
 
 
 def _deployment(fabric: SwitchFabric, spec: LaunchSpec, root: Branch) -> Deployment:
-    offers = fabric.offers
+    offers, queue = fabric.offers, fabric.queue_packets
     if not offers.shared:
-        return Deployment(root, DEFAULT_SLOTS if spec.job.slots is None else spec.job.slots)
-    in_flight = spec.job.window or SHARED_WINDOW
+        default = DEFAULT_SLOTS if queue is None else queue  # a window of half of it
+        return Deployment(root, default if spec.job.slots is None else spec.job.slots)
+    in_flight = spec.job.window
+    if in_flight is None:  # the fallback server's port may get what all workers have under way
+        in_flight = SHARED_WINDOW if queue is None else max(1, queue // (2 * spec.children))
     return Deployment(
         root,
         mode="shared",
@@ -276,7 +278,11 @@ def _deployment(fabric: SwitchFabric, spec: LaunchSpec, root: Branch) -> Deploym
 
 
 def _remove(fabric: SwitchFabric, tree: TreeAdmission) -> None:
+    fabric.jobs.pop(tree.job, None)
     if fabric.switch_ended() is not None:
+        return
+    if fabric.silent is not None:
+        _log.warning("job %d may still be on the switch: %s", tree.job, fabric.silent)
         return
     try:
         with fabric.lock:

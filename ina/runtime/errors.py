@@ -1,11 +1,11 @@
-"""Everything that a run refuses or fails with.
+"""Errors of runs.
 
 RunError
-├── BadRun          what was asked for cannot be run; `setting` names the field that is to blame
-├── AddressTaken    somebody else has the UDP address of a host
+├── BadRun          the run is invalid; `setting` names the field that is wrong
+├── AddressTaken    another process has the UDP address of a host
 ├── ProcessFailed   a switch or the fallback server did not start, or has ended; `status` says how
 ├── WorkerFailed    a job's worker failed, or its job was lost
-├── GroupBroken     a job of a group failed, and took the others with it
+├── GroupBroken     a job of a group failed, and ended the others
 └── NotMeasured     a job ended before its stages could be measured
 """
 
@@ -13,11 +13,11 @@ from __future__ import annotations
 
 
 class RunError(Exception):
-    """Base of everything that this package raises."""
+    """Base class of this package's errors."""
 
 
 class BadRun(RunError):
-    """The request cannot be run; `setting` names the field of a spec that is wrong, if there is one."""
+    """The run is invalid; `setting` names the field of a spec that is wrong, if there is one."""
 
     def __init__(self, reason: str, *, setting: str = "", value: str = "") -> None:
         self.setting = setting
@@ -32,7 +32,7 @@ class BadRun(RunError):
 
 
 class AddressTaken(RunError):
-    """Somebody else has the UDP address of a host; `chosen`: it is one that was asked for."""
+    """Another process has the UDP address of a host; `chosen`: the user asked for it."""
 
     def __init__(self, message: str, *, chosen: bool) -> None:
         super().__init__(message)
@@ -42,7 +42,7 @@ class AddressTaken(RunError):
 class ProcessFailed(RunError):
     """A switch or the fallback server did not start, or has ended.
 
-    `status` is the exit status that it ended with by itself, having said why; None if it was killed.
+    `status` is its own exit status, after which it has printed the reason; None if it was killed.
     """
 
     def __init__(self, message: str, *, status: int | None = None) -> None:
@@ -55,7 +55,7 @@ class WorkerFailed(RunError):
 
 
 class GroupBroken(RunError):
-    """A job of a group failed, and took the others with it."""
+    """A job of a group failed, and ended the others."""
 
 
 class NotMeasured(RunError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,6 +30,9 @@ from ina.runtime.topology import plan
 
 FALLBACK = Uplink(port=None, mac="02:00:00:00:fb:01", ip="10.0.255.2")
 
+_log = logging.getLogger(__name__)
+RESTARTS = 5
+"""How often the switches of a run are started again, all together."""
 SWEEP_S = 5.0
 """Time after which a run looks at the leases of all jobs again; less if its own is short."""
 
@@ -36,7 +40,7 @@ T = TypeVar("T")
 
 
 class Switch(Protocol):
-    """A switch that runs."""
+    """A running switch."""
 
     @property
     def address(self) -> str:
@@ -48,7 +52,7 @@ class Switch(Protocol):
         ...
 
     def shm_path(self, port: int) -> str | None:
-        """Return the Unix socket of a port that is shared memory, None if it is not."""
+        """Return the Unix socket of a port with shared memory, None for other ports."""
         ...
 
     def ended(self) -> str | None:
@@ -62,7 +66,7 @@ class Switch(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class AttachedSwitch:
-    """A switch that somebody else started; port p is UDP port `base` + p of `host`."""
+    """A switch that was already running; port p is UDP port `base` + p of `host`."""
 
     address: str
     host: str
@@ -73,15 +77,15 @@ class AttachedSwitch:
         return f"{self.host}:{self.base + port}"
 
     def shm_path(self, port: int) -> str | None:
-        """Return None: its ports are UDP's."""
+        """Return None: its ports are UDP ports."""
         return None
 
     def ended(self) -> str | None:
-        """Return None: its end shows in what it does not answer."""
+        """Return None: an ended switch no longer answers."""
         return None
 
     def strangers(self) -> int:
-        """Return 0: whoever started it can ask it."""
+        """Return 0: its own process counts them."""
         return 0
 
 
@@ -107,6 +111,12 @@ class SwitchFabric:
         self.fallback: FallbackProcess | None = None
         self.given: Mapping[str, TreeAdmission] = {}
         """By name: jobs that somebody else has admitted, and will remove."""
+        self.jobs: dict[int, TreeAdmission] = {}
+        """Those that the switches are to serve, by id."""
+        self.silent: str | None = None
+        """Why a switch did not answer when it was asked last; None: it did."""
+        self._restarts = 0
+        self._offers: SwitchInfo | None = None
         self._taken: set[str] = set()
         self._swept_s = 0.0
 
@@ -118,12 +128,44 @@ class SwitchFabric:
     @property
     def offers(self) -> SwitchInfo:
         """What the program of the switches offers to jobs. Raises ControllerError."""
-        return self.fleet.controllers[self.root].info()
+        if self._offers is None:
+            self._offers = self.fleet.controllers[self.root].info()
+        return self._offers
 
     @property
     def lease_s(self) -> float | None:
-        """Time for which a job stays admitted if nobody renews its lease; None: the switches end first."""
+        """Seconds for which a job stays admitted without renewal; None: the switches end first."""
         return self.spec.attached.lease_s if self.spec.attached else None
+
+    def readmit(self) -> str | None:
+        """Put the jobs on their switches again, where these have been restarted; return why not, or None.
+
+        Only jobs that share slots can go on then: their workers and the fallback server have all that a
+        switch may lose. Each sum is made of the same contributions under the same numbers as before, so that
+        what is still on its way may be added to them, and what is lost is sent again (docs/protocol.md).
+        """
+        if not self.offers.shared:
+            return "with exclusive slots the results that ranks have not heard yet are lost with the switch"
+        with self.lock:
+            try:
+                for controller in self.fleet.controllers.values():
+                    if not controller.has_program():
+                        if self.spec.program is None:
+                            return (
+                                "which program it ran is not known here; --program says which to load again"
+                            )
+                        controller.load(programs.bundle(self.spec.program, self.offers.lanes))
+                    if not controller.info().covers(self.offers):
+                        return f"it runs {controller.info().title} now"
+                report = self.fleet.reconcile(self.jobs.values(), may_remove=lambda job: False)
+            except ControllerError as error:
+                return str(error)
+        return None if report.done else str(report)
+
+    @property
+    def queue_packets(self) -> int | None:
+        """Packets that slow switches hold at a port, to which windows have to fit; None: not slow."""
+        return None
 
     @property
     def asked_by_others(self) -> bool:
@@ -199,7 +241,7 @@ class SwitchFabric:
         return call("127.0.0.1")
 
     def command(self, command: Sequence[str]) -> Sequence[str]:
-        """Return the prefix of a worker's command at its host, from its `environment`. Raises LaunchError."""
+        """Return the prefix of a worker's command at its host, by its `environment`. Raises LaunchError."""
         return command
 
     def environment(self, switch: str, member: Member) -> Mapping[str, str]:
@@ -225,10 +267,42 @@ class SwitchFabric:
                 self._taken.difference_update(taken)
 
     def ended(self) -> str | None:
-        """Return which part has ended for good, and how; None while all run. Call it often."""
+        """Return which part has ended for good, and how; None while all run. Call it often.
+
+        A part that can be started again is.
+        """
         self.addresses.strangers()
-        why = self.switch_ended()
-        return self.fallback.check() if self.fallback and not why else why
+        if why := self._beyond_repair():
+            return why
+        return self.fallback.check() if self.fallback else None
+
+    def _beyond_repair(self) -> str | None:
+        """Start switches again that have ended; return how one has for good, or None."""
+        for name, switch in self.switches.items():
+            why = switch.ended()
+            if why is None:
+                continue
+            if not isinstance(switch, EmbeddedSwitch) or not self.offers.shared:
+                return why
+            if switch.shares_memory:
+                return f"{why}; with --port-kind udp its jobs could have gone on with another one"
+            if self._restarts == RESTARTS:
+                return f"{why}, after {RESTARTS} restarts"
+            self._restarts += 1
+            _log.warning("%s; restarting it (%d of %d)", why, self._restarts, RESTARTS)
+            if reason := self._restart(name, switch):
+                return f"{why}, and its jobs cannot go on: {reason}"
+        return None
+
+    def _restart(self, name: str, switch: EmbeddedSwitch) -> str | None:
+        with self.lock:
+            try:
+                switch.restart()
+                self.fleet.controllers[name].close()
+                self.fleet.controllers[name] = control(switch, self.spec)
+            except (ProcessFailed, ControllerError) as error:
+                return str(error)
+            return self.readmit()
 
     def switch_ended(self) -> str | None:
         """Return how a switch ended, as a text; None while all run."""
@@ -240,9 +314,9 @@ class SwitchFabric:
             return self.fleet.counters(tree)
 
     def refused(self) -> dict[str, int]:
-        """Return the packets of no job, by reason, over all switches. Raises ControllerError.
+        """Return the packets that belong to no job, by reason, over all switches. Raises ControllerError.
 
-        `stranger`: they came to a UDP port, of a switch or a host, from others than its peer.
+        `stranger`: UDP ports, of a switch or a host, received them from others than their peers.
         """
         total = {"stranger": self.addresses.strangers()}
         total["stranger"] += sum(switch.strangers() for switch in self.switches.values())
@@ -253,9 +327,11 @@ class SwitchFabric:
         return {name: number for name, number in total.items() if number}
 
     def close(self) -> None:
-        """Stop the fallback server; the switches are stopped by who started them."""
+        """Stop the fallback server and disconnect; the switches are stopped by their starter."""
         if self.fallback is not None:
             self.fallback.stop()
+        for controller in self.fleet.controllers.values():
+            controller.close()
 
     def _require_topology(self) -> Topology:
         assert self.topology is not None, "a running switch has no hosts"
@@ -269,15 +345,15 @@ def open_fabric(
     *,
     on_listening: Callable[[str, str], None] = lambda switch, address: None,
 ) -> Iterator[SwitchFabric]:
-    """Start or find the switches for jobs of so many workers that run at the same time.
+    """Start or find the switches for jobs of these numbers of workers that run at the same time.
 
     `on_listening` gets name and address of each switch whose P4Runtime others may use, too.
 
     Raises:
-        BadRun: the jobs have no room, or a switch of `FabricSpec.transit` is not there.
+        BadRun: the jobs have no room, or a switch of `FabricSpec.transit` does not exist.
         ProcessFailed: a switch did not start.
-        AddressTaken: somebody else has the address of a host.
-        ControllerError: a switch cannot be reached, or does not take the program.
+        AddressTaken: another process has the address of a host.
+        ControllerError: a switch cannot be reached, or refuses the program.
     """
     attached = spec.attached
     with contextlib.ExitStack() as stack:
@@ -328,7 +404,7 @@ def _check_transit(spec: FabricSpec, topology: Topology) -> None:
 def _start(
     spec: FabricSpec, topology: Topology, addresses: HostAddresses, stack: contextlib.ExitStack
 ) -> dict[str, EmbeddedSwitch]:
-    """Start all switches at once, on sockets that are made before: each port is told who its peer is."""
+    """Start all switches at once, on sockets created before: each port knows its peer."""
     switches: dict[str, EmbeddedSwitch] = {}
     shared = topology.servers_for("worker") if _shares_memory(spec) else ()
     sockets = {

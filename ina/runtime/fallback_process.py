@@ -1,4 +1,4 @@
-"""Starts the fallback server as a process of its own, keeps it running, and asks it for statistics."""
+"""Starts the fallback server as a process, keeps it running, and reads its statistics."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TITLE = "the fallback server"
 class FallbackProcess:
     """The fallback server of all jobs of a run.
 
-    One that dies or hangs is started again: it holds nothing that workers and switches cannot send again.
+    If it dies or hangs it is restarted: all of its state can be sent again by workers and switches.
     """
 
     def __init__(
@@ -76,15 +76,15 @@ class FallbackProcess:
             self._child.say({"add": description})
 
     def remove(self, job: int) -> None:
-        """Serve it no longer."""
+        """Stop serving a job."""
         with self._change:
             self._jobs.pop(job, None)
             self._child.say({"remove": job})
 
     def check(self) -> str | None:
-        """Start it again if it died or hangs; return why there is no fallback server any more, or None.
+        """Restart it if it died or hangs; return why there is no longer a fallback server, or None.
 
-        To be called several times per second.
+        Call it several times per second.
         """
         with self._change:
             if self._final is None:
@@ -101,7 +101,7 @@ class FallbackProcess:
         self._child.stop()
 
     def statistics(self, job: int) -> dict[str, float]:
-        """Return the known counters of a job by name, those of servers that died included."""
+        """Return the known counters of a job by name, including those of servers that died."""
         with self._change:
             self._ask()
             child, wanted, deadline = self._child, self._asked, time.monotonic() + ANSWER_S
@@ -141,7 +141,7 @@ class FallbackProcess:
         return ServerProcess("fallback", TITLE, self._arguments, prefix=self._prefix)
 
     def _watch(self, child: ServerProcess) -> None:
-        """Have `child` be the server; it may still be starting."""
+        """Make `child` the server; it may still be starting."""
         self._child = child
         self._serves = False
         self._asked_at = self._checked_at = time.monotonic()

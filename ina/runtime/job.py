@@ -1,4 +1,4 @@
-"""Runs one job on a fabric: its admission, its workers, and all of it taken down again."""
+"""Runs one job on a fabric: its admission, its workers, and its removal."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import logging
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 from controller import ControllerError, NoSuchJob
 from hostlib.launcher import JobLog, Output, Rendezvous, WorkerExit, Workers, torch_variables
@@ -29,6 +30,7 @@ class JobRun:
         self._cancelled = threading.Event()
         self._rendezvous: Rendezvous | None = None
         self._fault: str | None = None
+        self._fault_s = 0.0
         self._interrupted = False
 
     def reports(self) -> Reports:
@@ -37,8 +39,9 @@ class JobRun:
         return rendezvous.reports() if rendezvous else {}
 
     def fault(self, reason: str) -> None:
-        """Tell the workers that the job cannot go on."""
-        self._fault = self._fault or reason
+        """Tell the workers that the job cannot continue."""
+        if self._fault is None:
+            self._fault, self._fault_s = reason, time.monotonic()
         if rendezvous := self._rendezvous:
             rendezvous.fault(self._fault)  # which keeps it for those that join later
 
@@ -52,7 +55,7 @@ class JobRun:
         Raises:
             ControllerError: a switch refused the job.
             ProcessFailed: the fallback server did not start.
-            AddressTaken: somebody else has the address of a host.
+            AddressTaken: another process has the address of a host.
             LaunchError: the command cannot be run.
         """
         if self._cancelled.wait(self._spec.job.arrival_s):
@@ -99,7 +102,7 @@ class JobRun:
                 left = workers.left_running
                 processes = f"{left:,} process" + "es" * (left != 1)
                 _log.warning("the workers left %s running; ended now", processes)
-            if failure is None and self._fault is not None:
+            if self._fault is not None and (failure is None or failure.at_s > self._fault_s):
                 failure = WorkerExit(-1, 1, self._fault)
             result = self._result(job, failure, elapsed, renewal)
             if log:
@@ -112,11 +115,11 @@ class JobRun:
         switches: dict[str, dict[str, int]] = {}
         fallback: dict[str, float] = {}
         try:
-            if self._fabric.switch_ended() is None:
+            if self._fabric.switch_ended() is None and self._fabric.silent is None:
                 switches = job.counters()
                 fallback = job.fallback_statistics()
-        except NoSuchJob:
-            renewal.lost = renewal.lost or renewal.why()
+        except NoSuchJob as error:
+            renewal.lost = renewal.lost or renewal.why(error)
         except ControllerError as error:
             if failure is None:
                 raise
@@ -124,6 +127,8 @@ class JobRun:
         if renewal.lost and not self._interrupted:
             # Workers only notice that nobody answers.
             failure = WorkerExit(-1, 1, renewal.lost)
+        elif failure and self._fabric.silent:
+            failure = replace(failure, reason=f"{failure.reason}; {self._fabric.silent}")
         counters: dict[str, int] = {}
         for found in switches.values():
             for name, number in found.items():

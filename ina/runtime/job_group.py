@@ -49,9 +49,10 @@ class GroupRun:
         ]
 
     def run(self) -> list[JobEnd]:
-        """Run all jobs to their ends, in the order given; one that fails takes the others with it.
+        """Run all jobs to their ends, in the order given; if one fails, the others end, too.
 
-        Raises Cancelled after `cancel`. An exception here (an interrupt) ends all jobs before it goes on.
+        Raises Cancelled after `cancel`. An exception here (an interrupt) ends all jobs before it is raised
+        further.
         """
         with self.turns, ThreadPoolExecutor(len(self._specs)) as pool:
             try:
@@ -68,7 +69,7 @@ class GroupRun:
         self._stopping.set()
 
     def check(self, ends: Sequence[JobEnd]) -> None:
-        """Raise GroupBroken if the group broke, naming the job that did it, or whatever else went wrong."""
+        """Raise GroupBroken if the group broke, naming the job that failed, or any other error."""
         if why := self.turns.broken:
             names = ", ".join(spec.job.name for spec in self._specs)
             how = next((end.failure() for end in ends if end.spec.job.name == self.turns.culprit), None)

@@ -1,4 +1,4 @@
-"""Runs jobs at the same time on one fabric: a thread for each, and one that watches over all."""
+"""Runs jobs at the same time on one fabric: a thread for each, and one that monitors all."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ OnProgress = Callable[[Mapping[str, Reports]], None]
 
 @dataclass(slots=True)
 class JobEnd:
-    """End of a job: its result, or an error before it could have one."""
+    """End of a job: its result, or the error that prevented one."""
 
     spec: LaunchSpec
     result: JobResult | None = None
@@ -38,12 +38,12 @@ class JobEnd:
         return self.result is not None and self.result.interrupted
 
     def check(self) -> None:
-        """Raise what went wrong, if anything did."""
+        """Raise the error, if there is one."""
         if failure := self.failure():
             raise failure
 
     def failure(self) -> BaseException | None:
-        """Return the error with which it failed, what it raised or WorkerFailed; None if it did not fail."""
+        """Return the error with which it failed, the one raised or WorkerFailed; None if it did not fail."""
         if self.error is not None:
             return self.error
         if self.result is not None and (failed := self.result.failure):
@@ -59,9 +59,15 @@ def run_jobs(
     on_output: OnOutput,
     on_progress: OnProgress = lambda reports: None,
 ) -> None:
-    """Run the jobs of `ends` and fill these in; one that fails leaves the others alone.
+    """Run jobs at the same time; if one fails, the others continue.
 
-    An exception here (an interrupt) ends all of them, and notes what they came to, before it goes on.
+    An exception here (an interrupt) ends all of them, and records their results, before it is raised further.
+
+    Args:
+        fabric: The switches.
+        ends: The jobs; results and errors are filled in.
+        on_output: Called with the output of workers.
+        on_progress: Called with the reports of all ranks.
     """
     runs = [JobRun(fabric, end.spec, _for_job(on_output, end.spec)) for end in ends]
     threads = [
@@ -94,9 +100,15 @@ def run_alone(
     on_output: OnOutput,
     on_progress: OnProgress = lambda reports: None,
 ) -> JobResult:
-    """Run one job on switches of its own.
+    """Run one job on its own switches.
 
-    Raises WorkerFailed if it failed, or what kept it from running.
+    Args:
+        fabric_spec: The switches to start.
+        spec: The job.
+        on_output: Called with the output of workers.
+        on_progress: Called with the reports of all ranks.
+
+    Raises WorkerFailed if it failed, or the error that prevented it from running.
     """
     with open_fabric(fabric_spec, [spec.children]) as fabric:
         end = JobEnd(spec)
@@ -107,7 +119,7 @@ def run_alone(
 
 
 def first_failure(ends: Sequence[JobEnd]) -> JobEnd | None:
-    """Return the job that failed before any other did."""
+    """Return the job that failed first."""
     failed = [end for end in ends if end.failure()]
     return min(failed, key=_failed_at_s, default=None)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import getpass
+import logging
 import math
 import os
 import shlex
@@ -17,6 +18,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from controller import ControllerError, NoSuchJob, Registration
+from controller.errors import SwitchRestarted, Unreachable
 from controller.switches.holders import this_process
 from controller.switches.leases import RENEWALS_PER_LEASE
 from controller.switches.tree import TreeAdmission
@@ -24,8 +26,12 @@ from ina.runtime.fabric import SwitchFabric
 from ina.runtime.metrics import goodput_bps
 from ina.runtime.spec import LaunchSpec, Reports
 
+_log = logging.getLogger(__name__)
+
 RENEW_S = 15.0
 """Longest time between two renewals, also without a lease: others want to know how the job does."""
+CHECK_S = 1.0
+"""Interval at which a job is looked for on its switches: one may have been restarted."""
 LONGEST_COMMAND = 200
 """Characters of a command that others are shown."""
 
@@ -45,9 +51,11 @@ class Renewal:
         self.lost: str | None = None
         """Reason for which the switch has the job no more, once that has shown."""
 
-    def why(self) -> str:
+    def why(self, error: NoSuchJob) -> str:
         """Say why a job that the switch has no more is gone."""
         lease_s = self._registration.lease_s if self._registration else None
+        if isinstance(error, SwitchRestarted):
+            return str(error)
         if lease_s is None or awake_s() - self._renewed_s < lease_s:
             return f"job {self._job} was removed from the switch by another program, such as 'ina remove'"
         return f"job {self._job} is gone: its lease of {lease_s:g} s expired, and other jobs took its slots"
@@ -97,11 +105,17 @@ def renewed(
     reports: Callable[[], Reports],
     on_lost: Callable[[str], None],
 ) -> Iterator[Renewal]:
-    """Register a job anew, and so renew its lease, as long as the context lasts; `first` is how it is now.
+    """Renew the registration of a job, and so its lease, as long as the context lasts.
 
-    Also removes other jobs that nobody holds any more. If the switch has the job no more, `on_lost` is told
-    why, again and again. A renewal that fails otherwise is tried again: while nobody sweeps the switch,
+    Also removes other jobs whose holders are gone. A failed renewal is tried again: until the switch is swept
     nothing is lost.
+
+    Args:
+        fabric: The switches.
+        job: The job.
+        first: Its present registration; None: it has none.
+        reports: Returns the latest report of each rank, for the registration.
+        on_lost: Called repeatedly with the reason, once the switch no longer has the job.
     """
     renewal = Renewal(job.job, first)
     if first is None:
@@ -111,17 +125,28 @@ def renewed(
     over = threading.Event()
 
     def renew() -> None:
-        while not over.wait(interval_s):
-            now = renewal.next(reports())
+        due_s = 0.0
+        while not over.wait(min(CHECK_S, interval_s)):
+            due = time.monotonic() >= due_s
             try:
                 with fabric.lock:
-                    if not over.is_set():
-                        fabric.fleet.renew(job, now)
-                renewal.renewed()
-                fabric.sweep()
-            except NoSuchJob:
-                renewal.lost = renewal.lost or renewal.why()
-                on_lost(renewal.lost)
+                    if over.is_set():
+                        return
+                    fabric.fleet.check(job)
+                    if due:
+                        fabric.fleet.renew(job, renewal.next(reports()))
+                fabric.silent = None
+                if due:
+                    due_s = time.monotonic() + interval_s
+                    renewal.renewed()
+                    fabric.sweep()
+            except NoSuchJob as error:
+                fabric.silent = None
+                renewal.lost = renewal.lost or _readmitted(fabric, renewal, error)
+                if renewal.lost:
+                    on_lost(renewal.lost)
+            except Unreachable as error:
+                fabric.silent = str(error)
             except ControllerError:
                 continue
 
@@ -132,3 +157,14 @@ def renewed(
     finally:
         over.set()
         thread.join()
+
+
+def _readmitted(fabric: SwitchFabric, renewal: Renewal, error: NoSuchJob) -> str | None:
+    """Put a job on a switch again that was restarted; return why it is lost, or None."""
+    why = renewal.why(error)
+    if not isinstance(error, SwitchRestarted):
+        return why
+    if reason := fabric.readmit():
+        return f"{why}; the job cannot go on: {reason}"
+    _log.warning("%s; its jobs are admitted again, and go on", why)
+    return None

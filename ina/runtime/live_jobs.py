@@ -1,4 +1,4 @@
-"""The shell around a core of real jobs: carries out what it decides, and tells it what happens."""
+"""The shell around a core of real jobs: carries out its decisions, and reports events to it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ WARM_UP = 2
 
 @dataclass(frozen=True, slots=True)
 class _End:
-    """The end of a job of a run; no job: of the whole run, with what went wrong if something did."""
+    """The end of a job of a run; without a job: of the whole run, with the error if there was one."""
 
     run: int
     job: JobEnd | None = None
@@ -52,9 +52,15 @@ class _End:
 def measure(
     fabric: SwitchFabric, spec: LaunchSpec, iterations: int, on_output: OnOutput
 ) -> interleave.StageProfile:
-    """Run a job alone for some iterations, to learn its stage times; the first ones do not count.
+    """Run a job alone to measure its stage times.
 
-    Raises what it failed with, or NotMeasured if it ends without having marked its stages.
+    Args:
+        fabric: The switches.
+        spec: The job.
+        iterations: Number of iterations to measure; the first ones do not count.
+        on_output: Called with the output of workers.
+
+    Raises the error with which it failed, or NotMeasured if it ends without having marked its stages.
     """
     name = spec.job.name
     group = GroupRun(fabric, [spec], (0,), on_output=on_output)
@@ -77,9 +83,9 @@ def measure(
 
 
 def with_slots(spec: LaunchSpec, place: Place) -> LaunchSpec:
-    """Return the job with the slots that it has been given at the root of its tree, if it uses a network.
+    """Return the job with the slots assigned at the root of its tree, if it uses a network.
 
-    There is one switch here, which stands for that root.
+    The one switch here stands for that root.
     """
     if place.tree is None or place.tree.root not in place.regions:
         return spec
@@ -117,7 +123,7 @@ class _Active:
 
 
 class LiveJobs:
-    """Runs submitted jobs on a fabric as a policy says, to their ends."""
+    """Runs submitted jobs on a fabric as a policy decides, to their ends."""
 
     def __init__(
         self,
@@ -173,7 +179,7 @@ class LiveJobs:
         return time.monotonic() - self._began
 
     def _decide(self, now_s: float) -> None:
-        """Have the core decide if it is time to, and carry out what is to be another."""
+        """Let the core decide if it is time to, and carry out the changes."""
         before = self._core.desired()
         while self._core.next_s <= now_s:
             self._core.handle(Tick(now_s))
@@ -191,7 +197,7 @@ class LiveJobs:
             self._core.handle(Ended(self._now_s(), name, failure))
 
     def _stop(self, run: Run) -> dict[str, str]:
-        """End a run; return the jobs that came to an end of their own before that, and why if they failed."""
+        """End a run; return the jobs that had ended before by themselves, with the reason of failures."""
         active = self._active.pop(run.number)
         active.group.cancel()
         active.thread.join()

@@ -1,4 +1,4 @@
-"""The numbers of jobs that ran: flat, with SI units in the keys."""
+"""Metrics of jobs that ran: flat, with SI units in the keys."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def goodput_bps(reports: Reports) -> float:
 
 
 def metrics(result: JobResult) -> dict[str, float]:
-    """Return the numbers of a job, flat, SI units in the keys."""
+    """Return the metrics of a job, flat, with SI units in the keys."""
     reports = list(result.reports.values())
 
     def total(name: str) -> float:
@@ -43,7 +43,7 @@ def metrics(result: JobResult) -> dict[str, float]:
 
 
 def total(jobs: Iterable[Metrics]) -> dict[str, float]:
-    """Return the sums over jobs of what can be summed: counts, not rates and times."""
+    """Return the sums over jobs of all additive metrics: counts, not rates and times."""
     sums: dict[str, float] = {}
     for numbers in jobs:
         for key, value in numbers.items():
@@ -65,5 +65,5 @@ def by_switch(jobs: Iterable[JobResult]) -> dict[str, Metrics]:
 
 
 def refusals(refused: Mapping[str, int]) -> dict[str, float]:
-    """Return the packets of no job in the same manner."""
+    """Return the packets that belong to no job, in the same format."""
     return {f"refused_{name}_packets": float(value) for name, value in refused.items()}

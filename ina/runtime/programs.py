@@ -1,4 +1,4 @@
-"""The program of a run: what a switch loads, or runs already, and what it offers to jobs."""
+"""The program of a run: the one that a switch loads, or runs already, and its features for jobs."""
 
 from __future__ import annotations
 

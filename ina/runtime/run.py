@@ -1,4 +1,4 @@
-"""One run from start to end: its switches, all of its jobs, and what came of them."""
+"""One run from start to end: its switches, all of its jobs, and their results."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class RunReport:
     ends: Sequence[JobEnd]
     """Of its jobs, in the order of their specs."""
     refused: Mapping[str, int]
-    """Packets of no job, by reason; nothing if the switches were gone."""
+    """Packets of no job during the run, by reason; nothing if the switches were gone."""
     elapsed_s: float
     interrupt: BaseException | None
     """Interrupt that ended the jobs: KeyboardInterrupt or SystemExit, raised in this thread."""
@@ -38,12 +38,18 @@ def run(
 ) -> RunReport:
     """Run jobs at the same time on switches of their own, or that run already.
 
-    A job that fails is reported, and leaves the others alone. `on_listening` is as in `open_fabric`;
-    `on_ready` is called when the switches are there and the jobs start.
+    A job that fails is reported; the others continue.
 
-    `opened` are switches to use instead of those of `fabric_spec`.
+    Args:
+        fabric_spec: The switches.
+        specs: The jobs.
+        on_output: Called with the output of workers.
+        on_progress: Called with the reports of all ranks.
+        on_listening: Called with name and address of each switch whose P4Runtime others may use, too.
+        on_ready: Called when the switches are there and the jobs start.
+        opened: Switches to use instead of those of `fabric_spec`.
 
-    Raises what `open_fabric` raises; no job has started then.
+    Raises the errors of `open_fabric`; no job has started then.
     """
     started = time.monotonic()
     ends = [JobEnd(spec) for spec in specs]
@@ -51,17 +57,27 @@ def run(
     if opened is None:
         opened = open_fabric(fabric_spec, [spec.children for spec in specs], on_listening=on_listening)
     with opened as fabric:
+        before = _refused(fabric)
         on_ready()
         try:
             run_jobs(fabric, ends, on_output=on_output, on_progress=on_progress)
         except (KeyboardInterrupt, SystemExit) as error:
             interrupt = error
-        refused = _refused(fabric)
+        refused = _since(before, _refused(fabric))
     return RunReport(ends, refused, time.monotonic() - started, interrupt)
 
 
 def _refused(fabric: SwitchFabric) -> dict[str, int]:
     try:
-        return {} if fabric.switch_ended() else fabric.refused()
+        return {} if fabric.switch_ended() or fabric.silent else fabric.refused()
     except ControllerError:
         return {}
+
+
+def _since(before: Mapping[str, int], now: Mapping[str, int]) -> dict[str, int]:
+    """Return what was counted since; a count that went back began anew, with a switch that was restarted."""
+    grown = {
+        name: count - (before.get(name, 0) if count >= before.get(name, 0) else 0)
+        for name, count in now.items()
+    }
+    return {name: count for name, count in grown.items() if count}

@@ -10,9 +10,9 @@ from ina.runtime.errors import BadRun
 
 
 def begin_log(path: Path) -> Path:
-    """Make the file, empty; return where it is for workers in whatever folder.
+    """Create the file, empty; return its absolute path, for workers in any folder.
 
-    Raises BadRun if it cannot be written, or is no file on a disk: all workers open it by its name.
+    Raises BadRun if it cannot be written, or is not a regular file: all workers open it by name.
     """
     try:
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK, 0o666)

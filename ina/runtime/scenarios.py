@@ -25,7 +25,7 @@ from ina.runtime.testbeds import live_runner
 
 
 class Processes:
-    """Real processes: what `live_runner` makes, with switches of a kind."""
+    """Real processes on a testbed made by `live_runner`, with switches of one kind."""
 
     def __init__(self, name: str, target: str) -> None:
         self._name, self._target = name, target
@@ -36,7 +36,7 @@ class Processes:
         self._live.check(scenario.network, self._program(scenario))
 
     def run(self, scenario: Scenario, on_step: Callable[[str], None] = lambda text: None) -> Outcome:
-        """Run a scenario on a testbed of its own."""
+        """Run a scenario on its own testbed."""
         self.check(scenario)
         began = time.perf_counter()
         said: dict[tuple[str, int], list[bytes]] = defaultdict(list)
@@ -61,7 +61,7 @@ RUNNERS = ("virtual", "loopback", "netns", "mininet")
 
 
 def runner_of(name: str, target: str = EMBEDDED) -> Runner:
-    """Return a runner by its name, of `RUNNERS`. Raises NotCarried where it has no such switches."""
+    """Return a runner by its name, of `RUNNERS`. Raises NotCarried if it does not have such switches."""
     if name != "virtual":
         return Processes(name, target)
     if target != EMBEDDED:
@@ -98,7 +98,7 @@ def _of_end(end: JobEnd, said: Mapping[tuple[str, int], Sequence[bytes]]) -> Job
 
 
 def _times(said: Sequence[bytes]) -> list[float]:
-    """Return the times that a rank's last line has; none if it did not come to it."""
+    """Return the times in a rank's last line; none if it did not print one."""
     last = b"".join(said).decode(errors="replace").strip().rpartition("\n")[2]
     try:
         times: list[float] = json.loads(last)["iteration_s"]

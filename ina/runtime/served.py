@@ -1,4 +1,4 @@
-"""Serves one job whose workers somebody else starts, and watches over it until they have left."""
+"""Serves one job whose workers are started by others, and monitors it until they have left."""
 
 from __future__ import annotations
 
@@ -26,13 +26,17 @@ def serve(
 ) -> JobResult:
     """Admit a job, hand out the ranks' configurations, and serve it until all ranks have left.
 
-    Ends before all have joined if `starter_left`, which is asked several times per second, returns True: then
-    nobody else will come. The `command` of `spec` does not matter. Ranks meet at an address of this machine,
-    `listen`; None: at one that only this machine reaches.
+    Args:
+        fabric_spec: The switches.
+        spec: The job; its `command` is ignored.
+        on_ready: Called with the ranks' configurations.
+        starter_left: Called several times per second; if it returns True before all ranks have joined, no
+            more will come, and the job ends.
+        listen: Address of this machine at which the ranks meet; None: one that only this machine reaches.
 
     Raises:
         ControllerError: a switch refused the job.
-        RunError: a switch did not start, and what else `open_fabric` raises.
+        RunError: a switch did not start, and the other errors of `open_fabric`.
     """
     with contextlib.ExitStack() as stack:
         fabric = stack.enter_context(open_fabric(fabric_spec, [spec.children]))
@@ -42,7 +46,7 @@ def serve(
         started = time.monotonic()
         on_ready([job.config(rank, rendezvous) for rank in range(spec.job.workers)])
         failure = _watch(fabric, rendezvous, starter_left)
-        switches = {} if fabric.switch_ended() else job.counters()
+        switches = {} if fabric.switch_ended() or fabric.silent else job.counters()
         counters: dict[str, int] = {}
         for found in switches.values():
             for name, number in found.items():
@@ -55,7 +59,7 @@ def serve(
 def _watch(
     fabric: SwitchFabric, rendezvous: Rendezvous, starter_left: Callable[[], bool]
 ) -> WorkerExit | None:
-    """Wait for the end of the job; return what kept it from going on."""
+    """Wait for the end of the job; return the failure that ended it, or None."""
     failure: WorkerExit | None = None
     pause = threading.Event()
     while not rendezvous.finished:

@@ -1,4 +1,4 @@
-"""An ``ina`` subcommand as a process of its own: it says one line of JSON once it is ready."""
+"""An ``ina`` subcommand as a process: it prints one line of JSON once it is ready."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 import select
 import subprocess
 from collections.abc import Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -66,7 +67,7 @@ class ServerProcess:
 
     @property
     def started(self) -> bool:
-        """True once it has been seen to be ready."""
+        """True once it was ready."""
         return self._ready is not None
 
     def ended(self) -> str | None:
@@ -75,7 +76,7 @@ class ServerProcess:
         return None if status is None else f"{self.title} {_how(status)}"
 
     def say(self, message: object) -> None:
-        """Write one line of JSON to its standard input; without effect if it is gone."""
+        """Write one line of JSON to its standard input; no effect if the process is gone."""
         with contextlib.suppress(OSError, ValueError):
             print(json.dumps(message), file=self._stdin, flush=True)
 
@@ -92,12 +93,20 @@ class ServerProcess:
                 return heard
         return None
 
+    def is_stopped(self) -> bool:
+        """Return whether the process is stopped, as by SIGSTOP."""
+        try:
+            after_name = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2]
+        except OSError:
+            return False
+        return after_name.split()[0] == "T"
+
     def kill(self) -> None:
-        """End it at once; to be followed by `stop`."""
+        """End it at once; call `stop` afterwards."""
         self._process.kill()
 
     def stop(self) -> None:
-        """Ask it to end, and make it end. Without effect if done before."""
+        """Ask it to end; kill it if it does not. No effect if called before."""
         self._process.terminate()
         try:
             self._process.wait(STOP_TIMEOUT_S)

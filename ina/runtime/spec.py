@@ -32,7 +32,7 @@ Reports = Mapping[int, Mapping[str, float]]
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """A machine of workers at a switch that runs: at which port, and its addresses there."""
+    """A machine of workers at a running switch: the port, and the machine's addresses there."""
 
     port: int
     ip: str
@@ -41,7 +41,7 @@ class Machine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attachment:
-    """A switch that somebody else started, and how to use it."""
+    """A running switch, and how to use it."""
 
     address: str
     """Address of its P4Runtime service, ``host:port`` or ``unix:path``."""
@@ -99,7 +99,7 @@ has, or UDP on loopback; auto: shared memory where there is a C compiler."""
 
 @dataclass(frozen=True, slots=True)
 class FabricSpec:
-    """Switches, and what they run."""
+    """Switches and their program."""
 
     program: str | None = None
     """One of p4src by name, or a file that ends in ``.p4``; None: what runs there, or `DEFAULT_PROGRAM`."""
@@ -151,7 +151,7 @@ class LaunchSpec:
         return len(self.machines) if self.hierarchical else self.job.workers
 
     def environment(self) -> dict[str, str]:
-        """Return the environment variables of the workers besides their place in the job."""
+        """Return the environment variables of the workers besides those of their rank."""
         # the workers share this machine's cores
         threads = {} if PRIVATE_THREADS in os.environ else {PRIVATE_THREADS: "1"}
         return {**threads, **self.variables}

@@ -14,6 +14,7 @@ from bmv2_topos.testbeds.netns import namespaces
 from bmv2_topos.testbeds.netns.errors import NoTestbed
 from bmv2_topos.testbeds.netns.names import interface, namespace
 from bmv2_topos.testbeds.netns.store import State
+from bmv2_topos.testbeds.netns.targets import target_of
 from bmv2_topos.testbeds.netns.testbed import controllers
 from controller import Controller, Fleet, Member
 from controller.errors import Unreachable
@@ -58,7 +59,7 @@ class RunningSwitch:
 
 
 class NamespaceFabric(SwitchFabric):
-    """The switches of a testbed that is up."""
+    """The switches of a running testbed."""
 
     def __init__(self, state: State, at: Mapping[str, Controller]) -> None:
         spec = FabricSpec(state.program.name, state.program.lanes, topology=state.topology)
@@ -74,6 +75,11 @@ class NamespaceFabric(SwitchFabric):
     def lease_s(self) -> float | None:
         """Time for which a job stays admitted if nobody renews its lease."""
         return LEASE_S
+
+    @property
+    def queue_packets(self) -> int | None:
+        """Packets that its kind of switch holds at a port; None: as many as any window needs."""
+        return target_of(self._state.program).queue_packets
 
     def fallback_uplink(self) -> Uplink:
         """Return the uplink from the root to the fallback server."""
@@ -144,7 +150,7 @@ class NamespaceFabric(SwitchFabric):
 
 @contextlib.contextmanager
 def opened(state: State) -> Iterator[NamespaceFabric]:
-    """Use a testbed that is up for jobs. Raises NoTestbed if a switch has ended; ControllerError."""
+    """Use a running testbed for jobs. Raises NoTestbed if a switch has ended; ControllerError."""
     _check_switches(state)
     with contextlib.ExitStack() as connections:
         try:

@@ -26,7 +26,7 @@ def _quiet(text: str) -> None:
 
 
 class Live(Protocol):
-    """A way to make a topology of processes."""
+    """Makes a topology of processes."""
 
     def check(self, topology: Topology, program: Program) -> None:
         """Raise LiveError: NotHere or NotCarried."""
@@ -34,11 +34,20 @@ class Live(Protocol):
     def opened(
         self, name: str, topology: Topology, program: Program, on_step: OnStep = _quiet
     ) -> AbstractContextManager[SwitchFabric]:
-        """Make it for as long as the context lasts. Raises LiveError and what `open_fabric` raises."""
+        """Make the topology for as long as the context lasts.
+
+        Args:
+            name: Name of the testbed.
+            topology: Switches, hosts and links.
+            program: The switches' program.
+            on_step: Called with a text before each step.
+
+        Raises LiveError and the errors of `open_fabric`.
+        """
 
 
 class Loopback:
-    """Frames inside UDP on this machine: embedded switches, for anybody."""
+    """Frames inside UDP on this machine: embedded switches, without root."""
 
     def check(self, topology: Topology, program: Program) -> None:
         """Raise NotCarried for switches that need interfaces."""
@@ -48,7 +57,7 @@ class Loopback:
     def opened(
         self, name: str, topology: Topology, program: Program, on_step: OnStep = _quiet
     ) -> AbstractContextManager[SwitchFabric]:
-        """Start its switches."""
+        """Start its switches; see `Live.opened`."""
         self.check(topology, program)
         captures = Captures(Path(program.pcap), CAPTURE_BYTES, HEADERS) if program.pcap else None
         spec = FabricSpec(
@@ -58,7 +67,7 @@ class Loopback:
 
 
 class Testbed:
-    """Namespaces, made by iproute2 alone or by Mininet: for root."""
+    """Namespaces, made by iproute2 alone or by Mininet: needs root."""
 
     __test__ = False  # pytest takes classes called Test* for tests
 
@@ -66,16 +75,18 @@ class Testbed:
         self._up, self._find = up, find
 
     def check(self, topology: Topology, program: Program) -> None:
-        """Raise NotHere if this machine lacks something for it, NotCarried."""
+        """Raise NotHere if this machine lacks a requirement, NotCarried."""
         netns.check_here()
         self._find()
-        netns.TARGETS[program.target].check(topology, program)
+        target = netns.TARGETS[program.target]
+        target.check(topology, program)
+        target.check_here(topology)
 
     @contextlib.contextmanager
     def opened(
         self, name: str, topology: Topology, program: Program, on_step: OnStep = _quiet
     ) -> Iterator[SwitchFabric]:
-        """Bring it up, and take it down after the block."""
+        """Start it, and stop it after the block; see `Live.opened`."""
         state = self._up(name, topology, program, on_step=on_step)
         try:
             with opened(state) as fabric:

@@ -1,4 +1,4 @@
-"""Which switches a run has and where its workers are plugged in: pure functions of a topology."""
+"""The switches of a run, and the ports of its workers: pure functions of a topology."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ MAX_CHILDREN = 32  # bits of the contribution bitmap (p4src/include/config.p4)
 
 
 def plan(fan_outs: Sequence[int], jobs: Sequence[int], *, fallback: bool) -> Topology:
-    """Return a tree of switches with a link of its own for every worker of jobs that run at the same time.
+    """Return a tree of switches with a link for every worker of jobs that run at the same time.
 
     Args:
-        fan_outs: children per switch, level by level; the last one counts machines. A machine runs up to one
+        fan_outs: Children per switch, level by level; the last one counts machines. A machine runs up to one
             worker of each job.
-        jobs: workers of each job.
-        fallback: whether the root also gets a link for a fallback server.
+        jobs: Workers of each job.
+        fallback: The root also gets a link for a fallback server.
 
     Raises:
         BadRun: a job is larger than the tree, or a switch would need too many ports.
@@ -51,10 +51,10 @@ def branches(
     """Return the part of the tree that a job needs: the root, and switches with its members on or below them.
 
     Args:
-        topology: the switches.
-        members: the job's workers by the switch that they are plugged into.
-        region: the slots for a shared job, at every switch.
-        transit: switches that pass the job's packets on without adding.
+        topology: The switches.
+        members: The job's workers by the switch that they are linked to.
+        region: The slots for a shared job, at every switch.
+        transit: Switches that forward the job's packets without adding.
     """
     regions = dict.fromkeys(topology.ports, region)
     parents, root = topology.parents, topology.root

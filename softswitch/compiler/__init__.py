@@ -61,9 +61,16 @@ def compile_source(
     undefined: Choice | None = None,
     dump: Dump = _no_dump,
 ) -> ir.Program:
-    """Compile a program from memory; `name` stands for its file in positions and for includes.
+    """Compile a program from memory.
 
-    If it is to be `preprocessed`, directives are refused. `undefined` says what undefined values are.
+    Args:
+        text: The program.
+        name: Name of its file in positions; its folder is searched for included files.
+        defines: Preprocessor definitions.
+        include_dirs: Further directories of included files.
+        preprocessed: It is preprocessed already; directives are refused.
+        undefined: The choice for undefined values; None: the fastest.
+        dump: Called with the name of each pass and a function that renders its result.
 
     Raises CompileError.
     """
@@ -106,7 +113,10 @@ def compile_file(
     undefined: Choice | None = None,
     dump: Dump = _no_dump,
 ) -> ir.Program:
-    """Compile the program in a file. Raises CompileError, or OSError if the file cannot be read."""
+    """Compile the program in a file; for the other arguments see `compile_source`.
+
+    Raises CompileError, or OSError if the file cannot be read.
+    """
     return compile_source(
         read_source(path),
         name=str(path),

@@ -1,4 +1,4 @@
-"""What to make of what P4 leaves undefined."""
+"""Choices for values that P4 leaves undefined."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class Choice(StrEnum):
-    """What undefined values are; see `softswitch.compiler.undefined.settle`."""
+    """Values of undefined reads; see `softswitch.compiler.undefined.settle`."""
 
     ZERO = "zero"
     RANDOM = "random"

@@ -34,7 +34,7 @@ def _source_line(pos: Position, sources: Mapping[str, str]) -> str | None:
 
 
 def _around(line: str, column: int) -> tuple[str, int]:
-    """Return what fits of `line` around `column` (from 0), and where the column is in that."""
+    """Return the part of `line` that fits around `column` (from 0), and the column's position in it."""
     first = max(0, min(column - _MAX_WIDTH // 2, len(line) - _MAX_WIDTH))
     before, after = "…" if first else "", "…" if len(line) > first + _MAX_WIDTH else ""
     return f"{before}{line[first : first + _MAX_WIDTH]}{after}", column - first + len(before)

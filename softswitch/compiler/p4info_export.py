@@ -428,7 +428,7 @@ def _given_id(annotations: Iterable[ir.Annotation], pos: ir.Position) -> int | N
 
 
 def _max_group_size(profile: ir.ActionProfile) -> int:
-    """Return what ``@max_group_size`` says, or 0: no limit but the size."""
+    """Return the value of ``@max_group_size``, or 0: no limit but the size."""
     for note in profile.annotations:
         if note.name == "max_group_size":
             if not (note.body.isdecimal() and 0 < int(note.body) < 1 << 31):

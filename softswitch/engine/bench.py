@@ -92,10 +92,18 @@ class FrameLoop:
     def run_sums(
         self, passes: int, *, values_offset: int, lanes: int, slots: int, contributors: int
     ) -> float:
-        """Return the processor time of nothing but the sums, in s: what no program can do without.
+        """Return the processor time in seconds of the sums alone: the lower bound of all programs.
 
-        The `lanes` values at `values_offset` of each frame, 32 bits and big endian, are added to those of a
-        slot that the frame's number chooses; every sum of `contributors` frames is copied out as often.
+        The values of each frame, 32 bits and big endian, are added to those of a slot that the frame's number
+        chooses; every sum of `contributors` frames is copied out `contributors` times.
+
+        Args:
+            passes: How often all frames are processed.
+            values_offset: Position of the values in a frame, in bytes.
+            lanes: Number of values.
+            slots: Number of slots.
+            contributors: Frames that make one sum.
+
         Raises PipelineError if there is no memory.
         """
         run = _Sums(

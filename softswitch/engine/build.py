@@ -38,6 +38,15 @@ SANITIZE_FLAGS = (
     *("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"),
 )
 TIMEOUT_S = 300
+_ADVICE = (
+    (".h: No such file", "the C library's headers are missing; install them (Debian: libc6-dev)"),
+    ("file not found", "the C library's headers are missing; install them (Debian: libc6-dev)"),
+    ("march", "it does not know this processor; set CC to a newer GCC or Clang"),
+    ("unrecognized", "it does not know an option; set CC to a newer GCC or Clang"),
+    ("No space left", "free some space, or set XDG_CACHE_HOME to another directory"),
+    ("cannot execute", "a part of it is missing; install it again (Debian: gcc)"),
+)
+"""Advice by words of a compiler's first error."""
 
 Backend = Literal["auto", "compiled", "interpreter"]
 
@@ -108,11 +117,34 @@ def _compile(command: list[str], text: str, target: Path) -> None:
         except subprocess.TimeoutExpired as error:
             raise BuildFailed(f"{command[0]} took more than {TIMEOUT_S} s") from error
         if done.returncode != 0:
-            raise BuildFailed(f"{' '.join(command)} failed:\n{done.stderr}")
+            raise BuildFailed(_failure(command, done.returncode, done.stderr))
         if not built.exists():
             raise BuildFailed(f"{command[0]} ended well, but wrote no {built.name}: is it a C compiler?")
         seal(built)
         built.replace(target)
+
+
+def _failure(command: list[str], status: int, stderr: str) -> str:
+    """Say how a compiler that is there has failed, what to do where that is known, and all that it said."""
+    first = _first_error(stderr)
+    advice = next((of for words, of in _ADVICE if words in first), "")
+    if status < 0 and not advice:
+        advice = "was there too little memory?"
+    told = f"{first}: {advice}" if advice else first
+    return (
+        f"the C compiler {command[0]} is there, but {_ended(status)}: {told}\n"
+        f"its command: {' '.join(command)}\n{stderr.rstrip()}"
+    )
+
+
+def _ended(status: int) -> str:
+    return f"was ended by signal {-status}" if status < 0 else f"ended with status {status}"
+
+
+def _first_error(stderr: str) -> str:
+    """Return the line that says what was wrong."""
+    lines = [line.strip() for line in stderr.splitlines() if line.strip()]
+    return next((line for line in lines if "error" in line.lower()), lines[0] if lines else "it said nothing")
 
 
 def load(
@@ -120,8 +152,12 @@ def load(
 ) -> Pipeline:
     """Return `program` ready to run, with empty registers and the entries of its source.
 
-    ``auto`` compiles, or interprets with a warning where there is no C compiler. `seed` starts what
-    ``random`` draws. `trace` gets all that happens to packets, from the interpreter, whatever `backend` is.
+    Args:
+        program: The program.
+        backend: ``auto`` compiles, or interprets with a warning where there is no C compiler.
+        seed: Of the random numbers of ``random``.
+        trace: Gets all steps of packets, from the interpreter, whatever `backend` is.
+
     Raises Unsupported, and with ``compiled`` NoCompiler.
     """
     from softswitch.engine.compiled import CompiledPipeline
@@ -164,8 +200,12 @@ def _compiler_version(compiler: str) -> str:
         done = subprocess.run(
             [compiler, "--version"], capture_output=True, text=True, timeout=TIMEOUT_S, check=True
         )
+    except subprocess.CalledProcessError as error:
+        how = _ended(error.returncode)
+        said = f": {_first_error(error.stderr)}" if error.stderr.strip() else ""
+        raise NoCompiler(f"the C compiler {compiler} does not work ('--version' {how}{said})") from error
     except (OSError, subprocess.SubprocessError) as error:
-        raise NoCompiler(f"{compiler} --version does not work: {error}") from error
+        raise NoCompiler(f"the C compiler {compiler} does not work: {error}") from error
     return done.stdout
 
 

@@ -311,7 +311,7 @@ class CompiledPipeline:
         return list(zip(flat[::2], flat[1::2], strict=True))
 
     def write_counter(self, name: str, index: int, packets: int, bytes_: int) -> None:
-        """Set one cell of an indirect counter."""
+        """Set one cell of an indirect counter; see `Pipeline.write_counter`."""
         cells = self._counter(name, index)
         cells[2 * index], cells[2 * index + 1] = packets, bytes_
 
@@ -323,7 +323,7 @@ class CompiledPipeline:
     def write_direct_counter(
         self, table: str, entry: ir.ConstEntry | None, packets: int, bytes_: int
     ) -> None:
-        """Set the counter of this entry, or of the default action. Raises NoSuchEntry."""
+        """Set a direct counter; see `Pipeline.write_direct_counter`."""
         cell = self._part(table, "direct counter", entry)
         cell[0], cell[1] = packets, bytes_
 
@@ -429,10 +429,7 @@ class CompiledPipeline:
         previous: CompiledPacket | None = None,
         field_list: int = -1,
     ) -> tuple[CompiledPacket, Verdict]:
-        """Parse `frame`, verify checksums, run ingress.
-
-        With `previous`, the metadata that field list `field_list` names is kept from that packet.
-        """
+        """Parse a frame, verify checksums, run ingress; see `Pipeline.ingress`."""
         packet = self._packet(frame)
         verdict = _Verdict()
         self._ops.ingress(

@@ -1,4 +1,4 @@
-"""What the C back end makes of a program: where its registers lie, and how its tables are looked up."""
+"""The C back end's choices for a program: the layout of its registers, and the look-up of its tables."""
 
 from __future__ import annotations
 

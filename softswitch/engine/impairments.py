@@ -135,7 +135,14 @@ class LinkModel:
 
     @classmethod
     def of(cls, impairments: Impairments, *, seed: int, port: int, direction: str) -> LinkModel:
-        """The model of one direction; `seed` is the switch's."""
+        """Return the model of one direction of a port.
+
+        Args:
+            impairments: The impairments of the port.
+            seed: The switch's seed.
+            port: Number of the port.
+            direction: "rx" or "tx".
+        """
         base = seed if impairments.seed is None else impairments.seed
         digest = hashlib.blake2b(f"{base}/{port}/{direction}".encode(), digest_size=8).digest()
         return cls(

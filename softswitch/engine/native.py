@@ -118,7 +118,7 @@ class NativeEngine:
         self._pipeline = None
 
     def add_port(self, number: int, spec: PortSpec, rx: LinkModel, tx: LinkModel) -> None:
-        """Open a port. Raises PortError, nothing left open, if that fails."""
+        """Open a port; see `Engine.add_port`."""
         error = ctypes.create_string_buffer(_ERROR_BYTES)
         links = tuple(ctypes.byref(_Impairments(*astuple(link))) for link in (rx, tx))
         match spec:
@@ -184,7 +184,7 @@ class NativeEngine:
             raise SwitchError("out of memory")
 
     def inject(self, port: int, data: bytes, lengths: array[int], now_us: int) -> None:
-        """Let frames, back to back in `data`, arrive at a port."""
+        """Let frames arrive at a port; see `Engine.inject`."""
         address, count = lengths.buffer_info()
         self._library.engine_inject(self._engine, port, data, address, count, now_us)
 

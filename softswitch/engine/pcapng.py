@@ -22,7 +22,7 @@ _INBOUND, _OUTBOUND = 1, 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaptureSettings:
-    """What is kept of the frames at the ports of a switch."""
+    """The content of captures at the ports of a switch."""
 
     notes: tuple[str, ...] = ()
     """The program's metadata to note of each packet that comes in, as far as the program has it."""
@@ -51,7 +51,15 @@ def file_header(interface: str, snap: int) -> bytes:
 
 
 def packet_block(frame: bytes, time_ns: int, *, inbound: bool, comment: str = "", snap: int = 65535) -> bytes:
-    """Return the record of a frame."""
+    """Return the record of a frame.
+
+    Args:
+        frame: The frame.
+        time_ns: Its time, nanoseconds since 1970.
+        inbound: It was received.
+        comment: A comment.
+        snap: Bytes of it to keep.
+    """
     kept = frame[:snap]
     head = struct.pack("<IIIII", 0, time_ns >> 32, time_ns & 0xFFFFFFFF, len(kept), len(frame))
     options = _option(_COMMENT, comment.encode()) if comment else b""

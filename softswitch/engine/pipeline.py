@@ -6,7 +6,7 @@ interpreter (`softswitch.engine.interpreter.pipeline`). Everything here is plain
     PipelineError
     ├── NoCompiler       the C back end is asked for and there is no working ``cc``
     ├── NoCache          there is no folder to keep its products in, and load them from
-    ├── BuildFailed      the C compiler refused what we generated (a defect of this package)
+    ├── BuildFailed      the C compiler is there, and failed: the message says how
     ├── NoSuchObject     no table, counter or register of that name, or index out of range
     ├── BadEntry         an entry that does not fit its table: the message says why
     ├── EntryExists      insert of a match that is already there
@@ -43,7 +43,7 @@ class NoCache(PipelineError):
 
 
 class BuildFailed(PipelineError):
-    """The C compiler refused the generated program; the message holds its output."""
+    """The C compiler did not compile the generated program; the message holds its output."""
 
 
 class NoSuchObject(PipelineError):
@@ -144,7 +144,14 @@ class Pipeline(Protocol):
         """Packets and bytes of every cell of an indirect counter."""
 
     def write_counter(self, name: str, index: int, packets: int, bytes_: int) -> None:
-        """Set one cell of an indirect counter."""
+        """Set one cell of an indirect counter.
+
+        Args:
+            name: Name of the counter.
+            index: Number of the cell.
+            packets: Its packets from now on.
+            bytes_: Its bytes from now on.
+        """
 
     def read_direct_counter(self, table: str, entry: ir.ConstEntry | None) -> tuple[int, int]:
         """Packets and bytes that hit this entry; None: that missed. Raises NoSuchEntry."""
@@ -152,7 +159,16 @@ class Pipeline(Protocol):
     def write_direct_counter(
         self, table: str, entry: ir.ConstEntry | None, packets: int, bytes_: int
     ) -> None:
-        """Set the counter of this entry, or of the default action. Raises NoSuchEntry."""
+        """Set a direct counter.
+
+        Args:
+            table: Name of the table.
+            entry: Its entry; None: the default action.
+            packets: Its packets from now on.
+            bytes_: Its bytes from now on.
+
+        Raises NoSuchEntry.
+        """
 
     def read_meter(self, name: str, index: int) -> MeterReading:
         """One meter of an array."""
@@ -194,9 +210,19 @@ class Pipeline(Protocol):
         previous: Packet = None,
         field_list: int = -1,
     ) -> tuple[Packet, Verdict]:
-        """Parse `frame`, verify checksums, run ingress.
+        """Parse a frame, verify checksums, run ingress.
 
-        With `previous`, the metadata that field list `field_list` names is kept from that packet.
+        Args:
+            frame: The frame.
+            port: The ingress port.
+            now_us: The time in microseconds.
+            instance_type: v1model's instance type.
+            previous: The packet of which the frame is a clone or a resubmission, whose metadata is kept as
+                `field_list` says; None: none.
+            field_list: Number of the field list whose metadata is kept from `previous`; -1: none.
+
+        Returns:
+            The packet, and what becomes of it.
         """
 
     def egress(self, packet: Packet, copy: Copy) -> tuple[bytes | None, Verdict]:

@@ -1,4 +1,4 @@
-"""What is made from a program's text, once per content: it is kept beside the shared objects.
+"""Products of a program's text, made once per content: they are cached beside the shared objects.
 
 ==============================  ========================================  ==============================
 file                            what it holds                             what its name is the hash of

@@ -68,7 +68,7 @@ class _Queued:
 
 
 class _Port:
-    def __init__(self, number: int, spec: PortSpec, rx: LinkModel, tx: LinkModel) -> None:
+    def __init__(self, number: int, spec: PortSpec, rx: LinkModel, tx: LinkModel, why: str) -> None:
         self.number = number
         self.rx, self.tx = Link(rx), Link(tx)
         self.statistics = PortStatistics()
@@ -90,10 +90,10 @@ class _Port:
                 self.peer = ("127.0.0.1", peer) if peer else None
             case SharedPort():
                 raise PortError(
-                    f"port {number}: shared memory needs the C engine (a C compiler); udp does not"
+                    f"port {number}: shared memory needs the engine in C, and {why}; udp does not need it"
                 )
             case InterfacePort(name):
-                raise PortError(f"port {number}: interface {name} needs the C engine (a C compiler)")
+                raise PortError(f"port {number}: interface {name} needs the engine in C, and {why}")
 
     @property
     def waiting(self) -> int:
@@ -109,7 +109,9 @@ class _Port:
 class PythonEngine:
     """Implements `softswitch.engine.switch.Engine`, which describes the methods."""
 
-    def __init__(self) -> None:
+    def __init__(self, why: str = "the engine in Python was chosen") -> None:
+        """Make an engine; `why` it is not the one in C is told where only that will do."""
+        self._why = why
         self._gate, self._lock = threading.Lock(), threading.RLock()
         self._pipeline: Pipeline | None = None
         self._ports: dict[int, _Port] = {}
@@ -142,8 +144,8 @@ class PythonEngine:
         self._wake_out.close()
 
     def add_port(self, number: int, spec: PortSpec, rx: LinkModel, tx: LinkModel) -> None:
-        """Open a port. Raises PortError, nothing left open, if that fails."""
-        self._ports[number] = _Port(number, spec, rx, tx)
+        """Open a port; see `Engine.add_port`."""
+        self._ports[number] = _Port(number, spec, rx, tx, self._why)
 
     def udp_port(self, number: int) -> int:
         """The UDP port number that this switch port is bound to."""
@@ -195,7 +197,7 @@ class PythonEngine:
     # ------------------------------------------------------------------ frames and time
 
     def inject(self, port: int, data: bytes, lengths: array[int], now_us: int) -> None:
-        """Let frames, back to back in `data`, arrive at a port."""
+        """Let frames arrive at a port; see `Engine.inject`."""
         with self._lock:
             self._run_events(now_us * 1000)
             at = 0

@@ -1,4 +1,4 @@
-"""What a process needs to load programs that were built with sanitizers (`build` with `sanitize`)."""
+"""The environment of a process that loads programs built with sanitizers (`build` with `sanitize`)."""
 
 from __future__ import annotations
 

@@ -50,7 +50,16 @@ class Engine(Protocol):
         """Close sockets and free everything; nothing may be called after it."""
 
     def add_port(self, number: int, spec: PortSpec, rx: LinkModel, tx: LinkModel) -> None:
-        """Open a port. Raises PortError, nothing left open, if that fails."""
+        """Open a port.
+
+        Args:
+            number: Its number.
+            spec: Its kind and addresses.
+            rx: Impairments of received frames.
+            tx: Impairments of sent frames.
+
+        Raises PortError, with nothing left open.
+        """
 
     def udp_port(self, number: int) -> int:
         """The UDP port number that this switch port is bound to."""
@@ -74,7 +83,14 @@ class Engine(Protocol):
         """Define a clone session; None removes it."""
 
     def inject(self, port: int, data: bytes, lengths: array[int], now_us: int) -> None:
-        """Let frames, back to back in `data`, arrive at a port."""
+        """Let frames arrive at a port.
+
+        Args:
+            port: The port.
+            data: The frames, back to back.
+            lengths: Bytes of each frame.
+            now_us: The time in microseconds.
+        """
 
     def advance(self, now_us: int) -> None:
         """Let everything happen that is due up to `now_us`."""
@@ -126,10 +142,10 @@ def _make_engine(which: Literal["auto", "native", "python"]) -> Engine:
         return PythonEngine()
     try:
         return NativeEngine()
-    except NoCompiler:
+    except NoCompiler as error:
         if which == "native":
             raise
-        return PythonEngine()
+        return PythonEngine(str(error))
 
 
 def _shut_down(engine: Engine, threads: list[threading.Thread]) -> None:
@@ -269,7 +285,14 @@ class Switch:
         self.inject_batch(port, b"".join(frames), array("I", map(len, frames)), now_us)
 
     def inject_batch(self, port: int, data: bytes, lengths: array[int], now_us: int | None = None) -> None:
-        """The same for frames back to back in `data`, with their `lengths` as ``array("I")``."""
+        """Let several frames arrive at a port.
+
+        Args:
+            port: The port.
+            data: The frames, back to back.
+            lengths: Bytes of each frame, as ``array("I")``.
+            now_us: The time in microseconds; None: now.
+        """
         if port not in self._ports:
             raise PortError(f"there is no port {port}")
         if sum(lengths) > len(data):

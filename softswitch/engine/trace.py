@@ -1,4 +1,4 @@
-"""What happens to a packet, step by step: for people who look for a mistake in their program.
+"""The steps of a packet: for people who look for an error in their program.
 
 ========  ==============================  ======================================================
 kind      name                            details

@@ -8,6 +8,7 @@
 `schema`                a P4Info by ids and names
 `arbitration`           who is the primary controller
 `packet_io`             packets to and from the controller
+`journal`               what controllers write to tables, for whoever keeps a log of it
 `private`               Unix sockets that only one user can reach
 `limits`                what a client may make the service hold
 ======================  =============================================================
@@ -18,6 +19,7 @@
 from softswitch.compiler import Choice
 from softswitch.engine.switch import Switch
 from softswitch.engine.trace import Trace
+from softswitch.p4runtime.journal import Journal
 from softswitch.p4runtime.private import private_socket
 from softswitch.p4runtime.reconcile import carry_over
 from softswitch.p4runtime.server import Service, Tls
@@ -36,19 +38,29 @@ def serve(
     backend: Backend = "auto",
     undefined: Choice | None = None,
     trace: Trace | None = None,
+    tell: Journal | None = None,
 ) -> Service:
-    """Offer P4Runtime for `switch` at ``host:port``, where port 0 takes a free one, or ``unix:path``.
+    """Offer P4Runtime for a switch.
 
-    `source`, a preprocessed P4 program, is loaded at once. Programs loaded by `Switch.load` are
-    unknown to P4Runtime. `undefined` says what undefined values are in all programs; `trace` gets
-    all that happens to packets, from the interpreter. `close` the service before the switch.
+    Programs loaded by `Switch.load` are unknown to P4Runtime. `close` the service before the switch.
+
+    Args:
+        switch: The switch.
+        address: ``host:port``, where port 0 takes a free one, or ``unix:path``.
+        device_id: The device id.
+        tls: Files for TLS; None: no encryption.
+        source: A preprocessed P4 program, which is loaded at once.
+        backend: How programs run; see `softswitch.load`.
+        undefined: The choice for undefined values in all programs.
+        trace: Gets all steps of packets, from the interpreter.
+        tell: Gets what controllers load and write to tables.
 
     Raises CompileError or PipelineError if the program cannot be loaded, OSError if the address
-    cannot be had.
+    is not available.
     """
     device = Device(switch, backend=backend, undefined=undefined, trace=trace, carry_over=carry_over)
     if source is not None:
         device.preload(source)
-    service = Service(device, device_id=device_id, address=address, tls=tls)
+    service = Service(device, device_id=device_id, address=address, tls=tls, tell=tell)
     switch.on_packet_in(lambda _, frame: service.packet_in(frame))
     return service

@@ -51,9 +51,15 @@ def invocation(bundle: Bundle, table: Table, action: Any) -> ir.Invocation:
 
 @contextmanager
 def invoked(bundle: Bundle, table: Table, action: Any, key: EntryKey) -> Iterator[ir.Invocation]:
-    """Give what the entry `key` runs to whoever writes it inside: also an action set that it brings with it.
+    """Give the invocation of the entry `key` during the block, which writes the entry.
 
-    The set's rows are there before the entry is, and go again if it is refused.
+    An action set that comes with the entry is written before it, and deleted again if the entry is refused.
+
+    Args:
+        bundle: The program and its state.
+        table: The entry's table.
+        action: The entry's ``TableAction``.
+        key: The entry's key.
     """
     if action.WhichOneof("type") != "action_profile_action_set":
         yield invocation(bundle, table, action)

@@ -83,7 +83,14 @@ def called(schema: Schema, table: Table, action: Any) -> ir.Invocation:
 
 
 def invocation(schema: Schema, table: Table, action: Any, *, default: bool) -> ir.Invocation:
-    """Decode a ``TableAction`` for an entry of `table`, or for its default entry."""
+    """Decode a ``TableAction``.
+
+    Args:
+        schema: The program's names and ids.
+        table: The table.
+        action: The message.
+        default: It is for the table's default entry.
+    """
     kind = action.WhichOneof("type")
     if kind != "action":
         raise InvalidArgument(

@@ -13,7 +13,11 @@ from softswitch.p4runtime.schema import Field, Schema, Table
 def table_entry(schema: Schema, table: Table, entry: ir.ConstEntry, chosen: Any = None) -> Any:
     """Encode one entry: match, action and, where the table has them, priority.
 
-    `chosen` is the action as it was written, if that names a member or group of an action profile.
+    Args:
+        schema: The program's names and ids.
+        table: The table.
+        entry: The entry.
+        chosen: The action as it was written, if that names a member or group of an action profile.
     """
     message = p4.TableEntry(table_id=table.id, is_const=table.const_entries)
     for field, pattern in zip(table.fields, entry.patterns, strict=True):

@@ -149,10 +149,7 @@ def _attempt(device: Device, update: Any) -> RequestError | None:
 
 
 def _inverse(device: Device, kind: int, entity: Any) -> list[tuple[int, Any]]:
-    """Return what takes an update back, as kinds of updates and entities, before it is applied.
-
-    Raises RequestError.
-    """
+    """Return the updates that undo an update, as kinds of updates and entities, before it is applied."""
     if kind == p4.Update.INSERT:
         return [(p4.Update.DELETE, entity)]
     name, message = _content(entity, "the update names no entity")

@@ -12,7 +12,16 @@ Array = TypeVar("Array", Counter, Meter, Register)
 
 
 def known(schema: Schema, kind: str, objects: Mapping[int, Array], id_: int) -> Array:
-    """Look up the array of a request."""
+    """Return the array of a request.
+
+    Args:
+        schema: The program's names and ids.
+        kind: Kind of array, for the error message.
+        objects: The arrays by id.
+        id_: The id of the request.
+
+    Raises InvalidArgument.
+    """
     if id_ not in objects:
         raise InvalidArgument(schema.describe_unknown(kind, id_))
     return objects[id_]
@@ -30,7 +39,15 @@ def cells(
     request: Any,
     read: Callable[[Array, int], Any],
 ) -> Iterator[Any]:
-    """Yield what `read` makes of one cell, of all cells of one array or (id 0) of all."""
+    """Yield the results of reading cells.
+
+    Args:
+        schema: The program's names and ids.
+        kind: Kind of array, such as "counter".
+        objects: The arrays by id.
+        request: Asks for one cell, all cells of one array or (id 0) of all arrays.
+        read: Reads one cell.
+    """
     id_ = getattr(request, f"{kind}_id")
     arrays = list(objects.values()) if id_ == 0 else [known(schema, kind, objects, id_)]
     for array in arrays:

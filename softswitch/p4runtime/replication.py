@@ -21,7 +21,14 @@ _LARGEST = 0xFFFF
 
 
 def write(bundle: Bundle, switch: Switch | None, kind: int, message: Any) -> None:
-    """Apply one update of a group or session; `switch` is given if it runs this bundle."""
+    """Apply one update of a group or session.
+
+    Args:
+        bundle: The program and its state.
+        switch: The switch, if it runs this bundle.
+        kind: Kind of the update.
+        message: The entity.
+    """
     match message.WhichOneof("type"):
         case "multicast_group_entry":
             entry = message.multicast_group_entry

@@ -1,4 +1,4 @@
-"""What a role may do: its configuration, in the form that Stratum has for it (``stratum.P4RoleConfig``).
+"""Permissions of roles: their configuration, in Stratum's format (``stratum.P4RoleConfig``).
 
 The message is built here rather than generated, in a pool of its own, so that it is in nobody's way.
 """

@@ -136,7 +136,7 @@ class Register:
 
 @dataclass(frozen=True, slots=True)
 class Digest:
-    """What a program sends to the control plane."""
+    """A digest that a program sends to the control plane."""
 
     id: int
     name: str

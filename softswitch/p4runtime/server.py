@@ -23,6 +23,7 @@ from softswitch.p4runtime import (
     digests,
     entities,
     errors,
+    journal,
     packet_io,
     private,
     roles,
@@ -91,10 +92,16 @@ class Service:
     """
 
     def __init__(
-        self, device: Device, *, device_id: int = 0, address: str = "127.0.0.1:0", tls: Tls | None = None
+        self,
+        device: Device,
+        *,
+        device_id: int = 0,
+        address: str = "127.0.0.1:0",
+        tls: Tls | None = None,
+        tell: journal.Journal | None = None,
     ) -> None:
         self.device = device
-        self._servicer = _Servicer(device, device_id)
+        self._servicer = _Servicer(device, device_id, tell)
         self._threads = ThreadPoolExecutor(arbitration.MAX_STREAMS + 16, thread_name_prefix="p4runtime")
         self._server = grpc.server(
             self._threads,
@@ -219,7 +226,8 @@ class _Watch:
 
 
 class _Servicer(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]  # generated code has no types
-    def __init__(self, device: Device, device_id: int) -> None:
+    def __init__(self, device: Device, device_id: int, tell: journal.Journal | None) -> None:
+        self._journal = tell
         self._device = device
         self._device_id = device_id
         self._arbitration = arbitration.Arbitration()
@@ -238,6 +246,9 @@ class _Servicer(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]  # 
                 if config is not None and not config.loads_programs:
                     raise errors.PermissionDenied(f"role '{request.role}' may not load programs")
             self._device.configure(request.action, request.config if request.HasField("config") else None)
+            loads = (p4.SetForwardingPipelineConfigRequest.VERIFY_AND_COMMIT, request.COMMIT)
+            if self._journal is not None and request.action in loads:
+                self._journal(journal.Written("LOAD", journal.client_of(context)))
         except RequestError as error:
             _abort(context, error)
         return p4.SetForwardingPipelineConfigResponse()
@@ -268,12 +279,14 @@ class _Servicer(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]  # 
     # ------------------------------------------------------------------ entities
 
     def Write(self, request: Any, context: Any) -> Any:
+        client = journal.client_of(context) if self._journal else ""
         try:
             with self._device.mutex:
                 self._check_device(request.device_id)
                 self._arbitration.check_primary(request.role, _election_id(request))
                 _ = self._device.bundle
                 self._check_role(request)
+                told = journal.prepare(self._device.bundle, request.updates, client) if self._journal else []
                 outcomes = entities.write_batch(
                     self._device,
                     request.updates,
@@ -282,6 +295,10 @@ class _Servicer(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]  # 
         except RequestError as error:
             _abort(context, error)
         self._watch.wake()
+        if self._journal is not None:
+            for written, refused in zip(told, outcomes, strict=True):
+                if written is not None and refused is None:
+                    self._journal(written)
         if any(outcomes):
             _abort_batch(context, "written", outcomes)
         return p4.WriteResponse()

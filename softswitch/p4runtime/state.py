@@ -92,7 +92,14 @@ def prepare(
     trace: Trace | None = None,
     now_us: Callable[[], int] = lambda: 0,
 ) -> Bundle:
-    """Compile and load a ``ForwardingPipelineConfig``: its device config is P4 source, preprocessed.
+    """Compile and load a ``ForwardingPipelineConfig``.
+
+    Args:
+        config: The message; its device config is P4 source, preprocessed.
+        backend: How the program runs; see `softswitch.load`.
+        undefined: The choice for undefined values.
+        trace: Gets all steps of packets, from the interpreter.
+        now_us: Returns the time in microseconds.
 
     Raises InvalidArgument if the source does not compile, or is not the program of the P4Info.
     """

@@ -1,4 +1,4 @@
-"""What a switch tells of its own accord: digests, and entries that have been idle."""
+"""Notifications of a switch: digests, and entries that have been idle."""
 
 from __future__ import annotations
 

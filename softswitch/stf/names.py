@@ -1,4 +1,4 @@
-"""What a script's names and values mean in a program.
+"""Names and values of a script, looked up in a program.
 
 Scripts may leave the front of a name away (``tbl`` for ``ingress.tbl``) and write a stack's element
 as ``stack$0`` and a validity as ``hdr.valid`` or ``hdr.$valid``: as BMv2's scripts do.
@@ -15,7 +15,16 @@ from softswitch.stf.script import Add, Operand, ScriptError
 
 
 def find(what: str, name: str, names: Iterable[str], line: int) -> str:
-    """Return the one of `names` that is `name` or, as the only one, ends in it. Raises ScriptError."""
+    """Return the name that is `name` or, as the only one, ends in it.
+
+    Args:
+        what: Kind of the object, for error messages.
+        name: The name in the script.
+        names: The program's names.
+        line: Line of the script.
+
+    Raises ScriptError.
+    """
     known = list(names)
     if name in known:
         return name
@@ -49,7 +58,17 @@ def entry_of(program: ir.Program, statement: Add) -> tuple[str, ir.ConstEntry]:
 def invocation_of(
     program: ir.Program, table: ir.Table, name: str, args: tuple[tuple[str, int], ...], line: int
 ) -> ir.Invocation:
-    """Return the call of one of a table's actions. Raises ScriptError."""
+    """Return the call of one of a table's actions.
+
+    Args:
+        program: The program.
+        table: The table.
+        name: Name of the action.
+        args: Names and values of its parameters.
+        line: Line of the script.
+
+    Raises ScriptError.
+    """
     own = {ir.plain_name(ref.action): ref.action for ref in table.actions}
     action = program.actions[own[find("action", name, own, line)]]
     given = dict(args)

@@ -1,4 +1,4 @@
-"""What a script's control plane does to a switch, of whatever kind; and the embedded switch as one."""
+"""The control plane of scripts, for any kind of switch; and that of the embedded switch."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Plane(Protocol):
         """Return packets and bytes of a cell."""
 
     def write_counter(self, name: str, index: int, packets: int, bytes_: int) -> None:
-        """Set a cell."""
+        """Set a cell; see `Pipeline.write_counter`."""
 
     def read_direct_counter(self, table: str, entry: ir.ConstEntry) -> tuple[int, int]:
         """Return packets and bytes that an entry has met."""

@@ -36,7 +36,7 @@ _ENGINES: dict[str, Literal["native", "python"]] = {"compiled": "native", "inter
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What is not as the script says; `line` 0: at its end."""
+    """A difference from the script's expectation; `line` 0: at its end."""
 
     line: int
     message: str
@@ -44,7 +44,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What a command of the script read."""
+    """The result of a command of the script that reads."""
 
     line: int
     text: str
@@ -87,10 +87,16 @@ def run_script(
     seed: int = 0,
     trace: Trace | None = None,
 ) -> Report:
-    """Run a script on a switch of its own, whose ports are those of `ports_of`.
+    """Run a script on its own switch, whose ports are those of `ports_of`.
 
-    What leaves at other ports is lost, as on BMv2, and packets are compared port by port, in order.
-    `trace` gets all that happens to packets; it is for the interpreter.
+    Packets that leave at other ports are lost, as on BMv2, and packets are compared port by port, in order.
+
+    Args:
+        program: The program.
+        statements: The script.
+        backend: How the program runs.
+        seed: Of the program's random numbers.
+        trace: Gets all steps of packets; for the interpreter.
 
     Raises ScriptError if the script does not fit the program, Unsupported, NoCompiler.
     """

@@ -1,4 +1,4 @@
-"""What each packet of a script costs the compiled program, in memory and without queues in between."""
+"""The time of each packet of a script in the compiled program, in memory and without queues."""
 
 from __future__ import annotations
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from types import TracebackType
 
 from bmv2_topos.testbeds.bmv2.files import DEADLINE_S, Arrival, FileSwitch, ToolFailed
+from controller.switches.programs import p4c_command, p4c_on_path
 
 __all__ = ["Arrival", "Reference", "ToolFailed"]
 
@@ -27,13 +28,9 @@ PROMPT = b"RuntimeCmd: "
 
 def missing(*switches: str) -> str:
     """Name the reference tools that are not on PATH, or return an empty string."""
-    tools = {"p4c": _compiler() is not None}
+    tools = {"p4c": p4c_on_path() is not None}
     tools |= {name: shutil.which(name) is not None for name in switches or THRIFT}
     return ", ".join(name for name, found in tools.items() if not found)
-
-
-def _compiler() -> str | None:
-    return shutil.which("p4c-bm2-ss") or shutil.which("p4c")
 
 
 def compile_p4(source: Path, directory: Path, defines: Mapping[str, str] | None = None) -> Path:
@@ -50,16 +47,10 @@ def compiler_output(source: Path, directory: Path, defines: Mapping[str, str] | 
 
     Raises ToolFailed with the diagnostics if the compiler refuses the program.
     """
-    tool = _compiler()
-    assert tool is not None, "p4c is not on PATH"
-    output = _json_of(source, directory)
-    command = [tool, "--arch", "v1model", *(f"-D{name}={value}" for name, value in (defines or {}).items())]
-    if Path(tool).name == "p4c":
-        command += ["--target", "bmv2", "-o", str(directory)]
-    else:
-        command += ["-o", str(output)]
-    done = subprocess.run([*command, str(source)], capture_output=True, text=True, check=False)
-    if done.returncode or not output.exists():
+    assert p4c_on_path() is not None, "p4c is not on PATH"
+    command = p4c_command(source, defines or {}, directory)
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode or not _json_of(source, directory).exists():
         raise ToolFailed(f"{source.name}: {done.stderr}")
     return done.stdout + done.stderr
 

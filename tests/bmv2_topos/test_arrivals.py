@@ -64,7 +64,7 @@ def test_a_job_that_finds_no_memory_is_refused_and_one_after_it_is_not() -> None
     assert [of.fate for of in report.jobs] == ["done", "done", "refused", "done"]
     refused = report.jobs[2]
     assert refused.refused is not None
-    assert refused.refused.startswith("switch 's1': 64 slots asked for; 0 are free")
+    assert refused.refused.startswith("switch 's1': 64 slots are asked for; 0 are free")
     assert refused.jct_s is None
     assert (refused.iterations, refused.sent_packets, refused.checked_elements) == (0, 0, 0)
     assert refused.left_s == pytest.approx(0.0001, abs=1e-5)

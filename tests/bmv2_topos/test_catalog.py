@@ -94,7 +94,7 @@ def test_nodes_are_drawn_apart_and_hosts_below_their_switch(name: str) -> None:
 def test_the_tree_that_is_drawn_is_the_one_that_the_job_gets() -> None:
     topology = named("fat-tree:4")
     (hosts,) = place(topology, [5])
-    admitted = branches(topology, Placement(hosts), {})
+    admitted = branches(topology, Placement(hosts))
     links = {(link.child.name, switch.name) for switch in admitted.walk() for link in switch.links}
     links |= {(host, topology.rack_of[host]) for host in hosts}
     assert set(job_links(topology, hosts)) == links

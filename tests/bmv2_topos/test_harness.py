@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from bmv2_topos.harness import (
     sweep,
     with_seeds,
 )
-from bmv2_topos.testbeds.virtual import VirtualSettings
+from bmv2_topos.testbeds.virtual import Report, VirtualSettings
 from controller.vocabulary import Job, float32_bytes
 
 JOB = Job(name="a", workers=2, iterations=2, layers_bytes=float32_bytes((500,)), compute_s=1e-5, window=16)
@@ -83,6 +84,29 @@ def test_a_row_that_comes_out_otherwise_is_found(own: Experiment) -> None:
     assert (difference.labels, difference.column, difference.published) == ({"seed": 0}, "iteration_s", 1.0)
     with pytest.raises(ValueError, match="2 rows are published, and 3 are to be run"):
         compare(own, rows[:2], count=1)
+
+
+@dataclass(frozen=True)
+class RealRun:
+    """A run of real processes, whose tools are not here."""
+
+    labels: ResultRow
+    real: bool = True
+    missing: str = "no such switch here"
+    elements: int = 1
+
+    def run(self) -> Report:
+        raise AssertionError("it is left out")
+
+
+def test_a_page_that_lacks_rows_of_real_runs_is_not_stale(own: Experiment) -> None:
+    """Their tools were not there when it was made, as BMv2 where the page of targets is made without."""
+    rows = sweep(own, own.scenarios(False))
+    more = replace(own, scenarios=lambda quick: [RealRun({"seed": 8}), *own.scenarios(quick)])
+    assert compare(more, rows, count=3) == []
+    assert compare(more, [{"seed": 8, "iteration_s": 1.0}, *rows], count=3) == []
+    with pytest.raises(ValueError, match="4 rows are published, and 4 are to be run"):
+        compare(more, [{"seed": 9, "iteration_s": 1.0}, *rows], count=3)
 
 
 @pytest.mark.parametrize("processes", [1, 2])

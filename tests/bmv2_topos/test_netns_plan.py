@@ -13,7 +13,9 @@ from typing import Any
 
 import pytest
 
+from bmv2_topos.testbeds import mininet, netns
 from bmv2_topos.testbeds.netns import (
+    TARGETS,
     BadName,
     NotCarried,
     NoTestbed,
@@ -27,11 +29,13 @@ from bmv2_topos.testbeds.netns.bmv2 import help_text
 from bmv2_topos.testbeds.netns.commands import BMV2, Command
 from bmv2_topos.testbeds.netns.embedded import switch_options
 from bmv2_topos.testbeds.netns.forwarding import entries, next_port
+from bmv2_topos.testbeds.netns.namespaces import lacks_netem
 from bmv2_topos.testbeds.netns.store import State
 from bmv2_topos.testbeds.netns.testbed import run_step
 from controller import Controller
 from controller.errors import Unreachable
 from controller.switches import names
+from controller.switches.programs import P4C
 from controller.vocabulary import Link, Server, Switch, Topology, named, tree
 from ina.runtime.testbed_fabric import NamespaceFabric, opened
 
@@ -140,32 +144,92 @@ def test_bmv2_gets_whole_frames_a_private_p4runtime_and_rates(
     )
 
 
-@pytest.mark.parametrize(
-    "link", [{"loss": 0.01}, {"delay_s": 1e-3}, {"duplicate": 0.1}, {"reorder": 0.1}], ids=str
-)
-def test_bmv2_refuses_what_it_cannot_do_to_links(
-    link: dict[str, float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_netem_delays_and_loses_at_both_ends_behind_their_rates_what_bmv2_cannot() -> None:
+    """It counts what it delays, so that its limit leaves room for that beside the queue."""
+    link = Link("a", "b", delay_s=1e-3, loss=0.01, duplicate=0.001, queue_packets=100)
+    netem = "netem limit 100100 delay 1000us loss 1% duplicate 0.1%"
+    for rate_bps, place in ((0.0, "root handle 2:"), (1e9, "parent 1:1 handle 2:")):
+        topology = tree([1], link=replace(link, rate_bps=rate_bps))
+        text = [command.text for command in planned("lab", topology, ON_BMV2)]
+        for node, end in (("h1", "h1-eth0"), ("s1", "s1-eth1")):
+            queue = f"tc -n ina.lab.{node} qdisc add dev {end} {place} {netem}"
+            assert queue in text
+            before = [line for line in text[: text.index(queue)] if f"dev {end} " in line and "tc -n" in line]
+            assert len(before) == (2 if rate_bps else 0)  # HTB and its class, which it hangs on
+
+
+def test_reordering_is_refused_on_bmv2() -> None:
+    with pytest.raises(NotCarried, match=r"link h1 - s1: reorder = 0.1: neither BMv2 nor the kernel"):
+        planned("lab", tree([1], link=Link("a", "b", reorder=0.1)), ON_BMV2)
+
+
+def test_a_kernel_without_netem_is_found_out_by_trying(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tools(tmp_path, "simple_switch_grpc", "p4c")
+    """Whatever this kernel has: tc says it, and the refusal quotes tc."""
+    tools(tmp_path, "simple_switch_grpc", "p4c", "ip")
+    (tmp_path / "tc").write_text("#!/bin/sh\necho Specified qdisc kind is unknown. >&2\nexit 2\n")
+    (tmp_path / "tc").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    slow = tree([1], link=Link("a", "b", delay_s=1e-3))
+    lacks_netem.cache_clear()
+    with pytest.raises(
+        NotHere, match=r"link h1 - s1: delay 1000us needs netem, .* none \(tc -n: Specified qdisc"
+    ):
+        TARGETS[BMV2].check_here(slow)
+    (tmp_path / "tc").write_text("#!/bin/sh\n")
+    lacks_netem.cache_clear()
+    TARGETS[BMV2].check_here(slow)
+    lacks_netem.cache_clear()
+
+
+@pytest.mark.parametrize("runner", [netns, mininet], ids=lambda runner: runner.__name__.rpartition(".")[2])
+def test_what_would_be_run_is_told_where_nothing_of_it_is_installed(
+    runner: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    ((key, value),) = link.items()
-    with pytest.raises(NotCarried, match=f"link h1 - s1: {key} = {value:g}: BMv2 .* has no netem"):
-        planned("lab", tree([1], link=replace(Link("a", "b"), **link)), ON_BMV2)  # type: ignore[arg-type]
+    help_text.cache_clear()
+    text = [command.text for command in runner.planned("lab", tree([1]), ON_BMV2)]
+    help_text.cache_clear()
+    assert text[0].startswith("p4c-bm2-ss -o ")
+    assert sum(" simple_switch_grpc --no-p4 " in line for line in text) == 1
+    neighbour = "neighbour replace 10.0.255.1 lladdr 02:00:00:00:ff:01 dev h1-eth0 nud permanent"
+    assert any(neighbour in line for line in text)
+
+
+def test_mininet_is_held_by_a_process_whose_nodes_get_the_names_of_namespaces() -> None:
+    text = [
+        command.text
+        for command in mininet.planned("lab", tree([1], link=Link("a", "b", rate_bps=1e9)), Program())
+    ]
+    assert text[0] == "ip netns add ina.lab.mininet"
+    assert text[1].startswith("ip netns exec ina.lab.mininet ")
+    assert text[1].endswith(" bmv2_topos.testbeds.mininet.hold lab")
+    assert text[2].startswith("mnexec -a PID-of-s1 ")
+    assert text[3:5] == [f"ip netns attach ina.lab.{node} PID-of-{node}" for node in ("s1", "h1")]
+    assert text[-1].startswith("tc -n ina.lab.h1 class add dev h1-eth0 ")
 
 
 def test_missing_tools_are_named_with_where_they_come_from(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
+    target = TARGETS[BMV2]
     with pytest.raises(
-        NotHere, match=r"simple_switch_grpc on PATH .*behavioral-model.* and p4c-bm2-ss or p4c on"
+        NotHere,
+        match=r"simple_switch_grpc on PATH .*behavioral-model.* and p4c-bm2-ss or p4c on .*opensuse.org",
     ):
-        planned("lab", tree([1]), ON_BMV2)
+        target.check_here(tree([1]))
     tools(tmp_path, "simple_switch_grpc")
     with pytest.raises(
         NotHere, match=r"the target bmv2 needs p4c-bm2-ss or p4c on PATH .*package p4lang-p4c"
     ):
-        planned("lab", tree([1]), ON_BMV2)
+        target.check_here(tree([1]))
+    for tool in P4C:
+        tools(tmp_path, tool)
+        target.check_here(tree([1]))  # either is enough
+        (tmp_path / tool).unlink()
     with pytest.raises(
         NotHere, match=r"no 'ip' command: install iproute2 .* virtual and loopback do without"
     ):

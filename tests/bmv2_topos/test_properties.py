@@ -60,7 +60,7 @@ def test_every_job_gets_hosts_of_its_own_and_a_tree_with_all_its_ranks(
     used = [host for placement in placements for host in (*placement.workers, placement.server)]
     assert len(set(used)) == len(used) == sum(sizes) + len(jobs)
     for job, placement in zip(jobs, placements, strict=True):
-        tree = Deployment(branches(topology, placement, {}), 2)
+        tree = Deployment(branches(topology, placement), 2)
         nodes = lay_out(tree, max_members=32)
         assert (
             sum(member.rank is not None for part in nodes.values() for member in part.members) == job.workers
@@ -75,5 +75,5 @@ def test_any_text_is_a_job_file_or_a_job_file_error(text: str) -> None:
 
 def test_trees_of_one_switch_are_stars() -> None:
     topology, (placement,) = build([Job(name="a", workers=3)], servers=False)
-    (part,) = lay_out(Deployment(branches(topology, placement, {}), 2), max_members=32).values()
+    (part,) = lay_out(Deployment(branches(topology, placement), 2), max_members=32).values()
     assert Tree.star(3).nodes == {0: tuple(member.rank for member in part.members)}

@@ -11,6 +11,8 @@ import pytest
 
 from bmv2_topos.testbeds.virtual import Allocation, View, VirtualTestbed, build
 from controller import Region, TreeAdmission
+from controller.switches import names
+from controller.switches.entries import TableEntry
 from controller.switches.jobs import TABLES
 from tests import effort
 from tests.bmv2_topos.beds import SMALL, elements, job
@@ -106,3 +108,39 @@ def test_rows_that_running_jobs_lost_are_written_again_and_no_others(seed: int) 
         assert (ended.fate, ended.checked_elements) == ("done", elements(entry))
     assert repaired["repair"] + repaired["add"] >= 3
     assert set(repaired) <= {"repair", "add"}
+
+
+@pytest.mark.parametrize("seed", effort.some(range(4), every=2))
+def test_jobs_that_share_slots_go_on_after_switches_forgot_all_of_them(seed: int) -> None:
+    """Tables, groups, slots and counters are gone, as if the switch had been restarted, for a while."""
+    jobs = [job("a", iterations=30), job("b", iterations=30)]
+    topology, placements = build(jobs, (2, 2), servers=True)
+    bed = VirtualTestbed(topology, jobs, placements, SMALL)
+    generator = random.Random(seed)
+    added: Counter[str] = Counter()
+    times: list[float] = []
+
+    def forget(time_s: float, done: int, of: int) -> None:
+        times.append(time_s)
+        if len(times) % 3 == 0:
+            desired = [running.admitted for running in bed.jobs.values() if running.admitted]
+            report = bed.fleet.reconcile(desired, may_remove=lambda job: False)
+            assert report.done
+            added.update(action.verb for action in report.actions)
+        elif len(times) % 3 == 1 and done < 0.8 * of:
+            lose_all(bed, generator.choice(list(bed.fleet.targets)))
+
+    report = bed.run(forget)
+    for entry, ended in zip(jobs, report.jobs, strict=True):
+        assert (ended.fate, ended.checked_elements) == ("done", elements(entry))
+    assert set(added) == {"add"}
+    assert added["add"] >= 3
+
+
+def lose_all(bed: VirtualTestbed, name: str) -> None:
+    target, pipeline = bed.fleet.targets[name], bed.fabric.pipelines[name]
+    rows = target.read([*TABLES, names.CHANGE])
+    target.write("DELETE", [row for row in rows if isinstance(row, TableEntry) or row.id <= len(bed.jobs)])
+    for register, of in pipeline.program.registers.items():
+        for index in range(min(of.size, SMALL.slots or of.size)):
+            pipeline.write_register(register, index, 0)

@@ -25,6 +25,10 @@ class Recording:
         self.address, self.close, self.program = target.address, target.close, target.program
         self.load, self.runs, self.read_counter = target.load, target.runs, target.read_counter
 
+    @property
+    def restarts(self) -> int:
+        return self.target.restarts
+
     @contextmanager
     def turn(self, *, timeout_s: float) -> Iterator[None]:
         self.turns += 1

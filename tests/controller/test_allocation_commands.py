@@ -143,7 +143,7 @@ def test_what_became_of_the_jobs_of_a_cluster(ina: Commands, tmp_path: Path) -> 
     assert all(each["jobs"] == 10 and each["deadlines"] == 4 for each in found["metrics"].values())
     lines = rows.read_text().splitlines()
     assert len(lines) == 1 + 4 * 10
-    assert lines[0].startswith("scheduler,placement,memory,routing,job_id,")
+    assert lines[0].startswith("scheduler,placement,memory,routing,name,")
     objects = tmp_path / "jobs.json"
     ina(*CLUSTER, *names, "--jobs-csv", str(objects))
     read = json.loads(objects.read_text())

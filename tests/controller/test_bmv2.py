@@ -13,6 +13,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
+from bmv2_topos.testbeds.netns.bmv2 import missing
 from controller import (
     Controller,
     Member,
@@ -25,17 +26,18 @@ from controller import (
     Uplink,
     connect,
 )
+from controller.errors import Refused
+from controller.p4runtime_shim.cells import Cells, Counted
+from controller.p4runtime_shim.client import P4RuntimeClient
 from controller.p4runtime_shim.target import P4RuntimeTarget
 from controller.switches import forwarding
-from controller.switches.programs import bmv2_bundle
-from tests.system.command import children
+from controller.switches.programs import P4C, bmv2_bundle
+from tests.own_programs import COUNTING, EVICTION, copied
+from tests.system.command import children, here
 
 pytestmark = [
     pytest.mark.bmv2,
-    pytest.mark.skipif(
-        not ((shutil.which("p4c-bm2-ss") or shutil.which("p4c")) and shutil.which("simple_switch_grpc")),
-        reason="needs p4c-bm2-ss or p4c, and simple_switch_grpc, on PATH",
-    ),
+    pytest.mark.skipif(bool(missing()), reason=f"needs {missing()}"),
 ]
 
 
@@ -94,7 +96,7 @@ def test_a_switch_whose_program_is_not_loaded_is_ended() -> None:
     assert switches() == before
 
 
-@pytest.mark.parametrize("tool", ["p4c-bm2-ss", "p4c"])
+@pytest.mark.parametrize("tool", P4C)
 def test_either_compiler_is_enough(tool: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if shutil.which(tool) is None:
         pytest.skip(f"no {tool} on PATH")
@@ -216,3 +218,22 @@ def test_ordinary_forwarding(address: str) -> None:
         controller.install([forwarding.flood_unknown(300)])
         controller.uninstall(entries)
         controller.uninstall(entries)
+
+
+def test_an_own_program_serves_jobs_and_its_counter_is_read_its_register_is_not(tmp_path: Path) -> None:
+    path = copied(tmp_path, *COUNTING, EVICTION) / "shared.p4"
+    with bmv2(str(path)) as address, connect(address) as controller:
+        assert controller.info().mode == "shared"
+        members = (Member(0, 1, "02:00:00:00:00:01", "10.0.0.1", 9000),)
+        fallback = Uplink(30, "02:00:00:00:fb:01", "10.0.255.2", 4000)
+        admission = controller.admit(Part(members, 8, mode="shared", fallback=fallback))
+        controller.remove(admission.job)
+        with Cells(P4RuntimeClient(address)) as cells:
+            ways = cells.counts(cells.counter("ways"))
+            assert ways == [Counted(cell, 0, 0) for cell in range(4)]
+            with pytest.raises(Refused, match="UNIMPLEMENTED"):
+                cells.values(cells.register("last_psn"))
+        done = here("registers", "--switch", address, "last_psn")
+        assert done.returncode == 1
+        assert "refuses to have registers read" in done.stderr
+        assert "BMv2 has no way to do it" in done.stderr

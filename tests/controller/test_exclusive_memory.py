@@ -71,7 +71,8 @@ def test_best_fit_spares_the_large_hole() -> None:
 
 def test_when_nothing_fits_the_error_says_what_there_is() -> None:
     with pytest.raises(
-        OutOfMemory, match="50 slots asked for; 76 are free, the largest region of them has 40"
+        OutOfMemory,
+        match="50 slots are needed; 76 are free, at most 40 of them in one piece: ask for 40 or fewer",
     ) as e:
         allocate(100, [Region(40, 14), Region(90, 10)], 50)
     assert (e.value.asked, e.value.free, e.value.largest) == (50, 76, 40)

@@ -180,7 +180,7 @@ def test_a_failure_in_the_middle_leaves_nothing(shared_fabric: Fabric) -> None:
 def test_a_switch_without_room_is_named(exclusive_fabric: Fabric) -> None:
     controllers = exclusive_fabric.controllers
     large = Fleet(controllers).admit(Deployment(switch("b", 0), 8192))
-    with pytest.raises(OutOfMemory, match="switch 'b': 8 slots asked for; 0 are free") as error:
+    with pytest.raises(OutOfMemory, match="switch 'b': 8 slots are asked for; 0 are free") as error:
         Fleet(controllers).admit(Deployment(TREES["two racks"], 8))
     assert (error.value.asked, error.value.free) == (8, 0)
     Fleet(controllers).remove(large)

@@ -119,6 +119,7 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
     # All of it in virtual time: the cores themselves, under the controller.
     "bmv2_topos": (
         *("bmv2_topos/*", *CONTROLLER, *SWITCH, *PIPELINES),
+        *("controller.core.allocator", "controller.policies/", "controller.placement/"),
         *("hostlib/", "hostlib._native", "hostlib.core/", "hostlib.fallback/"),
     ),
     # Testbeds of network namespaces, on which `ina.runtime` runs jobs.

@@ -12,7 +12,9 @@ from softswitch.engine.build import FLAGS, RUNTIME, build, find_compiler, load
 from softswitch.engine.compiled import CompiledPipeline
 from softswitch.engine.interpreter.pipeline import Interpreter
 from softswitch.engine.pipeline import BuildFailed, NoCompiler
+from softswitch.engine.ports import PortError, parse_port
 from softswitch.engine.programs import emit_once
+from softswitch.engine.switch import Switch
 from tests.programs import program_of
 
 from . import ir_programs as hand
@@ -74,9 +76,52 @@ def test_a_compiler_that_fails_is_reported_with_its_words(
 ) -> None:
     broken = script(tmp_path / "cc", '[ "$1" = --version ] && exit 0; echo "no disk" >&2; exit 1')
     monkeypatch.setenv("CC", broken)
-    with pytest.raises(BuildFailed, match="no disk"):
+    with pytest.raises(BuildFailed, match=r"/cc is there, but ended with status 1: no disk\nits command: /"):
         build(hand.lanes_program(8))
     assert list(cache.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("does", "said"),
+    [
+        (
+            'echo "In x:" >&2; echo "x.c:1: fatal error: stdio.h: No such file or directory" >&2; exit 1',
+            "ended with status 1: x.c:1: fatal error: stdio.h: No such file or directory: the C library's"
+            " headers are missing; install them (Debian: libc6-dev)\n",
+        ),
+        ("kill -9 $$", "was ended by signal 9: it said nothing: was there too little memory?\n"),
+        (
+            "echo \"cc1: error: bad value 'native' for '-march=' switch\" >&2; exit 1",
+            "for '-march=' switch: it does not know this processor; set CC to a newer GCC or Clang\n",
+        ),
+    ],
+)
+def test_a_compiler_that_is_there_and_fails_is_told_with_what_to_do(
+    does: str, said: str, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CC", script(tmp_path / "cc", f'[ "$1" = --version ] && exit 0; {does}'))
+    with pytest.raises(BuildFailed) as failed:
+        build(hand.lanes_program(8))
+    assert f"the C compiler {tmp_path}/cc is there, but " in str(failed.value)
+    assert said in str(failed.value)
+
+
+def test_a_compiler_that_does_not_even_tell_its_version_is_told_with_its_words(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = script(tmp_path / "cc", 'echo "cc: error: libisl.so.23: cannot open" >&2; exit 127')
+    monkeypatch.setenv("CC", broken)
+    said = (
+        f"the C compiler {broken} does not work"
+        " ('--version' ended with status 127: cc: error: libisl.so.23: cannot open)"
+    )
+    with pytest.raises(NoCompiler) as failed:
+        build(hand.lanes_program(8))
+    assert str(failed.value) == said
+    with pytest.raises(
+        PortError, match=r"port 1: shared memory needs the engine in C, and the C compiler .*/cc does"
+    ):
+        Switch({1: parse_port("shm")})
 
 
 def test_a_compiler_that_writes_nothing_is_none(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:

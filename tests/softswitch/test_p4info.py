@@ -1,12 +1,12 @@
 """P4Info: ids, aliases and contents, against known values and against p4c itself."""
 
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 from google.protobuf import text_format
 
+from controller.switches.programs import P4C, p4c_command, p4c_on_path, p4c_output
 from p4src.messages import p4info_pb2
 from softswitch.compiler import CompileError, compile_file, compile_source, ir, p4info, p4info_text
 from tests.softswitch.lowering import source
@@ -275,16 +275,13 @@ def comparable(info: p4info_pb2.P4Info) -> p4info_pb2.P4Info:
 
 
 @pytest.mark.bmv2
-@pytest.mark.skipif(shutil.which("p4c-bm2-ss") is None, reason="p4c-bm2-ss is not on PATH")
+@pytest.mark.skipif(p4c_on_path() is None, reason=f"none of {P4C} is on PATH")
 @pytest.mark.parametrize("path", sorted(P4_SOURCES.glob("*.p4")), ids=lambda path: path.name)
 def test_p4c_gives_the_same(path: Path, tmp_path: Path):
-    output = tmp_path / "p4info.txtpb"
-    subprocess.run(
-        ["p4c-bm2-ss", "-DLANES=32", "-o", tmp_path / "out.json", "--p4runtime-files", output, path],
-        check=True,
-    )
-    reference = text_format.Parse(output.read_text(), p4info_pb2.P4Info())
-    ours = p4info(compile_file(path, defines={"LANES": "32"}))
+    defines = {"LANES": "32"}
+    subprocess.run(p4c_command(path, defines, tmp_path), check=True)
+    reference = p4c_output(path, tmp_path).p4info
+    ours = p4info(compile_file(path, defines=defines))
     assert comparable(ours) == comparable(reference)
 
 

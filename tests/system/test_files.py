@@ -42,6 +42,17 @@ def ina(*words: str) -> subprocess.CompletedProcess[str]:
         (("explain", "alloc", "second", *BOTH), "job.command"),
         (("cluster", "simulate", *BOTH), "job.command"),
         (("schedule", "simulate", "--trace", JOBS, "--cluster", CLUSTER, "--policy", "fifo"), "job.servers"),
+        (
+            ("schedule", "sweep", "--trace", JOBS, "--cluster", CLUSTER, "--policy", "fifo"),
+            "job.servers",
+        ),
+        (
+            (
+                *("schedule", "tune", "--trace", JOBS, "--cluster", CLUSTER),
+                *("--policy", "muri-s", "--try", "interval_s=60,90"),
+            ),
+            "job.servers",
+        ),
         (("schedule", "plan", *BOTH), "job.servers"),
         (("schedule", "live", "--jobs", JOBS, "--gpus", "2", "--policy", "fifo"), "job.servers"),
     ],
@@ -58,6 +69,39 @@ def test_every_command_takes_the_same_files_and_says_what_it_does_not_use(
     said = [line.partition(" does not use ")[2].split(", ") for line in done.stderr.splitlines()]
     keys = json.loads(done.stdout)["setup"]["unused_keys"]
     assert sorted(keys) == sorted({key for line in said for key in line if key})
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("show", CLUSTER), ("run", CLUSTER, "--runner", "loopback", "-np", "1", "--", "true")],
+    ids=["show", "run"],
+)
+def test_a_testbed_says_what_it_does_not_use_of_its_topology(words: tuple[str, ...]) -> None:
+    command, *rest = words
+    done = ina("topo", command, "--json", *rest)
+    assert done.returncode == 0, done.stderr
+    keys = json.loads(done.stdout)["setup"]["unused_keys"]
+    assert f"{CLUSTER}: ina topo does not use {', '.join(keys)}" in done.stderr.splitlines()
+    assert "server.gpus" in keys
+
+
+def test_a_scenario_says_what_it_does_not_use_of_its_files(tmp_path: Path) -> None:
+    network, scenario = tmp_path / "network.toml", tmp_path / "own.toml"
+    network.write_text(
+        '[[switch]]\nname = "s1"\nlanes = 32\n[[server]]\nname = "h"\ncount = 2\nswitch = "s1"\n'
+    )
+    scenario.write_text(
+        f'summary = "two"\ntopology = "{network}"\nroot = "s1"\n'
+        '[[job]]\nname = "a"\nworkers = 2\nslots = 64\niterations = 1\nuser = "me"\n'
+        '[[check]]\njob = "a"\nmetric = "iteration_s"\nleast = 0\n'
+    )
+    done = ina("scenario", "run", str(scenario), "--json")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.splitlines() == [
+        f"{scenario}: ina scenario does not use root, job.user",
+        f"{network}: ina topo does not use switch.lanes",
+    ]
+    assert json.loads(done.stdout)["setup"]["unused_keys"] == ["root", "job.user", "switch.lanes"]
 
 
 def test_live_jobs_on_a_cluster_use_its_network() -> None:
@@ -118,7 +162,10 @@ def rows(kind: str) -> list[str]:
 
 def used(commands: tuple[str, ...]) -> str:
     each = dict.fromkeys(commands)
-    return "all" if set(each) == set(schema.COMMANDS) else ", ".join(f"`{command}`" for command in each)
+    others = [command for command in schema.COMMANDS if command not in each]
+    if len(others) < 2:
+        return " but ".join(["all", *(f"`{command}`" for command in others)])
+    return ", ".join(f"`{command}`" for command in each)
 
 
 def test_the_page_of_keys_is_that_of_the_schema() -> None:

@@ -18,12 +18,12 @@ DIFFERENT = frozenset(
     re.findall(
         r"\S+",
         """
-    --all --baseline --cluster --cpus-per-gpu --delay --device-id --duration --exact
-    --explain --gpus --iterations --jobs --json --lanes --link-loss --loss --memory --name
-    --output --p4runtime --packets --pcap --placement --plot --policy --port-kind --preempt
-    --processes --program --queue --rate --reading --rounds --routing --runner --scheduler --seed
-    --seeds --size --slots --state --switch --switch-ip --tls-ca --tls-cert --trace --tree
-    --watch --window --workers -n -np -o
+    --all --baseline --cluster --cpus-per-gpu --delay --device-id --duration --exact --explain
+    --gpus --iterations --jobs --json --lanes --link-loss --log --loss --memory --metrics-port -n
+    --name -np -o --output --p4runtime --packets --pcap --placement --plot --policy --port-kind
+    --preempt --processes --program --queue --rate --reading --rounds --routing --runner
+    --scheduler --seed --seeds --size --slots --state --switch --switch-ip --tls-ca --tls-cert
+    --trace --tree --watch --window --workers
     """,
     )
 )

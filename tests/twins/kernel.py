@@ -120,6 +120,8 @@ class NumpyKernel:
         if oldest == NEVER:
             return NEVER
         start = max(oldest, int(core.timeout_at))
+        if not core.fallback:
+            start = max(start, int(core.progress_at))
         timeout = start + min(int(core.rto) << min(int(core.backoff), 20), int(core.rto_max))
         return min(timeout, _next_probe(core, oldest))
 

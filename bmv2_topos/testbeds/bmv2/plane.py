@@ -71,7 +71,7 @@ class P4RuntimePlane:
         return _counted(found.counter_entry.data)
 
     def write_counter(self, name: str, index: int, packets: int, bytes_: int) -> None:
-        """Set a cell."""
+        """Set a cell; see `Pipeline.write_counter`."""
         self._write("MODIFY", CounterCell(name, index, packets, bytes_))
 
     def read_direct_counter(self, table: str, entry: ir.ConstEntry) -> tuple[int, int]:

@@ -26,13 +26,19 @@ def run_on_bmv2(
     defines: Mapping[str, str] | None = None,
     include_dirs: Sequence[Path] = (),
 ) -> Report:
-    """Compile a program with p4c and run a script on a ``simple_switch_grpc`` of its own.
+    """Compile a program with p4c and run a script on its own ``simple_switch_grpc``.
 
-    `program` is what our compiler made of the same source: it says what the names of the script mean. What
-    leaves at other ports than those of `ports_of` is lost.
+    Packets that leave at other ports than those of `ports_of` are lost.
+
+    Args:
+        source: The program's file.
+        program: The same program from our compiler, for the names in the script.
+        statements: The script.
+        defines: Preprocessor definitions.
+        include_dirs: Further directories of included files.
 
     Raises NotHere without the tools, ProgramMismatch if p4c or BMv2 refuses the program, ScriptError if the
-    script does not fit the program or asks for what BMv2 cannot do.
+    script does not fit the program or uses something that BMv2 does not support.
     """
     if lacking := missing():
         raise NotHere(f"scripts on BMv2 need {lacking}; the embedded switch needs neither")

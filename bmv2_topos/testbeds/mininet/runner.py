@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from bmv2_topos.testbeds.mininet.package import find
@@ -15,7 +15,7 @@ from bmv2_topos.testbeds.netns import Program, State, StepFailed, check_here
 from bmv2_topos.testbeds.netns.commands import Command, neighbour_lines, rates
 from bmv2_topos.testbeds.netns.names import namespace
 from bmv2_topos.testbeds.netns.targets import target_of
-from bmv2_topos.testbeds.netns.testbed import bring, run_step
+from bmv2_topos.testbeds.netns.testbed import bring, compiling, run_step
 from controller.vocabulary import Topology
 from hostlib import command_line
 
@@ -31,34 +31,67 @@ def up(
     *,
     on_step: Callable[[str], None] = lambda text: None,
 ) -> State:
-    """Bring a testbed up, as `bmv2_topos.testbeds.netns.up`. Raises LiveError, NotHere without Mininet."""
+    """Start a testbed in Mininet; see `bmv2_topos.testbeds.netns.up`. Raises NotHere without Mininet."""
     check_here()
     find()
     return bring(State(name, MININET, topology, program), _make, on_step)
 
 
-def _make(state: State, on_step: Callable[[str], None]) -> dict[str, int]:
-    on_step("starting Mininet and its switches")
-    run_step(Command(("ip", "netns", "add", namespace(state.name, HOLDER))))
-    held = _hold(state)
-    for node, process in held["nodes"].items():
-        run_step(Command(("ip", "netns", "attach", namespace(state.name, node), str(process))))
+def planned(name: str, topology: Topology, program: Program) -> list[Command]:
+    """Return every command that `up` would run, in order; nothing of them need be here.
+
+    Mininet makes nodes and links by itself: a node's process is called ``PID-of-NODE``, and the switches are
+    as Mininet starts them in theirs. Raises LiveError, ProgramMismatch.
+    """
+    state = State(name, MININET, topology, program)
+    nodes = {node: f"PID-of-{node}" for node in (*topology.ports, *(host.name for host in topology.servers))}
+    target = target_of(program)
+    return [
+        *compiling(state),
+        *_holding(name),
+        *(
+            Command(
+                ("mnexec", "-a", nodes[switch], *target.argv(topology, switch, program, state.socket(switch)))
+            )
+            for switch in topology.ports
+        ),
+        *_around(state, nodes),
+    ]
+
+
+def _holding(name: str) -> tuple[Command, Command]:
+    """Return what makes the namespace that Mininet runs in, and what runs it there."""
+    home = namespace(name, HOLDER)
+    hold = command_line.module("bmv2_topos.testbeds.mininet.hold", name)
+    return Command(("ip", "netns", "add", home)), Command(("ip", "netns", "exec", home, *hold))
+
+
+def _around(state: State, nodes: Mapping[str, object]) -> Iterator[Command]:
+    """Yield what nodes, given with their processes, need besides what Mininet has made."""
+    for node, process in nodes.items():
+        yield Command(("ip", "netns", "attach", namespace(state.name, node), str(process)))
     for host in state.topology.servers:
         inside = ("ip", "-n", namespace(state.name, host.name), "-batch", "-")
-        run_step(Command(inside, tuple(neighbour_lines(state.topology, host.name))))
-    for command in rates(state.name, state.topology):
-        run_step(command)
-    for command in target_of(state.program).link_commands(state.name, state.topology):
+        yield Command(inside, tuple(neighbour_lines(state.topology, host.name)))
+    yield from rates(state.name, state.topology)
+    yield from target_of(state.program).link_commands(state.name, state.topology)
+
+
+def _make(state: State, on_step: Callable[[str], None]) -> dict[str, int]:
+    on_step("starting Mininet and its switches")
+    home, hold = _holding(state.name)
+    run_step(home)
+    held = _hold(state, hold)
+    for command in _around(state, held["nodes"]):
         run_step(command)
     return dict(held["switches"])
 
 
-def _hold(state: State) -> Mapping[str, Any]:
+def _hold(state: State, command: Command) -> Mapping[str, Any]:
     """Start the process that holds the network; return the process ids that it tells."""
-    hold = command_line.module("bmv2_topos.testbeds.mininet.hold", state.name)
     with state.log(HOLDER).open("w") as log:
         process = subprocess.Popen(
-            ["ip", "netns", "exec", namespace(state.name, HOLDER), *hold],
+            command.argv,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=log,

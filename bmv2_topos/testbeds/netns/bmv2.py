@@ -1,8 +1,9 @@
 """BMv2 as a target: ``simple_switch_grpc``, the reference switch, with programs compiled by ``p4c``.
 
 It reads whole frames from interfaces, as raw sockets see them: so nothing may reach it that a network card
-would have cut up or completed later (`offloads`). Rates and queues are the kernel's (HTB) on its interfaces.
-P4Runtime is at a Unix socket; every other port that it may open stays inside its namespace.
+would have cut up or completed later (`offloads`). Rates and queues are the kernel's (HTB) on its interfaces;
+so are delay, loss and duplicates (netem), where the kernel has that. P4Runtime is at a Unix socket; every
+other port that it may open stays inside its namespace.
 """
 
 from __future__ import annotations
@@ -17,49 +18,69 @@ from bmv2_topos.impairments import LEAST_DELAY_S
 from bmv2_topos.testbeds.netns.commands import Command, Program, rate_commands
 from bmv2_topos.testbeds.netns.errors import NotCarried, NotHere
 from bmv2_topos.testbeds.netns.names import interface, namespace
+from bmv2_topos.testbeds.netns.namespaces import lacks_netem
 from controller import Controller
-from controller.switches.programs import p4c_command, p4c_output, source_of
+from controller.switches.programs import P4C, p4c_command, p4c_on_path, p4c_output, source_of
 from controller.vocabulary import Link, Topology
 from hostlib import command_line
 
 SWITCH = "simple_switch_grpc"
 SOURCES = "https://github.com/p4lang"
-P4C = ("p4c-bm2-ss", "p4c")
+PACKAGES = "https://download.opensuse.org/repositories/home:/p4lang"
+"""Packages that the p4lang project builds itself; no release of Debian or Ubuntu has them."""
+WIRE_PACKETS = 100_000
+"""Packets that netem may hold beside those of the queue: it counts what it delays."""
 
 
 class Bmv2Target:
     """As of `targets.SwitchTarget`."""
 
     lanes = 32
+    queue_packets: int | None = 64
 
     def check(self, topology: Topology, program: Program) -> None:
-        """Raise NotHere without its tools; NotCarried; ProgramMismatch."""
+        """Raise NotCarried, ProgramMismatch."""
         source_of(program.name, program.lanes)
+        for link in topology.links:
+            if link.reorder:
+                raise NotCarried(
+                    f"link {link.a} - {link.b}: reorder = {link.reorder:g}: neither BMv2 nor the kernel"
+                    " reorders packets by chance; the target embedded does"
+                )
+
+    def check_here(self, topology: Topology) -> None:
+        """Raise NotHere without its tools, or if the kernel lacks what the links need."""
         if lacking := missing():
             raise NotHere(f"the target bmv2 needs {lacking}; the target embedded needs neither")
         for link in topology.links:
-            if why := not_carried(link):
-                raise NotCarried(f"link {link.a} - {link.b}: {why}; the target embedded can")
+            if (what := _netem(link)) and (why := lacks_netem()):
+                raise NotHere(
+                    f"link {link.a} - {link.b}: {' '.join(what)} needs netem, for BMv2 cannot do it, and this"
+                    f" kernel has none ({why}); the target embedded needs none"
+                )
 
     def compiling(self, program: Program, folder: Path) -> list[Command]:
         """Return the commands that compile its program."""
         return [Command(tuple(p4c_command(*source_of(program.name, program.lanes), folder)))]
 
     def argv(self, topology: Topology, switch: str, program: Program, socket: Path) -> list[str]:
-        """Return ``simple_switch_grpc …``."""
+        """Return ``simple_switch_grpc …``; see `SwitchTarget.argv`."""
         ports = {port: interface(switch, port) for port in topology.ports[switch]}
         return switch_argv(ports, socket, pcap=program.pcap)
 
     def link_commands(self, testbed: str, topology: Topology) -> Iterator[Command]:
-        """Yield what keeps superframes from it, and its interfaces to their rates."""
+        """Yield commands that disable superframes on its interfaces, and limit them to their rates."""
         ends = [(host.name, 0) for host in topology.servers]
         ends += [(switch, port) for switch, ports in topology.ports.items() for port in ports]
         places = [f"{namespace(testbed, node)}/{interface(node, port)}" for node, port in ends]
         yield Command(tuple(command_line.module("bmv2_topos.testbeds.netns.offloads", *places)))
+        for host in topology.servers:
+            (link,) = (each for each in topology.links if host.name in (each.a, each.b))
+            if _netem(link):  # at its own end: rates are there already
+                yield _queue(testbed, host.name, 0, link)
         for switch, ports in topology.ports.items():
             for port, link in ports.items():
-                if link.rate_bps:
-                    yield from _shaping(testbed, switch, port, link)
+                yield from _shaping(testbed, switch, port, link)
 
     def load(self, program: Program, folder: Path, controllers: Mapping[str, Controller]) -> None:
         """Have all switches run what was compiled. Raises ControllerError."""
@@ -73,24 +94,9 @@ def missing() -> str:
     lacking = []
     if shutil.which(SWITCH) is None:
         lacking.append(f"{SWITCH} on PATH ({SOURCES}/behavioral-model, built with PI; package p4lang-bmv2)")
-    if not any(map(shutil.which, P4C)):
+    if p4c_on_path() is None:
         lacking.append(f"{' or '.join(P4C)} on PATH ({SOURCES}/p4c; package p4lang-p4c)")
-    return " and ".join(lacking)
-
-
-def not_carried(link: Link) -> str | None:
-    """Say what of a link BMv2 cannot do, None if it can do all.
-
-    >>> not_carried(Link("h1", "s1", loss=0.01))
-    'loss = 0.01: BMv2 loses nothing by itself, and this kernel has no netem'
-    """
-    if link.delay_s >= LEAST_DELAY_S:
-        return f"delay_s = {link.delay_s:g}: BMv2 delays nothing by itself, and this kernel has no netem"
-    faults = {"loss": "loses", "duplicate": "duplicates", "reorder": "reorders"}
-    for key, does in faults.items():
-        if value := getattr(link, key):
-            return f"{key} = {value:g}: BMv2 {does} nothing by itself, and this kernel has no netem"
-    return None
+    return " and ".join(lacking) + (f" (packages: {PACKAGES})" if lacking else "")
 
 
 def switch_argv(interfaces: Mapping[int, str], socket: Path, *, pcap: str = "") -> list[str]:
@@ -114,9 +120,29 @@ def help_text() -> str:
 
 
 def _shaping(testbed: str, switch: str, port: int, link: Link) -> Iterator[Command]:
-    inside = ("tc", "-n", namespace(testbed, switch))
-    dev = interface(switch, port)
-    for arguments in rate_commands(dev, link.rate_bps):
-        yield Command((*inside, *arguments))
-    queue = ("pfifo", "limit", str(link.queue_packets))
-    yield Command((*inside, "qdisc", "add", "dev", dev, "parent", "1:1", "handle", "2:", *queue))
+    if link.rate_bps:
+        for arguments in rate_commands(interface(switch, port), link.rate_bps):
+            yield Command(("tc", "-n", namespace(testbed, switch), *arguments))
+    if link.rate_bps or _netem(link):
+        yield _queue(testbed, switch, port, link)
+
+
+def _queue(testbed: str, node: str, port: int, link: Link) -> Command:
+    """Return what queues at an end of a link, behind its rate if it has one."""
+    place = ("parent", "1:1", "handle", "2:") if link.rate_bps else ("root", "handle", "2:")
+    held = link.queue_packets + (WIRE_PACKETS if link.delay_s >= LEAST_DELAY_S else 0)
+    kind = ("netem", "limit", str(held), *what) if (what := _netem(link)) else ("pfifo", "limit", str(held))
+    at = ("tc", "-n", namespace(testbed, node), "qdisc", "add", "dev", interface(node, port))
+    return Command((*at, *place, *kind))
+
+
+def _netem(link: Link) -> tuple[str, ...]:
+    """Return what netem is to do to what leaves at an end of a link.
+
+    >>> _netem(Link("h1", "s1", delay_s=0.001, loss=0.01))
+    ('delay', '1000us', 'loss', '1%')
+    """
+    delay = ("delay", f"{link.delay_s * 1e6:.0f}us") if link.delay_s >= LEAST_DELAY_S else ()
+    loss = ("loss", f"{link.loss * 100:g}%") if link.loss else ()
+    duplicate = ("duplicate", f"{link.duplicate * 100:g}%") if link.duplicate else ()
+    return (*delay, *loss, *duplicate)

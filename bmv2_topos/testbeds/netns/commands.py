@@ -32,7 +32,7 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """What the switches run."""
+    """The program of the switches."""
 
     name: str = "exclusive"
     """A program of p4src, or the path of one that ends in .p4."""
@@ -62,10 +62,7 @@ def bring_up(testbed: str, topology: Topology) -> list[Command]:
 
 
 def host_lines(topology: Topology, host: str) -> Iterator[str]:
-    """Yield what ``ip -batch`` does in a host's namespace.
-
-    Neighbours are all known from the start: nothing is flooded, as with loops it must not be.
-    """
+    """Yield the lines for ``ip -batch`` in a host's namespace."""
     own = interface(host)
     yield "link set lo up"
     yield f"link set {own} addrgenmode none"  # no IPv6 that nobody asked for
@@ -75,7 +72,7 @@ def host_lines(topology: Topology, host: str) -> Iterator[str]:
 
 
 def neighbour_lines(topology: Topology, host: str) -> Iterator[str]:
-    """Yield what tells a host, in the same way, the MACs of all others and of the switches."""
+    """Yield the lines for ``ip -batch`` that give a host the MACs of all other hosts and of the switches."""
     own = interface(host)
     for other in topology.servers:
         if other.name != host:
@@ -111,7 +108,7 @@ def _switch_lines(topology: Topology, switch: str) -> list[str]:
 
 
 def rates(testbed: str, topology: Topology) -> Iterator[Command]:
-    """Yield what holds hosts to the rates of their links."""
+    """Yield the commands that limit hosts to the rates of their links."""
     for host in topology.servers:
         (link,) = (each for each in topology.links if host.name in (each.a, each.b))
         if link.rate_bps:

@@ -21,17 +21,21 @@ class EmbeddedTarget:
     """As of `targets.SwitchTarget`."""
 
     lanes = 256
+    queue_packets: int | None = None
 
     def check(self, topology: Topology, program: Program) -> None:
         """Raise ProgramMismatch if there is no such program, or not for so many lanes."""
         source_of(program.name, program.lanes)
+
+    def check_here(self, topology: Topology) -> None:
+        """Do nothing: it brings all that it needs."""
 
     def compiling(self, program: Program, folder: Path) -> list[Command]:
         """Return nothing: the first switch that runs a program compiles it, for all."""
         return []
 
     def argv(self, topology: Topology, switch: str, program: Program, socket: Path) -> list[str]:
-        """Return ``ina switch …``."""
+        """Return ``ina switch …``; see `SwitchTarget.argv`."""
         return command_line.ina("switch", *switch_options(topology, switch, program, socket))
 
     def link_commands(self, testbed: str, topology: Topology) -> Iterator[Command]:
@@ -43,7 +47,14 @@ class EmbeddedTarget:
 
 
 def switch_options(topology: Topology, switch: str, program: Program, socket: Path) -> list[str]:
-    """Return the options of ``ina switch`` for a switch whose interfaces are in its namespace."""
+    """Return the options of ``ina switch`` for a switch whose interfaces are in its namespace.
+
+    Args:
+        topology: The testbed's topology.
+        switch: Name of the switch.
+        program: The switches' program.
+        socket: Path of its P4Runtime's Unix socket.
+    """
     loaded = ["--program", program.name, "--lanes", str(program.lanes), "--p4runtime", f"unix:{socket}"]
     ports = [f"--port={port}=veth:{interface(switch, port)}" for port in topology.ports[switch]]
     return [

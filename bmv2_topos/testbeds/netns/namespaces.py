@@ -11,6 +11,7 @@ import subprocess
 import time
 from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
@@ -37,6 +38,28 @@ def check_here() -> None:
             raise NotHere(f"no {tool!r} command: install iproute2 (apt-get install iproute2); {alternative}")
     if os.geteuid() != 0:
         raise NotHere(f"network namespaces need root: run it with sudo; {alternative}")
+
+
+@cache
+def lacks_netem() -> str:
+    """Return why this kernel cannot delay or lose packets (netem), as ``tc`` says it; empty if it can.
+
+    It is tried, in a namespace that is gone afterwards: modules may be loaded when they are asked for. Raises
+    NotHere where there can be no namespaces.
+    """
+    check_here()
+    name = f"ina-netem-{os.getpid()}"
+    try:
+        for command in (
+            ("ip", "netns", "add", name),
+            ("tc", "-n", name, "qdisc", "add", "dev", "lo", "root", "netem", "delay", "1ms"),
+        ):
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            if done.returncode:
+                return f"{' '.join(command[:2])}: {done.stderr.strip() or done.returncode}"
+        return ""
+    finally:
+        subprocess.run(["ip", "netns", "delete", name], capture_output=True, check=False)
 
 
 def existing(prefix: str) -> list[str]:

@@ -22,7 +22,16 @@ def start_switch(argv: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
 
 
 def await_service(name: str, process: subprocess.Popen[bytes], address: Path, log: Path) -> None:
-    """Wait until a switch listens at its Unix socket. Raises StepFailed if it ends before."""
+    """Wait until a switch listens at its Unix socket.
+
+    Args:
+        name: Name of the switch.
+        process: Its process.
+        address: Path of the socket.
+        log: File of its output, for the error message.
+
+    Raises StepFailed if it ends before.
+    """
     while not _listens(address):
         if process.poll() is not None:
             said = log.read_text().strip() or "it said nothing"

@@ -1,4 +1,4 @@
-"""What is known of testbeds that are up: a folder each, below ``/run/ina`` (or ``$INA_TESTBEDS``).
+"""The state of running testbeds: a folder each, below ``/run/ina`` (or ``$INA_TESTBEDS``).
 
 It holds ``state.json``, the switches' sockets and logs, and locks. What runs is found by the names of
 namespaces; the folder only says what it is.

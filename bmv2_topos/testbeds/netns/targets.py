@@ -18,21 +18,30 @@ class SwitchTarget(Protocol):
 
     lanes: int
     """Values per packet unless somebody says otherwise."""
+    queue_packets: int | None
+    """Packets that a port holds, where that is few, as in a slow switch; None: as many as windows need."""
 
     def check(self, topology: Topology, program: Program) -> None:
-        """Raise ProgramMismatch for what it cannot run, NotHere without its tools.
+        """Raise ProgramMismatch for what it cannot run, NotCarried for what it cannot do to links."""
 
-        Raises NotCarried for what it cannot do to links.
-        """
+    def check_here(self, topology: Topology) -> None:
+        """Raise NotHere without its tools, or if this kernel lacks what links need. For root."""
 
     def compiling(self, program: Program, folder: Path) -> list[Command]:
         """Return the commands that compile the program into a folder, before any switch starts."""
 
     def argv(self, topology: Topology, switch: str, program: Program, socket: Path) -> list[str]:
-        """Return the command that runs a switch in its namespace, with P4Runtime at this Unix socket."""
+        """Return the command that runs a switch in its namespace.
+
+        Args:
+            topology: The testbed's topology.
+            switch: Name of the switch.
+            program: The switches' program.
+            socket: Path of its P4Runtime's Unix socket.
+        """
 
     def link_commands(self, testbed: str, topology: Topology) -> Iterator[Command]:
-        """Yield what its links need besides what all testbeds have."""
+        """Yield commands for its links, beside those of all testbeds."""
 
     def load(self, program: Program, folder: Path, controllers: Mapping[str, Controller]) -> None:
         """Have all switches run the program, if they do not already. Raises ControllerError."""

@@ -26,15 +26,23 @@ NETNS = "netns"
 
 
 def planned(name: str, topology: Topology, program: Program) -> list[Command]:
-    """Return every command that `up` would run, in order. Raises LiveError, ProgramMismatch."""
+    """Return every command that `up` would run, in order; nothing of them need be here.
+
+    Raises LiveError, ProgramMismatch.
+    """
     state = State(name, NETNS, topology, program)
-    _check(state)
     return [
-        *target_of(program).compiling(program, state.folder),
+        *compiling(state),
         *bring_up(name, topology),
         *target_of(program).link_commands(name, topology),
         *_switch_commands(state).values(),
     ]
+
+
+def compiling(state: State) -> list[Command]:
+    """Return the commands that compile a testbed's program. Raises LiveError, ProgramMismatch."""
+    _check(state)
+    return target_of(state.program).compiling(state.program, state.folder)
 
 
 def up(
@@ -44,9 +52,15 @@ def up(
     *,
     on_step: Callable[[str], None] = lambda text: None,
 ) -> State:
-    """Bring a testbed up; it stays until `down`. `on_step` is told what is being done.
+    """Start a testbed; it runs until `down`.
 
-    Raises LiveError, with nothing left of it; so does an interrupt.
+    Args:
+        name: Name of the testbed.
+        topology: Switches, hosts and links.
+        program: The switches' program.
+        on_step: Called with a text before each step.
+
+    Raises LiveError, with nothing left behind; an interrupt leaves nothing behind, either.
     """
     return bring(State(name, NETNS, topology, program), _make, on_step)
 
@@ -62,6 +76,7 @@ def bring(
     """
     namespaces.check_here()
     _check(state)
+    target_of(state.program).check_here(state.topology)
     with store.locked(state.name):
         _check_free(state.name)
         state.folder.mkdir(mode=0o755)

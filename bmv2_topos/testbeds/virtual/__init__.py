@@ -22,7 +22,7 @@ from bmv2_topos.testbeds.virtual.faults import (
 )
 from bmv2_topos.testbeds.virtual.placement import Placement, build
 from bmv2_topos.testbeds.virtual.recorder import Recorder
-from bmv2_topos.testbeds.virtual.report import FlowReport, JobReport, Occupancy, Report
+from bmv2_topos.testbeds.virtual.report import FlowReport, Foreseen, JobReport, Occupancy, Report
 from bmv2_topos.testbeds.virtual.settings import VirtualSettings
 from bmv2_topos.testbeds.virtual.testbed import VirtualTestbed
 from bmv2_topos.testbeds.virtual.traffic import Flow
@@ -35,6 +35,7 @@ __all__ = [
     "Fault",
     "Flow",
     "FlowReport",
+    "Foreseen",
     "JobReport",
     "JobView",
     "Occupancy",

@@ -83,7 +83,7 @@ class VirtualFleet(Fleet):
         mode = next(iter(self.controllers.values())).info().mode
         shares = mode == "shared"
         region = request.region if shares else None
-        root = branches(topology, request.placement, dict.fromkeys(self.controllers, region), request.ports)
+        root = branches(topology, request.placement, region, request.ports)
         fallback = None
         if server is not None:
             port = topology.port_to(root.name, server)

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from bmv2_topos.testbeds.virtual.errors import TestbedError
 from bmv2_topos.testbeds.virtual.network import Agenda
 from bmv2_topos.testbeds.virtual.recorder import Recorder
+from bmv2_topos.testbeds.virtual.report import Directed
 from controller.vocabulary import Link, Topology
 from softswitch import Impairments, PortImpairments, Switch, load, parse_port
 from softswitch.compiler import ir
@@ -158,6 +159,18 @@ class Fabric:
         return sum(port.rx_bytes + port.tx_bytes for port in at)
 
     @property
+    def link_bytes(self) -> dict[Directed, int]:
+        """Frames on each link, by whom it leads from and to."""
+        found = {}
+        for name, switch in self.switches.items():
+            for port, link in self.topology.ports[name].items():
+                neighbour, counted = link.other(name), switch.statistics(port)
+                found[name, neighbour] = counted.tx_bytes
+                if neighbour not in self.switches:
+                    found[neighbour, name] = counted.rx_bytes
+        return found
+
+    @property
     def trunk_bytes(self) -> int:
         """Frames on the links between switches, both ways."""
         return sum(self.switches[trunk.source].statistics(trunk.port).tx_bytes for trunk in self._trunks)
@@ -244,7 +257,14 @@ class Fabric:
         return Arrival(data, lengths) if lengths else None
 
     def send(self, host: str, packets: Bytes, count: int, length: int) -> None:
-        """Let a host send `count` packets of `length` bytes, back to back in `packets`, now."""
+        """Send packets from a host, now.
+
+        Args:
+            host: Name of the host.
+            packets: The packets, back to back.
+            count: Number of packets.
+            length: Bytes of each packet.
+        """
         switch, port = self._ends[host]
         losses = self._losses_of(host)
         if losses.probability:

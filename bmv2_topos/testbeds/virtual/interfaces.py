@@ -79,7 +79,7 @@ class Interfaces:
         return self._waiting.pop((host, port), None)
 
     def send(self, host: str, packets: Bytes, count: int, length: int) -> None:
-        """Let a host send `count` packets of `length` bytes, back to back in `packets`, now."""
+        """Send packets from a host, now; see `Fabric.send`."""
         self._fabric.send(host, packets, count, length)
 
     def _sort(self, host: str, arrival: Arrival) -> None:

@@ -234,7 +234,17 @@ class RunningJob:
 def request_of(
     entry: Job, placement: Placement, settings: VirtualSettings, topology: Topology, *, jobs: int
 ) -> Request:
-    """Return what a job, one of so many, asks the controller for. Raises TestbedError if it cannot run."""
+    """Return a job's request to the controller.
+
+    Args:
+        entry: The job.
+        placement: Its hosts.
+        settings: Settings of the simulation.
+        topology: The network.
+        jobs: Number of jobs, which share the slots.
+
+    Raises TestbedError if it cannot run.
+    """
     if settings.make_congestion is None:
         try:
             find(entry.congestion).make()

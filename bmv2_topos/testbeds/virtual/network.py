@@ -190,13 +190,13 @@ class Network:
             self.at(arrival + later, deliver, wire.port, frame)
 
     def send_all(self, host: str, packets: NDArray[np.uint8], count: int, length: int) -> None:
-        """Let a host send `count` packets of `length` bytes, back to back in `packets`."""
+        """Send packets from a host; see `Fabric.send`."""
         data = packets[: count * length].tobytes()
         for at in range(0, len(data), length):
             self.send(host, HOST_PORT, data[at : at + length])
 
     def corrupted(self, wire: Wire, frame: bytes) -> Callable[[], None] | None:
-        """Return what happens when a corrupted packet arrives; None: nothing, for its frame check is bad."""
+        """Return the handling of a corrupted packet; None: it is dropped for its bad frame check sequence."""
         return None
 
     def _note(self, node: str, wire: Wire, frame: bytes, fate: str) -> None:

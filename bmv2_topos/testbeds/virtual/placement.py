@@ -27,6 +27,10 @@ class Placement:
     """A host at the root of the job's tree: nobody but the root has packets for it."""
     tree: SwitchTree | None = None
     """The switches that its packets climb; None: the topology's tree of shortest paths."""
+    transit: frozenset[str] = frozenset()
+    """Switches that pass its packets on without adding, besides those that have no slots at all."""
+    regions: Mapping[str, Region] | None = None
+    """Slots that it may use, by switch, if jobs share them; None: as the job says, or all."""
 
     def tree_on(self, topology: Topology) -> SwitchTree:
         """Return its tree, the default one included."""
@@ -51,11 +55,19 @@ def build(
     trunk: Link | None = None,
     transit: Sequence[int] = (),
 ) -> tuple[Topology, tuple[Placement, ...]]:
-    """Return a network with a host for every worker of every job, and with `servers` one more per job.
+    """Return a network for jobs, and the hosts of each job.
 
-    `shape` are the children per level of a tree that holds one job, such as (2, 4) for two racks of four;
-    None is one switch. Every job fills such a tree with hosts of its own, spread evenly over the racks, ranks
-    that follow each other together; the switches and the cables between them are common to all jobs.
+    Every job fills a tree with its own hosts, spread evenly over the racks, consecutive ranks together; the
+    switches and the links between them are common to all jobs.
+
+    Args:
+        jobs: The jobs.
+        shape: Children per level of a tree that holds one job, such as (2, 4) for two racks of four; None:
+            one switch.
+        servers: Add a host for a fallback server per job.
+        link: Properties of the hosts' links.
+        trunk: Properties of the links between switches; None: as `link`.
+        transit: The levels, from 0 for the root, whose switches do not aggregate.
 
     Raises:
         BadSpec: a job has more workers than its tree has places.
@@ -122,15 +134,21 @@ def check_placement(topology: Topology, placement: Placement) -> None:
 def branches(
     topology: Topology,
     placement: Placement,
-    regions: Mapping[str, Region | None],
+    region: Region | None = None,
     ports: Ports | None = None,
 ) -> Branch:
     """Return the switches that a job needs, from the root down, with its workers as members.
 
-    `regions` are the slots that a shared job may use, by switch; a switch left out has all to offer. Without
-    `ports` all workers take packets at `INA_UDP_PORT`.
+    Args:
+        topology: The network.
+        placement: The job's hosts.
+        region: The slots that a shared job may use, unless its placement has regions; None: all.
+        ports: UDP ports of the workers; None: all use `INA_UDP_PORT`.
     """
     members = plugged(topology, placement.workers, None if ports is None else ports.workers)
     tree = placement.tree_on(topology)
-    transit = {switch.name for switch in topology.switches if not switch.aggregates}
+    own = placement.regions or {}
+    without = {switch.name for switch in topology.switches if not switch.aggregates}
+    transit = (without - own.keys()) | placement.transit
+    regions = dict.fromkeys(topology.switch, region) | dict(own)
     return grow(topology, tree.root, tree.parents, members, regions=regions, transit=transit)

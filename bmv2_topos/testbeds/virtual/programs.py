@@ -17,7 +17,13 @@ Defines = tuple[tuple[str, str], ...]
 
 @functools.cache
 def compiled(program: str, lanes: int, slots: int, more_defines: Defines = ()) -> ir.Program:
-    """Compile a program of ``p4src``, or of any file that ends in ``.p4``.
+    """Compile a program, once per process.
+
+    Args:
+        program: Name of a program of ``p4src``, or path of a file that ends in ``.p4``.
+        lanes: Values per packet.
+        slots: Slots of the switch.
+        more_defines: Further preprocessor definitions.
 
     Raises ProgramMismatch if there is no such program; softswitch.CompileError.
     """
@@ -28,7 +34,7 @@ def compiled(program: str, lanes: int, slots: int, more_defines: Defines = ()) -
 
 @functools.cache
 def objects_of(program: str, lanes: int, slots: int, more_defines: Defines = ()) -> ProgramInfo:
-    """Return the objects of that program's P4Info. Raises as `compiled` does."""
+    """Return the objects of that program's P4Info; for arguments and errors see `compiled`."""
     return objects(p4info(compiled(program, lanes, slots, more_defines)))
 
 
@@ -36,10 +42,11 @@ def objects_of(program: str, lanes: int, slots: int, more_defines: Defines = ())
 def offered(
     program: str, lanes: int, slots: int, more_defines: Defines = (), *, wanted: int = 0
 ) -> SwitchInfo:
-    """Return what that program offers to jobs, who want so many slots of it.
+    """Return what that program offers to jobs; for the other arguments and errors see `compiled`.
 
-    Raises as `compiled` does; ProgramMismatch if it cannot aggregate; TestbedError for a program of one's own
-    that has fewer slots, or other lanes, than it was to be built with.
+    `wanted` is the number of slots that jobs want. Also raises ProgramMismatch if the program cannot
+    aggregate, and TestbedError for a user's program that has fewer slots, or other lanes, than it was to be
+    built with.
     """
     found = capabilities(objects_of(program, lanes, slots, more_defines), f"the program {program}")
     if found.lanes != lanes:

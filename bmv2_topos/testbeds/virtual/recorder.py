@@ -21,7 +21,7 @@ _CAPACITY = 1 << 40
 
 
 class Recorder:
-    """What was seen in a run; give it to `VirtualTestbed`. It takes some 150 bytes per packet and hop."""
+    """Records the packets of a run; give it to `VirtualTestbed`. It takes 150 bytes per packet and hop."""
 
     def __init__(self) -> None:
         self.sums: list[Sum] = []
@@ -41,14 +41,30 @@ class Recorder:
             self._switches[name, port] += records
 
     def sent(self, host: str, time_us: int, frames: bytes, length: int, *, lost: bool = False) -> None:
-        """Note what a host sends: frames of one length, back to back."""
+        """Record frames that a host sends.
+
+        Args:
+            host: Name of the host.
+            time_us: When the first one leaves.
+            frames: The frames, back to back.
+            length: Bytes of each frame.
+            lost: The host's link loses them.
+        """
         for at in range(0, len(frames), length):
             self._note(host, time_us, frames[at : at + min(length, SNAP)], inbound=False, lost=lost)
 
     def arrived(
         self, host: str, data: bytearray, lengths: array[int], times_us: array[int], kept: list[bool] | None
     ) -> None:
-        """Note what has arrived at a host; `kept` says what of it the link has not lost after all."""
+        """Record frames that have arrived at a host.
+
+        Args:
+            host: Name of the host.
+            data: The frames, back to back.
+            lengths: Bytes of each frame.
+            times_us: Arrival of each frame.
+            kept: For each frame, whether the link has not lost it after all; None: all are kept.
+        """
         at = 0
         for number, (length, time_us) in enumerate(zip(lengths, times_us, strict=True)):
             lost = kept is not None and not kept[number]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
@@ -13,6 +13,21 @@ PASSED_OVER = ("collided", "bypassed")
 """Outcomes of a contribution that went on to the fallback server by itself."""
 
 Fate = Literal["done", "removed", "refused"]
+
+Directed = tuple[str, str]
+"""A direction of a link: from one node to another."""
+
+
+@dataclass(frozen=True, slots=True)
+class Foreseen:
+    """What policies that decided on jobs foresaw, by water-filling."""
+
+    rate_bps: Mapping[str, float]
+    """Of each job's gradients while it communicates, by name; jobs on one server are left out."""
+    iteration_s: Mapping[str, float]
+    """Time of an iteration of each of them at that rate."""
+    link_bytes: Mapping[Directed, int]
+    """Frames on each link over the whole run, if all is summed where it should be, and nothing is lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +87,7 @@ class JobReport:
     @property
     def aggregated_share(self) -> float:
         """Part of the contributions that a switch added to a slot; the others went on alone."""
-        inside = sum(self.outcomes.get(name, 0) for name in CLAIMED)
-        outside = sum(self.outcomes.get(name, 0) for name in PASSED_OVER)
-        return inside / (inside + outside) if inside + outside else 0.0
+        return _aggregated_share([self])
 
     @property
     def evictions(self) -> int:
@@ -114,6 +127,12 @@ class Report:
     """Frames that passed the links of hosts, both ways, fallback servers' included."""
     trunk_bytes: int = 0
     """Frames that passed the links between switches, both ways."""
+    link_bytes: Mapping[Directed, int] = field(default_factory=dict)
+    """Frames on each link, by whom it leads from and to."""
+    switches: tuple[str, ...] = ()
+    """Their names, in the order of the topology."""
+    foreseen: Foreseen | None = None
+    """What policies foresaw, if any decided."""
     wall_s: float = field(default=0.0, compare=False)
     """Time that the simulation took."""
 
@@ -122,6 +141,11 @@ class Report:
         """Mean job completion time of the jobs that ended."""
         times = [job.jct_s for job in self.jobs if job.jct_s is not None]
         return statistics.fmean(times) if times else 0.0
+
+    @property
+    def aggregated_share(self) -> float:
+        """Part of the contributions of all jobs that a switch added to a slot."""
+        return _aggregated_share(self.jobs)
 
     def mean_occupancy(self, job: JobReport) -> float:
         """Return how many slots a job held on average while it ran; 0 if there are no samples of that."""
@@ -135,6 +159,9 @@ class Report:
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON knows it, with what the properties compute."""
         plain = asdict(self)
+        plain["link_bytes"] = _listed(self.link_bytes)
+        if self.foreseen is not None:
+            plain["foreseen"]["link_bytes"] = _listed(self.foreseen.link_bytes)
         for job, fields in zip(self.jobs, plain["jobs"], strict=True):
             fields["fate"] = job.fate
             fields["iterations"] = job.iterations
@@ -143,3 +170,14 @@ class Report:
             fields["evictions"] = job.evictions
         plain["mean_jct_s"] = self.mean_jct_s
         return plain
+
+
+def _aggregated_share(jobs: Iterable[JobReport]) -> float:
+    outcomes = [job.outcomes for job in jobs]
+    inside = sum(each.get(name, 0) for each in outcomes for name in CLAIMED)
+    outside = sum(each.get(name, 0) for each in outcomes for name in PASSED_OVER)
+    return inside / (inside + outside) if inside + outside else 0.0
+
+
+def _listed(link_bytes: Mapping[Directed, int]) -> list[dict[str, Any]]:
+    return [{"from": source, "to": target, "bytes": count} for (source, target), count in link_bytes.items()]

@@ -45,6 +45,11 @@ class PipelineTarget:
         self._metadata: dict[tuple[str, tuple[ir.Pattern, ...]], bytes] = {}
         self._taken = False
 
+    @property
+    def restarts(self) -> int:
+        """Return 0: all that happens to the switch is the testbed's own doing."""
+        return 0
+
     def close(self) -> None:
         """Do nothing: the switch is not this object's."""
 
@@ -60,7 +65,7 @@ class PipelineTarget:
             self._taken = False
 
     def program(self) -> ProgramInfo:
-        """Return what the program has."""
+        """Return the tables, actions and counters of the program."""
         return self._objects
 
     def runs(self, bundle: ProgramBundle) -> bool:

@@ -279,5 +279,7 @@ class VirtualTestbed:
             flows=tuple(flow.report(self.fabric.now_us * 1000) for flow in self._flows),
             host_bytes=self.fabric.host_bytes,
             trunk_bytes=self.fabric.trunk_bytes,
+            link_bytes=self.fabric.link_bytes,
+            switches=tuple(self.topology.switch),
             wall_s=wall_s,
         )

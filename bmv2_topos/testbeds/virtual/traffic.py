@@ -143,7 +143,16 @@ def running_flows(
     seed: int,
     coalesce_us: int,
 ) -> list[RunningFlow]:
-    """Let flows run, each to its port; the same seed gives the same packets."""
+    """Start flows; the same seed gives the same packets.
+
+    Args:
+        flows: The flows.
+        ports: UDP port of each flow.
+        fabric: The network.
+        interfaces: The hosts' interfaces.
+        seed: Of the random times.
+        coalesce_us: Length of a tick of the simulation: flows schedule packets several ticks ahead.
+    """
     return [
         RunningFlow(
             flow,

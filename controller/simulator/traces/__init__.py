@@ -80,7 +80,8 @@ def _detect(path: Path) -> str:
         raise BadTrace(str(path), line, "", "a Pollux workload: it does not say how much work its jobs have")
 
     def likeness(name: str) -> tuple[int, bool]:
-        there = {*HEADERS[name]} & {*columns}
+        old = neutral.OLD if name == "csv" else {}
+        there = {*HEADERS[name]} & {old.get(column, column) for column in columns}
         return len(there), len(there) == len(HEADERS[name])
 
     # a trace of Muri that lacks a column of Muri's is not one of Tiresias, though it has all of theirs
@@ -88,6 +89,8 @@ def _detect(path: Path) -> str:
     if likeness(nearest)[0] == 0:
         known = ", ".join(READERS)
         raise BadTrace(str(path), line, "", f"unknown columns; name the format with --format, one of {known}")
+    if nearest == "csv":
+        return nearest  # its reader knows what columns were called, too
     if missing := [column for column in HEADERS[nearest] if column not in columns]:
         raise BadTrace(str(path), line, missing[0], f"missing; the format seems to be {nearest!r}")
     return nearest

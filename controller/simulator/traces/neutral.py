@@ -1,7 +1,7 @@
 """The project's own trace format: a CSV in seconds.
 
-Required: ``job_id,submit_s,duration_s,gpus``. Optional: ``model,user,vc,priority,estimate_s,restart_s``,
-``deadline_s`` (after its submission),
+Required: ``name,arrival_s,duration_s,gpus``. Optional: ``model,user,vc,opportunistic`` (0 or 1),
+``estimate_s,restart_s,deadline_s`` (after its arrival),
 ``iteration_s``, and the stage times of one iteration ``storage_s,cpu_s,gpu_s,network_s`` (all four or none).
 Without ``iteration_s`` an iteration lasts as long as its stages together, and without stages one second.
 Further columns are kept as text.
@@ -18,21 +18,23 @@ from controller.scheduling.model import RESOURCES, Submission
 from controller.simulator.traces.rows import SMALLEST, JobCheck, TraceRow, collect, read_rows
 from controller.vocabulary import Cluster
 
-COLUMNS = ("job_id", "submit_s", "duration_s", "gpus")
-OPTIONAL = ("model", "user", "vc", "priority", "estimate_s", "restart_s", "deadline_s", "iteration_s")
+COLUMNS = ("name", "arrival_s", "duration_s", "gpus")
+OPTIONAL = ("model", "user", "vc", "opportunistic", "estimate_s", "restart_s", "deadline_s", "iteration_s")
+OLD = {"job_id": "name", "submit_s": "arrival_s", "priority": "opportunistic"}
+"""Columns of other times, and what they are called."""
 STAGES = tuple(f"{resource}_s" for resource in RESOURCES)
 KNOWN = {*COLUMNS, *OPTIONAL, *STAGES}
 
 
 def read(path: Path, cluster: Cluster | None = None, known: JobCheck | None = None) -> list[Submission]:
     """Return the jobs of `path`. Raises BadTrace."""
-    rows = read_rows(path, COLUMNS)
+    rows = read_rows(path, COLUMNS, old=OLD)
     stages = [column for column in STAGES if column in rows[0].cells]
     if stages and len(stages) != len(STAGES):
         missing = next(column for column in STAGES if column not in stages)
         raise BadTrace(str(path), 1, missing, f"missing, though {stages[0]} is there")
     return collect(
-        rows, _job, gpus="gpus", submit="submit_s", id="job_id", model="model", cluster=cluster, known=known
+        rows, _job, gpus="gpus", submit="arrival_s", id="name", model="model", cluster=cluster, known=known
     )
 
 
@@ -44,8 +46,8 @@ def _job(row: TraceRow) -> Submission:
     if row.has("iteration_s"):
         iteration_s = row.number("iteration_s", positive=True)
     return Submission(
-        name=row.text("job_id"),
-        arrival_s=row.number("submit_s"),
+        name=row.text("name"),
+        arrival_s=row.number("arrival_s"),
         gpus=row.whole("gpus", least=1),
         iterations=row.number("duration_s", positive=True) / iteration_s,
         iteration_s=iteration_s,
@@ -53,7 +55,7 @@ def _job(row: TraceRow) -> Submission:
         model=row.cells.get("model", ""),
         restart_s=row.number("restart_s") if row.has("restart_s") else 0.0,
         estimate_s=row.number("estimate_s", positive=True) if row.has("estimate_s") else None,
-        opportunistic=row.has("priority") and row.whole("priority") > 0,
+        opportunistic=row.has("opportunistic") and row.flag("opportunistic"),
         user=row.cells.get("user", ""),
         vc=row.cells.get("vc", ""),
         deadline_s=row.number("deadline_s", positive=True) if row.has("deadline_s") else None,

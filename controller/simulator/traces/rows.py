@@ -6,7 +6,7 @@ import csv
 import io
 import math
 import stat
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -71,6 +71,12 @@ class TraceRow:
             raise self.fail(column, f"{brief(self.cells[column])} must be a whole number of at least {least}")
         return int(value)
 
+    def flag(self, column: str) -> bool:
+        """Return whether the cell is 1; else it is 0."""
+        if (text := self.text(column)) not in ("0", "1"):
+            raise self.fail(column, f"{brief(repr(text))} must be 0 or 1")
+        return text == "1"
+
     def moment_s(self, column: str) -> float:
         """Return the cell, a date and time, as seconds since 1970 without a time zone."""
         text = self.text(column)
@@ -107,6 +113,7 @@ def read_rows(
     path: Path,
     required: Sequence[str],
     *,
+    old: Mapping[str, str] | None = None,
     header: Sequence[str] = (),
     delimiter: str = ",",
     what: str = "jobs",
@@ -116,6 +123,7 @@ def read_rows(
     Args:
         path: The file.
         required: Columns that it must have.
+        old: Names that columns had, by which they are refused with the names of now.
         header: Names of the columns if the file has no header line.
         delimiter: Character between cells.
         what: What the rows are, for error messages.
@@ -135,6 +143,9 @@ def read_rows(
                 columns = [cell.strip() for cell in cells]
                 missing = [column for column in required if column not in columns]
                 again = [column for number, column in enumerate(columns) if column in columns[:number]]
+                if renamed := [column for column in columns if column in (old or {})]:
+                    now = (old or {})[renamed[0]]
+                    raise BadTrace(name, reader.line_num, renamed[0], f"is called {now}")
                 if again:
                     raise BadTrace(name, reader.line_num, again[0], "there twice")
                 if missing:

@@ -96,7 +96,18 @@ def alloc(
 def decide(
     jobs: Path, cluster: Path, policy: str, reading: ReadingOption, now: float, *, command: str = "alloc"
 ) -> tuple[Question, Answer]:
-    """Ask the policy. Raises Failure or BadSpec."""
+    """Return the policy's question and answer.
+
+    Args:
+        jobs: The file of placed jobs.
+        cluster: The file of the cluster.
+        policy: Name of the policy.
+        reading: How the slots that deadlines need are computed.
+        now: The time in seconds, on the clock of the jobs' arrivals.
+        command: Name of the command, for the note on unused keys.
+
+    Raises Failure or BadSpec.
+    """
     if not 0 <= now < 1e12:
         raise Failure(f"--now {now:g}: want seconds, 0 or more", USAGE)
     chosen = common.policy(policy, POLICIES, GROUP)

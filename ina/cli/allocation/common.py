@@ -1,4 +1,4 @@
-"""What the allocation commands have in common: their files, and policies by name or from outside."""
+"""Common parts of the allocation commands: files, and policies by name or user-defined."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ Write = Annotated[
 
 
 def load(jobs: Path, cluster: Path, command: str) -> tuple[list[Job], Topology]:
-    """Return jobs and cluster of these files, which the command uses.
+    """Return jobs and cluster of these files; unused keys are reported for `command`.
 
     Raises BadSpec or BadTrace, with the line and the key.
     """
@@ -56,7 +56,7 @@ def load(jobs: Path, cluster: Path, command: str) -> tuple[list[Job], Topology]:
 
 
 def load_cluster(path: Path, command: str) -> Topology:
-    """Return the topology of a file, or one of the catalog, whose servers have `GPUS` then."""
+    """Return the topology of a file, or one of the catalog, whose servers then have `GPUS` each."""
     if path.suffix in documents.FORMATS:
         return unlimited_as_fast(job_files.topology(str(path), command))
     return with_memory(named(str(path)), slots=SLOTS, gpus=GPUS)
@@ -90,7 +90,7 @@ def one_job(name: str, jobs: list[Job]) -> Job:
 
 
 def check_files(plot: Path | None, write: Path | None = None) -> None:
-    """Refuse before the work what would fail after it. Raises Failure."""
+    """Check output files before the work. Raises Failure."""
     from ina.cli.schedule.common import check_plots
 
     if plot is not None:

@@ -38,7 +38,7 @@ SIMULATED = "For cluster only"
 
 
 class What(StrEnum):
-    """What is to be explained."""
+    """The kinds of decisions to explain."""
 
     ALLOC = "alloc"
     PLACE = "place"

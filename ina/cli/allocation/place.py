@@ -1,4 +1,4 @@
-"""``ina place``: which servers each job runs on, and the rates that all come to."""
+"""``ina place``: which servers each job runs on, and the resulting rates."""
 
 from __future__ import annotations
 
@@ -80,7 +80,17 @@ def place(
 
 
 def decide(jobs: Path, cluster: Path, name: str, seed: int, *, command: str = "place") -> placement.Placed:
-    """Ask the policy. Raises Failure or BadSpec."""
+    """Return the placement by a policy.
+
+    Args:
+        jobs: The file of jobs.
+        cluster: The file of the cluster.
+        name: Name of the policy.
+        seed: Of the policy's random choices.
+        command: Name of the command, for the note on unused keys.
+
+    Raises Failure or BadSpec.
+    """
     chosen = common.policy(name, POLICIES, placement.GROUP)
     method = chosen if isinstance(chosen, placement.Policy) else placement.Policy(chosen)
     found, fabric = common.load(jobs, cluster, command)

@@ -1,4 +1,4 @@
-"""Pictures of what allocation policies decide."""
+"""Plots of allocation decisions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ HATCH = {Standing.GRANTED: "", Standing.SHARED: "//", Standing.ENDED: "xx"}
 
 
 def draw_memory(question: Question, answer: Answer, path: Path) -> None:
-    """Draw which slots of each switch are whose; shared ones are hatched. Raises PlotsMissing."""
+    """Draw the owners of each switch's slots; shared slots are hatched. Raises PlotsMissing."""
     used = [
         each for each in question.topology.switches if any(each.name in on for on in answer.regions.values())
     ]
@@ -52,7 +52,7 @@ def draw_memory(question: Question, answer: Answer, path: Path) -> None:
 
 
 def draw_placement(state: State, path: Path) -> None:
-    """Draw each server's GPUs by job, the rates, and how full the links are. Raises PlotsMissing."""
+    """Draw each server's GPUs by job, the rates, and the load of the links. Raises PlotsMissing."""
     figure, (servers, rates, links) = new_figure(3)
     figure.set_size_inches(9, 7.5)
     names = [server.name for server in state.topology.servers]
@@ -100,7 +100,7 @@ MOST_TREES = 6
 
 
 def draw_trees(state: State, path: Path) -> None:
-    """Draw the trees of the first jobs on the topology: what sums is filled. Raises PlotsMissing."""
+    """Draw the trees of the first jobs on the topology; switches that sum are filled. Raises PlotsMissing."""
     routed = [job for job in state.jobs if job.tree is not None][:MOST_TREES]
     figure, panels = new_figure(max(1, len(routed)))
     figure.set_size_inches(9, 0.8 + 2.4 * max(1, len(routed)))

@@ -88,7 +88,18 @@ def route(
 def decide(
     jobs: Path, cluster: Path, name: str, draws: int, seed: int, *, command: str = "route"
 ) -> tuple[Question, dict[str, Tree]]:
-    """Ask the policy. Raises Failure or BadSpec."""
+    """Return the question and the policy's trees.
+
+    Args:
+        jobs: The file of placed jobs.
+        cluster: The file of the cluster.
+        name: Name of the policy.
+        draws: Number of random draws.
+        seed: Of the draws.
+        command: Name of the command, for the note on unused keys.
+
+    Raises Failure or BadSpec.
+    """
     chosen = common.policy(name, POLICIES, GROUP)
     found, fabric = common.load(jobs, cluster, command)
     question = Question(fabric, tuple(found), draws, random.Random(seed))

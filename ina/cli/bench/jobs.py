@@ -142,7 +142,7 @@ def _words(shape: Sequence[int]) -> str:
 def _measure(
     fabric: SwitchFabric, shape: Sequence[int], payload: int, iterations: int, slots: int | None
 ) -> _Measured:
-    """Run jobs of so many workers once, at the same time."""
+    """Run the jobs once, at the same time."""
     with tempfile.TemporaryDirectory() as directory:
         specs = []
         for index, workers in enumerate(shape):

@@ -22,7 +22,7 @@ EPILOG = """Examples:
 
 
 class ReadingOption(StrEnum):
-    """What becomes of jobs where memory is full."""
+    """Models of full memory."""
 
     SPILL = "spill"
     FREEZE = "freeze"

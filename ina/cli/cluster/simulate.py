@@ -179,7 +179,18 @@ def tasks_of(
     *,
     verify: bool = False,
 ) -> list[NetworkTask]:
-    """Return a task for each combination of names, in their order. Raises Failure."""
+    """Return a task for each combination of policies, in their order.
+
+    Args:
+        chosen: Names of the policies, by kind.
+        jobs: The jobs.
+        cluster: Servers, switches and links.
+        around: All other settings of the simulations.
+        settings: Settings of the scheduling policies, each ``NAME=VALUE``.
+        verify: Check every decision.
+
+    Raises Failure.
+    """
     try:
         numbers = tuple(parse_setting(text) for text in settings)
         check_settings(numbers, chosen["scheduler"])

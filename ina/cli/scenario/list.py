@@ -1,4 +1,4 @@
-"""``ina scenario list``: the scenarios that come along."""
+"""``ina scenario list``: the included scenarios."""
 
 from __future__ import annotations
 

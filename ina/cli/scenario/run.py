@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ina.cli import options
+from controller.vocabulary import documents
+from ina.cli import job_files, options
 from ina.cli.errors import Failure
 from ina.cli.output import table
 from ina.cli.plain import Result, say, seconds
@@ -29,7 +32,7 @@ EPILOG = """Examples:
 
 
 class ScenarioRunner(StrEnum):
-    """What scenarios run on."""
+    """Kinds of runners."""
 
     VIRTUAL = "virtual"
     LOOPBACK = "loopback"
@@ -63,6 +66,7 @@ def run_(
     from ina.runtime.scenarios import runner_of
 
     found = [find_scenario(name) for name in scenarios]
+    unused_keys = _unused(scenarios)
     made = runner_of(runner.value, target.value)
     for scenario in found:
         made.check(scenario)
@@ -74,9 +78,16 @@ def run_(
             _show(scenario, *said[scenario.name])
     failed = [name for name, (_, of) in said.items() if not all(verdict.good for verdict in of)]
     if json:
-        _result(runner, target, said, failed).print_json()
+        _result(runner, target, said, failed).print_json(unused_keys=unused_keys)
     if failed:
         raise Failure(f"{', '.join(failed)}: checks have failed")
+
+
+def _unused(scenarios: Sequence[str]) -> list[str]:
+    """Return the keys of these files, and of their topologies, that are not used, and say which."""
+    files = [path for name in scenarios if (path := Path(name)).suffix in documents.FORMATS]
+    topologies = [Path(documents.read(path).data["topology"]) for path in files]
+    return [*dict.fromkeys(job_files.note("scenario", *files) + job_files.note("topo", *topologies))]
 
 
 def _step(name: str, text: str, quiet: bool) -> None:

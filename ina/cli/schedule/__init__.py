@@ -1,4 +1,4 @@
-"""``ina schedule``: simulate schedulers on traces of jobs side by side, and show what they decide."""
+"""``ina schedule``: simulate schedulers on traces of jobs side by side, and explain their decisions."""
 
 from __future__ import annotations
 

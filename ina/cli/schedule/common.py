@@ -20,7 +20,7 @@ from ina.cli.output import console, err, out
 
 @contextmanager
 def refusals() -> Iterator[None]:
-    """Fail as a command does for what the schedulers' parts refuse: status 2 if it was asked for, else 1."""
+    """Turn errors of the schedulers' parts into Failure: status 2 for a usage error, else 1."""
     try:
         with runs.refusals():
             yield
@@ -29,9 +29,15 @@ def refusals() -> Iterator[None]:
 
 
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], *, folded: str = "") -> None:
-    """Print a table that cuts nothing off: a narrow terminal folds the column `folded`, or wraps all.
+    """Print a table without truncation: a narrow terminal folds the column `folded`, or wraps all.
 
-    A cell may have several lines; then lines go between the rows.
+    A cell may have several lines; then rows are separated by lines.
+
+    Args:
+        title: The title.
+        columns: The headings.
+        rows: The cells, row by row.
+        folded: Heading of the column to fold.
     """
     out.print(title, style="bold", highlight=False, soft_wrap=True)
     view = Table(show_lines=any("\n" in cell for row in rows for cell in row))
@@ -51,7 +57,7 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], *, 
 
 
 def check_plots(option: str, path: Path | None = None) -> None:
-    """Refuse before the run what would fail after it: a plot's format, or that there is no matplotlib."""
+    """Check before the run that a plot can be drawn: its format, and that matplotlib is there."""
     if path is not None and path.suffix not in FORMATS:
         raise Failure(f"{option} {path}: want a name that ends in {', '.join(FORMATS)}", USAGE)
     try:
@@ -80,7 +86,7 @@ class Bars:
         ]
 
     def update(self, number: int, fraction: float) -> None:
-        """Show that so much of a task is done."""
+        """Show the finished fraction of a task."""
         self._parts[number] = fraction
         if len(self._tasks) == len(self._parts):
             self._progress.update(self._tasks[number], completed=fraction)

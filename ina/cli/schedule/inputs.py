@@ -94,10 +94,18 @@ class JobOptions:
     def offered(
         self, policies: Sequence[str], around: SimulationConfig, *, load: float | None = None, seed: int = 0
     ) -> tuple[Source, int]:
-        """Return where the policies' jobs come from, and how many there are.
+        """Return the source of the policies' jobs, and their number.
 
-        All are looked at, so that what is wrong with them is said once, before any process is there. Raises
-        what `common.refusals` passes on.
+        All jobs are read here, so that errors in them are reported once, before processes are started.
+
+        Args:
+            policies: Names of the policies.
+            around: The configuration of the simulations.
+            load: Offered load, or a factor on a trace's arrival rate; None: 1.2 for generated jobs, 1 for a
+                trace.
+            seed: Of generated jobs.
+
+        Raises the errors that `common.refusals` handles.
         """
         if self.trace is None:
             factor = 1.2 if load is None else load
@@ -178,15 +186,24 @@ class ModelOptions:
         typer.Option(
             metavar="FILE",
             rich_help_panel=PROFILES,
-            help="Read the expected durations of the trace's jobs from this file: columns job_id and "
-            "estimate_s (or priority).",
+            help="Read the expected durations of the trace's jobs from this file: columns name and "
+            "estimate_s, or Lucid's job_id and priority.",
         ),
     ] = None
 
     def config(
         self, cluster: Cluster, policies: Sequence[str], settings: Sequence[str] | None, *, seed: int = 0
     ) -> SimulationConfig:
-        """Return what runs of these policies are made for. Raises Failure."""
+        """Return the configuration of the policies' simulations.
+
+        Args:
+            cluster: The servers.
+            policies: Names of the policies.
+            settings: Settings, each ``NAME=VALUE``; None: the defaults.
+            seed: Of synthetic data and training.
+
+        Raises Failure.
+        """
         try:
             chosen = tuple(parse_setting(text) for text in settings or ())
             check_settings(chosen, policies)

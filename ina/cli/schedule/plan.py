@@ -1,4 +1,4 @@
-"""``ina schedule plan``: what a policy would run now, and how the groups interleave."""
+"""``ina schedule plan``: the jobs that a policy would run now, and how the groups interleave."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ EPILOG = """Examples:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OneServer(inputs.ClusterOptions):
-    """The servers, one unless given."""
+    """The servers; default: one."""
 
     nodes: inputs.Nodes = 1
 
@@ -120,8 +120,7 @@ def plan(
         model = None if history is None else learn(read(history), around)
         if model is not None:
             specs = expect(specs, model, around)
-        for path in (jobs, cluster.cluster):
-            job_files.note(path, "schedule plan")
+        unused_keys = job_files.note("schedule plan", jobs, cluster.cluster)
         decided = decide_once(specs, servers, make(name, around))
         reasons = explanations(name, decided, around, model) if explain else {}
         if model is not None and shapes is not None:
@@ -137,7 +136,7 @@ def plan(
             draw_timelines(drawn, draft)
     if json:
         document = as_json(name, decided, servers)
-        document["setup"]["unused_keys"] = job_files.unused_keys("schedule plan", jobs, cluster.cluster)
+        document["setup"]["unused_keys"] = unused_keys
         print(json_module.dumps({**document, **({"explain": reasons} if explain else {})}, indent=2))
     else:
         show(name, decided, servers)
@@ -150,10 +149,16 @@ def plan(
 def explanations(
     policy: str, decided: Plan, around: SimulationConfig, model: DurationModel | None
 ) -> dict[str, list[str]]:
-    """Return what is known of each job.
+    """Return sentences about each job, by its name.
 
-    That is what the policy noted, what the job asks for and gets, in numbers, for Lucid the way through its
-    tree, and what makes up its expected duration.
+    They are the policy's notes, the job's request and what it gets, in numbers, for Lucid the path through
+    its tree, and the terms of its expected duration.
+
+    Args:
+        policy: Name of the policy.
+        decided: The decision.
+        around: The configuration.
+        model: Predicts durations; None: they are not predicted.
     """
     found: dict[str, list[str]] = {}
     figures = numbers(decided, around.cluster)
@@ -174,7 +179,7 @@ def explanations(
 
 
 def show(policy: str, decided: Plan, cluster: Cluster) -> None:
-    """Print the groups, their timelines, and who waits."""
+    """Print the groups, their timelines, and the waiting jobs."""
     rows = [
         (
             str(number),

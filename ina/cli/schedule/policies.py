@@ -1,4 +1,4 @@
-"""``ina schedule policies``: what can be simulated."""
+"""``ina schedule policies``: the policies that can be simulated."""
 
 from __future__ import annotations
 

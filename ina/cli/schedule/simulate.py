@@ -80,17 +80,14 @@ def simulate(
     around = models.config(servers, names, settings, seed=seed)
     with common.refusals():
         source, jobs = workload.offered(names, around, load=load, seed=seed)
-    for path in (workload.trace, cluster.cluster):
-        job_files.note(path, "schedule simulate")
+    unused_keys = job_files.note("schedule simulate", workload.trace, cluster.cluster)
     rows = output is not None or jobs_csv is not None
     tasks = [
         Task(name, source, around, curves=output is not None, verify=verify, rows=rows) for name in names
     ]
     outcomes = run(tasks, processes)
     document = as_json(outcomes, jobs)
-    document["setup"]["unused_keys"] = job_files.unused_keys(
-        "schedule simulate", workload.trace, cluster.cluster
-    )
+    document["setup"]["unused_keys"] = unused_keys
     if output is not None:
         write(output, outcomes, document)
     if jobs_csv is not None:

@@ -16,7 +16,7 @@ from controller.simulator.files import check_output, whole
 from controller.simulator.pool import run_all, run_on_ray
 from controller.simulator.runs import Outcome, Task, write_rows
 from controller.simulator.traces.rows import brief
-from ina.cli import options
+from ina.cli import job_files, options
 from ina.cli.errors import USAGE, Failure
 from ina.cli.plain import count, plural
 from ina.cli.schedule import common, inputs
@@ -111,9 +111,10 @@ def sweep(
             seeds=_seeds(seeds),
             rows=jobs_csv is not None,
         )
+    unused_keys = job_files.note("schedule sweep", workload.trace, cluster.cluster)
     outcomes = _run(planned, processes, ray=ray, address=ray_address)
     points = sweeps.points(outcomes)
-    document = _json(planned, outcomes, points)
+    document = _json(planned, outcomes, points, unused_keys)
     if output is not None:
         with whole(output) as draft:
             draft.write_text(document + "\n", encoding="utf-8")
@@ -153,12 +154,18 @@ def _run(planned: Sequence[Task], processes: int, *, ray: bool, address: str) ->
         return run_all(planned, processes=processes, report=report)
 
 
-def _json(planned: Sequence[Task], outcomes: Sequence[Outcome], points: Sequence[sweeps.Point]) -> str:
+def _json(
+    planned: Sequence[Task],
+    outcomes: Sequence[Outcome],
+    points: Sequence[sweeps.Point],
+    unused_keys: Sequence[str],
+) -> str:
     first = planned[0]
     setting = {
         "trace": str(first.source.trace or "generated"),
         "servers": len(first.config.cluster.servers),
         "gpus": first.config.cluster.gpus,
+        "unused_keys": unused_keys,
     }
     runs = [
         {"load": o.task.source.load, "seed": o.task.source.seed, **asdict(o.metrics), "policy": o.task.policy}

@@ -13,7 +13,7 @@ from controller.policies.registry import check_settings, parse_setting, settings
 from controller.scheduling.lucid.tuner import Settings, Tuned, tune_settings
 from controller.simulator.files import check_output, whole
 from controller.simulator.runs import Task, run, write_rows
-from ina.cli import options
+from ina.cli import job_files, options
 from ina.cli.errors import USAGE, Failure
 from ina.cli.output import Bar, err
 from ina.cli.plain import count, plural
@@ -76,6 +76,7 @@ def tune(
     with common.refusals():
         tried = parse_choices(choices, name)
         source, jobs = workload.offered([name], around, load=load, seed=seed)
+        unused_keys = job_files.note("schedule tune", workload.trace, cluster.cluster)
         there = settings_of(name, around)
         start = {setting: there[setting] for setting in tried}
         most = 1 + rounds * sum(map(len, tried.values()))
@@ -96,6 +97,7 @@ def tune(
             with whole(jobs_csv) as draft:
                 write_rows(draft, [run(Task(name, source, config, rows=True))])
     document = as_json(found, name, metric, jobs)
+    document["setup"]["unused_keys"] = unused_keys
     if json:
         print(json_module.dumps(document, indent=2))
         return
@@ -103,7 +105,7 @@ def tune(
 
 
 def parse_choices(texts: list[str], policy: str) -> dict[str, list[float]]:
-    """Turn ``NAME=1,2,3`` into values by name. Raises BadSpec for what cannot be set."""
+    """Turn ``NAME=1,2,3`` into values by name. Raises BadSpec for an unknown setting or an invalid value."""
     found: dict[str, list[float]] = {}
     for text in texts:
         name, _, values = text.partition("=")
@@ -115,7 +117,14 @@ def parse_choices(texts: list[str], policy: str) -> dict[str, list[float]]:
 
 
 def as_json(found: Tuned, policy: str, metric: str, jobs: int) -> dict[str, Any]:
-    """Return the object that ``--json`` prints."""
+    """Return the object that ``--json`` prints.
+
+    Args:
+        found: The trials.
+        policy: Name of the policy.
+        metric: Name of the metric.
+        jobs: Number of jobs.
+    """
     start = found.trials[0]
     return {
         "name": "schedule tune",
@@ -127,7 +136,7 @@ def as_json(found: Tuned, policy: str, metric: str, jobs: int) -> dict[str, Any]
 
 
 def show(found: Tuned, title: str, metric: str) -> None:
-    """Print all trials in order, and what was best."""
+    """Print all trials in order, and the best one."""
     start = found.trials[0]
     rows = [
         (

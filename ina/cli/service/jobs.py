@@ -35,6 +35,7 @@ def jobs(
     ] = 0,
     tls: options.TlsOptions,
     watch: switch_jobs.Watch = False,
+    metrics_port: switch_jobs.MetricsPort = None,
     at: ControllerOptions,
     every: Annotated[
         bool, typer.Option("--all", help="List the controller's jobs that are over, too.")
@@ -63,7 +64,7 @@ def jobs(
     if switch:
         given = {each.name: getattr(tls, each.name) for each in fields(tls)}
         running = options.RunningSwitch(switch=switch, device_id=device_id, **given)
-        switch_jobs.jobs(running=running, watch=watch, json=json)
+        switch_jobs.jobs(running=running, watch=watch, metrics_port=metrics_port, json=json)
         return
     if not at.controller:
         raise Failure("whose jobs? give --switch ADDRESS, --controller URL, or set INA_CONTROLLER", USAGE)

@@ -1,4 +1,4 @@
-"""``ina topo``: topologies, and testbeds that have their shape."""
+"""``ina topo``: topologies, and testbeds made from them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``ina topo down``: a testbed is taken down, whatever is left of it."""
+"""``ina topo down``: stop a testbed, also a partly started one."""
 
 from __future__ import annotations
 

@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from controller.vocabulary import place, read_jobs
+from controller.vocabulary import place
+from ina.cli import job_files
 from ina.cli.errors import USAGE, Failure
 from ina.cli.plain import say
 from ina.cli.topo.topology import LinkOptions, Name
@@ -46,7 +47,7 @@ def draw_(
     place_ = output or Path(Path(name).stem.replace(":", "-")).with_suffix(".png")
     if place_.suffix not in FORMATS:
         raise Failure(f"--output {place_}: want a name that ends in {', '.join(FORMATS)}", exit_code=USAGE)
-    entries = read_jobs(jobs) if jobs else ()
+    entries = job_files.jobs(jobs, "topo") if jobs else ()
     hosts = place(topology, [entry.workers for entry in entries])
     try:
         draw(topology, place_, {entry.name: of for entry, of in zip(entries, hosts, strict=True)})

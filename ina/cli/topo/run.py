@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from controller.vocabulary import Job, Topology
-from ina.cli import options
+from ina.cli import job_files, options
 from ina.cli.errors import USAGE, Failure
 from ina.cli.execute import execute
 from ina.cli.run_options import MemoryOptions, check_preempt
@@ -38,7 +38,7 @@ EPILOG = """Examples:
 
 
 class Runner(StrEnum):
-    """Where workers and switches run."""
+    """Kinds of places where workers and switches run."""
 
     NETNS = "netns"
     MININET = "mininet"
@@ -96,16 +96,19 @@ def run_(
             )
         chosen = state.program
         opened: AbstractContextManager[SwitchFabric] = opened_testbed(state)
-        shape = state.topology
+        shape, unused_keys = state.topology, None
     else:
         shape = links.topology(topology)
+        unused_keys = job_files.unused_keys("topo", Path(topology)) if json else None
         chosen = program_of(program, lanes, target, pcap=pcap)
         opened = live_runner(runner.value).opened(netns.slug(topology), shape, chosen)
     spec = FabricSpec(chosen.name, chosen.lanes, topology=shape)
     check_preempt(memory.preempt, bundle(chosen.name, chosen.lanes).offers())
     alone = Job(name=NAMELESS, workers=_workers(shape, workers), command=tuple(command))
     job = LaunchSpec(job=memory.overrides().of(alone), log=None if log is None else str(begin_log(log)))
-    execute(spec, [job], switch=f"{runner} {shape.name}", as_json=json, opened=opened)
+    execute(
+        spec, [job], switch=f"{runner} {shape.name}", as_json=json, opened=opened, unused_keys=unused_keys
+    )
 
 
 def _workers(topology: Topology, given: int | None) -> int:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from controller.vocabulary import Link, Topology, dump_topology
-from ina.cli import options
+from ina.cli import job_files, options
 from ina.cli.output import table
 from ina.cli.plain import Result, rate, seconds
 from ina.cli.topo.topology import LinkOptions, Name
@@ -34,7 +35,7 @@ def show_(
     if yaml:
         print(dump_topology(topology), end="")
     elif json:
-        _result(topology).print_json()
+        _result(topology).print_json(unused_keys=job_files.unused_keys("topo", Path(name)))
     else:
         _show(topology)
 

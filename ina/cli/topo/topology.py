@@ -1,21 +1,22 @@
-"""The topology that ``ina topo`` works on: its name, or its file, and what links are like."""
+"""The topology that ``ina topo`` works on: its name, or its file, and the properties of its links."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from controller.switches.programs import is_file
-from controller.vocabulary import Link, Topology, find_topology
+from controller.vocabulary import Link, Topology
+from ina.cli import job_files
 from ina.cli.errors import Failure
 
 if TYPE_CHECKING:
-    from bmv2_topos.testbeds.netns import Program, State
+    from bmv2_topos.testbeds.netns import Program
 
 LINKS = "Links"
 
@@ -47,8 +48,8 @@ class Target(StrEnum):
 TargetOption = Annotated[
     Target,
     typer.Option(
-        help="Use embedded switches, or bmv2: simple_switch_grpc, which needs p4c and has no delay "
-        "and no loss."
+        help="Use embedded switches, or bmv2: simple_switch_grpc, which needs p4c, and the kernel's netem "
+        "for delay and loss."
     ),
 ]
 Lanes = Annotated[
@@ -69,7 +70,17 @@ Pcap = Annotated[
 def program_of(
     name: str, lanes: int | None, target: Target, *, seed: int = 0, pcap: Path | None = None
 ) -> Program:
-    """Return what the switches of a testbed run. Raises Failure if there can be no such folder."""
+    """Return the program of a testbed's switches.
+
+    Args:
+        name: Name of the program.
+        lanes: Values per packet; None: the program's default.
+        target: Kind of switches.
+        seed: Of the links' impairments.
+        pcap: Folder for captures; None: none.
+
+    Raises Failure if the folder cannot be made.
+    """
     from bmv2_topos.testbeds.netns import TARGETS, Program
 
     if pcap is not None:
@@ -89,22 +100,16 @@ class LiveRunner(StrEnum):
     MININET = "mininet"
 
 
-def bring_up(runner: LiveRunner) -> Callable[..., State]:
-    """Return the function that starts a testbed, such as `bmv2_topos.testbeds.netns.up`."""
-    match runner:
-        case LiveRunner.NETNS:
-            from bmv2_topos.testbeds import netns
+def made_by(runner: LiveRunner) -> ModuleType:
+    """Return the package that makes testbeds so: with `up`, and `planned` for what that would run."""
+    from bmv2_topos.testbeds import mininet, netns
 
-            return netns.up
-        case LiveRunner.MININET:
-            from bmv2_topos.testbeds import mininet
-
-            return mininet.up
+    return {LiveRunner.NETNS: netns, LiveRunner.MININET: mininet}[runner]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkOptions:
-    """What all links are like; None: as the topology says."""
+    """Properties of all links; None: as in the topology."""
 
     rate_bps: Annotated[
         float | None,
@@ -137,8 +142,8 @@ class LinkOptions:
     ] = None
 
     def topology(self, name: str) -> Topology:
-        """Return the topology with such links. Raises BadSpec."""
-        found = find_topology(name)
+        """Return the topology with links of these properties. Raises BadSpec."""
+        found = job_files.topology(name, "topo")
         given = {
             "rate_bps": self.rate_bps,
             "delay_s": self.delay,

@@ -1,4 +1,4 @@
-"""``ina topo up``: a testbed that stays until it is taken down."""
+"""``ina topo up``: start a testbed that runs until 'ina topo down'."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ina.cli import options
+from ina.cli import job_files, options
 from ina.cli.errors import USAGE, Failure
 from ina.cli.plain import Result, say
 from ina.cli.topo.topology import (
@@ -19,7 +19,7 @@ from ina.cli.topo.topology import (
     Target,
     TargetOption,
     Testbed,
-    bring_up,
+    made_by,
     program_of,
 )
 
@@ -50,7 +50,8 @@ def up_(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Load this program instead of --program; the controller installs forwarding only.",
+            help="Load this .p4 file, as --program FILE does. A program without aggregation gets the entries "
+            "for forwarding, if it has the tables.",
         ),
     ] = None,
     runner: Annotated[
@@ -78,17 +79,16 @@ def up_(
         raise Failure(f"--p4 {p4}: want a name that ends in .p4", exit_code=USAGE)
     chosen = program_of(str(p4.resolve()) if p4 else program, lanes, target, seed=seed, pcap=pcap)
     shape, called = links.topology(topology), name or netns.slug(topology)
-    if dry_run and runner is LiveRunner.MININET:
-        raise Failure("--dry-run: want --runner netns; Mininet chooses its commands itself", USAGE)
+    testbeds = made_by(runner)
     if dry_run:
-        for command in netns.planned(called, shape, chosen):
+        for command in testbeds.planned(called, shape, chosen):
             print(command.text)
         return
-    state = bring_up(runner)(
-        called, shape, chosen, on_step=lambda text: None if json else say(f"ina: {text}")
-    )
+    state = testbeds.up(called, shape, chosen, on_step=lambda text: None if json else say(f"ina: {text}"))
     if json:
         sizes = {"switches": len(shape.switches), "hosts": len(shape.servers)}
-        Result("topo up", {"testbed": called, "runner": state.runner}, sizes).print_json()
+        Result("topo up", {"testbed": called, "runner": state.runner}, sizes).print_json(
+            unused_keys=job_files.unused_keys("topo", Path(topology))
+        )
     else:
         say(f"ina: testbed {called} is up; try: ina topo exec {shape.servers[0].name} -- ip address")

@@ -85,7 +85,7 @@ class Cursor:
         self.advance()
 
     def attempt(self, parse: Callable[[], T]) -> T | None:
-        """Return what `parse` returns, or step back to here if that is None or an error."""
+        """Return the result of `parse`; step back to here if that is None or an error."""
         at, token = self._at, self.token
         result: T | None
         try:

@@ -231,7 +231,7 @@ class RegisterArray:
 
 @dataclass(frozen=True, slots=True)
 class Digest:
-    """What ``digest`` sends to the control plane: values of type `data`, by the name of the type."""
+    """A message of ``digest`` to the control plane: values of type `data`, by the name of the type."""
 
     name: str
     data: DataType

@@ -141,7 +141,7 @@ def _body(statements: Iterable[ir.Stmt]) -> tuple[ir.Stmt, ...]:
 
 
 def _statement(statement: ir.Stmt) -> Iterator[ir.Stmt]:
-    """Yield what a statement becomes."""
+    """Yield the statements for a statement."""
     statement = _rewritten(statement)
     pos = statement.pos
     match statement:

@@ -34,10 +34,7 @@ class Action:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Selector:
-    """What chooses a member of a group: a hash of `data`, cut to `count`, is the `slot`.
-
-    `index` is the position of the action that names a group among the table's actions.
-    """
+    """Chooses a member of a group: a hash of `data`, cut to `count`, is the `slot`."""
 
     algorithm: str
     data: tuple[ir.Expr, ...]

@@ -1,4 +1,4 @@
-"""What the program is and the back ends cannot do, told with its place: headers and numbers.
+"""Limits of the back ends that a program exceeds, reported with positions: headers and numbers.
 
 Headers are whole bytes, as on BMv2, and so are varbits and what is in front of them. Values of more than
 128 bits can be stored, copied and compared, but not computed with.

@@ -22,7 +22,7 @@ _Params = Sequence[ast.Param]
 
 
 class Role(Enum):
-    """What parameters belong to."""
+    """Kinds of owners of parameters."""
 
     FUNCTION = "a function"
     METHOD = "an extern's method or function"

@@ -1,4 +1,4 @@
-"""What stands in for arguments where code is checked that nothing calls."""
+"""Placeholders for arguments where unused code is checked."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ def _check_block(unit: Unit, decl: ast.ParserDecl | ast.ControlDecl, scope: Scop
 def _constructed(
     body: Body, decl: ast.ParserDecl | ast.ControlDecl, scope: Scope
 ) -> tuple[tuple[str, object], ...]:
-    """Return what stands in for constructor arguments."""
+    """Return placeholders for constructor arguments."""
     declaring = constant_body(body.unit, scope)
     args: list[tuple[str, object]] = []
     for param in decl.constructor_params:

@@ -1,4 +1,4 @@
-"""What P4 leaves undefined: where a program depends on it, and what is to happen there.
+"""Behaviour that P4 leaves undefined: where a program depends on it, and the choice made there.
 
 `find` explores the paths of a program and says where it reads fields of headers that may be invalid, values
 that nothing has set, and registers and stacks beyond their ends. `settled` makes the choice part of the

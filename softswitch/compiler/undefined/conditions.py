@@ -1,4 +1,4 @@
-"""What a condition that holds, or does not, adds to what is known of a packet."""
+"""Knowledge of a packet from conditions that hold or do not."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _TURNED = {"==": "==", "!=": "!=", "<": ">", ">": "<", "<=": ">=", ">=": "<="}
 
 
 def assume(state: State, condition: ir.Expr, holds: bool) -> list[State]:
-    """Return what `state`, which is used up, may be where `condition` holds or does not."""
+    """Return the states in which `condition` holds or does not; `state` is used up."""
     known = state.value(condition).only
     if known is not None:
         return [state] if bool(known) is holds else []
@@ -87,7 +87,7 @@ def _note(state: State, expr: ir.Expr, value: Range) -> None:
 
 
 def matching(state: State, subjects: Sequence[ir.Expr], patterns: Sequence[ir.Pattern]) -> State | None:
-    """Return what `state`, which is used up, is where all patterns match; None if they cannot."""
+    """Return the state in which all patterns match, None if they cannot; `state` is used up."""
     for subject, pattern in zip(subjects, patterns, strict=True):
         limited: Range | None
         value = state.value(subject)
@@ -120,7 +120,7 @@ def _is_whole(subject: ir.Expr, pattern: ir.Pattern) -> bool:
 def not_matching(
     state: State, subjects: Sequence[ir.Expr], patterns: Sequence[ir.Pattern], *, split: bool
 ) -> list[State]:
-    """Return what `state`, which is used up, may be where the patterns do not all match.
+    """Return the states in which the patterns do not all match; `state` is used up.
 
     With `split`, a state for each pattern that may be the first that does not; else one for all.
     """

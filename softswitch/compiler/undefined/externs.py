@@ -1,4 +1,4 @@
-"""What v1model's externs do to what is known of a packet."""
+"""Effects of v1model's externs on the knowledge of a packet."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ class _Explorer:
         return self._reader.found
 
     def _leaving(self, states: list[State]) -> list[State]:
-        """Return what packets are like after egress, but for those that it drops."""
+        """Return the states of packets after egress, except dropped ones."""
         states = self._block(self._program.egress, states)
         return [state for state in states if state.values.get(SPEC) != constant(DROP_PORT)]
 
@@ -76,7 +76,7 @@ class _Explorer:
         return self._paths.few(states + leaves.returned + leaves.exited)
 
     def _cloned(self, parsed: Iterable[State]) -> list[State]:
-        """Return what clones are like, which are parsed anew, and keep some metadata."""
+        """Return the states of clones, which are parsed again, and keep some metadata."""
         clones = []
         for state in parsed:
             state.drop(ir.Var(self._program.meta, "meta", _NOWHERE))

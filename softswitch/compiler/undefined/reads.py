@@ -1,4 +1,4 @@
-"""What expressions read that may be undefined."""
+"""Reads of possibly undefined values in expressions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is known of a packet on one path through the program."""
+"""Knowledge of a packet on one path through the program."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class State:
         return self.values, self.valid, self.unset
 
     def key(self) -> tuple[frozenset[object], ...]:
-        """Return what two states that are equal have in common."""
+        """Return a key that is equal for equal states."""
         return frozenset(self.values.items()), frozenset(self.valid.items()), frozenset(self.unset.items())
 
     # ----------------------------------------------------------------- places
@@ -82,7 +82,7 @@ class State:
     # ----------------------------------------------------------------- values
 
     def value(self, expr: ir.Expr) -> Range:
-        """Return what is known of a scalar's value."""
+        """Return the knowledge of a scalar's value."""
         match expr:
             case ir.Const(value=value):
                 return constant(value)
@@ -284,7 +284,7 @@ def stacks_below(type_: ir.Type, place: str) -> Iterator[str]:
 
 
 def merged(states: Iterable[State]) -> State:
-    """Return what is known on each of these paths."""
+    """Return the common knowledge of these paths."""
     first, *others = states
     values, valid, unset = first.values.copy(), first.valid.copy(), first.unset.copy()
     for other in others:

@@ -1,4 +1,4 @@
-"""What tables may do to a packet: constant entries as far as keys are known, any action otherwise."""
+"""Effects of tables on a packet: constant entries as far as keys are known, any action otherwise."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Tables:
         self._called = called
 
     def apply(self, s: ir.Apply, state: State, leaves: Leaves) -> list[State]:
-        """Return what a packet may be like after a table."""
+        """Return the possible states of a packet after a table."""
         table = self._program.tables[s.table]
         for key in table.keys:
             self._reader.reads(key.expr, state)

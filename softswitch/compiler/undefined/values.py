@@ -1,4 +1,4 @@
-"""What is known of a scalar: bounds, values that it does not have, whether packets have a say in it."""
+"""Knowledge of a scalar: bounds, excluded values, whether packets can influence it."""
 
 from __future__ import annotations
 

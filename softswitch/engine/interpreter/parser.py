@@ -61,7 +61,14 @@ def compile_extract(statement: ir.Extract) -> Effect:
 
 
 def unpack(header_type: ir.Header, header: HeaderValue, bits: int, width: int) -> None:
-    """Fill the fields of `header` from `width` bits; those beyond the fixed width are the varbit's."""
+    """Fill the fields of a header.
+
+    Args:
+        header_type: Its type.
+        header: Its value, which is changed.
+        bits: Its bits, as a number.
+        width: Number of bits; those beyond the fixed width belong to the varbit.
+    """
     variable = width - fixed_width(header_type)
     for name, type_ in header_type.fields:
         if isinstance(type_, ir.VarBits):

@@ -91,7 +91,7 @@ class Interpreter:
         return list(self._externs.counters[name])
 
     def write_counter(self, name: str, index: int, packets: int, bytes_: int) -> None:
-        """Set one cell of an indirect counter."""
+        """Set one cell of an indirect counter; see `Pipeline.write_counter`."""
         self.read_counter(name, index)
         self._externs.counters[name][index] = (packets, bytes_)
 
@@ -102,7 +102,7 @@ class Interpreter:
     def write_direct_counter(
         self, table: str, entry: ir.ConstEntry | None, packets: int, bytes_: int
     ) -> None:
-        """Set the counter of this entry, or of the default action. Raises NoSuchEntry."""
+        """Set a direct counter; see `Pipeline.write_direct_counter`."""
         self._table(table).write_count(entry, packets, bytes_)
 
     def read_meter(self, name: str, index: int) -> MeterReading:
@@ -176,10 +176,7 @@ class Interpreter:
         previous: PacketState | None = None,
         field_list: int = -1,
     ) -> tuple[PacketState, Verdict]:
-        """Parse `frame`, verify checksums, run ingress.
-
-        With `previous`, the metadata that field list `field_list` names is kept from that packet.
-        """
+        """Parse a frame, verify checksums, run ingress; see `Pipeline.ingress`."""
         self._externs.now_us = now_us
         self._tell("ingress", port=port, bytes=len(frame), instance_type=instance_type)
         packet = self._fresh(frame)

@@ -82,7 +82,7 @@ class Driver:
 
     @property
     def groups(self) -> Sequence[Group]:
-        return self.core.groups
+        return self.core.running.groups
 
     @property
     def log(self) -> list[Entry]:

@@ -57,7 +57,7 @@ def test_virtual_clusters_come_from_the_file_of_servers(tmp_path: Path) -> None:
     assert ran.code == 0
     assert [metrics["jobs"] for metrics in ran.json["metrics"].values()] == [20, 20]
     jobs = tmp_path / "jobs.csv"
-    jobs.write_text("job_id,submit_s,duration_s,gpus,vc\n1,0,10,1,x\n")
+    jobs.write_text("name,arrival_s,duration_s,gpus,vc\n1,0,10,1,x\n")
     ran = schedule("plan", "--jobs", jobs, "--cluster", path, "--policy", "srsf")
     assert ran.code == 2
     assert "2 virtual clusters; give the servers of one" in ran.complaint

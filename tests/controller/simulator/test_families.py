@@ -199,7 +199,7 @@ def test_sharing_reads_gavels_pairs(tmp_path: Path) -> None:
     pairs = tmp_path / "throughputs.json"
     pairs.write_text(json.dumps({"v100": table}))
     trace = tmp_path / "jobs.csv"
-    trace.write_text("job_id,submit_s,duration_s,gpus,model\n1,0,3000,1,A\n2,0,3000,1,B\n")
+    trace.write_text("name,arrival_s,duration_s,gpus,model\n1,0,3000,1,A\n2,0,3000,1,B\n")
     config = SimulationConfig(Cluster.uniform(1, 1), pairs=pairs, settings=KNOWN)
     found = run(Task("sharing:sharing", Source(trace), config)).metrics
     # B at 0.75 ends at 4,000 s; A at 0.5 has done 2,000 s by then
@@ -267,23 +267,24 @@ def test_estimates_are_read_by_job(tmp_path: Path) -> None:
     specs = [Submission(name, 0, 1, 5, estimate_s=7.0) for name in "abc"]
     assert [spec.estimate_s for spec in expect(specs, path)] == [12.5, 1.0, 7.0]
     assert expect(specs, None) == specs
-    path.write_text("job_id,estimate_s,priority\na,4,5\n")
+    path.write_text("name,estimate_s,priority\na,4,5\n")
     assert read_estimates(path) == {"a": 4.0}
 
 
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("job_id,estimate\na,1\n", ":1: column estimate_s: missing"),
-        ("estimate_s\n1\n", ":1: column job_id: missing; the columns are estimate_s"),
-        ("job_id,estimate_s\na,1\na,2\n", ":3: column job_id: job 'a' is there twice"),
-        ("job_id,estimate_s\na,soon\n", ":2: column estimate_s: 'soon' is not a number of seconds"),
+        ("name,estimate\na,1\n", ":1: column estimate_s: missing; the columns are name, estimate"),
+        ("job_id,estimate_s\na,1\n", ":1: column job_id: is called name"),
+        ("estimate_s\n1\n", ":1: column name: missing; the columns are estimate_s"),
+        ("name,estimate_s\na,1\na,2\n", ":3: column name: job 'a' is there twice"),
+        ("name,estimate_s\na,soon\n", ":2: column estimate_s: 'soon' is not a number of seconds"),
         (
-            f"job_id,estimate_s\na,{'9x' * 50}\n",
+            f"name,estimate_s\na,{'9x' * 50}\n",
             f":2: column estimate_s: '{'9x' * 29}9… (102 characters) is not a number of seconds",
         ),
-        ("job_id,estimate_s\na,nan\n", ":2: column estimate_s: 'nan' is not a number of seconds"),
-        ("job_id,estimate_s\nz,1\n", ": column job_id: names none of the trace's jobs, such as 'a'"),
+        ("name,estimate_s\na,nan\n", ":2: column estimate_s: 'nan' is not a number of seconds"),
+        ("name,estimate_s\nz,1\n", ": column name: names none of the trace's jobs, such as 'a'"),
     ],
 )
 def test_estimates_are_refused_by_line(tmp_path: Path, text: str, complaint: str) -> None:
@@ -296,8 +297,8 @@ def test_estimates_are_refused_by_line(tmp_path: Path, text: str, complaint: str
 
 def test_a_trace_gets_the_estimates_of_its_background(tmp_path: Path) -> None:
     trace, estimates = tmp_path / "jobs.csv", tmp_path / "estimates.csv"
-    trace.write_text("job_id,submit_s,duration_s,gpus\na,0,100,1\nb,0,100,1\nc,0,10,1\n")
-    estimates.write_text("job_id,estimate_s\na,50\nb,60\nc,70\n")
+    trace.write_text("name,arrival_s,duration_s,gpus\na,0,100,1\nb,0,100,1\nc,0,10,1\n")
+    estimates.write_text("name,estimate_s\na,50\nb,60\nc,70\n")
     cluster = Cluster.uniform(1, 1)
     plain = run(Task("qssf", Source(trace), SimulationConfig(cluster)))
     told = run(Task("qssf", Source(trace), SimulationConfig(cluster, estimates=estimates)))
@@ -333,7 +334,7 @@ def test_a_plan_says_why_two_jobs_share(tmp_path: Path) -> None:
     pytest.importorskip("sklearn")
     jobs = tmp_path / "jobs.csv"
     rows = "".join(f"{number},0,3000,{1 + number % 2},net{number % 30}\n" for number in range(12))
-    jobs.write_text(f"job_id,submit_s,duration_s,gpus,model\n{rows}")
+    jobs.write_text(f"name,arrival_s,duration_s,gpus,model\n{rows}")
     ran = schedule(
         "plan",
         "--jobs",

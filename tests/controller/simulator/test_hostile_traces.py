@@ -40,7 +40,7 @@ class Sample:
 
 SAMPLES = {
     "csv": Sample(
-        "job_id,submit_s,duration_s,gpus,model,storage_s,cpu_s,gpu_s,network_s,priority,estimate_s,restart_s,"
+        "name,arrival_s,duration_s,gpus,model,storage_s,cpu_s,gpu_s,network_s,opportunistic,estimate_s,restart_s,"
         "iteration_s",
         ("a", "0", "100", "1", "m", ".1", ".1", ".1", ".1", "0", "100", "1", ".4"),
     ),

@@ -9,7 +9,7 @@ import pytest
 
 from tests.controller.simulator.commands import schedule
 
-JOBS = """job_id,submit_s,duration_s,gpus,restart_s,storage_s,cpu_s,gpu_s,network_s
+JOBS = """name,arrival_s,duration_s,gpus,restart_s,storage_s,cpu_s,gpu_s,network_s
 long,0,100,1,5,0.2,0.2,0.4,0.2
 short,10,10,1,0,0.4,0.2,0.2,0.2
 """
@@ -32,13 +32,13 @@ def test_what_became_of_each_job_is_a_line(jobs: Path, tmp_path: Path) -> None:
     found = tmp_path / "found.csv"
     assert schedule("simulate", "--policy", "srtf,fifo", *common, "--jobs-csv", found).code == 0
     lines = rows(found)
-    assert [(line["policy"], line["job_id"]) for line in lines] == [
+    assert [(line["policy"], line["name"]) for line in lines] == [
         *(("srtf", "short"), ("srtf", "long")),
         *(("fifo", "long"), ("fifo", "short")),
     ]
     # 5 s of start, 5 s of work, 10 s of the other, 5 s of start, the other 95 s
-    assert {key: float(value) for key, value in lines[1].items() if key not in ("policy", "job_id")} == {
-        **{"load": 1, "seed": 0, "submit_s": 0, "start_s": 0, "finish_s": 120, "jct_s": 120, "waited_s": 10},
+    assert {key: float(value) for key, value in lines[1].items() if key not in ("policy", "name")} == {
+        **{"load": 1, "seed": 0, "arrival_s": 0, "start_s": 0, "finish_s": 120, "jct_s": 120, "waited_s": 10},
         **{"alone_s": 100, "slowdown": 1.2, "gpus": 1, "starts": 2, "preemptions": 1},
     }
 

@@ -111,7 +111,7 @@ def test_every_command_takes_it(tmp_path: Path) -> None:
     tuned = schedule("tune", "--policy", own, "--try", "patience_s=10,100", *few).json
     assert tuned["setup"]["policy"] == own
     jobs = tmp_path / "jobs.csv"
-    jobs.write_text("job_id,submit_s,duration_s,gpus\na,0,30,1\nb,0,20,1\n")
+    jobs.write_text("name,arrival_s,duration_s,gpus\na,0,30,1\nb,0,20,1\n")
     planned = schedule("plan", "--policy", own, "--jobs", jobs, "--gpus", "1", "--json").json
     assert planned["waiting"] == ["a"]
     assert planned["groups"][0]["reason"] == "20 s, the shortest that fits"

@@ -9,7 +9,7 @@ import pytest
 
 from tests.controller.simulator.commands import schedule
 
-CSV = "job_id,submit_s,duration_s,gpus"
+CSV = "name,arrival_s,duration_s,gpus"
 MURI = (
     "job_id,num_gpu,submit_time,iterations,model_name,batch_size,duration,interval,iteration_time,"
     "resource_time_0,resource_time_1,resource_time_2,priority"
@@ -22,7 +22,7 @@ NOON, LATER = "2017-10-03 12:00:00", "2017-10-03 12:00:01"
 
 CASES = [
     # missing columns
-    ("job_id,submit_s,gpus\n1,0,1\n", ":1: column duration_s: missing"),
+    ("name,arrival_s,gpus\n1,0,1\n", ":1: column duration_s: missing"),
     (MURI.replace(",iteration_time", "") + "\n", ":1: column iteration_time: missing"),
     (TIRESIAS.replace(",model_name", "") + "\n", ":1: column model_name: missing"),
     (PHILLY.replace(",cluster", "") + "\n", ":1: column cluster: missing"),
@@ -52,11 +52,11 @@ CASES = [
     # unknown models
     ("0,alexnet,0,9,1\n1,unheard,1,9,1\n", ":2: column model: 'unheard' is unknown"),
     # names that recur
-    (CSV + "\na,0,5,1\nb,1,5,1\na,2,5,1\n", ":4: column job_id: job 'a' was on line 2 already"),
+    (CSV + "\na,0,5,1\nb,1,5,1\na,2,5,1\n", ":4: column name: job 'a' was on line 2 already"),
     (TIRESIAS + "\n0,8,3,10,vgg,5,3\n0,8,4,10,vgg,5,3\n", ":3: column job_id: job '0' was on line 2 already"),
     ("0,alexnet,0,9,1\n0,alexnet,1,9,1\n", ":2: column id: job '0' was on line 1 already"),
     # times that go back
-    (CSV + "\n1,9,5,1\n2,8,5,1\n", ":3: column submit_s: job '2' comes before"),
+    (CSV + "\n1,9,5,1\n2,8,5,1\n", ":3: column arrival_s: job '2' comes before"),
     (MURI + "\n7,4,5,9,a2c,64,9,0,5,4,1,2,1\n8,4,4,9,a2c,64,9,0,5,4,1,2,1\n", ":3: column submit_time: job"),
     (HELIOS + f"\n1,u,v,1,{LATER},1\n2,u,v,1,{NOON},1\n", ":3: column submit_time: before the first"),
     ("0,alexnet,5,9,1\n1,alexnet,4,9,1\n", ":2: column arrival_s: job '1' comes before"),
@@ -70,7 +70,7 @@ CASES = [
     (CSV + "\n1,0,5\n", ":2: 3 cells in a table of 4 columns"),
     (CSV + "\n1,0,5,\n", ":2: column gpus: empty"),
     (CSV + '\n1,0,5,"1\n', ":2: unexpected end of data"),
-    (CSV + "\n1,soon,5,1\n", ":2: column submit_s: 'soon' is not a number"),
+    (CSV + "\n1,soon,5,1\n", ":2: column arrival_s: 'soon' is not a number"),
     (PHILLY + "\nyesterday,1,1,1,a\n", ":2: column timestamp: 'yesterday' is not a date and time"),
 ]
 

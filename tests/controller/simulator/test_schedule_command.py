@@ -130,7 +130,7 @@ def test_a_pipe_gets_no_progress_bar() -> None:
 
 def test_a_wrong_trace_ends_the_process_with_status_2(tmp_path: Path) -> None:
     path = tmp_path / "trace.csv"
-    path.write_text("job_id,submit_s,duration_s,gpus\n1,0,-5,1\n")
+    path.write_text("name,arrival_s,duration_s,gpus\n1,0,-5,1\n")
     done = subprocess.run(
         [sys.executable, "-m", "ina", "schedule", "simulate", "--trace", path],
         capture_output=True,

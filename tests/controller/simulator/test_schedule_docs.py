@@ -71,7 +71,7 @@ def test_the_policy_of_the_reference_runs(capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_the_csv_of_the_page_on_files_is_read(tmp_path: Path) -> None:
-    (text,) = re.findall(r"```\n(job_id,.*?)```", FILES, re.DOTALL)
+    (text,) = re.findall(r"```\n(name,.*?)```", FILES, re.DOTALL)
     path = tmp_path / "jobs.csv"
     path.write_text(text)
     assert schedule("simulate", "--trace", path, "--policy", "fifo", "--processes", 1, "--json").code == 0
@@ -98,7 +98,7 @@ def test_the_error_of_the_reference_is_the_one_that_is_printed(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     rows = [f"{number},0,{duration},1" for number, duration in enumerate((1, 1, 1, 1, 1, -5))]
-    Path("trace.csv").write_text("\n".join(["job_id,submit_s,duration_s,gpus", *rows]))
+    Path("trace.csv").write_text("\n".join(["name,arrival_s,duration_s,gpus", *rows]))
     ran = schedule("simulate", "--trace", "trace.csv")
     assert ran.code == 2
     assert f"ina: {ran.complaint}" in REFERENCE

@@ -176,7 +176,7 @@ def test_names_are_no_markup(tmp_path: Path) -> None:
     jobs, servers = tmp_path / "jobs.csv", tmp_path / "cluster.csv"
     names = ["[/x]", "$\\frac{$", "_hidden", "[bold]b[/bold]", "x" * 3000]
     rows = "".join(f"{name},0,{100 + number},1,.4,.3,.2,.1\n" for number, name in enumerate(names))
-    jobs.write_text(f"job_id,submit_s,duration_s,gpus,storage_s,cpu_s,gpu_s,network_s\n{rows}")
+    jobs.write_text(f"name,arrival_s,duration_s,gpus,storage_s,cpu_s,gpu_s,network_s\n{rows}")
     servers.write_text("name,gpus\n[/y],2\n")
     plot = tmp_path / "plan.svg"
     ran = schedule("plan", "--jobs", jobs, "--cluster", servers, "--plot", plot)
@@ -192,7 +192,7 @@ def test_of_many_groups_some_are_drawn(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     jobs, plot = tmp_path / "jobs.csv", tmp_path / "plan.svg"
     rows = "".join(f"j{number},0,100,1,.4,.3,.2,.1\n" for number in range(600))
-    jobs.write_text(f"job_id,submit_s,duration_s,gpus,storage_s,cpu_s,gpu_s,network_s\n{rows}")
+    jobs.write_text(f"name,arrival_s,duration_s,gpus,storage_s,cpu_s,gpu_s,network_s\n{rows}")
     ran = schedule("plan", "--jobs", jobs, "--nodes", 25, "--plot", plot, "--json")
     assert len(ran.json["groups"]) == 150
     assert "group 50," in plot.read_text()
@@ -228,7 +228,7 @@ def test_profiles_at_the_edges_are_no_trouble_for_any_policy(
     tmp_path: Path, stages: tuple[float, ...]
 ) -> None:
     path = tmp_path / "jobs.csv"
-    columns = "job_id,submit_s,duration_s,gpus,storage_s,cpu_s,gpu_s,network_s"
+    columns = "name,arrival_s,duration_s,gpus,storage_s,cpu_s,gpu_s,network_s"
     rows = "".join(f"{each},0,100,{1 + each % 2},{','.join(map(repr, stages))}\n" for each in range(9))
     path.write_text(f"{columns}\n{rows}")
     options = ("--nodes", 2, "--gpus", 2)
@@ -377,10 +377,10 @@ def test_a_model_that_nobody_measured_is_named_by_line_and_column(
 ) -> None:
     pytest.importorskip("scipy")
     trace, option = tmp_path / "jobs.csv", "--jobs" if command == "plan" else "--trace"
-    trace.write_text("job_id,submit_s,duration_s,gpus,model\na,0,50,1,image-small\nb,1,50,2,unheard\n")
+    trace.write_text("name,arrival_s,duration_s,gpus,model\na,0,50,1,image-small\nb,1,50,2,unheard\n")
     ran = schedule(command, option, trace, "--nodes", 2, "--policy", policy)
     refused(ran, f"{trace}:3: column model: job 'b' trains 'unheard', which has no sensitivity matrix")
-    trace.write_text("job_id,submit_s,duration_s,gpus\na,0,50,1\n")
+    trace.write_text("name,arrival_s,duration_s,gpus\na,0,50,1\n")
     refused(schedule(command, option, trace, "--nodes", 2, "--policy", policy), f"{trace}:2: column model: ")
     trace.write_text("0,alexnet,0,9,1\n1,alexnet,1,9,1\n")
     refused(schedule(command, option, trace, "--policy", policy), f"{trace}:1: column model: job '0' trains")

@@ -113,7 +113,7 @@ def test_a_history_teaches_durations(tmp_path: Path) -> None:
     for package in ("interpret", "rapidfuzz", "sklearn", "matplotlib"):
         pytest.importorskip(package)
     history, shapes = tmp_path / "history.csv", tmp_path / "deep" / "shapes.svg"
-    lines = ["job_id,submit_s,duration_s,gpus,user,model"]
+    lines = ["name,arrival_s,duration_s,gpus,user,model"]
     for number in range(40):  # one user's jobs take a minute, the other's an hour
         slow = number % 2
         lines.append(f"{number},{600 * number},{3600 if slow else 60},1,{'slow' if slow else 'quick'},net")

@@ -105,7 +105,7 @@ class TestTune:
 
     def test_a_trace_is_replayed_at_the_load_that_is_asked_for(self, tmp_path: Path) -> None:
         trace = tmp_path / "jobs.csv"
-        trace.write_text("job_id,submit_s,duration_s,gpus\na,0,100,1\nb,100,100,1\n")
+        trace.write_text("name,arrival_s,duration_s,gpus\na,0,100,1\nb,100,100,1\n")
         costs = [
             schedule(
                 "tune", "--policy", "fifo", "--trace", trace, "--nodes", 1, "--gpus", 1, *load,
@@ -172,7 +172,7 @@ class TestLucid:
     def test_an_unstable_job_is_evicted_once_it_shares(self, tmp_path: Any) -> None:
         pytest.importorskip("sklearn")
         text = (
-            "job_id,submit_s,duration_s,gpus,model,gpu_util,gmem_util,gmem,amp,gpu_util_cv\n"
+            "name,arrival_s,duration_s,gpus,model,gpu_util,gmem_util,gmem,amp,gpu_util_cv\n"
             "steady,0,1000,1,m,5,5,500,0,0.1\n"
             "wild,1,1000,1,m,5,5,500,0,{}\n"
             "third,2,10,1,m,5,5,500,0,0\n"

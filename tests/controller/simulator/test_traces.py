@@ -14,7 +14,7 @@ MURI = (
     "job_id,num_gpu,submit_time,iterations,model_name,batch_size,duration,interval,iteration_time,"
     "resource_time_0,resource_time_1,resource_time_2,priority\n"
 )
-CSV = "job_id,submit_s,duration_s,gpus\n"
+CSV = "name,arrival_s,duration_s,gpus\n"
 
 
 def written(tmp_path: Path, text: str, name: str = "trace.csv") -> Path:
@@ -86,15 +86,19 @@ def test_own_format_comes_back_as_it_was_written(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "line", "column", "complaint"),
     [
-        ("job_id,submit_s,gpus\n1,0,1\n", 1, "duration_s", "missing"),
+        ("name,arrival_s,gpus\n1,0,1\n", 1, "duration_s", "missing"),
+        ("job_id,submit_s,duration_s,gpus\n1,0,5,1\n", 1, "job_id", "is called name"),
+        ("name,submit_s,gpus\n1,0,1\n", 1, "submit_s", "is called arrival_s"),
+        (CSV.replace("gpus", "gpus,priority") + "1,0,5,1,2\n", 1, "priority", "is called opportunistic"),
+        (CSV.replace("gpus", "gpus,opportunistic") + "1,0,5,1,2\n", 2, "opportunistic", "must be 0 or 1"),
         (CSV + "1,0,-5,1\n", 2, "duration_s", "must be positive"),
         (CSV + "1,0,0,1\n", 2, "duration_s", "must be positive"),
-        (CSV + "1,0,5,1\n2,-1,5,1\n", 3, "submit_s", "must not be negative"),
+        (CSV + "1,0,5,1\n2,-1,5,1\n", 3, "arrival_s", "must not be negative"),
         (CSV + "1,0,5,0\n", 2, "gpus", "at least 1"),
         (CSV + "1,0,5,1.5\n", 2, "gpus", "whole number"),
         (CSV + "1,0,5,9\n", 2, "gpus", "the cluster has 8"),
-        (CSV + "1,0,5,1\n1,1,5,1\n", 3, "job_id", "was on line 2 already"),
-        (CSV + "1,9,5,1\n2,8,5,1\n", 3, "submit_s", "comes before"),
+        (CSV + "1,0,5,1\n1,1,5,1\n", 3, "name", "was on line 2 already"),
+        (CSV + "1,9,5,1\n2,8,5,1\n", 3, "arrival_s", "comes before"),
         (CSV + "1,0,soon,1\n", 2, "duration_s", "'soon' is not a number"),
         (CSV + "1,0,nan,1\n", 2, "duration_s", "is not a finite number"),
         (CSV + "1,0,,1\n", 2, "duration_s", "empty"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 from controller.errors import BadSpec
 from controller.simulator import generate as scheduling
 from controller.simulator.network import generate
-from controller.vocabulary import Cluster, Topology, fabrics, graphs, schema, shapes, tree
+from controller.vocabulary import Cluster, Topology, fabrics, graphs, named, schema, shapes, tree
 from controller.vocabulary.documents import parse, read
 from controller.vocabulary.files import (
     jobs_of,
@@ -292,6 +293,26 @@ def test_generated_jobs_are_the_same_for_the_same_seed_and_fit() -> None:
     assert jobs == generate.generate(50, cluster, seed=3, gap_s=10, deadlines=0.5)
     assert max(job.workers for job in jobs) <= 8
     assert 10 < sum(job.deadline_s is not None for job in jobs) < 40
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("shape='leaf-spine'\nspines=2\nleaves=100000\nhosts=10000", "1,000,000,000 servers; want at most"),
+        ("shape='leaf-spine'\nspines=2000\nleaves=1000\nhosts=1", "2,001,000 links; want at most 1,000,000"),
+        ("shape='fat-tree'\nk=100000\nhosts=1", "fat-tree: 5,000,000,000 servers; want at most 1,000,000"),
+        ("shape='star'\nservers=100000\ngpus=64", "100,000 servers of 64 GPUs; a cluster has at most"),
+    ],
+)
+def test_a_fabric_too_large_for_any_memory_is_refused_before_it_is_made(text: str, message: str) -> None:
+    with pytest.raises(BadSpec, match=rf"^a\.toml:1: .*{re.escape(message)}"):
+        topology_of(parse(f"[fabric]\n{text}\n", "a.toml"))
+
+
+@pytest.mark.parametrize("name", ["leaf-spine:99999x99999x99999", "fat-tree:99998"])
+def test_a_topology_of_the_catalog_too_large_for_any_memory_is_refused(name: str) -> None:
+    with pytest.raises(BadSpec, match="want at most 1,000,000"):
+        named(name)
 
 
 def test_words_of_yaml_are_those_of_its_core_schema() -> None:

@@ -202,7 +202,7 @@ def _is_true(body: Body, expr: ast.Expr) -> bool:
 
 
 def _in_place(body: Body, prop: ast.Property, table: str, expected: str) -> Object:
-    """Return what a property constructs: it has the name that is annotated, as with p4c, or the table's."""
+    """Return the object that a property constructs: named by its annotation, as with p4c, or by the table."""
     named = any(annotation.name == "name" for annotation in prop.annotations)
     return make_in_place(body, prop, "" if named else table, expected)
 

@@ -1,0 +1,366 @@
+"""A simulation as options describe it, and many of them: what ``ina sim`` runs.
+
+`Simulation.varied` is a function of parameters by name, as a `Study` wants it: `study` makes one of the
+options that are swept.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from operator import attrgetter
+from typing import Any, Final
+
+from bmv2_topos.harness.rows import Value
+from bmv2_topos.harness.study import Study
+from bmv2_topos.testbeds.virtual import (
+    Placement,
+    Recorder,
+    Report,
+    VirtualSettings,
+    VirtualTestbed,
+    build,
+)
+from bmv2_topos.testbeds.virtual.by_policy import Decided, decide
+from bmv2_topos.testbeds.virtual.report import JobReport
+from bmv2_topos.testbeds.virtual.testbed import Progress
+from controller.policies.by_kind import AllocationSettings
+from controller.vocabulary import CONGESTION, BadSpec, Job, Link, Topology, named, place
+from controller.vocabulary.slots import MAX_WINDOW
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Simulation:
+    """Jobs on a network in virtual time; options that are None leave things as the files have them."""
+
+    jobs: tuple[Job, ...]
+    program: str = "shared"
+    lanes: int = 64
+    slots: int = 8192
+    seed: int = 0
+    iterations: int | None = None
+    window: int | None = None
+    preempt: bool | None = None
+    congestion: str | None = None
+    tree: str | None = None
+    """Children per switch, level by level, as ``2x4``; None: one switch."""
+    cluster: Topology | str | None = None
+    """The network itself, or its name in the catalog, in the place of `tree`."""
+    transit: tuple[str, ...] = ()
+    """Switches that add nothing."""
+    placement: str | None = None
+    routing: str | None = None
+    memory: str | None = None
+    """Policies that place jobs on `cluster`, choose their trees and divide slots; None for all three: hosts
+    in turn, shortest paths to one root, all slots for all."""
+    loss: float = 0.0
+    link_loss: float | None = None
+    """Between switches; None: as `loss`."""
+    rate_bps: float = 10e9
+    delay_s: float = 2e-6
+    queue_packets: int = 2048
+    """Of links, but those of a network that comes from a file."""
+    coalesce_us: int = 5
+
+    def run(self, progress: Progress | None = None, recorder: Recorder | None = None) -> Report:
+        """Run it.
+
+        Raises:
+            BadSpec: the options contradict each other, or the jobs.
+            TestbedError: the jobs cannot run there, or something happened that must not.
+            softswitch.CompileError, ProgramMismatch: the program cannot be used.
+        """
+        return self.prepared(recorder).run(progress)
+
+    def varied(self, seed: int = 0, **swept: Value) -> Report:
+        """Run it with these values in the place of its own, and another seed."""
+        values: dict[str, Any] = {OPTIONS[name].field: value for name, value in swept.items()}
+        return replace(self, seed=seed, **values).run()
+
+    def prepared(self, recorder: Recorder | None = None) -> Prepared:
+        """Return it with everybody in place. Raises as `run` does."""
+        settings = self._settings()
+        jobs = self._jobs()
+        if self.cluster is None:
+            if policies := self._policies():
+                given = ", ".join(f"--{kind} {name}" for kind, name in policies.items())
+                raise BadSpec(
+                    f"{given} needs a network to decide on: --cluster FILE, or a name of the catalog"
+                )
+            network, placements = build(
+                jobs, self._shape(), servers=settings.shares, link=self._link(), trunk=self._trunk()
+            )
+            return Prepared(jobs, self._testbed(network, jobs, placements, settings, recorder))
+        if self.tree is not None:
+            raise BadSpec("--cluster and --tree are mutually exclusive")
+        network = self._network(self.cluster)
+        if policies := self._policies():
+            asked = AllocationSettings(
+                placement=policies.get("placement", "netpack"),
+                routing=policies.get("routing", "shortest-path"),
+                memory=policies.get("memory", "shared" if settings.shares else "static"),
+                seed=self.seed,
+            )
+            decided = decide(self._without_sums(network), jobs, asked, settings)
+            if not decided.ranks:
+                raise BadSpec("each job fits on one server: no packet is sent; want fewer GPUs for a server")
+            testbed = self._testbed(network, decided.ranks, decided.placements, settings, recorder)
+            return Prepared(jobs, testbed, decided)
+        hosts = place(network, [job.workers for job in jobs])
+        fallback = self._fallback(network, settings)
+        placements = tuple(Placement(each, fallback) for each in hosts)
+        return Prepared(jobs, self._testbed(network, jobs, placements, settings, recorder))
+
+    def _settings(self) -> VirtualSettings:
+        return VirtualSettings(
+            program=self.program,
+            lanes=self.lanes,
+            slots=self.slots,
+            seed=self.seed,
+            coalesce_us=self.coalesce_us,
+        )
+
+    def _jobs(self) -> tuple[Job, ...]:
+        given: dict[str, Any] = {
+            name: value
+            for name in ("iterations", "window", "preempt", "congestion")
+            if (value := getattr(self, name)) is not None
+        }
+        return tuple(replace(job, **given) for job in self.jobs)
+
+    def _policies(self) -> dict[str, str]:
+        kinds = {"placement": self.placement, "routing": self.routing, "memory": self.memory}
+        return {kind: name for kind, name in kinds.items() if name is not None}
+
+    def _shape(self) -> tuple[int, ...] | None:
+        return None if self.tree is None else tuple(map(int, self.tree.split("x")))
+
+    def _link(self) -> Link:
+        return Link("a", "b", self.rate_bps, self.delay_s, self.queue_packets, self.loss)
+
+    def _trunk(self) -> Link:
+        return replace(self._link(), loss=self.loss if self.link_loss is None else self.link_loss)
+
+    def _network(self, cluster: Topology | str) -> Topology:
+        """Return the network; links of one of the catalog are as the options say."""
+        if isinstance(cluster, Topology):
+            return cluster
+        found = named(cluster, link=self._link())
+        loss = self._trunk().loss
+        trunks = (
+            replace(each, loss=loss) if each.a in found.switch and each.b in found.switch else each
+            for each in found.links
+        )
+        return replace(found, links=tuple(trunks))
+
+    def _fallback(self, network: Topology, settings: VirtualSettings) -> str | None:
+        if not settings.shares:
+            return None
+        at_root = [name for name in network.servers_for("fallback") if network.rack_of[name] == network.root]
+        if not at_root:
+            raise BadSpec(
+                f'--cluster {network.name}: no server with role = "fallback" at the root {network.root!r},'
+                f" which {settings.offers.title} needs, for its jobs share slots; or give --program exclusive"
+            )
+        return at_root[0]
+
+    def _testbed(
+        self,
+        network: Topology,
+        jobs: Sequence[Job],
+        placements: Sequence[Placement],
+        settings: VirtualSettings,
+        recorder: Recorder | None,
+    ) -> VirtualTestbed:
+        return VirtualTestbed(self._without_sums(network), jobs, placements, settings, recorder=recorder)
+
+    def _without_sums(self, network: Topology) -> Topology:
+        """Return the network with switches that only pass packets on. Raises BadSpec."""
+        known = [switch.name for switch in network.switches]
+        for name in self.transit:
+            if name not in known:
+                raise BadSpec(f"--transit {name}: want some of {', '.join(known)}")
+        switches = (
+            replace(switch, slots=0) if switch.name in self.transit else switch for switch in network.switches
+        )
+        return replace(network, switches=tuple(switches))
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A simulation that can be run, once."""
+
+    jobs: tuple[Job, ...]
+    testbed: VirtualTestbed
+    decided: Decided | None = None
+    """What policies made of the jobs, if any were asked."""
+
+    def run(self, progress: Progress | None = None) -> Report:
+        """Run it. Raises as `VirtualTestbed.run` does."""
+        report = self.testbed.run(progress)
+        if self.decided is None:
+            return report
+        by_name = {job.name: job for job in report.jobs}
+        all_jobs = tuple(by_name.get(job.name) or _alone(job) for job in self.jobs)
+        setup = {**report.setup, **self.decided.policies}
+        return replace(report, setup=setup, jobs=all_jobs, foreseen=self.decided.foreseen)
+
+
+def _alone(job: Job) -> JobReport:
+    """Return the report of a job on one server, which sends nothing."""
+    return JobReport(
+        name=job.name,
+        workers=job.workers,
+        start_s=job.arrival_s,
+        jct_s=job.iterations * job.compute_s,
+        iteration_s=(job.compute_s,) * job.iterations,
+        sent_packets=0,
+        resent_packets=0,
+        outcomes={},
+        fallback_bytes=0,
+        fallback={},
+        checked_elements=0,
+        left_s=job.arrival_s + job.iterations * job.compute_s,
+    )
+
+
+# ---------------------------------------------------------------------- sweeps
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """An option that can be swept: its field, and how its values are read."""
+
+    field: str
+    read: Callable[[str], Value]
+    """Raises ValueError."""
+    wanted: str
+
+
+def _whole(least: int, most: int | None = None) -> Callable[[str], int]:
+    def read(text: str) -> int:
+        value = int(text)
+        if value < least or (most is not None and value > most):
+            raise ValueError
+        return value
+
+    return read
+
+
+def _number(most: float) -> Callable[[str], float]:
+    def read(text: str) -> float:
+        value = float(text)
+        if not 0 <= value <= most:
+            raise ValueError
+        return value
+
+    return read
+
+
+def _flag(text: str) -> bool:
+    return {"yes": True, "no": False}[text]
+
+
+def _shape(text: str) -> str:
+    if not re.fullmatch(r"[1-9]\d?(x[1-9]\d?)*", text):
+        raise ValueError
+    return text
+
+
+def _name(text: str) -> str:
+    if not text:
+        raise ValueError
+    return text
+
+
+OPTIONS: Final[Mapping[str, Option]] = {
+    "program": Option("program", _name, "names of programs, or files that end in .p4"),
+    "lanes": Option("lanes", _whole(1), "32, 64 or 256"),
+    "slots": Option("slots", _whole(0), "whole numbers, 0 or more"),
+    "iterations": Option("iterations", _whole(1), "whole numbers, 1 or more"),
+    "window": Option("window", _whole(1, MAX_WINDOW), f"whole numbers, 1 to {MAX_WINDOW}"),
+    "preempt": Option("preempt", _flag, "yes or no"),
+    "congestion": Option("congestion", _name, f"{', '.join(CONGESTION)}, or rules of your own"),
+    "tree": Option("tree", _shape, "numbers joined by x, such as 2x4"),
+    "cluster": Option("cluster", _name, "names of topologies of the catalog"),
+    "placement": Option("placement", _name, "names of placement policies"),
+    "routing": Option("routing", _name, "names of routing policies"),
+    "memory": Option("memory", _name, "names of memory policies"),
+    "loss": Option("loss", _number(1), "probabilities, 0 to 1"),
+    "link-loss": Option("link_loss", _number(1), "probabilities, 0 to 1"),
+    "rate": Option("rate_bps", _number(1e15), "bits per second, 0 or more"),
+    "delay": Option("delay_s", _number(1e6), "seconds, 0 or more"),
+    "queue": Option("queue_packets", _whole(1), "whole numbers, 1 or more"),
+    "coalesce": Option("coalesce_us", _whole(1), "whole microseconds, 1 or more"),
+}
+"""By the names of the options, without dashes."""
+
+
+def read_sweep(texts: Iterable[str]) -> dict[str, list[Value]]:
+    """Read ``slots=16,64``, several: the values of each option, in order. Raises BadSpec.
+
+    >>> read_sweep(["slots=16,64", "congestion=fixed,aimd"])
+    {'slots': [16, 64], 'congestion': ['fixed', 'aimd']}
+    """
+    found: dict[str, list[Value]] = {}
+    for text in texts:
+        name, equals, values = text.partition("=")
+        if not equals or name not in OPTIONS:
+            what = f"there is no {name!r}" if equals else "want KEY=VALUE,…"
+            raise BadSpec(f"--sweep {text}: {what}; keys are {', '.join(OPTIONS)}")
+        if name in found:
+            raise BadSpec(f"--sweep {text}: {name} is swept already; give all its values at once")
+        option = OPTIONS[name]
+        try:
+            found[name] = [option.read(value) for value in values.split(",")]
+        except (ValueError, KeyError):
+            raise BadSpec(f"--sweep {text}: want {option.wanted}, separated by commas") from None
+        if len(set(found[name])) < len(found[name]):
+            raise BadSpec(f"--sweep {text}: a value is there twice")
+    return found
+
+
+def study(simulation: Simulation, sweep: Mapping[str, Sequence[Value]], seeds: int) -> Study:
+    """Return the runs of a simulation with these values of options, all combinations, and so many seeds."""
+    of_jobs = {
+        f"{job.name}_{field}": _OfJob(place, field)
+        for place, job in enumerate(simulation.jobs)
+        for field in ("jct_s", "aggregated_share")
+    }
+    return Study(
+        title="Simulations",
+        run=simulation.varied,
+        sweep=sweep,
+        seeds=seeds,
+        first_seed=simulation.seed,
+        measure={
+            "mean_jct_s": attrgetter("mean_jct_s"),
+            **of_jobs,
+            "aggregated_share": attrgetter("aggregated_share"),
+            "sent_packets": _total_sent,
+            "resent_packets": _total_resent,
+            "dropped_packets": attrgetter("dropped_packets"),
+            "lost_packets": attrgetter("lost_packets"),
+        },
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _OfJob:
+    """A figure of one job's report; other processes can be sent it."""
+
+    place: int
+    field: str
+
+    def __call__(self, report: Report) -> Value:
+        value: Value = getattr(report.jobs[self.place], self.field)
+        return value
+
+
+def _total_sent(report: Report) -> int:
+    return sum(job.sent_packets for job in report.jobs)
+
+
+def _total_resent(report: Report) -> int:
+    return sum(job.resent_packets for job in report.jobs)

@@ -1,0 +1,168 @@
+"""Jobs that policies have placed, routed and given memory, as the testbed runs them. Pure functions.
+
+The policies are those of ``ina place``, ``ina route`` and ``ina alloc``, asked as the deciding core asks them
+(`controller.core.allocator`), once, as if all jobs ran from the start. What they foresee, by water-filling,
+is kept beside it: so what they decide can be judged by packets.
+
+Workers of a job on one server add up there first, so each server is one rank here. A job on one server sends
+nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from bmv2_topos.testbeds.virtual.errors import TestbedError
+from bmv2_topos.testbeds.virtual.placement import Placement
+from bmv2_topos.testbeds.virtual.report import Directed, Foreseen
+from bmv2_topos.testbeds.virtual.settings import DEFAULT_WINDOW, VirtualSettings
+from bmv2_topos.testbeds.virtual.trees import SwitchTree
+from controller.core.allocator import Allocator
+from controller.placement.flows import Pools, flows_of
+from controller.placement.waterfill import waterfill
+from controller.policies.by_kind import SCHEDULER, AllocationSettings, policies_of
+from controller.vocabulary import BadSpec, Job, Region, Topology
+from hostlib import wire
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """What policies make of jobs: who is where, on which tree, with which slots."""
+
+    jobs: tuple[Job, ...]
+    """As they were placed and routed."""
+    ranks: tuple[Job, ...]
+    """Those of them that use the network, a rank for each server, as the testbed takes them."""
+    placements: tuple[Placement, ...]
+    """Of `ranks`."""
+    foreseen: Foreseen
+    policies: Mapping[str, str]
+    """Their names, by what they decide on."""
+
+
+def decide(
+    topology: Topology, jobs: Sequence[Job], policies: AllocationSettings, settings: VirtualSettings
+) -> Decided:
+    """Ask the policies, and return what the testbed needs to do as they say.
+
+    Raises:
+        BadSpec: a policy is not there, or answers what cannot be.
+        TestbedError: there is no room for a job, its deadline cannot be met, or its fallback server cannot be
+            reached beside its tree.
+    """
+    shares = settings.shares
+    network = replace(
+        topology,
+        switches=tuple(
+            replace(each, slots=settings.slots if each.aggregates else 0, lanes=settings.lanes)
+            for each in topology.switches
+        ),
+    )
+    if policies.placement == SCHEDULER:
+        raise BadSpec(f"placement {SCHEDULER!r}: there is no scheduler here; want a placement policy")
+    wanted = [replace(job, mode="shared" if shares else "exclusive") for job in jobs]
+    allocator = Allocator(network, policies_of(policies), policies)
+    started = allocator.start(wanted)
+    if waiting := [job for job in wanted if job.name not in started]:
+        gpus = sum(server.gpus for server in topology.servers)
+        raise TestbedError(
+            f"job {waiting[0].name!r} finds no room: the jobs want {sum(job.gpus for job in jobs)} GPUs at a"
+            f" time, and {topology.name or 'the network'} has {gpus}"
+        )
+    if ended := allocator.divide(0.0, {job.name: job.iterations for job in wanted}):
+        raise TestbedError(f"job {ended[0]!r} cannot meet its deadline, says memory policy {policies.memory}")
+    assert allocator.answer is not None
+    placed = tuple(allocator.placed[job.name] for job in jobs)
+    regions = allocator.answer.regions
+    ranks, placements = [], []
+    for job in placed:
+        if len(job.hosts) > 1:
+            placement = placement_of(network, job, regions.get(job.name, {}), shares=shares)
+            placements.append(placement)
+            ranks.append(_ranks(job, regions.get(job.name, {}), shares=shares))
+    steady = waterfill(allocator.flows())
+    rates = {job.name: float(bps) for job, bps in zip(allocator.crossing, steady.rate_bps, strict=True)}
+    crossing = [job for job in placed if len(job.hosts) > 1]
+    foreseen = Foreseen(
+        rate_bps=rates,
+        iteration_s={job.name: job.iteration_at_s(rates[job.name]) for job in crossing},
+        link_bytes=_link_bytes(network, crossing, settings),
+    )
+    return Decided(placed, tuple(ranks), tuple(placements), foreseen, policies.names)
+
+
+def placement_of(topology: Topology, job: Job, regions: Mapping[str, Region], *, shares: bool) -> Placement:
+    """Return where a routed job's ranks are, with its tree and its slots.
+
+    The testbed has the fallback server at the root. Where it hangs on another switch, beside the tree, the
+    tree goes on up to there: switches of one child, without slots.
+
+    Raises TestbedError if it hangs on a switch of the tree below the root.
+    """
+    assert job.tree is not None
+    tree = job.tree
+    parents = dict(tree.parents)
+    sums = tree.aggregators if job.aggregate else frozenset[str]()
+    slots = {name: regions.get(name, Region(0, 0)) for name in sums}
+    root = tree.root
+    if root not in sums:
+        slots[root] = Region(0, 0)
+    if job.fallback is not None and shares:
+        for above in topology.way(root, topology.rack_of[job.fallback])[1:]:
+            if above in parents:
+                raise TestbedError(
+                    f"job {job.name!r}: its fallback server {job.fallback!r} is behind {above!r}, a switch of"
+                    f" its tree; want one at the root, {tree.root!r}, or off the tree"
+                )
+            parents[root] = above
+            root = above
+            slots[above] = Region(0, 0)
+    if not shares and not sums:
+        raise TestbedError(f"job {job.name!r} is summed nowhere, and exclusive slots have no fallback server")
+    transit = frozenset(name for name in tree.switches if name not in slots)
+    return Placement(
+        job.hosts,
+        job.fallback if shares else None,
+        SwitchTree(root, parents),
+        transit,
+        slots if shares else None,
+    )
+
+
+def _ranks(job: Job, regions: Mapping[str, Region], *, shares: bool) -> Job:
+    """Return the job with a rank for each server; exclusive: with its slots at each switch."""
+    straggler = job.straggler
+    if straggler is not None:
+        straggler = replace(straggler, rank=job.hosts.index(job.servers[straggler.rank]))
+    slots = job.slots if shares else min(region.size for region in regions.values())
+    return replace(
+        job, workers=len(job.hosts), servers=job.hosts, gpus_per_worker=1, straggler=straggler, slots=slots
+    )
+
+
+def _link_bytes(topology: Topology, jobs: Sequence[Job], settings: VirtualSettings) -> dict[Directed, int]:
+    """Return the bytes of frames on each link that jobs use, as the model of flows has it."""
+    found: dict[Directed, int] = {}
+    frame_bytes = wire.FRAME_PREFIX_BYTES + wire.INA_BYTES + 4 * settings.lanes
+    boundless = Pools([float("inf")], lambda job, at: 0)
+    for job in jobs:
+        steady = waterfill(flows_of(topology, [job], boundless))
+        loads = steady.load_bps[: 2 * len(topology.links)] / steady.rate_bps[0]
+        frames = job.iterations * sum(packets_of(size, job, settings) for size in job.tensors)
+        for number in np.flatnonzero(loads):
+            link = topology.links[number // 2]
+            ends = (link.a, link.b) if number % 2 == 0 else (link.b, link.a)
+            found[ends] = found.get(ends, 0) + round(float(loads[number])) * frames * frame_bytes
+    return found
+
+
+def packets_of(elements: int, job: Job, settings: VirtualSettings) -> int:
+    """Return the packets of one tensor: of its values, and those that exponents run ahead."""
+    data = max(1, -(-elements // settings.lanes))
+    in_flight = job.window or DEFAULT_WINDOW
+    if not settings.shares:
+        in_flight = min(in_flight, (job.slots or 2 * in_flight) // 2)
+    return data + (0 if job.numbers == "fixed" else min(data, in_flight))

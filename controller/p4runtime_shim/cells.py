@@ -1,0 +1,221 @@
+"""Counters and registers of a running program, for people to read: no controller relies on any of them.
+
+A counter that a table has (direct) counts for each of its entries; all others have cells with numbers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+
+from controller.errors import NoProgram, Refused, UnknownName
+from controller.p4runtime_shim.client import P4RuntimeClient
+from controller.p4runtime_shim.codec import Codec
+from controller.switches.entries import Lpm, Match, Range, TableEntry, Ternary
+from p4src.messages import p4runtime_pb2 as p4
+
+Value = int | bool | str | list["Value"]
+"""Content of a register's cell; a list: the members of a struct, a tuple or a header, in their order."""
+
+_HEX_FROM = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class Counter:
+    """A counter of a program: its cells have numbers, or it is direct, and `table` has the entries."""
+
+    name: str
+    size: int
+    counts_packets: bool
+    counts_bytes: bool
+    table: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """Count of a cell: of number `at`, or of the table entry that `at` describes; None: not counted."""
+
+    at: int | str
+    packets: int | None
+    bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Register:
+    """A register of a program, with the bits of a cell; 0: it has several members."""
+
+    name: str
+    size: int
+    bits: int
+
+
+class Cells:
+    """Reads the counters and registers of the switch that a client reaches. Raises NoProgram; SwitchError."""
+
+    def __init__(self, client: P4RuntimeClient) -> None:
+        self._client = client
+        p4info = client.p4info()
+        if p4info is None or not p4info.tables:
+            client.close()
+            raise NoProgram(f"the switch at {client.address} has no program loaded")
+        self._codec = Codec(p4info)
+        tables = {table.preamble.id: table.preamble.name for table in p4info.tables}
+        self._ids = {each.preamble.name: each.preamble.id for each in (*p4info.counters, *p4info.registers)}
+        self._table_ids = {name: number for number, name in tables.items()}
+        self.counters = {each.preamble.name: _counter(each, each.size, None) for each in p4info.counters} | {
+            each.preamble.name: _counter(each, 0, tables[each.direct_table_id])
+            for each in p4info.direct_counters
+        }
+        """By name."""
+        self.registers = {
+            each.preamble.name: Register(each.preamble.name, each.size, _bits(each.type_spec))
+            for each in p4info.registers
+        }
+        """By name."""
+
+    @property
+    def address(self) -> str:
+        """Address of the switch."""
+        return self._client.address
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._client.close()
+
+    def counter(self, name: str) -> Counter:
+        """Return the counter of this name, or whose name alone ends so. Raises UnknownName."""
+        return self.counters[_full("counter", name, self.counters)]
+
+    def register(self, name: str) -> Register:
+        """Return the register of this name, or whose name alone ends so. Raises UnknownName."""
+        return self.registers[_full("register", name, self.registers)]
+
+    def counts(self, counter: Counter, indices: Sequence[int] = ()) -> list[Counted]:
+        """Read a counter: all cells, or those with these numbers; if it is direct, all entries of its table.
+
+        Raises Refused.
+        """
+        if counter.table is not None:
+            return self._direct(counter, counter.table)
+        wanted = [p4.CounterEntry(counter_id=self._ids[counter.name], index=_index(i)) for i in _all(indices)]
+        found = self._client.read([p4.Entity(counter_entry=each) for each in wanted])
+        cells = [entity.counter_entry for entity in found]
+        return [_counted(counter, cell.index.index, cell.data) for cell in cells]
+
+    def _direct(self, counter: Counter, table: str) -> list[Counted]:
+        rows = p4.TableEntry(table_id=self._table_ids[table])
+        found = self._read_direct(rows)
+        default = p4.TableEntry(table_id=self._table_ids[table], is_default_action=True)
+        with contextlib.suppress(Refused):  # not every target counts for the default entry
+            found += self._read_direct(default)
+        return [_counted(counter, self._described(cell.table_entry), cell.data) for cell in found]
+
+    def _read_direct(self, rows: Any) -> list[Any]:
+        entity = p4.Entity(direct_counter_entry=p4.DirectCounterEntry(table_entry=rows))
+        return [each.direct_counter_entry for each in self._client.read([entity])]
+
+    def _described(self, entry: Any) -> str:
+        if entry.is_default_action:
+            return "default entry"
+        row = self._codec.decode_key(entry)
+        return ", ".join(f"{name} = {_shown(value)}" for name, value in row.match.items()) + _priority(row)
+
+    def values(self, register: Register, indices: Sequence[int] = ()) -> list[tuple[int, Value]]:
+        """Read all cells of a register, or those with these numbers: number and content of each.
+
+        Raises Refused: P4Runtime lets targets have registers that nobody can read, and BMv2 is one.
+        """
+        number = self._ids[register.name]
+        wanted = [p4.RegisterEntry(register_id=number, index=_index(i)) for i in _all(indices)]
+        found = self._client.read([p4.Entity(register_entry=each) for each in wanted])
+        cells = [entity.register_entry for entity in found]
+        return [(cell.index.index, _value(cell.data)) for cell in cells]
+
+
+def _full(kind: str, name: str, known: Collection[str]) -> str:
+    """Return the full name of the counter or register of this name. Raises UnknownName."""
+    ends = [each for each in known if each == name or each.endswith(f".{name}")]
+    if name in ends or len(ends) == 1:
+        return name if name in ends else ends[0]
+    if ends:
+        raise UnknownName(f"{kind} '{name}' may be {' or '.join(ends)}: give more of the name")
+    last = {each.rpartition(".")[2]: each for each in known}
+    close = difflib.get_close_matches(name.rpartition(".")[2], last, 1)
+    hint = f"did you mean '{last[close[0]]}'?" if close else f"it has {len(known)}, listed without a name"
+    raise UnknownName(f"the program has no {kind} '{name}'; {hint}")
+
+
+def _all(indices: Sequence[int]) -> Sequence[int | None]:
+    return indices or (None,)
+
+
+def _index(index: int | None) -> Any:
+    """Return the index of a cell; None: of all cells."""
+    return None if index is None else p4.Index(index=index)
+
+
+def _counter(counter: Any, size: int, table: str | None) -> Counter:
+    unit = counter.spec.Unit.Name(counter.spec.unit)
+    return Counter(counter.preamble.name, size, unit != "BYTES", unit in ("BYTES", "BOTH"), table)
+
+
+def _counted(counter: Counter, at: int | str, data: Any) -> Counted:
+    return Counted(
+        at,
+        int(data.packet_count) if counter.counts_packets else None,
+        int(data.byte_count) if counter.counts_bytes else None,
+    )
+
+
+def _bits(type_spec: Any) -> int:
+    if type_spec.HasField("bool"):
+        return 1
+    bits: int = getattr(type_spec.bitstring, type_spec.bitstring.WhichOneof("type_spec") or "bit").bitwidth
+    return bits
+
+
+def _value(data: Any) -> Value:
+    match data.WhichOneof("data"):
+        case "bool":
+            return bool(data.bool)
+        case "struct":
+            return [_value(each) for each in data.struct.members]
+        case "tuple":
+            return [_value(each) for each in data.tuple.members]
+        case "header":
+            return [int.from_bytes(each, "big") for each in data.header.bitstrings]
+        case "enum":
+            return str(data.enum)
+        case "error":
+            return str(data.error)
+        case "enum_value":
+            return int.from_bytes(data.enum_value, "big")
+        case _:
+            return int.from_bytes(data.bitstring, "big")
+
+
+def _shown(value: Match) -> str:
+    def number(of: int) -> str:
+        return hex(of) if of >= _HEX_FROM else str(of)
+
+    match value:
+        case Lpm():
+            return f"{number(value.value)}/{value.prefix_len}"
+        case Ternary():
+            return f"{number(value.value)} &&& {number(value.mask)}"
+        case Range():
+            return f"{number(value.low)}..{number(value.high)}"
+        case _:
+            return number(value)
+
+
+def _priority(row: TableEntry) -> str:
+    return f" (priority {row.priority})" if row.priority else ""

@@ -1,0 +1,40 @@
+"""Options of the commands that read cells of counters and registers."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from ina.cli import options
+from ina.cli.errors import USAGE, Failure
+
+Name = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[NAME]",
+        help="Read the one of this name, as the P4 program has it; the last parts of the name suffice.",
+        show_default=False,
+    ),
+]
+Index = Annotated[
+    str | None, typer.Option(metavar="A-B,C", help="Read only cells with these numbers. Default: all cells.")
+]
+Everything = Annotated[bool, typer.Option("--all", help="Show what is zero, too.")]
+
+
+def indices(text: str | None, name: str, size: int) -> tuple[int, ...]:
+    """Read the numbers of cells in ``--index``; none: all. Raises Failure."""
+    if text is None:
+        return ()
+    found = options.parse_numbers("--index", text)
+    if max(found) >= size:
+        raise Failure(f"--index {text}: {name} has cells 0 to {size - 1}", exit_code=USAGE)
+    return found
+
+
+def check_no_cells(index: str | None, everything: bool) -> None:
+    """Raise Failure for options that need a name."""
+    if index is not None or everything:
+        option = "--all" if index is None else f"--index {index}"
+        raise Failure(f"{option} needs the name of one: leave the option out for a list", exit_code=USAGE)

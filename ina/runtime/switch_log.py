@@ -1,0 +1,67 @@
+"""The log of a switch: which jobs were admitted and removed, when and by whom; one line of JSON each."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Mapping
+from dataclasses import asdict
+from datetime import datetime
+from typing import TextIO
+
+from controller.switches import names
+from controller.switches.registrations import decode
+from softswitch import Written
+
+_log = logging.getLogger(__name__)
+
+
+class SwitchLog:
+    """Writes the log; `written` may be called by several threads."""
+
+    def __init__(self, file: TextIO) -> None:
+        self._file = file
+        self._turn = threading.Lock()
+        self._failed = False
+
+    def started(self) -> None:
+        """Note that the switch serves from now on, without jobs."""
+        self._write({"event": "started"})
+
+    def written(self, written: Written) -> None:
+        """Note what a controller did, if it is about a job as a whole."""
+        if written.kind == "LOAD":
+            self._write({"event": "program loaded", "client": written.client})
+        elif written.table == names.JOB and (event := _EVENTS.get(written.kind)):
+            self._write({"event": event, "client": written.client, **_job(written)})
+
+    def _write(self, fields: Mapping[str, object]) -> None:
+        now = datetime.now().astimezone().isoformat(timespec="milliseconds")
+        with self._turn:
+            try:
+                print(json.dumps({"time": now, **fields}), file=self._file, flush=True)
+            except OSError as error:  # the switch goes on without
+                if not self._failed:
+                    _log.warning("the log %s cannot be written: %s", self._file.name, error.strerror)
+                self._failed = True
+
+
+_EVENTS = {"INSERT": "admitted", "DELETE": "removed"}
+
+
+def _job(written: Written) -> dict[str, object]:
+    params = written.params or {}
+    registration = decode(written.metadata)
+    said = asdict(registration) if registration else {}
+    return {
+        "job": (written.match or {}).get(names.JOB_KEY),
+        "generation": params.get("generation"),
+        "first_slot": params.get("offset"),
+        "slots": params.get("size"),
+        **{name: said[name] for name in _SAID if said.get(name) not in (None, "")},
+    }
+
+
+_SAID = ("holder", "name", "user", "command", "priority", "lease_s", "age_s", "goodput_bps")
+"""What a job's holder says that is noted; the last two as of the last renewal."""

@@ -1,0 +1,179 @@
+"""A switch that dies, hangs or is started anew in the middle of a job: the job goes on, or says why not."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from controller import connect
+from controller.errors import NoSuchJob
+from tests.system.attached import Attached, open_switch
+from tests.system.command import PATIENT, children, here, start, worker
+
+LANES = ("--lanes", 32)
+BOUND_S = 30
+"""Far beyond what any of it takes, and short of the 47 s that a switch that was stopped took."""
+
+
+def begun(process: subprocess.Popen[str], workers: int = 2) -> None:
+    """Return when all workers have said that they started."""
+    assert process.stdout is not None
+    assert all("started" in process.stdout.readline() for _ in range(workers))
+
+
+def switch_of(process: subprocess.Popen[str], *, other_than: int = 0) -> int:
+    """Return the process of the switch of a run, once it is there."""
+    while process.poll() is None:
+        for pid, command in children(process.pid).items():
+            if "-m ina switch" in command and pid != other_than:
+                return pid
+        time.sleep(0.05)
+    raise AssertionError(process.communicate())
+
+
+@pytest.fixture
+def attached() -> Iterator[Attached]:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with open_switch(p4runtime=f"127.0.0.1:{port}") as switch:
+        yield switch
+
+
+def until_summed(attached: Attached, least: int) -> int:
+    """Return the only job, once the switch has counted so many of its packets."""
+    with connect(attached.address) as controller:
+        while True:
+            for job in controller.jobs() if controller.has_program() else ():
+                if controller.counters(job)["completed"] >= least:
+                    return job
+            time.sleep(0.05)
+
+
+def test_a_job_that_shares_slots_goes_on_after_its_switch_was_started_anew(
+    attached: Attached, tmp_path: Path
+) -> None:
+    stop = tmp_path / "stop"
+    run = ("run", "-np", 2, "--program", "shared", "--slots", 64, *LANES, *PATIENT, *attached.options)
+    process = start(*run, *worker("until.py", stop))
+    begun(process)
+    job = until_summed(attached, 1000)
+    attached.switch.kill()
+    attached.switch.restart()  # without a program
+    assert until_summed(attached, 1000) == job, "under the same number, with its counters at zero"
+    stop.touch()
+    output, errors = process.communicate()
+    assert process.returncode == 0, output + errors
+    assert errors.splitlines()[0] == (
+        f"ina: warning: switch 's1': the switch at {attached.address} no longer knows job {job}: it was"
+        " restarted, and has no program; its jobs are admitted again, and go on"
+    )
+    with connect(attached.address) as controller:
+        assert controller.jobs() == {}
+
+
+def test_an_exclusive_job_whose_switch_was_started_anew_ends_and_says_so(attached: Attached) -> None:
+    """It said after 9 s that another program had removed the job."""
+    process = start("run", "-np", 2, *LANES, *PATIENT, *attached.options, *worker("sums.py"))
+    begun(process)
+    job = until_summed(attached, 100)
+    attached.switch.kill()
+    attached.switch.restart()
+    output, errors = process.communicate()
+    assert process.returncode == 1
+    assert output.count("JobFault") == 2
+    assert errors.splitlines()[-1] == (
+        f"ina: switch 's1': the switch at {attached.address} no longer knows job {job}: it was restarted, and"
+        " has no program; the job cannot go on: with exclusive slots the results that ranks have not heard"
+        " yet are lost with the switch"
+    ), output + errors
+
+
+def test_a_job_that_was_removed_is_not_taken_for_one_of_a_switch_that_was_started_anew(
+    attached: Attached,
+) -> None:
+    process = start("run", "-np", 2, "--program", "shared", *LANES, *attached.options, *worker("sums.py"))
+    begun(process)
+    job = until_summed(attached, 100)
+    assert here("remove", *attached.options[:2], job).returncode == 0
+    _, errors = process.communicate()
+    assert process.returncode == 1
+    assert errors.splitlines()[-1] == (
+        f"ina: job {job} was removed from the switch by another program, such as 'ina remove'"
+    )
+    with connect(attached.address) as controller, pytest.raises(NoSuchJob):
+        controller.counters(job)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_run_starts_its_switch_again_and_the_sums_stay_exact(
+    number: signal.Signals, tmp_path: Path
+) -> None:
+    stop = tmp_path / "stop"
+    run = ("run", "-np", 2, "--program", "shared", "--slots", 64, "--port-kind", "udp", *LANES, *PATIENT)
+    process = start(*run, "--json", *worker("until.py", stop))
+    assert process.stderr is not None
+    while "started" not in process.stderr.readline():
+        pass
+    first = switch_of(process)
+    os.kill(first, number)
+    switch_of(process, other_than=first)
+    warning = process.stderr.readline()
+    while "started" in warning:
+        warning = process.stderr.readline()
+    how = (
+        "was killed by SIGKILL"
+        if number == signal.SIGKILL
+        else "was stopped (SIGSTOP) for 3 s, and was killed"
+    )
+    assert warning == f"ina: warning: the switch process {how}; restarting it (1 of 5)\n"
+    stop.touch()
+    output, errors = process.communicate()
+    assert process.returncode == 0, errors
+    assert json.loads(output)["metrics"]["switch_completed_packets"] > 0
+
+
+def test_a_run_whose_switch_is_stopped_ends_soon_and_says_why() -> None:
+    """It ended after 47 s."""
+    process = start("run", "-np", 2, *LANES, *worker("sums.py"))
+    begun(process)
+    os.kill(switch_of(process), signal.SIGSTOP)
+    stopped_s = time.monotonic()
+    output, errors = process.communicate()
+    assert time.monotonic() - stopped_s < BOUND_S
+    assert process.returncode == 1
+    why = "the switch process was stopped (SIGSTOP) for 3 s, and was killed"
+    assert output.count(why) == 2
+    assert errors.splitlines()[-1] == f"ina: {why}"
+
+
+def test_a_run_whose_shared_memory_switch_died_says_what_would_have_helped() -> None:
+    process = start("run", "-np", 2, "--program", "shared", "--port-kind", "shm", *LANES, *worker("sums.py"))
+    begun(process)
+    os.kill(switch_of(process), signal.SIGKILL)
+    _, errors = process.communicate()
+    assert process.returncode == 1
+    assert errors.splitlines()[-1] == (
+        "ina: the switch process was killed by SIGKILL; with --port-kind udp its jobs could have gone on with"
+        " another one"
+    )
+
+
+def test_packets_of_no_job_are_those_of_the_run(attached: Attached) -> None:
+    """They were those since the start of the switch: thousands in a run that was clean."""
+    options = ("run", *LANES, *attached.options, "--json", "--timeout", 1)
+    process = start(*options, *worker("sums.py"))
+    job = until_summed(attached, 100)
+    assert here("remove", *attached.options[:2], job).returncode == 0
+    output, _ = process.communicate()
+    assert json.loads(output)["metrics"]["refused_unknown_job_packets"] > 0
+    done = here(*options, *worker("sums.py", "--times", 3))
+    assert done.returncode == 0, done.stderr
+    assert [key for key in json.loads(done.stdout)["metrics"] if key.startswith("refused")] == []
