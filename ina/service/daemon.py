@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 import shlex
-from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -606,7 +606,7 @@ class Daemon:
         if key and (known := self._keys.get((tenant, key))) is not None:
             if known != [job.name for job in jobs]:
                 raise Conflict(f"key {key!r} was used for {', '.join(known)}")
-            return [self.record(name) for name in known]
+            return self._records(known)
         now_s = self.now_s
         events: list[Event] = []
         names: set[str] = set()
@@ -622,7 +622,7 @@ class Daemon:
             events.append(Submitted(now_s, spec, arrived))
         self._record(events, tenant=tenant, key=key)
         await self._tell()
-        return [self.record(job.name) for job in jobs]
+        return self._records([job.name for job in jobs])
 
     async def cancel(self, name: str, *, by: str = "") -> JobRecord:
         """End a job, whether it runs or waits."""
@@ -675,16 +675,29 @@ class Daemon:
 
     def records(self) -> list[JobRecord]:
         """Return all jobs, in order of submission."""
-        over = {each.job.spec.name: each for each in self._core.over}
-        held = {name: hold.held for hold in self._holds.values() for name in hold.held.run.jobs}
-        waits = self._waits()
-        return [self._of(said, over, held, waits) for said in self._submitted.values()]
+        return self._records(self._submitted)
 
     def record(self, name: str) -> JobRecord:
         """Return a job."""
         if name not in self._submitted:
             raise Unknown(f"there is no job {name!r}")
-        return next(each for each in self.records() if each.name == name)
+        return self._records([name])[0]
+
+    def _records(self, names: Iterable[str]) -> list[JobRecord]:
+        """Return these jobs. O(jobs + lines of the log), however many are asked for."""
+        over = {each.job.spec.name: each for each in self._core.over}
+        held = {name: hold.held for hold in self._holds.values() for name in hold.held.run.jobs}
+        waits, troubles = self._waits(), self._troubles_of_jobs()
+        return [self._of(self._submitted[name], over, held, waits, troubles) for name in names]
+
+    def _troubles_of_jobs(self) -> dict[str, str]:
+        return {
+            name: each.why
+            for run in self._core.desired().runs
+            for (number, _), each in self._troubles.items()
+            if number == run.number
+            for name in run.jobs
+        }
 
     def _waits(self) -> dict[str, str]:
         assert self._core.log is not None
@@ -701,6 +714,7 @@ class Daemon:
         over: Mapping[str, Any],
         held: Mapping[str, Held],
         waits: Mapping[str, str],
+        troubles: Mapping[str, str],
     ) -> JobRecord:
         name, now_s = said.job.name, self.now_s
         if name in self._core.refused:
@@ -720,19 +734,15 @@ class Daemon:
             )
         has = held.get(name)
         state: State = "queued"
-        trouble = ""
         if has is not None:
             state = {"preparing": "starting", "running": "running", "stopping": "stopping"}[has.stage]  # type: ignore[assignment]
-        for run in self._core.desired().runs:
-            for (number, _), each in self._troubles.items():
-                if number == run.number and name in run.jobs:
-                    trouble = each.why
         left_s = job.remaining_s(now_s) if job.group is not None else job.iterations_left(now_s) * job.alone_s
         due_s = said.job.due_s
         return JobRecord(
             submitted=said,
             state=state,
-            reason=trouble or ("" if state == "running" else waits.get(name, "waits for its turn")),
+            reason=troubles.get(name)
+            or ("" if state == "running" else waits.get(name, "waits for its turn")),
             place=has.places.get(name) if has is not None else None,
             run=has.run.number if has is not None else None,
             started_s=job.start_s,

@@ -7,7 +7,8 @@ was.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
 
 from typing_extensions import TypedDict
 
@@ -138,13 +139,14 @@ class LinkView(TypedDict):
 
 
 class ClusterView(TypedDict):
-    """The cluster as it is."""
+    """The cluster as it is; `jobs` counts the jobs that the asker may see by state."""
 
     now_s: float
     began_at: float
     name: str
     root: str
     policies: dict[str, str]
+    jobs: dict[str, int]
     servers: list[ServerView]
     switches: list[SwitchView]
     links: list[LinkView]
@@ -294,8 +296,10 @@ def covered(shares: Sequence[ShareView]) -> int:
     return found
 
 
-def of_cluster(cluster: ClusterState, now_s: float, began_at: float) -> ClusterView:
-    """Return the cluster as JSON."""
+def of_cluster(
+    cluster: ClusterState, records: Iterable[JobRecord], now_s: float, began_at: float
+) -> ClusterView:
+    """Return the cluster as JSON, with the states of these jobs."""
     topology = cluster.topology
     return {
         "now_s": now_s,
@@ -303,6 +307,7 @@ def of_cluster(cluster: ClusterState, now_s: float, began_at: float) -> ClusterV
         "name": topology.name,
         "root": topology.root,
         "policies": dict(cluster.policies),
+        "jobs": dict(Counter(record.state for record in records)),
         "servers": [
             {
                 "name": server.name,

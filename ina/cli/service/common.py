@@ -118,7 +118,7 @@ COLUMNS = ("job", "state", "workers", "done", "left", "deadline in", "slots", "w
 def row(job: JobView, now_s: float) -> list[str]:
     """Return a job's line of a table with `COLUMNS`."""
     due_s, over = job["due_s"], job["over"]
-    due = clock(None if due_s is None or over else due_s - now_s)
+    due = "" if due_s is None or over else clock(due_s - now_s)
     slots = ", ".join(f"{switch}: {each['slots']}" for switch, each in sorted(job["slots"].items()))
     return [
         plain(job["name"]),

@@ -135,7 +135,14 @@ _bearer = HTTPBearer(
 Serving = Annotated[Service, Depends(_service)]
 Asker = Annotated[Person, Depends(_person)]
 Operator = Annotated[Person, Depends(_operator)]
-After = Annotated[int, Query(ge=0, le=1 << 53, description="Only what has a higher number.")]
+After = Annotated[
+    int,
+    Query(
+        ge=-MAX_PAGE,
+        le=1 << 53,
+        description="Only what has a higher number; a negative one: so many of the latest.",
+    ),
+]
 Limit = Annotated[int, Query(ge=1, le=MAX_PAGE, description="At most so many.")]
 Follow = Annotated[bool, Query(description="Server-sent events instead: what is there, and all to come.")]
 Last = Annotated[
@@ -213,9 +220,12 @@ async def jobs(
     limit: Limit = MAX_PAGE,
 ) -> Response:
     """List jobs, in order of submission."""
+    records = service.records()
+    if after < 0:
+        after += records[-1].submitted.number if records else 0
     wanted = [
         record
-        for record in service.records()
+        for record in records
         if person.owns(record.submitted.tenant)
         and record.submitted.number > after
         and (not state or record.state in state)
@@ -323,11 +333,9 @@ def _jobs(body: bytes, cluster: Topology) -> list[Job]:
 @_v1.get("/cluster", response_model=views.ClusterView)
 async def cluster(service: Serving, person: Asker) -> Response:
     """Show servers, switches, links, and who has what of them."""
-    view = views.of_cluster(service.cluster(), service.now_s, service.began_at)
-    if not person.operates:
-        own_jobs = {each.name for each in service.records() if person.owns(each.submitted.tenant)}
-        view = views.hiding(view, own_jobs)
-    return Json(view)
+    records = [each for each in service.records() if person.owns(each.submitted.tenant)]
+    view = views.of_cluster(service.cluster(), records, service.now_s, service.began_at)
+    return Json(view if person.operates else views.hiding(view, {each.name for each in records}))
 
 
 @_v1.get("/memory", response_model=views.MemoryView)
@@ -365,12 +373,7 @@ async def events(
     request: Request,
     service: Serving,
     person: Asker,
-    after: Annotated[
-        int,
-        Query(
-            ge=-MAX_PAGE, le=1 << 53, description="Only later ones; a negative number: so many of the latest."
-        ),
-    ] = 0,
+    after: After = 0,
     limit: Limit = MAX_PAGE,
     follow: Follow = False,
     last: Last = None,

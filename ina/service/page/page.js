@@ -4,6 +4,8 @@
 const EVERY_MS = 5000; // progress is asked for this often while nothing is decided
 const SOON_MS = 1000; // and this soon after a decision
 const EVENTS = 200;
+const QUEUE = 100;
+const LATEST = 200;
 const WINDOWS = { "5 min": 300, "1 h": 3600, "all": Infinity };
 
 const at = { cluster: null, jobs: [], memory: null, events: [], explanation: null };
@@ -107,17 +109,18 @@ function drawOverview() {
   const placed = active.filter((job) => job.state !== "queued");
   const waiting = active.filter((job) => job.state === "queued");
   const over = jobs.filter((job) => job.over);
+  const states = (...names) => names.reduce((sum, name) => sum + (cluster.jobs[name] ?? 0), 0);
   const gpus = cluster.servers.reduce((sum, each) => sum + each.gpus, 0);
   const used = cluster.servers.reduce((sum, each) => sum + each.used, 0);
   const slots = cluster.switches.reduce((sum, each) => sum + each.slots, 0);
   const free = cluster.switches.reduce((sum, each) => sum + each.free, 0);
   const late = active.filter((job) => job.late).length;
-  const failed = over.filter((job) => BAD.has(job.state)).length;
+  const failed = states(...BAD);
   const tile = (number, text, kind) => h("div", {}, h("b", { class: kind }, number), h("span", {}, text));
   replace(
     "tiles",
-    tile(count(placed.length), "running"),
-    tile(count(waiting.length), "waiting"),
+    tile(count(states("starting", "running", "stopping")), "running"),
+    tile(count(states("queued")), "waiting"),
     tile(`${used} / ${gpus}`, "GPUs in use"),
     tile(slots ? `${Math.round((100 * (slots - free)) / slots)} %` : "–", "switch slots held"),
     tile(count(late), "late, by estimate", late ? "warn" : ""),
@@ -125,7 +128,8 @@ function drawOverview() {
   );
   replace("cluster-body", clusterPicture());
   replace("jobs-body", placed.length ? jobTable(placed) : empty("No job runs."));
-  replace("queue-body", waiting.length ? queueTable(waiting) : empty("No job waits."));
+  const more = states("queued") - waiting.length;
+  replace("queue-body", waiting.length ? queueTable(waiting) : empty("No job waits."), more > 0 ? empty(`and ${count(more)} more`) : null);
   replace("memory-body", memoryMap());
   replace("nodes-body", nodeTable());
   replace("events-body", eventList(at.events.slice(-EVENTS).reverse()));
@@ -141,19 +145,21 @@ function table(heads, lines) {
 function due(job) {
   const { now_s } = at.cluster;
   if (job.due_s == null) return h("span", { class: "soft" }, "best effort");
-  return h("span", { class: job.late ? "warn" : "", title: wall(job.due_s) }, `in ${clock(job.due_s - now_s)}${job.late ? ", late" : ""}`);
+  const left_s = job.due_s - now_s;
+  const text = job.over ? wall(job.due_s) : left_s < 0 ? `${clock(-left_s)} ago` : `in ${clock(left_s)}${job.late ? ", late" : ""}`;
+  return h("span", { class: !job.over && (job.late || left_s < 0) ? "warn" : "", title: wall(job.due_s) }, text);
 }
 
 function jobTable(jobs) {
   const { now_s } = at.cluster;
   return table(
-    [["job"], ["state"], ["progress"], ["ends in", "number"], ["deadline", "number"], ["slots", "number wide"], ["servers", "wide"]],
+    [["job"], ["state", "wide"], ["progress"], ["ends in", "number"], ["deadline", "number"], ["slots", "number wide"], ["servers", "wide"]],
     jobs.map((job) =>
       h(
         "tr",
         {},
         h("td", { class: "name" }, jobLink(job.name, "jobs")),
-        h("td", { class: `state ${tone(job.state)}` }, job.state),
+        h("td", { class: `state wide ${tone(job.state)}` }, job.state),
         h("td", { title: `${count(Math.floor(job.done))} of ${count(job.iterations)} iterations` }, bar(job.done / job.iterations, job.name)),
         h("td", { class: "number", title: job.ends_s == null ? null : wall(job.ends_s) }, clock(job.ends_s == null ? null : job.ends_s - now_s)),
         h("td", { class: "number" }, due(job)),
@@ -167,14 +173,14 @@ function jobTable(jobs) {
 function queueTable(jobs) {
   const { now_s } = at.cluster;
   return table(
-    [["job"], ["GPUs", "number"], ["waits for", "number"], ["deadline", "number"], ["why"]],
+    [["job"], ["GPUs", "number wide"], ["waits for", "number wide"], ["deadline", "number"], ["why"]],
     jobs.map((job) =>
       h(
         "tr",
         {},
         h("td", { class: "name" }, jobLink(job.name, "queue")),
-        h("td", { class: "number" }, job.gpus),
-        h("td", { class: "number" }, clock(now_s - job.submitted_s)),
+        h("td", { class: "number wide" }, job.gpus),
+        h("td", { class: "number wide" }, clock(now_s - job.submitted_s)),
         h("td", { class: "number" }, due(job)),
         h("td", { class: "why" }, job.reason || "–"),
       ),
@@ -356,6 +362,7 @@ function push(map, key, value) {
   if (!map.has(key)) map.set(key, []);
   map.get(key).push(value);
 }
+const drawn = () => (innerWidth < 640 ? 340 : 640); // so that letters keep their size
 const brief = (text, most) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);
 
 function bands(shares) {
@@ -376,7 +383,7 @@ function memoryMap(only = null) {
   const { memory } = at;
   const begin = Math.max(memory.since_s, memory.now_s - WINDOWS[windowName]);
   const end = Math.max(memory.now_s, begin + 1);
-  const [width, height, left] = [640, 70, 46];
+  const [width, height, left] = [drawn(), 70, 46];
   const x = (time_s) => left + ((width - left) * (Math.max(begin, Math.min(end, time_s)) - begin)) / (end - begin);
   const seen = new Set();
   const had = (moments) => !only || moments.some((moment) => moment.shares.some((share) => share.job === only));
@@ -485,7 +492,7 @@ function drawJob(name) {
 function timeline(job) {
   const { now_s } = at.cluster;
   const last = Math.max(job.ended_s ?? now_s, job.ends_s ?? 0, job.over ? 0 : job.due_s ?? 0, job.submitted_s + 1);
-  const [width, height] = [640, 62];
+  const [width, height] = [drawn(), 62];
   const x = (time_s) => 4 + ((width - 8) * (time_s - job.submitted_s)) / (last - job.submitted_s);
   const piece = (from, to, attributes, what) => s("rect", { x: x(from), y: 20, width: Math.max(0, x(to) - x(from)), height: 16, ...attributes }, s("title", {}, `${what}: ${clock(to - from)}`));
   const start = job.started_s ?? job.ended_s ?? now_s;
@@ -506,7 +513,7 @@ function timeline(job) {
 
 function slotsPlot(name) {
   const { memory } = at;
-  const [width, height, left] = [640, 130, 46];
+  const [width, height, left] = [drawn(), 130, 46];
   const lines = [];
   let most = 1;
   for (const [where, moments] of Object.entries(memory.switches)) {
@@ -658,13 +665,14 @@ async function refresh() {
     const name = jobOfAddress();
     const [cluster, jobs, memory, explanation] = await Promise.all([
       json("/v1/cluster"),
-      allJobs(),
+      someJobs(),
       json("/v1/memory"),
       name ? json(`/v1/jobs/${encodeURIComponent(name)}/explanation`).catch((error) => (error.status === 404 ? null : Promise.reject(error))) : null,
     ]);
     Object.assign(at, { cluster, jobs, memory, explanation });
     rows.clear();
     for (const job of jobs) rows.set(job.name, job);
+    if (explanation) rows.set(name, explanation.job);
     draw();
   })();
   try {
@@ -678,14 +686,17 @@ async function refresh() {
   }
 }
 
-async function allJobs() {
-  const found = [];
+async function someJobs() {
+  // All that run, those that wait longest, and what was submitted last.
+  const found = new Map();
   for (let after = 0; after !== null; ) {
-    const page = await json(`/v1/jobs?after=${after}`);
-    found.push(...page.jobs);
+    const page = await json(`/v1/jobs?state=starting&state=running&state=stopping&after=${after}`);
+    for (const job of page.jobs) found.set(job.name, job);
     after = page.next;
   }
-  return found;
+  for (const query of [`state=queued&limit=${QUEUE}`, `after=-${LATEST}`])
+    for (const job of (await json(`/v1/jobs?${query}`)).jobs) found.set(job.name, job);
+  return [...found.values()].sort((one, other) => one.number - other.number);
 }
 
 function draw() {

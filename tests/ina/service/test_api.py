@@ -55,6 +55,8 @@ def test_jobs_are_listed_in_pages_by_state_and_tenant(http: httpx.Client) -> Non
     both = get(http, "/v1/jobs", views.JobsView, state=["queued", "running"])["jobs"]
     assert len(both) == 5
     assert get(http, "/v1/jobs", views.JobsView, tenant="nobody")["jobs"] == []
+    latest = get(http, "/v1/jobs", views.JobsView, after=-2)["jobs"]
+    assert [each["name"] for each in latest] == ["j3", "j4"]
 
 
 def test_the_same_key_again_adds_nothing(http: httpx.Client) -> None:
@@ -107,6 +109,7 @@ def test_the_cluster_shows_who_has_what(http: httpx.Client) -> None:
         assert switch["free"] == (0 if switch["shares"] else 1024)
     assert found["policies"]["scheduler"] == "fifo-backfill"
     assert len(found["links"]) == 8
+    assert found["jobs"] == {"running": 1}
     assert found["began_at"] == 1_700_000_000
 
 
