@@ -19,6 +19,7 @@ from bmv2_topos.testbeds.netns import testbed
 from bmv2_topos.testbeds.netns.serving import start_switch
 from controller import Fleet
 from ina.service.faults import POINTS, VARIABLE
+from ina.service.files import process_of
 from tests.system.command import ROOT, WORKERS, family, ina
 from tests.system.test_testbeds import PREFIX, needs_namespaces
 
@@ -95,6 +96,24 @@ def test_the_daemon_may_be_killed_between_any_two_steps(bed: netns.State, tmp_pa
     assert list((state / "runs").iterdir()) == []
     with testbed.controllers(bed) as at:
         assert Fleet(at).read() == {}
+
+
+@needs_namespaces
+def test_a_job_whose_runner_is_killed_starts_again(bed: netns.State, tmp_path: Path) -> None:
+    stop, state = tmp_path / "stop", tmp_path / "state"
+    serving = daemon(state, jobs_file(tmp_path, "r", more=f"--until {stop}"))
+    until((tmp_path / "r-far.begun").exists)
+    runner = process_of(state / "runs" / "0")
+    assert runner is not None
+    os.kill(runner, signal.SIGKILL)
+    stop.touch()
+    found = ended(serving)
+    assert {job: (each["state"], each["starts"]) for job, each in found["jobs"].items()} == {
+        "r-far": ("completed", 2),
+        "r-near": ("completed", 1),
+    }
+    assert (tmp_path / "r-far").read_text() == "x"
+    assert found["audit"] == []
 
 
 @needs_namespaces
