@@ -663,7 +663,9 @@ class Daemon:
     async def audit(self) -> Audit:
         """Compare what is intended with what switches and servers hold."""
         wanted = {name: each for hold in self._holds.values() for name, each in hold.of_switches().items()}
-        found = await self._in_switch_thread(lambda: self._network.audit(wanted, self.now_s))
+        leaving = {each.job for hold in self._holds.values() for each in hold.admissions.values()}
+        leaving -= {each.job for each in wanted.values()}
+        found = await self._in_switch_thread(lambda: self._network.audit(wanted, leaving, self.now_s))
         lost = [
             Difference(", ".join(_hosts(place.servers)), f"job {name} should run, and its runner is gone")
             for number, hold in self._holds.items()

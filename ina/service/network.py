@@ -98,8 +98,11 @@ class Network:
                 self._fleet.controllers[action.switch].install(rows)
         return report
 
-    def audit(self, admissions: Mapping[str, TreeAdmission], now_s: float) -> Audit:
-        """Compare what switches should hold, by job name, with what they do; nothing is written."""
+    def audit(self, admissions: Mapping[str, TreeAdmission], leaving: Collection[int], now_s: float) -> Audit:
+        """Compare what switches should hold, by job name, with what they do; nothing is written.
+
+        Jobs that are `leaving`, by id, may be there still, or not.
+        """
         left_out, observed = {}, {}
         for name, controller in self._fleet.controllers.items():
             try:
@@ -111,6 +114,7 @@ class Network:
         found = [
             Difference(action.switch, f"{action.verb} job {names.get(action.job, action.job)}: {action.why}")
             for action in decision.actions
+            if action.job not in leaving
         ]
         return Audit(now_s, tuple(found), left_out)
 
