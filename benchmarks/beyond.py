@@ -91,7 +91,7 @@ PAGES: Mapping[str, tuple[str, Sequence[Row]]] = {
 
 
 def figures(result: Result) -> dict[str, float]:
-    """Return what the page says of a run."""
+    """Return the figures of a run that the page shows."""
     done = [job for job in result.jobs if job.completed]
     jcts = [job.jct_s for job in done]
     due = [job for job in result.jobs if job.spec.deadline_s is not None]

@@ -53,10 +53,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """What the compiler says of a case: what it used of each resource, and what there is of it.
-
-    A compiler that runs out of stages goes on counting them: `stages` may be more than there are.
-    """
+    """A compiler's account of a case: its use of each resource, and the resource's size."""
 
     case: Case
     stages: tuple[int, int]
@@ -144,7 +141,7 @@ def arguments(case: Case, includes: Sequence[Path]) -> list[str]:
 
 
 def account(case: Case, resources: dict[str, Any], containers: list[dict[str, Any]], took_s: float) -> Fit:
-    """Return what a compiler's `resources.json` and `phv.json` say."""
+    """Return the figures in a compiler's `resources.json` and `phv.json`."""
     stages = resources["mau"]["mau_stages"]
     there = resources["mau"]["nStages"]
     normal = resources["phv_containers"]["normal"]

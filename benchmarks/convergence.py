@@ -96,7 +96,7 @@ def _be_rank(options: argparse.Namespace) -> None:
 
 
 def _wrapper(way: str, beside: Any) -> Callable[[nn.Module], Any]:
-    """Return what makes of a model one whose gradients are summed that way."""
+    """Return the function that wraps a model so that its gradients are summed this way."""
     from torch.nn.parallel import DistributedDataParallel
 
     import hostlib.torch

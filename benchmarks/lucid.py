@@ -124,7 +124,7 @@ def run_schedule(options: argparse.Namespace) -> tuple[list[ResultRow], str]:
 
 
 def background_of(options: argparse.Namespace) -> SimulationConfig:
-    """Return what policies are made for."""
+    """Return the configuration for the policies."""
     cluster = Cluster.uniform(NODES, GPUS)
     return SimulationConfig(cluster, profiles=options.profiles, pairs=options.pairs, seed=options.seed)
 

@@ -151,7 +151,7 @@ class Watched:
         self.across: list[str] = []
 
     def decide(self, view: View) -> Decision:
-        """Return what the policy decides."""
+        """Return the policy's decision."""
         decision = self._policy.decide(view)
         self.across += across_racks(decision, view)
         return decision

@@ -43,7 +43,7 @@ class Blind:
 
 @lru_cache(maxsize=1)
 def blind(scenario: Scenario) -> Blind:
-    """Return what is predicted without features."""
+    """Return the predictions without features."""
     few = max(1, scenario.samples // 3)
     samples = {
         model: draw(scenario.measured, model, few, kinds=scenario.seen, sizes=SIZES, seed=scenario.seed)

@@ -45,7 +45,7 @@ class Own(Profiles):
     """Every job is alike to itself only: its own measurement is believed."""
 
     def like(self, job: JobState, measured: Profile) -> Hashable:
-        """Return what no other job has."""
+        """Return a key that no other job has."""
         return job.order
 
 

@@ -36,7 +36,14 @@ def render(switch: Switch) -> str:
 def metric_family(
     name: str, meaning: str, values: Mapping[str, float], kind: Literal["counter", "gauge"] = "counter"
 ) -> list[str]:
-    """Return the lines of one counter or gauge; `values` by their labels, as `metric_labels` writes them."""
+    """Return the lines of one counter or gauge.
+
+    Args:
+        name: Its name.
+        meaning: Its description.
+        values: Its values by labels, as `metric_labels` writes them.
+        kind: Its kind.
+    """
     head = [f"# HELP {name} {meaning}", f"# TYPE {name} {kind}"]
     return head + [f"{name}{labels} {value}" for labels, value in values.items()]
 

@@ -39,9 +39,9 @@ TABLE: tuple[Edit, ...] = (
     ),
 )
 EVICTION: Edit = (
-    "include/shared_aggregator.p4",
-    "hdr.ina.priority > slot.priority ? 1w1",
-    "hdr.ina.job != slot.job ? 1w1",
+    "include/eviction.p4",
+    "ina.priority > slot.priority ? 1w1",
+    "ina.job != slot.job ? 1w1",
 )
 """Whoever comes takes another job's slot."""
 REGISTER: Edit = (

@@ -65,7 +65,7 @@ class Subject:
 
 
 def cases(seed: int, corpus: Path | None) -> Callable[[int], str]:
-    """Return what tries one case by its number and says what became of it. Raises whatever is a defect."""
+    """Return a function that tries one case by its number and returns its outcome. It raises defects."""
     paths = program_files(corpus)
     subject_of = cache(_subject)
 
@@ -144,7 +144,7 @@ class Session:
         return bytes(data)
 
     def _wrong(self, name: str, data: bytes, error: grpc.RpcError | None) -> str:
-        """Return what is wrong with an answer, or nothing."""
+        """Return the error in an answer, or ""."""
         if error is None:
             return ""
         said = f"{error.code().name}: {error.details()}"

@@ -49,7 +49,7 @@ class Subject:
 
 
 def cases(seed: int, corpus: Path | None) -> Callable[[int], str]:
-    """Return what tries one case by its number and says what became of it. Raises whatever is a defect."""
+    """Return a function that tries one case by its number and returns its outcome. It raises defects."""
     paths = program_files(corpus)
     subject_of = cache(_subject)
 

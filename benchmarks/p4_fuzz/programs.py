@@ -42,7 +42,7 @@ STRANGE = (
 
 
 def cases(seed: int, corpus: Path | None) -> Callable[[int], str]:
-    """Return what tries one case by its number and says what became of it. Raises whatever is a defect."""
+    """Return a function that tries one case by its number and returns its outcome. It raises defects."""
     found = programs(corpus)
 
     def case(number: int) -> str:

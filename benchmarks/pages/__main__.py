@@ -19,7 +19,7 @@ LIST, ALL = "list", "all"
 
 
 def arguments(given: Sequence[str]) -> list[str]:
-    """Return what ``ina`` is given for these arguments. Raises SystemExit for an unknown page."""
+    """Return the arguments of ``ina`` for these. Raises SystemExit for an unknown page."""
     names = list(takewhile(lambda argument: not argument.startswith("-"), given))
     options = list(given[len(names) :])
     if "--check" in options and "--output" not in options:

@@ -26,7 +26,7 @@ Rows = Sequence[ResultRow]
 
 
 def findings(rows: Rows) -> str:
-    """Return what whole sweeps show; of some seeds, or in short, nothing is said."""
+    """Return the findings of whole sweeps; none for some of the seeds, or short runs."""
     if {row["seed"] for row in rows} != set(SEEDS):
         return ""
     found = [line for finding in FINDINGS for line in finding(rows)]

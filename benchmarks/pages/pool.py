@@ -80,12 +80,12 @@ def measure(report: Report) -> ResultRow:
 
 
 def rate(row: ResultRow) -> float:
-    """Return what the data packets take of a link."""
+    """Return the fraction of a link that data packets use."""
     return ELEMENTS / LANES * FRAME_BYTES * 8 / RATE_BPS / number(row, "iteration_s")
 
 
 def predicted(rows: Sequence[ResultRow], row: ResultRow) -> float:
-    """Return what follows from the round trip with one packet in flight."""
+    """Return the prediction from the round trip with one packet in flight."""
     (one,) = selected(rows, delay_s=row["delay_s"], what=POOL, pool=POOLS[0])
     round_trip_s = number(one, "iteration_s") / (ELEMENTS / LANES)
     return min(1.0, number(row, "pool") / 2 * FRAME_BYTES * 8 / round_trip_s / RATE_BPS)

@@ -179,7 +179,7 @@ def _scenarios(quick: bool) -> Iterator[Training]:
 
 
 def measure(row: ResultRow) -> ResultRow:
-    """Return what the training returned."""
+    """Return the training's results."""
     return row
 
 

@@ -115,7 +115,7 @@ def measure(report: Report | real.Times) -> ResultRow:
 
 
 def share(row: ResultRow, time: str = "time_s") -> float:
-    """Return what the data packets take of a link in one direction."""
+    """Return the fraction of a link that data packets use in one direction."""
     return number(row, "wire_s") / number(row, time)
 
 

@@ -37,7 +37,7 @@ PUBLISHED_AT_A_FIFTH: Final = 1.35
 
 
 def findings(rows: Rows) -> str:
-    """Return what whole sweeps show; of some seeds, or in short, nothing is said."""
+    """Return the findings of whole sweeps; none for some of the seeds, or short runs."""
     if {row["seed"] for row in rows} != set(SEEDS):
         return ""
     return "\n".join(f"- {line}" for finding in FINDINGS for line in finding(rows))

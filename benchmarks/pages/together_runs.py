@@ -139,7 +139,7 @@ def workload(seed: int) -> list[Job]:
 
 
 def simulated(names: Names, slots: int, trunk_bps: float, seed: int) -> ResultRow:
-    """Return what becomes of the jobs under a scheduler, a placement and a policy for memory."""
+    """Return the jobs' results under a scheduler, a placement and a policy for memory."""
     scheduler, placement, memory = names
     task = NetworkTask(
         jobs=workload(seed),

@@ -30,7 +30,7 @@ MANY: Final = 12
 
 
 def findings(rows: Sequence[ResultRow]) -> str:
-    """Return what all scenarios show; of some of them nothing is said."""
+    """Return the findings of all scenarios; none for some of them."""
     jobs = jobs_of(rows)
     if len({(job.case, job.memory) for job in jobs}) < len(cases()):
         return ""

@@ -67,7 +67,7 @@ def _errors(jobs: Sequence[JobTimes]) -> str:
 
 
 def _resends(jobs: Sequence[JobTimes]) -> str:
-    """Return what jobs send again on links that they share, counted on every other scenario and the rest."""
+    """Return the retransmissions of jobs on shared links, counted on every other scenario and the rest."""
     racks = [job for job in jobs if job.kind == RACKS and job.jobs > 1]
     cells = []
     for odd, name in enumerate(("scenarios with even numbers", "with odd ones")):

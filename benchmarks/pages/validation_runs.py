@@ -140,7 +140,7 @@ def both_ways(case: Case) -> ResultRow:
 
 
 def held(job: Job, slots: int) -> ResultRow:
-    """Return what a job takes for an iteration with so many slots."""
+    """Return the seconds per iteration of a job with this number of slots."""
     topology, placements = build((job,), None, servers=True)
     settings = VirtualSettings(slots=slots, lanes=LANES, samples=0)
     report = VirtualTestbed(topology, (job,), placements, settings).run()

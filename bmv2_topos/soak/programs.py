@@ -28,9 +28,9 @@ def program_of(mode: Mode, own: str | None = None) -> ir.Program:
 
 
 def offers(own: str) -> SwitchInfo:
-    """Return what a program of one's own offers to schedules.
+    """Return the capacity that a user's program offers to schedules.
 
-    Raises ProgramMismatch for one that they cannot run; and as `testbeds.virtual.programs.offered` does.
+    Raises ProgramMismatch for one that they cannot run; and as `testbeds.virtual.programs.offered`.
     """
     slots = slots_of(offered(own, LANES, SHARED_SLOTS).mode)
     found = offered(own, LANES, slots, wanted=slots)

@@ -367,11 +367,22 @@ class Core:
             self._told_to_wait.add(name)
         groups = decision.groups
         if self._cluster.gone:
-            groups = [group for group in groups if self._cluster.gone.isdisjoint(group.gpus)]
+            groups = self._that_are_there(groups)
         if self._rules.sharing is not None:
             groups = self._with_room(groups, self._rules.sharing)
         self.running.change_to(groups, now_s, decision.reset, self._policy.name)
         self._stirred = True
+
+    def _that_are_there(self, groups: list[Group]) -> list[Group]:
+        """Return the groups without those on servers that are down: some policies keep books of their own."""
+        gone = self._cluster.gone
+        for group in groups:
+            for job in group.jobs if not gone.isdisjoint(group.gpus) else ():
+                if job.spec.name not in self._told_to_wait:
+                    self._told_to_wait.add(job.spec.name)
+                    text = f"{self._policy.name} keeps it on a server that is down"
+                    self._note("waits", (job.spec.name,), text)
+        return [group for group in groups if gone.isdisjoint(group.gpus)]
 
     def _with_room(self, groups: list[Group], sharing: int) -> list[Group]:
         found, left_out = with_room(groups, sharing)

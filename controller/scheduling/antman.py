@@ -87,10 +87,11 @@ class AntMan:
     def _prepare(self, cluster: Cluster) -> None:
         if len({node.gpus for node in cluster.servers}) > 1:
             raise BadSpec("servers of unequal size, which the public simulator's antman does not support")
-        self._use = [0.0] * cluster.gpus
-        self._open_gpus = cluster.gpus
-        self._owner = [-1] * cluster.gpus
-        self._guests = [[] for _ in range(cluster.gpus)]
+        gpus = len(cluster.node_of)  # of servers that are down, too
+        self._use = [0.0] * gpus
+        self._open_gpus = gpus
+        self._owner = [-1] * gpus
+        self._guests = [[] for _ in range(gpus)]
         self._nodes = [
             range(first, first + node.gpus)
             for first, node in zip(cluster.first_gpu, cluster.servers, strict=True)

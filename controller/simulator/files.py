@@ -11,6 +11,17 @@ from controller.scheduling.errors import BadSpec
 
 
 @contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Have errors name `path` that name no file: a write, as to a full disk, does not know where it goes."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None:
+            error.filename = str(path)
+        raise
+
+
+@contextmanager
 def whole(path: Path) -> Iterator[Path]:
     """Give a temporary name beside `path`; the file written there replaces `path` at the end.
 
@@ -19,19 +30,21 @@ def whole(path: Path) -> Iterator[Path]:
     """
     path = path.resolve()  # what a link leads to is replaced, not the link
     path.parent.mkdir(parents=True, exist_ok=True)
-    if path.exists() and not path.is_file():
-        yield path
-        return
-    draft = path.with_name(f".ina-{os.getpid()}-{path.name}")  # the end of the name tells the format
+    direct = path.exists() and not path.is_file()
+    # the end of the name tells the format
+    draft = path if direct else path.with_name(f".ina-{os.getpid()}-{path.name}")
     try:
-        yield draft
-        draft.replace(path)
+        with naming(draft):
+            yield draft
+        if not direct:
+            draft.replace(path)
     except OSError as error:
         if error.filename == str(draft):
             error.filename = str(path)  # the name that people know
         raise
     finally:
-        draft.unlink(missing_ok=True)
+        if not direct:
+            draft.unlink(missing_ok=True)
 
 
 def check_output(option: str, path: Path, *, directory: bool = False) -> None:

@@ -52,7 +52,7 @@ class ProgramBundle:
         return f"the program {self.name}"
 
     def offers(self) -> SwitchInfo:
-        """Return what it offers to jobs. Raises ProgramMismatch if it is not one for aggregation."""
+        """Return the capacity that it offers to jobs. Raises ProgramMismatch if it cannot aggregate."""
         return capabilities(objects(self.p4info), self.title)
 
 

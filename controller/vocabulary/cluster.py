@@ -109,5 +109,6 @@ class Cluster:
 
     def check_room(self, name: str, gpus: int) -> None:
         """Raise BadSpec if job `name` asks for more GPUs than all servers have."""
-        if gpus > self.gpus:
-            raise BadSpec(f"job {name!r} asks for {gpus} GPUs; the cluster has {self.gpus}")
+        there = len(self.node_of)  # those of servers that are down included, which come back
+        if gpus > there:
+            raise BadSpec(f"job {name!r} asks for {gpus} GPUs; the cluster has {there}")

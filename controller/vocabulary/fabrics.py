@@ -27,7 +27,14 @@ class Parts:
     seed: int = 0
 
     def check_size(self, what: str, *, switches: int, servers: int, trunks: int = 0) -> None:
-        """Raise BadSpec for more servers, GPUs, switches or links than there can be."""
+        """Raise BadSpec for a topology that is too large, before it is made.
+
+        Args:
+            what: The request, for the error message.
+            switches: Number of switches.
+            servers: Number of servers.
+            trunks: Number of links between switches.
+        """
         check_size(what, switches=switches, servers=servers, links=servers + trunks)
         if servers * self.gpus > MOST_GPUS:
             raise BadSpec(

@@ -32,7 +32,14 @@ MAX_PARTS = 1_000_000
 
 
 def check_size(what: str, *, switches: int, servers: int, links: int) -> None:
-    """Raise BadSpec for a topology that is too large, before it is made; `what` says how it was asked for."""
+    """Raise BadSpec for a topology that is too large, before it is made.
+
+    Args:
+        what: The request, for the error message.
+        switches: Number of switches.
+        servers: Number of servers.
+        links: Number of links.
+    """
     counts = {"servers": servers, "switches": switches, "links": links}
     for name, count in counts.items():
         if count > MAX_PARTS:

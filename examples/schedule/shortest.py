@@ -13,7 +13,7 @@ class Shortest:
         self.patience_s = patience_s  # --set patience_s=3600: who has waited so long goes first
 
     def decide(self, view: View) -> Decision:
-        """Return what runs, and the shortest that fit beside it."""
+        """Return the running groups, and the shortest jobs that fit beside them."""
         slots, groups = Slots(view.cluster), list(view.groups)  # what runs goes on
         for group in groups:
             slots.keep(group.gpus)

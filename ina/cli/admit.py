@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from controller.switches.model import SWITCH_IP, SwitchInfo
+from controller.switches.model import SWITCH_IP
 from ina.cli import options
 from ina.cli.errors import USAGE, Failure
 from ina.cli.run_options import (
@@ -33,6 +33,10 @@ from ina.runtime.served import serve
 from ina.runtime.spec import Attachment, FabricSpec, LaunchSpec, Machine
 
 MACHINES = "Ranks on several machines"
+_ONE_EACH = (
+    "--host needs a program whose slots are not shared, such as exclusive, and a running switch: "
+    "give --switch ADDRESS"
+)
 
 EPILOG = """Examples:
 
@@ -115,8 +119,6 @@ def admit(
     or until standard input ends before all ranks have joined. The last line holds the statistics of the job.
     """
     fabric = fabric_of(program, lanes, switches, tls, faults)
-    fabric, offers = settled(fabric)
-    check_memory(memory, offers)
     spec = LaunchSpec(
         job=only_job(memory.overrides(), workers, fabric.tree),
         timeout_s=timeout,
@@ -124,9 +126,13 @@ def admit(
         machines=_machines(machines, workers),
         hierarchical=hierarchical,
     )
+    check(fabric, [spec])
     if host:
-        fabric = replace(fabric, attached=_reached(fabric, offers, host, switch_ip))
-    check(fabric, [spec], offers)
+        fabric = replace(fabric, attached=_reached(fabric, host, switch_ip))
+    fabric, offers = settled(fabric)  # after all that asks nobody
+    if host and offers.shared:
+        raise Failure(_ONE_EACH, exit_code=USAGE)
+    check_memory(memory, [spec], offers)
     result = serve(fabric, spec, on_ready=_announce, starter_left=_input_ended, listen=listen)
     _print(metrics(result))
 
@@ -144,14 +150,10 @@ def _machines(text: str, workers: int) -> tuple[tuple[int, ...], ...]:
     return machines or (tuple(range(workers)),)
 
 
-def _reached(fabric: FabricSpec, offers: SwitchInfo, hosts: Sequence[str], switch_ip: str) -> Attachment:
+def _reached(fabric: FabricSpec, hosts: Sequence[str], switch_ip: str) -> Attachment:
     """Return the switch that runs, with the machines at its ports. Raises Failure."""
-    if fabric.attached is None or offers.shared:
-        raise Failure(
-            "--host needs a program whose slots are not shared, such as exclusive, and a running switch: "
-            "give --switch ADDRESS",
-            exit_code=USAGE,
-        )
+    if fabric.attached is None:
+        raise Failure(_ONE_EACH, exit_code=USAGE)
     return replace(fabric.attached, machines=tuple(map(_machine, hosts)), ip=switch_ip)
 
 

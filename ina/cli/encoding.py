@@ -49,6 +49,24 @@ def instead(text: str) -> str:
     return letters.encode("ascii", "backslashreplace").decode("ascii")
 
 
+def visible(text: str) -> str:
+    r"""Return text without characters that move the cursor, set colours or reverse the line: escapes instead.
+
+    Line ends and tabs stay.
+
+    >>> visible("job \x1b[31mred\n")
+    'job \\x1b[31mred\n'
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        letter.encode("unicode_escape").decode()
+        if letter not in "\n\t" and unicodedata.category(letter) in ("Cc", "Cf")
+        else letter
+        for letter in text
+    )
+
+
 def install() -> None:
     """Make both standard streams replace characters that their encodings lack, by `instead`."""
     codecs.register_error(_NAME, _replace)

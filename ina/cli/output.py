@@ -12,6 +12,8 @@ from rich.measure import Measurement
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from ina.cli.encoding import visible
+
 
 def console(*, stderr: bool = False, width: int | None = None) -> Console:
     """Return a console that prints text verbatim, whatever is in names: "[bold]", ":100:"."""
@@ -30,13 +32,13 @@ def table(
     title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], *, left: Collection[str] = ()
 ) -> None:
     """Print a plain table; the first column and those of `left` are text, the others align right."""
-    out.print(title, style="bold", soft_wrap=True)
+    out.print(visible(title), style="bold", soft_wrap=True)
     view = Table()
     for index, column in enumerate(columns):
         text = index == 0 or column in left
         view.add_column(column, justify="left" if text else "right", no_wrap=True)
     for row in rows:
-        view.add_row(*row)
+        view.add_row(*map(visible, row))
     if out.is_terminal:
         out.print(view)
     else:  # a file is as wide as it needs to be

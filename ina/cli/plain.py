@@ -11,6 +11,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from ina.cli.encoding import visible
 from ina.cli.screen import screen
 
 _SIZE = re.compile(r"(?P<number>\d+(\.\d+)?)((?P<prefix>[KMG])i?)?B?", re.IGNORECASE)
@@ -44,7 +45,7 @@ def say(text: str) -> None:
     from ina.cli.output import err
 
     with screen.message(sys.stderr):
-        err.print(text, soft_wrap=True)
+        err.print(visible(text), soft_wrap=True)
 
 
 def seconds(value: float) -> str:

@@ -115,21 +115,23 @@ def run(
         if fabric.tree or fabric.attached:
             raise Failure("--cluster, --tree and --switch are mutually exclusive", exit_code=USAGE)
         fabric = replace(fabric, topology=job_files.topology(str(cluster), "run"))
-    if jobs is None and not command:
-        raise Failure("nothing to run: give -- COMMAND..., or --jobs FILE", exit_code=USAGE)
-    fabric, offers = settled(fabric)
-    check_memory(memory, offers)
     overrides = memory.overrides()
     if jobs is None:
-        specs = [LaunchSpec(job=only_job(overrides, workers, fabric.tree, command or []))]
+        if not command:
+            raise Failure("nothing to run: give -- COMMAND..., or --jobs FILE", exit_code=USAGE)
+        entries = [only_job(overrides, workers, fabric.tree, command)]
     else:
         if command or workers is not None:
             raise Failure(
                 "--jobs FILE is mutually exclusive with -np and COMMAND: give one of them", exit_code=USAGE
             )
-        entries = job_files.jobs(jobs, "run", require=("command",))
+        entries = list(job_files.jobs(jobs, "run", require=("command",)))
+    specs = [LaunchSpec(job=entry) for entry in entries]
+    check(fabric, specs)
+    fabric, offers = settled(fabric)  # after all that asks nobody
+    if jobs is not None:
         specs = specs_of_file(overrides, entries, shared=offers.shared)
-    check(fabric, specs, offers)
+    check_memory(memory, specs, offers)
     if captures.pcap is not None:
         _make_folder(captures.pcap)
     place = None if log is None else str(begin_log(log))

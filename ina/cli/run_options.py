@@ -126,7 +126,8 @@ class SwitchOptions:
         typer.Option(
             rich_help_panel=SWITCHES,
             help="Connect workers to the started switch through shared memory (shm) or UDP on "
-            "loopback (udp); auto: shm if a C compiler is present, else udp.",
+            "loopback (udp); auto: shm if a C compiler is present, else udp. With udp, jobs that share slots "
+            "go on with another switch if theirs dies.",
         ),
     ] = PortKind.AUTO
     transit: Annotated[
@@ -362,8 +363,8 @@ def only_job(
     return overrides.of(Job(name=NAMELESS, workers=workers, command=tuple(command)))
 
 
-def check_memory(memory: MemoryOptions, offers: SwitchInfo) -> None:
-    """Raise Failure for options that the switches' program does not offer."""
+def check_memory(memory: MemoryOptions, specs: Sequence[LaunchSpec], offers: SwitchInfo) -> None:
+    """Raise Failure for options and jobs that want what the switches' program does not offer."""
     if not offers.shared and (memory.preempt or memory.window):
         option = "--preempt" if memory.preempt else f"--window {memory.window}"
         raise Failure(
@@ -372,6 +373,11 @@ def check_memory(memory: MemoryOptions, offers: SwitchInfo) -> None:
             exit_code=USAGE,
         )
     check_preempt(memory.preempt, offers)
+    for spec in specs:
+        if not offers.shared and spec.job.slots is not None and spec.job.slots < 2:
+            raise Failure(
+                f"{_named(spec)}{spec.job.slots} slots: an exclusive job needs at least 2", exit_code=USAGE
+            )
 
 
 def check_preempt(preempt: bool | None, offers: SwitchInfo) -> None:
@@ -384,21 +390,20 @@ def check_preempt(preempt: bool | None, offers: SwitchInfo) -> None:
         )
 
 
-def check(fabric: FabricSpec, specs: Sequence[LaunchSpec], offers: SwitchInfo) -> None:
-    """Raise Failure for jobs that no such switch could serve; ConfigError for a rule that cannot be used."""
+def check(fabric: FabricSpec, specs: Sequence[LaunchSpec]) -> None:
+    """Raise Failure for jobs that no switch could serve; ConfigError for a rule that cannot be used."""
     for spec in specs:
-        what = f"job {spec.job.name!r}: " if spec.job.name else ""
         if spec.job.workers < 1 or (not fabric.tree and spec.children > MAX_CHILDREN):
             raise Failure(
-                f"{what}{spec.children} workers: want 1 to {MAX_CHILDREN} per switch, the width of "
+                f"{_named(spec)}{spec.children} workers: want 1 to {MAX_CHILDREN} per switch, the width of "
                 "its bitmap; --tree allows more",
                 exit_code=USAGE,
             )
         find(spec.job.congestion).make()  # what is wrong with a file is one error, before anything starts
-        if offers.shared:
-            continue
-        if spec.job.slots is not None and spec.job.slots < 2:
-            raise Failure(f"{what}{spec.job.slots} slots: an exclusive job needs at least 2", exit_code=USAGE)
+
+
+def _named(spec: LaunchSpec) -> str:
+    return f"job {spec.job.name!r}: " if spec.job.name else ""
 
 
 def parse_tree(text: str) -> tuple[int, ...]:

@@ -29,7 +29,18 @@ def run(
     json: bool,
     unused_keys: list[str],
 ) -> None:
-    """Run all combinations with all seeds, and print what they come to. Raises Failure."""
+    """Run all combinations with all seeds, and print the results.
+
+    Args:
+        simulation: The simulation, with the options of `ina sim`.
+        texts: The settings to sweep, each ``KEY=V,…``.
+        seeds: Number of seeds.
+        processes: Number of processes; 0: one per core.
+        json: Print one JSON object instead of tables.
+        unused_keys: See `Result.print_json`.
+
+    Raises Failure.
+    """
     from bmv2_topos.harness import BadExperiment, RunFailed, sweep
     from bmv2_topos.harness.simulation import read_sweep, study
 

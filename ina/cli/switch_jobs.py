@@ -15,7 +15,7 @@ import typer
 
 from controller import Admission, Controller, NoProgram, Registration
 from ina.cli import options
-from ina.cli.errors import Failure
+from ina.cli.errors import USAGE, Failure
 from ina.cli.output import out, table
 from ina.cli.plain import Result, rate, say
 
@@ -59,6 +59,8 @@ EPILOG = """Examples:
 def jobs(*, running: options.RunningSwitch, watch: bool, metrics_port: int | None, json: bool) -> None:
     """Print the jobs that a running switch serves; see `ina.cli.service.jobs`."""
     if metrics_port is not None:
+        if watch or json:
+            raise Failure("--metrics-port lists nothing: leave --watch and --json out", exit_code=USAGE)
         _serve(running, metrics_port)
     with running.connect() as controller:
         address = controller.address
@@ -179,5 +181,5 @@ def _row(number: str, job: Mapping[str, object]) -> list[str]:
 
 
 def _shown(text: object) -> str:
-    """Return what somebody wrote so that it cannot move the cursor."""
+    """Return a text from others so that it cannot move the cursor."""
     return str(text) if str(text).isprintable() else ascii(str(text))

@@ -160,7 +160,7 @@ class SwitchFabric:
                 report = self.fleet.reconcile(self.jobs.values(), may_remove=lambda job: False)
             except ControllerError as error:
                 return str(error)
-        return None if report.done else str(report)
+        return None if report.done else "; ".join(map(str, (*report.waiting, *report.left_out.values())))
 
     @property
     def queue_packets(self) -> int | None:

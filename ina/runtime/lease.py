@@ -61,7 +61,7 @@ class Renewal:
         return f"job {self._job} is gone: its lease of {lease_s:g} s expired, and other jobs took its slots"
 
     def next(self, reports: Reports) -> Registration:
-        """Return what is to be written now."""
+        """Return the registration to write now."""
         assert self._registration is not None
         self._registration = replace(
             self._registration,
@@ -77,7 +77,7 @@ class Renewal:
 
 
 def registration(fabric: SwitchFabric, spec: LaunchSpec) -> Registration | None:
-    """Return what the switches are to be told of a job; None where nobody else can ask them."""
+    """Return a job's registration at the switches; None where no others can read it."""
     if not fabric.asked_by_others:
         return None
     try:

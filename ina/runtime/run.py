@@ -75,7 +75,7 @@ def _refused(fabric: SwitchFabric) -> dict[str, int]:
 
 
 def _since(before: Mapping[str, int], now: Mapping[str, int]) -> dict[str, int]:
-    """Return what was counted since; a count that went back began anew, with a switch that was restarted."""
+    """Return the difference of counts; a count that decreased started again, with a restarted switch."""
     grown = {
         name: count - (before.get(name, 0) if count >= before.get(name, 0) else 0)
         for name, count in now.items()

@@ -595,9 +595,18 @@ class Daemon:
         if events:
             self._record(events)
 
+    # These two run in the switches' thread, which alone admits: so nothing is admitted meanwhile.
+
     def _reconcile(self) -> Report:
-        wanted = [each for hold in self._holds.values() for each in hold.of_switches().values()]
-        return self._network.reconcile(wanted)
+        holds = list(self._holds.values())  # the loop may change it
+        return self._network.reconcile([each for hold in holds for each in hold.of_switches().values()])
+
+    def _audit(self) -> Audit:
+        holds = list(self._holds.values())
+        wanted = {name: each for hold in holds for name, each in hold.of_switches().items()}
+        known = {each.job for hold in holds for each in hold.admissions.values()}
+        leaving = known - {each.job for each in wanted.values()}
+        return self._network.audit(wanted, leaving, self.now_s)
 
     # ------------------------------------------------------------------ what others ask for
 
@@ -662,10 +671,7 @@ class Daemon:
 
     async def audit(self) -> Audit:
         """Compare what is intended with what switches and servers hold."""
-        wanted = {name: each for hold in self._holds.values() for name, each in hold.of_switches().items()}
-        leaving = {each.job for hold in self._holds.values() for each in hold.admissions.values()}
-        leaving -= {each.job for each in wanted.values()}
-        found = await self._in_switch_thread(lambda: self._network.audit(wanted, leaving, self.now_s))
+        found = await self._in_switch_thread(self._audit)
         lost = [
             Difference(", ".join(_hosts(place.servers)), f"job {name} should run, and its runner is gone")
             for number, hold in self._holds.items()

@@ -1,7 +1,4 @@
-// Which slot a shared packet meets: a region of the memory, and a place in it.
-//
-// A job's PSNs follow each other through its region, from a start that depends on the job: a job
-// whose packets under way fit into its region never meets itself, and regions may have any size.
+// Which slot a shared packet meets: a region of the memory, and a place in it (location.p4).
 //
 // While a job moves to another region, an entry in `change` says which. The region is in force
 // from a PSN on that the program chooses itself: the first contribution that meets the entry puts
@@ -11,10 +8,7 @@
 #define INA_ADDRESSING_P4
 
 #include "headers.p4"
-
-// Knuth's multiplicative hash: jobs that share a region start apart.
-@noWarn("unused")   // not where slots are hashed
-const bit<32> START_OF_JOB = 0x9E3779B1;
+#include "location.p4"
 
 control Addressing(in headers_t hdr, inout metadata_t meta) {
     // By counter row: the last change that has met a contribution, and its PSN.
@@ -23,6 +17,8 @@ control Addressing(in headers_t hdr, inout metadata_t meta) {
     // Contributions to a PSN at least a window past the change: their senders have all results from
     // the region before, which others may have now.
     counter(JOB_ROWS, CounterType.packets) settled;
+
+    Location() location;
 
     bit<64> id = 0;
     bit<32> next_offset = 0;
@@ -65,29 +61,6 @@ control Addressing(in headers_t hdr, inout metadata_t meta) {
         has_settled = fresh && moved && ahead >= meta.window;
     }
 
-#if ADDRESSING == CONSECUTIVE
-    action locate() {
-        hash(meta.index, HashAlgorithm.identity, meta.region_offset,
-             { hdr.ina.psn + (bit<32>)hdr.ina.job * START_OF_JOB }, meta.region_size);
-    }
-#elif ADDRESSING == HASHED
-    // Every PSN anywhere. The byte behind it lets consecutive PSNs meet as many slots as there are:
-    // without it the low bits of the CRC are linearly dependent in small arrays.
-    action locate() {
-        hash(meta.index, HashAlgorithm.crc32, meta.region_offset,
-             { hdr.ina.job, hdr.ina.psn, 8w0 }, meta.region_size);
-    }
-#else
-    // ATP: a slot for every position of the window, and another for one that collided. The salt,
-    // which counts its collisions, stands where other programs have a priority.
-    action locate() {
-        bit<32> position = 0;
-        hash(position, HashAlgorithm.identity, 32w0, { hdr.ina.psn }, meta.window);
-        hash(meta.index, HashAlgorithm.crc32, meta.region_offset,
-             { hdr.ina.job, position, hdr.ina.priority }, meta.region_size);
-    }
-#endif
-
     apply {
         if (change.apply().hit) {
             choose_region();
@@ -96,7 +69,7 @@ control Addressing(in headers_t hdr, inout metadata_t meta) {
             }
         }
         if (meta.region_size != 0) {
-            locate();
+            location.apply(hdr.ina, meta);
         }
     }
 }

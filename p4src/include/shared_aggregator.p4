@@ -8,8 +8,10 @@
 #define INA_AGGREGATOR_P4
 
 #include "addressing.p4"
+#include "eviction.p4"
 #include "headers.p4"
 #include "lanes.p4"
+#include "slot.p4"
 
 // A complete sum at the root is the result, and its slot serves others from then on. With HELD_SLOTS
 // (ATP) it goes to the fallback server as any part does, and its slot stays taken until the server's
@@ -44,19 +46,6 @@ const bit<3> SLOT_STORE   = 5;      // keep a result from above
 const bit<8> SLOT_FINAL = 0x01;     // the lanes hold the job's result
 const bit<8> SLOT_FULL  = 0x02;     // all contributors are in: from now on only a cache
 
-struct slot_t {
-    bit<32> generation;
-    bit<32> psn;
-    bit<32> bitmap;         // 0: free
-    bit<32> tag;
-    bit<32> touched;        // microseconds; wraps after 71 minutes
-    bit<8>  exponent;
-    bit<8>  flags;          // FLAGS_OF_RESULT, SLOT_FINAL, SLOT_FULL
-    bit<16> job;
-    bit<16> target;
-    bit<8>  priority;
-}
-
 control Aggregator(inout headers_t hdr, inout metadata_t meta,
                    in standard_metadata_t standard_metadata) {
     register<bit<32>>(SLOTS) slot_generation;
@@ -73,6 +62,7 @@ control Aggregator(inout headers_t hdr, inout metadata_t meta,
 #endif
     register<bit<8>>(SLOTS)  slot_priority;
     Addressing() addressing;
+    Eviction() eviction;
     Lanes() lanes;
 
     slot_t slot = { 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 };
@@ -81,8 +71,8 @@ control Aggregator(inout headers_t hdr, inout metadata_t meta,
     bit<1> final = 0;       // the slot holds the result of this PSN
     bit<1> seen = 0;        // this contributor is already in the slot
     bit<1> full = 0;        // all contributors are in, this packet included
-    bit<1> aged = 0;        // nothing has joined the slot for too long
-    bit<1> outranks = 0;    // the packet may take the slot for its higher priority
+    bit<1> aged = 0;        // the packet may take another's slot: for nothing has joined it for too long,
+    bit<1> outranks = 0;    // or for the packet is more urgent
     bit<8> asked = 0;       // FLAGS_ASKING that the packet came with
     bit<3> slot_operation = SLOT_KEEP;
 
@@ -107,8 +97,6 @@ control Aggregator(inout headers_t hdr, inout metadata_t meta,
         relation = free ? RELATION_FREE : RELATION_OTHER;
         relation = mine && age == 0 && slot.bitmap != 0 ? RELATION_SAME : relation;
         final = relation == RELATION_SAME ? slot.flags[0:0] : 0;
-        aged = now - slot.touched > meta.max_age_us ? 1w1 : 1w0;
-        outranks = meta.preempt == 1 && hdr.ina.priority > slot.priority ? 1w1 : 1w0;
     }
 
     // From here on the header of a contribution holds what the slot would hold with it:
@@ -269,6 +257,7 @@ control Aggregator(inout headers_t hdr, inout metadata_t meta,
         addressing.apply(hdr, meta);
         if (meta.region_size != 0) {
             meet();
+            eviction.apply(hdr.ina, meta, slot, now, aged, outranks);
         }
         if (meta.from_above == 1) {
             order.apply();

@@ -6,7 +6,9 @@ with a warning, and nothing else: the switch goes on.
 
 from __future__ import annotations
 
+import errno
 import logging
+import os
 import threading
 import time
 from dataclasses import dataclass
@@ -48,7 +50,13 @@ class _File:
         self.full = False
         self._left = limit - len(header)
         self._file = FileIO(path, "w")
-        self._file.write(header)
+        try:
+            if self._file.write(header) != len(header):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        except OSError as error:
+            self._file.close()
+            error.filename = str(path)  # a write knows no name
+            raise
 
     def write(self, records: bytes) -> None:
         """Append whole records; say once why there is no more."""

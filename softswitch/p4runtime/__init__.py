@@ -16,6 +16,7 @@
 `docs/p4runtime.md` says which requirement of the specification which test holds.
 """
 
+from softswitch import gnmi
 from softswitch.compiler import Choice
 from softswitch.engine.switch import Switch
 from softswitch.engine.trace import Trace
@@ -40,7 +41,7 @@ def serve(
     trace: Trace | None = None,
     tell: Journal | None = None,
 ) -> Service:
-    """Offer P4Runtime for a switch.
+    """Offer P4Runtime for a switch, and gNMI at the same address, to read its ports.
 
     Programs loaded by `Switch.load` are unknown to P4Runtime. `close` the service before the switch.
 
@@ -61,6 +62,7 @@ def serve(
     device = Device(switch, backend=backend, undefined=undefined, trace=trace, carry_over=carry_over)
     if source is not None:
         device.preload(source)
-    service = Service(device, device_id=device_id, address=address, tls=tls, tell=tell)
+    others = [gnmi.handlers(switch)]
+    service = Service(device, device_id=device_id, address=address, tls=tls, tell=tell, others=others)
     switch.on_packet_in(lambda _, frame: service.packet_in(frame))
     return service

@@ -39,7 +39,7 @@ Journal = Callable[[Written], None]
 
 
 def prepare(bundle: Bundle, updates: Sequence[Any], client: str) -> list[Written | None]:
-    """Return what to tell of each update if it succeeds, before any is applied; None: it is of no table."""
+    """Return the log entry of each update if it succeeds, before any is applied; None: it is of no table."""
     return [_written(bundle, update, client) for update in updates]
 
 

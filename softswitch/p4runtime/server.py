@@ -54,6 +54,7 @@ _STANDINGS = {
     arbitration.Standing.NO_PRIMARY: (grpc.StatusCode.NOT_FOUND, "there is no primary controller"),
 }
 
+_OURS = "/p4.v1.P4Runtime/"
 _ENTITIES_PER_MESSAGE = 512
 
 _GRACE_S = 2.0
@@ -99,7 +100,9 @@ class Service:
         address: str = "127.0.0.1:0",
         tls: Tls | None = None,
         tell: journal.Journal | None = None,
+        others: Iterable[Any] = (),
     ) -> None:
+        """Start to listen; `others` are the handlers of further services at the same address."""
         self.device = device
         self._servicer = _Servicer(device, device_id, tell)
         self._threads = ThreadPoolExecutor(arbitration.MAX_STREAMS + 16, thread_name_prefix="p4runtime")
@@ -112,6 +115,7 @@ class Service:
             ],
         )
         p4runtime_pb2_grpc.add_P4RuntimeServicer_to_server(self._servicer, self._server)
+        self._server.add_generic_rpc_handlers(tuple(others))
         unix = address.startswith(private.PREFIX)
         if unix:
             private.check_free(address)
@@ -148,7 +152,7 @@ class _UndecodedStreams(grpc.ServerInterceptor):  # type: ignore[type-arg]  # ge
 
     def intercept_service(self, continuation: Any, call: Any) -> Any:
         handler = continuation(call)
-        if handler is None or not handler.request_streaming:
+        if handler is None or not handler.request_streaming or not call.method.startswith(_OURS):
             return handler
         return grpc.stream_stream_rpc_method_handler(
             handler.stream_stream, _decode_stream_message, handler.response_serializer

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ina.cli.commands import app
-from ina.cli.errors import verdict
+from ina.cli.errors import Failure, verdict
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "allocation.md").read_text()
@@ -60,9 +60,43 @@ def test_the_pages_commands_run_one_after_the_other(
 
 def test_numbers_are_there_for_programs(ina: Commands) -> None:
     found = json.loads(ina("alloc", *FILES, *RACK, "--json"))
-    assert found["metrics"] == {"granted": 2, "shared": 3, "ended": 1}
+    assert found["metrics"] == {"deadline_granted": 2, "deadline_shared": 3, "deadline_ended": 1}
     assert found["jobs"]["launch"]["regions"] == {"s1": {"offset": 0, "size": 865}}
     assert found["jobs"]["impossible"]["demand"]["estimate_s"] > 400
+
+
+def test_memory_policies_are_compared(ina: Commands) -> None:
+    own = f"{ROOT}/examples/allocation/own.py:by_size"
+    output = ina("alloc", *FILES, *RACK, "--policy", f"static,{own}")
+    assert f"memory by {own}" in output
+    assert re.search(r"│ static +│ +6 │ +0 │ +0 │", output)
+    found = json.loads(ina("alloc", *FILES, *RACK, "--policy", "deadline,static", "--json"))
+    assert found["setup"]["policies"] == ["deadline", "static"]
+    assert found["metrics"]["deadline_ended"] == 1
+    assert found["metrics"]["static_granted"] == 6
+
+
+def test_jobs_that_wait_are_one_line(ina: Commands, tmp_path: Path) -> None:
+    jobs = tmp_path / "jobs.json"
+    table = {"workers": 2, "gpus_per_worker": 8, "model_bytes": 4000}
+    jobs.write_text(json.dumps({"job": [{"name": f"j{at}", **table} for at in range(30)]}))
+    output = ina("place", "--jobs", str(jobs), "--cluster", "leaf-spine:1x2x3")
+    assert (
+        "too few GPUs are free for 27 jobs: j3, j4, j5, j6, j7, j8, j9, j10, j11, j12 and 17 more" in output
+    )
+    assert "waits" not in output
+
+
+def test_a_wrong_policy_is_told_of_those_that_packages_offer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "mine-1.dist-info"
+    package.mkdir()
+    (package / "METADATA").write_text("Metadata-Version: 2.1\nName: mine\nVersion: 1\n")
+    (package / "entry_points.txt").write_text("[ina.memory]\nmy-own = examples:by_size\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(Failure, match="did you mean 'my-own'"):
+        app(["alloc", *FILES, *RACK, "--policy", "my-owm"], standalone_mode=False)
 
 
 def test_clusters_may_be_topologies_of_the_testbeds(ina: Commands, tmp_path: Path) -> None:

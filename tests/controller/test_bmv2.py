@@ -1,10 +1,12 @@
 """The same controller on BMv2: program, jobs, turns between controllers, ordinary traffic."""
 
+import contextlib
 import os
 import shutil
 import socket
 import subprocess
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -15,6 +17,7 @@ import pytest
 
 from bmv2_topos.testbeds.netns.bmv2 import missing
 from controller import (
+    Admission,
     Controller,
     Member,
     OtherProgram,
@@ -26,7 +29,7 @@ from controller import (
     Uplink,
     connect,
 )
-from controller.errors import Refused
+from controller.errors import NoSuchJob, Refused, SwitchRestarted, Unreachable
 from controller.p4runtime_shim.cells import Cells, Counted
 from controller.p4runtime_shim.client import P4RuntimeClient
 from controller.p4runtime_shim.target import P4RuntimeTarget
@@ -56,6 +59,14 @@ def bmv2(program: str) -> Iterator[str]:
 
 @contextmanager
 def bmv2_at(address: str, program: str) -> Iterator[str]:
+    with empty_bmv2_at(address):
+        with connect(address) as controller:
+            assert controller.load(bmv2_bundle(program, lanes=32))
+        yield address
+
+
+@contextmanager
+def empty_bmv2_at(address: str) -> Iterator[None]:
     command = ["simple_switch_grpc", "--no-p4", "--device-id", "0"]
     if "--thrift-port" in subprocess.run([command[0], "--help"], capture_output=True, text=True).stdout:
         command += ["--thrift-port", str(free_port())]
@@ -65,9 +76,7 @@ def bmv2_at(address: str, program: str) -> Iterator[str]:
         stderr=subprocess.DEVNULL,
     )
     try:
-        with connect(address) as controller:
-            assert controller.load(bmv2_bundle(program, lanes=32))
-        yield address
+        yield
     finally:
         process.terminate()
         process.wait()
@@ -175,6 +184,40 @@ def test_leases_are_kept_renewed_and_swept(address: str) -> None:
         assert other.jobs() == {living.job: living, heir.job: heir}
         other.remove(living.job)
         other.remove(heir.job)
+
+
+def test_a_switch_that_was_restarted_is_told_from_one_whose_job_was_removed() -> None:
+    held = Registration("host pid 7", lease_s=60.0)
+    place = f"127.0.0.1:{free_port()}"
+    with contextlib.ExitStack() as stack:
+        with bmv2_at(place, "exclusive") as address:
+            owner = stack.enter_context(connect(address))
+            for number in range(3):
+                there = owner.admit(job(2, 0), registration=held)
+                owner.renew(there, replace(held, renewals=1))
+                owner.check(there)
+                with connect(address) as other:
+                    other.remove(there.job)
+                with pytest.raises(NoSuchJob) as caught:
+                    owner.check(there)
+                assert caught.type is NoSuchJob, f"removed, the {number}. time"
+            there = owner.admit(job(2, 0), registration=held)
+            owner.renew(there, replace(held, renewals=1))
+        with empty_bmv2_at(place):
+            connect(place).close()  # it answers
+            with pytest.raises(SwitchRestarted, match="was restarted, and has no program"):
+                check_once_reached(owner, there)
+        with bmv2_at(place, "exclusive"), pytest.raises(NoSuchJob) as caught:
+            check_once_reached(owner, there)
+        assert caught.type is NoSuchJob, "BMv2's election ids do not tell, and nothing else does"
+
+
+def check_once_reached(controller: Controller, admission: Admission) -> None:
+    """Check a job as soon as gRPC has found the switch again, which takes a second at most."""
+    while True:
+        with contextlib.suppress(Unreachable):
+            return controller.check(admission)
+        time.sleep(0.1)
 
 
 def test_another_program_is_replaced_on_request_only(address: str) -> None:

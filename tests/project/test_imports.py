@@ -61,7 +61,10 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
     "softswitch": ("softswitch/*",),
     "softswitch.compiler": ("p4src.messages", "softswitch.compiler/*"),
     "softswitch.engine": ("softswitch.compiler/*", "softswitch.engine/*"),
-    "softswitch.p4runtime": ("p4src.messages/", "softswitch.compiler/*", "softswitch.engine/"),
+    "softswitch.gnmi": ("p4src.messages.gnmi", "p4src.messages", "softswitch.engine/"),
+    "softswitch.p4runtime": (
+        *("p4src.messages/", "softswitch.compiler/*", "softswitch.engine/", "softswitch.gnmi"),
+    ),
     # The host library knows the wire.
     "hostlib": ("hostlib/", "hostlib._native", "hostlib.core/", "hostlib.io/"),
     "hostlib.core": ("hostlib.errors", "hostlib.peers", "hostlib.quantize", *PACKETS),

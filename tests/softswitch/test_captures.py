@@ -205,6 +205,15 @@ def test_a_folder_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
 
 
 @needs_compiler
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this kernel has no /dev/full")
+def test_a_capture_for_which_the_disk_is_full_at_once_names_its_file(tmp_path: Path) -> None:
+    place = tmp_path / "s1-port1.pcapng"
+    place.symlink_to("/dev/full")
+    with running() as switch, pytest.raises(OSError, match="No space left on device") as caught:
+        CaptureFiles(switch, CaptureTo(folder=tmp_path))
+    assert caught.value.filename == str(place)
+
+
 def test_a_file_keeps_to_its_limit_and_holds_whole_records(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -179,7 +179,7 @@ def test_bad_input_is_refused_with_the_reason(arguments: tuple[object, ...], rea
         (
             ("run", "--program", "shared", "--slots", 9999, "--", "true"),
             2,
-            "9999 slots from 0 leaves the memory",
+            "9999 slots from 0 exceeds the memory",
         ),
         (("compile", "/no/such/file.p4"), 1, "ina: /no/such/file.p4: No such file or directory"),
     ],

@@ -17,6 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hostlib.launcher import MAX_LINE, _passed_on
+from ina.cli.output import table
+from ina.cli.plain import say
 from ina.cli.screen import Screen
 from tests.system.command import ROOT
 
@@ -199,3 +201,12 @@ def test_what_several_write_can_be_told_apart_by_the_prefix(writes: list[tuple[i
         told = b"".join(line.removeprefix(prefix) for line in lines if line.startswith(prefix))
         assert told == written.replace(b"\n", b"")
     assert all(line[:2] in (b"0>", b"1>", b"2>") for line in lines)
+
+
+def test_names_from_files_and_switches_move_no_cursor(capsys: pytest.CaptureFixture[str]) -> None:
+    say("ina: job \x1b[31mred\u202e\a is gone\nµs")
+    table("jobs of \x1b]0;title\a", ["job"], [("a\x9b2J",)])
+    written = capsys.readouterr()
+    assert written.err == "ina: job \\x1b[31mred\\u202e\\x07 is gone\nµs\n"
+    assert "jobs of \\x1b]0;title\\x07" in written.out
+    assert "a\\x9b2J" in written.out

@@ -38,7 +38,7 @@ UNPREDICTED_S = 1000.0
 
 
 def restart_s(gpus: int) -> float:
-    """Return what a preemption costs."""
+    """Return the cost of a preemption, in seconds."""
     return 40.0 if gpus <= 8 else 60.0
 
 

@@ -47,7 +47,7 @@ class HeadOfLine:
         self._nodes: DividedNodes | None = None
 
     def decide(self, view: View) -> Decision:
-        """Return what runs and what starts."""
+        """Return the running and the starting groups."""
         nodes = self._nodes = self._nodes or DividedNodes(view.cluster, 0)
         for job in view.finished:
             nodes.give(self._running.pop(job.order).gpus)
@@ -95,7 +95,7 @@ class Quota:
         self._due_s = 0.0  # when jobs are chosen next, with a period
 
     def decide(self, view: View) -> Decision:
-        """Return what runs and what starts."""
+        """Return the running and the starting groups."""
         now_s = view.now_s
         nodes = self._nodes = self._nodes or DividedNodes(view.cluster, 0)
         for job in view.finished:
@@ -173,7 +173,7 @@ class StopOverhead:
         return [job.alone_s for job in group.jobs]
 
     def restart_s(self, group: Group) -> Sequence[float]:
-        """Return what the members still owe."""
+        """Return the cost that each member still owes, in seconds."""
         return [owed_s(job, self._overhead_s) if job.starts else 0.0 for job in group.jobs]
 
 
@@ -280,7 +280,7 @@ class LucidReplica:
         self._nodes: DividedNodes | None = None
 
     def decide(self, view: View) -> Decision:
-        """Return what runs and what starts."""
+        """Return the running and the starting groups."""
         nodes = self._nodes = self._nodes or self._divide(view.cluster)
         profiled, wake_s = self._profiling.decide(view, nodes)
         decision = Decision(profiled, wake_s if view.jobs else None)

@@ -202,7 +202,7 @@ class MuriReplica:
         return merged, needed
 
     def _weights(self, nodes: Sequence[Members]) -> list[list[float]]:
-        """Return what each pair of groups would use of the resources, together."""
+        """Return the combined use of the resources by each pair of groups."""
         kinds = [tuple([job.spec.stages_s for job in node]) for node in nodes]
         number_of: dict[tuple[tuple[float, ...], ...], int] = {}
         numbers = [number_of.setdefault(kind, len(number_of)) for kind in kinds]

@@ -60,7 +60,7 @@ def planned(name: str, topology: Topology, program: Program) -> list[Command]:
 
 
 def _holding(name: str) -> tuple[Command, Command]:
-    """Return what makes the namespace that Mininet runs in, and what runs it there."""
+    """Return the commands that make the namespace for Mininet, and run it there."""
     home = namespace(name, HOLDER)
     hold = command_line.module("bmv2_topos.testbeds.mininet.hold", name)
     return Command(("ip", "netns", "add", home)), Command(("ip", "netns", "exec", home, *hold))

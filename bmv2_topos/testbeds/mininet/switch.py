@@ -50,7 +50,7 @@ class P4Switch(Switch):  # type: ignore[misc]
             name: as of Mininet.
             flood: send frames for MACs without a row to all ports, which a network without loops can do.
             socket: where P4Runtime listens; None: in a folder that only this user can enter.
-            parameters: as of Mininet's Switch.
+            **parameters: as of Mininet's Switch.
         """
         super().__init__(name, **parameters)
         self._flood = flood
@@ -126,7 +126,7 @@ class EmbeddedSwitch(P4Switch):
             program: a program of p4src, or the path of one that ends in .p4.
             lanes: values per packet, which the program is built for.
             options: more options of ``ina switch``, such as ``--impair 1:loss=1%``.
-            parameters: as of `P4Switch`.
+            **parameters: as of `P4Switch`.
         """
         super().__init__(name, **parameters)
         self._options = ["--program", program, "--lanes", str(lanes), *options]
@@ -156,7 +156,7 @@ class Bmv2Switch(P4Switch):
             program: a program of p4src; None: somebody else will load one.
             lanes: values per packet, which the program is built for.
             pcap: folder for captures of all ports; empty: none.
-            parameters: as of `P4Switch`.
+            **parameters: as of `P4Switch`.
 
         Raises:
             NotHere: a tool is missing; says which, and where it comes from.

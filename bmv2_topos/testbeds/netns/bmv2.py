@@ -128,7 +128,7 @@ def _shaping(testbed: str, switch: str, port: int, link: Link) -> Iterator[Comma
 
 
 def _queue(testbed: str, node: str, port: int, link: Link) -> Command:
-    """Return what queues at an end of a link, behind its rate if it has one."""
+    """Return the command for the queue at an end of a link, behind its rate if it has one."""
     place = ("parent", "1:1", "handle", "2:") if link.rate_bps else ("root", "handle", "2:")
     held = link.queue_packets + (WIRE_PACKETS if link.delay_s >= LEAST_DELAY_S else 0)
     kind = ("netem", "limit", str(held), *what) if (what := _netem(link)) else ("pfifo", "limit", str(held))
@@ -137,7 +137,7 @@ def _queue(testbed: str, node: str, port: int, link: Link) -> Command:
 
 
 def _netem(link: Link) -> tuple[str, ...]:
-    """Return what netem is to do to what leaves at an end of a link.
+    """Return netem's arguments for packets that leave at an end of a link.
 
     >>> _netem(Link("h1", "s1", delay_s=0.001, loss=0.01))
     ('delay', '1000us', 'loss', '1%')

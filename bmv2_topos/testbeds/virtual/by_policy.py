@@ -46,10 +46,16 @@ class Decided:
 def decide(
     topology: Topology, jobs: Sequence[Job], policies: AllocationSettings, settings: VirtualSettings
 ) -> Decided:
-    """Ask the policies, and return what the testbed needs to do as they say.
+    """Return the testbed's topology, placements and jobs as the policies decide.
+
+    Args:
+        topology: Switches, servers and links.
+        jobs: The jobs.
+        policies: Names of the policies, and their settings.
+        settings: Settings of the simulation.
 
     Raises:
-        BadSpec: a policy is not there, or answers what cannot be.
+        BadSpec: a policy is unknown, or its answer is invalid.
         TestbedError: there is no room for a job, its deadline cannot be met, or its fallback server cannot be
             reached beside its tree.
     """
@@ -95,12 +101,18 @@ def decide(
 
 
 def placement_of(topology: Topology, job: Job, regions: Mapping[str, Region], *, shares: bool) -> Placement:
-    """Return where a routed job's ranks are, with its tree and its slots.
+    """Return the hosts of a routed job's ranks, with its tree and its slots.
 
-    The testbed has the fallback server at the root. Where it hangs on another switch, beside the tree, the
-    tree goes on up to there: switches of one child, without slots.
+    The testbed has the fallback server at the root. If it is linked to another switch, beside the tree, the
+    tree is extended up to that: switches of one child, without slots.
 
-    Raises TestbedError if it hangs on a switch of the tree below the root.
+    Args:
+        topology: Switches, servers and links.
+        job: The placed and routed job.
+        regions: Its regions, by switch.
+        shares: Jobs share slots.
+
+    Raises TestbedError if the fallback server is linked to a switch of the tree below the root.
     """
     assert job.tree is not None
     tree = job.tree

@@ -42,7 +42,7 @@ def objects_of(program: str, lanes: int, slots: int, more_defines: Defines = ())
 def offered(
     program: str, lanes: int, slots: int, more_defines: Defines = (), *, wanted: int = 0
 ) -> SwitchInfo:
-    """Return what that program offers to jobs; for the other arguments and errors see `compiled`.
+    """Return the capacity that a program offers to jobs; for the other arguments and errors see `compiled`.
 
     `wanted` is the number of slots that jobs want. Also raises ProgramMismatch if the program cannot
     aggregate, and TestbedError for a user's program that has fewer slots, or other lanes, than it was to be

@@ -144,7 +144,7 @@ class LucidPolicy:
             raise BadSpec(
                 f"jobs of {rules.max_gpus} GPUs cannot be profiled on {rules.nodes} nodes with {there}"
             )
-        self._most_gpus = cluster.gpus - there
+        self._most_gpus = len(cluster.node_of) - there
         return DividedNodes(cluster, rules.nodes)
 
     def _admit(self, job: JobState) -> None:

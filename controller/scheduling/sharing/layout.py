@@ -24,7 +24,7 @@ class Layout:
         """Placed jobs by order of arrival."""
         self.places: dict[int, tuple[int, ...]] = {}
         """Their GPUs."""
-        self._on: list[list[JobState]] = [[] for _ in range(cluster.gpus)]
+        self._on: list[list[JobState]] = [[] for _ in cluster.node_of]
 
     def add(self, job: JobState, gpus: tuple[int, ...]) -> None:
         """Place `job`. Raises BadDecision if that breaks the rules; then nothing has changed."""

@@ -234,7 +234,7 @@ class SharingPolicy:
         """Return GPUs that only the fewest and last of `victims` use."""
         rank_of = {other.order: number for number, other in enumerate(victims)}
         latest: list[tuple[int, int]] = []  # up to which victim one must go to have a GPU, and the GPU
-        for gpu in range(layout.cluster.gpus):
+        for gpu in range(len(layout.cluster.node_of)):
             ranks = [rank_of.get(other.order) for other in layout.on(gpu)]
             if None not in ranks:
                 latest.append((max((rank for rank in ranks if rank is not None), default=-1), gpu))

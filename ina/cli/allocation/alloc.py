@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
@@ -36,11 +37,13 @@ class ReadingOption(StrEnum):
     ARTICLE = "article"
 
 
-Policy = Annotated[
+Policies = Annotated[
     str,
     typer.Option(
+        metavar="NAME,…",
         help="Divide slots by this policy: deadline, deadline-lazy, static, shared or preemptive; or "
-        "one of your own: path.py:NAME, or a name that an installed package offers."
+        "one of your own: path.py:NAME, or a name that an installed package offers. Compares several, "
+        "separated by commas.",
     ),
 ]
 Reading = Annotated[
@@ -60,7 +63,7 @@ Now = Annotated[
 def alloc(
     jobs: common.Jobs,
     cluster: common.ClusterFile,
-    policy: Policy = "deadline",
+    policy: Policies = "deadline",
     reading: Reading = ReadingOption.MEASURED,
     now: Now = 0.0,
     plot: common.Plot = None,
@@ -72,16 +75,24 @@ def alloc(
     shortest paths. Reads files only: no switch is contacted.
     """
     common.check_files(plot)
-    question, answer = decide(jobs, cluster, policy, reading, now)
+    names = common.policies(policy)
+    asked = {name: decide(jobs, cluster, name, reading, now) for name in names}
+    question, answer = asked[names[-1]]
     if plot is not None:
         from ina.cli.allocation.plots import draw_memory
 
         draw_memory(question, answer, plot)
     if json:
-        _result(question, answer, policy).print_json(
-            unused_keys=job_files.unused_keys("alloc", jobs, cluster)
-        )
+        _result(asked).print_json(unused_keys=job_files.unused_keys("alloc", jobs, cluster))
         return
+    for name, (question, answer) in asked.items():
+        _show(name, question, answer)
+    if len(names) > 1:
+        rows = [(name, *map(str, _standings(answer).values())) for name, (_, answer) in asked.items()]
+        table("memory", ["policy", *map(str, Standing)], rows)
+
+
+def _show(policy: str, question: Question, answer: Answer) -> None:
     table(
         f"memory by {policy}",
         ["job", "standing", "switch", "slots", "rate", "needed", "link"],
@@ -132,10 +143,20 @@ def _rows(question: Question, answer: Answer, job: Job) -> list[tuple[str, ...]]
     return rows or [(job.name, standing, "-", "-", "-", wanted, link)]
 
 
-def _result(question: Question, answer: Answer, policy: str) -> Result:
+def _standings(answer: Answer) -> dict[str, int]:
+    """Return how many jobs have each standing."""
     standing = list(answer.standing.values())
-    setup = {"policy": policy, "reading": question.reading, "now_s": question.now_s}
-    metrics = {str(each): standing.count(each) for each in Standing}
+    return {str(each): standing.count(each) for each in Standing}
+
+
+def _result(asked: Mapping[str, tuple[Question, Answer]]) -> Result:
+    question, answer = list(asked.values())[-1]
+    setup = {"policies": list(asked), "reading": question.reading, "now_s": question.now_s}
+    metrics = {
+        f"{name}_{each}": number
+        for name, (_, of_policy) in asked.items()
+        for each, number in _standings(of_policy).items()
+    }
     of_jobs = {
         job.name: {
             "standing": str(answer.standing[job.name]),

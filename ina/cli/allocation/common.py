@@ -72,12 +72,23 @@ def _trace(path: Path, cluster: Topology) -> list[Job]:
     return found
 
 
+def policies(text: str) -> list[str]:
+    """Return the names in a comma-separated list. Raises Failure."""
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if not names or len(set(names)) < len(names):
+        raise Failure(f"--policy {text}: want different names, separated by commas", USAGE)
+    return names
+
+
 def policy(name: str, known: Mapping[str, Any], group: str) -> Any:
     """Return the policy of that name: one of `known`, a package's, or a file's. Raises Failure or BadSpec."""
     if name in known:
         return known[name]
-    if not plugins.is_external(name) and name not in plugins.names(group):
-        raise Failure(f"--policy {name}: {hint(name, known)}; path.py:NAME is one of your own", USAGE)
+    installed = plugins.names(group)
+    if not plugins.is_external(name) and name not in installed:
+        raise Failure(
+            f"--policy {name}: {hint(name, [*known, *installed])}; path.py:NAME is one of your own", USAGE
+        )
     return plugins.load(name, group)
 
 

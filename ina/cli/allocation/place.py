@@ -11,13 +11,14 @@ import typer
 from controller.placement import policy as placement
 from controller.placement.flows import State
 from controller.placement.policies import POLICIES
+from controller.simulator.files import whole
 from controller.vocabulary import Job
 from controller.vocabulary.files import write_jobs
 from ina.cli import job_files, options
 from ina.cli.allocation import common
 from ina.cli.errors import USAGE, Failure
 from ina.cli.output import table
-from ina.cli.plain import Result, rate, seconds
+from ina.cli.plain import Result, plural, rate, seconds
 
 EPILOG = """Examples:
 
@@ -27,6 +28,9 @@ EPILOG = """Examples:
 
   ina place --jobs batch.yaml --cluster fabric.toml --write placed.json
 """
+
+MOST_NAMED = 10
+"""Jobs that wait and are named."""
 
 Policies = Annotated[
     str,
@@ -56,13 +60,12 @@ def place(
     share links and switch memory, and gradients without a slot go to a fallback server.
     """
     common.check_files(plot, write)
-    names = [name.strip() for name in policy.split(",") if name.strip()]
-    if not names or len(set(names)) < len(names):
-        raise Failure(f"--policy {policy}: want different names, separated by commas", USAGE)
+    names = common.policies(policy)
     placed = {name: decide(jobs, cluster, name, seed) for name in names}
     last = placed[names[-1]]
     if write is not None:
-        write_jobs(write, last.state.jobs)
+        with whole(write) as draft:
+            write_jobs(draft, last.state.jobs)
     if plot is not None:
         from ina.cli.allocation.plots import draw_placement
 
@@ -105,12 +108,15 @@ def decide(jobs: Path, cluster: Path, name: str, seed: int, *, command: str = "p
 def _show(placed: placement.Placed) -> None:
     state = placed.state
     rows = [_row(state, job, float(bps)) for job, bps in zip(state.jobs, state.steady.rate_bps, strict=True)]
-    rows += [(name, "waits", "-", "-", "-", "-", "-", "-") for name in placed.waiting]
     table(
         "jobs",
         ["job", "servers", "racks", "fallback", "summed", "rate", "iteration", "bound by"],
         rows,
     )
+    if placed.waiting:
+        more = len(placed.waiting) - MOST_NAMED
+        names = ", ".join(placed.waiting[:MOST_NAMED]) + (f" and {more:,} more" if more > 0 else "")
+        print(f"too few GPUs are free for {plural(len(placed.waiting), 'job')}: {names}")
 
 
 def _row(state: State, job: Job, bps: float) -> tuple[str, ...]:

@@ -12,11 +12,11 @@ import typer
 from controller.placement.flows import State
 from controller.routing.policies import POLICIES
 from controller.routing.policy import GROUP, Question, check, routed_by
+from controller.simulator.files import whole
 from controller.vocabulary import Tree
 from controller.vocabulary.files import write_jobs
 from ina.cli import job_files, options
 from ina.cli.allocation import common
-from ina.cli.errors import USAGE, Failure
 from ina.cli.output import table
 from ina.cli.plain import Result, rate
 
@@ -64,14 +64,13 @@ def route(
     job's fallback server.
     """
     common.check_files(plot, write)
-    names = [name.strip() for name in policy.split(",") if name.strip()]
-    if not names or len(set(names)) < len(names):
-        raise Failure(f"--policy {policy}: want different names, separated by commas", USAGE)
+    names = common.policies(policy)
     asked = {name: decide(jobs, cluster, name, draws, seed) for name in names}
     states = {name: question.evaluate(trees) for name, (question, trees) in asked.items()}
     question, trees = asked[names[-1]]
     if write is not None:
-        write_jobs(write, routed_by(question.jobs, trees))
+        with whole(write) as draft:
+            write_jobs(draft, routed_by(question.jobs, trees))
     if plot is not None:
         from ina.cli.allocation.plots import draw_trees
 

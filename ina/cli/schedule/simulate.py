@@ -13,7 +13,7 @@ import typer
 
 from controller.figures import PlotsMissing, check
 from controller.policies.registry import family
-from controller.simulator.files import check_output, whole
+from controller.simulator.files import check_output, naming, whole
 from controller.simulator.plots import draw_jcts, draw_utilisation
 from controller.simulator.pool import run_all
 from controller.simulator.runs import Outcome, Task, write_rows
@@ -144,19 +144,23 @@ def write(directory: Path, outcomes: Sequence[Outcome], document: dict[str, Any]
         metrics_file, curves_file, jobs_file = (
             stack.enter_context(whole(directory / name)) for name in NUMBERS
         )
-        metrics_file.write_text(json_module.dumps(document, indent=2) + "\n", encoding="utf-8")
-        curves_file.write_text(json_module.dumps(curves) + "\n", encoding="utf-8")
-        write_rows(jobs_file, outcomes)
+        with naming(metrics_file):
+            metrics_file.write_text(json_module.dumps(document, indent=2) + "\n", encoding="utf-8")
+        with naming(curves_file):
+            curves_file.write_text(json_module.dumps(curves) + "\n", encoding="utf-8")
+        with naming(jobs_file):
+            write_rows(jobs_file, outcomes)
         try:
             check()
         except PlotsMissing as error:
             say(f"ina: no plots: {error}")
             return
         jct_file, utilisation_file = (stack.enter_context(whole(directory / name)) for name in PLOTS)
-        draw_jcts({o.task.policy: o.jcts_s for o in outcomes}, jct_file)
-        draw_utilisation(
-            {o.task.policy: (o.curves, o.end_s) for o in outcomes if o.curves is not None}, utilisation_file
-        )
+        with naming(jct_file):
+            draw_jcts({o.task.policy: o.jcts_s for o in outcomes}, jct_file)
+        curved = {o.task.policy: (o.curves, o.end_s) for o in outcomes if o.curves is not None}
+        with naming(utilisation_file):
+            draw_utilisation(curved, utilisation_file)
 
 
 FOR_DEADLINES = ("edf", "slack")

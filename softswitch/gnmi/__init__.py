@@ -1,0 +1,12 @@
+"""gNMI for the embedded switch: its ports, as OpenConfig's interfaces, to be read.
+
+======================  =============================================================
+`interfaces`            the ports of a switch as a tree of leaves
+`paths`                 which nodes of a tree a path selects
+`service`               gRPC: Capabilities, Get and Subscribe (ONCE, POLL)
+======================  =============================================================
+"""
+
+from softswitch.gnmi.service import handlers
+
+__all__ = ["handlers"]

@@ -1,0 +1,93 @@
+"""The ports of a switch as OpenConfig describes interfaces (openconfig-interfaces, openconfig-p4rt).
+
+::
+
+    interfaces/interface[name=1]/config/   name, type, enabled, id
+    interfaces/interface[name=1]/state/    the same, description, ifindex, admin-status, oper-status
+                                 counters/ in-pkts, in-octets, in-discards, in-errors, out-…
+
+A port's name is its number, and so is `id`, by which P4Runtime knows it. The description is where the port is
+attached: ``udp:127.0.0.1:47001``, with its peer behind it if it has one, ``shm:PATH``, ``if:NAME``,
+``memory``.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from softswitch.engine.counters import PortStatistics
+from softswitch.engine.ports import InterfacePort, PortSpec, SharedPort, UdpPort
+from softswitch.engine.switch import Switch
+
+Leaf = str | int | bool
+Tree = dict[str, "Leaf | Tree"]
+"""Nodes by name. The entries of the list `interface` are by their key, a port's number as text."""
+
+MODELS = (
+    ("openconfig-interfaces", "OpenConfig working group", "3.0.0"),
+    ("openconfig-p4rt", "OpenConfig working group", "1.0.0"),
+)
+"""Name, organisation and version of each model of which there are leaves."""
+
+LISTS = {"interface": "name"}
+"""Lists, and their keys."""
+WIDE = frozenset(
+    f"{way}-{what}" for way in ("in", "out") for what in ("pkts", "octets", "discards", "errors")
+)
+"""Leaves of 64 bits, which JSON_IETF writes as text."""
+_ETHERNET = "iana-if-type:ethernetCsmacd"
+
+
+def tree(switch: Switch) -> Tree:
+    """Return the leaves of all ports of a switch, with their values now."""
+    return {"interfaces": {"interface": {str(number): _interface(switch, number) for number in switch.ports}}}
+
+
+def _interface(switch: Switch, number: int) -> Tree:
+    common: Tree = {"name": str(number), "type": _ETHERNET, "enabled": True, "id": number}
+    spec = switch.ports[number]
+    state: Tree = {
+        **common,
+        "description": attachment(switch, number, spec),
+        "ifindex": number,
+        "admin-status": "UP",
+        "oper-status": "UP" if _is_up(spec) else "DOWN",
+        "counters": _counters(switch.statistics(number)),
+    }
+    return {"name": str(number), "config": dict(common), "state": state}
+
+
+def attachment(switch: Switch, number: int, spec: PortSpec) -> str:
+    """Return where a port is attached."""
+    match spec:
+        case UdpPort(peer=peer):
+            host, port = switch.port_address(number)
+            return f"udp:{host}:{port}" + (f" peer {host}:{peer}" if peer else "")
+        case SharedPort():
+            return f"shm:{switch.shared_path(number)}"
+        case InterfacePort(name):
+            return f"if:{name}"
+        case _:
+            return "cpu" if spec.cpu else "memory"
+
+
+def _is_up(spec: PortSpec) -> bool:
+    if not isinstance(spec, InterfacePort):
+        return True
+    try:
+        return Path("/sys/class/net", spec.name, "operstate").read_text().strip() in ("up", "unknown")
+    except OSError:
+        return False
+
+
+def _counters(of: PortStatistics) -> Tree:
+    return {
+        "in-pkts": of.rx_packets,
+        "in-octets": of.rx_bytes,
+        "in-discards": of.rx_lost + of.rx_queue_full + of.rx_socket_full + of.rx_no_program + of.rx_stranger,
+        "in-errors": of.rx_malformed,
+        "out-pkts": of.tx_packets,
+        "out-octets": of.tx_bytes,
+        "out-discards": of.tx_lost + of.tx_queue_full + of.tx_blocked + of.tx_no_peer,
+        "out-errors": of.tx_too_long,
+    }

@@ -1,0 +1,123 @@
+"""Servers that go and come back under every policy: nobody is on one that is gone, and nothing breaks."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from controller.core import Core, Desired, Ended, Log, Rules, ServerBack, ServerGone, Submitted, Tick
+from controller.core.events import event_of, plain
+from controller.errors import BadSpec
+from controller.policies import registry
+from controller.policies.families.base import SimulationConfig
+from controller.scheduling import Submission
+from controller.simulator.generate import generate
+from controller.vocabulary import Cluster, Server
+from tests import effort
+from tests.controller.core.machine import Room
+
+SERVERS = Cluster(
+    tuple(Server(f"n{at}", 4, kind="k80" if at % 2 else "v100", cpus=12, memory_gb=250) for at in range(4))
+)
+SLOW = ("lucid:online", "synergy:")
+"""Policies that solve or train for long at each decision; one of Synergy stands for all."""
+POLICIES = [name for name in registry.known() if not name.startswith(SLOW)] + ["synergy:srtf+tune"]
+RULES = Rules(reported=True, sharing=4, retries=1)
+
+
+def core_of(policy: str) -> Core:
+    return Core(SERVERS, registry.make(policy, SimulationConfig(SERVERS)), rules=RULES, log=Log())
+
+
+def jobs_for(policy: str, seed: int) -> list[Submission]:
+    kind = registry.family(policy)
+    three = registry.find_family(kind).three_stages
+    specs = generate(8, SERVERS, load=2.0, seed=seed, three_stages=three)
+    return [
+        each for each in registry.dress(specs, kind, SimulationConfig(SERVERS)) if each.gpus <= 8
+    ]  # Lucid's profiler has servers of its own
+
+
+class Servers:
+    """Follows what is down, and checks every desired state against it."""
+
+    def __init__(self, room: Room) -> None:
+        self.room = room
+
+    def check(self, desired: Desired) -> None:
+        down: set[str] = set()
+        for event in self.room.events:
+            if isinstance(event, ServerGone):
+                down.add(event.server)
+            elif isinstance(event, ServerBack):
+                down.discard(event.server)
+        core = self.room.core
+        for name, place in desired.places.items():
+            assert not down & {*place.servers}, f"{name} runs on {place.servers} while {down} are gone"
+        groups = {group.gpus: group for group in core.running.groups}
+        for run in desired.runs:
+            assert len({*run.gpus}) == len(run.gpus)
+            for other in desired.runs:
+                if other is not run and other.gpus != run.gpus and {*run.gpus} & {*other.gpus}:
+                    allowed = {job.spec.name for job in groups[run.gpus].neighbours}
+                    assert {*other.jobs} <= allowed, f"{run} and {other} have the same GPU"
+
+
+@settings(deadline=None, max_examples=effort.cases(40))
+@given(st.sampled_from(POLICIES), st.integers(0, 10_000))
+@example("sharing:antman", 2)  # made its books while n0 was gone, for fewer GPUs than there are
+@example("sharing:sharing", 0)
+@example("sharing:no-sharing", 2)
+def test_no_policy_minds_servers_that_go_and_come_back(policy: str, seed: int) -> None:
+    room = Room(core_of(policy), (), seed, servers=[each.name for each in SERVERS.servers], mishaps=2.0)
+    room.check = Servers(room).check
+    room.tell(ServerGone(0.0, "n0"))
+    specs = jobs_for(policy, seed)
+    for spec in specs:
+        room.tell(Submitted(0.0, spec))
+    room.tell(Tick(0.0))
+    room.wanted.append(room.core.desired())
+    room.check(room.wanted[-1])
+    room.tell(ServerBack(0.0, "n0"))
+    room.run()
+    again = core_of(policy)
+    wanted = []
+    for event in json.loads(json.dumps([plain(event) for event in room.events], allow_nan=False)):
+        again.handle(event_of(event))
+        if event_of(event) == Tick(again.now_s):
+            wanted.append(again.desired())
+    assert wanted == room.wanted
+
+
+@pytest.mark.parametrize("policy", ["weave-s", "weave-l", "themis", "muri-s", "sharing:sharing"])
+def test_a_policy_is_not_asked_while_all_servers_are_gone(policy: str) -> None:
+    core = core_of(policy)
+    (spec, *_) = jobs_for(policy, 1)
+    core.handle(Submitted(0.0, spec))
+    for server in SERVERS.servers:
+        core.handle(ServerGone(0.0, server.name))
+    core.handle(Tick(0.0))
+    assert (core.decisions, core.desired().waiting) == (0, (spec.name,))
+    core.handle(ServerBack(1.0, "n0"))
+    for at, server in enumerate(SERVERS.servers[1:], start=2):
+        core.handle(ServerBack(float(at), server.name))
+    now_s = 10.0
+    while not core.desired().runs:
+        core.handle(Tick(now_s))
+        now_s = max(now_s + 1.0, core.next_s if core.next_s < 1e9 else 0.0)
+        assert now_s < 1e6
+    core.handle(Ended(now_s, spec.name))
+    assert [each.outcome for each in core.over] == ["completed"]
+
+
+def test_a_job_that_fits_the_whole_cluster_may_come_while_a_server_is_gone() -> None:
+    core = core_of("sharing:fifo")
+    core.handle(ServerGone(0.0, "n3"))
+    core.handle(Submitted(0.0, Submission("wide", 0.0, 16, 10)))
+    core.handle(Tick(0.0))
+    assert core.desired().waiting == ("wide",)
+    with pytest.raises(BadSpec, match="17 GPUs"):
+        core.admit(Submission("wider", 0.0, 17, 10))
