@@ -31,7 +31,14 @@ err = console(stderr=True)
 def table(
     title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], *, left: Collection[str] = ()
 ) -> None:
-    """Print a plain table; the first column and those of `left` are text, the others align right."""
+    """Print a plain table.
+
+    Args:
+        title: A line above it.
+        columns: Their names.
+        rows: The cells.
+        left: Columns that align left, as the first one does; the others align right.
+    """
     out.print(visible(title), style="bold", soft_wrap=True)
     view = Table()
     for index, column in enumerate(columns):

@@ -182,7 +182,7 @@ class Client:
         return cast("AuditView", self._ask("GET", "/v1/audit"))
 
     def decisions(self, after: int = 0) -> list[DecisionView]:
-        """Return what happened and was decided, oldest first."""
+        """Return all events and decisions, oldest first."""
         found: list[DecisionView] = []
         following: int | None = after
         while following is not None:

@@ -158,7 +158,7 @@ class Hold:
         )
 
     def of_switches(self) -> dict[str, TreeAdmission]:
-        """Return what switches should hold, by job: of those that have not ended."""
+        """Return the admissions that switches should hold, by job: of those that have not ended."""
         return {
             name: admission
             for name, admission in self.admissions.items()

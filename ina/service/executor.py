@@ -35,7 +35,7 @@ class Executor(Protocol):
         ...
 
     def status(self, number: int) -> RunStatus | None:
-        """Return what has become of a run; None: nobody has started it."""
+        """Return the status of a run; None: nobody has started it."""
         ...
 
     def lives(self, number: int) -> bool:
@@ -95,7 +95,7 @@ class LocalRuns:
         raise RunnerGone(f"the workers of run {number} do not end")
 
     def status(self, number: int) -> RunStatus | None:
-        """Return what has become of a run; None: nobody has started it."""
+        """Return the status of a run; None: nobody has started it."""
         folder = self._of(number)
         found: Mapping[str, Any] | None = files.read(folder / "status.json")
         if found is not None:

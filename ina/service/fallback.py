@@ -77,7 +77,7 @@ class FallbackServers:
             self._await(server, {str(each.job): each.epoch for each in admissions})
 
     def counters(self, server: str, job: int) -> dict[str, float]:
-        """Return what a server last wrote down of a job."""
+        """Return the latest known counters of a job at a server, by name."""
         serves = files.read(self._of(server) / "serves.json") or {"counters": {}}
         found: dict[str, float] = serves["counters"].get(str(job), {})
         return found

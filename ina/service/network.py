@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def deployment(cluster: Topology, job: Job, place: Place, udp_ports: Sequence[int]) -> Deployment:
-    """Return what a job asks of the switches of its tree.
+    """Return the deployment of a placed job, as `controller.Fleet.admit` takes it.
 
     Args:
         cluster: Switches, servers and links.
@@ -76,7 +76,16 @@ class Network:
     def admit(
         self, job: Job, place: Place, udp_ports: Sequence[int], registration: Registration
     ) -> TreeAdmission:
-        """Admit a job to the switches of its tree. Raises ControllerError; the job is then on none."""
+        """Admit a job to the switches of its tree.
+
+        Args:
+            job: The job.
+            place: Its servers, tree and slots.
+            udp_ports: UDP port of each server.
+            registration: What the switches keep of it for people.
+
+        Raises ControllerError; the job is then on none of them.
+        """
         asked = deployment(self.cluster, job, place, udp_ports)
         return self._fleet.admit(asked, registration=registration)
 

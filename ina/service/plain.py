@@ -54,7 +54,7 @@ def place_of(found: Mapping[str, Any]) -> Place:
 
 
 def of_admission(tree: TreeAdmission) -> dict[str, Any]:
-    """Return what switches hold of a job as plain data."""
+    """Return a job's admission as plain data."""
     found = {name: asdict(admission) for name, admission in tree.switches.items()}
     for admission in found.values():
         for member in admission["members"]:
@@ -63,7 +63,7 @@ def of_admission(tree: TreeAdmission) -> dict[str, Any]:
 
 
 def admission_of(found: Mapping[str, Any]) -> TreeAdmission:
-    """Return what `of_admission` gave this for."""
+    """Return the admission that `of_admission` gave this for."""
     return TreeAdmission({name: _admission(each) for name, each in found.items()})
 
 

@@ -182,7 +182,7 @@ def log_file(folder: Path, rank: int) -> Path:
 
 
 def launch_spec(order: JobOrder, *, switch: bool) -> LaunchSpec:
-    """Return what the runtime is to launch: ranks of one server are summed there first."""
+    """Return the launch of a job: ranks of one server are summed there first."""
     workers = sum(map(len, order.machines))
     job = Job(
         name=order.name,

@@ -31,7 +31,11 @@ async def opened(
 ) -> AsyncIterator[Daemon]:
     """Make the daemon of a state and a testbed; its `run` is for the caller to start.
 
-    Waits while another process uses this state (`on_wait` is told which).
+    Args:
+        state: The folder of the state.
+        testbed: The testbed's name; None: the only one that is up.
+        policies: Who decides.
+        on_wait: Called if another process uses this state, with what it wrote of itself; it is waited for.
 
     Raises:
         StoreError: the state cannot be used.

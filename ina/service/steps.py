@@ -62,7 +62,7 @@ Step = Start | Stop | Resize
 
 
 def steps(desired: Desired, held: Mapping[int, Held]) -> list[Step]:
-    """Return what can be done now: stops first, then moves to other slots, then starts.
+    """Return the steps that can be done now: stops first, then moves to other slots, then starts.
 
     A run starts when nobody holds its GPUs who is to stop. One whose tree is to be another is stopped, and
     starts again there. O(runs · GPUs).

@@ -143,7 +143,7 @@ class Store:
             self._database.execute("DELETE FROM holds WHERE run = ?", (run,))
 
     def holds(self) -> dict[int, dict[str, Any]]:
-        """Return what is held, by run. Raises StoreError."""
+        """Return all holds, by run. Raises StoreError."""
         with self._errors():
             return {
                 run: json.loads(body)

@@ -299,7 +299,14 @@ def covered(shares: Sequence[ShareView]) -> int:
 def of_cluster(
     cluster: ClusterState, records: Iterable[JobRecord], now_s: float, began_at: float
 ) -> ClusterView:
-    """Return the cluster as JSON, with the states of these jobs."""
+    """Return the cluster as JSON, with the states of its jobs.
+
+    Args:
+        cluster: The cluster.
+        records: Its jobs.
+        now_s: The time, seconds since the service's first start.
+        began_at: When that was, as Unix time.
+    """
     topology = cluster.topology
     return {
         "now_s": now_s,

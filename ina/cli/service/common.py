@@ -140,7 +140,7 @@ def show_jobs(title: str, jobs: Sequence[JobView], now_s: float) -> None:
 
 
 def line(decision: DecisionView) -> str:
-    """Return what happened as a line."""
+    """Return a decision as a line of text."""
     names = ", ".join(plain(name) for name in decision["jobs"])
     what = f"{names}: {plain(decision['text'])}" if names else plain(decision["text"])
     return f"{decision['at_s']:>10.1f} s  {decision['event']:<11}  {what}"

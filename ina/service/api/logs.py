@@ -15,7 +15,7 @@ POLL_S = 0.25
 
 
 def piece(path: Path, offset: int, most: int = MOST_BYTES) -> LogView:
-    """Return what is in a file from byte `offset` on; a negative one counts from the end.
+    """Return a piece of a file, from byte `offset` on; a negative one counts from the end.
 
     A character of several bytes is never cut; what is not UTF-8 is replaced. Nothing is there of a file that
     does not exist yet.
@@ -46,7 +46,14 @@ def _whole(data: bytes) -> bytes:
 async def following(
     path: Path, offset: int, over: Callable[[], bool], *, poll_s: float = POLL_S
 ) -> AsyncGenerator[bytes, None]:
-    """Yield the pieces of a file as events, until the job is over and all has been read."""
+    """Yield the pieces of a file as events, until the job is over and all has been read.
+
+    Args:
+        path: The file.
+        offset: The byte to begin with.
+        over: Whether nothing will be written any more.
+        poll_s: Interval at which the file is looked at.
+    """
     while True:
         ended = over()  # asked before the file is read: what is written last is read
         found = piece(path, offset)

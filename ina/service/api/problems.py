@@ -85,7 +85,7 @@ def pointer(where: tuple[str | int, ...]) -> str:
 
 
 def problem_of(error: Exception) -> Problem:
-    """Return what an error is for those who asked; of unforeseen ones they learn nothing."""
+    """Return the problem document of an error; it says nothing of unforeseen ones."""
     match error:
         case Problem():
             return error

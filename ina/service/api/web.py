@@ -135,6 +135,12 @@ async def speaking(
 ) -> AsyncIterator[str]:
     """Serve a service at an address, and yield its URL. Requests that are open at the end are cut off.
 
+    Args:
+        service: The service.
+        address: Where to listen.
+        tokens: Those who may ask.
+        certificate: For TLS; None: plain HTTP.
+
     Raises BadSpec where other machines could ask without TLS or without tokens, and OSError for an address
     that is taken and a certificate that cannot be used.
     """
