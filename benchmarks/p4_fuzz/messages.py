@@ -149,8 +149,8 @@ class Session:
             return ""
         said = f"{error.code().name}: {error.details()}"
         if error.code() is grpc.StatusCode.UNKNOWN:
-            given = dict(error.trailing_metadata() or ())
-            return "" if "grpc-status-details-bin" in given else said
+            keys = [each.key for each in error.trailing_metadata() or ()]
+            return "" if "grpc-status-details-bin" in keys else said
         if error.code() in NOT_OURS and _shown(name, data):
             return said  # what cannot be decoded, gRPC refuses itself
         return ""
@@ -162,11 +162,11 @@ def _answer(channel: grpc.Channel, name: str, data: bytes) -> grpc.RpcError | No
     try:
         match name:
             case "StreamChannel":
-                list(channel.stream_stream(path)(iter([data]), timeout=TIMEOUT_S))
+                list(channel.stream_stream(path, bytes, bytes)(iter([data]), timeout=TIMEOUT_S))
             case "Read":
-                list(channel.unary_stream(path)(data, timeout=TIMEOUT_S))
+                list(channel.unary_stream(path, bytes, bytes)(data, timeout=TIMEOUT_S))
             case _:
-                channel.unary_unary(path)(data, timeout=TIMEOUT_S)
+                channel.unary_unary(path, bytes, bytes)(data, timeout=TIMEOUT_S)
     except grpc.RpcError as error:
         return error
     return None
@@ -178,13 +178,13 @@ def _primary(channel: grpc.Channel) -> Iterator[None]:
     said: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
     update = p4.MasterArbitrationUpdate(election_id=p4.Uint128(low=1))
     said.put(p4.StreamMessageRequest(arbitration=update).SerializeToString())
-    call = channel.stream_stream(SERVICE + "StreamChannel")(iter(said.get, None))
-    next(call)
+    call = channel.stream_stream(SERVICE + "StreamChannel", bytes, bytes)(iter(said.get, None))
+    next(iter(call))
     try:
         yield
     finally:
         said.put(None)
-        call.cancel()
+        call.cancel()  # type: ignore[no-untyped-call]  # the stubs say nothing of it
 
 
 def _shown(name: str, data: bytes) -> str:

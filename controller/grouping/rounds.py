@@ -56,7 +56,7 @@ def group(
 
     Raises BadSpec if `members` is not in 1..k or a profile is invalid.
 
-    >>> [plan.jobs for plan in group([(4, 2), (2, 4), (4, 2), (2, 4)])]
+    >>> [plan.jobs for plan in group([(8, 2), (2, 8), (4, 1), (1, 4)])]
     [(0, 1), (2, 3)]
     """
     if not profiles:

@@ -13,6 +13,7 @@ from typing import Any, Protocol, TypeVar
 import softswitch
 from bmv2_topos.impairments import link_impairments, outgoing
 from controller import Controller, ControllerError, Fleet, Member, connect
+from controller.p4runtime_shim.ports import ports_of
 from controller.switches import forwarding
 from controller.switches.leases import RENEWALS_PER_LEASE
 from controller.switches.model import INA_UDP_PORT, SWITCH_MAC, SwitchInfo, Uplink
@@ -24,7 +25,7 @@ from ina.runtime import programs
 from ina.runtime.addresses import HostAddresses, port_socket
 from ina.runtime.errors import BadRun, ProcessFailed
 from ina.runtime.fallback_process import FallbackProcess
-from ina.runtime.spec import DEFAULT_LANES, DEFAULT_PROGRAM, PRIVATE, FabricSpec
+from ina.runtime.spec import DEFAULT_LANES, DEFAULT_PROGRAM, PRIVATE, Attachment, FabricSpec
 from ina.runtime.switch_process import EmbeddedSwitch
 from ina.runtime.topology import plan
 
@@ -376,6 +377,7 @@ def open_fabric(
         controllers = {name: stack.enter_context(control(switch, spec)) for name, switch in switches.items()}
         if attached:
             programs.load(spec, attached, controllers["s1"])
+            spec = replace(spec, attached=_with_ports(attached))
             if attached.machines:  # their kernels ask who has the address that they send to
                 controllers["s1"].install([forwarding.own_address(attached.ip, SWITCH_MAC)])
         fabric = SwitchFabric(spec, topology, switches, Fleet(controllers), addresses)
@@ -391,6 +393,21 @@ def control(switch: Switch, spec: FabricSpec) -> Controller:
         if why := switch.ended():
             raise ProcessFailed(why) from error
         raise
+
+
+def _with_ports(attached: Attachment) -> Attachment:
+    """Return the attachment with those of its ports that the switch has, if that tells. Raises BadRun."""
+    told = ports_of(attached.address, attached.tls)
+    if told is None:
+        return attached
+    usable = tuple(port for port in attached.ports if port in told)
+    if not usable:
+        raise BadRun(
+            f"the switch at {attached.address} has ports {', '.join(map(str, told))}, and none of these",
+            setting="ports",
+            value=f"{min(attached.ports)}-{max(attached.ports)}",
+        )
+    return replace(attached, ports=usable)
 
 
 def _check_transit(spec: FabricSpec, topology: Topology) -> None:

@@ -21,7 +21,6 @@ class Overrides:
     preempt: bool | None = None
     congestion: str | None = None
     numbers: Encoding | None = None
-    iterations: int | None = None
 
     def of(self, entry: Job) -> Job:
         """Return one job of the file with what was given."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import statistics
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from bmv2_topos.harness import sweep
+from bmv2_topos.harness import Value, sweep
 from bmv2_topos.harness.simulation import OPTIONS, Simulation, read_sweep, study
 from controller.vocabulary import BadSpec, Job
 from ina.cli.errors import USAGE, Failure
@@ -75,6 +76,19 @@ def test_a_run_of_a_sweep_is_the_run_that_its_options_make(jobs: Path) -> None:
     (run,) = (run for run in swept["metrics"]["runs"] if (run["loss"], run["seed"]) == (0.01, 1))
     assert run["mean_jct_s"] == alone["metrics"]["mean_jct_s"]
     assert run["lost_packets"] == alone["metrics"]["lost_packets"] > 0
+
+
+@pytest.mark.parametrize(
+    ("key", "said", "given"),
+    [("iterations", 2, 3), ("window", 8, 16), ("preempt", True, False), ("congestion", "aimd", "fixed")],
+)
+def test_an_option_overrides_what_files_say_of_jobs_and_none_leaves_it(
+    key: str, said: Value, given: Value
+) -> None:
+    one = replace(ONE, **{key: said})  # type: ignore[arg-type]
+    for option, found in ((None, said), (given, given)):
+        prepared = Simulation(jobs=(one,), **{key: option}).prepared()  # type: ignore[arg-type]
+        assert getattr(prepared.jobs[0], key) == found
 
 
 def test_processes_change_nothing() -> None:

@@ -88,7 +88,7 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
     "controller.placement": ("controller.errors", "controller.vocabulary/"),
     "controller.p4runtime_shim": (
         *("controller.errors", "controller.switches.programs", "controller.switches.entries"),
-        *("controller.switches.target", "p4src.messages"),
+        *("controller.switches.target", "p4src.messages", "p4src.messages.gnmi"),
     ),
     "controller.grouping": ("controller.errors",),
     "controller.scheduling": (

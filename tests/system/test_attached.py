@@ -147,3 +147,13 @@ def test_a_run_whose_switch_died_fails_as_its_workers_and_says_so(attached: Atta
     assert process.returncode == 1
     assert output.count("PeerTimeout") == 2
     assert f"the switch at {attached.address} does not answer" in errors.splitlines()[-1]
+
+
+def test_more_workers_than_the_switch_has_ports_are_refused_before_they_start(attached: Attached) -> None:
+    done = here("run", "-np", 12, *LANES, *attached.options, *worker("sums.py"))
+    assert done.returncode == 1
+    assert "12 workers need 12 ports of the switch, and only 6 are free" in done.stderr
+    done = here("run", "-np", 1, *LANES, *attached.options, "--ports", "7-8", *worker("sums.py"))
+    assert done.returncode == 2
+    assert "--ports 7-8: the switch at" in done.stderr
+    assert "has ports 1, 2, 3, 4, 5, 6, and none of these" in done.stderr

@@ -17,7 +17,6 @@ KEYS = {
     "preempt": (False, True),
     "congestion": ("fixed", "aimd"),
     "numbers": ("exponent", "fixed"),
-    "iterations": (3, 5),
 }
 """Two values of each key of the file that is an option too; the first of a choice is its default."""
 SAYS = """

@@ -25,8 +25,8 @@ Stages = tuple[float, ...]
 def round_s(jobs: Sequence[Stages], *, worst: bool = False) -> float:
     """Return the seconds of a round of up to four jobs in their best order (or their worst).
 
-    >>> round_s([(0.7, 0.1, 0.0), (0.0, 0.4, 0.0)])
-    0.7
+    >>> round(round_s([(0.7, 0.1, 0.0), (0.0, 0.4, 0.0)]), 3)
+    0.8
     """
     return _round_s(tuple(sorted(jobs)), worst)
 

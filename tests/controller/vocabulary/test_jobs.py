@@ -101,6 +101,20 @@ def test_errors_name_file_job_key_value_and_what_would_be_right(text: str, messa
     assert message in str(caught.value)
 
 
+@pytest.mark.parametrize("name", ["own.py:Rule", "package.module:Rule", "lib/own.so:rule", "a2tp"])
+def test_a_congestion_control_may_be_ones_own(name: str) -> None:
+    (job,) = parse_jobs(f"[[job]]\nworkers = 1\ncongestion = '{name}'")
+    assert job.congestion == name
+
+
+@pytest.mark.parametrize("name", ["own.py:", ":Rule", "own.py", "own.py:a rule", "5"])
+def test_what_names_no_rule_is_refused_with_what_would(name: str) -> None:
+    with pytest.raises(
+        BadSpec, match=r"or one of your own: path\.py:Name, package\.module:Name or path\.so:function"
+    ):
+        parse_jobs(f"[[job]]\nworkers = 1\ncongestion = '{name}'")
+
+
 def test_a_reader_says_what_it_needs(tmp_path: Path) -> None:
     file = tmp_path / "jobs.toml"
     file.write_text("[[job]]\nworkers = 1\n")
