@@ -33,13 +33,16 @@ T = TypeVar("T")
 class TransportConfig:
     """Transport of packets to the switch."""
 
-    kind: Literal["shm", "loopback", "udp"]
+    kind: Literal["shm", "loopback", "udp", "none"]
     """``shm``: whole Ethernet frames in memory shared with a switch on this machine; ``loopback``: the same
-    inside UDP datagrams; ``udp``: an ordinary UDP socket."""
-    local: str
-    """``host:port`` of the worker's socket; port 0 takes a free one (loopback only); empty with ``shm``."""
-    switch: str
-    """``host:port`` to send to; with ``shm`` the path of the Unix socket of the switch's port."""
+    inside UDP datagrams; ``udp``: an ordinary UDP socket; ``none``: no switch, for all ranks are on one
+    machine, and are summed there."""
+    local: str = ""
+    """``host:port`` of the worker's socket; port 0 takes a free one (loopback only); empty with ``shm`` and
+    ``none``."""
+    switch: str = ""
+    """``host:port`` to send to; with ``shm`` the path of the Unix socket of the switch's port; empty with
+    ``none``."""
     src_mac: str = "02:00:00:00:00:01"
     """Addresses in the frames (not with ``udp``)."""
     dst_mac: str = "02:00:00:00:ff:01"
@@ -51,12 +54,15 @@ class TransportConfig:
     """The launcher holds `local`, so that no other user can take it (`hostlib.io.held`)."""
 
     def __post_init__(self) -> None:
-        if self.kind not in ("shm", "loopback", "udp"):
-            raise ConfigError(f'transport kind is {self.kind!r}, must be "shm", "loopback" or "udp"')
+        if self.kind not in ("shm", "loopback", "udp", "none"):
+            raise ConfigError(f'transport kind is {self.kind!r}, must be "shm", "loopback", "udp" or "none"')
         if not isinstance(self.held, bool):
             raise ConfigError(f"transport: held is {self.held!r}, must be true or false")
         try:
-            if self.kind != "shm":
+            if self.kind == "none":
+                if self.local or self.switch:
+                    raise ValueError(f"none has neither local nor switch: {self.local!r}, {self.switch!r}")
+            elif self.kind != "shm":
                 parse_address(self.local)
                 parse_address(self.switch)
             elif self.local or not self.switch:
@@ -131,6 +137,7 @@ class JobConfig:
     def __post_init__(self) -> None:
         _check_range("job", self.job, 0, 0xFFFF)
         self._check_hosts()
+        self._check_reach()
         if self.tree is None:
             if not 1 <= self.workers <= wire.MAX_FAN_IN:
                 raise ConfigError(
@@ -186,6 +193,13 @@ class JobConfig:
             self.hosts
         ):
             raise ConfigError(f"hosts is {self.hosts!r}, must have each rank of 0..{self.size - 1} once")
+
+    def _check_reach(self) -> None:
+        if self.transport.kind == "none" and (self.hosts is None or len(self.hosts) > 1):
+            raise ConfigError(
+                f'transport kind is "none", and hosts is {self.hosts!r}: without a switch all ranks are on'
+                " one machine"
+            )
 
     def _check_memory(self) -> None:
         if not isinstance(self.fallback, bool):

@@ -22,7 +22,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from hostlib import counters
-from hostlib.collectives import Collective
+from hostlib.collectives import Collective, LocalEngine
 from hostlib.config import JobConfig
 from hostlib.engine import SwitchEngine
 from hostlib.errors import (
@@ -67,7 +67,7 @@ class LocalRanks:
         self._busy_ns = 0
         self._step: First | Other
         if config.rank == self._ranks[0]:
-            self._step = First(config, SwitchEngine(config, peers))
+            self._step = First(config, _OneMachine(peers) if _alone(config) else SwitchEngine(config, peers))
         else:
             self._step = Other(config)
 
@@ -151,6 +151,31 @@ class LocalRanks:
                 element += first
                 what = collective.staged.unfit(element, self._config.packet_elements)
                 raise NonFiniteError(self._config.job, element, what)
+
+
+def _alone(config: JobConfig) -> bool:
+    """Return whether all ranks are on one machine, and reach no switch."""
+    return config.transport.kind == "none"
+
+
+class _OneMachine(LocalEngine):
+    """What is left for the switch if all ranks are on one machine: nothing."""
+
+    def __init__(self, peers: Peers) -> None:
+        super().__init__()
+        self._peers = peers
+        self._rounds = 0
+
+    def run(self, collective: Collective) -> None:
+        """Take the machine's sum as it is. Raises NonFiniteError as the switch would."""
+        super().run(collective)
+        self._rounds += 1
+
+    def close(self) -> None:
+        """Report, and say farewell to the peers."""
+        self._peers.report(self.statistics())
+        self._peers.farewell(self._rounds)
+        self._peers.close()
 
 
 class _Patience:

@@ -20,9 +20,8 @@ from numpy.typing import NDArray
 
 from hostlib import _native
 from hostlib.arrays import Staged
-from hostlib.collectives import Collective
+from hostlib.collectives import Collective, Engine
 from hostlib.config import JobConfig
-from hostlib.engine import SwitchEngine
 from hostlib.errors import (
     NO_PACKETS,
     Interrupted,
@@ -55,7 +54,7 @@ Check = Callable[[str, float], None]
 class First:
     """The part of a machine's first rank."""
 
-    def __init__(self, config: JobConfig, inner: SwitchEngine) -> None:
+    def __init__(self, config: JobConfig, inner: Engine) -> None:
         assert config.hosts is not None
         self._config = config
         self._inner = inner

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from controller.switches.layout import NEIGHBOUR_IP, NEIGHBOUR_MAC, Branch, Downlink
-from controller.switches.model import INA_UDP_PORT, Member
+from controller.switches.layout import Branch, Downlink
+from controller.switches.model import INA_UDP_PORT, SWITCH_IP, SWITCH_MAC, Member
 from controller.vocabulary import Region, Topology
 
 
@@ -33,8 +33,8 @@ def grow(
     *,
     regions: Mapping[str, Region | None],
     transit: Collection[str],
-    mac: str = NEIGHBOUR_MAC,
-    ip: str = NEIGHBOUR_IP,
+    mac: str = SWITCH_MAC,
+    ip: str = SWITCH_IP,
 ) -> Branch:
     """Return the part of a tree that a job needs: the root, and the switches with members on or below them.
 
@@ -45,8 +45,8 @@ def grow(
         members: The job's workers by switch (`plugged`).
         regions: The slots that a shared job may use, by switch; all slots of a switch left out.
         transit: Switches that forward the job's packets without adding.
-        mac: MAC address of packets for a switch.
-        ip: IPv4 address of packets for a switch.
+        mac: MAC address of packets for a switch; by default the only one that a worker's UDP socket accepts.
+        ip: IPv4 address of packets for a switch, likewise.
     """
     below: dict[str, list[str]] = {}
     for switch in topology.switches:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from controller.errors import BadSpec
 from controller.switches.cabling import grow, plugged
@@ -19,6 +19,7 @@ def deployment_of(
     slots: int = 0,
     window: int | None = None,
     regions: Mapping[str, Region] | None = None,
+    udp_ports: Sequence[int] | None = None,
 ) -> Deployment:
     """Return the deployment of a routed job, as `controller.Fleet.admit` takes it.
 
@@ -32,13 +33,14 @@ def deployment_of(
         slots: Twice the packets in flight of a worker; see `Part`.
         window: Packets in flight of a worker of a shared job, instead of `slots`.
         regions: Its regions by switch, from a memory policy; None: all slots.
+        udp_ports: UDP port of each server; None: all at `INA_UDP_PORT`.
 
     Raises BadSpec for a job whose root does not sum, because its fallback server does all the work, and for
     one whose fallback server is behind a switch of the tree: it must be linked to the root.
     """
     if tree.root not in tree.aggregators or not job.aggregate:
         raise BadSpec(f"job {job.name!r} is not summed at its root, {tree.root!r}: no switch has to admit it")
-    members = plugged(topology, job.hosts)
+    members = plugged(topology, job.hosts, udp_ports)
     transit = {name for name in tree.switches if name not in tree.aggregators}
     root = grow(topology, tree.root, tree.parents, members, regions=regions or {}, transit=transit)
     fallback = None

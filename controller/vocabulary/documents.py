@@ -48,7 +48,8 @@ class Document:
         if not line and where:
             parts = (number for part, number in self.lines.items() if part[: len(where)] == where)
             line = min(parts, default=0)
-        return BadSpec(f"{self.path}:{line}: {message}" if line else f"{self.path}: {message}")
+        place = f"{self.path}:{line}" if line else self.path
+        return BadSpec(f"{place}: {message}", where=where, message=message)
 
     def tables(self, key: str) -> list[tuple[Where, Mapping[str, Any]]]:
         """Return the tables of a list; none if the key is not there. Raises BadSpec."""

@@ -12,4 +12,16 @@ class ControllerError(Exception):
 
 
 class BadSpec(ControllerError):
-    """An invalid job, profile, cluster, topology, tree or option."""
+    """An invalid job, profile, cluster, topology, tree or option.
+
+    Attributes:
+        where: The way to what is wrong in the document that it was read from; (): unknown, or no document.
+        message: What is wrong, without the document's name and line.
+    """
+
+    def __init__(
+        self, text: str = "", *, where: tuple[str | int, ...] = (), message: str | None = None
+    ) -> None:
+        super().__init__(text)
+        self.where = where
+        self.message = text if message is None else message

@@ -63,11 +63,19 @@ def _command(value: object) -> str | None:
     wanted = "want the program and its arguments, in one string or as a list of strings"
     if isinstance(value, str):
         try:
-            return None if shlex.split(value) else wanted
+            return _command(shlex.split(value))
         except ValueError as error:
             return f"{error}; {wanted}"
-    good = isinstance(value, list) and value and all(isinstance(part, str) for part in value)
-    return None if good else wanted
+    if not isinstance(value, list) or not value or not all(isinstance(part, str) for part in value):
+        return wanted
+    if not all(_passable(part) for part in value):
+        return "want no null character, and no half of a character, which no program can be given"
+    return None
+
+
+def _passable(argument: str) -> bool:
+    """Return whether a program can be given this argument."""
+    return "\0" not in argument and not any("\ud800" <= each <= "\udfff" for each in argument)
 
 
 def _congestion(value: object) -> str | None:

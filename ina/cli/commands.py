@@ -38,11 +38,16 @@ def _add(panel: str, name: str, place: str, line: str) -> None:
     register(app, name, f"ina.cli.{place}", line, panel=panel)
 
 
-_RUN, _ALLOT = "Run jobs", "Plan and simulate a cluster"
+_RUN, _ALLOT, _SERVE = "Run jobs", "Plan and simulate a cluster", "Serve jobs of many people"
 _TRY, _PARTS = "Simulate, test, measure", "Individual components"
 _add(_RUN, "run", "run:run", "Run training jobs whose gradients are summed inside P4 switches.")
 _add(_RUN, "admit", "admit:admit", "Admit a job whose workers are started by torchrun, mpirun or srun.")
-_add(_RUN, "jobs", "switch_jobs:jobs", "List the jobs that a running switch serves.")
+_add(
+    _RUN,
+    "jobs",
+    "service.jobs:jobs",
+    "List the jobs of a controller, or those that a running switch serves.",
+)
 _add(_RUN, "remove", "remove:remove", "Remove jobs from a running switch.")
 _add(_RUN, "counters", "counters:counters", "Read the counters of the program that a running switch has.")
 _add(_RUN, "registers", "registers:registers", "Read the registers of the program that a running switch has.")
@@ -52,6 +57,28 @@ _add(
     "demo:demo",
     "Train on handwritten digits with gradients summed in the switch, and compare with a single process.",
 )
+_add(
+    _SERVE,
+    "controller",
+    "controller:app",
+    "Serve the jobs of many people on a testbed's servers and switches; see docs/controller.md.",
+)
+for _name, _line in (
+    ("submit", "Submit jobs to a controller, which decides when, where and with which slots they run."),
+    ("show", "Show a job of a controller: its state, its place, its progress, its predicted end."),
+    ("watch", "Watch a controller: every decision with its reason, as it happens."),
+    ("logs", "Show what a rank of a controller's job wrote."),
+    ("cancel", "Cancel jobs of a controller, whether they run or wait."),
+    ("retry", "Retry a job that failed, from where its program last saved."),
+    ("top", "Show a controller's switches, servers and jobs, until interrupted."),
+    (
+        "drain",
+        "Drain servers or switches: nothing new starts there, and jobs that use them are moved, or wait.",
+    ),
+    ("undrain", "Let servers or switches that were drained be used again."),
+    ("audit", "Compare what a controller intends with what switches and servers hold."),
+):
+    _add(_SERVE, _name, f"service.{_name}:{_name}", _line)
 _add(
     _TRY,
     "sim",
@@ -93,7 +120,7 @@ _add(
     _ALLOT,
     "explain",
     "allocation.explain:explain",
-    "Explain why a job got its slots, servers, tree or completion time.",
+    "Explain why a job got its slots, servers, tree or completion time, or why a controller's job waits.",
 )
 _add(
     _TRY,

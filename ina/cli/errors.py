@@ -53,6 +53,7 @@ def verdict(error: BaseException) -> tuple[str, int]:
     from hostlib import ConfigError, NativeMissing
     from hostlib.launcher import LaunchError
     from ina.runtime.errors import AddressTaken, BadRun, ProcessFailed, RunError
+    from ina.service.errors import ServiceError
 
     match error:
         case Failure():
@@ -86,6 +87,7 @@ def verdict(error: BaseException) -> tuple[str, int]:
             | OSError()
             | RunError()
             | LiveError()
+            | ServiceError()
         ):
             return str(error), FAILED
         case _:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from types import TracebackType
 from typing import Literal, Self
 
@@ -28,12 +28,22 @@ out = console()
 err = console(stderr=True)
 
 
-def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print a plain table; the first column is text, the others align right."""
+def table(
+    title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], *, left: Collection[str] = ()
+) -> None:
+    """Print a plain table.
+
+    Args:
+        title: A line above it.
+        columns: Their names.
+        rows: The cells.
+        left: Columns that align left, as the first one does; the others align right.
+    """
     out.print(visible(title), style="bold", soft_wrap=True)
     view = Table()
     for index, column in enumerate(columns):
-        view.add_column(column, justify="left" if index == 0 else "right", no_wrap=True)
+        text = index == 0 or column in left
+        view.add_column(column, justify="left" if text else "right", no_wrap=True)
     for row in rows:
         view.add_row(*map(visible, row))
     if out.is_terminal:

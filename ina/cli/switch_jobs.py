@@ -25,6 +25,25 @@ SHOWN_COMMAND = 40
 NOBODY = Registration("")
 """What is known of a job that was admitted without a registration."""
 
+Watch = Annotated[
+    bool,
+    typer.Option(
+        "--watch",
+        help="With --switch: watch the leases until each has been renewed or has expired, which takes up to "
+        "the longest of them, and show which did what.",
+    ),
+]
+
+MetricsPort = Annotated[
+    int | None,
+    typer.Option(
+        min=0,
+        max=65535,
+        help="Serve the numbers of the switch's jobs for Prometheus at http://127.0.0.1:PORT/metrics until "
+        "interrupted, instead of listing them; 0: any free port, which is printed.",
+    ),
+]
+
 EPILOG = """Examples:
 
   ina jobs --switch grpc://127.0.0.1:9559
@@ -37,35 +56,8 @@ EPILOG = """Examples:
 """
 
 
-def jobs(
-    *,
-    running: options.RunningSwitch,
-    watch: Annotated[
-        bool,
-        typer.Option(
-            "--watch",
-            help="Wait until each lease has been renewed or has expired, which takes as long as the longest "
-            "of them at most, and show which it was.",
-        ),
-    ] = False,
-    metrics_port: Annotated[
-        int | None,
-        typer.Option(
-            min=0,
-            max=65535,
-            help="Serve the numbers of the jobs for Prometheus at http://127.0.0.1:PORT/metrics until "
-            "interrupted, instead of listing them; 0: any free port, which is printed.",
-        ),
-    ] = None,
-    json: options.Json = False,
-) -> None:
-    """List the jobs that a running switch serves.
-
-    Name, user, command, age and goodput are what the holder of a job, such as 'ina run', tells with every
-    renewal of its lease; so they are up to a quarter of the lease, and at most 15 s, old. "Since" is this
-    machine's time less the age. The lease is how long the job stays if its holder is gone: see who still
-    renews with --watch. A job without a lease stays until 'ina remove'.
-    """
+def jobs(*, running: options.RunningSwitch, watch: bool, metrics_port: int | None, json: bool) -> None:
+    """Print the jobs that a running switch serves; see `ina.cli.service.jobs`."""
     if metrics_port is not None:
         if watch or json:
             raise Failure("--metrics-port lists nothing: leave --watch and --json out", exit_code=USAGE)

@@ -110,6 +110,8 @@ class SwitchFabric:
         self.lock = threading.RLock()
         """To be held while anything of the fleet is called."""
         self.fallback: FallbackProcess | None = None
+        self.given: Mapping[str, TreeAdmission] = {}
+        """By name: jobs that somebody else has admitted, and will remove."""
         self.jobs: dict[int, TreeAdmission] = {}
         """Those that the switches are to serve, by id."""
         self.silent: str | None = None
@@ -306,6 +308,11 @@ class SwitchFabric:
     def switch_ended(self) -> str | None:
         """Return how a switch ended, as a text; None while all run."""
         return next(filter(None, (switch.ended() for switch in self.switches.values())), None)
+
+    def counters(self, tree: TreeAdmission) -> dict[str, dict[str, int]]:
+        """Return the number of a job's packets by switch and outcome. Raises ControllerError."""
+        with self.lock:
+            return self.fleet.counters(tree)
 
     def refused(self) -> dict[str, int]:
         """Return the packets that belong to no job, by reason, over all switches. Raises ControllerError.

@@ -8,7 +8,6 @@ from collections.abc import Collection, Mapping, Sequence
 from controller import Member, Region
 from controller.switches.cabling import grow
 from controller.switches.layout import Branch
-from controller.switches.model import SWITCH_IP, SWITCH_MAC
 from controller.vocabulary import BadSpec, Topology, tree
 from ina.runtime.errors import BadRun
 
@@ -59,5 +58,4 @@ def branches(
     """
     regions = dict.fromkeys(topology.ports, region)
     parents, root = topology.parents, topology.root
-    addresses = {"mac": SWITCH_MAC, "ip": SWITCH_IP}
-    return grow(topology, root, parents, members, regions=regions, transit=transit, **addresses)
+    return grow(topology, root, parents, members, regions=regions, transit=transit)

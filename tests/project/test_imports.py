@@ -135,6 +135,16 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
     "bmv2_topos.scenarios": ("bmv2_topos/*", *CONTROLLER),
     # These compose the packages.
     "ina": ("ina.cli", "hostlib"),
+    # The controller as a service: jobs on the hosts of a testbed.
+    "ina.service": (
+        *(*CONTROLLER, "controller.core/", "controller.policies/*", "controller.scheduling/"),
+        *("bmv2_topos.testbeds.netns/", "hostlib", "hostlib.keeper", "ina.runtime/"),
+    ),
+    # The service over HTTP: it alone knows status codes, and the daemon nothing of it.
+    "ina.service.api": (
+        *("controller.vocabulary/", "ina.service.errors", "ina.service.records", "ina.service.service"),
+        *("ina.service", "ina.service.tokens", "ina.service.views"),
+    ),
     "ina.runtime": (
         *(*CONTROLLER, "controller.scheduling/", "controller.simulator/"),
         *("controller.core/", "controller.policies/"),
@@ -395,6 +405,9 @@ def test_every_folder_of_python_is_the_products_or_not_installed() -> None:
         ("ina.runtime.fabric", "softswitch.engine.switch", "ina.runtime may import"),
         ("ina.runtime.job", "hostlib.rendezvous", "ina.runtime may import"),
         ("ina.bench.fallback", "ina.cli.fallback", "ina.bench may import"),
+        ("ina.service.daemon", "ina.service.api", "ina.service may import"),
+        ("ina.service.api.app", "ina.service.daemon", "ina.service.api may import"),
+        ("ina.service.api.app", "ina.service.store", "ina.service.api may import"),
         ("ina.cli.run", "hostlib.core.window", "ina.cli may import"),
         ("ina.cli.sim", "bmv2_topos.soak.run", "ina.cli may import"),
         ("bmv2_topos.testbeds.virtual.testbed", "ina.cli.run", "package bmv2_topos may import p4src"),

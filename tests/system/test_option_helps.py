@@ -19,11 +19,11 @@ DIFFERENT = frozenset(
         r"\S+",
         """
     --all --baseline --cluster --cpus-per-gpu --delay --device-id --duration --exact --explain
-    --gpus --iterations --jobs --json --lanes --link-loss --log --loss --memory --metrics-port
-    --name --output --p4runtime --packets --pcap --placement --plot --policy --port-kind
+    --gpus --iterations --jobs --json --lanes --link-loss --log --loss --memory --metrics-port -n
+    --name -np -o --output --p4runtime --packets --pcap --placement --plot --policy --port-kind
     --preempt --processes --program --queue --rate --reading --rounds --routing --runner
-    --scheduler --seed --seeds --size --slots --switch --switch-ip --tls-ca --tls-cert --trace
-    --tree --watch --window --workers -n -np -o
+    --scheduler --seed --seeds --size --slots --state --switch --switch-ip --tls-ca --tls-cert
+    --trace --tree --watch --window --workers
     """,
     )
 )
@@ -71,7 +71,7 @@ VERBS = frozenset(
     Decide Define Delay Deliver Divide Draw Duplicate Encode Exit Explain Fill Generate Give Group Hold Impair
     Interpret Keep Learn Let Limit List Listen Load Log Lose Make Match Measure Minimise Model Name Place
     Preprocess Present Print Put Queue Reach Read Reload Reorder Replace Report Require Retry Round Run Scale
-    Schedule Search Seed Send Serve Set Share Show Simulate Start Stop Sum Try Use Wait Write
+    Schedule Search Seed Send Serve Set Share Show Simulate Start Stop Sum Try Use Wait Watch Write
     """,
     )
 )

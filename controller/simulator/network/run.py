@@ -8,13 +8,13 @@ from dataclasses import dataclass, field, replace
 
 from controller.core.compose import networked
 from controller.core.events import Submitted
+from controller.core.submissions import submission_of
 from controller.errors import BadSpec
 from controller.simulator.engine import Simulation, admitted
 from controller.simulator.metrics import measure
 from controller.simulator.network.log import Log
 from controller.simulator.network.settings import NetworkSettings
 from controller.simulator.network.speed import NetworkSpeed
-from controller.simulator.network.submissions import submission_of
 from controller.simulator.policy_run import PolicyRun
 from controller.simulator.record import Ended, Result
 from controller.simulator.runs import refusals

@@ -14,6 +14,7 @@ import numpy as np
 
 from controller.core.allocation import Allocation
 from controller.core.allocator import Allocator
+from controller.core.submissions import LEAST_S
 from controller.placement.waterfill import waterfill
 from controller.scheduling.model import Submission
 from controller.scheduling.policy import Contention, Group, JobState, SpeedModel
@@ -24,7 +25,6 @@ from controller.simulator.network.log import Log
 from controller.simulator.network.phases import Phases, phases_of
 from controller.simulator.network.resends import link_rates
 from controller.simulator.network.settings import NetworkSettings
-from controller.simulator.network.submissions import LEAST_S
 from controller.vocabulary import Job
 
 _SAME = 1e-9

@@ -17,6 +17,8 @@ from ina.cli.allocation import alloc, common, place, route
 from ina.cli.errors import USAGE, Failure
 from ina.cli.plain import Result
 from ina.cli.schedule.common import refusals
+from ina.cli.service.common import ControllerOptions
+from ina.cli.service.explained import explain as explain_live
 
 EPILOG = """Examples:
 
@@ -27,6 +29,8 @@ EPILOG = """Examples:
   ina explain route text-2 --jobs placed.json --cluster examples/allocation/fabric.toml
 
   ina explain cluster train-3 --jobs examples/cluster/jobs.toml --cluster examples/cluster/racks.toml
+
+  ina explain night-run --controller http://127.0.0.1:9580
 """
 
 
@@ -52,10 +56,33 @@ def _simulated_with(what: str) -> Any:
 
 
 def explain(
-    what: Annotated[What, typer.Argument(help="Name the command whose decision to explain.")],
-    job: Annotated[str, typer.Argument(help="Name the job.")],
-    jobs: common.Jobs,
-    cluster: common.ClusterFile,
+    what: Annotated[
+        str,
+        typer.Argument(
+            metavar="WHAT",
+            help="Name the command whose decision to explain (alloc, place, route or cluster), or a job of "
+            "the controller.",
+        ),
+    ],
+    job: Annotated[
+        str, typer.Argument(metavar="[JOB]", help="Name the job, after a command.", show_default=False)
+    ] = "",
+    *,
+    jobs: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Read the jobs from this file: .toml, .json or .yaml, or a scheduler's trace (.csv).",
+        ),
+    ] = None,
+    cluster: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Read servers, switches and links from this file: .toml, .json or .yaml; or name a "
+            "topology of the testbeds, such as leaf-spine:2x4x8.",
+        ),
+    ] = None,
     policy: Annotated[
         str | None, typer.Option(help="Use this policy. Default: that of the command.", show_default=False)
     ] = None,
@@ -67,13 +94,23 @@ def explain(
     placement: Annotated[str, _simulated_with("Place jobs by this policy")] = "netpack",
     memory: Annotated[str, _simulated_with("Divide slots by this policy")] = "shared",
     routing: Annotated[str, _simulated_with("Choose trees by this policy")] = "shortest-path",
+    at: ControllerOptions,
     json: options.Json = False,
 ) -> None:
-    """Explain why a job got its slots, servers, tree or completion time.
+    """Explain why a job got its slots, servers, tree or completion time, or why a controller's job waits.
 
-    Says what limited the job and what more resources would bring. Runs the policy again for all jobs of the
-    file: give the same options as to the command whose decision to explain.
+    With WHAT and JOB: says what limited the job and what more resources would bring. Runs the policy again
+    for all jobs of the file: give the same options as to the command whose decision to explain. With JOB
+    alone: asks the controller, which tells all that it has decided of the job, and what the job needs now.
     """
+    if not job:
+        explain_live(what, at, json=json)
+        return
+    if what not in [*What]:
+        raise Failure(f"{what!r}: want one of {', '.join(What)}, or a controller's job alone", USAGE)
+    if jobs is None or cluster is None:
+        raise Failure(f"ina explain {what} {job} needs --jobs FILE and --cluster FILE", USAGE)
+    what = What(what)
     if what is What.CLUSTER:
         name = f"{scheduler} + {placement} + {memory} + {routing}"
         settings = NetworkSettings(

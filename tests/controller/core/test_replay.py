@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from controller.core import Core, Desired, Event, Log, Rules, Submitted, Tick
 from controller.core.compose import networked
 from controller.core.events import event_of, plain
+from controller.core.submissions import submission_of
 from controller.policies import registry
 from controller.policies.by_kind import AllocationSettings
 from controller.policies.families.base import SimulationConfig
 from controller.simulator.generate import generate
-from controller.simulator.network.submissions import submission_of
 from controller.vocabulary import Cluster, Job, fabrics
 from controller.vocabulary import Topology as Network
 from tests import effort

@@ -1,4 +1,4 @@
-"""Jobs of a cluster with a network as scheduling policies see them in a simulation."""
+"""Jobs as scheduling policies see them, on a cluster with a network."""
 
 from __future__ import annotations
 

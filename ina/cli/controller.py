@@ -1,0 +1,180 @@
+"""``ina controller``: the controller as a service, and the tokens of those who may ask it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ina.cli.errors import USAGE, Failure, Interrupted
+from ina.cli.plain import say
+from ina.cli.register import group, register
+
+EPILOG = """Examples:
+
+  ina controller --state /var/lib/ina --testbed lab
+
+  ina controller --state state --memory deadline-lazy --routing grid
+
+  ina controller token add alice --state /var/lib/ina
+
+  ina controller --state /var/lib/ina --listen 10.0.0.1:9580 --tls-cert cert.pem --tls-key key.pem
+"""
+
+app = group(
+    "controller",
+    "Serve the jobs of many people on a testbed's servers and switches; see docs/controller.md.",
+    epilog=EPILOG,
+)
+register(app, "token", "ina.cli.token:app", "Add, list and remove the tokens by which people are known.")
+
+
+@app.callback(invoke_without_command=True)
+def controller(
+    context: typer.Context,
+    state: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Keep all jobs and decisions in this directory, from which a controller that starts again "
+            "goes on.",
+        ),
+    ] = None,
+    testbed: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Use the servers and switches of this testbed ('ina topo up', program shared). Default: the "
+            "only one.",
+        ),
+    ] = None,
+    listen: Annotated[
+        str,
+        typer.Option(
+            metavar="ADDRESS",
+            help="Serve people at HOST:PORT (port 0: any free port), or unix:PATH. Where other machines can "
+            "reach it, TLS and tokens are needed.",
+        ),
+    ] = "127.0.0.1:9580",
+    tls_cert: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Serve over TLS with this certificate (PEM).")
+    ] = None,
+    tls_key: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="With --tls-cert: use the certificate's private key in this file (PEM)."
+        ),
+    ] = None,
+    scheduler: Annotated[
+        str, typer.Option(metavar="NAME", help="Schedule jobs by this policy of 'ina schedule policies'.")
+    ] = "fifo",
+    placement: Annotated[str, typer.Option(metavar="NAME", help="Place jobs by this policy.")] = "netpack",
+    routing: Annotated[
+        str, typer.Option(metavar="NAME", help="Choose trees by this policy.")
+    ] = "shortest-path",
+    memory: Annotated[
+        str, typer.Option(metavar="NAME", help="Divide slots by this policy.")
+    ] = "deadline-lazy",
+    period: Annotated[
+        float,
+        typer.Option(
+            min=0,
+            metavar="SECONDS",
+            help="Divide memory anew at this interval; 0: only when jobs start, end or move.",
+        ),
+    ] = 60.0,
+    interval: Annotated[
+        float,
+        typer.Option(
+            metavar="SECONDS",
+            min=0,
+            help="Ask the policy only at multiples of this many seconds; 0: whenever jobs change.",
+        ),
+    ] = 0.0,
+    retries: Annotated[
+        int,
+        typer.Option(
+            metavar="TIMES",
+            min=0,
+            help="Retry a failed job up to this many times, from its last checkpoint.",
+        ),
+    ] = 0,
+) -> None:
+    """Serve the jobs of many people on a testbed's servers and switches; see docs/controller.md."""
+    if context.invoked_subcommand is not None:
+        return
+    if state is None:
+        raise Failure("where is its state? give --state DIR", USAGE)
+    if (tls_cert is None) != (tls_key is None):
+        raise Failure("--tls-cert and --tls-key need each other: give both or neither", USAGE)
+    try:
+        from ina.service.api import Address, Certificate, speaking
+    except ImportError as error:
+        raise Failure(f"ina controller needs {error.name}: pip install 'ina[service]'") from error
+    from controller.policies.by_kind import AllocationSettings
+    from ina.service.daemon import Policies
+    from ina.service.serve import opened
+    from ina.service.tokens import Tokens
+
+    folder = state.absolute()  # what it starts has other working directories
+    address = Address.parse(listen)
+    certificate = None if tls_cert is None or tls_key is None else Certificate(tls_cert, tls_key)
+    policies = Policies(
+        scheduler,
+        AllocationSettings(placement=placement, routing=routing, memory=memory, period_s=period),
+        interval_s=interval,
+        retries=retries,
+    )
+
+    async def serve() -> int:
+        """Serve until a signal comes, and return its number."""
+        ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        async with opened(folder, testbed, policies, on_wait=_waits) as service:
+            with _signals(ended):
+                running = asyncio.create_task(service.run())
+                try:
+                    async with speaking(service, address, Tokens(folder), certificate=certificate) as url:
+                        say(f"ina: controller at {url}")
+                        either: set[asyncio.Future[Any]] = {running, ended}
+                        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    running.cancel()
+                    with contextlib.suppress(asyncio.CancelledError):
+                        await running
+        return ended.result()
+
+    raise Interrupted(asyncio.run(serve()))
+
+
+def _waits(holder: str) -> None:
+    say(f"ina: {holder} uses this state; waiting until it has ended")
+
+
+@contextlib.contextmanager
+def _signals(ended: asyncio.Future[int]) -> Iterator[None]:
+    """Have the signals that end a command end the service in good order."""
+    loop = asyncio.get_running_loop()
+    numbers = [
+        number
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        if signal.getsignal(number) is not signal.SIG_IGN
+    ]
+    before = {number: signal.getsignal(number) for number in numbers}
+
+    def end(number: int) -> None:
+        if not ended.done():
+            ended.set_result(number)
+
+    for number in numbers:
+        loop.add_signal_handler(number, end, number)
+    try:
+        yield
+    finally:
+        for number in numbers:
+            loop.remove_signal_handler(number)
+            signal.signal(number, before[number])

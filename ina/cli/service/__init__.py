@@ -1,0 +1,1 @@
+"""Commands that ask a controller that runs as a service (`ina controller`)."""

@@ -1,0 +1,146 @@
+"""What the commands that ask a controller have in common: how to reach it, and how they show jobs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ina.cli.errors import FAILED, USAGE, Failure
+
+if TYPE_CHECKING:
+    from ina.service.client import Client
+    from ina.service.views import DecisionView, JobView
+
+CONTROLLER = "Controller"
+WRONG_VALUE = 422
+"""Status code with which a controller refuses a job's description."""
+
+JobName = Annotated[str, typer.Argument(metavar="JOB", help="Name the job.")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControllerOptions:
+    """A controller that runs, and how to reach it."""
+
+    controller: Annotated[
+        str,
+        typer.Option(
+            "--controller",
+            metavar="URL",
+            envvar="INA_CONTROLLER",
+            show_envvar=False,
+            rich_help_panel=CONTROLLER,
+            help="Connect to the controller at this URL: http://HOST:PORT, https://HOST:PORT or unix:PATH. "
+            "Default: the environment variable INA_CONTROLLER.",
+        ),
+    ] = ""
+    token_file: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            rich_help_panel=CONTROLLER,
+            help="Present the token in this file, where the controller asks for one. Default: the "
+            "environment variable INA_CONTROLLER_TOKEN.",
+        ),
+    ] = None
+    controller_ca: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            rich_help_panel=CONTROLLER,
+            help="Check the controller's certificate against this CA (PEM). Default: those of the system.",
+        ),
+    ] = None
+
+    @contextmanager
+    def connect(self) -> Iterator[Client]:
+        """Connect to the controller. Raises Failure, also for what it refuses in between."""
+        try:
+            from ina.service.client import Client, ClientError, Refused
+        except ImportError as error:
+            raise Failure(f"asking a controller needs {error.name}: pip install 'ina[service]'") from error
+        if not self.controller:
+            raise Failure("which controller? give --controller URL, or set INA_CONTROLLER", USAGE)
+        try:
+            client = Client(self.controller, token=self._token(), ca=self.controller_ca)
+        except ValueError as error:
+            raise Failure(f"--controller: {error}", USAGE) from error
+        except OSError as error:
+            raise Failure(f"--controller-ca {self.controller_ca}: {error.strerror or error}") from error
+        try:
+            with client:
+                yield client
+        except Refused as error:
+            raise Failure(str(error), USAGE if error.status == WRONG_VALUE else FAILED) from error
+        except ClientError as error:
+            raise Failure(str(error)) from error
+
+    def _token(self) -> str:
+        """Return the token. It is no option's value: who sees the processes would see it."""
+        if self.token_file is None:
+            return os.environ.get("INA_CONTROLLER_TOKEN", "").strip()
+        return self.token_file.read_text(encoding="utf-8").strip()
+
+
+# --------------------------------------------------------------------------- how things are shown
+
+
+def clock(time_s: float | None) -> str:
+    """Format a duration for people, in hours, minutes and seconds.
+
+    >>> clock(3.21), clock(75), clock(-3700), clock(None)
+    ('3.2 s', '1:15', '-1:01:40', '')
+    """
+    if time_s is None:
+        return ""
+    sign, left_s = ("-", -time_s) if time_s < 0 else ("", time_s)
+    if left_s < 60:
+        return f"{sign}{left_s:.1f} s"
+    minutes, seconds = divmod(round(left_s), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{sign}{hours}:{minutes:02}:{seconds:02}" if hours else f"{sign}{minutes}:{seconds:02}"
+
+
+def plain(text: str) -> str:
+    """Return a text of somebody else's, with nothing in it that moves the cursor."""
+    return text if text.isprintable() else ascii(text)[1:-1]
+
+
+COLUMNS = ("job", "state", "workers", "done", "left", "deadline in", "slots", "why")
+
+
+def row(job: JobView, now_s: float) -> list[str]:
+    """Return a job's line of a table with `COLUMNS`."""
+    due_s, over = job["due_s"], job["over"]
+    due = "" if due_s is None or over else clock(due_s - now_s)
+    slots = ", ".join(f"{switch}: {each['slots']}" for switch, each in sorted(job["slots"].items()))
+    return [
+        plain(job["name"]),
+        job["state"],
+        str(job["workers"]),
+        f"{min(1.0, job['done'] / job['iterations']):.0%}",
+        "" if over else clock(job["left_s"]),
+        f"{due} late" if job["late"] and not over else due,
+        slots,
+        plain(job["reason"]),
+    ]
+
+
+def show_jobs(title: str, jobs: Sequence[JobView], now_s: float) -> None:
+    """Print jobs as a table."""
+    from ina.cli.output import table
+
+    table(title, COLUMNS, [row(job, now_s) for job in jobs], left=("job", "state", "slots", "why"))
+
+
+def line(decision: DecisionView) -> str:
+    """Return a decision as a line of text."""
+    names = ", ".join(plain(name) for name in decision["jobs"])
+    what = f"{names}: {plain(decision['text'])}" if names else plain(decision["text"])
+    return f"{decision['at_s']:>10.1f} s  {decision['event']:<11}  {what}"

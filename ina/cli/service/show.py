@@ -1,0 +1,67 @@
+"""``ina show``: a job of a controller."""
+
+from __future__ import annotations
+
+import json as json_module
+from typing import TYPE_CHECKING
+
+from ina.cli import options
+from ina.cli.output import out
+from ina.cli.service.common import ControllerOptions, JobName, clock, plain
+
+if TYPE_CHECKING:
+    from ina.service.views import JobView
+
+EPILOG = """Examples:
+
+  ina show night-run --controller http://127.0.0.1:9580
+
+  ina show night-run --json
+"""
+
+
+def show(job: JobName, *, at: ControllerOptions, json: options.Json = False) -> None:
+    """Show a job of a controller: its state, its place, its progress, its predicted end."""
+    with at.connect() as controller:
+        found = controller.job(job)
+        now_s = controller.cluster()["now_s"]
+    if json:
+        print(json_module.dumps(found, indent=2))
+        return
+    print_job(found, now_s)
+
+
+def print_job(job: JobView, now_s: float) -> None:
+    """Print what there is to say of a job, a line each."""
+    due_s, ends_s = job["due_s"], job["ends_s"]
+    tree = job["tree"]
+    facts = {
+        "job": f"{plain(job['name'])} (number {job['number']})",
+        "tenant": job["tenant"],
+        "state": job["state"],
+        "why": plain(job["reason"]),
+        "command": " ".join(map(plain, job["command"])),
+        "workers": f"{job['workers']} on {job['gpus']} GPUs",
+        "gradient": f"{job['model_bytes']:,} bytes",
+        "done": f"{job['done']:,.0f} of {job['iterations']:,} iterations",
+        "submitted": f"{clock(now_s - job['submitted_s'])} ago",
+        "started": "" if job["started_s"] is None else f"{clock(now_s - job['started_s'])} ago",
+        "ended": "" if job["ended_s"] is None else f"{clock(now_s - job['ended_s'])} ago",
+        "deadline": "" if due_s is None or job["over"] else f"in {clock(due_s - now_s)}",
+        "predicted": ""
+        if ends_s is None
+        else f"done in {clock(ends_s - now_s)}" + (", too late" if job["late"] else ""),
+        "servers": ", ".join(job["servers"]),
+        "tree": ""
+        if tree is None
+        else f"root {tree['root']}; summed at {', '.join(tree['aggregators']) or 'no switch'}",
+        "slots": ", ".join(
+            f"{each['slots']} at {switch} from {each['first']} on"
+            for switch, each in sorted(job["slots"].items())
+        ),
+        "fallback": job["fallback"] or "",
+        "starts": str(job["starts"]),
+    }
+    for name, value in facts.items():
+        if value:
+            out.print(f"{name:<10} {value}", soft_wrap=True)

@@ -1,0 +1,142 @@
+"""``ina submit``: jobs for a controller."""
+
+from __future__ import annotations
+
+import json as json_module
+import secrets
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from controller.vocabulary import documents, jobs_of
+from ina.cli import options
+from ina.cli.errors import USAGE, Failure
+from ina.cli.plain import plural, say
+from ina.cli.service.common import ControllerOptions, show_jobs
+
+EPILOG = """Examples:
+
+  ina submit jobs.toml --controller http://127.0.0.1:9580
+
+  ina submit -np 4 --deadline 600 --iterations 2000 -- python train.py
+
+  ina submit -np 4 --name night-run --key night-run -- python train.py
+
+A file has the keys of docs/files.md; all of its jobs are taken, or none.
+"""
+
+
+def submit(
+    what: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="FILE | -- COMMAND …",
+            help="Read the jobs from this file (.toml, .json or .yaml), or, with --workers, run this command "
+            "as a job.",
+        ),
+    ],
+    *,
+    workers: Annotated[
+        int | None,
+        typer.Option(*options.WORKERS, min=1, help="Run the command with this number of workers."),
+    ] = None,
+    name: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="With --workers: name the job so. Default: the program's name and a number."
+        ),
+    ] = None,
+    deadline: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SECONDS",
+            help="With --workers: let the job be done within this many seconds. Default: best effort.",
+        ),
+    ] = None,
+    iterations: Annotated[
+        int | None,
+        typer.Option(
+            metavar="COUNT", help="With --workers: let the job have this many iterations. Default: 100."
+        ),
+    ] = None,
+    compute: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SECONDS",
+            help="With --workers: let an iteration compute for this many seconds, as an estimate. "
+            "Default: 0.001.",
+        ),
+    ] = None,
+    model_bytes: Annotated[
+        int | None,
+        typer.Option(
+            metavar="BYTES", help="With --workers: let the gradient have this many bytes. Default: 262144."
+        ),
+    ] = None,
+    folder: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Run the commands in this directory of the servers, unless a job's extra.folder names "
+            "another. Default: the current directory.",
+        ),
+    ] = None,
+    key: Annotated[
+        str,
+        typer.Option(
+            metavar="TEXT",
+            help="Send this idempotency key: the same key again submits nothing, and shows the same jobs. "
+            "Default: a random one.",
+        ),
+    ] = "",
+    at: ControllerOptions,
+    json: options.Json = False,
+) -> None:
+    """Submit jobs to a controller, which decides when, where and with which slots they run.
+
+    Takes all jobs or none. Prints them as they stand then: 'ina watch' shows what becomes of them, and
+    'ina explain' why. Times of arrival in a file do not count: a job arrives when it is submitted.
+    """
+    own = {
+        "deadline_s": deadline,
+        "iterations": iterations,
+        "compute_s": compute,
+        "model_bytes": model_bytes,
+        "name": name,
+    }
+    given = {each: value for each, value in own.items() if value is not None}
+    if workers is not None:
+        jobs = [_of_command(what, workers, given)]
+    elif given or len(what) != 1:
+        raise Failure("want one FILE of jobs, or -np WORKERS and a command behind --", USAGE)
+    else:
+        jobs = _of_file(Path(what[0]))
+    where = str((folder or Path()).absolute())
+    jobs = [{**job, "extra": {"folder": where, **job.get("extra", {})}} for job in jobs]
+    with at.connect() as controller:
+        found = controller.submit(jobs, key=key or secrets.token_urlsafe(16))
+    if json:
+        print(json_module.dumps({"jobs": found}, indent=2))
+        return
+    show_jobs(f"{plural(len(found), 'job')} submitted", found, found[0]["submitted_s"])
+
+
+def _of_command(command: list[str], workers: int, given: dict[str, Any]) -> dict[str, Any]:
+    program = Path(next((part for part in command if part.endswith(".py")), command[0])).stem
+    made: dict[str, Any] = {
+        "name": f"{program}-{secrets.token_hex(3)}",
+        "workers": workers,
+        "command": command,
+    }
+    return made | given
+
+
+def _of_file(path: Path) -> list[dict[str, Any]]:
+    """Return the tables of a file's jobs, which are right as far as can be told here. Raises BadSpec."""
+    document = documents.read(path)
+    jobs = jobs_of(document, require=("command",))  # an error here names the file's line
+    tables = [{**table, "name": job.name} for job, table in zip(jobs, document.data["job"], strict=True)]
+    if any(table.pop("arrival_s", 0) for table in tables):
+        say(f"{path}: arrival_s does not count: jobs arrive when they are submitted")
+    return tables

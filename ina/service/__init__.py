@@ -1,0 +1,20 @@
+"""The controller as a service: jobs come in, and run on the switches and servers of one cluster.
+
+Theory of operation
+-------------------
+
+One loop (`daemon`), in this order: what came is written down as an *event* (`store`), the deciding core takes
+it in (`controller.core`), and what is to be is compared with what is held (`steps`). Each difference is an
+*effect*: admit a job to its switches, start, stop or move its workers. An effect is carried out in a thread,
+and its end is an event, or a change of what is held.
+
+Nothing but events changes the core, and the core is deterministic: after a crash the events are replayed
+into a fresh one, and it wants what it wanted. What is held is found again, too. Each run of workers is a
+process of its own (`runner`), which does not end with the daemon, and has a folder that says what it is.
+Switches hold what they were told, and are compared with what was written down of it
+(`controller.Fleet.reconcile`). So every effect can be broken off anywhere, and be tried again.
+
+Layers, each of which knows only those below it: ``api`` (HTTP; alone knows status codes) → ``daemon`` →
+``store`` (alone knows SQLite), ``executor`` (processes), ``network`` (switches) → ``steps``, ``records``
+(pure).
+"""

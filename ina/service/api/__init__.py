@@ -1,0 +1,15 @@
+"""The service over HTTP: JSON, problem documents, server-sent events, figures, and the operator's page.
+
+Each request passes `guard` (its Host, its origin, its size), then `access` (whose token it has), then a route
+of `app`, which calls the service and answers with one of the shapes of `ina.service.views`. Errors become
+problem documents in `problems`, the only place that knows which status code an error has.
+
+Needs ``pip install 'ina[service]'``.
+"""
+
+from ina.service.api.access import Gate
+from ina.service.api.app import app
+from ina.service.api.guard import LOOPBACK
+from ina.service.api.web import Address, Certificate, speaking
+
+__all__ = ["LOOPBACK", "Address", "Certificate", "Gate", "app", "speaking"]

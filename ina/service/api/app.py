@@ -1,0 +1,445 @@
+"""The service over HTTP: its resources under ``/v1``, the operator's page at ``/``."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+from collections import Counter
+from collections.abc import AsyncGenerator, AsyncIterator, Collection
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, FastAPI, Header, Query, Request
+from fastapi.security import HTTPBearer
+from starlette.responses import FileResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from controller.vocabulary import BadSpec, Job, Topology, documents, jobs_of
+from ina.service import views
+from ina.service.api import metrics
+from ina.service.api.access import Gate, operator, own
+from ina.service.api.guard import Guard
+from ina.service.api.history import History
+from ina.service.api.logs import following, piece
+from ina.service.api.problems import Problem, register
+from ina.service.api.streams import EventStream, Streams, event
+from ina.service.errors import Unknown
+from ina.service.service import Decision, Service
+from ina.service.tokens import Person
+
+MAX_JOBS = 10_000
+"""In one request."""
+MAX_PAGE = 1_000
+"""Jobs, or lines of the log, in one answer."""
+PAGE = Path(__file__).parent.parent / "page"
+_log = logging.getLogger(__name__)
+
+
+def app(service: Service, *, gate: Gate, hosts: Collection[str] | None) -> FastAPI:
+    """Return the application.
+
+    Args:
+        service: What answers.
+        gate: Who is let in.
+        hosts: The names by which it may be asked (`guard.LOOPBACK`); None: any.
+    """
+    history = History(service)
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        following = asyncio.create_task(history.follow())
+        following.add_done_callback(_complain)
+        yield
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+
+    made = FastAPI(
+        title="ina controller",
+        summary="Jobs whose gradients are summed inside switches.",
+        version=version("ina"),
+        openapi_url="/v1/openapi.json",
+        docs_url=None,  # its page loads scripts from other hosts
+        redoc_url=None,
+        lifespan=lifespan,
+    )
+    made.state.service = service
+    made.state.gate = gate
+    made.state.history = history
+    made.state.streams = Streams()
+    made.state.answers = Counter()
+    register(made)
+    made.add_middleware(_Counting, answers=made.state.answers)
+    made.add_middleware(Guard, hosts=hosts)
+    made.include_router(_open)
+    made.include_router(_v1)
+    return made
+
+
+def _complain(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and (error := task.exception()):
+        _log.error("the history of memory has ended: %s", error, exc_info=error)
+
+
+class _Counting:
+    """ASGI middleware: counts answers by their status codes."""
+
+    def __init__(self, app: ASGIApp, *, answers: Counter[int]) -> None:
+        self._app = app
+        self._answers = answers
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def sending(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                self._answers[message["status"]] += 1
+            await send(message)
+
+        await self._app(scope, receive, sending)
+
+
+class Json(Response):
+    """An answer in JSON, in ASCII: whatever people named."""
+
+    media_type = "application/json"
+
+    def render(self, content: object) -> bytes:
+        """Return it as bytes."""
+        return json.dumps(content, allow_nan=False, separators=(",", ":")).encode()
+
+
+# --------------------------------------------------------------------------- what requests have in common
+
+
+async def _service(request: Request) -> Service:
+    service: Service = request.app.state.service
+    if service.ready:
+        raise Problem(503, f"not yet: {service.ready}", headers={"Retry-After": "1"})
+    return service
+
+
+async def _person(request: Request) -> Person:
+    gate: Gate = request.app.state.gate
+    return gate.person(request.headers.get("authorization"))
+
+
+async def _operator(person: Annotated[Person, Depends(_person)]) -> Person:
+    operator(person)
+    return person
+
+
+_bearer = HTTPBearer(
+    auto_error=False, description="A token of 'ina controller token add'; see docs/security.md."
+)
+Serving = Annotated[Service, Depends(_service)]
+Asker = Annotated[Person, Depends(_person)]
+Operator = Annotated[Person, Depends(_operator)]
+After = Annotated[
+    int,
+    Query(
+        ge=-MAX_PAGE,
+        le=1 << 53,
+        description="Only what has a higher number; a negative one: so many of the latest.",
+    ),
+]
+Limit = Annotated[int, Query(ge=1, le=MAX_PAGE, description="At most so many.")]
+Follow = Annotated[bool, Query(description="Server-sent events instead: what is there, and all to come.")]
+Last = Annotated[
+    int | None,
+    Header(alias="Last-Event-ID", ge=0, le=1 << 53, description="With follow: go on after this one."),
+]
+
+_v1 = APIRouter(prefix="/v1", dependencies=[Depends(_bearer)])
+_open = APIRouter()
+
+# --------------------------------------------------------------------------- jobs
+
+
+@_v1.post(
+    "/jobs",
+    status_code=201,
+    response_model=views.JobsView,
+    openapi_extra={
+        "requestBody": {
+            "required": True,
+            "content": {
+                "application/json": {
+                    "schema": {
+                        "type": "object",
+                        "required": ["jobs"],
+                        "properties": {
+                            "jobs": {
+                                "type": "array",
+                                "minItems": 1,
+                                "maxItems": MAX_JOBS,
+                                "items": {"type": "object", "required": ["name", "workers", "command"]},
+                            }
+                        },
+                    }
+                }
+            },
+        }
+    },
+)
+async def submit(
+    request: Request,
+    service: Serving,
+    person: Asker,
+    idempotency_key: Annotated[
+        str,
+        Header(
+            alias="Idempotency-Key",
+            max_length=200,
+            description="The same key again gives the same jobs, and adds none.",
+        ),
+    ] = "",
+) -> Response:
+    """Submit jobs, all or none of them.
+
+    Each has the keys of a `[[job]]` table of job files (docs/files.md).
+    """
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json":
+        raise Problem(415, f"Content-Type is {kind[:80]!r}; want application/json")
+    topology = service.cluster().topology
+    jobs = await asyncio.to_thread(_jobs, await request.body(), topology)
+    records = await service.submit(jobs, tenant=person.name, key=idempotency_key)
+    now_s = service.now_s
+    found = [views.of_job(record, now_s) for record in records]
+    return Json({"now_s": now_s, "jobs": found, "next": None}, 201)
+
+
+@_v1.get("/jobs", response_model=views.JobsView)
+async def jobs(
+    service: Serving,
+    person: Asker,
+    state: Annotated[list[str] | None, Query(description="Only jobs in this state. Repeatable.")] = None,
+    tenant: Annotated[str | None, Query(description="Only this tenant's jobs.")] = None,
+    after: After = 0,
+    limit: Limit = MAX_PAGE,
+) -> Response:
+    """List jobs, in order of submission."""
+    records = service.records()
+    if after < 0:
+        after += records[-1].submitted.number if records else 0
+    wanted = [
+        record
+        for record in records
+        if person.owns(record.submitted.tenant)
+        and record.submitted.number > after
+        and (not state or record.state in state)
+        and tenant in (None, record.submitted.tenant)
+    ]
+    now_s, page = service.now_s, wanted[:limit]
+    following = page[-1].submitted.number if len(wanted) > limit else None
+    return Json({"now_s": now_s, "jobs": [views.of_job(each, now_s) for each in page], "next": following})
+
+
+@_v1.get("/jobs/{name}", response_model=views.JobView)
+async def job(name: str, service: Serving, person: Asker) -> Response:
+    """Show a job."""
+    return Json(views.of_job(own(service, person, name), service.now_s))
+
+
+@_v1.delete("/jobs/{name}", response_model=views.JobView)
+async def cancel(name: str, service: Serving, person: Asker) -> Response:
+    """End a job, whether it runs or waits."""
+    own(service, person, name)
+    record = await service.cancel(name, by=person.name)
+    return Json(views.of_job(record, service.now_s))
+
+
+@_v1.post("/jobs/{name}/retry", response_model=views.JobView)
+async def retry(name: str, service: Serving, person: Asker) -> Response:
+    """Have a job that failed run again, from where it last saved."""
+    own(service, person, name)
+    return Json(views.of_job(await service.retry(name), service.now_s))
+
+
+@_v1.get("/jobs/{name}/explanation", response_model=views.ExplanationView)
+async def explanation(name: str, service: Serving, person: Asker) -> Response:
+    """Explain why a job stands as it does, and what it would take to be faster."""
+    own(service, person, name)
+    return Json(views.of_explanation(service.explain(name), service.now_s))
+
+
+@_v1.get("/jobs/{name}/logs/{rank}", response_model=views.LogView)
+async def logs(
+    name: str,
+    rank: int,
+    request: Request,
+    service: Serving,
+    person: Asker,
+    offset: Annotated[
+        int,
+        Query(
+            ge=-(1 << 53), le=1 << 53, description="From this byte on; a negative one counts from the end."
+        ),
+    ] = 0,
+    follow: Follow = False,
+    last: Last = None,
+) -> Response:
+    """Show what a rank of a job wrote."""
+    record = own(service, person, name)
+    workers = record.submitted.job.workers
+    if not 0 <= rank < workers:
+        raise Problem(404, f"job {name!r} has ranks 0 to {workers - 1}, not {rank}")
+    path = service.log(name, rank)
+    if not follow:
+        return Json(piece(path, offset))
+    begin = offset if last is None else last
+    begin = piece(path, begin, most=1)["offset"] if begin < 0 else begin
+    streams: Streams = request.app.state.streams
+    return EventStream(following(path, begin, lambda: service.record(name).over), streams)
+
+
+def _jobs(body: bytes, cluster: Topology) -> list[Job]:
+    """Return the jobs that a request describes. Raises Problem and BadSpec, with the way to the value."""
+    try:
+        document = documents.parse(body.decode("utf-8"), "request.json")
+    except UnicodeDecodeError as error:
+        raise Problem(400, f"the body is not UTF-8: {error.reason} at byte {error.start}") from None
+    except BadSpec as error:
+        raise Problem(400, error.message.removeprefix("request.json:")) from None
+    found = document.data.get("jobs")
+    if not isinstance(found, list) or not found:
+        raise Problem(
+            422, 'want {"jobs": [...]} with at least one job', pointer="/jobs" if found is not None else ""
+        )
+    if unknown := document.data.keys() - {"jobs"}:
+        raise Problem(422, f"unknown key {documents.quoted(min(unknown))}; want jobs alone", pointer="")
+    if len(found) > MAX_JOBS:
+        raise Problem(422, f"{len(found)} jobs in one request; want at most {MAX_JOBS}", pointer="/jobs")
+    for number, each in enumerate(found):
+        if not isinstance(each, dict):
+            raise Problem(
+                422, f"want a table of keys, not {documents.shown(each)}", pointer=f"/jobs/{number}"
+            )
+        name = each.get("name")
+        if isinstance(name, str) and ("/" in name or name in (".", "..")):
+            raise Problem(
+                422,
+                f"name = {documents.shown(name)}: want a name without '/', other than '.' and '..'",
+                pointer=f"/jobs/{number}/name",
+            )
+    described = documents.Document("request.json", {"job": found})
+    return list(jobs_of(described, cluster, require=("name", "command")))
+
+
+# --------------------------------------------------------------------------- the cluster
+
+
+@_v1.get("/cluster", response_model=views.ClusterView)
+async def cluster(service: Serving, person: Asker) -> Response:
+    """Show servers, switches, links, and who has what of them."""
+    records = [each for each in service.records() if person.owns(each.submitted.tenant)]
+    view = views.of_cluster(service.cluster(), records, service.now_s, service.began_at)
+    return Json(view if person.operates else views.hiding(view, {each.name for each in records}))
+
+
+@_v1.get("/memory", response_model=views.MemoryView)
+async def memory(request: Request, service: Serving, person: Asker) -> Response:
+    """Show who has had which slots of each switch since the service was started last."""
+    history: History = request.app.state.history
+    return Json(history.view(person))
+
+
+@_v1.post("/nodes/{name}/drain", status_code=204)
+async def drain(name: str, service: Serving, person: Operator) -> Response:
+    """Have a server or a switch be used by nobody; jobs that use it are moved, or wait."""
+    await service.drain(name, by=person.name)
+    return Response(status_code=204)
+
+
+@_v1.post("/nodes/{name}/undrain", status_code=204)
+async def undrain(name: str, service: Serving, person: Operator) -> Response:
+    """Have a server or a switch be used again."""
+    await service.drain(name, back=True, by=person.name)
+    return Response(status_code=204)
+
+
+@_v1.get("/audit", response_model=views.AuditView)
+async def audit(service: Serving, person: Operator) -> Response:
+    """Compare what is intended with what switches and servers hold."""
+    return Json(views.of_audit(await service.audit()))
+
+
+# --------------------------------------------------------------------------- events
+
+
+@_v1.get("/events", response_model=views.DecisionsView)
+async def events(
+    request: Request,
+    service: Serving,
+    person: Asker,
+    after: After = 0,
+    limit: Limit = MAX_PAGE,
+    follow: Follow = False,
+    last: Last = None,
+) -> Response:
+    """Show what happened and was decided, oldest first."""
+    if after < 0:
+        after = max(0, len(service.decisions()) + after)
+    if follow:
+        begin = after if last is None else last
+        streams: Streams = request.app.state.streams
+        return EventStream(_decisions(service, person, begin), streams)
+    seen = [each for each in service.decisions(after) if _may_see(service, person, each)]
+    page = seen[:limit]
+    following = page[-1].number if len(seen) > limit else None
+    return Json(
+        {"now_s": service.now_s, "events": [views.of_decision(each) for each in page], "next": following}
+    )
+
+
+async def _decisions(service: Service, person: Person, after: int) -> AsyncGenerator[bytes, None]:
+    async for decision in service.watch(after):
+        if _may_see(service, person, decision):
+            yield event("decision", views.of_decision(decision), decision.number)
+
+
+def _may_see(service: Service, person: Person, decision: Decision) -> bool:
+    """Return whether this is about a job of the person's, or all is to be seen."""
+    if person.operates:
+        return True
+    for name in decision.entry.jobs:
+        with contextlib.suppress(Unknown):
+            own(service, person, name)
+            return True
+    return False
+
+
+# --------------------------------------------------------------------------- for monitors, and people
+
+
+@_open.get("/metrics", response_class=Response)
+async def figures(request: Request, _: Operator) -> Response:
+    """Show figures for Prometheus."""
+    state = request.app.state
+    text = metrics.render(state.service, streams=state.streams.open, answers=state.answers)
+    return Response(text, media_type=metrics.CONTENT_TYPE)
+
+
+@_open.get("/healthz")
+async def healthz() -> Response:
+    """Say that the process answers."""
+    return Json({"status": "ok"})
+
+
+@_open.get("/readyz")
+async def readyz(request: Request) -> Response:
+    """Say whether the service serves."""
+    why: str = request.app.state.service.ready
+    return Json({"status": why or "ok"}, 503 if why else 200)
+
+
+_FILES = {"": "index.html", "page.js": "page.js", "page.css": "page.css"}
+
+
+@_open.get("/", include_in_schema=False)
+@_open.get("/page.js", include_in_schema=False)
+@_open.get("/page.css", include_in_schema=False)
+async def page(request: Request) -> Response:
+    """Show the operator's page, which asks ``/v1`` like any other client."""
+    return FileResponse(PAGE / _FILES[request.url.path.removeprefix("/")])

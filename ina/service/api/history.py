@@ -1,0 +1,70 @@
+"""Who has had which slots of each switch: what the memory map shows. It is kept while the service runs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+
+from ina.service.service import Service
+from ina.service.tokens import Person
+from ina.service.views import MemoryView, MomentView, ShareView, hidden, shares_of
+
+MOST = 100_000
+"""Shares that are kept of all switches together; older ones are forgotten."""
+EVERY_S = 1.0
+"""Changes that follow each other faster are seen together."""
+
+
+class History:
+    """The divisions of all switches, each with the time since when it held."""
+
+    def __init__(self, service: Service, most: int = MOST) -> None:
+        self._service = service
+        self._most = most
+        self._moments: dict[str, deque[MomentView]] = {}
+        self._size = 0
+        self._since_s = service.now_s
+
+    def sample(self) -> None:
+        """Note the divisions that are others than before."""
+        now_s = self._service.now_s
+        for switch in self._service.cluster().switches:
+            moments = self._moments.setdefault(switch.name, deque())
+            shares = shares_of(switch)
+            if not moments or moments[-1]["shares"] != shares:
+                moments.append({"at_s": now_s, "shares": shares})
+                self._size += 1 + len(shares)
+        while (
+            self._size > self._most and (longest := max(self._moments.values(), key=len)) and len(longest) > 1
+        ):
+            self._size -= 1 + len(longest.popleft()["shares"])
+            self._since_s = max(self._since_s, longest[0]["at_s"])
+
+    async def follow(self) -> None:
+        """Note all changes, for ever."""
+        after = 0
+        while True:
+            self.sample()
+            for decision in self._service.decisions(after):
+                after = decision.number
+            async for _ in self._service.watch(after):
+                break  # something has happened
+            await asyncio.sleep(EVERY_S)
+
+    def view(self, person: Person) -> MemoryView:
+        """Return it all, without the names of jobs that the person may not know of."""
+        self.sample()
+        own = {each.name for each in self._service.records() if person.owns(each.submitted.tenant)}
+
+        def shown(shares: list[ShareView]) -> list[ShareView]:
+            return shares if person.operates else hidden(shares, own)
+
+        return {
+            "now_s": self._service.now_s,
+            "since_s": self._since_s,
+            "slots": {switch.name: switch.slots for switch in self._service.cluster().switches},
+            "switches": {
+                name: [{"at_s": each["at_s"], "shares": shown(each["shares"])} for each in moments]
+                for name, moments in self._moments.items()
+            },
+        }

@@ -1,0 +1,133 @@
+"""What goes wrong, as problem documents (RFC 9457): the only place that gives errors their status codes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from controller.vocabulary import BadSpec
+from ina.service.errors import Conflict, ServiceError, StoreError, Unknown
+
+TYPE = "application/problem+json"
+
+_TITLES: Mapping[int, str] = {
+    400: "The request cannot be read",
+    401: "A token is needed",
+    403: "Not allowed",
+    404: "Not there",
+    405: "Not a method of this resource",
+    408: "The request took too long",
+    409: "It contradicts what is there",
+    413: "The request is too large",
+    415: "Not a type of content that is read here",
+    421: "Not this server's name",
+    422: "A value is wrong",
+    500: "Internal error",
+    503: "Not now",
+}
+
+
+class Problem(Exception):
+    """A request is refused.
+
+    Attributes:
+        status: The status code.
+        detail: What was wrong, the value, and what would be right.
+        pointer: The way to the value in the request's body (RFC 6901); None: it is not in the body.
+        parameter: The name of the query's parameter or of the header; None: it is none.
+        headers: Further headers of the answer.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        detail: str,
+        *,
+        pointer: str | None = None,
+        parameter: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.detail = detail
+        self.pointer = pointer
+        self.parameter = parameter
+        self.headers = headers
+
+    def response(self) -> Response:
+        """Return the answer that says so."""
+        found: dict[str, object] = {
+            "type": "about:blank",
+            "title": _TITLES.get(self.status, "It cannot be done"),
+            "status": self.status,
+            "detail": self.detail,
+        }
+        if self.pointer is not None:
+            found["pointer"] = self.pointer
+        if self.parameter is not None:
+            found["parameter"] = self.parameter
+        text = json.dumps(found)
+        return Response(text, self.status, headers=self.headers, media_type=TYPE)
+
+
+def pointer(where: tuple[str | int, ...]) -> str:
+    """Return the way to a value as a JSON pointer.
+
+    >>> pointer(("jobs", 0, "a/b"))
+    '/jobs/0/a~1b'
+    """
+    return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in where)
+
+
+def problem_of(error: Exception) -> Problem:
+    """Return the problem document of an error; it says nothing of unforeseen ones."""
+    match error:
+        case Problem():
+            return error
+        case BadSpec():
+            # files call the list of jobs "job", requests "jobs"
+            where = ("jobs", *error.where[1:]) if error.where[:1] == ("job",) else error.where
+            return Problem(422, error.message, pointer=pointer(where or ("jobs",)))
+        case Unknown():
+            return Problem(404, str(error))
+        case Conflict():
+            return Problem(409, str(error))
+        case StoreError():
+            return Problem(503, str(error), headers={"Retry-After": "5"})
+        case ServiceError():
+            return Problem(503, str(error))
+        case RequestValidationError():
+            first = error.errors()[0]
+            return Problem(
+                422, f"{first['msg']}; this was {first['input']!r:.80}", parameter=str(first["loc"][-1])
+            )
+        case HTTPException():
+            return Problem(error.status_code, _of_http(error), headers=error.headers)
+        case _:
+            return Problem(500, "please report this; the service's log has the details")
+
+
+def _of_http(error: HTTPException) -> str:
+    match error.status_code:
+        case 404:
+            return "there is no such resource; /v1/openapi.json lists all"
+        case 405:
+            allowed = (error.headers or {}).get("Allow", "")
+            return f"want one of {allowed}" if allowed else "want another method"
+        case _:
+            return str(error.detail)
+
+
+async def _answer(request: Request, error: Exception) -> Response:
+    return problem_of(error).response()
+
+
+def register(app: FastAPI) -> None:
+    """Have all errors of an application be answered by problem documents."""
+    for kind in (Problem, BadSpec, ServiceError, RequestValidationError, HTTPException, Exception):
+        app.add_exception_handler(kind, _answer)

@@ -1,0 +1,118 @@
+"""Server-sent events: written as the reader takes them, so that a slow one holds no memory."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncGenerator, Iterator
+
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from ina.service.api.problems import Problem
+
+BEAT_S = 15.0
+"""After which a comment is sent when there is nothing else: proxies end what is silent."""
+SLOW_S = 30.0
+"""A reader that takes nothing for so long is left."""
+MAX_STREAMS = 256
+
+
+def event(kind: str, data: object, number: int | None = None) -> bytes:
+    """Return an event; `number` is what the reader gives as ``Last-Event-ID`` to go on after it."""
+    numbered = "" if number is None else f"id: {number}\n"
+    return f"{numbered}event: {kind}\ndata: {json.dumps(data)}\n\n".encode()
+
+
+class Streams:
+    """The streams that are open: there is a most."""
+
+    def __init__(self, most: int = MAX_STREAMS) -> None:
+        self.open = 0
+        self._most = most
+
+    @contextlib.contextmanager
+    def one(self) -> Iterator[None]:
+        """Count a stream while it is open."""
+        self.open += 1
+        try:
+            yield
+        finally:
+            self.open -= 1
+
+    def check(self) -> None:
+        """Raise Problem if there are too many."""
+        if self.open >= self._most:
+            raise Problem(503, f"{self.open} streams are open, the most", headers={"Retry-After": "10"})
+
+
+class EventStream(Response):
+    """An answer of events, until there are no more or the reader has gone.
+
+    Only one event at a time waits for the reader: `events` is asked for the next when that is written.
+    """
+
+    media_type = "text/event-stream"
+
+    def __init__(
+        self,
+        events: AsyncGenerator[bytes, None],
+        streams: Streams,
+        *,
+        beat_s: float = BEAT_S,
+        slow_s: float = SLOW_S,
+    ) -> None:
+        streams.check()
+        super().__init__(headers={"X-Accel-Buffering": "no"})
+        del self.headers["content-length"]
+        self._events = events
+        self._streams = streams
+        self._beat_s = beat_s
+        self._slow_s = slow_s
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the events."""
+        with self._streams.one():
+            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+            tasks = {asyncio.create_task(self._write(send)), asyncio.create_task(_left(receive))}
+            try:
+                done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+                await self._events.aclose()
+            for task in done:
+                task.result()
+
+    async def _write(self, send: Send) -> None:
+        upcoming: asyncio.Task[bytes] | None = None
+        try:
+            while True:
+                upcoming = upcoming or asyncio.create_task(_next(self._events))
+                await asyncio.wait({upcoming}, timeout=self._beat_s)
+                text = b": \n\n"
+                if upcoming.done():
+                    text, upcoming = upcoming.result(), None
+                async with asyncio.timeout(self._slow_s):
+                    await send({"type": "http.response.body", "body": text, "more_body": bool(text)})
+                if not text:
+                    return
+        except TimeoutError:
+            return  # the reader is too slow: the connection ends
+        finally:
+            if upcoming is not None:
+                upcoming.cancel()
+                await asyncio.gather(upcoming, return_exceptions=True)
+
+
+async def _next(events: AsyncGenerator[bytes, None]) -> bytes:
+    """Return the next event; b"": there are no more."""
+    return await anext(events, b"")
+
+
+async def _left(receive: Receive) -> None:
+    """Return when the reader has gone."""
+    while (await receive())["type"] != "http.disconnect":
+        pass

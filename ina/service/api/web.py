@@ -1,0 +1,194 @@
+"""Listening: the socket, TLS, and the web server around the application."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+import os
+import socket
+from collections.abc import AsyncIterator, Generator
+from dataclasses import dataclass
+from pathlib import Path
+
+import uvicorn
+
+from controller.vocabulary import BadSpec
+from ina.service.api.access import Gate
+from ina.service.api.app import app
+from ina.service.api.guard import LOOPBACK
+from ina.service.service import Service
+from ina.service.tokens import Tokens
+
+_STOP_S = 2
+"""For which open requests may go on when the service ends."""
+_SILENT_MS = 60_000
+"""After which the kernel ends a connection whose other side takes nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where to listen: a Unix socket's path, or a host and a port; port 0: a free one."""
+
+    host: str = "127.0.0.1"
+    port: int = 0
+    path: Path | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> Address:
+        """Read ``HOST:PORT``, ``[IPV6]:PORT`` or ``unix:PATH``. Raises BadSpec."""
+        if text.startswith("unix:") and text != "unix:":
+            return cls(path=Path(text.removeprefix("unix:")))
+        host, _, port = text.rpartition(":")
+        host = host.removeprefix("[").removesuffix("]")
+        if not host or not (port.isascii() and port.isdecimal() and int(port[:6]) < 1 << 16):
+            raise BadSpec(f"{text!r}: want HOST:PORT or unix:PATH, such as 127.0.0.1:9580")
+        return cls(host, int(port))
+
+    @property
+    def local(self) -> bool:
+        """Whether this machine alone can reach it."""
+        if self.path is not None or self.host == "localhost":
+            return True
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+    def bound(self) -> socket.socket:
+        """Return a socket that listens there. Raises OSError."""
+        if self.path is not None:
+            return _unix(self.path)
+        try:
+            family, _, _, _, where = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)[0]
+            return _tcp(family, where)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, f"{self.host}:{self.port}") from error
+
+
+def _tcp(family: int, where: tuple[object, ...]) -> socket.socket:
+    made = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _SILENT_MS)  # connections inherit it
+        made.bind(where)
+        made.listen(256)
+    except BaseException:
+        made.close()
+        raise
+    return made
+
+
+def _unix(path: Path) -> socket.socket:
+    """Return a socket that listens at a path, which its owner alone can connect to. Raises OSError."""
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        with (
+            contextlib.suppress(FileNotFoundError, ConnectionRefusedError),
+            socket.socket(socket.AF_UNIX) as other,
+        ):
+            other.connect(str(path))
+            raise FileExistsError(None, "another process listens there", str(path))
+        if path.is_socket():
+            path.unlink()  # of one that is gone
+        before = os.umask(0o177)
+        try:
+            made.bind(str(path))
+        finally:
+            os.umask(before)
+        made.listen(256)
+    except BaseException:
+        made.close()
+        raise
+    return made
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """Files in PEM: a certificate, with those of its signers, and its private key."""
+
+    certificate: Path
+    key: Path
+
+
+class _Server(uvicorn.Server):
+    """A web server that leaves signals to others, and says when it listens."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.listening = asyncio.Event()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        """Capture none."""
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start to listen."""
+        await super().startup(sockets)
+        self.listening.set()
+
+
+@contextlib.asynccontextmanager
+async def speaking(
+    service: Service, address: Address, tokens: Tokens, *, certificate: Certificate | None = None
+) -> AsyncIterator[str]:
+    """Serve a service at an address, and yield its URL. Requests that are open at the end are cut off.
+
+    Args:
+        service: The service.
+        address: Where to listen.
+        tokens: Those who may ask.
+        certificate: For TLS; None: plain HTTP.
+
+    Raises BadSpec where other machines could ask without TLS or without tokens, and OSError for an address
+    that is taken and a certificate that cannot be used.
+    """
+    if not address.local:
+        what = f"{address.host}:{address.port} can be reached by other machines"
+        if certificate is None:
+            raise BadSpec(f"{what}: want a TLS certificate and its key")
+        if not tokens.grants():
+            raise BadSpec(f"{what}: add a token first, with 'ina controller token add NAME --role operator'")
+    with address.bound() as bound:
+        made = app(
+            service,
+            gate=Gate(tokens, local=address.local),
+            hosts=LOOPBACK if address.local and address.path is None else None,
+        )
+        config = uvicorn.Config(
+            made,
+            http="h11",
+            ws="none",
+            lifespan="on",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            timeout_graceful_shutdown=_STOP_S,
+            ssl_certfile=certificate.certificate if certificate else None,
+            ssl_keyfile=certificate.key if certificate else None,
+        )
+        config.load()
+        server = _Server(config)
+        task = asyncio.create_task(server.serve(sockets=[bound]))
+        listening = asyncio.create_task(server.listening.wait())
+        try:
+            await asyncio.wait({task, listening}, return_when=asyncio.FIRST_COMPLETED)
+            if task.done():
+                task.result()
+                raise OSError("the web server has ended before it began")
+            yield _url(address, bound, certificate)
+        finally:
+            listening.cancel()
+            server.should_exit = True
+            await task
+            if address.path is not None:
+                address.path.unlink(missing_ok=True)
+
+
+def _url(address: Address, bound: socket.socket, certificate: Certificate | None) -> str:
+    if address.path is not None:
+        return f"unix:{address.path}"
+    host = f"[{address.host}]" if ":" in address.host else address.host
+    return f"{'https' if certificate else 'http'}://{host}:{bound.getsockname()[1]}"

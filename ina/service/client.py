@@ -1,0 +1,278 @@
+"""The API's client: what commands, and other programs, ask a controller with.
+
+>>> with Client("http://127.0.0.1:9580") as controller:  # doctest: +SKIP
+...     controller.submit([{"name": "a", "workers": 4, "command": "python train.py"}])
+...     for decision in controller.watch():
+...         print(decision["text"])
+
+Needs ``pip install 'ina[service]'``.
+"""
+
+from __future__ import annotations
+
+import json
+import ssl
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self, cast
+from urllib.parse import quote
+
+import httpx
+
+from ina.service.errors import ServiceError
+
+if TYPE_CHECKING:
+    from ina.service.views import (
+        AuditView,
+        ClusterView,
+        DecisionsView,
+        DecisionView,
+        ExplanationView,
+        JobsView,
+        JobView,
+        LogView,
+        MemoryView,
+    )
+
+_SILENT_S = 60.0
+"""Streams have something at least every 15 s."""
+_AGAIN_S = 1.0
+
+
+class ClientError(ServiceError):
+    """A controller cannot be asked, or refuses."""
+
+
+class Unreachable(ClientError):
+    """Nobody answers, or not as a controller would."""
+
+
+class Refused(ClientError):
+    """The controller refuses.
+
+    Attributes:
+        status: The status code of its answer.
+        pointer: The way to the value that was wrong, such as ``/jobs/0/workers``; "": none.
+    """
+
+    def __init__(self, text: str, *, status: int, pointer: str = "") -> None:
+        super().__init__(text)
+        self.status = status
+        self.pointer = pointer
+
+
+class Client:
+    """A connection to a controller, for one thread at a time.
+
+    Args:
+        controller: ``http://HOST:PORT``, ``https://HOST:PORT`` or ``unix:PATH``.
+        token: The token to show; "": none.
+        ca: A file of certificates that are trusted, in the place of the system's.
+        timeout_s: How long an answer may take.
+
+    All methods raise Unreachable and Refused. ValueError for an address of another kind, and for a token on
+    the way to another machine without TLS.
+    """
+
+    def __init__(
+        self, controller: str, *, token: str = "", ca: Path | None = None, timeout_s: float = 60.0
+    ) -> None:
+        self._name = controller
+        transport: httpx.HTTPTransport
+        if controller.startswith("unix:") and controller != "unix:":
+            base = "http://localhost"
+            transport = httpx.HTTPTransport(uds=controller.removeprefix("unix:"))
+        else:
+            base = controller
+            url = _url(controller)
+            if token and url.scheme == "http" and url.host not in ("localhost", "127.0.0.1", "::1"):
+                raise ValueError(
+                    f"{controller!r}: a token needs TLS on its way to another machine: want https://"
+                )
+            verify: ssl.SSLContext | bool = True
+            if ca is not None:
+                verify = ssl.create_default_context(cafile=str(ca))
+            transport = httpx.HTTPTransport(verify=verify)
+        self._http = httpx.Client(
+            base_url=base,
+            transport=transport,
+            timeout=timeout_s,
+            headers={"Authorization": f"Bearer {token}"} if token else {},
+            trust_env=False,  # nothing of a proxy
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._http.close()
+
+    # ------------------------------------------------------------------ jobs
+
+    def submit(self, jobs: Sequence[Mapping[str, object]], *, key: str = "") -> list[JobView]:
+        """Submit jobs, all or none: each has the keys of a ``[[job]]`` table.
+
+        The same `key` again gives the same jobs, so that an answer that was lost can be asked for again.
+        """
+        headers = {"Idempotency-Key": key} if key else {}
+        return cast("JobsView", self._ask("POST", "/v1/jobs", json={"jobs": list(jobs)}, headers=headers))[
+            "jobs"
+        ]
+
+    def jobs(self, *, states: Sequence[str] = (), tenant: str | None = None) -> list[JobView]:
+        """Return all jobs, in order of submission."""
+        found: list[JobView] = []
+        asked: dict[str, Any] = {"state": list(states), **({} if tenant is None else {"tenant": tenant})}
+        after: int | None = 0
+        while after is not None:
+            page = cast("JobsView", self._ask("GET", "/v1/jobs", params={**asked, "after": after}))
+            found += page["jobs"]
+            after = page["next"]
+        return found
+
+    def job(self, name: str) -> JobView:
+        """Return a job."""
+        return cast("JobView", self._ask("GET", _job(name)))
+
+    def cancel(self, name: str) -> JobView:
+        """End a job."""
+        return cast("JobView", self._ask("DELETE", _job(name)))
+
+    def retry(self, name: str) -> JobView:
+        """Have a job that failed run again."""
+        return cast("JobView", self._ask("POST", f"{_job(name)}/retry"))
+
+    def explain(self, name: str) -> ExplanationView:
+        """Return why a job stands as it does."""
+        return cast("ExplanationView", self._ask("GET", f"{_job(name)}/explanation"))
+
+    def log(self, name: str, rank: int, offset: int = 0) -> LogView:
+        """Return a piece of what a rank wrote; see `LogView`."""
+        return cast("LogView", self._ask("GET", f"{_job(name)}/logs/{rank}", params={"offset": offset}))
+
+    def follow_log(self, name: str, rank: int, offset: int = 0) -> Iterator[str]:
+        """Yield what a rank wrote and writes, until its job is over."""
+        for kind, data in self._stream(f"{_job(name)}/logs/{rank}", {"offset": offset}):
+            if kind == "end":
+                return
+            yield data["text"]
+
+    # ------------------------------------------------------------------ the cluster
+
+    def cluster(self) -> ClusterView:
+        """Return servers, switches, links, and who has what of them."""
+        return cast("ClusterView", self._ask("GET", "/v1/cluster"))
+
+    def memory(self) -> MemoryView:
+        """Return who has had which slots of each switch."""
+        return cast("MemoryView", self._ask("GET", "/v1/memory"))
+
+    def drain(self, node: str, *, back: bool = False) -> None:
+        """Have a server or a switch be used by nobody; `back`: have it be used again."""
+        self._ask("POST", f"/v1/nodes/{quote(node, safe='')}/{'undrain' if back else 'drain'}")
+
+    def audit(self) -> AuditView:
+        """Compare what is intended with what switches and servers hold."""
+        return cast("AuditView", self._ask("GET", "/v1/audit"))
+
+    def decisions(self, after: int = 0) -> list[DecisionView]:
+        """Return all events and decisions, oldest first."""
+        found: list[DecisionView] = []
+        following: int | None = after
+        while following is not None:
+            page = cast("DecisionsView", self._ask("GET", "/v1/events", params={"after": following}))
+            found += page["events"]
+            following = page["next"]
+        return found
+
+    def watch(self, after: int = 0) -> Iterator[DecisionView]:
+        """Yield what happened later than number `after`, and all that is to come, for ever."""
+        for _, data in self._stream("/v1/events", {"after": after}):
+            yield cast("DecisionView", data)
+
+    # ------------------------------------------------------------------
+
+    def _ask(self, method: str, path: str, **given: Any) -> Any:
+        with self._errors():
+            answer = self._http.request(method, path, **given)
+        if answer.is_success:
+            return self._read(answer.content) if answer.content else None
+        raise self._refusal(answer.status_code, answer.content)
+
+    def _stream(self, path: str, params: Mapping[str, int]) -> Iterator[tuple[str, Any]]:
+        """Yield the kinds and data of events; a connection that ends is made anew, after the last of them."""
+        last = ""
+        while True:
+            try:
+                for number, kind, data in self._events(path, params, last):
+                    last = number or last
+                    yield kind, data
+                    if kind == "end":
+                        return
+            except Unreachable:
+                if not last:
+                    raise
+            time.sleep(_AGAIN_S)
+
+    def _events(self, path: str, params: Mapping[str, int], last: str) -> Iterator[tuple[str, str, Any]]:
+        headers = {"Last-Event-ID": last} if last else {}
+        timeout = httpx.Timeout(_SILENT_S)
+        with (
+            self._errors(),
+            self._http.stream(
+                "GET", path, params={**params, "follow": "true"}, headers=headers, timeout=timeout
+            ) as answer,
+        ):
+            if not answer.is_success:
+                raise self._refusal(answer.status_code, answer.read())
+            fields: dict[str, str] = {}
+            for line in answer.iter_lines():
+                name, _, value = line.partition(": ")
+                if name:
+                    fields[name] = value
+                elif "data" in fields:
+                    yield fields.get("id", ""), fields.get("event", ""), self._read(fields["data"])
+                    fields = {}
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except httpx.TimeoutException as error:
+            raise Unreachable(f"the controller at {self._name} has not answered in time") from error
+        except httpx.HTTPError as error:
+            raise Unreachable(f"no controller can be reached at {self._name}: {error}") from error
+
+    def _refusal(self, status: int, content: bytes) -> ClientError:
+        try:
+            found = json.loads(content)
+            text, pointer = str(found["detail"]), str(found.get("pointer", ""))
+        except (ValueError, KeyError, TypeError, AttributeError):
+            return Unreachable(f"what answers at {self._name}, with status {status}, is no controller")
+        return Refused(f"{pointer}: {text}" if pointer else text, status=status, pointer=pointer)
+
+    def _read(self, content: bytes | str) -> Any:
+        try:
+            return json.loads(content)
+        except ValueError as error:
+            raise Unreachable(f"what answers at {self._name} is no controller: {error}") from error
+
+
+def _url(text: str) -> httpx.URL:
+    try:
+        url = httpx.URL(text)
+    except httpx.InvalidURL as error:
+        raise ValueError(f"{text!r}: {error}") from error
+    if url.scheme not in ("http", "https") or not url.host:
+        raise ValueError(f"{text!r}: want http://HOST:PORT, https://HOST:PORT or unix:PATH")
+    return url
+
+
+def _job(name: str) -> str:
+    return f"/v1/jobs/{quote(name, safe='')}"

@@ -1,0 +1,23 @@
+"""What goes wrong in the service, for those who call it."""
+
+from __future__ import annotations
+
+
+class ServiceError(Exception):
+    """The service cannot do what it was asked to."""
+
+
+class StoreError(ServiceError):
+    """The state's folder cannot be used: it is damaged, of another version, full or not writable."""
+
+
+class Unknown(ServiceError):
+    """There is no such job, server or switch."""
+
+
+class Conflict(ServiceError):
+    """What was asked contradicts what is there: a name that is taken, a job that is over."""
+
+
+class RunnerGone(ServiceError):
+    """The process that runs a job's workers does not answer."""

@@ -1,0 +1,131 @@
+"""Runs of workers as processes that outlive the daemon: started, stopped, looked at, found again."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Protocol
+
+from hostlib.keeper import GRACE_S
+from ina.service import files
+from ina.service.errors import RunnerGone
+from ina.service.runner import RunOrder, RunStatus
+
+STOP_S = 4 * GRACE_S + 10.0
+"""Longest time for which workers may take to end; then their runner is killed, and its keepers end them."""
+
+
+class Executor(Protocol):
+    """What starts the workers of jobs. Every call can be repeated."""
+
+    def start(self, order: RunOrder) -> None:
+        """Start a run, unless it runs already. Raises OSError."""
+        ...
+
+    def stop(self, number: int) -> None:
+        """End a run and all of its processes. Raises RunnerGone if they do not end."""
+        ...
+
+    def status(self, number: int) -> RunStatus | None:
+        """Return the status of a run; None: nobody has started it."""
+        ...
+
+    def lives(self, number: int) -> bool:
+        """Return whether its runner lives."""
+        ...
+
+    def forget(self, number: int) -> None:
+        """Remove what is kept of a run that is over; not what its ranks have written."""
+        ...
+
+    def known(self) -> list[int]:
+        """Return the runs of which something is kept."""
+        ...
+
+    def why_ended(self, number: int) -> str:
+        """Return why a runner has ended that has not said how its run did."""
+        ...
+
+
+class LocalRuns:
+    """Runs on this machine, each with a folder below `folder` (`ina.service.runner`)."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._children: dict[int, subprocess.Popen[bytes]] = {}
+
+    def start(self, order: RunOrder) -> None:
+        """Start a run, unless it runs already. Raises OSError."""
+        folder = self._of(order.number)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        files.write(folder / "run.json", asdict(order))
+        with (folder / "runner.log").open("ab") as log:
+            self._children[order.number] = subprocess.Popen(
+                [sys.executable, "-m", "ina.service.runner", str(folder)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    def stop(self, number: int) -> None:
+        """End a run and all of its processes. Raises RunnerGone if they do not end."""
+        for signal_, patience_s in ((signal.SIGTERM, STOP_S), (signal.SIGKILL, GRACE_S)):
+            until = time.monotonic() + patience_s
+            asked = False
+            while self.lives(number):
+                process = files.process_of(self._of(number)) or self._child(number)
+                if process is not None and not asked:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(process, signal_)
+                    asked = files.process_of(self._of(number)) is not None
+                if time.monotonic() > until:
+                    break
+                time.sleep(0.02)
+            else:
+                return
+        raise RunnerGone(f"the workers of run {number} do not end")
+
+    def status(self, number: int) -> RunStatus | None:
+        """Return the status of a run; None: nobody has started it."""
+        folder = self._of(number)
+        found: Mapping[str, Any] | None = files.read(folder / "status.json")
+        if found is not None:
+            return RunStatus(**found)
+        return RunStatus() if (folder / "run.json").exists() else None
+
+    def lives(self, number: int) -> bool:
+        """Return whether its runner lives."""
+        return self._child(number) is not None or files.process_of(self._of(number)) is not None
+
+    def forget(self, number: int) -> None:
+        """Remove what is kept of a run that is over; not what its ranks have written."""
+        self._children.pop(number, None)
+        shutil.rmtree(self._of(number), ignore_errors=True)
+
+    def known(self) -> list[int]:
+        """Return the runs of which something is kept."""
+        return [int(path.name) for path in self._folder.iterdir()] if self._folder.exists() else []
+
+    def why_ended(self, number: int) -> str:
+        """Return why a runner has ended that has not said how its run did: its last line, if it wrote any."""
+        with contextlib.suppress(OSError):
+            lines = (self._of(number) / "runner.log").read_text(errors="replace").split("\n")
+            if said := [line for line in lines if line.strip()]:
+                return said[-1]
+        return "its runner was killed"
+
+    def _child(self, number: int) -> int | None:
+        child = self._children.get(number)
+        return child.pid if child is not None and child.poll() is None else None
+
+    def _of(self, number: int) -> Path:
+        return self._folder / str(number)

@@ -1,0 +1,26 @@
+"""Points between the steps of effects at which a test can have the daemon die."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+POINTS = ("recorded", "kept", "one admitted", "admitted", "served", "started", "stopped", "removed", "let go")
+"""All of them, in the order of a job's life."""
+VARIABLE = "INA_SERVICE_DIE_AT"
+"""``POINT:N``: at the Nth time at this point the process kills itself."""
+
+_left = dict[str, int]()
+if text := os.environ.get(VARIABLE):
+    point, _, times = text.rpartition(":")
+    if point not in POINTS:
+        raise ValueError(f"{VARIABLE}={text!r}: want POINT:N, with one of {', '.join(POINTS)}")
+    _left[point] = int(times)
+
+
+def fault_point(name: str) -> None:
+    """Do nothing, or die here as a test wants it."""
+    if _left and name in _left:
+        _left[name] -= 1
+        if _left[name] == 0:
+            os.kill(os.getpid(), signal.SIGKILL)

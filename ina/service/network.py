@@ -1,0 +1,164 @@
+"""The switches of the cluster, for the daemon: jobs come and go, get other slots, and are compared.
+
+Everything here blocks, and is called by one thread at a time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from bmv2_topos.testbeds.netns import forwarding
+from controller import Fleet
+from controller.core import Place
+from controller.errors import ControllerError, NoSuchJob
+from controller.switches.cabling import plugged
+from controller.switches.fleet import Report
+from controller.switches.layout import Deployment
+from controller.switches.model import Admission, Registration, SwitchInfo
+from controller.switches.reconcile import per_switch, reconcile
+from controller.switches.routed import deployment_of
+from controller.switches.tree import TreeAdmission
+from controller.vocabulary import Job, Region, Topology
+from hostlib import window_for
+from ina.runtime.spec import SHARED_WINDOW
+from ina.service.records import Audit, Difference
+
+if TYPE_CHECKING:
+    from controller.switches.programs import ProgramBundle
+
+
+def deployment(cluster: Topology, job: Job, place: Place, udp_ports: Sequence[int]) -> Deployment:
+    """Return the deployment of a placed job, as `controller.Fleet.admit` takes it.
+
+    Args:
+        cluster: Switches, servers and links.
+        job: The job.
+        place: Its servers, tree and slots.
+        udp_ports: Where each of its servers takes packets.
+
+    Raises BadSpec: its root does not sum, or its fallback server is behind a switch of the tree.
+    """
+    assert place.tree is not None
+    placed = replace(job, servers=place.servers, fallback=place.fallback, tree=place.tree, mode="shared")
+    found = deployment_of(
+        cluster,
+        placed,
+        place.tree,
+        window=window_for(job.window or SHARED_WINDOW),
+        regions={name: place.regions.get(name, Region(0, 0)) for name in place.tree.switches},
+        udp_ports=udp_ports,
+    )
+    return replace(found, preempt=job.preempt)
+
+
+class Network:
+    """The switches, through their controllers; `program` is what one that has none is to run."""
+
+    def __init__(self, cluster: Topology, fleet: Fleet, program: ProgramBundle) -> None:
+        self.cluster = cluster
+        self._fleet = fleet
+        self._program = program
+        self._offers = program.offers()
+
+    @property
+    def addresses(self) -> Mapping[str, str]:
+        """Where each switch's P4Runtime service is."""
+        return {name: controller.address for name, controller in self._fleet.controllers.items()}
+
+    @property
+    def offers(self) -> SwitchInfo:
+        """What the program offers to jobs."""
+        return self._offers
+
+    def admit(
+        self, job: Job, place: Place, udp_ports: Sequence[int], registration: Registration
+    ) -> TreeAdmission:
+        """Admit a job to the switches of its tree.
+
+        Args:
+            job: The job.
+            place: Its servers, tree and slots.
+            udp_ports: UDP port of each server.
+            registration: What the switches keep of it for people.
+
+        Raises ControllerError; the job is then on none of them.
+        """
+        asked = deployment(self.cluster, job, place, udp_ports)
+        return self._fleet.admit(asked, registration=registration)
+
+    def remove(self, admission: TreeAdmission) -> None:
+        """Take a job off its switches; off those that fail only `reconcile` can. Raises ControllerError."""
+        with contextlib.suppress(NoSuchJob):
+            self._fleet.remove(admission)
+
+    def reconcile(self, admissions: Collection[TreeAdmission]) -> Report:
+        """Have the switches hold these jobs, and no others but those that others keep a lease of.
+
+        One without a program, for it was started anew, gets it, and the rows of ordinary forwarding.
+        Raises ControllerError.
+        """
+        report = self._fleet.reconcile(admissions, program=self._program)
+        for action in report.actions:
+            if action.verb == "load":
+                rows = forwarding.entries(self.cluster, action.switch)
+                self._fleet.controllers[action.switch].install(rows)
+        return report
+
+    def audit(self, admissions: Mapping[str, TreeAdmission], leaving: Collection[int], now_s: float) -> Audit:
+        """Compare what switches should hold, by job name, with what they do; nothing is written.
+
+        Jobs that are `leaving`, by id, may be there still, or not.
+        """
+        left_out, observed = {}, {}
+        for name, controller in self._fleet.controllers.items():
+            try:
+                observed[name] = controller.observe()
+            except ControllerError as error:
+                left_out[name] = str(error)
+        names = {admission.job: name for name, admission in admissions.items()}
+        decision = reconcile(per_switch(admissions.values()), observed)
+        found = [
+            Difference(action.switch, f"{action.verb} job {names.get(action.job, action.job)}: {action.why}")
+            for action in decision.actions
+            if action.job not in leaving
+        ]
+        return Audit(now_s, tuple(found), left_out)
+
+    def counters(self, admission: TreeAdmission) -> dict[str, int]:
+        """Return the packets of a job by outcome, over all its switches. Raises ControllerError."""
+        total: dict[str, int] = {}
+        for found in self._fleet.counters(admission).values():
+            for name, number in found.items():
+                total[name] = total.get(name, 0) + number
+        return total
+
+
+def with_regions(admission: TreeAdmission, regions: Mapping[str, Region]) -> TreeAdmission:
+    """Return a job as its switches should hold it with these slots; `Network.reconcile` has it move there."""
+    return TreeAdmission(
+        {
+            name: held if held.transit else replace(held, region=regions.get(name, Region(0, 0)), change=None)
+            for name, held in admission.switches.items()
+        }
+    )
+
+
+def without_switch(cluster: Topology, place: Place) -> TreeAdmission:
+    """Return how a job on one server is known to its workers: no switch has to know of it."""
+    hosts = tuple(dict.fromkeys(place.servers))
+    rack = cluster.rack_of[hosts[0]]
+    here = Admission(
+        job=0,
+        counter_row=0,
+        region=Region(0, 0),
+        generation=1,
+        group=0,
+        members=tuple(plugged(cluster, hosts)[rack]),
+        fan_in=1,
+        window=1,
+        result_bitmap=1,
+    )
+    return TreeAdmission({rack: here})

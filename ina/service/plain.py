@@ -1,0 +1,81 @@
+"""Runs, places and admissions as numbers, strings, lists and dicts, and back: what the store holds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from controller.core import Place, Run
+from controller.memory.policy import Standing
+from controller.switches.model import Admission, Member, RegionChange, Registration, Uplink
+from controller.switches.tree import TreeAdmission
+from controller.vocabulary import Region, Tree
+
+
+def of_run(run: Run) -> dict[str, Any]:
+    """Return a run as plain data."""
+    return asdict(run)
+
+
+def run_of(found: Mapping[str, Any]) -> Run:
+    """Return the run that `of_run` gave this for."""
+    return Run(
+        found["number"],
+        tuple(found["jobs"]),
+        tuple(found["gpus"]),
+        tuple(found["offsets"]),
+        found["reason"],
+    )
+
+
+def of_place(place: Place) -> dict[str, Any]:
+    """Return a place as plain data."""
+    tree = place.tree
+    return {
+        "servers": list(place.servers),
+        "tree": tree and [tree.root, dict(tree.parents), sorted(tree.aggregators)],
+        "fallback": place.fallback,
+        "regions": {switch: [region.offset, region.size] for switch, region in place.regions.items()},
+        "standing": place.standing and place.standing.value,
+    }
+
+
+def place_of(found: Mapping[str, Any]) -> Place:
+    """Return the place that `of_place` gave this for."""
+    tree = found["tree"]
+    return Place(
+        tuple(found["servers"]),
+        tree and Tree(tree[0], tree[1], frozenset(tree[2])),
+        found["fallback"],
+        {switch: Region(*region) for switch, region in found["regions"].items()},
+        found["standing"] and Standing(found["standing"]),
+    )
+
+
+def of_admission(tree: TreeAdmission) -> dict[str, Any]:
+    """Return a job's admission as plain data."""
+    found = {name: asdict(admission) for name, admission in tree.switches.items()}
+    for admission in found.values():
+        for member in admission["members"]:
+            member["below"] = [member["below"].start, member["below"].stop]
+    return found
+
+
+def admission_of(found: Mapping[str, Any]) -> TreeAdmission:
+    """Return the admission that `of_admission` gave this for."""
+    return TreeAdmission({name: _admission(each) for name, each in found.items()})
+
+
+def _admission(found: Mapping[str, Any]) -> Admission:
+    change, said, uplink = found["change"], found["registration"], found["uplink"]
+    known = {
+        "region": Region(**found["region"]),
+        "members": tuple(
+            Member(**{**member, "below": range(*member["below"])}) for member in found["members"]
+        ),
+        "uplink": uplink and Uplink(**uplink),
+        "change": change and RegionChange(change["number"], Region(**change["region"])),
+        "registration": said and Registration(**said),
+    }
+    return Admission(**{**found, **known})

@@ -1,0 +1,101 @@
+"""What the service knows of a job, for those who ask: plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from controller.core import Place
+from controller.vocabulary import Job
+
+State = Literal[
+    "queued", "starting", "running", "stopping", "completed", "failed", "cancelled", "missed", "refused"
+]
+OVER: frozenset[State] = frozenset({"completed", "failed", "cancelled", "missed", "refused"})
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What its owner said.
+
+    Attributes:
+        number: Counts submissions, from 1.
+        job: What is to run. `arrival_s` is when it was submitted, on the service's clock.
+        tenant: Who submitted it.
+        key: The submission's idempotency key; "": none.
+    """
+
+    number: int
+    job: Job
+    tenant: str = ""
+    key: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobRecord:
+    """A job as it stands. Times are seconds since the service's first start.
+
+    Attributes:
+        submitted: What its owner said.
+        state: Where it is in its life.
+        reason: Why it is there: what it waits for, why it was refused, how it ended.
+        place: Its servers, tree and slots while it runs; else None.
+        run: The number of its run while it runs; else None.
+        started_s: When its workers were first started; None: never yet.
+        ended_s: When it was over; None: it is not.
+        done: Iterations that it has done, as far as is known.
+        left_s: Estimate of the time until it is done; None: unknown.
+        starts: How often it was started.
+        late: It is not going to meet its deadline, by the estimate.
+    """
+
+    submitted: Said
+    state: State
+    reason: str = ""
+    place: Place | None = None
+    run: int | None = None
+    started_s: float | None = None
+    ended_s: float | None = None
+    done: float = 0.0
+    left_s: float | None = None
+    starts: int = 0
+    late: bool = False
+
+    @property
+    def name(self) -> str:
+        """The job's name."""
+        return self.submitted.job.name
+
+    @property
+    def over(self) -> bool:
+        """Whether it has ended, one way or another."""
+        return self.state in OVER
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Something that a switch or a server holds and should not, or the other way round.
+
+    Attributes:
+        where: The switch, or the server.
+        what: What was expected, and what is there.
+    """
+
+    where: str
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """What is intended against what is: nothing found means that both are the same."""
+
+    at_s: float
+    found: tuple[Difference, ...] = ()
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    """Switches that could not be read, with the reason."""
+
+    @property
+    def clean(self) -> bool:
+        """Whether all that is intended is there, and nothing else."""
+        return not self.found and not self.left_out

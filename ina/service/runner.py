@@ -1,0 +1,281 @@
+"""The process of one run: starts the workers of its jobs, keeps what they write, and says how they end.
+
+Started by the daemon, and not ended by its end: another daemon finds it by its folder, which holds
+
+``run.json``     what it is to run (`RunOrder`), secret: jobs' environments may be
+``alive``        its number; locked as long as it lives
+``status.json``  what has become of it (`RunStatus`), written anew whenever that changes
+
+SIGTERM ends the workers, and it. The switches are not its business: its jobs were admitted before.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bmv2_topos.testbeds import netns
+from controller import Member
+from controller.switches.model import SwitchInfo
+from controller.switches.tree import TreeAdmission
+from controller.vocabulary import Job
+from controller.vocabulary.slots import Encoding
+from ina.runtime.job_group import Cancelled, GroupRun
+from ina.runtime.jobs import JobEnd
+from ina.runtime.spec import LaunchSpec
+from ina.runtime.testbed_fabric import NamespaceFabric
+from ina.service import files, plain
+
+PERIOD_S = 0.5
+"""Interval at which progress is written down."""
+LOG_BYTES = 16 << 20
+"""Most of what a rank has written that is kept: the later half goes on when it is reached."""
+STAGE_TIMES = 8
+"""Latest iterations that the reported time of one is the median of."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobOrder:
+    """A job of a run.
+
+    Attributes:
+        name: The job's name.
+        command: What each of its workers runs.
+        machines: The ranks on each of its servers.
+        admission: What the switches hold of it (`plain.of_admission`).
+        offset: The stage at which it starts a round, in a group.
+        logs: The folder for what its ranks write.
+        congestion: The rule for its workers' windows.
+        numbers: The encoding of values in packets.
+        priority: Of its packets; None: each tensor's own.
+    """
+
+    name: str
+    command: tuple[str, ...]
+    machines: tuple[tuple[int, ...], ...]
+    admission: Mapping[str, Any]
+    offset: int
+    logs: str
+    congestion: str = "fixed"
+    numbers: Encoding = "exponent"
+    priority: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunOrder:
+    """What a runner is to do: jobs that start and stop together, on the hosts of a testbed.
+
+    With `switch` False all workers are on one server, and need no switch. `lanes` are the values of a packet;
+    with `salted` packets have a salt (`SwitchInfo`).
+    """
+
+    number: int
+    testbed: str
+    switch: bool
+    lanes: int
+    salted: bool
+    jobs: tuple[JobOrder, ...]
+
+    @classmethod
+    def of(cls, found: Mapping[str, Any]) -> RunOrder:
+        """Return the order that ``asdict`` gave this for."""
+        jobs = (
+            JobOrder(
+                **{
+                    **job,
+                    "command": tuple(job["command"]),
+                    "machines": tuple(map(tuple, job["machines"])),
+                }
+            )
+            for job in found["jobs"]
+        )
+        return cls(**{**found, "jobs": tuple(jobs)})
+
+
+@dataclass(slots=True)
+class RunStatus:
+    """What has become of a run.
+
+    Attributes:
+        done: Iterations of each job in this run, of those whose programs tell (`hostlib.interleave`).
+        iteration_s: Time of one of these.
+        ends: How each job ended that has: "" well, else what went wrong.
+        blame: The job that broke its group; None: none.
+        over: All have ended, or the run could not be.
+        failure: Why it could not; "": it could.
+    """
+
+    done: dict[str, int] = field(default_factory=dict)
+    iteration_s: dict[str, float] = field(default_factory=dict)
+    ends: dict[str, str] = field(default_factory=dict)
+    blame: str | None = None
+    over: bool = False
+    failure: str = ""
+
+
+class _GivenFabric(NamespaceFabric):
+    """A testbed whose switches somebody else controls; this process only has workers on its hosts."""
+
+    def __init__(self, order: RunOrder) -> None:
+        super().__init__(netns.find(order.testbed), {})
+        self.given = {job.name: plain.admission_of(job.admission) for job in order.jobs}
+        self._order = order
+
+    def transport(self, switch: str, member: Member) -> Mapping[str, Any]:
+        """Return a worker's `hostlib.TransportConfig`."""
+        if not self._order.switch:
+            return {"kind": "none"}
+        return super().transport(switch, member)
+
+    @property
+    def lease_s(self) -> None:
+        """Return None: whoever admitted the jobs sees to that."""
+        return None
+
+    @property
+    def offers(self) -> SwitchInfo:
+        """What the program of the switches offers to jobs, as far as workers have to know."""
+        order = self._order
+        return SwitchInfo(order.lanes, 0, 0, 0, mode="shared", salted=order.salted)
+
+    def counters(self, tree: TreeAdmission) -> dict[str, dict[str, int]]:
+        """Return nothing: whoever controls the switches can ask them."""
+        return {}
+
+    def ended(self) -> None:
+        """Return None: a switch that has ended may come back."""
+
+    def switch_ended(self) -> None:
+        """Return None, for the same reason."""
+
+
+class _Logs:
+    """What ranks write, a file for each, of bounded size."""
+
+    def __init__(self, folders: Mapping[str, str]) -> None:
+        self._folders = {name: Path(folder) for name, folder in folders.items()}
+        self._lock = threading.Lock()
+        for folder in self._folders.values():
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def write(self, spec: LaunchSpec, rank: int, data: bytes, is_error: bool) -> None:
+        """Keep what a rank has written; what there is no room for on the disk is lost."""
+        path = log_file(self._folders[spec.job.name], rank)
+        with self._lock, contextlib.suppress(OSError):
+            if path.exists() and path.stat().st_size + len(data) > LOG_BYTES:
+                kept = path.read_bytes()[-LOG_BYTES // 2 :]
+                path.write_bytes(b"... earlier lines are gone ...\n" + kept.partition(b"\n")[2])
+            with path.open("ab") as file:
+                file.write(data)
+
+
+def log_file(folder: Path, rank: int) -> Path:
+    """Return the file with what a rank has written."""
+    return folder / f"rank-{rank}.log"
+
+
+def launch_spec(order: JobOrder, *, switch: bool) -> LaunchSpec:
+    """Return the launch of a job: ranks of one server are summed there first."""
+    workers = sum(map(len, order.machines))
+    job = Job(
+        name=order.name,
+        workers=workers,
+        command=order.command,
+        congestion=order.congestion,
+        numbers=order.numbers,
+        priority=order.priority,
+    )
+    shared = not switch or len(order.machines) < workers
+    return LaunchSpec(job=job, machines=order.machines, hierarchical=shared)
+
+
+class Runner:
+    """Carries out one order."""
+
+    def __init__(self, folder: Path, order: RunOrder) -> None:
+        self._folder = folder
+        self._order = order
+        self._status = RunStatus()
+        self._lock = threading.Lock()
+        self._over = threading.Event()
+
+    def run(self) -> None:
+        """Run the jobs to their ends, or until SIGTERM; say all the while how it goes."""
+        order = self._order
+        names = [job.name for job in order.jobs]
+        try:
+            logs = _Logs({job.name: job.logs for job in order.jobs})
+            group = GroupRun(
+                _GivenFabric(order),
+                [launch_spec(job, switch=order.switch) for job in order.jobs],
+                [job.offset for job in order.jobs],
+                on_output=logs.write,
+                on_end=lambda end: self._ended(end, group),
+            )
+            signal.signal(signal.SIGTERM, lambda *_: group.cancel())
+            watcher = threading.Thread(target=self._watch, args=(group, names))
+            watcher.start()
+            try:
+                with contextlib.suppress(Cancelled):
+                    group.run()
+            finally:
+                self._over.set()
+                watcher.join()
+        except Exception as error:
+            self._status.failure = f"{type(error).__name__}: {error}"
+            raise
+        finally:
+            self._status.over = True
+            self._write()
+
+    def _ended(self, end: JobEnd, group: GroupRun) -> None:
+        failure = end.failure()
+        with self._lock:
+            self._status.ends[end.spec.job.name] = "" if failure is None else str(failure)
+            self._status.blame = group.turns.culprit
+        self._write()
+
+    def _watch(self, group: GroupRun, names: Sequence[str]) -> None:
+        while True:
+            last = self._over.wait(PERIOD_S)
+            done = {name: group.turns.iterations(name) for name in names}
+            if done != self._status.done:
+                self._status.done = done
+                self._status.iteration_s = {
+                    name: times[len(times) // 2] for name in names if (times := _times(group, name))
+                }
+                self._write()
+            if last:
+                return
+
+    def _write(self) -> None:
+        with self._lock, contextlib.suppress(OSError):
+            files.write(self._folder / "status.json", asdict(self._status))
+
+
+def _times(group: GroupRun, name: str) -> list[float]:
+    measured = group.turns.measured(name)
+    return sorted(each.total_s for ranks in measured for each in ranks[-STAGE_TIMES:])
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the order of a folder, unless another process does or has."""
+    folder = Path(arguments[0])
+    with files.alive(folder) as first:
+        status = files.read(folder / "status.json")
+        if not first or (status is not None and status["over"]):
+            return 0
+        os.chdir("/")
+        Runner(folder, RunOrder.of(files.read(folder / "run.json"))).run()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,72 @@
+"""Puts a service together: its state, the switches of a testbed, the processes of its runs."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from bmv2_topos.testbeds import netns
+from bmv2_topos.testbeds.netns.testbed import controllers
+from controller import Fleet
+from ina.runtime.programs import bundle
+from ina.service.clock import Clock
+from ina.service.daemon import Daemon, Policies
+from ina.service.errors import ServiceError
+from ina.service.executor import LocalRuns
+from ina.service.fallback import FallbackServers
+from ina.service.network import Network
+from ina.service.store import Store, locked
+
+
+@asynccontextmanager
+async def opened(
+    state: Path,
+    testbed: str | None,
+    policies: Policies,
+    *,
+    on_wait: Callable[[str], None] = lambda holder: None,
+) -> AsyncIterator[Daemon]:
+    """Make the daemon of a state and a testbed; its `run` is for the caller to start.
+
+    Args:
+        state: The folder of the state.
+        testbed: The testbed's name; None: the only one that is up.
+        policies: Who decides.
+        on_wait: Called if another process uses this state, with what it wrote of itself; it is waited for.
+
+    Raises:
+        StoreError: the state cannot be used.
+        ServiceError: it was begun on another testbed, or the testbed's program does not share slots.
+        LiveError: there is no such testbed.
+        ControllerError: a switch cannot be reached.
+    """
+    bed = netns.find(testbed)
+    program = bundle(bed.program.name, bed.program.lanes)
+    if not program.offers().shared:
+        raise ServiceError(
+            f"testbed {bed.name!r} runs the program {bed.program.name!r}, whose jobs do not share slots: the"
+            " service needs one whose jobs do (ina topo up … --program shared)"
+        )
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(locked(state, on_wait=on_wait))
+        store = stack.enter_context(Store(state))
+        known = store.fact("testbed", bed.name)
+        if known != bed.name:
+            raise ServiceError(f"{state} belongs to testbed {known!r}, not to {bed.name!r}")
+        began_at = float(store.fact("began", repr(time.time())) or 0.0)
+        at = stack.enter_context(controllers(bed))
+        last_s = max((row.body["event"]["at_s"] for row in store.events()), default=0.0)
+        yield Daemon(
+            store,
+            bed.topology,
+            policies,
+            testbed=bed.name,
+            switches=Network(bed.topology, Fleet(at), program),
+            executor=LocalRuns(state / "runs"),
+            fallbacks=FallbackServers(state / "fallback", bed.name, bed.program.lanes),
+            clock=Clock(began_at, last_s),
+            began_at=began_at,
+        )

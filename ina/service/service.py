@@ -1,0 +1,142 @@
+"""What the service offers to those who speak for people: the interface between ``api`` and ``daemon``."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from controller.core import Entry
+from controller.memory.policy import Standing
+from controller.vocabulary import Job, Region, Topology
+from ina.service.records import Audit, JobRecord
+
+
+class Decision(NamedTuple):
+    """A line of the core's log, by number."""
+
+    number: int
+    entry: Entry
+
+
+class Share(NamedTuple):
+    """A job's slots at a switch."""
+
+    job: str
+    region: Region
+    standing: Standing | None
+
+
+@dataclass(frozen=True, slots=True)
+class ServerState:
+    """A server as it is: `down` says why nothing starts there; "": it can be used."""
+
+    name: str
+    gpus: int
+    used: int
+    jobs: tuple[str, ...] = ()
+    down: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchState:
+    """A switch as it is: `down` says why it is not used; "": it is up."""
+
+    name: str
+    address: str
+    slots: int
+    shares: tuple[Share, ...] = ()
+    down: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterState:
+    """The cluster as it is."""
+
+    topology: Topology
+    policies: Mapping[str, str]
+    """The names of scheduler, placement, routing and memory policy."""
+    servers: tuple[ServerState, ...]
+    switches: tuple[SwitchState, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Why a job stands as it does: what was decided of it, oldest first, and what it would take."""
+
+    record: JobRecord
+    decisions: tuple[Decision, ...] = ()
+    advice: tuple[str, ...] = field(default_factory=tuple)
+    """What it waits for, or what slows it, and what it would take to be faster, with numbers."""
+
+
+class Service(Protocol):
+    """A running service. All of it is called in the thread of its event loop.
+
+    Raises `ina.service.errors`: Unknown for names that are not there, Conflict for what contradicts what is
+    there, StoreError where nothing can be written; and BadSpec (`controller.vocabulary`).
+    """
+
+    @property
+    def now_s(self) -> float:
+        """Seconds since the service's first start."""
+        ...
+
+    @property
+    def began_at(self) -> float:
+        """When that was, as Unix time."""
+        ...
+
+    @property
+    def ready(self) -> str:
+        """Why it does not serve yet; "": it does."""
+        ...
+
+    async def submit(self, jobs: Sequence[Job], *, tenant: str = "", key: str = "") -> list[JobRecord]:
+        """Take jobs in, all or none. The same `key` of the same tenant again gives the same jobs."""
+        ...
+
+    async def cancel(self, name: str, *, by: str = "") -> JobRecord:
+        """End a job, whether it runs or waits."""
+        ...
+
+    async def retry(self, name: str) -> JobRecord:
+        """Have a job that failed run again, from where it last saved."""
+        ...
+
+    async def drain(self, name: str, *, back: bool = False, by: str = "") -> None:
+        """Have a server or switch be used by nobody; `back`: have it be used again."""
+        ...
+
+    async def audit(self) -> Audit:
+        """Compare what is intended with what switches and servers hold."""
+        ...
+
+    def records(self) -> list[JobRecord]:
+        """Return all jobs, in order of submission."""
+        ...
+
+    def record(self, name: str) -> JobRecord:
+        """Return a job."""
+        ...
+
+    def explain(self, name: str) -> Explanation:
+        """Say why a job stands as it does."""
+        ...
+
+    def cluster(self) -> ClusterState:
+        """Return the cluster as it is."""
+        ...
+
+    def decisions(self, after: int = 0) -> Sequence[Decision]:
+        """Return the lines of the log later than number `after`."""
+        ...
+
+    def watch(self, after: int = 0) -> AsyncIterator[Decision]:
+        """Yield the lines of the log later than number `after`, and all to come."""
+        ...
+
+    def log(self, name: str, rank: int) -> Path:
+        """Return the file with what a rank of a job has written."""
+        ...

@@ -1,0 +1,113 @@
+"""What to do next: what is to be, compared with what is held. Pure.
+
+Asked again after every change, so that nothing has to be remembered of what was wanted before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from controller.core import Desired, Place, Run
+
+Stage = Literal["preparing", "running", "stopping"]
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A run that holds GPUs: its workers are being started, run, or are being stopped.
+
+    Attributes:
+        run: What was to run when it was started.
+        places: Where each of its jobs was put, as its switches were told last.
+        stage: Where it is.
+        over: Those of its jobs whose workers have ended.
+        busy: Something is being done to it; nothing else is done until that is over.
+    """
+
+    run: Run
+    places: Mapping[str, Place]
+    stage: Stage = "preparing"
+    over: frozenset[str] = field(default_factory=frozenset)
+    busy: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Admit these jobs, and start their workers."""
+
+    run: Run
+    places: Mapping[str, Place]
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """End the workers of a run, and take its jobs off their switches."""
+
+    number: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Resize:
+    """Have a job that runs use other slots."""
+
+    number: int
+    job: str
+    place: Place
+
+
+Step = Start | Stop | Resize
+
+
+def steps(desired: Desired, held: Mapping[int, Held]) -> list[Step]:
+    """Return the steps that can be done now: stops first, then moves to other slots, then starts.
+
+    A run starts when nobody holds its GPUs who is to stop. One whose tree is to be another is stopped, and
+    starts again there. O(runs · GPUs).
+    """
+    wanted = {run.number: run for run in desired.runs}
+    stops: list[Step] = []
+    moves: list[Step] = []
+    leaving: set[int] = set()  # GPUs
+    for number, has in held.items():
+        why = _why_stopped(wanted.get(number), desired.places, has)
+        if has.stage == "stopping":
+            why = why or "its start or its stop was broken off"
+        if why is not None:
+            leaving.update(has.run.gpus)
+        if has.busy:
+            continue
+        if why is not None:
+            stops.append(Stop(number, why))
+        elif has.stage == "running":
+            moves += [
+                Resize(number, name, desired.places[name])
+                for name in wanted[number].jobs
+                if name not in has.over and desired.places[name].regions != has.places[name].regions
+            ]
+    starts: list[Step] = [
+        Start(run, {name: desired.places[name] for name in run.jobs if name in desired.places})
+        for number, run in wanted.items()
+        if number not in held and not leaving.intersection(run.gpus) and _placed(run, desired)
+    ]
+    return [*stops, *moves, *starts]
+
+
+def _placed(run: Run, desired: Desired) -> bool:
+    return all(name in desired.places for name in run.jobs)
+
+
+def _why_stopped(run: Run | None, places: Mapping[str, Place], has: Held) -> str | None:
+    if run is None:
+        return "it is not to run any more"
+    for name in run.jobs:
+        now, then = places.get(name), has.places.get(name)
+        if name in has.over or now is None or then is None:
+            continue
+        if now.servers != then.servers:
+            return f"job {name!r} is to run on {', '.join(now.servers)}"
+        if (now.tree, now.fallback) != (then.tree, then.fallback):
+            return f"job {name!r} is to have another tree"
+    return None

@@ -1,0 +1,211 @@
+"""The service's memory: an append-only log of events, and what is held, in one SQLite file.
+
+Events are what the core is told, in order; replayed into a fresh core they give the same decisions. *Holds*
+are the runs that the daemon has begun to carry out: a row is there before the first effect, and goes after
+the last, so that none is forgotten. One process at a time uses a state (`locked`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import sqlite3
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+from ina.service.errors import StoreError
+
+VERSION = 1
+"""Of the schema. A file of an older one is migrated (`_MIGRATIONS`), one of a newer one refused."""
+
+_FILE = "state.sqlite"
+_SCHEMA = """
+CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE events (seq INTEGER PRIMARY KEY AUTOINCREMENT, at_s REAL NOT NULL, body TEXT NOT NULL);
+CREATE TABLE holds (run INTEGER PRIMARY KEY, body TEXT NOT NULL);
+"""
+_MIGRATIONS: Mapping[int, str] = {}
+"""What leads from each earlier version to the next."""
+
+
+class Row(NamedTuple):
+    """An event as it was written down: its number, and the event as plain data."""
+
+    seq: int
+    body: Mapping[str, Any]
+
+
+class Store:
+    """An open state; to be used by one thread at a time."""
+
+    def __init__(self, folder: Path) -> None:
+        """Open the state in a folder, which is made if it is not there.
+
+        Raises StoreError if it is damaged, of a newer version, or cannot be written.
+        """
+        self.folder = folder
+        self._path = folder / _FILE
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._database = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
+        except (OSError, sqlite3.Error) as error:
+            raise StoreError(f"{self._path}: {error}") from error
+        try:
+            self._prepare()
+        except BaseException:
+            self._database.close()
+            raise
+
+    def _prepare(self) -> None:
+        with self._errors():
+            self._database.execute("PRAGMA journal_mode = WAL")
+            self._database.execute("PRAGMA synchronous = FULL")
+            (verdict,) = self._database.execute("PRAGMA quick_check(1)").fetchone()
+        if verdict != "ok":
+            raise StoreError(self._damaged(verdict))
+        with self._errors():
+            (version,) = self._database.execute("PRAGMA user_version").fetchone()
+            if version == 0:
+                self._database.executescript(
+                    f"BEGIN IMMEDIATE; {_SCHEMA} PRAGMA user_version = {VERSION}; COMMIT;"
+                )
+            while 0 < version < VERSION:
+                self._database.executescript(
+                    f"BEGIN IMMEDIATE; {_MIGRATIONS[version]} PRAGMA user_version = {version + 1}; COMMIT;"
+                )
+                version += 1
+        if version > VERSION:
+            raise StoreError(
+                f"{self._path} is of version {version}, and this program knows {VERSION}: use a newer ina, or"
+                " another --state"
+            )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close it."""
+        self._database.close()
+
+    # ------------------------------------------------------------------ facts
+
+    def fact(self, name: str, value: str | None = None) -> str | None:
+        """Return a fact about this state; if there is none yet and `value` is given, that is kept.
+
+        Raises StoreError.
+        """
+        with self._errors():
+            found = self._database.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
+            if found is None and value is not None:
+                self._database.execute("INSERT INTO meta VALUES (?, ?)", (name, value))
+                return value
+        return found[0] if found else None
+
+    # ------------------------------------------------------------------ events
+
+    def append(self, events: Sequence[tuple[float, Mapping[str, Any]]]) -> list[int]:
+        """Write events down, all or none of them; return their numbers. Raises StoreError."""
+        numbers = []
+        with self._transaction():
+            for at_s, body in events:
+                done = self._database.execute(
+                    "INSERT INTO events (at_s, body) VALUES (?, ?)", (at_s, json.dumps(body))
+                )
+                assert done.lastrowid is not None
+                numbers.append(done.lastrowid)
+        return numbers
+
+    def events(self, after: int = 0) -> Iterator[Row]:
+        """Yield all events later than number `after`. Raises StoreError."""
+        with self._errors():
+            for seq, body in self._database.execute(
+                "SELECT seq, body FROM events WHERE seq > ? ORDER BY seq", (after,)
+            ):
+                yield Row(seq, json.loads(body))
+
+    # ------------------------------------------------------------------ holds
+
+    def hold(self, run: int, body: Mapping[str, Any]) -> None:
+        """Write down what is held for a run, instead of what was. Raises StoreError."""
+        with self._errors():
+            self._database.execute("INSERT OR REPLACE INTO holds VALUES (?, ?)", (run, json.dumps(body)))
+
+    def let_go(self, run: int) -> None:
+        """Forget a run of which nothing is held any more. Raises StoreError."""
+        with self._errors():
+            self._database.execute("DELETE FROM holds WHERE run = ?", (run,))
+
+    def holds(self) -> dict[int, dict[str, Any]]:
+        """Return all holds, by run. Raises StoreError."""
+        with self._errors():
+            return {
+                run: json.loads(body)
+                for run, body in self._database.execute("SELECT run, body FROM holds ORDER BY run")
+            }
+
+    # ------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[None]:
+        with self._errors():
+            self._database.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+                self._database.execute("COMMIT")
+            except BaseException:
+                if self._database.in_transaction:
+                    self._database.execute("ROLLBACK")
+                raise
+
+    @contextlib.contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.DatabaseError as error:
+            damaged = getattr(error, "sqlite_errorname", "") in ("SQLITE_CORRUPT", "SQLITE_NOTADB")
+            text = self._damaged(str(error)) if damaged else f"{self._path}: {error}"
+            raise StoreError(text) from error
+
+    def _damaged(self, why: str) -> str:
+        return (
+            f"{self._path} is damaged ({why}); it is left as it is. Restore a backup, or recover what can be"
+            f" read: sqlite3 {self._path} .recover | sqlite3 NEW/{_FILE}, then start with --state NEW"
+        )
+
+
+@contextlib.contextmanager
+def locked(folder: Path, *, on_wait: Any = lambda holder: None, poll_s: float = 0.2) -> Iterator[None]:
+    """Be the only process that uses a state; wait for another one to end.
+
+    `on_wait` is called once, with what the other one wrote of itself, if it has to be waited for. A lock is
+    free as soon as its holder is gone, however it ended. Raises StoreError.
+    """
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        handle = (folder / "lock").open("a+")
+    except OSError as error:
+        raise StoreError(f"{folder}: {error.strerror}") from error
+    with handle:
+        told = False
+        while True:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if not told:
+                    handle.seek(0)
+                    on_wait(handle.read().strip())
+                    told = True
+                time.sleep(poll_s)
+        handle.seek(0)
+        handle.truncate()
+        handle.write(f"process {os.getpid()}\n")
+        handle.flush()
+        yield

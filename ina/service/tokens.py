@@ -1,0 +1,155 @@
+"""Who may ask the service for what: bearer tokens, one a line of a file in the state's folder.
+
+A token is 256 random bits, so that its plain SHA-256 is all that has to be kept: nobody can try them all, and
+the file does not tell them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import re
+import secrets
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from ina.service.errors import Conflict, StoreError, Unknown
+
+FILE = "tokens.json"
+_BYTES = 32
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+
+class Role(StrEnum):
+    """What somebody may do."""
+
+    SUBMITTER = "submitter"
+    """Submit jobs, and see and end their own."""
+    OPERATOR = "operator"
+    """See and end all jobs, drain servers and switches, audit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Person:
+    """Who asks: the tenant's name, "" if nobody has to say, and the role."""
+
+    name: str
+    role: Role
+
+    @property
+    def operates(self) -> bool:
+        """Whether everything may be seen and done."""
+        return self.role is Role.OPERATOR
+
+    def owns(self, tenant: str) -> bool:
+        """Whether this tenant's jobs may be seen and ended."""
+        return self.operates or tenant == self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """A token as it is kept."""
+
+    name: str
+    role: Role
+    sha256: str
+
+
+class Tokens:
+    """The tokens of a state. The file is read again when it has changed, so that changes count at once."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / FILE
+        self._read: tuple[object, dict[str, Grant]] = (None, {})
+
+    def grants(self) -> list[Grant]:
+        """Return all tokens as they are kept. Raises StoreError."""
+        return list(self._by_hash().values())
+
+    def person(self, token: str) -> Person | None:
+        """Return whose token this is; None: nobody's. Raises StoreError."""
+        # Looked up by its hash, whose bytes an asker cannot choose: how long that takes tells nothing.
+        found = self._by_hash().get(_hash(token))
+        return None if found is None else Person(found.name, found.role)
+
+    def add(self, name: str, role: Role) -> str:
+        """Return a new token for a tenant; it cannot be asked for again.
+
+        Raises Conflict for a name that is taken or none, and StoreError.
+        """
+        if not _NAME.fullmatch(name):
+            raise Conflict(
+                f"{name[:80]!r} is no tenant's name: want 1 to 64 letters, digits, '.', '_' and '-', of which"
+                " the first is a letter or a digit"
+            )
+        with self._locked():
+            known = self._by_hash()
+            if any(grant.name == name for grant in known.values()):
+                raise Conflict(f"{name!r} has a token: remove that first")
+            token = "ina_" + secrets.token_urlsafe(_BYTES)
+            self._write([*known.values(), Grant(name, role, _hash(token))])
+        return token
+
+    def remove(self, name: str) -> None:
+        """Forget a tenant's token. Raises Unknown, StoreError."""
+        with self._locked():
+            known = self._by_hash().values()
+            kept = [grant for grant in known if grant.name != name]
+            if len(kept) == len(known):
+                names = ", ".join(sorted(grant.name for grant in known)) or "nobody"
+                raise Unknown(f"{name[:80]!r} has no token; {names} has")
+            self._write(kept)
+
+    def _by_hash(self) -> dict[str, Grant]:
+        try:
+            found = self._path.stat()
+            version = (found.st_ino, found.st_mtime_ns, found.st_size)
+            if version != self._read[0]:
+                lines = json.loads(self._path.read_text(encoding="utf-8"))
+                grants = [Grant(line["name"], Role(line["role"]), line["sha256"]) for line in lines]
+                self._read = (version, {grant.sha256: grant for grant in grants})
+        except FileNotFoundError:
+            self._read = (None, {})
+        except OSError as error:
+            raise StoreError(f"{self._path}: {error.strerror}") from error
+        except (ValueError, KeyError, TypeError) as error:
+            raise StoreError(
+                f"{self._path} is damaged; nobody is let in. Remove it, and add the tokens again: 'ina"
+                " controller token add NAME'"
+            ) from error
+        return self._read[1]
+
+    def _write(self, grants: list[Grant]) -> None:
+        """Replace the file as a whole: who reads it sees the old one or the new one."""
+        draft = self._path.with_suffix(".new")
+        try:
+            handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            with open(handle, "w", encoding="utf-8") as file:  # noqa: PTH123 - it takes the mode from os.open
+                json.dump([asdict(grant) for grant in grants], file, indent=1)
+                file.flush()
+                os.fsync(file.fileno())
+            draft.replace(self._path)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                draft.unlink()
+            raise StoreError(f"{self._path}: {error.strerror}") from error
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        try:
+            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            handle = (self._path.parent / f"{FILE}.lock").open("w")
+        except OSError as error:
+            raise StoreError(f"{self._path}: {error.strerror}") from error
+        with handle:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            yield
+
+
+def _hash(token: str) -> str:
+    return hashlib.sha256(token.encode(errors="surrogatepass")).hexdigest()

@@ -1,0 +1,362 @@
+"""What the service says of jobs, decisions and machines, as JSON: one shape each for API, client and page.
+
+Times are seconds since the service's first start, as in `ina.service.records`; `ClusterView` says when that
+was.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+
+from typing_extensions import TypedDict
+
+from ina.service.records import Audit, JobRecord
+from ina.service.service import ClusterState, Decision, Explanation, SwitchState
+
+
+class SlotsView(TypedDict):
+    """Slots `first` to `first + slots - 1` of a switch."""
+
+    first: int
+    slots: int
+
+
+class TreeView(TypedDict):
+    """The switches of a job: their root, the parent of each other one, and those that sum."""
+
+    root: str
+    parents: dict[str, str]
+    aggregators: list[str]
+
+
+class JobView(TypedDict):
+    """A job as it stands; see `JobRecord`. `due_s` and `ends_s`, an estimate, are on the service's clock."""
+
+    name: str
+    number: int
+    tenant: str
+    state: str
+    reason: str
+    over: bool
+    late: bool
+    command: list[str]
+    workers: int
+    gpus: int
+    model_bytes: int
+    iterations: int
+    done: float
+    submitted_s: float
+    started_s: float | None
+    ended_s: float | None
+    deadline_s: float | None
+    due_s: float | None
+    left_s: float | None
+    ends_s: float | None
+    starts: int
+    run: int | None
+    servers: list[str]
+    fallback: str | None
+    tree: TreeView | None
+    slots: dict[str, SlotsView]
+    standing: str | None
+
+
+class JobsView(TypedDict):
+    """Jobs in order of submission. `next`: ask again with it as `after` for more; None: these are all."""
+
+    now_s: float
+    jobs: list[JobView]
+    next: int | None
+
+
+class DecisionView(TypedDict):
+    """A line of the log of decisions, with the numbers that it was decided by."""
+
+    number: int
+    at_s: float
+    event: str
+    jobs: list[str]
+    text: str
+    numbers: dict[str, float | None]
+
+
+class DecisionsView(TypedDict):
+    """Lines of the log. `next`: ask again with it as `after` for more; None: these are all."""
+
+    now_s: float
+    events: list[DecisionView]
+    next: int | None
+
+
+class ExplanationView(TypedDict):
+    """Why a job stands as it does: what was decided of it, oldest first, and what it would take."""
+
+    now_s: float
+    job: JobView
+    decisions: list[DecisionView]
+    advice: list[str]
+
+
+class ServerView(TypedDict):
+    """A server. `down` says why nothing starts there; "": it can be used."""
+
+    name: str
+    role: str
+    gpus: int
+    used: int
+    jobs: list[str]
+    down: str
+
+
+class ShareView(TypedDict):
+    """Slots of a job at a switch; `job` is "" for one that the asker may not know of."""
+
+    job: str
+    first: int
+    slots: int
+    standing: str | None
+
+
+class SwitchView(TypedDict):
+    """A switch. `free` are slots that no job has; `down` says why it is not used; "": it is up."""
+
+    name: str
+    address: str
+    slots: int
+    free: int
+    shares: list[ShareView]
+    down: str
+
+
+class LinkView(TypedDict):
+    """A link between two nodes."""
+
+    a: str
+    b: str
+    rate_bps: float
+
+
+class ClusterView(TypedDict):
+    """The cluster as it is; `jobs` counts the jobs that the asker may see by state."""
+
+    now_s: float
+    began_at: float
+    name: str
+    root: str
+    policies: dict[str, str]
+    jobs: dict[str, int]
+    servers: list[ServerView]
+    switches: list[SwitchView]
+    links: list[LinkView]
+
+
+class MomentView(TypedDict):
+    """Who had which slots of a switch from `at_s` on."""
+
+    at_s: float
+    shares: list[ShareView]
+
+
+class MemoryView(TypedDict):
+    """The slots of each switch over time, since `since_s`: how many there are, and each change."""
+
+    now_s: float
+    since_s: float
+    slots: dict[str, int]
+    switches: dict[str, list[MomentView]]
+
+
+class DifferenceView(TypedDict):
+    """What was expected at a switch or server, and what is there."""
+
+    where: str
+    what: str
+
+
+class AuditView(TypedDict):
+    """What is intended against what is. `left_out`: switches that could not be read, with the reason."""
+
+    at_s: float
+    clean: bool
+    found: list[DifferenceView]
+    left_out: dict[str, str]
+
+
+class LogView(TypedDict):
+    """A piece of what a rank wrote: from byte `offset` to before byte `next` of `size`."""
+
+    offset: int
+    next: int
+    size: int
+    text: str
+
+
+def of_job(record: JobRecord, now_s: float) -> JobView:
+    """Return a job as JSON; its end is estimated from what is left at `now_s`."""
+    job, place = record.submitted.job, record.place
+    tree = place.tree if place else None
+    left_s = _finite(record.left_s)
+    return {
+        "name": job.name,
+        "number": record.submitted.number,
+        "tenant": record.submitted.tenant,
+        "state": record.state,
+        "reason": record.reason,
+        "over": record.over,
+        "late": record.late,
+        "command": list(job.command or ()),
+        "workers": job.workers,
+        "gpus": job.gpus,
+        "model_bytes": job.model_bytes,
+        "iterations": job.iterations,
+        "done": record.done,
+        "submitted_s": job.arrival_s,
+        "started_s": record.started_s,
+        "ended_s": record.ended_s,
+        "deadline_s": job.deadline_s,
+        "due_s": job.due_s,
+        "left_s": left_s,
+        "ends_s": None if left_s is None or record.over else now_s + left_s,
+        "starts": record.starts,
+        "run": record.run,
+        "servers": list(place.servers) if place else [],
+        "fallback": place.fallback if place else None,
+        "tree": None
+        if tree is None
+        else {"root": tree.root, "parents": dict(tree.parents), "aggregators": sorted(tree.aggregators)},
+        "slots": {
+            switch: {"first": region.offset, "slots": region.size}
+            for switch, region in (place.regions if place else {}).items()
+        },
+        "standing": place.standing.value if place and place.standing else None,
+    }
+
+
+def of_decision(decision: Decision) -> DecisionView:
+    """Return a line of the log as JSON."""
+    entry = decision.entry
+    return {
+        "number": decision.number,
+        "at_s": entry.at_s,
+        "event": entry.event,
+        "jobs": list(entry.jobs),
+        "text": entry.text,
+        "numbers": {name: _finite(value) for name, value in entry.numbers.items()},
+    }
+
+
+def of_explanation(found: Explanation, now_s: float) -> ExplanationView:
+    """Return an explanation as JSON."""
+    return {
+        "now_s": now_s,
+        "job": of_job(found.record, now_s),
+        "decisions": [of_decision(each) for each in found.decisions],
+        "advice": list(found.advice),
+    }
+
+
+def of_switch(switch: SwitchState) -> SwitchView:
+    """Return a switch as JSON."""
+    shares = shares_of(switch)
+    return {
+        "name": switch.name,
+        "address": switch.address,
+        "slots": switch.slots,
+        "free": switch.slots - covered(shares),
+        "shares": shares,
+        "down": switch.down,
+    }
+
+
+def shares_of(switch: SwitchState) -> list[ShareView]:
+    """Return who has which slots of a switch, as JSON."""
+    return [
+        {
+            "job": share.job,
+            "first": share.region.offset,
+            "slots": share.region.size,
+            "standing": share.standing.value if share.standing else None,
+        }
+        for share in switch.shares
+    ]
+
+
+def covered(shares: Sequence[ShareView]) -> int:
+    """Return how many slots somebody has; those that several jobs share count once.
+
+    >>> covered([{"job": job, "first": 0, "slots": 8, "standing": None} for job in ("a", "b")])
+    8
+    """
+    found = reached = 0
+    for first, end in sorted((share["first"], share["first"] + share["slots"]) for share in shares):
+        found += max(0, end - max(first, reached))
+        reached = max(reached, end)
+    return found
+
+
+def of_cluster(
+    cluster: ClusterState, records: Iterable[JobRecord], now_s: float, began_at: float
+) -> ClusterView:
+    """Return the cluster as JSON, with the states of its jobs.
+
+    Args:
+        cluster: The cluster.
+        records: Its jobs.
+        now_s: The time, seconds since the service's first start.
+        began_at: When that was, as Unix time.
+    """
+    topology = cluster.topology
+    return {
+        "now_s": now_s,
+        "began_at": began_at,
+        "name": topology.name,
+        "root": topology.root,
+        "policies": dict(cluster.policies),
+        "jobs": dict(Counter(record.state for record in records)),
+        "servers": [
+            {
+                "name": server.name,
+                "role": topology.server[server.name].role,
+                "gpus": server.gpus,
+                "used": server.used,
+                "jobs": list(server.jobs),
+                "down": server.down,
+            }
+            for server in cluster.servers
+        ],
+        "switches": [of_switch(switch) for switch in cluster.switches],
+        "links": [{"a": link.a, "b": link.b, "rate_bps": link.rate_bps} for link in topology.links],
+    }
+
+
+def of_audit(audit: Audit) -> AuditView:
+    """Return an audit as JSON."""
+    return {
+        "at_s": audit.at_s,
+        "clean": audit.clean,
+        "found": [{"where": each.where, "what": each.what} for each in audit.found],
+        "left_out": dict(audit.left_out),
+    }
+
+
+def hiding(view: ClusterView, own: Collection[str]) -> ClusterView:
+    """Return the cluster without the names of jobs that are not in `own`."""
+    servers: list[ServerView] = [
+        {**server, "jobs": [name for name in server["jobs"] if name in own]} for server in view["servers"]
+    ]
+    switches: list[SwitchView] = [
+        {**switch, "shares": hidden(switch["shares"], own)} for switch in view["switches"]
+    ]
+    return {**view, "servers": servers, "switches": switches}
+
+
+def hidden(shares: Sequence[ShareView], own: Collection[str]) -> list[ShareView]:
+    """Return these shares without the names of jobs that are not in `own`."""
+    return [{**share, "job": share["job"] if share["job"] in own else ""} for share in shares]
+
+
+def _finite(value: float | None) -> float | None:
+    """Return the number, None if it is infinite or none: JSON has no such numbers."""
+    return value if value is not None and math.isfinite(value) else None

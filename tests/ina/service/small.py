@@ -1,0 +1,237 @@
+"""A service of nothing but the core: no switches, no processes, and time that stands until it is moved.
+
+What is asked of it is decided by the real core on a real cluster; jobs run as the core foresees, or end as a
+test says.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from controller.core import (
+    Cancelled,
+    Core,
+    Ended,
+    Entry,
+    Log,
+    Retried,
+    Rules,
+    ServerBack,
+    ServerGone,
+    Submitted,
+    SwitchBack,
+    SwitchGone,
+    Tick,
+)
+from controller.core.compose import networked
+from controller.core.events import Event
+from controller.policies.by_kind import AllocationSettings
+from controller.scheduling.model import Submission
+from controller.vocabulary import BadSpec, Job, Topology
+from ina.service.errors import Conflict, Unknown
+from ina.service.records import Audit, Difference, JobRecord, Said, State
+from ina.service.service import ClusterState, Decision, Explanation, ServerState, Share, SwitchState
+
+POLICIES = AllocationSettings(memory="deadline-lazy", routing="grid")
+
+
+class SmallService:
+    """A `Service`; see the module."""
+
+    def __init__(self, cluster: Topology, folder: Path, scheduler: str = "fifo-backfill") -> None:
+        parts = networked(cluster, scheduler, POLICIES)
+        self._core = Core(parts.servers, parts.setup, allocation=parts.allocation, rules=Rules(), log=Log())
+        self._policies = {"scheduler": scheduler, **POLICIES.names}
+        self._cluster = cluster
+        self._folder = folder
+        self._taken: dict[str, Said] = {}
+        self._keys: dict[tuple[str, str], list[str]] = {}
+        self._down: dict[str, str] = {}
+        self._cancelled: set[str] = set()
+        self._news = asyncio.Condition()
+        self.differences: tuple[Difference, ...] = ()
+        self.ready = ""
+        self.now_s = 0.0
+        self.began_at = 1_700_000_000.0
+
+    # ------------------------------------------------------------------ what tests do
+
+    def advance(self, to_s: float) -> None:
+        """Let it become later; jobs that are done by then end."""
+        while True:
+            due = [(job.end_s(), name) for name, job in self._core.jobs.items() if job.group is not None]
+            at_s, name = min(due, default=(to_s, ""))
+            if at_s > to_s or not name:
+                break
+            self._handle(Ended(max(at_s, self.now_s), name))
+        self._handle(Tick(to_s))
+
+    def fail(self, name: str, why: str = "rank 1 ended with status 3") -> None:
+        """Have a job that runs fail."""
+        self._handle(Ended(self.now_s, name, why))
+
+    async def tell(self) -> None:
+        """Have those who watch look."""
+        async with self._news:
+            self._news.notify_all()
+
+    def _handle(self, event: Event) -> None:
+        self.now_s = event.at_s
+        self._core.handle(event)
+        if not isinstance(event, Tick):
+            self._core.handle(Tick(self.now_s))
+
+    # ------------------------------------------------------------------ what people ask
+
+    async def submit(self, jobs: Sequence[Job], *, tenant: str = "", key: str = "") -> list[JobRecord]:
+        if key and (tenant, key) in self._keys:
+            return [self.record(name) for name in self._keys[tenant, key]]
+        for job in jobs:
+            if job.name in self._taken:
+                raise Conflict(f"there is a job {job.name!r} already: choose another name")
+        for job in jobs:
+            at = replace(job, arrival_s=self.now_s)
+            self._taken[job.name] = Said(len(self._taken) + 1, at, tenant, key)
+            self._core.handle(Submitted(self.now_s, Submission.of(at), at))
+        self._core.handle(Tick(self.now_s))
+        if key:
+            self._keys[tenant, key] = [job.name for job in jobs]
+        await self.tell()
+        return [self.record(job.name) for job in jobs]
+
+    async def cancel(self, name: str, *, by: str = "") -> JobRecord:
+        record = self.record(name)
+        if record.over:
+            raise Conflict(f"job {name!r} is over: {record.state}")
+        self._handle(Cancelled(self.now_s, name, f"by {by}" if by else "by its owner"))
+        await self.tell()
+        return self.record(name)
+
+    async def retry(self, name: str) -> JobRecord:
+        self.record(name)
+        try:
+            self._handle(Retried(self.now_s, name))
+        except BadSpec as error:
+            raise Conflict(str(error)) from error
+        await self.tell()
+        return self.record(name)
+
+    async def drain(self, name: str, *, back: bool = False, by: str = "") -> None:
+        if name in self._cluster.server:
+            event: Event = ServerBack(self.now_s, name) if back else ServerGone(self.now_s, name, "drained")
+        elif name in self._cluster.switch:
+            event = SwitchBack(self.now_s, name) if back else SwitchGone(self.now_s, name, "drained")
+        else:
+            raise Unknown(f"there is no server or switch {name!r}")
+        if back:
+            self._down.pop(name, None)
+        else:
+            self._down[name] = "drained"
+        self._handle(event)
+        await self.tell()
+
+    async def audit(self) -> Audit:
+        return Audit(self.now_s, self.differences)
+
+    def records(self) -> list[JobRecord]:
+        return [self.record(name) for name in self._taken]
+
+    def record(self, name: str) -> JobRecord:
+        if name not in self._taken:
+            raise Unknown(f"there is no job {name!r}")
+        taken = self._taken[name]
+        for over in reversed(self._core.over):
+            if over.job.spec.name == name and name not in self._core.jobs:
+                state: State = over.outcome
+                return JobRecord(
+                    submitted=taken,
+                    state=state,
+                    reason=over.reason,
+                    started_s=self._when(name, "started"),
+                    ended_s=self._when(name, "ended", "failed", "cancelled", "missed"),
+                    done=taken.job.iterations if state == "completed" else 0.0,
+                    starts=1,
+                )
+        if name in self._core.refused:
+            return JobRecord(submitted=taken, state="refused", reason=self._core.refused[name])
+        desired = self._core.desired()
+        job = self._core.jobs[name]
+        if name in desired.waiting:
+            waits = [each.text for each in self._entries() if each.event == "waits" and name in each.jobs]
+            return JobRecord(submitted=taken, state="queued", reason=waits[-1] if waits else "")
+        run = next(run for run in desired.runs if name in run.jobs)
+        left_s = job.remaining_s(self.now_s)
+        due_s = taken.job.due_s
+        return JobRecord(
+            submitted=taken,
+            state="running",
+            place=desired.places[name],
+            run=run.number,
+            started_s=self._when(name, "started"),
+            done=taken.job.iterations - job.iterations_left(self.now_s),
+            left_s=left_s,
+            starts=1,
+            late=due_s is not None and self.now_s + left_s > due_s,
+        )
+
+    def explain(self, name: str) -> Explanation:
+        record = self.record(name)
+        decisions = tuple(each for each in self.decisions() if name in each.entry.jobs)
+        return Explanation(
+            record, decisions, ("wait until more GPUs are free",) if record.state == "queued" else ()
+        )
+
+    def cluster(self) -> ClusterState:
+        places = self._core.desired().places
+        servers = [
+            ServerState(
+                server.name,
+                server.gpus,
+                sum(place.servers.count(server.name) for place in places.values()),
+                tuple(name for name, place in places.items() if server.name in place.servers),
+                self._down.get(server.name, ""),
+            )
+            for server in self._cluster.servers
+        ]
+        switches = [
+            SwitchState(
+                switch.name,
+                f"grpc://10.0.0.{number}:9559",
+                switch.slots,
+                tuple(
+                    Share(name, place.regions[switch.name], place.standing)
+                    for name, place in places.items()
+                    if switch.name in place.regions
+                ),
+                self._down.get(switch.name, ""),
+            )
+            for number, switch in enumerate(self._cluster.switches, start=1)
+        ]
+        return ClusterState(self._cluster, self._policies, tuple(servers), tuple(switches))
+
+    def _entries(self) -> list[Entry]:
+        assert self._core.log is not None
+        return self._core.log.entries
+
+    def _when(self, name: str, *kinds: str) -> float | None:
+        times = [each.at_s for each in self._entries() if each.event in kinds and name in each.jobs]
+        return times[0] if times else None
+
+    def decisions(self, after: int = 0) -> Sequence[Decision]:
+        return [
+            Decision(number, entry) for number, entry in enumerate(self._entries(), start=1) if number > after
+        ]
+
+    async def watch(self, after: int = 0) -> AsyncIterator[Decision]:
+        while True:
+            for decision in self.decisions(after):
+                after = decision.number
+                yield decision
+            async with self._news:
+                await self._news.wait()
+
+    def log(self, name: str, rank: int) -> Path:
+        return self._folder / f"{self.record(name).submitted.number}.{rank}.log"

@@ -1,0 +1,223 @@
+"""What the API refuses: every answer is a problem document that names what was wrong, and nothing is done."""
+
+from __future__ import annotations
+
+import json
+import socket
+from urllib.parse import quote, urlsplit
+
+import httpx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ina.service.api import guard
+from tests import effort
+from tests.ina.service.bed import TIMEOUT_S, Bed, job
+
+MEMBERS = {"type", "title", "status", "detail", "pointer", "parameter"}
+
+
+def problem(answer: httpx.Response) -> dict[str, object]:
+    """The problem that an answer tells of."""
+    assert answer.headers["content-type"] == "application/problem+json", answer.text
+    found: dict[str, object] = answer.json()
+    assert found["status"] == answer.status_code
+    assert found["detail"]
+    assert found.keys() <= MEMBERS
+    return found
+
+
+@pytest.mark.parametrize(
+    ("jobs", "pointer", "said"),
+    [
+        ([job(workers=0)], "/jobs/0/workers", "want a whole number, 1 to 1000000"),
+        ([job("a"), job("b", deadline_s=-1)], "/jobs/1/deadline_s", "want seconds, above 0"),
+        ([job(deadline_s=float("inf"))], "/jobs/0/deadline_s", "want seconds"),
+        ([{"name": "a", "command": "true"}], "/jobs/0", "workers is missing"),
+        ([{"workers": 1, "command": "true"}], "/jobs/0", "name is missing"),
+        ([{"name": "a", "workers": 1}], "/jobs/0", "command is missing"),
+        ([job(wrokers=3)], "/jobs/0/wrokers", "did you mean 'workers'?"),
+        ([job(workers=9)], "/jobs/0", "the cluster has 8 GPUs"),
+        ([job(servers=["h1", "h1", "h2", "h9"])], "/jobs/0", "there is no server 'h9'"),
+        ([job(layers_bytes=[4, "x"])], "/jobs/0/layers_bytes", "element 1"),
+        ([job("a"), job("a")], "/jobs/1/name", "an earlier job has this name"),
+        ([job("../../etc/passwd")], "/jobs/0/name", "want a name without '/'"),
+        ([job("..")], "/jobs/0/name", "other than '.' and '..'"),
+        ([job("x" * 201)], "/jobs/0/name", "want a name in quotes"),
+        ([job("a\nb")], "/jobs/0/name", "want a name in quotes"),
+        ([job("\u202egnp.exe")], "/jobs/0/name", "want a name in quotes"),
+        ([job(" ")], "/jobs/0/name", "want a name in quotes"),
+        ([job(command=[])], "/jobs/0/command", "want the program and its arguments"),
+        ([job(command="a\0b")], "/jobs/0/command", "want no null character"),
+        ([job(command=["\ud800"])], "/jobs/0/command", "and no half of a character"),
+        ([7], "/jobs/0", "want a table of keys, not 7"),
+        ([], "/jobs", "at least one job"),
+        ("a", "/jobs", "at least one job"),
+    ],
+)
+def test_a_wrong_value_is_named_with_the_way_to_it(
+    shared: httpx.Client, jobs: object, pointer: str, said: str
+) -> None:
+    body = json.dumps({"jobs": jobs})
+    answer = shared.post("/v1/jobs", content=body, headers={"Content-Type": "application/json"})
+    found = problem(answer)
+    assert (found["status"], found["pointer"]) == (422, pointer)
+    assert said in str(found["detail"])
+    assert "request.json" not in answer.text
+    assert not [each for each in shared.get("/v1/jobs").json()["jobs"] if each["name"] != "a"]
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "said"),
+    [
+        (b"", 400, "not JSON"),
+        (b"{", 400, "not JSON"),
+        (b'{"jobs": [], "jobs": []}', 400, "twice"),
+        (b"\xff\xfe", 400, "not UTF-8"),
+        (b"[" * 100_000, 400, "too deep"),
+        (b'{"jobs": [{"workers": 1' + b"0" * 5000 + b"}]}", 400, "too many digits"),
+        (b"[]", 400, "want a table"),
+        (b'{"job": []}', 422, "want"),
+        (b'{"jobs": [{"name": "a"}], "more": 1}', 422, "unknown key 'more'"),
+    ],
+)
+def test_a_body_that_cannot_be_read_is_refused(
+    shared: httpx.Client, body: bytes, status: int, said: str
+) -> None:
+    answer = shared.post("/v1/jobs", content=body, headers={"Content-Type": "application/json"})
+    found = problem(answer)
+    assert found["status"] == status
+    assert said in str(found["detail"])
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", ""])
+def test_only_json_is_read(shared: httpx.Client, kind: str) -> None:
+    answer = shared.post("/v1/jobs", content=json.dumps({"jobs": [job()]}), headers={"Content-Type": kind})
+    assert problem(answer)["status"] == 415
+
+
+def test_a_body_that_is_too_large_is_refused_before_it_is_read(
+    bed: Bed, http: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(guard, "MAX_BODY_BYTES", 1000)
+    large = b"x" * 1001
+    assert problem(http.post("/v1/jobs", content=large))["status"] == 413
+    assert problem(http.post("/v1/jobs", content=iter([large])))["status"] == 413, "without Content-Length"
+    with _connected(bed) as peer:
+        peer.sendall(b"POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999999\r\n\r\n")
+        assert peer.recv(4096).startswith(b"HTTP/1.1 413 ")
+
+
+def test_a_body_that_does_not_come_is_not_waited_for(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guard, "BODY_S", 0.05)
+    with _connected(bed) as peer:
+        peer.sendall(b"POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n{")
+        assert peer.recv(4096).startswith(b"HTTP/1.1 408 ")
+
+
+def _connected(bed: Bed) -> socket.socket:
+    url = urlsplit(bed.url)
+    assert url.port is not None
+    return socket.create_connection(("127.0.0.1", url.port), timeout=TIMEOUT_S)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", "/v2/jobs", 404),
+        ("GET", "/v1/jobs/none", 404),
+        ("DELETE", "/v1/jobs/none", 404),
+        ("GET", "/v1/jobs/none/logs/0", 404),
+        ("GET", "/v1/jobs/a/logs/4", 404),
+        ("GET", "/v1/jobs/a/logs/-1", 404),
+        ("GET", "/v1/jobs/a/logs/x", 422),
+        ("GET", "/v1/jobs/%2e%2e%2f%2e%2e%2fetc%2fpasswd/logs/0", 404),
+        ("GET", "/v1/jobs/a%00b", 404),
+        ("GET", "/v1/jobs/%ff%fe", 404),
+        ("GET", "/..%2f..%2fetc/passwd", 404),
+        ("GET", "/page.js/../../service.py", 404),
+        ("PUT", "/v1/jobs", 405),
+        ("POST", "/v1/cluster", 405),
+        ("DELETE", "/v1/jobs", 405),
+        ("POST", "/", 405),
+        ("GET", "/v1/jobs?limit=0", 422),
+        ("GET", "/v1/jobs?limit=1001", 422),
+        ("GET", "/v1/jobs?after=x", 422),
+        ("GET", "/v1/events?after=-1001", 422),
+        ("GET", "/v1/events?follow=perhaps", 422),
+        ("GET", f"/v1/jobs/a/logs/0?offset={10**30}", 422),
+    ],
+)
+def test_what_is_not_there_or_not_meant_is_a_problem(
+    shared: httpx.Client, method: str, path: str, status: int
+) -> None:
+    once = {"Idempotency-Key": "once"}
+    assert shared.post("/v1/jobs", json={"jobs": [job("a")]}, headers=once).status_code == 201
+    found = problem(shared.request(method, path))
+    assert found["status"] == status
+    if status == 405:
+        assert "want one of" in str(found["detail"])
+
+
+@pytest.mark.parametrize(
+    "name", ["Müller's job", "任务", "a b", "100%", "a?b#c", "x" * 200, "-rf", "~", "a\\b"]
+)
+def test_a_job_may_have_any_printable_name(http: httpx.Client, bed: Bed, name: str) -> None:
+    assert http.post("/v1/jobs", json={"jobs": [job(name)]}).status_code == 201
+    (bed.folder / "1.0.log").write_text("here")
+    way = f"/v1/jobs/{quote(name, safe='')}"
+    assert http.get(way).json()["name"] == name
+    assert http.get(f"{way}/logs/0").json()["text"] == "here"
+    assert http.get(f"{way}/explanation").json()["job"]["name"] == name
+    assert http.delete(way).json()["state"] == "cancelled"
+
+
+def test_an_idempotency_key_that_is_too_long_is_refused(shared: httpx.Client) -> None:
+    answer = shared.post("/v1/jobs", json={"jobs": [job()]}, headers={"Idempotency-Key": "k" * 201})
+    found = problem(answer)
+    assert (found["status"], found["parameter"]) == (422, "Idempotency-Key")
+
+
+# --------------------------------------------------------------------------- anything at all
+
+KEYS = ("name", "workers", "command", "deadline_s", "layers_bytes", "tree", "servers", "extra", "straggler")
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=8,
+)
+JOBS = st.lists(st.dictionaries(st.sampled_from(KEYS) | st.text(max_size=4), VALUES, max_size=6), max_size=3)
+
+
+@settings(max_examples=effort.cases(60))
+@given(body=st.fixed_dictionaries({"jobs": JOBS}) | VALUES)
+def test_no_json_makes_it_fail(shared: httpx.Client, body: object) -> None:
+    answer = shared.post("/v1/jobs", content=json.dumps(body), headers={"Content-Type": "application/json"})
+    assert answer.status_code in (201, 400, 409, 422), answer.text
+    if answer.status_code != 201:
+        problem(answer)
+    listed = shared.get("/v1/jobs")
+    assert listed.status_code == 200
+
+
+PARTS = st.sampled_from(
+    ["v1", "jobs", "cluster", "logs", "nodes", "h1", "drain", "..", ".", "", "%00", "events"]
+)
+
+
+@settings(max_examples=effort.cases(60))
+@given(
+    method=st.sampled_from(["GET", "POST", "PUT", "DELETE", "PATCH", "HEAD", "OPTIONS"]),
+    parts=st.lists(PARTS | st.text(max_size=6).map(lambda text: quote(text, safe="")), max_size=5),
+    query=st.dictionaries(
+        st.sampled_from(["after", "limit", "state", "offset"]), st.text(max_size=6), max_size=2
+    ),
+)
+def test_no_address_makes_it_fail(
+    shared: httpx.Client, method: str, parts: list[str], query: dict[str, str]
+) -> None:
+    answer = shared.request(method, "/" + "/".join(parts), params=query)
+    assert answer.status_code < 500, answer.text
+    if answer.status_code >= 400 and method != "HEAD":
+        problem(answer)

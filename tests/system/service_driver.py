@@ -1,0 +1,56 @@
+"""A daemon without its HTTP side: submits the jobs of a file, and serves until all are over.
+
+``python -m tests.system.service_driver STATE TESTBED JOBS`` prints what became of them, and the last audit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import sys
+from pathlib import Path
+
+from controller.policies.by_kind import AllocationSettings
+from controller.vocabulary.files import read_jobs
+from ina.service.daemon import Daemon, Policies
+from ina.service.serve import opened
+
+
+async def serve(daemon: Daemon, jobs: Path) -> None:
+    """Submit, wait for the ends, and print."""
+    serving = asyncio.create_task(daemon.run())
+    until_over = asyncio.create_task(_until_over(daemon, jobs))
+    done, _ = await asyncio.wait({serving, until_over}, return_when=asyncio.FIRST_COMPLETED)
+    for task in done:
+        task.result()
+    audit = await daemon.audit()
+    found = {
+        each.name: {"state": each.state, "reason": each.reason, "starts": each.starts}
+        for each in daemon.records()
+    }
+    differences = [f"{each.where}: {each.what}" for each in audit.found]
+    print(json.dumps({"jobs": found, "audit": differences, "left_out": dict(audit.left_out)}))
+    serving.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await serving
+
+
+async def _until_over(daemon: Daemon, jobs: Path) -> None:
+    while daemon.ready:
+        await asyncio.sleep(0.02)
+    await daemon.submit(read_jobs(jobs), key=jobs.name)
+    while not all(each.over for each in daemon.records()) or daemon.holds:
+        await asyncio.sleep(0.02)
+
+
+async def _main(state: Path, testbed: str, jobs: Path, memory: str) -> None:
+    async with opened(state, testbed, Policies("fifo", AllocationSettings(memory=memory))) as daemon:
+        await serve(daemon, jobs)
+
+
+if __name__ == "__main__":
+    logging.basicConfig(level=logging.INFO)
+    state, testbed, jobs, *memory = sys.argv[1:]
+    asyncio.run(_main(Path(state), testbed, Path(jobs), *(memory or ["shared"])))

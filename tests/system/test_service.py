@@ -1,0 +1,139 @@
+"""The service on a testbed of namespaces: its daemon is killed at every step, and so is all around it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bmv2_topos.testbeds import netns
+from bmv2_topos.testbeds.netns import testbed
+from bmv2_topos.testbeds.netns.serving import start_switch
+from controller import Fleet
+from ina.service.faults import POINTS, VARIABLE
+from ina.service.files import process_of
+from tests.system.command import ROOT, WORKERS, family, ina
+from tests.system.test_testbeds import PREFIX, needs_namespaces
+
+CLUSTER = ROOT / "examples" / "cluster" / "two.toml"
+BED = f"{PREFIX}service"
+
+
+@pytest.fixture(scope="module")
+def bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[netns.State]:
+    with pytest.MonkeyPatch.context() as patch, family():
+        patch.setenv("INA_TESTBEDS", str(tmp_path_factory.mktemp("testbeds")))
+        done = ina("topo", "up", CLUSTER, "--name", BED, "--program", "shared")
+        assert done.returncode == 0, done.stderr
+        try:
+            yield netns.find(BED)
+        finally:
+            ina("topo", "down", BED)
+
+
+def jobs_file(folder: Path, name: str, *, more: str = "") -> Path:
+    """Two jobs: one whose servers are at two switches, and one that the policies place."""
+    marks = f"{sys.executable} {WORKERS / 'marks.py'} {folder}"
+    path = folder / f"{name}.toml"
+    path.write_text(f"""
+[[job]]
+name = "{name}-far"
+workers = 2
+servers = ["left1", "right1"]
+command = "{marks}/{name}-far {more}"
+
+[[job]]
+name = "{name}-near"
+workers = 2
+command = "{marks}/{name}-near {more}"
+""")
+    return path
+
+
+def daemon(state: Path, jobs: Path, **variables: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "tests.system.service_driver", str(state), BED, str(jobs)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), **variables}
+    return subprocess.Popen(
+        command, env=environment, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def ended(process: subprocess.Popen[str]) -> dict[str, Any]:
+    out, err = process.communicate()
+    assert process.returncode == 0, err
+    found: dict[str, Any] = json.loads(out)
+    return found
+
+
+def until(holds: Callable[[], object]) -> None:
+    while not holds():
+        time.sleep(0.02)
+
+
+@needs_namespaces
+def test_the_daemon_may_be_killed_between_any_two_steps(bed: netns.State, tmp_path: Path) -> None:
+    """Jobs are done once, nothing stays on a switch, and no folder of a run."""
+    state = tmp_path / "state"
+    for point in POINTS:
+        name = point.replace(" ", "-")
+        jobs = jobs_file(tmp_path, name)
+        first = daemon(state, jobs, **{VARIABLE: f"{point}:1"})
+        first.communicate()
+        assert first.returncode == -signal.SIGKILL, point
+        found = ended(daemon(state, jobs))
+        for job in (f"{name}-far", f"{name}-near"):
+            assert found["jobs"][job]["state"] == "completed", (point, found)
+            assert (tmp_path / job).read_text() == "x", point
+        assert found["audit"] == [], point
+    assert list((state / "runs").iterdir()) == []
+    with testbed.controllers(bed) as at:
+        assert Fleet(at).read() == {}
+
+
+@needs_namespaces
+def test_a_job_whose_runner_is_killed_starts_again(bed: netns.State, tmp_path: Path) -> None:
+    stop, state = tmp_path / "stop", tmp_path / "state"
+    serving = daemon(state, jobs_file(tmp_path, "r", more=f"--until {stop}"))
+    until((tmp_path / "r-far.begun").exists)
+    runner = process_of(state / "runs" / "0")
+    assert runner is not None
+    os.kill(runner, signal.SIGKILL)
+    stop.touch()
+    found = ended(serving)
+    assert {job: (each["state"], each["starts"]) for job, each in found["jobs"].items()} == {
+        "r-far": ("completed", 2),
+        "r-near": ("completed", 1),
+    }
+    assert (tmp_path / "r-far").read_text() == "x"
+    assert found["audit"] == []
+
+
+@needs_namespaces
+def test_a_switch_that_is_started_again_is_programmed_again_and_its_job_goes_on(
+    bed: netns.State, tmp_path: Path
+) -> None:
+    stop = tmp_path / "stop"
+    serving = daemon(tmp_path / "state", jobs_file(tmp_path, "s", more=f"--until {stop}"))
+    until((tmp_path / "s-far.begun").exists)
+    (switch,) = subprocess.run(
+        ["pgrep", "-o", "-f", str(bed.socket("s1"))], capture_output=True, text=True
+    ).stdout.split()
+    os.kill(int(switch), signal.SIGKILL)
+    with start_switch(testbed._switch_commands(bed)["s1"].argv, bed.log("s1")) as again:
+        stop.touch()
+        found = ended(serving)
+        again.kill()
+    assert {job: each["state"] for job, each in found["jobs"].items()} == {
+        "s-far": "completed",
+        "s-near": "completed",
+    }
+    assert found["jobs"]["s-far"]["starts"] == 1, "it was not restarted"
+    assert found["audit"] == []
