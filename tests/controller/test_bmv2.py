@@ -34,6 +34,8 @@ from controller.p4runtime_shim.cells import Cells, Counted
 from controller.p4runtime_shim.client import P4RuntimeClient
 from controller.p4runtime_shim.target import P4RuntimeTarget
 from controller.switches import forwarding
+from controller.switches.fleet import Fleet
+from controller.switches.layout import Branch, Deployment
 from controller.switches.programs import P4C, bmv2_bundle
 from tests.own_programs import COUNTING, EVICTION, copied
 from tests.system.command import children, here
@@ -210,6 +212,35 @@ def test_a_switch_that_was_restarted_is_told_from_one_whose_job_was_removed() ->
         with bmv2_at(place, "exclusive"), pytest.raises(NoSuchJob) as caught:
             check_once_reached(owner, there)
         assert caught.type is NoSuchJob, "BMv2's election ids do not tell, and nothing else does"
+
+
+def test_a_fleet_brings_its_jobs_back_to_a_switch_that_was_restarted() -> None:
+    """What it finds there, cookie included, is then what it wrote: reconciling again writes nothing."""
+    bundle = bmv2_bundle("exclusive", lanes=32)
+    place = f"127.0.0.1:{free_port()}"
+    with bmv2_at(place, "exclusive") as address, connect(address) as controller:
+        fleet = Fleet({"s1": controller})
+        tree = fleet.admit(Deployment(Branch("s1", job(2, 0).members), 64))
+        assert str(fleet.reconcile([tree])) == "nothing to do"
+    with empty_bmv2_at(place), connect(place) as controller:
+        fleet = Fleet({"s1": controller})
+        report = fleet.reconcile([tree], program=bundle)
+        assert report.done
+        assert report.actions[0].verb == "load"
+        assert controller.jobs() == {tree.job: tree.switches["s1"]}
+        assert not controller.load(bundle)
+        assert str(fleet.reconcile([tree], program=bundle)) == "nothing to do"
+
+
+def test_a_copy_with_another_rule_and_the_same_tables_is_another_program(tmp_path: Path) -> None:
+    """BMv2 keeps the cookie that it was given with the program."""
+    ours = str(copied(tmp_path / "ours", EVICTION) / "shared.p4")
+    changed, plain = bmv2_bundle(ours, lanes=32), bmv2_bundle("shared", lanes=32)
+    assert changed.p4info.tables == plain.p4info.tables
+    with bmv2("shared") as address, connect(address) as controller:
+        assert not controller.load(plain)
+        with pytest.raises(OtherProgram):
+            controller.load(changed)
 
 
 def check_once_reached(controller: Controller, admission: Admission) -> None:
