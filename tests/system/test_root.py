@@ -30,22 +30,10 @@ def ina_as_somebody(folder: Path, *arguments: str) -> subprocess.CompletedProces
     """Run ``ina arguments…`` as user 1000, with the programs of a folder, ip and tc, and no others."""
     for tool in ("ip", "tc"):
         (folder / tool).touch(mode=0o755)
+    variables = (f"PATH={folder}", f"HOME={folder}", "INA_TESTBEDS=/nowhere", "NO_COLOR=1")
+    somebody = (_path(AS_SOMEBODY[0]), *AS_SOMEBODY[1:])
     return subprocess.run(
-        [
-            "/usr/bin/env",
-            "-i",
-            f"PATH={folder}",
-            f"HOME={folder}",
-            "INA_TESTBEDS=/nowhere",
-            "NO_COLOR=1",
-            _path(AS_SOMEBODY[0]),
-            *AS_SOMEBODY[1:],
-            sys.executable,
-            "-P",
-            "-m",
-            "ina",
-            *arguments,
-        ],
+        ["/usr/bin/env", "-i", *variables, *somebody, sys.executable, "-P", "-m", "ina", *arguments],
         cwd=ROOT,
         capture_output=True,
         text=True,
