@@ -95,6 +95,13 @@ def verdict(error: BaseException) -> tuple[str, int]:
             return f"internal error: please report these lines\n{trace}", INTERNAL
 
 
+def needs_root(error: BaseException) -> bool:
+    """Return whether root could do what this user cannot."""
+    from bmv2_topos.testbeds.netns.errors import NeedsRoot
+
+    return isinstance(error, NeedsRoot)
+
+
 def _folder_is_gone() -> bool:
     try:
         os.getcwd()  # noqa: PTH109 - pathlib asks the same, and is not at hand

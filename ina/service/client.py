@@ -1,9 +1,9 @@
-"""The API's client: what commands, and other programs, ask a controller with.
+"""The API's client: what commands, and other programs, ask a controller with::
 
->>> with Client("http://127.0.0.1:9580") as controller:  # doctest: +SKIP
-...     controller.submit([{"name": "a", "workers": 4, "command": "python train.py"}])
-...     for decision in controller.watch():
-...         print(decision["text"])
+    with Client("http://127.0.0.1:9580") as controller:
+        controller.submit([{"name": "a", "workers": 4, "command": "python train.py"}])
+        for decision in controller.watch():
+            print(decision["text"])
 
 Needs ``pip install 'ina[service]'``.
 """

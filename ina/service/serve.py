@@ -40,9 +40,10 @@ async def opened(
     Raises:
         StoreError: the state cannot be used.
         ServiceError: it was begun on another testbed, or the testbed's program does not share slots.
-        LiveError: there is no such testbed.
+        LiveError: there is no such testbed, or this user cannot use it.
         ControllerError: a switch cannot be reached.
     """
+    netns.check_here()
     bed = netns.find(testbed)
     program = bundle(bed.program.name, bed.program.lanes)
     if not program.offers().shared:

@@ -17,6 +17,7 @@ from bmv2_topos.testbeds import mininet, netns
 from bmv2_topos.testbeds.netns import (
     TARGETS,
     BadName,
+    NeedsRoot,
     NotCarried,
     NoTestbed,
     NotHere,
@@ -239,9 +240,7 @@ def test_missing_tools_are_named_with_where_they_come_from(
 def test_without_root_what_goes_on_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     monkeypatch.setattr("shutil.which", lambda tool: f"/sbin/{tool}")
-    with pytest.raises(
-        NotHere, match="need root: run it with sudo; the runners virtual and loopback do without"
-    ):
+    with pytest.raises(NeedsRoot, match=r"need root \(the runners virtual and loopback do without\)"):
         check_here()
 
 

@@ -23,6 +23,17 @@ def steps(page: str) -> Iterator[tuple[str, list[str]]]:
             yield command, shown
 
 
+NEEDS_ROOT = re.compile(
+    r"^(sudo |ina topo (up|exec|run|down)\b|ina scenario run .*--runner (netns|mininet)|ina controller --)"
+)
+"""Commands of pages that root alone can carry out, or that ask for root themselves."""
+
+
+def needs_root(command: str) -> bool:
+    """Return whether a command of a page is carried out by root."""
+    return bool(NEEDS_ROOT.search(command)) and "--dry-run" not in command
+
+
 def make_folder(made: Path) -> Path:
     """Return a folder with the examples, in which `ina` is this one, and `sudo` does nothing."""
     (made / "examples").symlink_to(ROOT / "examples")

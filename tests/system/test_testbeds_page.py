@@ -13,15 +13,16 @@ from bmv2_topos.testbeds.netns import bmv2
 from tests.softswitch.namespaces import why_not
 from tests.softswitch.script_program import have_compiler
 from tests.system.command import ROOT, ina
+from tests.system.console import needs_root
 
 PAGE = (ROOT / "docs" / "testbeds.md").read_text()
 LINES = [
     line
     for _, block in re.findall(r"^```(\w*)\n(.*?)^```", PAGE, flags=re.DOTALL | re.MULTILINE)
     for line in block.splitlines()
-    if line.removeprefix("sudo ").startswith(("ina topo ", "ina scenario "))
+    if line.startswith(("ina topo ", "ina scenario "))
 ]
-PRIVILEGED = [line for line in LINES if line.startswith("sudo ")]
+PRIVILEGED = [line for line in LINES if needs_root(line)]
 OTHERS = [line for line in LINES if line not in PRIVILEGED]
 ON_BMV2 = [line for line in PRIVILEGED if "bmv2" in line]
 EMBEDDED = [line for line in PRIVILEGED if line not in ON_BMV2]
@@ -29,7 +30,7 @@ REASON = why_not() if have_compiler else "no C compiler: interface ports need th
 
 
 def run(line: str) -> str:
-    words = shlex.split(line.removeprefix("sudo "))[1:]
+    words = shlex.split(line)[1:]
     done = ina(*(sys.executable if word == "python" else word for word in words))
     assert done.returncode == 0, done.stderr
     return done.stdout + done.stderr

@@ -13,7 +13,7 @@ from bmv2_topos.testbeds.netns import bmv2
 from tests.softswitch.namespaces import why_not
 from tests.softswitch.script_program import have_compiler
 from tests.system.command import ROOT, ina
-from tests.system.console import make_folder, run_step, steps
+from tests.system.console import make_folder, needs_root, run_step, steps
 
 STEPS = list(steps((ROOT / "docs" / "tutorial.md").read_text()))
 NO_NAMESPACES = why_not() if have_compiler else "no C compiler: interface ports need the engine in C"
@@ -23,7 +23,7 @@ NO_BMV2 = NO_NAMESPACES or bmv2.missing()
 def part(command: str) -> str:
     if "bmv2" in command or "reference" in command:
         return "bmv2"
-    return "testbed" if command.startswith("sudo ") or "testbed" in command else "everywhere"
+    return "testbed" if needs_root(command) or "testbed" in command else "everywhere"
 
 
 @pytest.fixture(scope="module")

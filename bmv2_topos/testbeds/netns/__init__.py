@@ -12,6 +12,7 @@ from bmv2_topos.testbeds.netns.commands import Program
 from bmv2_topos.testbeds.netns.errors import (
     BadName,
     LiveError,
+    NeedsRoot,
     NotCarried,
     NoTestbed,
     NotHere,
@@ -28,6 +29,7 @@ __all__ = [
     "TARGETS",
     "BadName",
     "LiveError",
+    "NeedsRoot",
     "NoTestbed",
     "NotCarried",
     "NotHere",

@@ -2,6 +2,7 @@
 
 LiveError
 ├── NotHere       this machine or user cannot have namespaces; says what is missing
+│   └── NeedsRoot   this user cannot
 ├── NotCarried    a runner or a kind of switch cannot do what is asked of it; says why
 ├── BadName       a testbed or a node cannot be called that
 ├── Taken         a testbed, or something of its name, is there already
@@ -18,6 +19,10 @@ class LiveError(Exception):
 
 class NotHere(LiveError):
     """This machine or user cannot have network namespaces."""
+
+
+class NeedsRoot(NotHere):
+    """Only root can have network namespaces, and this user is another one."""
 
 
 class NotCarried(LiveError):

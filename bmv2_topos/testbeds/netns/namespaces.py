@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
-from bmv2_topos.testbeds.netns.errors import NotHere, StepFailed
+from bmv2_topos.testbeds.netns.errors import NeedsRoot, NotHere, StepFailed
 
 T = TypeVar("T")
 Identity = tuple[int, int]
@@ -37,7 +37,7 @@ def check_here() -> None:
         if shutil.which(tool) is None:
             raise NotHere(f"no {tool!r} command: install iproute2 (apt-get install iproute2); {alternative}")
     if os.geteuid() != 0:
-        raise NotHere(f"network namespaces need root: run it with sudo; {alternative}")
+        raise NeedsRoot(f"network namespaces need root ({alternative})")
 
 
 @cache

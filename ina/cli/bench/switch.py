@@ -29,7 +29,7 @@ EPILOG = """Examples:
 
   ina bench switch --exact 1000000 --json
 
-  sudo ina bench switch --veth --baseline bmv2
+  ina bench switch --veth --baseline bmv2
 """
 
 

@@ -25,9 +25,9 @@ EPILOG = """Examples:
 
   ina scenario run straggler two-jobs --runner loopback
 
-  sudo ina scenario run killed-worker --runner mininet
+  ina scenario run killed-worker --runner mininet
 
-  sudo ina scenario run my.toml --runner netns --target bmv2 --json
+  ina scenario run my.toml --runner netns --target bmv2 --json
 """
 
 

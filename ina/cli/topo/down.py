@@ -10,9 +10,9 @@ from ina.cli.plain import say
 
 EPILOG = """Examples:
 
-  sudo ina topo down fat-tree:4
+  ina topo down fat-tree:4
 
-  sudo ina topo down --all
+  ina topo down --all
 """
 
 

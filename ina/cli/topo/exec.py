@@ -10,9 +10,9 @@ from ina.cli.topo.topology import Testbed
 
 EPILOG = """Examples:
 
-  sudo ina topo exec h1 -- ip neighbour
+  ina topo exec h1 -- ip neighbour
 
-  sudo ina topo exec s1 --name lab -- tcpdump -i s1-eth1
+  ina topo exec s1 --name lab -- tcpdump -i s1-eth1
 """
 
 

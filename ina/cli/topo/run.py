@@ -29,9 +29,9 @@ from ina.runtime.spec import NAMELESS, FabricSpec, LaunchSpec
 
 EPILOG = """Examples:
 
-  sudo ina topo run fat-tree:4 -- python examples/digits.py
+  ina topo run fat-tree:4 -- python examples/digits.py
 
-  sudo ina topo run lab -np 4 -- python train.py
+  ina topo run lab -np 4 -- python train.py
 
   ina topo run two-racks:2 --runner loopback -- python examples/digits.py
 """

@@ -25,17 +25,17 @@ from ina.cli.topo.topology import (
 
 EPILOG = """Examples:
 
-  sudo ina topo up fat-tree:4 --rate 1e9
+  ina topo up fat-tree:4 --rate 1e9
 
-  sudo ina topo up leaf-spine --name lab --program shared --lanes 64
+  ina topo up leaf-spine --name lab --program shared --lanes 64
 
   ina topo up two-racks:2 --dry-run
 
-  sudo ina topo up single-switch --runner mininet
+  ina topo up single-switch --runner mininet
 
-  sudo ina topo up single-switch --p4 my.p4 --lanes 32
+  ina topo up single-switch --p4 my.p4 --lanes 32
 
-  sudo ina topo up two-racks:2 --target bmv2 --runner mininet
+  ina topo up two-racks:2 --target bmv2 --runner mininet
 """
 
 
