@@ -1,4 +1,6 @@
-"""The API's client: what commands, and other programs, ask a controller with::
+"""The API's client: what commands, and other programs, ask a controller with.
+
+As in::
 
     with Client("http://127.0.0.1:9580") as controller:
         controller.submit([{"name": "a", "workers": 4, "command": "python train.py"}])

@@ -31,7 +31,7 @@ NEEDS_ROOT = re.compile(
 
 def needs_root(command: str) -> bool:
     """Return whether a command of a page is carried out by root."""
-    return bool(NEEDS_ROOT.search(command)) and "--dry-run" not in command
+    return bool(NEEDS_ROOT.search(command)) and not re.search("--dry-run|loopback", command)
 
 
 def make_folder(made: Path) -> Path:

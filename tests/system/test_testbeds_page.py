@@ -44,7 +44,7 @@ def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.netns
 @pytest.mark.skipif(bool(REASON), reason=REASON)
 def test_a_testbed_goes_from_up_to_down() -> None:
-    assert [line.split()[3] for line in EMBEDDED] == ["up", "exec", "run", "down", "run"]
+    assert [line.split()[2] for line in EMBEDDED] == ["up", "exec", "run", "down", "run"]
     try:
         said = [run(line) for line in EMBEDDED]
     finally:
@@ -58,7 +58,7 @@ def test_a_testbed_goes_from_up_to_down() -> None:
 @pytest.mark.bmv2
 @pytest.mark.skipif(bool(REASON or bmv2.missing()), reason=REASON or bmv2.missing())
 def test_so_does_one_of_bmv2() -> None:
-    assert [line.split()[3] for line in ON_BMV2] == ["up", "run", "down"]
+    assert [line.split()[2] for line in ON_BMV2] == ["up", "run", "down"]
     try:
         said = [run(line) for line in ON_BMV2]
     finally:
