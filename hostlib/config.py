@@ -37,10 +37,10 @@ class TransportConfig:
     """``shm``: whole Ethernet frames in memory shared with a switch on this machine; ``loopback``: the same
     inside UDP datagrams; ``udp``: an ordinary UDP socket; ``none``: no switch, for all ranks are on one
     machine, and are summed there."""
-    local: str = ""
+    local: str
     """``host:port`` of the worker's socket; port 0 takes a free one (loopback only); empty with ``shm`` and
     ``none``."""
-    switch: str = ""
+    switch: str
     """``host:port`` to send to; with ``shm`` the path of the Unix socket of the switch's port; empty with
     ``none``."""
     src_mac: str = "02:00:00:00:00:01"

@@ -55,10 +55,8 @@ Links are slow, so that two cores suffice for all hosts and the switch: what pro
 model, and shows at 1 Gb/s, and wherever the machine is busy with other things, as it was here (*load*, the
 processes that want one of its two cores). Delays below 50 µs are not in the real runs.
 
-At 20 Mb/s the round trip of a full window, 56 ms, is longer than the first time-out, 50 ms. When time-outs
-followed round trips alone, packets that were on their way were sent again and kept the others waiting: an
-iteration took 5.5 s in virtual time and up to 5.3 s in reality. Now what is in flight is waited for at the
-pace at which results come.
+At 20 Mb/s the round trip of a full window, 56 ms, is longer than the first time-out, 50 ms: packets that are
+on their way are sent again and keep the others waiting, in virtual time always and in reality now and then.
 """
 
 
@@ -144,8 +142,8 @@ def findings(rows: Sequence[ResultRow]) -> str:
         return ""
     best, worst = (of(found, key=lambda case: abs(found[case])) for of in (min, max))
     said = [
-        f"- With the time-outs of pages at 10 Gb/s it is off by {value:+.0%} ({case}), though the round trip"
-        " of a full window is longer: time-outs wait for what is in flight at the pace of the results."
+        f"- With the time-outs of pages at 10 Gb/s it is off by {value:+.0%} ({case}): on slow links the"
+        " round trip of a full window is longer. Time-outs have to be those of what is modelled."
         for case in found
         if (value := off(rows, case, OTHER)) is not None
     ]

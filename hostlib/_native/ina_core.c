@@ -593,16 +593,6 @@ void ina_absorb(struct ina_core *core, const uint8_t *data, int64_t bytes, int64
     ina_batch_end(core, &batch);
 }
 
-/* When all that is in flight should be in, at the pace of the collective's results so far and half as slow again: round
-   trips before a queue has built up tell nothing of it, and what is sent again makes it longer. With a fallback server
-   results may be slow for collisions, and what is asked for again is what moves on a sum that waits. */
-static int64_t all_due(const struct ina_core *core)
-{
-    if (core->fallback || core->completed < 2)
-        return 0;
-    return core->progress_at + (core->progress_at - core->first_at) / (core->completed - 1) * core->in_flight * 3 / 2;
-}
-
 /* When a probe is due, if the oldest packet in flight was sent then: a bit after its round trip, that of the probe before
    and the last result. */
 static int64_t next_probe(const struct ina_core *core, int64_t oldest)
@@ -631,9 +621,9 @@ int64_t ina_next_timeout(const struct ina_core *core)
         return INA_NEVER;
     int64_t rto = core->rto << (core->backoff < 20 ? core->backoff : 20);
     int64_t from = oldest > core->timeout_at ? oldest : core->timeout_at;
+    if (!core->fallback && core->progress_at > from) /* what comes steadily, if slowly, is not lost (RFC 6298, 5.3) */
+        from = core->progress_at;
     int64_t timeout = from + (rto < core->rto_max ? rto : core->rto_max);
-    int64_t due = all_due(core);
-    timeout = timeout > due ? timeout : due;
     int64_t probe = next_probe(core, oldest);
     return probe < timeout ? probe : timeout;
 }

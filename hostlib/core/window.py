@@ -205,6 +205,10 @@ class Window:
         counted already is not sent again but for one packet, which keeps asking. Each time-out may resend
         more than the one before.
 
+        Without a fallback server time-outs count from the last result at the earliest: those of a slow switch
+        come steadily, and what is sent again would make it slower. With one, what is asked for moves on a sum
+        that waits in a slot or in the server, which the results of other packets do not.
+
         With a fallback server what was counted may have been lost since. So the longer a stall lasts, the
         more of the counted packets ask, in turn, up to an eighth of those that may be in flight at a time.
         """
@@ -214,7 +218,9 @@ class Window:
         rto = min(core.rto << min(core.backoff, _MAX_DOUBLINGS), core.rto_max)
         waits = state.status & (Chain.FLIGHT | Chain.QUEUED) == int(Chain.FLIGHT)
         start = max(int(state.sent_at.min(where=waits, initial=NEVER)), core.timeout_at)
-        if now < max(start + rto, self._all_due()):
+        if not core.fallback:
+            start = max(start, core.progress_at)
+        if now < start + rto:
             self._probe(waits, now)
             return
         # those almost overdue too: they would wait for the next time-out
@@ -240,14 +246,6 @@ class Window:
         self._append(chains)
         core.backoff += 1
         core.timeout_at = now
-
-    def _all_due(self) -> int:
-        """Return when all that is in flight should be in, as ``all_due`` of ``_native/ina_core.c``."""
-        core = self.state.struct
-        if core.fallback or core.completed < 2:
-            return 0
-        pace = (core.progress_at - core.first_at) // (core.completed - 1)
-        return int(core.progress_at + pace * core.in_flight * 3 // 2)
 
     def _probe(self, waits: NDArray[np.bool_], now: int) -> None:
         """Ask for a few that had a round trip without being answered; those first that may not be counted.

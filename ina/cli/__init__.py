@@ -18,7 +18,6 @@ from typing import Final, TextIO
 
 from ina.cli import encoding
 from ina.cli.errors import COMPILE, FAILED, Interrupted, needs_root, verdict
-from ina.cli.root import again_as_root
 from ina.cli.screen import screen
 
 SERVERS: Final = (["switch"], ["fallback"], ["admit"])
@@ -99,6 +98,8 @@ def _run() -> int:
         return FAILED  # whoever read our output has seen enough
     except Exception as error:
         if needs_root(error):
+            from ina.cli.root import again_as_root
+
             return _complain(again_as_root(str(error)), FAILED)
         return _complain(*verdict(error))
     return 0

@@ -164,21 +164,23 @@ class SwitchOptions:
         ),
     ] = False
     udp_base: Annotated[
-        str,
+        str | None,
         typer.Option(
             metavar="HOST:PORT",
             rich_help_panel=SWITCHES,
-            help="With --switch ADDRESS: send to port p of the switch at this UDP port plus p.",
+            help="With --switch ADDRESS: send to port p of the switch at this UDP port plus p. Default: the "
+            "addresses that the switch tells by gNMI, or 127.0.0.1:47000.",
         ),
-    ] = "127.0.0.1:47000"
+    ] = None
     worker_base: Annotated[
-        str,
+        str | None,
         typer.Option(
             metavar="HOST:PORT",
             rich_help_panel=SWITCHES,
-            help="With --switch ADDRESS: reach the worker at port p of the switch at this UDP port plus p.",
+            help="With --switch ADDRESS: reach the worker at port p of the switch at this UDP port plus p. "
+            "Default: the addresses that the switch tells by gNMI, or 127.0.0.1:48000.",
         ),
-    ] = "127.0.0.1:48000"
+    ] = None
     ports: Annotated[
         str,
         typer.Option(
@@ -249,8 +251,8 @@ class SwitchOptions:
             tls=connection,
             replace_program=self.replace_program,
             lease_s=self.lease,
-            udp_base=options.parse_address("--udp-base", self.udp_base),
-            worker_base=options.parse_address("--worker-base", self.worker_base),
+            udp_base=_base("--udp-base", self.udp_base),
+            worker_base=_base("--worker-base", self.worker_base),
             ports=ports,
         )
 
@@ -415,3 +417,7 @@ def parse_tree(text: str) -> tuple[int, ...]:
             exit_code=USAGE,
         )
     return tuple(map(int, parts))
+
+
+def _base(option: str, text: str | None) -> tuple[str, int] | None:
+    return None if text is None else options.parse_address(option, text)

@@ -20,6 +20,8 @@ class HostAddresses:
         """Hold addresses of `host`: of port p the UDP port `base` + p, or any that is free."""
         self._host = host
         self._base = base
+        self.chosen: dict[int, tuple[str, int]] = {}
+        """Addresses that hosts at some ports are to have, for the switch knows them."""
         self._held: dict[tuple[str, int], HeldAddress] = {}
         self._lock = threading.Lock()
 
@@ -51,12 +53,12 @@ class HostAddresses:
             self._held.clear()
 
     def _take(self, port: int) -> HeldAddress:
-        number = 0 if self._base is None else self._base + port
+        host, number = self.chosen.get(port, (self._host, 0 if self._base is None else self._base + port))
         try:
-            return HeldAddress(self._host, number)
+            return HeldAddress(host, number)
         except OSError as error:
             raise AddressTaken(
-                f"cannot take UDP {self._host}:{number} for the host at port {port}: {error.strerror}",
+                f"cannot take UDP {host}:{number} for the host at port {port}: {error.strerror}",
                 chosen=self._base is not None,
             ) from error
 

@@ -7,7 +7,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar
 
 import softswitch
@@ -25,7 +25,15 @@ from ina.runtime import programs
 from ina.runtime.addresses import HostAddresses, port_socket
 from ina.runtime.errors import BadRun, ProcessFailed
 from ina.runtime.fallback_process import FallbackProcess
-from ina.runtime.spec import DEFAULT_LANES, DEFAULT_PROGRAM, PRIVATE, Attachment, FabricSpec
+from ina.runtime.spec import (
+    DEFAULT_LANES,
+    DEFAULT_PROGRAM,
+    PRIVATE,
+    UDP_BASE,
+    WORKER_BASE,
+    Attachment,
+    FabricSpec,
+)
 from ina.runtime.switch_process import EmbeddedSwitch
 from ina.runtime.topology import plan
 
@@ -67,15 +75,16 @@ class Switch(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class AttachedSwitch:
-    """A switch that was already running; port p is UDP port `base` + p of `host`."""
+    """A switch that was already running; port p is UDP port `base` + p of `host`, if `told` has no other."""
 
     address: str
     host: str
     base: int
+    told: Mapping[int, str] = field(default_factory=dict)
 
     def udp_address(self, port: int) -> str:
-        """Return the address to which a port's UDP socket is to be bound."""
-        return f"{self.host}:{self.base + port}"
+        """Return the address to which a port's UDP socket is bound."""
+        return self.told.get(port, f"{self.host}:{self.base + port}")
 
     def shm_path(self, port: int) -> str | None:
         """Return None: its ports are UDP ports."""
@@ -358,12 +367,12 @@ def open_fabric(
     """
     attached = spec.attached
     with contextlib.ExitStack() as stack:
-        addresses = HostAddresses(*attached.worker_base) if attached else HostAddresses()
-        stack.callback(addresses.close)
+        addresses = HostAddresses()
+        stack.callback(lambda: addresses.close())  # of those that are used in the end
         switches: Mapping[str, Switch]
         topology = None
         if attached:
-            switches = {"s1": AttachedSwitch(attached.address, *attached.udp_base)}
+            switches = {"s1": AttachedSwitch(attached.address, *UDP_BASE)}
         else:
             topology = spec.topology
             if topology is None:
@@ -377,7 +386,9 @@ def open_fabric(
         controllers = {name: stack.enter_context(control(switch, spec)) for name, switch in switches.items()}
         if attached:
             programs.load(spec, attached, controllers["s1"])
-            spec = replace(spec, attached=_with_ports(attached))
+            attached, there, addresses = _with_ports(attached)
+            switches = {"s1": there}
+            spec = replace(spec, attached=attached)
             if attached.machines:  # their kernels ask who has the address that they send to
                 controllers["s1"].install([forwarding.own_address(attached.ip, SWITCH_MAC)])
         fabric = SwitchFabric(spec, topology, switches, Fleet(controllers), addresses)
@@ -395,11 +406,15 @@ def control(switch: Switch, spec: FabricSpec) -> Controller:
         raise
 
 
-def _with_ports(attached: Attachment) -> Attachment:
-    """Return the attachment with those of its ports that the switch has, if that tells. Raises BadRun."""
+def _with_ports(attached: Attachment) -> tuple[Attachment, AttachedSwitch, HostAddresses]:
+    """Return the attachment with those of its ports that the switch has, and the addresses at both ends.
+
+    What the switch does not tell, or somebody has chosen, is by the bases. Raises BadRun.
+    """
     told = ports_of(attached.address, attached.tls)
+    bases = (attached.udp_base or UDP_BASE, attached.worker_base or WORKER_BASE)
     if told is None:
-        return attached
+        return attached, AttachedSwitch(attached.address, *bases[0]), HostAddresses(*bases[1])
     usable = tuple(port for port in attached.ports if port in told)
     if not usable:
         raise BadRun(
@@ -407,7 +422,13 @@ def _with_ports(attached: Attachment) -> Attachment:
             setting="ports",
             value=f"{min(attached.ports)}-{max(attached.ports)}",
         )
-    return replace(attached, ports=usable)
+    ends = {port: told[port] for port in usable}
+    udp = {port: each.udp for port, each in ends.items() if each.udp and attached.udp_base is None}
+    addresses = HostAddresses(*bases[1])
+    if attached.worker_base is None:
+        addresses.chosen = {port: parse_address(each.peer) for port, each in ends.items() if each.peer}
+    switch = AttachedSwitch(attached.address, *bases[0], told=udp)
+    return replace(attached, ports=usable), switch, addresses
 
 
 def _check_transit(spec: FabricSpec, topology: Topology) -> None:

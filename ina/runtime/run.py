@@ -57,7 +57,8 @@ def run(
     if opened is None:
         opened = open_fabric(fabric_spec, [spec.children for spec in specs], on_listening=on_listening)
     with opened as fabric:
-        before = _refused(fabric)
+        # switches of our own have counted from their start on for this run alone
+        before = _refused(fabric) if fabric.lease_s is not None else {}
         on_ready()
         try:
             run_jobs(fabric, ends, on_output=on_output, on_progress=on_progress)

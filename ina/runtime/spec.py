@@ -39,6 +39,11 @@ class Machine:
     mac: str
 
 
+UDP_BASE, WORKER_BASE = ("127.0.0.1", 47000), ("127.0.0.1", 48000)
+"""Where port p of an attached switch, and the host there, are bound to these UDP ports plus p, if it does not
+tell, and nobody says so."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attachment:
     """A running switch, and how to use it."""
@@ -50,10 +55,10 @@ class Attachment:
     """True: another program that it runs may be replaced."""
     lease_s: float = 60.0
     """Time for which a job stays admitted if nobody renews its lease."""
-    udp_base: tuple[str, int] = ("127.0.0.1", 47000)
-    """Its port p is bound to this UDP port plus p."""
-    worker_base: tuple[str, int] = ("127.0.0.1", 48000)
-    """The host at its port p is bound to this UDP port plus p."""
+    udp_base: tuple[str, int] | None = None
+    """Its port p is bound to this UDP port plus p; None: as it tells, or `UDP_BASE`."""
+    worker_base: tuple[str, int] | None = None
+    """The host at its port p is bound to this UDP port plus p; None: as it tells, or `WORKER_BASE`."""
     ports: tuple[int, ...] = tuple(range(1, 256))
     """Those that may be used."""
     machines: tuple[Machine, ...] = ()
@@ -64,8 +69,9 @@ class Attachment:
 
     def __post_init__(self) -> None:
         """Raise BadRun if a port's UDP port would have a number that there is not."""
-        for setting, (host, base) in (("worker_base", self.worker_base), ("udp_base", self.udp_base)):
-            last = max(self.ports)
+        last = max(self.ports)
+        for setting, given in (("worker_base", self.worker_base), ("udp_base", self.udp_base)):
+            host, base = given or ("", 0)
             if base + last > MAX_UDP_PORT:
                 raise BadRun(
                     f"port {last} would be UDP port {base + last}, above {MAX_UDP_PORT}",

@@ -7,13 +7,13 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Protocol
 
+from hostlib import command_line
 from hostlib.keeper import GRACE_S
 from ina.service import files
 from ina.service.errors import RunnerGone
@@ -69,7 +69,7 @@ class LocalRuns:
         files.write(folder / "run.json", asdict(order))
         with (folder / "runner.log").open("ab") as log:
             self._children[order.number] = subprocess.Popen(
-                [sys.executable, "-m", "ina.service.runner", str(folder)],
+                command_line.module("ina.service.runner", str(folder)),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

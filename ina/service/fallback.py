@@ -26,6 +26,7 @@ from bmv2_topos.testbeds import netns
 from bmv2_topos.testbeds.netns.names import namespace
 from controller.switches.model import INA_UDP_PORT, SWITCH_IP
 from controller.switches.tree import TreeAdmission
+from hostlib import command_line
 from ina.runtime.errors import ProcessFailed
 from ina.runtime.fallback_process import FallbackProcess
 from ina.service import files
@@ -96,7 +97,7 @@ class FallbackServers:
             return
         with (folder / "keeper.log").open("ab") as log:
             self._children[server] = subprocess.Popen(
-                [sys.executable, "-m", "ina.service.fallback", str(folder)],
+                command_line.module("ina.service.fallback", str(folder)),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

@@ -131,7 +131,7 @@ class _GivenFabric(NamespaceFabric):
     def transport(self, switch: str, member: Member) -> Mapping[str, Any]:
         """Return a worker's `hostlib.TransportConfig`."""
         if not self._order.switch:
-            return {"kind": "none"}
+            return {"kind": "none", "local": "", "switch": ""}
         return super().transport(switch, member)
 
     @property

@@ -39,7 +39,7 @@ def run(rate_bps: float, *, loss: float = 0.0, iterations: int = 5) -> JobReport
 
 @pytest.mark.parametrize("rate_bps", [1e6, 3e6, 1e8])
 def test_nothing_is_sent_again_where_results_come_steadily_if_slowly(rate_bps: float) -> None:
-    """Round trips before a queue has built up made time-outs shorter than a window takes at 1,000 packets/s.
+    """A time-out counted from when a packet was sent is shorter than a window's time at 1,000 packets/s.
 
     So packets were sent again, which made the queue longer, so that more were: 22 times each, for an
     iteration 30 times as long as the link takes.

@@ -54,6 +54,8 @@ def network_for(case: Case) -> Iterator[VirtualNetwork]:
 @example(Case(4, 20, (1500, 0, 700), "float32", "sum", True, Impairments(0.2, 0.2, 0.2, 0.2), 1))
 @example(Case(6, 1, (100,), "int32", "sum", True, Impairments(0.2, 0.2, 0.2, 0.2), 2, first_psn=2**32 - 2))
 @example(Case(3, 5, (700,), "float32", "sum", False, Impairments(0.1), 3, first_psn=2**32 - 20))
+# time-outs that followed the pace of all results let ranks get different sums
+@example(Case(3, 1, (637,), "float32", "sum", False, Impairments(0.1875, 0.0, 0.0, 0.125), 428, skew_us=100))
 def test_every_sum_is_exact_on_any_network(case: Case) -> None:
     with switch_for(case) as switch:
         run_case(case, NativeKernel, switch)

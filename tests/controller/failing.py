@@ -38,6 +38,10 @@ class Failing:
         self.load, self.read, self.read_counter = target.load, target.read, target.read_counter
         self.read_row = target.read_row
 
+    @property
+    def restarts(self) -> int:
+        return self.target.restarts
+
     def write(self, kind: Kind, entries: Sequence[Entry]) -> None:
         fault, at = self.fault, self.fault.left
         fault.left -= len(entries)

@@ -21,8 +21,8 @@ from softswitch.engine.switch import Switch
 from softswitch.p4runtime import Service, serve
 from tests.controller.conftest import LANES
 
-FAIR = "hdr.ina.priority > slot.priority ? 1w1 : 1w0"
-UNFAIR = "hdr.ina.priority >= slot.priority ? 1w1 : 1w0"
+FAIR = "ina.priority > slot.priority ? 1w1 : 1w0"
+UNFAIR = "ina.priority >= slot.priority ? 1w1 : 1w0"
 """Evicts those of the same priority, too."""
 
 

@@ -508,7 +508,7 @@ PROGRAMS: Mapping[str, Sequence[Case]] = {
             no("architecture …"),
         ),
     ),
-    "a `standard_metadata_t` of the user's own": (
+    "a user-defined `standard_metadata_t`": (
         whole("#include <v1model.p4>", V1MODEL.replace(PRIORITY, PRIORITY + " bit<7> mine;"), ok()),
         whole("#include <v1model.p4>", V1MODEL.replace(PRIORITY, ""), no("a standard_metadata_t without …")),
     ),

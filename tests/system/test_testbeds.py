@@ -121,7 +121,7 @@ def test_what_was_killed_is_named_and_taken_down() -> None:
 def test_somebody_elses_namespace_is_left_alone() -> None:
     name = f"{PREFIX}-d"
     refused = bad("up", "single-switch:2", "--name", name, "--program", "no", status=2)
-    assert "there are atp, exclusive, shared" in refused
+    assert "want atp, exclusive, shared, or a file that ends in .p4" in refused
     subprocess.run(["ip", "netns", "add", f"ina.{name}.h1"], check=True)
     try:
         said = bad("up", "single-switch:2", "--name", name)

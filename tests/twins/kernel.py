@@ -120,10 +120,9 @@ class NumpyKernel:
         if oldest == NEVER:
             return NEVER
         start = max(oldest, int(core.timeout_at))
+        if not core.fallback:
+            start = max(start, int(core.progress_at))
         timeout = start + min(int(core.rto) << min(int(core.backoff), 20), int(core.rto_max))
-        if core.completed >= 2 and not core.fallback:
-            pace = (core.progress_at - core.first_at) // (core.completed - 1)
-            timeout = max(timeout, int(core.progress_at + pace * core.in_flight * 3 // 2))
         return min(timeout, _next_probe(core, oldest))
 
     def end_round(self, state: CoreState, in_flight: int, claims: int) -> None:

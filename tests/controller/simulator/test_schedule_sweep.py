@@ -63,7 +63,7 @@ def test_a_table_and_a_plot_from_two_processes(tmp_path: Path) -> None:
         (["--loads", "-1"], "a load of -1"),
         (["--seeds", "a"], "--seeds 'a'"),
         (["--seeds", "1,1"], "a seed is there twice"),
-        (["--trace", TRACE, "--nodes", 2, "--seeds", "0-4"], "nothing in a trace is drawn"),
+        (["--trace", TRACE, "--nodes", 2, "--seeds", "0-4"], "nothing in a trace is random"),
         (["--policy", "best"], "policy 'best' is unknown"),
         (["--plot", "x.txt"], "want a name that ends in .svg"),
     ],
