@@ -138,7 +138,7 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
     # The controller as a service: jobs on the hosts of a testbed.
     "ina.service": (
         *(*CONTROLLER, "controller.core/", "controller.policies/*", "controller.scheduling/"),
-        *("bmv2_topos.testbeds.netns/", "hostlib", "hostlib.keeper", "ina.runtime/"),
+        *("bmv2_topos.testbeds.netns/", "hostlib", "hostlib.command_line", "hostlib.keeper", "ina.runtime/"),
     ),
     # The service over HTTP: it alone knows status codes, and the daemon nothing of it.
     "ina.service.api": (
