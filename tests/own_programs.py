@@ -18,11 +18,11 @@ COUNTER: Edit = (
 DECLARED: Edit = (
     "include/pipeline.p4",
     "    Admission() admission;\n",
-    "    counter(4, CounterType.packets_and_bytes) ways;\n"
+    "    counter(5, CounterType.packets_and_bytes) ways;\n"
     "    register<bit<32>>(4) last_psn;\n"
     "    Admission() admission;\n",
 )
-"""Packets, and bytes, by where they go."""
+"""Packets, and bytes, by where they go: one of four ways, so that the last cell stays zero."""
 TABLE: tuple[Edit, ...] = (
     (
         "include/marking.p4",

@@ -47,7 +47,7 @@ def test_counters_are_listed_with_their_totals(attached: Attached) -> None:
     found = metrics(attached, "counters")["counters"]
     assert isinstance(found, dict)
     ways = found["InaIngress.ways"]
-    assert ways["cells"] == 4
+    assert ways["cells"] == 5
     assert ways["bytes"] > ways["packets"] > 0
     assert found["InaEgress.marking.seen"]["table"] == "InaEgress.marking.watched"
     assert "bytes" not in found["InaIngress.outcomes"]
@@ -61,13 +61,13 @@ def test_a_counter_of_ones_own_is_read_by_the_end_of_its_name(attached: Attached
     of = found["counts"]
     assert isinstance(of, dict)
     assert of["2"]["packets"] >= 20, "results, of 640 elements in packets of 32"
-    assert (found["cells"], found["zeros_left_out"]) == (4, 4 - len(of))
+    assert (found["cells"], found["zeros_left_out"]) == (5, 5 - len(of))
     everything = metrics(attached, "counters", "InaIngress.ways", "--all")["counts"]
     assert isinstance(everything, dict)
-    assert everything["1"] == {"packets": 0, "bytes": 0}, "none goes back to its sender"
+    assert everything["4"] == {"packets": 0, "bytes": 0}
     assert metrics(attached, "counters", "ways", "--index", "2-3")["cells"] == 2
     shown = read(attached, "counters", "ways").stdout
-    assert f"{4 - len(of)} of 4 are zero and left out; --all shows them" in shown
+    assert f"{5 - len(of)} of 5 are zero and left out; --all shows them" in shown
 
 
 def test_a_direct_counter_counts_for_each_entry_and_the_default_one(attached: Attached) -> None:
@@ -100,7 +100,7 @@ def test_registers_are_listed_and_read(attached: Attached) -> None:
     [
         (("counters", "way"), 1, "the program has no counter 'way'; did you mean 'InaIngress.ways'?"),
         (("registers", "x"), 1, "the program has no register 'x'; it has 45, listed without a name"),
-        (("counters", "ways", "--index", "2-9"), 2, "--index 2-9: InaIngress.ways has cells 0 to 3"),
+        (("counters", "ways", "--index", "2-9"), 2, "--index 2-9: InaIngress.ways has cells 0 to 4"),
         (("counters", "ways", "--index", "x"), 2, "--index 'x': want numbers and ranges, such as 1-8,12"),
         (
             ("counters", "seen", "--index", "0"),
