@@ -133,7 +133,7 @@ def sim(
         typer.Option(
             metavar="NAME",
             rich_help_panel=POLICIES,
-            help=f"Choose trees by this policy: shortest-path, tor-only, ecmp, grid, exact; {OWN} Default: "
+            help=f"Choose trees by this policy: shortest-path, tor-only, ecmp, ecmp-everywhere, grid, exact; {OWN} Default: "
             "shortest-path.",
         ),
     ] = None,
