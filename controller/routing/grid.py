@@ -59,12 +59,23 @@ def grid(question: Question) -> dict[str, Tree]:
     """Return the best trees of all draws. Raises BadSpec if scipy is missing, or there are too many jobs."""
     if not question.routed:
         return {}
-    shares = relaxed(question)
+    return best_of_draws(question, relaxed(question), passes=PASSES)
+
+
+def best_of_draws(question: Question, shares: Shares | None, *, passes: int) -> dict[str, Tree]:
+    """Return the best trees of all draws, refined.
+
+    Args:
+        question: The placed jobs.
+        shares: From which switches are drawn; None: all racks go straight to the root.
+        passes: Times that each job's tree is drawn anew beside those of all others.
+    """
     best = _better(question, {}, _draws(question, shares))
-    for _ in range(PASSES):
+    for _ in range(passes):
         for job in question.routed:
             alone = replace(question, jobs=(job,))
-            best = _better(question, best, (_drawn(alone, shares), _straight(alone, spread=True)))
+            drawn = (_straight(alone, spread=True), *([_drawn(alone, shares)] if shares else []))
+            best = _better(question, best, drawn)
     return best
 
 
@@ -80,14 +91,16 @@ def _better(question: Question, trees: dict[str, Tree], others: Iterable[dict[st
     return best
 
 
-def _draws(question: Question, shares: Shares) -> Iterator[dict[str, Tree]]:
+def _draws(question: Question, shares: Shares | None) -> Iterator[dict[str, Tree]]:
     """Yield trees straight to the root, of the likeliest picks and of drawn ones, on both kinds of paths."""
     for spread in (False, True):
         yield _straight(question, spread=spread)
-        yield _likeliest(question, shares, spread=spread)
+        if shares:
+            yield _likeliest(question, shares, spread=spread)
     for number in range(question.draws):
         yield _straight(question, spread=True)
-        yield _drawn(question, shares, spread=number % 2 == 1)
+        if shares:
+            yield _drawn(question, shares, spread=number % 2 == 1)
 
 
 def _straight(question: Question, *, spread: bool) -> dict[str, Tree]:

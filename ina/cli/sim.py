@@ -142,8 +142,9 @@ def sim(
         typer.Option(
             metavar="NAME",
             rich_help_panel=POLICIES,
-            help=f"Divide slots by this policy: shared, static, deadline, deadline-lazy, preemptive; {OWN} "
-            "Default: shared, but static where jobs have slots of their own.",
+            help="Divide slots by this policy: shared, static, deadline, deadline-lazy, earliest, "
+            f"preemptive, preemptive-ending; {OWN} Default: shared, but static where jobs have slots of "
+            "their own.",
         ),
     ] = None,
     transit: Annotated[

@@ -72,7 +72,8 @@ Memories = Annotated[
     str,
     typer.Option(
         metavar="NAME,…",
-        help=f"Divide slots by this policy: shared, static, deadline, deadline-lazy, preemptive; {OWN}",
+        help="Divide slots by this policy: shared, static, deadline, deadline-lazy, earliest, preemptive, "
+        f"preemptive-ending; {OWN}",
     ),
 ]
 Routings = Annotated[
