@@ -156,16 +156,17 @@ def admitted(
         members = _members(fabric, spec, stack)
         shared = fabric.offers.shared
         region = None
-        if shared and spec.job.slots is not None:
-            region = Region(spec.first_slot, spec.job.slots)
+        if shared:
+            own = spec.job.slots
+            region = fabric.slots_of(spec.job.name) or (None if own is None else Region(spec.first_slot, own))
         if fabric.topology is None:
             root = Branch(fabric.root, tuple(members[fabric.root]), region=region)
         else:
             root = branches(fabric.topology, members, region=region, transit=fabric.spec.transit)
         registered = registration(fabric, spec)
         tree = _admit(fabric, _deployment(fabric, spec, root), registered, cancelled or threading.Event())
-        fabric.jobs[tree.job] = tree
-        stack.callback(_remove, fabric, tree)
+        stack.callback(_remove, fabric, spec.job.name, tree)
+        fabric.serve(spec.job.name, tree)
         if shared:
             uplink = tree.switches[fabric.root].uplink
             assert uplink is not None
@@ -277,8 +278,8 @@ def _deployment(fabric: SwitchFabric, spec: LaunchSpec, root: Branch) -> Deploym
     )
 
 
-def _remove(fabric: SwitchFabric, tree: TreeAdmission) -> None:
-    fabric.jobs.pop(tree.job, None)
+def _remove(fabric: SwitchFabric, name: str, tree: TreeAdmission) -> None:
+    fabric.jobs.pop(name, None)
     if fabric.switch_ended() is not None:
         return
     if fabric.silent is not None:
