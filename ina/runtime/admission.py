@@ -282,11 +282,8 @@ def _remove(fabric: SwitchFabric, name: str, tree: TreeAdmission) -> None:
     fabric.jobs.pop(name, None)
     if fabric.switch_ended() is not None:
         return
-    if fabric.silent is not None:
-        _log.warning("job %d may still be on the switch: %s", tree.job, fabric.silent)
-        return
     try:
-        with fabric.lock:
+        with fabric.asking():
             fabric.fleet.remove(tree)
     except NoSuchJob:
         return  # somebody else removed it

@@ -13,6 +13,7 @@ from typing import Any, Protocol, TypeVar
 import softswitch
 from bmv2_topos.impairments import link_impairments, outgoing
 from controller import Controller, ControllerError, Fleet, Member, connect
+from controller.errors import Unreachable
 from controller.memory import shared
 from controller.p4runtime_shim.ports import ports_of
 from controller.switches import forwarding
@@ -359,9 +360,24 @@ class SwitchFabric:
         """Return how a switch ended, as a text; None while all run."""
         return next(filter(None, (switch.ended() for switch in self.switches.values())), None)
 
+    @contextlib.contextmanager
+    def asking(self) -> Iterator[None]:
+        """Hold the lock; raise Unreachable at once while a switch is silent, and note that it has become so.
+
+        Whoever ends a job asks several things; each of them would wait anew for a switch that hangs.
+        """
+        with self.lock:
+            if self.silent is not None:
+                raise Unreachable(self.silent)
+            try:
+                yield
+            except Unreachable as error:
+                self.silent = str(error)
+                raise
+
     def counters(self, tree: TreeAdmission) -> dict[str, dict[str, int]]:
         """Return the number of a job's packets by switch and outcome. Raises ControllerError."""
-        with self.lock:
+        with self.asking():
             return self.fleet.counters(tree)
 
     def refused(self) -> dict[str, int]:
@@ -371,7 +387,7 @@ class SwitchFabric:
         """
         total = {"stranger": self.addresses.strangers()}
         total["stranger"] += sum(switch.strangers() for switch in self.switches.values())
-        with self.lock:
+        with self.asking():
             for counts in self.fleet.refused().values():
                 for name, number in counts.items():
                     total[name] = total.get(name, 0) + number
