@@ -225,6 +225,10 @@ def _made_room(fabric: SwitchFabric, cancelled: threading.Event) -> bool:
 def _members(fabric: SwitchFabric, spec: LaunchSpec, stack: contextlib.ExitStack) -> dict[str, list[Member]]:
     """Return the job's workers by the switch they are plugged into."""
     topology = fabric.topology
+    if spec.places:
+        assert topology is not None
+        _check_one_each(spec)
+        return plugged(topology, spec.places)
     if fabric.spec.attached and fabric.spec.attached.machines:
         return {fabric.root: _members_of(fabric.spec.attached.machines, spec)}
     if topology is None:
@@ -241,8 +245,7 @@ def _members_of(machines: Sequence[Machine], spec: LaunchSpec) -> list[Member]:
 
     Raises BadRun if there are not as many machines, or a machine has several.
     """
-    if not spec.hierarchical and any(len(ranks) > 1 for ranks in spec.machines):
-        raise BadRun("several ranks on one machine need --hierarchical", setting="host")
+    _check_one_each(spec)
     if len(machines) != len(spec.machines):
         raise BadRun(
             f"the ranks are on {len(spec.machines)} machines, but {len(machines)} are given: want one "
@@ -253,6 +256,12 @@ def _members_of(machines: Sequence[Machine], spec: LaunchSpec) -> list[Member]:
         Member(number if spec.hierarchical else ranks[0], machine.port, machine.mac, machine.ip, INA_UDP_PORT)
         for number, (machine, ranks) in enumerate(zip(machines, spec.machines, strict=True))
     ]
+
+
+def _check_one_each(spec: LaunchSpec) -> None:
+    """Raise BadRun if a port of a switch would have several workers."""
+    if not spec.hierarchical and any(len(ranks) > 1 for ranks in spec.machines):
+        raise BadRun("several ranks on one machine need --hierarchical", setting="machines")
 
 
 def _ports(fabric: SwitchFabric) -> dict[str, tuple[int, ...]]:

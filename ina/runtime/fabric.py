@@ -26,7 +26,7 @@ from hostlib.launcher import parse_address
 from ina.runtime import programs
 from ina.runtime.addresses import HostAddresses, port_socket
 from ina.runtime.errors import BadRun, ProcessFailed
-from ina.runtime.fallback_process import FallbackProcess
+from ina.runtime.fallback_process import Fallback, FallbackProcess
 from ina.runtime.spec import (
     DEFAULT_LANES,
     DEFAULT_PROGRAM,
@@ -120,7 +120,7 @@ class SwitchFabric:
         self.addresses = addresses
         self.lock = threading.RLock()
         """To be held while anything of the fleet is called."""
-        self.fallback: FallbackProcess | None = None
+        self.fallback: Fallback | None = None
         self.given: Mapping[str, TreeAdmission] = {}
         """By name: jobs that somebody else has admitted, and will remove."""
         self.jobs: dict[str, TreeAdmission] = {}
@@ -256,7 +256,7 @@ class SwitchFabric:
             FALLBACK, port=self.topology.port_to(self.root, self.server_host) if self.topology else None
         )
 
-    def start_fallback(self, port: int) -> FallbackProcess:
+    def start_fallback(self, port: int) -> Fallback:
         """Start the fallback server at a port of the root, unless it runs already.
 
         Raises ProcessFailed or AddressTaken.
@@ -266,7 +266,7 @@ class SwitchFabric:
                 self.fallback = self._fallback_process(port)
             return self.fallback
 
-    def _fallback_process(self, port: int) -> FallbackProcess:
+    def _fallback_process(self, port: int) -> Fallback:
         switch = self.switches[self.root].udp_address(port)
         local = self.host_address(self.root, port)
         lanes = str(self.offers.lanes)
