@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-import socket
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from controller import ControllerError, Member, NoSuchJob, Region, Registration
@@ -18,7 +18,6 @@ from controller.switches.model import INA_UDP_PORT
 from controller.switches.tree import TreeAdmission
 from hostlib import DEFAULT_SLOTS, JobConfig, window_for
 from hostlib.launcher import Rendezvous
-from ina.runtime.addresses import server_address
 from ina.runtime.errors import BadRun
 from ina.runtime.fabric import SwitchFabric
 from ina.runtime.lease import registration
@@ -89,10 +88,9 @@ class Admitted:
         first = self._members()[0]
         return self.fabric.inside(*first, lambda host: self._rendezvous(host))
 
-    def torch_store(self) -> socket.socket:
-        """Return a socket that keeps an address at rank 0, for the store of ``torch.distributed``."""
-        first = self._members()[0]
-        return self.fabric.inside(*first, server_address)
+    def torch_store(self) -> AbstractContextManager[tuple[str, int]]:
+        """Keep an address at rank 0, for the store of ``torch.distributed``."""
+        return self.fabric.torch_store(*self._members()[0])
 
     def command(self) -> Sequence[str]:
         """Return the command prefix that runs a worker, given its `environment`. Raises LaunchError."""
@@ -100,7 +98,12 @@ class Admitted:
 
     def environment(self, rank: int) -> Mapping[str, str]:
         """Return the environment variables that say where a worker runs."""
-        return self.fabric.environment(*self._members()[self._worker(rank)])
+        found = self.fabric.environment(*self._members()[self._worker(rank)])
+        if not self.spec.places:
+            return found
+        ranks = next(ranks for ranks in self.spec.machines if rank in ranks)
+        local = {"LOCAL_RANK": str(ranks.index(rank)), "LOCAL_WORLD_SIZE": str(len(ranks))}
+        return {**found, **local}
 
     def ports(self) -> list[str]:
         """Return the workers' switch ports in the order of their ranks, as SWITCH/PORT."""
