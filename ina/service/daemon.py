@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import logging
 import shlex
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -23,6 +24,7 @@ from controller.core import (
     Event,
     Interrupted,
     Log,
+    Over,
     Progressed,
     Retried,
     Rules,
@@ -215,6 +217,11 @@ class Daemon:
         """Switches that do not answer: since when, and why."""
         self._down: dict[str, str] = {}
         """Those of them that the core was told are gone."""
+        self._waits_of: dict[str, str] = {}
+        self._waits_to = 0
+        """Lines of the log that `_waits_of` knows."""
+        self._over_of: dict[str, Over] = {}
+        self._over_to = 0
         self._check_s = 0.0
         self._checking = False
         self._ready = "starting"
@@ -692,13 +699,15 @@ class Daemon:
         return self._records([name])[0]
 
     def _records(self, names: Iterable[str]) -> list[JobRecord]:
-        """Return these jobs. O(jobs + lines of the log), however many are asked for."""
-        over = {each.job.spec.name: each for each in self._core.over}
+        """Return these jobs. O(runs + jobs that are asked for), over all calls also O(lines of the log)."""
+        over = self._over()
         held = {name: hold.held for hold in self._holds.values() for name in hold.held.run.jobs}
         waits, troubles = self._waits(), self._troubles_of_jobs()
         return [self._of(self._submitted[name], over, held, waits, troubles) for name in names]
 
     def _troubles_of_jobs(self) -> dict[str, str]:
+        if not self._troubles:
+            return {}
         return {
             name: each.why
             for run in self._core.desired().runs
@@ -708,18 +717,27 @@ class Daemon:
         }
 
     def _waits(self) -> dict[str, str]:
+        """Return what each job has last waited for. The log only grows: each line of it is read once."""
         assert self._core.log is not None
-        return {
-            name: entry.text
-            for entry in self._core.log.entries
-            if entry.event in ("waits", "interrupted", "stopped", "retried")
-            for name in entry.jobs
-        }
+        entries = self._core.log.entries
+        for number in range(self._waits_to, len(entries)):
+            if entries[number].event in ("waits", "interrupted", "stopped", "retried"):
+                self._waits_of.update(dict.fromkeys(entries[number].jobs, entries[number].text))
+        self._waits_to = len(entries)
+        return self._waits_of
+
+    def _over(self) -> dict[str, Over]:
+        """Return how each job ended that has, of one that ran again the latest end. The list only grows."""
+        for number in range(self._over_to, len(self._core.over)):
+            over = self._core.over[number]
+            self._over_of[over.job.spec.name] = over
+        self._over_to = len(self._core.over)
+        return self._over_of
 
     def _of(
         self,
         said: Said,
-        over: Mapping[str, Any],
+        over: Mapping[str, Over],
         held: Mapping[str, Held],
         waits: Mapping[str, str],
         troubles: Mapping[str, str],
@@ -773,8 +791,14 @@ class Daemon:
             advice.append(f"it will miss its deadline by about {late_s:.1f} s")
         return Explanation(record, about, tuple(advice))
 
+    @property
+    def topology(self) -> Topology:
+        """The switches, servers and links."""
+        return self._topology
+
     def cluster(self) -> ClusterState:
         """Return the cluster as it is."""
+        gpus = self._gpus_used()
         used: dict[str, list[str]] = {}
         shares: dict[str, list[Share]] = {}
         for hold in self._holds.values():
@@ -788,7 +812,7 @@ class Daemon:
             ServerState(
                 each.name,
                 each.gpus,
-                min(each.gpus, self._gpus_used(each.name)),
+                min(each.gpus, gpus[each.name]),
                 tuple(dict.fromkeys(used.get(each.name, ()))),
                 self._drained.get(each.name, ""),
             )
@@ -806,15 +830,16 @@ class Daemon:
         )
         return ClusterState(self._topology, self._policies.names, servers, switches)
 
-    def _gpus_used(self, server: str) -> int:
-        workers = 0
+    def _gpus_used(self) -> Counter[str]:
+        """Return the GPUs in use by server; jobs of a run take turns on theirs."""
+        found: Counter[str] = Counter()
         for hold in self._holds.values():
-            most = [
-                sum(each == server for each in place.servers) * self._submitted[name].job.gpus_per_worker
-                for name, place in hold.held.places.items()
-            ]
-            workers += max(most, default=0)
-        return workers
+            most: Counter[str] = Counter()
+            for name, place in hold.held.places.items():
+                gpus = self._submitted[name].job.gpus_per_worker
+                most |= Counter({server: n * gpus for server, n in Counter(place.servers).items()})
+            found += most
+        return found
 
     def decisions(self, after: int = 0) -> Sequence[Decision]:
         """Return the lines of the log later than number `after`."""
