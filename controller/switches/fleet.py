@@ -8,7 +8,7 @@ fleet only remembers which moves of regions it has begun or still has to begin.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -16,6 +16,7 @@ from controller.errors import (
     BadJob,
     ControllerError,
     IdentityTaken,
+    NoProgram,
     NoSuchJob,
     ProgramMismatch,
     SwitchError,
@@ -285,8 +286,8 @@ class Fleet:
         if may_remove is None:
             may_remove = self._may_remove
         left_out: dict[str, str] = {}
-        done = list(self._load_missing(program, left_out))
-        observed = self._observe(left_out)
+        done: list[Action] = []
+        observed = self._observe(program, left_out, done)
         if not done and (wanted, observed) == self._at_rest:
             self._arrived(trees)
             return Report((), (), left_out)
@@ -320,27 +321,24 @@ class Fleet:
             for name in tree.switches:
                 self._wanted.pop((name, tree.job), None)
 
-    def _load_missing(self, program: ProgramBundle | None, left_out: dict[str, str]) -> Iterator[Action]:
-        for name, controller in self.controllers.items() if program else ():
-            assert program is not None
-            try:
-                if controller.has_program():
-                    continue
-            except SwitchError as error:
-                left_out[name] = str(error)
-                continue
-            with naming(name):
-                if controller.load(program):
-                    yield Action("load", name, 0, f"it had no program, and runs '{program.name}' now")
-
-    def _observe(self, left_out: dict[str, str]) -> dict[str, Observed]:
+    def _observe(
+        self, program: ProgramBundle | None, left_out: dict[str, str], done: list[Action]
+    ) -> dict[str, Observed]:
+        """Read all switches; one without a program gets this one first."""
         observed = {}
         for name, controller in self.controllers.items():
-            if name not in left_out:
+            try:
                 try:
                     observed[name] = controller.observe()
-                except (SwitchError, ProgramMismatch) as error:
-                    left_out[name] = str(error)
+                except NoProgram:
+                    if program is None:
+                        raise
+                    if controller.load(program):
+                        why = f"it had no program, and runs '{program.name}' now"
+                        done.append(Action("load", name, 0, why))
+                    observed[name] = controller.observe()
+            except (SwitchError, ProgramMismatch) as error:
+                left_out[name] = str(error)
         return observed
 
     def _may_remove(self, job: Admission) -> bool:

@@ -25,11 +25,13 @@ from controller.vocabulary import Topology, fabrics
 from ina.runtime.programs import bundle
 from ina.service.api import Address, speaking
 from ina.service.clock import Clock
-from ina.service.daemon import Daemon, Policies
-from ina.service.fallback import FallbackServers
+from ina.service.daemon import Daemon
+from ina.service.ledger import Ledger
 from ina.service.network import Network
+from ina.service.policies import Policies
 from ina.service.runner import RunOrder, RunStatus
 from ina.service.store import Store
+from ina.service.threads import Threads
 from ina.service.tokens import Tokens
 
 LANES = 32
@@ -92,11 +94,15 @@ class NoWorkers:
         return f"run {number} has no workers"
 
 
-class NoFallbacks(FallbackServers):
+class NoFallbacks:
     """Fallback servers that sum nothing, since nobody sends."""
 
     def serve(self, wanted: Mapping[str, Sequence[TreeAdmission]]) -> None:
         """Return at once."""
+
+    def counters(self, server: str, job: int) -> dict[str, float]:
+        """Return none."""
+        return {}
 
 
 async def _serve(order: Order) -> None:
@@ -106,15 +112,14 @@ async def _serve(order: Order) -> None:
         began_at = float(store.fact("began", repr(time.time())) or 0.0)
         rows = list(store.events())
         last_s = max((row.body["event"]["at_s"] for row in rows), default=0.0)
+        policies = Policies("fifo", AllocationSettings(memory="deadline-lazy", period_s=60.0))
         daemon = Daemon(
-            store,
-            order.cluster,
-            Policies("fifo", AllocationSettings(memory="deadline-lazy", period_s=60.0)),
+            Ledger(store, order.cluster, policies, Clock(began_at, last_s)),
             testbed="bench",
             switches=Network(order.cluster, Fleet(at), bundle("shared", LANES)),
             executor=NoWorkers(Path(order.state) / "runs"),
-            fallbacks=NoFallbacks(Path(order.state) / "fallback", "bench", LANES),
-            clock=Clock(began_at, last_s),
+            fallbacks=NoFallbacks(),
+            blocking=Threads(),
             began_at=began_at,
         )
         async with speaking(daemon, Address(), Tokens(Path(order.state))) as url:
