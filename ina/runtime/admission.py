@@ -157,16 +157,17 @@ def admitted(
         members = _members(fabric, spec, stack)
         shared = fabric.offers.shared
         region = None
-        if shared and spec.job.slots is not None:
-            region = Region(spec.first_slot, spec.job.slots)
+        if shared:
+            own = spec.job.slots
+            region = fabric.slots_of(spec.job.name) or (None if own is None else Region(spec.first_slot, own))
         if fabric.topology is None:
             root = Branch(fabric.root, tuple(members[fabric.root]), region=region)
         else:
             root = branches(fabric.topology, members, region=region, transit=fabric.spec.transit)
         registered = registration(fabric, spec)
         tree = _admit(fabric, _deployment(fabric, spec, root), registered, cancelled or threading.Event())
-        fabric.jobs[tree.job] = tree
-        stack.callback(_remove, fabric, tree)
+        stack.callback(_remove, fabric, spec.job.name, tree)
+        fabric.serve(spec.job.name, tree)
         if shared:
             uplink = tree.switches[fabric.root].uplink
             assert uplink is not None
@@ -225,6 +226,10 @@ def _made_room(fabric: SwitchFabric, cancelled: threading.Event) -> bool:
 def _members(fabric: SwitchFabric, spec: LaunchSpec, stack: contextlib.ExitStack) -> dict[str, list[Member]]:
     """Return the job's workers by the switch they are plugged into."""
     topology = fabric.topology
+    if spec.places:
+        assert topology is not None
+        _check_one_each(spec)
+        return plugged(topology, spec.places)
     if fabric.spec.attached and fabric.spec.attached.machines:
         return {fabric.root: _members_of(fabric.spec.attached.machines, spec)}
     if topology is None:
@@ -241,8 +246,7 @@ def _members_of(machines: Sequence[Machine], spec: LaunchSpec) -> list[Member]:
 
     Raises BadRun if there are not as many machines, or a machine has several.
     """
-    if not spec.hierarchical and any(len(ranks) > 1 for ranks in spec.machines):
-        raise BadRun("several ranks on one machine need --hierarchical", setting="host")
+    _check_one_each(spec)
     if len(machines) != len(spec.machines):
         raise BadRun(
             f"the ranks are on {len(spec.machines)} machines, but {len(machines)} are given: want one "
@@ -253,6 +257,12 @@ def _members_of(machines: Sequence[Machine], spec: LaunchSpec) -> list[Member]:
         Member(number if spec.hierarchical else ranks[0], machine.port, machine.mac, machine.ip, INA_UDP_PORT)
         for number, (machine, ranks) in enumerate(zip(machines, spec.machines, strict=True))
     ]
+
+
+def _check_one_each(spec: LaunchSpec) -> None:
+    """Raise BadRun if a port of a switch would have several workers."""
+    if not spec.hierarchical and any(len(ranks) > 1 for ranks in spec.machines):
+        raise BadRun("several ranks on one machine need --hierarchical", setting="machines")
 
 
 def _ports(fabric: SwitchFabric) -> dict[str, tuple[int, ...]]:
@@ -290,15 +300,12 @@ def shared_window(job: Job, children: int, offers: SwitchInfo, queue_packets: in
     return in_flight if offers.salted else window_for(in_flight)
 
 
-def _remove(fabric: SwitchFabric, tree: TreeAdmission) -> None:
-    fabric.jobs.pop(tree.job, None)
+def _remove(fabric: SwitchFabric, name: str, tree: TreeAdmission) -> None:
+    fabric.jobs.pop(name, None)
     if fabric.switch_ended() is not None:
         return
-    if fabric.silent is not None:
-        _log.warning("job %d may still be on the switch: %s", tree.job, fabric.silent)
-        return
     try:
-        with fabric.lock:
+        with fabric.asking():
             fabric.fleet.remove(tree)
     except NoSuchJob:
         return  # somebody else removed it

@@ -148,8 +148,8 @@ def simulate(
     around = NetworkSettings(
         model=model.value, reading=reading.value, period_s=period, margin=margin, seed=seed
     )
-    found, fabric = allocation.load(jobs, cluster, "cluster simulate")
-    tasks = tasks_of(chosen, found, fabric, around, settings or (), verify=verify)
+    inputs = allocation.load(jobs, cluster, "cluster simulate")
+    tasks = tasks_of(chosen, inputs.jobs, inputs.topology, around, settings or (), verify=verify)
     if plot is not None:
         tasks[-1] = replace(tasks[-1], keep_log=True)
     outcomes = run(tasks, processes)
@@ -164,8 +164,8 @@ def simulate(
         _result(outcomes).print_json(unused_keys=job_files.unused_keys("cluster simulate", jobs, cluster))
         return
     title = (
-        f"{plural(len(found), 'job')} on {plural(fabric.gpus, 'GPU')} in"
-        f" {plural(sum(server.gpus > 0 for server in fabric.servers), 'server')}"
+        f"{plural(len(inputs.jobs), 'job')} on {plural(inputs.topology.gpus, 'GPU')} in"
+        f" {plural(sum(server.gpus > 0 for server in inputs.topology.servers), 'server')}"
     )
     common.table(title, COLUMNS, [_cells(o) for o in outcomes])
 
