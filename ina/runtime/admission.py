@@ -14,8 +14,9 @@ from controller import ControllerError, Member, NoSuchJob, Region, Registration
 from controller.errors import OutOfMemory, OutOfRows
 from controller.switches.cabling import plugged
 from controller.switches.layout import Branch, Deployment
-from controller.switches.model import INA_UDP_PORT
+from controller.switches.model import INA_UDP_PORT, SwitchInfo
 from controller.switches.tree import TreeAdmission
+from controller.vocabulary import Job
 from hostlib import DEFAULT_SLOTS, JobConfig, window_for
 from hostlib.launcher import Rendezvous
 from ina.runtime.errors import BadRun
@@ -278,16 +279,28 @@ def _deployment(fabric: SwitchFabric, spec: LaunchSpec, root: Branch) -> Deploym
     if not offers.shared:
         default = DEFAULT_SLOTS if queue is None else queue  # a window of half of it
         return Deployment(root, default if spec.job.slots is None else spec.job.slots)
-    in_flight = spec.job.window
-    if in_flight is None:  # the fallback server's port may get what all workers have under way
-        in_flight = SHARED_WINDOW if queue is None else max(1, queue // (2 * spec.children))
     return Deployment(
         root,
         mode="shared",
         preempt=spec.job.preempt and not offers.salted,
-        window=in_flight if offers.salted else window_for(in_flight),
+        window=shared_window(spec.job, spec.children, offers, queue),
         fallback=fabric.fallback_uplink(),
     )
+
+
+def shared_window(job: Job, children: int, offers: SwitchInfo, queue_packets: int | None) -> int:
+    """Return the window of a job that shares slots.
+
+    Args:
+        job: The job; it may say how many packets of each worker are in flight.
+        children: Hosts that it is on.
+        offers: What the switches' program offers.
+        queue_packets: Packets that a port holds; None: as many as any window needs.
+    """
+    in_flight = job.window
+    if in_flight is None:  # the fallback server's port may get what all workers have under way
+        in_flight = SHARED_WINDOW if queue_packets is None else max(1, queue_packets // (2 * children))
+    return in_flight if offers.salted else window_for(in_flight)
 
 
 def _remove(fabric: SwitchFabric, name: str, tree: TreeAdmission) -> None:
