@@ -281,7 +281,7 @@ class Topology:
         for number, link in enumerate(self.links):
             if link.b in found[link.a]:
                 raise BadSpec(
-                    f"link {link.a}-{link.b}: there twice; policies need one link between two nodes"
+                    f"link {link.a}-{link.b} appears twice; policies need one link between two nodes"
                 )
             found[link.a][link.b] = number
             found[link.b][link.a] = number
