@@ -20,7 +20,7 @@ from controller.core import (
 )
 from controller.core.submissions import submission_of
 from controller.errors import BadSpec
-from controller.vocabulary import Job
+from controller.vocabulary import Job, Topology
 from ina.service.effects import Effects
 from ina.service.errors import Conflict, Unknown
 from ina.service.executor import Executor
@@ -144,6 +144,11 @@ class Daemon:
     def explain(self, name: str) -> Explanation:
         """Say why a job stands as it does."""
         return self._reports.explain(name)
+
+    @property
+    def topology(self) -> Topology:
+        """The switches, servers and links."""
+        return self._ledger.topology
 
     def cluster(self) -> ClusterState:
         """Return the cluster as it is."""
