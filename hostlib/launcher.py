@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Protocol
 
 from hostlib import keeper
 from hostlib.config import parse_address
@@ -69,6 +69,13 @@ Whole lines, as many as came at once; or part of one that is very long, that goe
 """
 
 
+class Watcher(Protocol):
+    """Is told of workers that have ended: a `Rendezvous`."""
+
+    def ended(self, rank: int, status: int, reason: str) -> None:
+        """Note that the process of `rank` is no more."""
+
+
 class Workers:
     """The running processes of one job."""
 
@@ -76,7 +83,7 @@ class Workers:
         self,
         command: Sequence[str],
         environments: Sequence[Mapping[str, str]],
-        rendezvous: Rendezvous,
+        rendezvous: Watcher,
         on_output: Output,
     ) -> None:
         """Start one process per environment; the position is the rank.

@@ -436,6 +436,21 @@ class Controller:
                         raise
                     self._target.write("MODIFY", [entry])
 
+    def adjust(self, entries: Iterable[TableEntry]) -> int:
+        """Write those of these entries that are not there as they are; return how many. Raises SwitchError.
+
+        Entries of the same tables with other matches stay.
+        """
+        wanted = list(entries)
+        there = self._target.read({each.table for each in wanted})
+        known = {
+            (row.table, frozenset(row.match.items())): row for row in there if isinstance(row, TableEntry)
+        }
+        missing = [each for each in wanted if known.get((each.table, frozenset(each.match.items()))) != each]
+        if missing:
+            self.install(missing)
+        return len(missing)
+
     def set_ecn_threshold(self, depth: int) -> None:
         """Mark aggregation packets that find `depth` packets or more in their egress queue.
 

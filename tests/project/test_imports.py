@@ -39,7 +39,8 @@ NOT_INSTALLED = ("benchmarks", "examples", "tests")
 SWITCH = ("softswitch", "softswitch.stf")
 HOST = (
     *("hostlib", "hostlib.command_line", "hostlib.fallback", "hostlib.interleave", "hostlib.launcher"),
-    "hostlib.windows",
+    *("hostlib.windows", "hostlib.interfaces", "hostlib.messages", "hostlib.sealed"),
+    "hostlib.version",
 )
 CONTROLLER = (
     *("controller/", "controller.vocabulary/", "controller.switches/", "controller.memory/"),
