@@ -159,6 +159,11 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
         *(*SWITCH, *PIPELINES, *HOST, *PACKETS, "p4src.messages"),
         *("ina.runtime/", "bmv2_topos.testbeds.netns/"),
     ),
+    # The service, as those who ask it see it.
+    "ina.bench.service": (
+        *(*CONTROLLER, "controller.policies/", "hostlib.command_line", "ina.runtime/"),
+        *("ina.service/", "ina.service.api", "ina.bench.service/"),
+    ),
     "ina.cli": (
         *("controller/*", "ina/*", *SWITCH, *HOST, "hostlib.lua_dissector", "hostlib.demos.four_stages"),
         *("bmv2_topos.draw", "bmv2_topos.harness/", "bmv2_topos.plots", "bmv2_topos.soak"),
