@@ -30,9 +30,9 @@ from hostlib.torch.staging import can_stage, devices
 from hostlib.torch.sums import Sum, SwitchSums
 from hostlib.torch.tensors import SUMMED
 from hostlib.torch.work import GlooWork
+from hostlib.torch_autoload import BACKEND
 from hostlib.watch import Watch
 
-BACKEND: Final = "ina"
 GLOO: Final = "gloo"
 PAIRWISE: Final = ("send", "recv", "recv_anysource")
 """Calls that not all ranks make."""
@@ -283,12 +283,6 @@ def paths(group: dist.ProcessGroup | None = None) -> dict[str, dict[str, int]]:
     return group.paths()
 
 
-def register() -> None:
-    """Tell torch of the backend. Without effect if done before."""
-    if not hasattr(dist.Backend, BACKEND.upper()):
-        dist.Backend.register_backend(BACKEND, _create, extended_api=True, devices=devices())
-
-
 def _kept(gloo: dist.ProcessGroupGloo) -> dist.ProcessGroupGloo:
     """Return a group that lives until the process ends, with its few idle threads, whoever lets go of it.
 
@@ -299,7 +293,8 @@ def _kept(gloo: dist.ProcessGroupGloo) -> dist.ProcessGroupGloo:
     return gloo
 
 
-def _create(options: Any, backend_options: Any) -> InaProcessGroup:
+def create(options: Any, backend_options: Any) -> InaProcessGroup:
+    """Make a process group for torch (`hostlib.torch_autoload`). Raises ValueError for options of a backend."""
     if backend_options is not None:
         raise ValueError(f'pg_options is {backend_options!r}, must be None: backend "ina" has no options')
     return InaProcessGroup(

@@ -203,7 +203,10 @@ def test_a_tensor_can_be_resized_after_its_sum(ranks: Ranks) -> None:
 
 
 def test_no_thread_outlives_a_process_that_does_not_shut_down() -> None:
-    """It would abort the process if it came back from torch while the interpreter ends."""
+    """It would abort the process if it came back from torch while the interpreter ends.
+
+    The script does not import the backend: torch finds it.
+    """
     done = ina("run", "-np", "2", "--", sys.executable, str(WORKERS / "torch_no_shutdown.py"))
     assert done.returncode == 0, done.stderr
     assert sorted(re.findall("left at exit: (.*)", done.stdout)) == ["", ""]
