@@ -294,7 +294,7 @@ def _kept(gloo: dist.ProcessGroupGloo) -> dist.ProcessGroupGloo:
 
 
 def create(options: Any, backend_options: Any) -> InaProcessGroup:
-    """Make a process group for torch (`hostlib.torch_autoload`). Raises ValueError for options of a backend."""
+    """Make a process group, as `hostlib.torch_autoload` has torch do. Raises ValueError for `pg_options`."""
     if backend_options is not None:
         raise ValueError(f'pg_options is {backend_options!r}, must be None: backend "ina" has no options')
     return InaProcessGroup(

@@ -1,4 +1,4 @@
-"""An unmodified script, which does not even import the backend: a rank that ends without shutdown; tells which threads of its process group are left at exit."""
+"""An unmodified script that ends without shutdown; tells which threads of its group are left at exit."""
 
 import atexit
 import threading
