@@ -163,7 +163,8 @@ def one_of(choices: Collection[str]) -> Check:
 def name(value: object) -> str | None:
     """Check for a name of printable characters."""
     good = isinstance(value, str) and value and value.strip() == value and value.isprintable()
-    return None if good and len(value) <= 200 else "want a name in quotes"  # type: ignore[arg-type]
+    good = good and len(value) <= 200  # type: ignore[arg-type]
+    return None if good else "want 1 to 200 printable characters in quotes"
 
 
 def ipv4(value: object) -> str | None:

@@ -248,6 +248,11 @@ class Topology:
         return {switch.name: number for number, switch in enumerate(self.switches)}
 
     @cached_property
+    def link_bps_of(self) -> Mapping[str, float]:
+        """The rate of each server's link, bits per second."""
+        return {server.name: self._links_at[server.name][0].rate_bps for server in self.servers}
+
+    @cached_property
     def gpus(self) -> int:
         """Total number of GPUs."""
         return sum(server.gpus for server in self.servers)

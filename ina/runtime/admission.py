@@ -14,8 +14,9 @@ from controller import ControllerError, Member, NoSuchJob, Region, Registration
 from controller.errors import OutOfMemory, OutOfRows
 from controller.switches.cabling import plugged
 from controller.switches.layout import Branch, Deployment
-from controller.switches.model import INA_UDP_PORT
+from controller.switches.model import INA_UDP_PORT, SwitchInfo
 from controller.switches.tree import TreeAdmission
+from controller.vocabulary import Job
 from hostlib import DEFAULT_SLOTS, JobConfig, window_for
 from hostlib.launcher import Rendezvous
 from ina.runtime.errors import BadRun
@@ -159,16 +160,17 @@ def admitted(
         members = _members(fabric, spec, stack)
         shared = fabric.offers.shared
         region = None
-        if shared and spec.job.slots is not None:
-            region = Region(spec.first_slot, spec.job.slots)
+        if shared:
+            own = spec.job.slots
+            region = fabric.slots_of(spec.job.name) or (None if own is None else Region(spec.first_slot, own))
         if fabric.topology is None:
             root = Branch(fabric.root, tuple(members[fabric.root]), region=region)
         else:
             root = branches(fabric.topology, members, region=region, transit=fabric.spec.transit)
         registered = registration(fabric, spec)
         tree = _admit(fabric, _deployment(fabric, spec, root), registered, cancelled or threading.Event())
-        fabric.jobs[tree.job] = tree
-        stack.callback(_remove, fabric, tree)
+        stack.callback(_remove, fabric, spec.job.name, tree)
+        fabric.serve(spec.job.name, tree)
         if shared:
             uplink = tree.switches[fabric.root].uplink
             assert uplink is not None
@@ -277,27 +279,36 @@ def _deployment(fabric: SwitchFabric, spec: LaunchSpec, root: Branch) -> Deploym
     if not offers.shared:
         default = DEFAULT_SLOTS if queue is None else queue  # a window of half of it
         return Deployment(root, default if spec.job.slots is None else spec.job.slots)
-    in_flight = spec.job.window
-    if in_flight is None:  # the fallback server's port may get what all workers have under way
-        in_flight = SHARED_WINDOW if queue is None else max(1, queue // (2 * spec.children))
     return Deployment(
         root,
         mode="shared",
         preempt=spec.job.preempt and not offers.salted,
-        window=in_flight if offers.salted else window_for(in_flight),
+        window=shared_window(spec.job, spec.children, offers, queue),
         fallback=fabric.fallback_uplink(),
     )
 
 
-def _remove(fabric: SwitchFabric, tree: TreeAdmission) -> None:
-    fabric.jobs.pop(tree.job, None)
+def shared_window(job: Job, children: int, offers: SwitchInfo, queue_packets: int | None) -> int:
+    """Return the window of a job that shares slots.
+
+    Args:
+        job: The job; it may say how many packets of each worker are in flight.
+        children: Hosts that it is on.
+        offers: What the switches' program offers.
+        queue_packets: Packets that a port holds; None: as many as any window needs.
+    """
+    in_flight = job.window
+    if in_flight is None:  # the fallback server's port may get what all workers have under way
+        in_flight = SHARED_WINDOW if queue_packets is None else max(1, queue_packets // (2 * children))
+    return in_flight if offers.salted else window_for(in_flight)
+
+
+def _remove(fabric: SwitchFabric, name: str, tree: TreeAdmission) -> None:
+    fabric.jobs.pop(name, None)
     if fabric.switch_ended() is not None:
         return
-    if fabric.silent is not None:
-        _log.warning("job %d may still be on the switch: %s", tree.job, fabric.silent)
-        return
     try:
-        with fabric.lock:
+        with fabric.asking():
             fabric.fleet.remove(tree)
     except NoSuchJob:
         return  # somebody else removed it

@@ -13,12 +13,14 @@ from typing import Any, Protocol, TypeVar
 import softswitch
 from bmv2_topos.impairments import link_impairments, outgoing
 from controller import Controller, ControllerError, Fleet, Member, connect
+from controller.errors import Unreachable
+from controller.memory import shared
 from controller.p4runtime_shim.ports import ports_of
 from controller.switches import forwarding
 from controller.switches.leases import RENEWALS_PER_LEASE
 from controller.switches.model import INA_UDP_PORT, SWITCH_MAC, SwitchInfo, Uplink
 from controller.switches.tree import TreeAdmission
-from controller.vocabulary import Topology
+from controller.vocabulary import Region, Topology
 from controller.vocabulary.places import spread
 from hostlib.launcher import Output, Rendezvous, WorkerExit, Workers, parse_address
 from ina.runtime import programs
@@ -135,8 +137,10 @@ class SwitchFabric:
         self.fallback: Fallback | None = None
         self.given: Mapping[str, TreeAdmission] = {}
         """By name: jobs that somebody else has admitted, and will remove."""
-        self.jobs: dict[int, TreeAdmission] = {}
-        """Those that the switches are to serve, by id."""
+        self.jobs: dict[str, TreeAdmission] = {}
+        """Those that the switches are to serve, by name, with the slots that they are to end at."""
+        self._slots: dict[str, Region] = {}
+        self._moving = False
         self.silent: str | None = None
         """Why a switch did not answer when it was asked last; None: it did."""
         self._restarts = 0
@@ -185,6 +189,44 @@ class SwitchFabric:
             except ControllerError as error:
                 return str(error)
         return None if report.done else "; ".join(map(str, (*report.waiting, *report.left_out.values())))
+
+    def resize(self, name: str, region: Region | None) -> None:
+        """Give a shared job these slots at every switch that adds up: from its admission on, or by a move.
+
+        The move ends by `settle`. None: the job keeps what it has, or gets what is specified.
+
+        Raises BadJob if the region exceeds the memory; ControllerError.
+        """
+        with self.lock:
+            if region is None:
+                self._slots.pop(name, None)
+                return
+            self._slots[name] = shared.place(self.offers.slots, region)
+            self._move(name)
+
+    def slots_of(self, name: str) -> Region | None:
+        """Return the slots that `resize` gave to a job; None: none."""
+        return self._slots.get(name)
+
+    def serve(self, name: str, tree: TreeAdmission) -> None:
+        """Take in a job that was just admitted; it moves if it was given other slots meanwhile."""
+        with self.lock:
+            self.jobs[name] = tree
+            self._move(name)
+
+    def settle(self) -> None:
+        """Go on with the moves that are not over. Call it often. Raises ControllerError."""
+        with self.lock:
+            if self._moving:
+                report = self.fleet.reconcile(self.jobs.values(), may_remove=lambda job: False)
+                self._moving = not self.fleet.settle() or not report.done
+
+    def _move(self, name: str) -> None:
+        region, tree = self._slots.get(name), self.jobs.get(name)
+        if region is not None and tree is not None and (there := tree.at(region)) != tree:
+            self.jobs[name] = there
+            self._moving = True
+            self.settle()
 
     @property
     def queue_packets(self) -> int | None:
@@ -359,9 +401,24 @@ class SwitchFabric:
         """Return how a switch ended, as a text; None while all run."""
         return next(filter(None, (switch.ended() for switch in self.switches.values())), None)
 
+    @contextlib.contextmanager
+    def asking(self) -> Iterator[None]:
+        """Hold the lock; raise Unreachable at once while a switch is silent, and note that it has become so.
+
+        Whoever ends a job asks several things; each of them would wait anew for a switch that hangs.
+        """
+        with self.lock:
+            if self.silent is not None:
+                raise Unreachable(self.silent)
+            try:
+                yield
+            except Unreachable as error:
+                self.silent = str(error)
+                raise
+
     def counters(self, tree: TreeAdmission) -> dict[str, dict[str, int]]:
         """Return the number of a job's packets by switch and outcome. Raises ControllerError."""
-        with self.lock:
+        with self.asking():
             return self.fleet.counters(tree)
 
     def refused(self) -> dict[str, int]:
@@ -371,7 +428,7 @@ class SwitchFabric:
         """
         total = {"stranger": self.addresses.strangers()}
         total["stranger"] += sum(switch.strangers() for switch in self.switches.values())
-        with self.lock:
+        with self.asking():
             for counts in self.fleet.refused().values():
                 for name, number in counts.items():
                     total[name] = total.get(name, 0) + number

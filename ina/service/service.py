@@ -125,6 +125,11 @@ class Service(Protocol):
         """Say why a job stands as it does."""
         ...
 
+    @property
+    def topology(self) -> Topology:
+        """The switches, servers and links."""
+        ...
+
     def cluster(self) -> ClusterState:
         """Return the cluster as it is."""
         ...

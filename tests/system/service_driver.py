@@ -14,7 +14,8 @@ from pathlib import Path
 
 from controller.policies.by_kind import AllocationSettings
 from controller.vocabulary.files import read_jobs
-from ina.service.daemon import Daemon, Policies
+from ina.service.daemon import Daemon
+from ina.service.policies import Policies
 from ina.service.serve import opened
 
 

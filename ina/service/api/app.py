@@ -32,6 +32,8 @@ from ina.service.tokens import Person
 
 MAX_JOBS = 10_000
 """In one request."""
+SMALL_BYTES = 1 << 14
+"""Descriptions of jobs up to this size are read at once, larger ones in a thread."""
 MAX_PAGE = 1_000
 """Jobs, or lines of the log, in one answer."""
 PAGE = Path(__file__).parent.parent / "page"
@@ -202,8 +204,11 @@ async def submit(
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
         raise Problem(415, f"Content-Type is {kind[:80]!r}; want application/json")
-    topology = service.cluster().topology
-    jobs = await asyncio.to_thread(_jobs, await request.body(), topology)
+    body = await request.body()
+    if len(body) > SMALL_BYTES:
+        jobs = await asyncio.to_thread(_jobs, body, service.topology)
+    else:
+        jobs = _jobs(body, service.topology)
     records = await service.submit(jobs, tenant=person.name, key=idempotency_key)
     now_s = service.now_s
     found = [views.of_job(record, now_s) for record in records]
