@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from hostlib import command_line
-from hostlib.launcher import GRACE_S, LaunchError, Output, Rendezvous, WorkerExit
+from hostlib.launcher import GRACE_S, LaunchError, Output, Rendezvous, WorkerExit, by_cause
 from hostlib.version import version
 from ina.runtime.agent import ALIVE_S
 from ina.runtime.errors import BadRun
@@ -296,6 +296,7 @@ class RemoteWorkers:
     def _collect(self) -> None:
         now = time.monotonic()
         passed_s, self._looked_s = min(now - self._looked_s, ALIVE_S), now
+        found: list[WorkerExit] = []
         if tell := now - self._alive_s > ALIVE_S:
             self._alive_s = now
         for name, ranks in self._machines.items():
@@ -306,14 +307,15 @@ class RemoteWorkers:
             lost = agent.ended()
             while agent.exits:
                 number, status, reason = agent.exits.popleft()
-                self._note(WorkerExit(ranks[number], status, reason))
+                found.append(WorkerExit(ranks[number], status, reason))
             if agent.failed:
                 lost = agent.failed
             elif agent.silent_s > HANG_S:
                 lost = f"it has not answered for {HANG_S:g} s"
             if lost and agent.left_running is None:
-                for rank in ranks:
-                    self._note(WorkerExit(rank, 1, f"is lost with machine {name}: {lost}"))
+                found += [WorkerExit(rank, 1, f"is lost with machine {name}: {lost}") for rank in ranks]
+        for exit_ in sorted(found, key=by_cause):
+            self._note(exit_)
 
     def _note(self, exit_: WorkerExit) -> None:
         if all(exit_.rank != known.rank for known in self.exits):
