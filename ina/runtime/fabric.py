@@ -13,6 +13,7 @@ from typing import Any, Protocol, TypeVar
 import softswitch
 from bmv2_topos.impairments import link_impairments, outgoing
 from controller import Controller, ControllerError, Fleet, Member, connect
+from controller.errors import Unreachable
 from controller.memory import shared
 from controller.p4runtime_shim.ports import ports_of
 from controller.switches import forwarding
@@ -21,11 +22,11 @@ from controller.switches.model import INA_UDP_PORT, SWITCH_MAC, SwitchInfo, Upli
 from controller.switches.tree import TreeAdmission
 from controller.vocabulary import Region, Topology
 from controller.vocabulary.places import spread
-from hostlib.launcher import parse_address
+from hostlib.launcher import Output, Rendezvous, WorkerExit, Workers, parse_address
 from ina.runtime import programs
-from ina.runtime.addresses import HostAddresses, port_socket
+from ina.runtime.addresses import HostAddresses, port_socket, server_address
 from ina.runtime.errors import BadRun, ProcessFailed
-from ina.runtime.fallback_process import FallbackProcess
+from ina.runtime.fallback_process import Fallback, FallbackProcess
 from ina.runtime.spec import (
     DEFAULT_LANES,
     DEFAULT_PROGRAM,
@@ -34,6 +35,7 @@ from ina.runtime.spec import (
     WORKER_BASE,
     Attachment,
     FabricSpec,
+    LaunchSpec,
 )
 from ina.runtime.switch_process import EmbeddedSwitch
 from ina.runtime.topology import plan
@@ -100,6 +102,19 @@ class AttachedSwitch:
         return 0
 
 
+class RunningWorkers(Protocol):
+    """The running workers of one job: `hostlib.launcher.Workers`, or those of several machines."""
+
+    exits: list[WorkerExit]
+    left_running: int
+
+    def wait(self, *, on_tick: Callable[[], None], tick_s: float = 0.1) -> WorkerExit | None:
+        """Wait for all workers, and return the first failure, or None."""
+
+    def kill(self) -> None:
+        """End every process of the job that still runs."""
+
+
 class SwitchFabric:
     """Switches that run a program, their controller, and the fallback server once a job needs one."""
 
@@ -119,7 +134,7 @@ class SwitchFabric:
         self.addresses = addresses
         self.lock = threading.RLock()
         """To be held while anything of the fleet is called."""
-        self.fallback: FallbackProcess | None = None
+        self.fallback: Fallback | None = None
         self.given: Mapping[str, TreeAdmission] = {}
         """By name: jobs that somebody else has admitted, and will remove."""
         self.jobs: dict[str, TreeAdmission] = {}
@@ -255,7 +270,7 @@ class SwitchFabric:
             FALLBACK, port=self.topology.port_to(self.root, self.server_host) if self.topology else None
         )
 
-    def start_fallback(self, port: int) -> FallbackProcess:
+    def start_fallback(self, port: int) -> Fallback:
         """Start the fallback server at a port of the root, unless it runs already.
 
         Raises ProcessFailed or AddressTaken.
@@ -265,7 +280,7 @@ class SwitchFabric:
                 self.fallback = self._fallback_process(port)
             return self.fallback
 
-    def _fallback_process(self, port: int) -> FallbackProcess:
+    def _fallback_process(self, port: int) -> Fallback:
         switch = self.switches[self.root].udp_address(port)
         local = self.host_address(self.root, port)
         lanes = str(self.offers.lanes)
@@ -290,6 +305,33 @@ class SwitchFabric:
     def inside(self, switch: str, member: Member, call: Callable[[str], T]) -> T:
         """Call with the address of a worker's host, where sockets can be bound to it."""
         return call("127.0.0.1")
+
+    @contextlib.contextmanager
+    def torch_store(self, switch: str, member: Member) -> Iterator[tuple[str, int]]:
+        """Keep an address at a worker's host, for the store of ``torch.distributed``."""
+        with self.inside(switch, member, server_address) as held:
+            yield held.getsockname()
+
+    def start_workers(
+        self,
+        spec: LaunchSpec,
+        command: Sequence[str],
+        environments: Sequence[Mapping[str, str]],
+        rendezvous: Rendezvous,
+        on_output: Output,
+    ) -> RunningWorkers:
+        """Start the workers of a job.
+
+        Args:
+            spec: The job.
+            command: What each runs, with the prefix of `command`.
+            environments: Variables of each; the position is the rank.
+            rendezvous: Told of workers that have ended.
+            on_output: Called with what they write.
+
+        Raises LaunchError.
+        """
+        return Workers(command, environments, rendezvous, on_output)
 
     def command(self, command: Sequence[str]) -> Sequence[str]:
         """Return the prefix of a worker's command at its host, by its `environment`. Raises LaunchError."""
@@ -359,9 +401,24 @@ class SwitchFabric:
         """Return how a switch ended, as a text; None while all run."""
         return next(filter(None, (switch.ended() for switch in self.switches.values())), None)
 
+    @contextlib.contextmanager
+    def asking(self) -> Iterator[None]:
+        """Hold the lock; raise Unreachable at once while a switch is silent, and note that it has become so.
+
+        Whoever ends a job asks several things; each of them would wait anew for a switch that hangs.
+        """
+        with self.lock:
+            if self.silent is not None:
+                raise Unreachable(self.silent)
+            try:
+                yield
+            except Unreachable as error:
+                self.silent = str(error)
+                raise
+
     def counters(self, tree: TreeAdmission) -> dict[str, dict[str, int]]:
         """Return the number of a job's packets by switch and outcome. Raises ControllerError."""
-        with self.lock:
+        with self.asking():
             return self.fleet.counters(tree)
 
     def refused(self) -> dict[str, int]:
@@ -371,7 +428,7 @@ class SwitchFabric:
         """
         total = {"stranger": self.addresses.strangers()}
         total["stranger"] += sum(switch.strangers() for switch in self.switches.values())
-        with self.lock:
+        with self.asking():
             for counts in self.fleet.refused().values():
                 for name, number in counts.items():
                     total[name] = total.get(name, 0) + number
