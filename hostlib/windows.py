@@ -123,7 +123,7 @@ class _Limits(ctypes.Structure):
 
 
 class _InC:
-    """One in C. The compiled core asks its function by itself; whoever else asks does so through this."""
+    """One in C. The compiled core calls its function directly; others call it through this."""
 
     wants_rounds = True
 
