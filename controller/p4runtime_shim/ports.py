@@ -16,24 +16,28 @@ _UDP, _PEER = "udp:", " peer "
 
 @dataclass(frozen=True, slots=True)
 class PortEnds:
-    """Both ends of a port's link, as ``host:port``; empty: it is not UDP's, or has no fixed peer."""
+    """Both ends of a port's link, as ``host:port``; empty: it is not UDP's, or has no fixed peer.
+
+    `up` is whether its link works, as far as the switch can see.
+    """
 
     udp: str = ""
     peer: str = ""
+    up: bool = True
 
     @classmethod
-    def of(cls, description: str) -> PortEnds:
-        """Return the ends that a port's description tells.
+    def of(cls, description: str, status: str = "UP") -> PortEnds:
+        """Return the ends that a port's description tells; `status` is its ``oper-status``.
 
         >>> PortEnds.of("udp:127.0.0.1:47001 peer 127.0.0.1:48001")
-        PortEnds(udp='127.0.0.1:47001', peer='127.0.0.1:48001')
-        >>> PortEnds.of("if:veth0")
-        PortEnds(udp='', peer='')
+        PortEnds(udp='127.0.0.1:47001', peer='127.0.0.1:48001', up=True)
+        >>> PortEnds.of("if:veth0", "DOWN")
+        PortEnds(udp='', peer='', up=False)
         """
         if not description.startswith(_UDP):
-            return cls()
+            return cls(up=status != "DOWN")
         udp, _, peer = description.removeprefix(_UDP).partition(_PEER)
-        return cls(udp, peer)
+        return cls(udp, peer, status != "DOWN")
 
 
 def ports_of(address: str, tls: Tls | None = None) -> dict[int, PortEnds] | None:
@@ -53,4 +57,8 @@ def ports_of(address: str, tls: Tls | None = None) -> dict[int, PortEnds] | None
     finally:
         channel.close()
     states = [json.loads(update.val.json_val) for each in told.notification for update in each.update]
-    return dict(sorted((int(state["id"]), PortEnds.of(state.get("description", ""))) for state in states))
+    found = (
+        (int(state["id"]), PortEnds.of(state.get("description", ""), state.get("oper-status", "UP")))
+        for state in states
+    )
+    return dict(sorted(found))

@@ -270,7 +270,8 @@ class SwitchInfo:
 
     Values per packet, slots, jobs at a time, members of one job; `mode` says whether its jobs share slots. If
     it is `salted` (ATP), packets have a salt in the place of a priority. `lacks` says what is missing for
-    each feature that it does not offer, `title` what errors call it.
+    each feature that it does not offer, `title` what errors call it. Regions that are `aligned` start at
+    multiples of their size.
     """
 
     lanes: int
@@ -281,6 +282,7 @@ class SwitchInfo:
     salted: bool = False
     lacks: Mapping[Feature, str] = field(default_factory=dict, compare=False)
     title: str = field(default="the program", compare=False)
+    aligned: bool = False
 
     @property
     def shared(self) -> bool:

@@ -55,7 +55,7 @@ def submit(
         raise ValueError(f"{process_set} is not known: hvd.add_process_set() makes it so")
     if not process_set.included():
         raise ValueError(f"rank {world.rank} is not of {process_set}")
-    request = Request(world.name(kind, name), kind, what, number, reduction, own, zeros)
+    request = Request(world.name(kind, name, number), kind, what, number, reduction, own, zeros)
     operation = Operation(request, start)
     world.submit(operation)
     handle = next(_numbers)

@@ -77,7 +77,7 @@ def grouped(
     Returns:
         A handle for `synchronize` and `poll`.
     """
-    op = _operation(op, average)
+    op = operation_of(op, average)
     checked = [check(tensor) for tensor in tensors]
     if op is Average and not all(tensor.dtype.is_floating_point for tensor in checked):
         raise ValueError("the average of integers is not an integer: use op=hvd.Sum, or float32")
@@ -170,7 +170,8 @@ def _scale(tensor: torch.Tensor, factor: float) -> None:
         tensor.copy_(tensor.double() * factor)
 
 
-def _operation(op: ReduceOp | None, average: bool | None) -> ReduceOp:
+def operation_of(op: ReduceOp | None, average: bool | None = None) -> ReduceOp:
+    """Return the operation that the caller asks for. Raises ValueError or NotSupported."""
     if average is not None and op is not None:
         raise ValueError("average and op are mutually exclusive: give op")
     if average is not None:
@@ -208,7 +209,7 @@ def allreduce_async(
         postscale_factor,
         process_set,
         average=average,
-        finish=_only,
+        finish=only,
     )
 
 
@@ -368,7 +369,7 @@ def grouped_allreduce(
     process_set: ProcessSet = global_process_set,
 ) -> list[torch.Tensor]:
     """Reduce several tensors as one collective; see `allreduce`."""
-    compression, numbers = way(compression, process_set, _operation(op, average))
+    compression, numbers = way(compression, process_set, operation_of(op, average))
     options = {
         "op": op,
         "average": average,
@@ -410,106 +411,6 @@ def sparse_allreduce_async(*_: Any, **__: Any) -> int:
     )
 
 
-def grouped_reducescatter_async(
-    tensors: Tensors,
-    name: str | None = None,
-    op: ReduceOp | None = None,
-    process_set: ProcessSet = global_process_set,
-    prescale_factor: float = 1.0,
-    postscale_factor: float = 1.0,
-) -> int:
-    """Start a reducescatter of several tensors, for the arguments see `allreduce`; return a handle."""
-    return _reducescatter(
-        "grouped_reducescatter", tensors, name, op, process_set, prescale_factor, postscale_factor, list
-    )
-
-
-def reducescatter_async(
-    tensor: torch.Tensor,
-    name: str | None = None,
-    op: ReduceOp | None = None,
-    process_set: ProcessSet = global_process_set,
-    prescale_factor: float = 1.0,
-    postscale_factor: float = 1.0,
-) -> int:
-    """Start a reducescatter, for the arguments see `allreduce`; return a handle."""
-    return _reducescatter(
-        "reducescatter", [tensor], name, op, process_set, prescale_factor, postscale_factor, _only
-    )
-
-
-def reducescatter(
-    tensor: torch.Tensor,
-    name: str | None = None,
-    compression: type[Compressor] = NoneCompressor,
-    op: ReduceOp | None = None,
-    process_set: ProcessSet = global_process_set,
-    prescale_factor: float = 1.0,
-    postscale_factor: float = 1.0,
-) -> torch.Tensor:
-    """Return this rank's rows of the average (or as `op` says); for the arguments see `allreduce`.
-
-    If the rows cannot be divided equally, the first ranks have one more. The switch gives sums to all ranks,
-    so this is an `allreduce` whose other rows are dropped.
-    """
-    return grouped_reducescatter(
-        [tensor], name, compression, op, process_set, prescale_factor, postscale_factor
-    )[0]
-
-
-def grouped_reducescatter(
-    tensors: Tensors,
-    name: str | None = None,
-    compression: type[Compressor] = NoneCompressor,
-    op: ReduceOp | None = None,
-    process_set: ProcessSet = global_process_set,
-    prescale_factor: float = 1.0,
-    postscale_factor: float = 1.0,
-) -> list[torch.Tensor]:
-    """Return this rank's rows of several tensors; see `reducescatter`."""
-    for tensor in tensors:
-        _check_rows(tensor)
-    reduced = grouped_allreduce(
-        tensors, None, name, compression, op, prescale_factor, postscale_factor, process_set
-    )
-    return [tensor[_own_rows(tensor, process_set)] for tensor in reduced]
-
-
-def _reducescatter(
-    kind: str,
-    tensors: Tensors,
-    name: str | None,
-    op: ReduceOp | None,
-    process_set: ProcessSet,
-    prescale: float,
-    postscale: float,
-    finish: Callable[[list[torch.Tensor]], Any],
-) -> int:
-    for tensor in tensors:
-        _check_rows(tensor)
-    return grouped(
-        kind,
-        tensors,
-        name,
-        op,
-        prescale,
-        postscale,
-        process_set,
-        finish=lambda whole: finish([each[_own_rows(each, process_set)].clone() for each in whole]),
-    )
-
-
-def _check_rows(tensor: torch.Tensor) -> None:
-    if check(tensor).dim() == 0:
-        raise ValueError("a tensor without dimensions has no rows to scatter")
-
-
-def _own_rows(tensor: torch.Tensor, process_set: ProcessSet) -> slice:
-    rank, size = process_set.rank(), process_set.size()
-    least, more = divmod(tensor.shape[0], size)
-    first = rank * least + min(rank, more)
-    return slice(first, first + least + (rank < more))
-
-
-def _only(tensors: list[torch.Tensor]) -> torch.Tensor:
+def only(tensors: list[torch.Tensor]) -> torch.Tensor:
+    """Return the one tensor."""
     return tensors[0]

@@ -117,7 +117,7 @@ def controller(
     except ImportError as error:
         raise Failure(f"ina controller needs {error.name}: pip install 'ina[service]'") from error
     from controller.policies.by_kind import AllocationSettings
-    from ina.service.daemon import Policies
+    from ina.service.policies import Policies
     from ina.service.serve import opened
     from ina.service.tokens import Tokens
 

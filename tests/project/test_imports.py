@@ -39,7 +39,8 @@ NOT_INSTALLED = ("benchmarks", "examples", "tests")
 SWITCH = ("softswitch", "softswitch.stf")
 HOST = (
     *("hostlib", "hostlib.command_line", "hostlib.fallback", "hostlib.interleave", "hostlib.launcher"),
-    "hostlib.windows",
+    *("hostlib.windows", "hostlib.interfaces", "hostlib.messages", "hostlib.sealed"),
+    "hostlib.version",
 )
 CONTROLLER = (
     *("controller/", "controller.vocabulary/", "controller.switches/", "controller.memory/"),
@@ -157,6 +158,11 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
         *("controller.simulator/", "controller.simulator.network/", "controller.policies/"),
         *(*SWITCH, *PIPELINES, *HOST, *PACKETS, "p4src.messages"),
         *("ina.runtime/", "bmv2_topos.testbeds.netns/"),
+    ),
+    # The service, as those who ask it see it.
+    "ina.bench.service": (
+        *(*CONTROLLER, "controller.policies/", "hostlib.command_line", "ina.runtime/"),
+        *("ina.service/", "ina.service.api", "ina.bench.service/"),
     ),
     "ina.cli": (
         *("controller/*", "ina/*", *SWITCH, *HOST, "hostlib.lua_dissector", "hostlib.demos.four_stages"),

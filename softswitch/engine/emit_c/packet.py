@@ -19,6 +19,17 @@ struct requests {
 """
 
 
+# Of programs for Tofino: what ingress asked for, and, not cleared, the bytes between ingress and egress.
+ASKED = """\
+uint32_t mirror_length, resubmit_length;
+uint16_t left_by;
+uint8_t queue, cos, bypass;"""
+MEMORY_STARTS = "mirror"
+MEMORY = f"""\
+uint8_t {MEMORY_STARTS}[P4_MIRROR_BYTES], resubmit[P4_RESUBMIT_BYTES];
+uint8_t bytes[P4_BEHIND + P4_MAX_FRAME];"""
+
+
 def declare_varbits(program: ir.Program, out: Writer) -> None:
     """Write a C struct for each width of varbit that the program has."""
     for width in sorted(varbit_widths(program)):
@@ -67,19 +78,23 @@ def declare_packet(unit: Unit, out: Writer) -> None:
         out.line("uint32_t packet_length;   /* the same, but for headers added and removed */")
         out.line("uint32_t payload;         /* offset of what the parser did not reach */")
         out.line("uint32_t truncate_to;")
+        if unit.program.tofino:
+            for line in ASKED.splitlines():
+                out.line(line)
         _struct("valid", storage.valid.lines, out)
         _struct("next", storage.next.lines, out)
         _struct("where", storage.where.lines, out)
         for root, members in storage.structs.items():
             extra = storage.large if root == "hdr" else []
             _struct(root, [*members.lines, *extra], out)
+        if unit.program.tofino:
+            for line in MEMORY.splitlines():
+                out.line(line)
     out.line()
-    first = storage.large_homes[0] if storage.large_homes else None
-    cleared = (
-        f"offsetof(struct p4_packet, {first.text.removeprefix('p->')})"
-        if first
-        else "sizeof(struct p4_packet)"
-    )
+    first = storage.large_homes[0].text.removeprefix("p->") if storage.large_homes else ""
+    if unit.program.tofino and not first:
+        first = MEMORY_STARTS
+    cleared = f"offsetof(struct p4_packet, {first})" if first else "sizeof(struct p4_packet)"
     out.line("/* The part of a packet in front of its large headers. */")
     out.line(f"enum {{ P4_CLEARED = {cleared} }};")
     out.line()
@@ -143,8 +158,8 @@ def emit_bring(home: HeaderHome, out: Writer) -> None:
         out.line()
 
 
-def emit_packet_functions(unit: Unit, out: Writer) -> None:
-    """Write the functions that initialise, copy and lend a packet."""
+def emit_start(out: Writer) -> None:
+    """Write the function that initialises a packet."""
     with out.block("static void start_packet(struct p4_packet *p, const uint8_t *frame, uint32_t length)"):
         out.line("p4_clear_lines(p, P4_CLEARED);")
         out.line("p->frame = frame;")
@@ -152,6 +167,11 @@ def emit_packet_functions(unit: Unit, out: Writer) -> None:
         out.line("p->packet_length = length;")
         out.line("p->truncate_to = P4_MAX_FRAME;")
     out.line()
+
+
+def emit_packet_functions(unit: Unit, out: Writer) -> None:
+    """Write the functions that initialise, copy and lend a packet."""
+    emit_start(out)
     large = unit.homes.storage.large_homes
     with out.block("static void p4_copy_packet(struct p4_packet *to, const struct p4_packet *from)"):
         out.line("p4_copy_lines(to, from, P4_CLEARED);")

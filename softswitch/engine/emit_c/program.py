@@ -14,6 +14,7 @@ module                what it writes
 `parser`              parser and deparser
 `functions`           actions and blocks
 `tables`              tables: entries, lookup, decision code
+`tofino`              what the engine calls of programs for Tofino
 `entry`               the state of the pipeline, and what the engine calls
 ====================  ===================================================================
 """
@@ -31,11 +32,13 @@ from softswitch.engine.emit_c.packet import (
     declare_variables,
     emit_bring,
     emit_packet_functions,
+    emit_start,
 )
 from softswitch.engine.emit_c.parser import emit_deparser, emit_parser
 from softswitch.engine.emit_c.table_layout import lay_out_table
 from softswitch.engine.emit_c.tables import declare_table, emit_apply
 from softswitch.engine.emit_c.text import Writer
+from softswitch.engine.emit_c.tofino import declare_sizes, emit_tofino
 from softswitch.engine.emit_c.unit import make_unit
 from softswitch.engine.emit_c.walk import NOWHERE
 from softswitch.engine.emit_c.wire import emit_header_functions
@@ -61,6 +64,8 @@ def _emit(program: ir.Program) -> str:
     for layout in unit.headers.values():
         declare_header(layout, out)
         emit_header_functions(layout, out)
+    if program.tofino:
+        declare_sizes(program, out)
     declare_packet(unit, out)
     declare_variables(unit, out)
     unit.registers.declare(out)
@@ -73,11 +78,17 @@ def _emit(program: ir.Program) -> str:
     emit_actions(unit, locals_, out)
     for number, table in enumerate(tables):
         emit_apply(unit, table, number, out)
-    emit_parser(unit, locals_, out)
-    for block in ("verify", "ingress", "egress", "compute"):
+    for parser in program.parsers:
+        emit_parser(unit, locals_, parser, out)
+    for block in ("ingress", "egress") if program.tofino else ("verify", "ingress", "egress", "compute"):
         emit_block(unit, locals_, block, out)
-    emit_deparser(unit, locals_, out)
-    emit_packet_functions(unit, out)
+    for deparser in ("ingress_deparser", "deparser") if program.tofino else ("deparser",):
+        emit_deparser(unit, locals_, deparser, out)
+    if program.tofino:
+        emit_start(out)
+        emit_tofino(unit, out)
+    else:
+        emit_packet_functions(unit, out)
     emit_entry_points(unit, tables, out)
     out.line('#include "control.h"')
     return out.text()

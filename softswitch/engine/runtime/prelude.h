@@ -357,6 +357,27 @@ P4_HELPER uint64_t p4_crc16(const uint8_t *data, size_t bytes)
     return crc;
 }
 
+/* A CRC of `width` bits, 8 to 64, with any polynomial. */
+P4_INLINE uint64_t p4_mirrored(uint64_t x, unsigned width)
+{
+    uint64_t y = 0;
+    for (unsigned i = 0; i < width; i++, x >>= 1)
+        y = y << 1 | (x & 1);
+    return y;
+}
+
+P4_HELPER uint64_t p4_crc(const uint8_t *data, size_t bytes, unsigned width, uint64_t polynomial,
+                          uint64_t initial, uint64_t final_xor, int reflected)
+{
+    uint64_t crc = initial, full = ~(uint64_t)0 >> (64 - width);
+    for (size_t i = 0; i < bytes; i++) {
+        crc ^= (reflected ? p4_mirrored(data[i], 8) : data[i]) << (width - 8);
+        for (int bit = 0; bit < 8; bit++)
+            crc = (crc << 1 ^ (crc >> (width - 1) & 1 ? polynomial : 0)) & full;
+    }
+    return (reflected ? p4_mirrored(crc, width) : crc) ^ final_xor;
+}
+
 /* splitmix64 */
 P4_HELPER uint64_t p4_random(uint64_t *state)
 {

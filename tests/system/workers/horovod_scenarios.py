@@ -25,6 +25,8 @@ import torch.distributed as dist
 import hostlib
 import hostlib.horovod as hvd
 import hostlib.torch
+from hostlib.horovod.negotiation import Announcement
+from hostlib.horovod.world import current
 
 
 def mine(*shape: int, dtype: torch.dtype = torch.float32, rank: int | None = None) -> torch.Tensor:
@@ -178,6 +180,67 @@ def horovod_sets() -> Any:
         except ValueError as error:
             found.append(str(error))
     found.append([hvd.remove_process_set(one), hvd.remove_process_set(one)])
+    hvd.shutdown()
+    return found
+
+
+def horovod_set_removed_by_others() -> Any:
+    hvd.init()
+    first = hvd.add_process_set([0])
+    if hvd.rank():
+        hvd.remove_process_set(first)  # rank 0 still uses it: its announcements come here too
+    hvd.barrier()
+    alone = hvd.allreduce(torch.ones(1), process_set=first).tolist() if hvd.rank() == 0 else []
+    if hvd.rank() == 0:
+        hvd.remove_process_set(first)
+    together = hvd.allreduce(torch.ones(1), op=hvd.Sum).tolist()
+    again = hvd.add_process_set([0])
+    last = hvd.allreduce(torch.ones(1), process_set=again).tolist() if again.included() else []
+    hvd.shutdown()
+    return [alone, together, last]
+
+
+def horovod_thread_that_fails() -> Any:
+    hvd.init()
+    if hvd.rank() == 0:
+        unknown = Announcement("a", process_set=99, zeros=[("torch.float32", [1])])
+        current().link.announced.put(unknown)
+        current()._thread.join()
+    dist.barrier()
+    errors = []
+    for _ in range(2):
+        try:
+            hvd.allreduce(torch.ones(1))
+        except hvd.HorovodInternalError as error:
+            errors.append(str(error))
+    dist.barrier()
+    return errors
+
+
+def horovod_gradients() -> Any:
+    hvd.init()
+    rank = hvd.rank()
+
+    def gradients(sizes: list[int], call: Callable[[list[torch.Tensor]], list[torch.Tensor]]) -> Any:
+        own = [torch.ones(size, requires_grad=True) for size in sizes]
+        results = call(own)
+        # all that follows is another function of the result on each rank: gradients rank + 1
+        sum(((rank + 1) * each).sum() for each in results).backward()
+        return [each.grad.tolist() for each in own]
+
+    rows = 1 + rank
+    found = {
+        "allgather": gradients([rows], lambda own: [hvd.allgather(own[0])]),
+        "grouped_allgather": gradients([rows, 2], hvd.grouped_allgather),
+        "broadcast": gradients([2], lambda own: [hvd.broadcast(own[0], 1)]),
+    }
+    for op in (hvd.Sum, hvd.Average):
+        found[f"reducescatter {op.value}"] = gradients(
+            [3], lambda own, op=op: [hvd.reducescatter(own[0], op=op, postscale_factor=0.5)]
+        )
+        found[f"grouped_reducescatter {op.value}"] = gradients(
+            [2, 3], lambda own, op=op: hvd.grouped_reducescatter(own, op=op)
+        )
     hvd.shutdown()
     return found
 
