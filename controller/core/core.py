@@ -24,6 +24,7 @@ from controller.core.events import (
     Interrupted,
     LinkBack,
     LinkGone,
+    Measured,
     Progressed,
     Retried,
     ServerBack,
@@ -180,6 +181,8 @@ class Core:
                 self._submitted(event, now_s)
             case Progressed():
                 self._progressed(event, now_s)
+            case Measured():
+                self._measured(event)
             case Interrupted():
                 self._put_back(self._job(event.job), now_s, "interrupted", event.reason)
             case Cancelled():
@@ -260,6 +263,14 @@ class Core:
             job.observe(now_s, event.done)
         if event.iteration_s is not None:
             self.running.pace(job, event.iteration_s, now_s)
+
+    def _measured(self, event: Measured) -> None:
+        if self.allocation is not None and event.job in self.jobs:
+            self.allocation.measure(event.job, event.compute_s, event.model_bytes)
+            job = self.allocation.described(event.job)
+            text = f"measured: {job.compute_s:.3g} s of computing and {job.model_bytes:,} bytes an iteration"
+            numbers = {"compute_s": job.compute_s, "model_bytes": float(job.model_bytes)}
+            self._note("note", (event.job,), text, **numbers)
 
     def ended(self, now_s: float, name: str, failure: str = "") -> None:
         """Take in an `Ended`."""
@@ -418,6 +429,8 @@ class Core:
                 self.running.pace(job, math.inf, now_s)
             elif has and job.iteration_s == math.inf and self._goes_alone(job):
                 self.running.pace(job, self.running.alone_pace(job), now_s)
+        for name, reason in allocation.newly_late():
+            self._note("late", (name,), reason)
         for job in given_up:
             self._close(job, "missed", allocation.why_missed(job.spec.name), now_s)
 
