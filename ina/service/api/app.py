@@ -420,12 +420,18 @@ async def readyz(request: Request) -> Response:
     return Json({"status": why or "ok"}, 503 if why else 200)
 
 
-_FILES = {"": "index.html", "page.js": "page.js", "page.css": "page.css"}
+_FILES = frozenset(path.name for path in PAGE.iterdir() if path.suffix in (".js", ".css"))
 
 
 @_open.get("/", include_in_schema=False)
-@_open.get("/page.js", include_in_schema=False)
-@_open.get("/page.css", include_in_schema=False)
-async def page(request: Request) -> Response:
+async def page() -> Response:
     """Show the operator's page, which asks ``/v1`` like any other client."""
-    return FileResponse(PAGE / _FILES[request.url.path.removeprefix("/")])
+    return FileResponse(PAGE / "index.html")
+
+
+@_open.get("/page/{name}", include_in_schema=False)
+async def part(name: str) -> Response:
+    """Return a module or a style sheet of the page."""
+    if name not in _FILES:
+        raise Problem(404, f"the page has no part {name[:80]!r}")
+    return FileResponse(PAGE / name)
