@@ -25,6 +25,7 @@ from hostlib.errors import NO_PACKETS, JobBroken, JobFault, NotInitialized, Rank
 from hostlib.paths import SWITCH, Paths
 from hostlib.settings import Settings
 from hostlib.torch import describe
+from hostlib.torch.bytewise import as_bytes, strange
 from hostlib.torch.joining import join
 from hostlib.torch.staging import can_stage, devices
 from hostlib.torch.sums import Sum, SwitchSums
@@ -36,12 +37,16 @@ from hostlib.watch import Watch
 GLOO: Final = "gloo"
 PAIRWISE: Final = ("send", "recv", "recv_anysource")
 """Calls that not all ranks make."""
+REDUCING: Final = (
+    *("reduce_scatter", "reduce_scatter_single", "reduce_scatter_single_coalesced", "_reduce_scatter_base"),
+    "reduce_scatter_tensor_coalesced",
+)
 AROUND: Final = (
     *("broadcast", "allgather", "allgather_coalesced", "allgather_into_tensor_coalesced"),
     *("all_gather_single", "all_gather_single_coalesced", "_allgather_base", "gather", "scatter"),
-    *("reduce_scatter", "reduce_scatter_single", "reduce_scatter_single_coalesced", "_reduce_scatter_base"),
-    *("reduce_scatter_tensor_coalesced", "alltoall", "alltoall_base", "all_to_all_single", "barrier"),
+    *("alltoall", "alltoall_base", "all_to_all_single", "barrier"),
     *PAIRWISE,
+    *REDUCING,
 )
 """Calls of torch that never go through the switch."""
 
@@ -220,10 +225,6 @@ class InaProcessGroup(dist.ProcessGroup):
             (operation not in ("sum", "avg"), f"it has no {operation}"),
             (any(tensor.layout is not torch.strided for tensor in tensors), "it adds dense tensors only"),
             (not dtypes <= {*SUMMED}, f"it does not add {_names(dtypes - {*SUMMED})}"),
-            (
-                operation == "avg" and not all(dtype.is_floating_point for dtype in dtypes),
-                "the average of integers is no integer",
-            ),
             (self._float64 == GLOO and torch.float64 in dtypes, "INA_FLOAT64 is gloo"),
         )
         return next((reason for holds, reason in reasons if holds), None)
@@ -241,13 +242,14 @@ class InaProcessGroup(dist.ProcessGroup):
         self._paths.took(describe.kind(name, arguments), GLOO, reason, sums=sums)
         watched = self._watch if name not in PAIRWISE else None
         number = watched.begin(describe.call(name, arguments)) if watched else 0
+        dtype = None if sums or name in REDUCING else strange(arguments)
         try:
-            inner = getattr(self._inner, name)(*arguments, **named)
+            inner = getattr(self._inner, name)(*(as_bytes(arguments) if dtype else arguments), **named)
         except BaseException:
             if watched:
                 watched.end(number)
             raise
-        work = GlooWork(inner, self._why_broken, pairwise=name in PAIRWISE)
+        work = GlooWork(inner, self._why_broken, pairwise=name in PAIRWISE, dtype=dtype)
         if watched:
             watched.track(number, work.is_completed)
         return work

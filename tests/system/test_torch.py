@@ -32,6 +32,11 @@ def test_every_call_agrees_with_gloo(ranks: Ranks) -> None:
     for result in ranks.results("agree_with_gloo"):
         assert result["calls"] > 800
         assert result["differ"] == []
+        assert result["beyond"]
+        assert all(
+            re.search("(AVG torch.int(32|64)|^(?!.*reduce).* torch.int16) ", name)
+            for name in result["beyond"]
+        )
         paths = result["paths"]
         for name in ("float32", "float64", "float16", "bfloat16", "int32", "int64"):
             assert set(paths[f"allreduce sum {name}"]) == {"switch"}
@@ -41,6 +46,14 @@ def test_every_call_agrees_with_gloo(ranks: Ranks) -> None:
         for name in ("allreduce max float32", "allreduce sum int8", "broadcast float32", "barrier"):
             assert set(paths[name]) == {"gloo"}
         assert {path for taken in result["sub"].values() for path in taken} == {"gloo"}
+
+
+def test_integers_are_averaged_and_all_types_move(ranks: Ranks) -> None:
+    for found in ranks.results("more_than_gloo"):
+        for dtype in ("int32", "int64"):
+            assert found[f"mean torch.{dtype}"] == [2**31 - 1, -7, 4]  # -7.5, rounded towards zero
+        for dtype in ("int16", "uint16", "bool", "uint8", "complex64"):
+            assert all(found[f"moved torch.{dtype}"]), (dtype, found)
 
 
 def test_a_model_may_go_after_its_group() -> None:
