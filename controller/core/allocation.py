@@ -13,6 +13,7 @@ from typing import Protocol
 
 from controller.core.allocator import Allocator
 from controller.core.desired import Place
+from controller.core.losses import Losses
 from controller.memory.policy import Answer, Question
 from controller.policies.by_kind import SCHEDULER, AllocationSettings
 from controller.scheduling.errors import BadDecision
@@ -118,19 +119,18 @@ class Allocation:
             self._due_s = now_s + self._settings.period_s if self._settings.period_s else math.inf
         return ended
 
-    def lose(self, servers: Iterable[str], switches: Iterable[str], now_s: float) -> dict[str, str]:
-        """Set which servers and switches are down.
+    def lose(self, losses: Losses, now_s: float) -> dict[str, str]:
+        """Set which servers, switches and links are down.
 
         Args:
-            servers: Names of all servers that are down.
-            switches: Names of all switches that are down.
+            losses: All that is down.
             now_s: The time.
 
         Returns:
             The reason, by job, for each job that has to be interrupted. The others keep their trees, or get
             trees that avoid what is down.
         """
-        lost = self.allocator.lose(servers, switches)
+        lost = self.allocator.lose(losses.servers, losses.switches, losses.links)
         for name in self.allocator.rerouted:
             for watcher in self.watchers:
                 watcher.placed(now_s, self.allocator.placed[name])

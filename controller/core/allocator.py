@@ -129,17 +129,22 @@ class Allocator:
         """Return whether all of these servers are up and can be reached."""
         return self._up is not None and all(name in self._up.server for name in servers)
 
-    def lose(self, servers: Iterable[str], switches: Iterable[str]) -> dict[str, str]:
-        """Set which servers and switches are down; no starting job uses them.
+    def lose(
+        self, servers: Iterable[str], switches: Iterable[str], links: Iterable[tuple[str, str]] = ()
+    ) -> dict[str, str]:
+        """Set which servers, switches and links (by their ends) are down; no starting job uses them.
 
-        Jobs whose trees use a switch that is down get other trees (`rerouted`).
+        Jobs whose trees use a switch or a link that is down get other trees (`rerouted`).
 
         Returns:
             The reason, by job, for each job that cannot continue where it is: one of its servers is down, or
             no path connects them.
         """
-        down, dark = {*servers}, {*switches}
-        self._up = surviving(self.whole, down, dark)
+        down, cut = {*servers}, {*links}
+        dark = {*switches}
+        before = self.topology
+        self._up = surviving(self.whole, down, dark, cut)
+        broken = " and ".join([*sorted(dark), *(f"link {a}-{b}" for a, b in sorted(cut))])
         self.rerouted = []
         lost: dict[str, str] = {}
         stranded: list[Job] = []
@@ -147,20 +152,28 @@ class Allocator:
             if at := [server for server in job.hosts if server in down]:
                 lost[name] = f"server {at[0]} is down"
             elif len(job.hosts) > 1 and not self.reaches(job.hosts):
-                lost[name] = f"{' and '.join(sorted(dark))} down: no way is left between its servers"
-            elif name in self._crossing and not self._stands(job):
+                lost[name] = f"{broken} down: no way is left between its servers"
+            elif name in self._crossing and not self._stands(job, before):
                 stranded.append(job)
         for job in stranded:
             self._reroute(job, {each.name for each in stranded} - {*self.rerouted})
         return lost
 
-    def _stands(self, job: Job) -> bool:
-        """Return whether nothing of a job's tree, and of the way to its fallback server, is down."""
+    def _stands(self, job: Job, before: Topology) -> bool:
+        """Return whether nothing of a job's tree, and of the way to its fallback server, is down.
+
+        That way's first link belongs to the job; from there on it is ordinary forwarding's. `before` is what
+        was up until now.
+        """
         assert self._up is not None
         assert job.tree is not None
         tree, up = job.tree, self._up
         ways = all(parent in up.neighbours.get(child, ()) for child, parent in tree.parents.items())
-        return ways and tree.root in up.switch and (job.fallback is None or job.fallback in up.server)
+        if not ways or tree.root not in up.switch:
+            return False
+        if job.fallback is None:
+            return True
+        return job.fallback in up.server and _leaves(up, job) == _leaves(before, job)
 
     def _reroute(self, job: Job, stranded: Collection[str]) -> None:
         """Give a job another tree over its servers; the trees of `stranded` jobs no longer count."""
@@ -267,3 +280,12 @@ class Allocator:
         """Return the time in seconds that each tensor of a job takes beside its bits: a round trip."""
         assert job.tree is not None
         return max(self.topology.switch[name].rtt_s for name in job.tree.switches)
+
+
+def _leaves(topology: Topology, job: Job) -> str:
+    """Return the node to which packets for a job's fallback server go from the root of its tree."""
+    assert job.tree is not None
+    assert job.fallback is not None
+    if job.tree.root not in topology.switch or job.fallback not in topology.server:
+        return ""
+    return (*topology.way(job.tree.root, topology.rack_of[job.fallback]), job.fallback)[1]

@@ -22,6 +22,8 @@ from controller.core.events import (
     Ended,
     Event,
     Interrupted,
+    LinkBack,
+    LinkGone,
     Progressed,
     Retried,
     ServerBack,
@@ -166,7 +168,7 @@ class Core:
         """Process an event; on a `Tick`, decide.
 
         Raises BadDecision for an impossible decision of a policy, and BadSpec for impossible events: about
-        jobs that do not exist, or servers and switches that the cluster does not have.
+        jobs that do not exist, or servers, switches and links that the cluster does not have.
         """
         now_s = self.now_s = event.at_s
         match event:
@@ -204,6 +206,16 @@ class Core:
                 self._losses.switches.pop(event.switch, None)
                 self._note("back", (), f"switch {event.switch}")
                 self._lose(now_s)
+            case LinkGone():
+                ends = self._link(event.a, event.b)
+                self._losses.links[ends] = event.reason
+                self._note("gone", (), f"link {ends[0]}-{ends[1]}: {event.reason}")
+                self._lose(now_s)
+            case LinkBack():
+                ends = self._link(event.a, event.b)
+                self._losses.links.pop(ends, None)
+                self._note("back", (), f"link {ends[0]}-{ends[1]}")
+                self._lose(now_s)
             case _:
                 assert_never(event)
 
@@ -218,7 +230,9 @@ class Core:
         try:
             self.admit(spec)
             if self.allocation is not None and event.job is None:
-                raise BadSpec(f"job {spec.name!r} says nothing of its gradients; the cluster has a network")
+                raise BadSpec(
+                    f"job {spec.name!r} has no gradient sizes, which a cluster with a network needs"
+                )
         except BadSpec as error:
             self.refused[spec.name] = str(error)
             self._note("refused", (spec.name,), str(error))
@@ -312,7 +326,7 @@ class Core:
         losses = self._losses
         hit: dict[str, str] = {}
         if self.allocation is not None:
-            hit = self.allocation.lose(losses.servers, losses.switches, now_s)
+            hit = self.allocation.lose(losses, now_s)
         for job in list(self.running.jobs):
             at = self._down_under(job)
             if at is not None:
@@ -475,6 +489,14 @@ class Core:
 
     def _switches(self) -> Collection[str]:
         return () if self.allocation is None else self.allocation.allocator.whole.switch
+
+    def _link(self, a: str, b: str) -> tuple[str, str]:
+        """Return the ends of a link in the order that the cluster has them in."""
+        links = () if self.allocation is None else self.allocation.allocator.whole.links
+        for link in links:
+            if {link.a, link.b} == {a, b}:
+                return link.a, link.b
+        raise BadSpec(f"the cluster has no link between {a!r} and {b!r}")
 
     def _known(self, name: str, known: Collection[str], what: str) -> None:
         if name not in known:

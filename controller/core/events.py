@@ -96,6 +96,23 @@ class SwitchBack(NamedTuple):
     switch: str
 
 
+class LinkGone(NamedTuple):
+    """A link is down: jobs whose trees use it get other trees, or are interrupted if there is none."""
+
+    at_s: float
+    a: str
+    b: str
+    reason: str = "down"
+
+
+class LinkBack(NamedTuple):
+    """A link that was gone can be used again."""
+
+    at_s: float
+    a: str
+    b: str
+
+
 class Tick(NamedTuple):
     """The time is `at_s`: decide, if it is time to."""
 
@@ -113,6 +130,8 @@ Event = (
     | ServerBack
     | SwitchGone
     | SwitchBack
+    | LinkGone
+    | LinkBack
     | Tick
 )
 
@@ -127,6 +146,8 @@ KINDS: Mapping[str, type[Event]] = {
     "server-back": ServerBack,
     "switch-gone": SwitchGone,
     "switch-back": SwitchBack,
+    "link-gone": LinkGone,
+    "link-back": LinkBack,
     "tick": Tick,
 }
 """Events by the name that their plain form has as ``kind``."""

@@ -49,6 +49,7 @@ from controller.switches.outcomes import COLUMNS, OUTCOMES
 from controller.switches.planning import Identity, choose_identity, plan
 from controller.switches.reconcile import Action, Observed
 from controller.switches.target import ProgramInfo, Target, find
+from controller.switches.tofino import TofinoTarget
 from controller.vocabulary import Region
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ class Controller:
         turn_timeout_s: float = 10.0,
         load_turn_timeout_s: float = 60.0,
     ) -> None:
-        self._target = target
+        self._target: Target = TofinoTarget(target)
         self._clock = clock
         self._rng = rng or random.Random()
         self._ticks_s = ticks_s
@@ -435,6 +436,21 @@ class Controller:
                     if [e.code for e in error.errors] != ["ALREADY_EXISTS"]:
                         raise
                     self._target.write("MODIFY", [entry])
+
+    def adjust(self, entries: Iterable[TableEntry]) -> int:
+        """Write those of these entries that are not there as they are; return how many. Raises SwitchError.
+
+        Entries of the same tables with other matches stay.
+        """
+        wanted = list(entries)
+        there = self._target.read({each.table for each in wanted})
+        known = {
+            (row.table, frozenset(row.match.items())): row for row in there if isinstance(row, TableEntry)
+        }
+        missing = [each for each in wanted if known.get((each.table, frozenset(each.match.items()))) != each]
+        if missing:
+            self.install(missing)
+        return len(missing)
 
     def set_ecn_threshold(self, depth: int) -> None:
         """Mark aggregation packets that find `depth` packets or more in their egress queue.

@@ -30,15 +30,24 @@ LEARNING_RATE = 0.2
 TRAINING_IMAGES = 1500
 # Elements that share one exponent on the wire: the lanes of a packet.
 LANES = 256
+MISSING = "the digits come with scikit-learn: pip install 'ina[examples]'"
+
+
+def file() -> Path | None:
+    """Return the file of the digits, which scikit-learn brings; None if that is not installed."""
+    package = importlib.util.find_spec("sklearn")
+    if package is None or package.origin is None:
+        return None
+    return Path(package.origin).parent / "datasets" / "data" / "digits.csv.gz"
 
 
 def load() -> tuple[Floats, npt.NDArray[np.int64]]:
     """Return the images (n, 64) scaled to 0..1 and their labels (n,)."""
-    package = importlib.util.find_spec("sklearn")
-    if package is None or package.origin is None:
-        raise SystemExit("the digits come with scikit-learn: pip install 'ina[examples]'")
+    path = file()
+    if path is None:
+        raise SystemExit(MISSING)
     # As sklearn.datasets.load_digits does; to import that would take each worker longer than to train.
-    rows = np.loadtxt(Path(package.origin).parent / "datasets" / "data" / "digits.csv.gz", delimiter=",")
+    rows = np.loadtxt(path, delimiter=",")
     rows = np.random.default_rng(0).permutation(rows)
     return (rows[:, :-1] / 16).astype(np.float32), rows[:, -1].astype(np.int64)
 

@@ -6,6 +6,7 @@ default group's sums go through the switch; groups of some ranks have no job the
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import logging
 import os
@@ -29,9 +30,9 @@ from hostlib.torch.staging import can_stage, devices
 from hostlib.torch.sums import Sum, SwitchSums
 from hostlib.torch.tensors import SUMMED
 from hostlib.torch.work import GlooWork
+from hostlib.torch_autoload import BACKEND
 from hostlib.watch import Watch
 
-BACKEND: Final = "ina"
 GLOO: Final = "gloo"
 PAIRWISE: Final = ("send", "recv", "recv_anysource")
 """Calls that not all ranks make."""
@@ -43,6 +44,9 @@ AROUND: Final = (
     *PAIRWISE,
 )
 """Calls of torch that never go through the switch."""
+
+THREADS_S: Final = 2.0
+"""Longest wait for this group's threads to end."""
 
 _CPU: Final = torch.device("cpu")
 
@@ -82,6 +86,7 @@ class InaProcessGroup(dist.ProcessGroup):
                 store.clone(), rank, size, stall_s=settings.stall_s, on_disagreement=self._disagree
             )
             self._sums = SwitchSums(communicator, self._watch, settings.nonfinite)
+            atexit.register(self._end_threads)
 
     def getBackendName(self) -> str:
         """Return "ina"."""
@@ -144,7 +149,22 @@ class InaProcessGroup(dist.ProcessGroup):
             self._watch.stop()
         if self._owner:
             hostlib.shutdown()
+        if self._sums:
+            self._sums.stop(THREADS_S)
+        atexit.unregister(self._end_threads)
         self._gloo.shutdown()
+
+    def _end_threads(self) -> None:
+        """End the threads that call torch, if the process ends without `shutdown`.
+
+        One that comes back from torch while the interpreter ends would abort the process.
+        """
+        if os.getpid() != self._process or self._sums is None or self._watch is None:
+            return
+        self._watch.stop(THREADS_S)
+        if not self._sums.stop(0.0):
+            self._give_up("the process ends", JobFault)
+            self._sums.stop(THREADS_S)
 
     def abort(self) -> None:
         """Have all calls under way, and all later ones, fail soon."""
@@ -178,7 +198,7 @@ class InaProcessGroup(dist.ProcessGroup):
             return self._go_around(name, (tensors, opts), {}, why_not or "", sums=True)
         self._paths.took(describe.kind(name, (opts, tensors)), SWITCH)
         at_once = not opts.asyncOp and len(tensors) == 1 and tensors[0].device == _CPU
-        call = [describe.call(name, (opts, tensors)), "" if at_once else "asynchronous", label]
+        call = [describe.call(name, (opts, tensors)), label]
         what = Sum(
             call=", ".join(filter(None, call)),
             op="average" if opts.reduceOp == dist.ReduceOp.AVG else "sum",
@@ -263,12 +283,6 @@ def paths(group: dist.ProcessGroup | None = None) -> dict[str, dict[str, int]]:
     return group.paths()
 
 
-def register() -> None:
-    """Tell torch of the backend. Without effect if done before."""
-    if not hasattr(dist.Backend, BACKEND.upper()):
-        dist.Backend.register_backend(BACKEND, _create, extended_api=True, devices=devices())
-
-
 def _kept(gloo: dist.ProcessGroupGloo) -> dist.ProcessGroupGloo:
     """Return a group that lives until the process ends, with its few idle threads, whoever lets go of it.
 
@@ -279,7 +293,8 @@ def _kept(gloo: dist.ProcessGroupGloo) -> dist.ProcessGroupGloo:
     return gloo
 
 
-def _create(options: Any, backend_options: Any) -> InaProcessGroup:
+def create(options: Any, backend_options: Any) -> InaProcessGroup:
+    """Make a process group, as `hostlib.torch_autoload` has torch do. Raises ValueError for `pg_options`."""
     if backend_options is not None:
         raise ValueError(f'pg_options is {backend_options!r}, must be None: backend "ina" has no options')
     return InaProcessGroup(

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
 
@@ -37,17 +38,22 @@ def encode(tensor: torch.Tensor, size: int) -> Encoded:
         return _converted(plain)
     if plain.dtype is torch.int64:
         return _digits(plain, size)
-    array: NDArray[Any] = plain.numpy()
-    return array, _nothing
+    return _memory(plain), _nothing
+
+
+def _memory(tensor: torch.Tensor) -> NDArray[Any]:
+    """Return a tensor's memory as an array. After `Tensor.numpy` no caller could resize the tensor."""
+    array: NDArray[Any] = np.from_dlpack(tensor)
+    return array
 
 
 def _converted(tensor: torch.Tensor) -> Encoded:
     copy = tensor.to(torch.float32, memory_format=torch.contiguous_format)
-    return copy.numpy(), lambda: _copy(tensor, copy)
+    return _memory(copy), lambda: _copy(tensor, copy)
 
 
 def _digits(tensor: torch.Tensor, size: int) -> Encoded:
-    digits = wide_integers.split(tensor.contiguous().numpy().reshape(-1), size)
+    digits = wide_integers.split(_memory(tensor.contiguous()).reshape(-1), size)
 
     def finish() -> None:
         sums = wide_integers.join(digits, size)

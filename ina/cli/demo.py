@@ -14,6 +14,7 @@ import typer
 
 from controller.vocabulary import Job
 from hostlib import command_line
+from hostlib.demos import digits
 from ina.cli import options
 from ina.cli.errors import Failure
 from ina.cli.live import Live
@@ -46,6 +47,8 @@ def demo(
     The single process computes the same shards of the same batches and averages them in double precision.
     Fails if the weights differ by more than quantisation allows.
     """
+    if digits.file() is None:
+        raise Failure(digits.MISSING)
     with tempfile.TemporaryDirectory() as directory:
         switch_file, alone_file = Path(directory) / "switch.npz", Path(directory) / "alone.npz"
         spec = _launch([*DIGITS, "--save", str(switch_file)], workers)

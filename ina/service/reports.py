@@ -159,7 +159,9 @@ class Reports:
             )
             for each in self._ledger.topology.switches
         )
-        return ClusterState(self._ledger.topology, self._ledger.policies.names, servers, switches)
+        return ClusterState(
+            self._ledger.topology, self._ledger.policies.names, servers, switches, dict(self._ledger.cut)
+        )
 
     def _gpus_used(self) -> Counter[str]:
         """Return the GPUs in use by server; jobs of a run take turns on theirs."""

@@ -59,6 +59,8 @@ class ClusterState:
     """The names of scheduler, placement, routing and memory policy."""
     servers: tuple[ServerState, ...]
     switches: tuple[SwitchState, ...]
+    cut: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    """Why links are down that are, by their ends as in `topology`."""
 
 
 @dataclass(frozen=True, slots=True)

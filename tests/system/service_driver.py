@@ -32,7 +32,10 @@ async def serve(daemon: Daemon, jobs: Path) -> None:
         for each in daemon.records()
     }
     differences = [f"{each.where}: {each.what}" for each in audit.found]
-    print(json.dumps({"jobs": found, "audit": differences, "left_out": dict(audit.left_out)}))
+    said = [[each.entry.event, list(each.entry.jobs), each.entry.text] for each in daemon.decisions()]
+    print(
+        json.dumps({"jobs": found, "audit": differences, "left_out": dict(audit.left_out), "decisions": said})
+    )
     serving.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await serving

@@ -58,8 +58,8 @@ command = "{marks}/{name}-near {more}"
     return path
 
 
-def daemon(state: Path, jobs: Path, **variables: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "tests.system.service_driver", str(state), BED, str(jobs)]
+def daemon(state: Path, jobs: Path, *, at: str = BED, **variables: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "tests.system.service_driver", str(state), at, str(jobs)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), **variables}
     return subprocess.Popen(
         command, env=environment, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -73,8 +73,10 @@ def ended(process: subprocess.Popen[str]) -> dict[str, Any]:
     return found
 
 
-def until(holds: Callable[[], object]) -> None:
+def until(holds: Callable[[], object], within_s: float = 90.0) -> None:
+    give_up = time.monotonic() + within_s
     while not holds():
+        assert time.monotonic() < give_up, f"not within {within_s} s"
         time.sleep(0.02)
 
 

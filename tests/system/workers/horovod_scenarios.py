@@ -205,6 +205,8 @@ def horovod_thread_that_fails() -> Any:
     if hvd.rank() == 0:
         unknown = Announcement("a", process_set=99, zeros=[("torch.float32", [1])])
         current().link.announced.put(unknown)
+        current()._thread.join()
+    dist.barrier()
     errors = []
     for _ in range(2):
         try:

@@ -18,6 +18,8 @@ import torch
 import torch._dynamo  # which DDP imports when it is made: once for all ranks
 import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
+from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook
+from torch.distributed.algorithms.join import Join
 from torch.nn.parallel import DistributedDataParallel
 
 import hostlib
@@ -504,6 +506,61 @@ def aborted() -> Any:
             found.append(None)
         except RuntimeError as error:
             found.append([type(error).__name__, str(error)])
+    return found
+
+
+def powersgd() -> Any:
+    """Its hook waits in callbacks of futures for further collectives."""
+    begin()
+    torch.manual_seed(0)
+    model = DistributedDataParallel(torch.nn.Sequential(torch.nn.Linear(20, 20), torch.nn.Linear(20, 1)))
+    state = powerSGD_hook.PowerSGDState(None, start_powerSGD_iter=2, min_compression_rate=1)
+    model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for step in range(6):
+        optimizer.zero_grad()
+        model(values(torch.float32, seed=step, shape=(4, 20))).square().mean().backward()
+        optimizer.step()
+    weights = [parameter.sum().item() for parameter in model.parameters()]
+    paths = sorted(hostlib.torch.paths()["allreduce sum float32"])
+    dist.destroy_process_group()
+    return [weights, paths]
+
+
+def uneven_inputs() -> Any:
+    """Ranks with fewer batches wait for counts that the others add asynchronously."""
+    rank = begin()
+    torch.manual_seed(0)
+    model = DistributedDataParallel(torch.nn.Linear(3, 1))
+    steps = 0
+    with Join([model]):
+        for step in range(2 + 3 * rank):
+            model(values(torch.float32, seed=step, shape=(2, 3))).sum().backward()
+            steps += 1
+    blocking, waited = torch.full((300_000,), 1.0), torch.full((300_000,), 1.0)
+    for tensor, is_async in ((blocking, bool(rank)), (waited, not rank)):
+        work = dist.all_reduce(tensor, async_op=is_async)
+        if work:
+            work.wait()
+    gradient = model.module.weight.grad.tolist()
+    dist.destroy_process_group()
+    return [steps, gradient, blocking.unique().tolist(), waited.unique().tolist()]
+
+
+def resized() -> Any:
+    """Reduced tensors belong to the caller again."""
+    begin()
+    found = []
+    for dtype in (torch.float32, torch.float16, torch.float64, torch.int32, torch.int64):
+        tensor = torch.ones(4, dtype=dtype)
+        dist.all_reduce(tensor)
+        part = torch.ones(3, 4, dtype=dtype)
+        dist.all_reduce(part.t()[1:3])
+        tensor.resize_(10_000)
+        tensor.untyped_storage().resize_(0)
+        part.untyped_storage().resize_(0)
+        found.append(tensor.untyped_storage().nbytes())
+    dist.destroy_process_group()
     return found
 
 
