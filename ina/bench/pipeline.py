@@ -192,8 +192,9 @@ def lane_count(program: ir.Program) -> int:
     """Return the number of lanes that the program's packets carry."""
     headers = program.hdr
     if program.tofino:  # both gresses have their own
-        headers = dict(headers.fields)["ingress"]
-        assert isinstance(headers, ir.Struct)
+        own = dict(headers.fields)["ingress"]
+        assert isinstance(own, ir.Struct)
+        headers = own
     lanes = dict(headers.fields)["lanes"]
     assert isinstance(lanes, ir.Header)
     return len(lanes.fields)
