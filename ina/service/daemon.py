@@ -20,6 +20,7 @@ from controller.core import (
 )
 from controller.core.submissions import submission_of
 from controller.errors import BadSpec
+from controller.scheduling.errors import BadDecision
 from controller.vocabulary import Job, Topology
 from ina.service.effects import Effects
 from ina.service.errors import Conflict, Unknown
@@ -29,6 +30,7 @@ from ina.service.holds import hosts
 from ina.service.ledger import Ledger
 from ina.service.measures import Measures
 from ina.service.network import Network
+from ina.service.policies import Policies
 from ina.service.records import Audit, Difference, JobRecord
 from ina.service.reports import Reports
 from ina.service.runner import log_file
@@ -233,6 +235,15 @@ class Daemon:
         self._ledger.record([Retried(self.now_s, name)])
         await self._tell()
         return self.record(name)
+
+    async def reload(self, policies: Policies) -> None:
+        """Have other policies decide from now on; what runs runs on until they decide otherwise."""
+        if policies != self._ledger.policies:
+            try:
+                self._ledger.change(policies)
+            except (BadSpec, BadDecision) as error:
+                raise Conflict(f"these policies cannot go on from here: {error}") from error
+        await self._tell()
 
     async def drain(self, name: str, *, back: bool = False, by: str = "") -> None:
         """Have a server or switch be used by nobody; `back`: have it be used again."""

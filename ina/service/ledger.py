@@ -7,12 +7,15 @@ store knows the same.
 from __future__ import annotations
 
 import asyncio
+import copy
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from controller.core import (
+    Core,
     Event,
     LinkBack,
     LinkGone,
@@ -34,6 +37,9 @@ from ina.service.policies import Policies
 from ina.service.records import Said
 from ina.service.store import Store
 
+POLICIES = "policies"
+"""Kind of the event that other policies decide; the others are the core's."""
+
 
 class Ledger:
     """The service's knowledge; used in the thread of its loop.
@@ -53,11 +59,15 @@ class Ledger:
     """
 
     def __init__(self, store: Store, topology: Topology, policies: Policies, clock: Clock) -> None:
+        """`policies` are those that are to decide from now on; the store may know that others did before."""
         self._store = store
         self._clock = clock
+        self._wanted = policies
         self.topology = topology
-        self.policies = policies
-        self.core = policies.core(topology)
+        first = store.fact("policies", json.dumps(policies.plain()))
+        assert first is not None
+        self.policies = Policies.of(json.loads(first))
+        self.core = self.policies.core(topology)
         self.submitted: dict[str, Said] = {}
         self.keys: dict[tuple[str, str], list[str]] = {}
         self.drained: dict[str, str] = {}
@@ -84,6 +94,8 @@ class Ledger:
         for row in self._store.events():
             self._take_in(row.body)
         self.holds = {number: Hold.of(body) for number, body in self._store.holds().items()}
+        if self.policies != self._wanted:
+            self.change(self._wanted)
 
     # ------------------------------------------------------------------ events
 
@@ -98,6 +110,21 @@ class Ledger:
             self._take_in(body)
         self.woken.set()
 
+    def change(self, policies: Policies) -> None:
+        """Have other policies decide from now on: written down as an event, replayed like all others.
+
+        Raises BadSpec if they cannot follow those that decide now, and StoreError; nothing has changed then.
+        """
+        now_s = self.now_s
+        core = copy.deepcopy(self.core)
+        _take_over(policies, core, self.topology, now_s)
+        core.handle(Tick(now_s))  # a policy that cannot go on from here says so now
+        body = {"event": {"kind": POLICIES, "at_s": now_s}, "policies": policies.plain()}
+        self._store.append([(now_s, body)])
+        fault_point("recorded")
+        self._take_in(body)
+        self.woken.set()
+
     def decide(self) -> None:
         """Have the core decide all that is due."""
         while self.core.next_s <= self.now_s:
@@ -105,6 +132,10 @@ class Ledger:
 
     def _take_in(self, body: Mapping[str, Any]) -> None:
         """Have the core know an event that is written down."""
+        if body["event"]["kind"] == POLICIES:
+            self.policies = Policies.of(body["policies"])
+            _take_over(self.policies, self.core, self.topology, body["event"]["at_s"])
+            return
         event = event_of(body["event"])
         match event:
             case Submitted():
@@ -150,6 +181,11 @@ class Ledger:
     def logs(self, said: Said) -> Path:
         """Return the folder for what a job's ranks write."""
         return self._store.folder / "logs" / str(said.number)
+
+
+def _take_over(policies: Policies, core: Core, topology: Topology, now_s: float) -> None:
+    core.handle(Tick(now_s))
+    policies.take_over(core, topology)
 
 
 def _node(event: ServerGone | ServerBack | SwitchGone | SwitchBack) -> str:

@@ -10,6 +10,7 @@ from typing import NamedTuple, Protocol
 from controller.core import Entry
 from controller.memory.policy import Standing
 from controller.vocabulary import Job, Region, Topology
+from ina.service.policies import Policies
 from ina.service.records import Audit, JobRecord
 
 
@@ -109,6 +110,13 @@ class Service(Protocol):
 
     async def drain(self, name: str, *, back: bool = False, by: str = "") -> None:
         """Have a server or switch be used by nobody; `back`: have it be used again."""
+        ...
+
+    async def reload(self, policies: Policies) -> None:
+        """Have other policies decide from now on; what runs runs on until they decide otherwise.
+
+        Raises Conflict if they cannot follow those that decide now.
+        """
         ...
 
     async def audit(self) -> Audit:

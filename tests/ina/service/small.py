@@ -32,6 +32,7 @@ from controller.policies.by_kind import AllocationSettings
 from controller.scheduling.model import Submission
 from controller.vocabulary import BadSpec, Job, Topology
 from ina.service.errors import Conflict, Unknown
+from ina.service.policies import Policies
 from ina.service.records import Audit, Difference, JobRecord, Said, State
 from ina.service.service import ClusterState, Decision, Explanation, ServerState, Share, SwitchState
 
@@ -132,6 +133,9 @@ class SmallService:
             self._down[name] = "drained"
         self._handle(event)
         await self.tell()
+
+    async def reload(self, policies: Policies) -> None:
+        self._policies = policies.names
 
     async def audit(self) -> Audit:
         return Audit(self.now_s, self.differences)
