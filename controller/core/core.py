@@ -263,7 +263,9 @@ class Core:
         try:
             self.admit(spec)
             if self.allocation is not None and event.job is None:
-                raise BadSpec(f"job {spec.name!r} says nothing of its gradients; the cluster has a network")
+                raise BadSpec(
+                    f"job {spec.name!r} has no gradient sizes, which a cluster with a network needs"
+                )
         except BadSpec as error:
             self.refused[spec.name] = str(error)
             self._note("refused", (spec.name,), str(error))
