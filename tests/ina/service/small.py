@@ -32,6 +32,8 @@ from controller.policies.by_kind import AllocationSettings
 from controller.scheduling.model import Submission
 from controller.vocabulary import BadSpec, Job, Topology
 from ina.service.errors import Conflict, Unknown
+from ina.service.policies import Policies
+from ina.service.quotas import Quota, QuotaState
 from ina.service.records import Audit, Difference, JobRecord, Said, State
 from ina.service.service import ClusterState, Decision, Explanation, ServerState, Share, SwitchState
 
@@ -50,6 +52,7 @@ class SmallService:
         self._taken: dict[str, Said] = {}
         self._keys: dict[tuple[str, str], list[str]] = {}
         self._down: dict[str, str] = {}
+        self._quotas: dict[str, Quota] = {}
         self._cancelled: set[str] = set()
         self._news = asyncio.Condition()
         self.differences: tuple[Difference, ...] = ()
@@ -132,6 +135,20 @@ class SmallService:
             self._down[name] = "drained"
         self._handle(event)
         await self.tell()
+
+    def quotas(self) -> list[QuotaState]:
+        return [QuotaState(each, 0, ()) for each in self._quotas.values()]
+
+    async def set_quota(self, quota: Quota) -> None:
+        self._quotas[quota.tenant] = quota
+
+    async def remove_quota(self, tenant: str) -> None:
+        if tenant not in self._quotas:
+            raise Unknown(f"tenant {tenant!r} has no quota")
+        del self._quotas[tenant]
+
+    async def reload(self, policies: Policies) -> None:
+        self._policies = policies.names
 
     async def audit(self) -> Audit:
         return Audit(self.now_s, self.differences)
