@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import logging
+import os
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Collection
 from importlib.metadata import version
@@ -25,8 +26,10 @@ from ina.service.api.guard import Guard
 from ina.service.api.history import History
 from ina.service.api.logs import following, piece
 from ina.service.api.openapi import MAX_JOBS, STREAM, SUBMISSION, TEXT, refusals
+from ina.service.api.peers import uid_of
 from ina.service.api.problems import Problem, register
 from ina.service.api.streams import EventStream, Streams, event
+from ina.service.api.users import as_user
 from ina.service.errors import Unknown
 from ina.service.service import Decision, Service
 from ina.service.tokens import Person
@@ -123,7 +126,15 @@ async def _service(request: Request) -> Service:
 
 async def _person(request: Request) -> Person:
     gate: Gate = request.app.state.gate
-    return gate.person(request.headers.get("authorization"))
+    return gate.person(request.headers.get("authorization"), lambda: _uid(request))
+
+
+def _uid(request: Request) -> int | None:
+    """Return the user at the other end; a Unix socket lets only its owner and root in."""
+    client, server = request.scope.get("client"), request.scope.get("server")
+    if client is None or server is None or server[1] is None:
+        return os.geteuid()
+    return uid_of((client[0], client[1]), (server[0], server[1]))
 
 
 async def _operator(person: Annotated[Person, Depends(_person)]) -> Person:
@@ -190,7 +201,7 @@ async def submit(
         jobs = await asyncio.to_thread(_jobs, body, service.topology)
     else:
         jobs = _jobs(body, service.topology)
-    records = await service.submit(jobs, tenant=person.name, key=idempotency_key)
+    records = await service.submit(as_user(jobs, person), tenant=person.name, key=idempotency_key)
     now_s = service.now_s
     found = [views.of_job(record, now_s) for record in records]
     return Json({"now_s": now_s, "jobs": found, "next": None}, 201)
