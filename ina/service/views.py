@@ -169,6 +169,22 @@ class MemoryView(TypedDict):
     switches: dict[str, list[MomentView]]
 
 
+class QuotaView(TypedDict):
+    """What a tenant may have at a time, null: any number; and what it has."""
+
+    tenant: str
+    jobs: int | None
+    gpus: int | None
+    used_jobs: int
+    used_gpus: int
+
+
+class QuotasView(TypedDict):
+    """All quotas that the asker may see."""
+
+    quotas: list[QuotaView]
+
+
 class DifferenceView(TypedDict):
     """What was expected at a switch or server, and what is there."""
 

@@ -28,9 +28,11 @@ from ina.service.api.logs import following, piece
 from ina.service.api.openapi import MAX_JOBS, STREAM, SUBMISSION, TEXT, refusals
 from ina.service.api.peers import uid_of
 from ina.service.api.problems import Problem, register
+from ina.service.api.quotas import Tenant, Wanted, of_quota
 from ina.service.api.streams import EventStream, Streams, event
 from ina.service.api.users import as_user
 from ina.service.errors import Unknown
+from ina.service.quotas import Quota, Quotas, use_of
 from ina.service.service import Decision, Service
 from ina.service.tokens import Person
 
@@ -42,13 +44,14 @@ PAGE = Path(__file__).parent.parent / "page"
 _log = logging.getLogger(__name__)
 
 
-def app(service: Service, *, gate: Gate, hosts: Collection[str] | None) -> FastAPI:
+def app(service: Service, *, gate: Gate, hosts: Collection[str] | None, quotas: Quotas) -> FastAPI:
     """Return the application.
 
     Args:
         service: What answers.
         gate: Who is let in.
         hosts: The names by which it may be asked (`guard.LOOPBACK`); None: any.
+        quotas: What tenants may have at a time.
     """
     history = History(service)
 
@@ -72,6 +75,7 @@ def app(service: Service, *, gate: Gate, hosts: Collection[str] | None) -> FastA
     made.state.routes = [*_open.routes, *_v1.routes]
     made.state.service = service
     made.state.gate = gate
+    made.state.quotas = quotas
     made.state.history = history
     made.state.streams = Streams()
     made.state.answers = Counter()
@@ -201,6 +205,10 @@ async def submit(
         jobs = await asyncio.to_thread(_jobs, body, service.topology)
     else:
         jobs = _jobs(body, service.topology)
+    quotas: Quotas = request.app.state.quotas
+    known = service.records() if quotas.limits(person.name) else []
+    if not {job.name for job in jobs} <= {each.name for each in known}:  # or it is the same again
+        quotas.check(jobs, person.name, known)
     records = await service.submit(as_user(jobs, person), tenant=person.name, key=idempotency_key)
     now_s = service.now_s
     found = [views.of_job(record, now_s) for record in records]
@@ -360,6 +368,45 @@ async def undrain(name: str, service: Serving, person: Operator) -> Response:
 async def audit(service: Serving, person: Operator) -> Response:
     """Compare what is intended with what switches and servers hold."""
     return Json(views.of_audit(await service.audit()))
+
+
+# --------------------------------------------------------------------------- quotas
+
+
+@_v1.get("/quotas", response_model=views.QuotasView)
+async def quotas(request: Request, service: Serving, person: Asker) -> Response:
+    """List the quotas of all tenants, to a submitter their own; with what is used of them."""
+    known: Quotas = request.app.state.quotas
+    shown = [each for each in known.all() if person.owns(each.tenant)]
+    records = service.records() if shown else []
+    return Json({"quotas": [of_quota(each, use_of(records, each.tenant)) for each in shown]})
+
+
+@_v1.get("/quotas/{tenant}", response_model=views.QuotaView)
+async def quota(tenant: Tenant, request: Request, service: Serving, person: Asker) -> Response:
+    """Show a tenant's quota."""
+    known: Quotas = request.app.state.quotas
+    if not person.owns(tenant):
+        raise Problem(404, f"tenant {tenant!r} has no quota")
+    return Json(of_quota(known.of(tenant), use_of(service.records(), tenant)))
+
+
+@_v1.put("/quotas/{tenant}", response_model=views.QuotaView)
+async def set_quota(
+    tenant: Tenant, wanted: Wanted, request: Request, service: Serving, _: Operator
+) -> Response:
+    """Give a tenant a quota, in the place of the one before; what exceeds it already stays."""
+    known: Quotas = request.app.state.quotas
+    known.set(Quota(tenant, wanted.jobs, wanted.gpus))
+    return Json(of_quota(known.of(tenant), use_of(service.records(), tenant)))
+
+
+@_v1.delete("/quotas/{tenant}", status_code=204)
+async def remove_quota(tenant: Tenant, request: Request, _: Operator) -> Response:
+    """Take a tenant's quota away."""
+    known: Quotas = request.app.state.quotas
+    known.remove(tenant)
+    return Response(status_code=204)
 
 
 # --------------------------------------------------------------------------- events

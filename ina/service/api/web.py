@@ -17,6 +17,7 @@ from controller.vocabulary import BadSpec
 from ina.service.api.access import Gate
 from ina.service.api.app import app
 from ina.service.api.guard import LOOPBACK
+from ina.service.quotas import Quotas
 from ina.service.service import Service
 from ina.service.tokens import Tokens
 
@@ -155,6 +156,7 @@ async def speaking(
             service,
             gate=Gate(tokens, local=address.local),
             hosts=LOOPBACK if address.local and address.path is None else None,
+            quotas=Quotas(tokens.folder),
         )
         config = uvicorn.Config(
             made,

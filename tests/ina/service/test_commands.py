@@ -352,3 +352,13 @@ def test_a_tenant_has_own_jobs_alone_through_the_client(bed: Bed) -> None:
         assert theirs.jobs() == []
         with pytest.raises(Refused, match="there is no job 'mine'"):
             theirs.cancel("mine")
+
+
+def test_quotas_are_shown_set_and_removed(ina: Run, bed: Bed) -> None:
+    assert "0 of 3" in said(ina("quota", "alice", "--jobs", "3"))
+    (found,) = json.loads(said(ina("quota", "--json")))["quotas"]
+    assert found == {"tenant": "alice", "jobs": 3, "gpus": None, "used_jobs": 0, "used_gpus": 0}
+    assert said(ina("quota", "alice", "--remove")) == "alice: no quota any more\n"
+    assert refusal(ina("quota", "alice", "--remove"))[0] == FAILED
+    assert refusal(ina("quota", "--jobs", "3"))[0] == USAGE
+    assert refusal(ina("quota", "alice", "--jobs", "3", "--remove"))[0] == USAGE

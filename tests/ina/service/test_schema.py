@@ -90,4 +90,4 @@ def test_schemathesis_finds_nothing(bed: Bed, http: httpx.Client, tmp_path: Path
         check=False,
     )
     assert found.returncode == 0, found.stdout[-6000:] + found.stderr[-2000:]
-    assert "Tested: 16" in found.stdout
+    assert "Tested: 20" in found.stdout
