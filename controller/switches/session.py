@@ -49,6 +49,7 @@ from controller.switches.outcomes import COLUMNS, OUTCOMES
 from controller.switches.planning import Identity, choose_identity, plan
 from controller.switches.reconcile import Action, Observed
 from controller.switches.target import ProgramInfo, Target, find
+from controller.switches.tofino import TofinoTarget
 from controller.vocabulary import Region
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ class Controller:
         turn_timeout_s: float = 10.0,
         load_turn_timeout_s: float = 60.0,
     ) -> None:
-        self._target = target
+        self._target: Target = TofinoTarget(target)
         self._clock = clock
         self._rng = rng or random.Random()
         self._ticks_s = ticks_s

@@ -148,7 +148,7 @@ class Server:
     kind: str = ""
     """Kind of its GPUs; "": not said."""
     rack: str = ""
-    """Where it stands, for schedulers that are told of no network; "": not said."""
+    """Where it stands, for schedulers that see no network; "": not said."""
     ip: str = ""
     """IPv4 address at the switch's port; "": by its position (`Topology.ip`)."""
     mac: str = ""
@@ -281,7 +281,7 @@ class Topology:
         for number, link in enumerate(self.links):
             if link.b in found[link.a]:
                 raise BadSpec(
-                    f"link {link.a}-{link.b}: there twice; policies need one link between two nodes"
+                    f"link {link.a}-{link.b} appears twice; policies need one link between two nodes"
                 )
             found[link.a][link.b] = number
             found[link.b][link.a] = number

@@ -211,8 +211,7 @@ def sim(
             min=1,
             metavar="N",
             rich_help_panel=MANY,
-            help="Run with this many seeds, --seed and those that follow it; print means, with the least "
-            "and the greatest.",
+            help="Run with this many seeds, --seed and those that follow it; print means, minima and maxima.",
         ),
     ] = None,
     sweep: Annotated[

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from hostlib import command_line
-from hostlib.launcher import GRACE_S, LaunchError, Output, Rendezvous, WorkerExit
+from hostlib.launcher import GRACE_S, LaunchError, Output, Rendezvous, WorkerExit, by_cause
 from hostlib.version import version
 from ina.runtime.agent import ALIVE_S
 from ina.runtime.errors import BadRun
@@ -33,8 +33,12 @@ _TAIL: Final = 5
 def launch_command(template: str, host: str, address: str, command: Sequence[str]) -> list[str]:
     """Return the command that runs `command` on a machine.
 
-    ``{host}`` and ``{address}`` in the template are the machine's; the word ``{command}`` is the command's
-    words, and ``{command}`` inside a word is the command as a shell reads it.
+    Args:
+        template: The launcher, such as ``ssh {host} {command}``. The word ``{command}`` is replaced by the
+            command's words, and ``{command}`` inside a word by the command as a shell reads it.
+        host: The machine's name, for ``{host}``.
+        address: The machine's address, for ``{address}``.
+        command: Program and arguments.
 
     >>> launch_command("ip netns exec {host} {command}", "h1", "10.0.0.1", ["echo", "a b"])
     ['ip', 'netns', 'exec', 'h1', 'echo', 'a b']
@@ -296,6 +300,7 @@ class RemoteWorkers:
     def _collect(self) -> None:
         now = time.monotonic()
         passed_s, self._looked_s = min(now - self._looked_s, ALIVE_S), now
+        found: list[WorkerExit] = []
         if tell := now - self._alive_s > ALIVE_S:
             self._alive_s = now
         for name, ranks in self._machines.items():
@@ -306,14 +311,15 @@ class RemoteWorkers:
             lost = agent.ended()
             while agent.exits:
                 number, status, reason = agent.exits.popleft()
-                self._note(WorkerExit(ranks[number], status, reason))
+                found.append(WorkerExit(ranks[number], status, reason))
             if agent.failed:
                 lost = agent.failed
             elif agent.silent_s > HANG_S:
                 lost = f"it has not answered for {HANG_S:g} s"
             if lost and agent.left_running is None:
-                for rank in ranks:
-                    self._note(WorkerExit(rank, 1, f"is lost with machine {name}: {lost}"))
+                found += [WorkerExit(rank, 1, f"is lost with machine {name}: {lost}") for rank in ranks]
+        for exit_ in sorted(found, key=by_cause):
+            self._note(exit_)
 
     def _note(self, exit_: WorkerExit) -> None:
         if all(exit_.rank != known.rank for known in self.exits):

@@ -185,10 +185,10 @@ class Client:
         """Return the quotas of all tenants that may be seen."""
         return cast("QuotasView", self._ask("GET", "/v1/quotas"))["quotas"]
 
-    def set_quota(self, tenant: str, *, jobs: int | None = None, gpus: int | None = None) -> QuotaView:
-        """Give a tenant a quota, in the place of the one before; None: no limit."""
+    def set_quota(self, tenant: str, *, gpus: int | None = None, reserved: int = 0) -> QuotaView:
+        """Give a tenant a quota, None: no limit, and a reservation, in the place of those before."""
         path = f"/v1/quotas/{quote(tenant, safe='')}"
-        return cast("QuotaView", self._ask("PUT", path, json={"jobs": jobs, "gpus": gpus}))
+        return cast("QuotaView", self._ask("PUT", path, json={"gpus": gpus, "reserved": reserved}))
 
     def remove_quota(self, tenant: str) -> None:
         """Take a tenant's quota away."""

@@ -69,7 +69,6 @@ class Tokens:
     """The tokens of a state. The file is read again when it has changed, so that changes count at once."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
         self._path = folder / FILE
         self._read: tuple[object, dict[str, Grant]] = (None, {})
 

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 from typing_extensions import TypedDict
 
+from ina.service.quotas import QuotaState
 from ina.service.records import Audit, JobRecord
 from ina.service.service import ClusterState, Decision, Explanation, SwitchState
 
@@ -170,13 +171,13 @@ class MemoryView(TypedDict):
 
 
 class QuotaView(TypedDict):
-    """What a tenant may have at a time, null: any number; and what it has."""
+    """A tenant's most GPUs at once, null: no limit; those kept for it, those in use, and who waits for it."""
 
     tenant: str
-    jobs: int | None
     gpus: int | None
-    used_jobs: int
-    used_gpus: int
+    reserved: int
+    used: int
+    waiting: list[str]
 
 
 class QuotasView(TypedDict):
@@ -346,6 +347,17 @@ def of_cluster(
         ],
         "switches": [of_switch(switch) for switch in cluster.switches],
         "links": [{"a": link.a, "b": link.b, "rate_bps": link.rate_bps} for link in topology.links],
+    }
+
+
+def of_quota(state: QuotaState) -> QuotaView:
+    """Return a quota as JSON."""
+    return {
+        "tenant": state.quota.tenant,
+        "gpus": state.quota.gpus,
+        "reserved": state.quota.reserved,
+        "used": state.used,
+        "waiting": list(state.waiting),
     }
 
 

@@ -1,4 +1,4 @@
-"""``ina quota``: how much tenants may have submitted at a time."""
+"""``ina quota``: how many GPUs tenants may use at once, and how many are kept for them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ EPILOG = """Examples:
 
   ina quota --controller http://127.0.0.1:9580
 
-  ina quota alice --jobs 20 --gpus 8
+  ina quota alice --gpus 8 --reserved 4
 
   ina quota alice --remove
 """
@@ -28,27 +28,27 @@ def quota(
         str | None, typer.Argument(metavar="[TENANT]", help="Show or change this tenant's quota alone.")
     ] = None,
     *,
-    jobs: Annotated[
-        int | None, typer.Option(min=0, metavar="N", help="Allow at most N jobs that are not over.")
-    ] = None,
     gpus: Annotated[
         int | None,
-        typer.Option(min=0, metavar="N", help="Allow at most N GPUs in these jobs, running or waiting."),
+        typer.Option(min=0, metavar="N", help="Let the tenant use at most N GPUs at once; more jobs wait."),
+    ] = None,
+    reserved: Annotated[
+        int | None, typer.Option(min=0, metavar="N", help="Keep N GPUs free of other tenants' jobs.")
     ] = None,
     remove: Annotated[bool, typer.Option("--remove", help="Remove the tenant's quota.")] = False,
     at: ControllerOptions,
     json: options.Json = False,
 ) -> None:
-    """Show, set or remove quotas: what a tenant may have submitted at a time.
+    """Show, set or remove quotas and reservations of tenants.
 
-    Jobs above a quota are refused when they are submitted. Setting replaces both limits: one that is not
-    given has no limit. Only operators may set and remove.
+    Jobs above a quota wait, and say so. Setting replaces both values: without --gpus there is no limit,
+    without --reserved nothing is kept. Only operators may set and remove.
     """
-    sets = jobs is not None or gpus is not None
+    sets = gpus is not None or reserved is not None
     if tenant is None and (sets or remove):
         raise Failure("whose quota? give the TENANT", USAGE)
     if sets and remove:
-        raise Failure("--remove and --jobs or --gpus are mutually exclusive", USAGE)
+        raise Failure("--remove and --gpus or --reserved are mutually exclusive", USAGE)
     with at.connect() as controller:
         if tenant is not None and remove:
             controller.remove_quota(tenant)
@@ -56,17 +56,19 @@ def quota(
                 out.print(f"{plain(tenant)}: no quota any more", soft_wrap=True)
                 return
         if tenant is not None and sets:
-            controller.set_quota(tenant, jobs=jobs, gpus=gpus)
+            controller.set_quota(tenant, gpus=gpus, reserved=reserved or 0)
         found = [each for each in controller.quotas() if tenant in (None, each["tenant"])]
     if json:
         print(json_module.dumps({"quotas": found}, indent=2))
         return
     rows = [
-        [plain(each["tenant"]), _of(each["used_jobs"], each["jobs"]), _of(each["used_gpus"], each["gpus"])]
+        [
+            plain(each["tenant"]),
+            str(each["used"]),
+            "no limit" if each["gpus"] is None else str(each["gpus"]),
+            str(each["reserved"]),
+            ", ".join(map(plain, each["waiting"])),
+        ]
         for each in found
     ]
-    table(plural(len(rows), "quota"), ["tenant", "jobs", "GPUs"], rows)
-
-
-def _of(used: int, most: int | None) -> str:
-    return f"{used} of {'any number' if most is None else most}"
+    table(plural(len(rows), "quota"), ["tenant", "GPUs in use", "at most", "reserved", "waiting"], rows)

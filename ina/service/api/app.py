@@ -28,11 +28,11 @@ from ina.service.api.logs import following, piece
 from ina.service.api.openapi import MAX_JOBS, STREAM, SUBMISSION, TEXT, refusals
 from ina.service.api.peers import uid_of
 from ina.service.api.problems import Problem, register
-from ina.service.api.quotas import Tenant, Wanted, of_quota
+from ina.service.api.quotas import Tenant, Wanted
 from ina.service.api.streams import EventStream, Streams, event
 from ina.service.api.users import as_user
 from ina.service.errors import Unknown
-from ina.service.quotas import Quota, Quotas, use_of
+from ina.service.quotas import Quota
 from ina.service.service import Decision, Service
 from ina.service.tokens import Person
 
@@ -44,14 +44,13 @@ PAGE = Path(__file__).parent.parent / "page"
 _log = logging.getLogger(__name__)
 
 
-def app(service: Service, *, gate: Gate, hosts: Collection[str] | None, quotas: Quotas) -> FastAPI:
+def app(service: Service, *, gate: Gate, hosts: Collection[str] | None) -> FastAPI:
     """Return the application.
 
     Args:
         service: What answers.
         gate: Who is let in.
         hosts: The names by which it may be asked (`guard.LOOPBACK`); None: any.
-        quotas: What tenants may have at a time.
     """
     history = History(service)
 
@@ -75,7 +74,6 @@ def app(service: Service, *, gate: Gate, hosts: Collection[str] | None, quotas: 
     made.state.routes = [*_open.routes, *_v1.routes]
     made.state.service = service
     made.state.gate = gate
-    made.state.quotas = quotas
     made.state.history = history
     made.state.streams = Streams()
     made.state.answers = Counter()
@@ -205,10 +203,6 @@ async def submit(
         jobs = await asyncio.to_thread(_jobs, body, service.topology)
     else:
         jobs = _jobs(body, service.topology)
-    quotas: Quotas = request.app.state.quotas
-    known = service.records() if quotas.limits(person.name) else []
-    if not {job.name for job in jobs} <= {each.name for each in known}:  # or it is the same again
-        quotas.check(jobs, person.name, known)
     records = await service.submit(as_user(jobs, person), tenant=person.name, key=idempotency_key)
     now_s = service.now_s
     found = [views.of_job(record, now_s) for record in records]
@@ -374,39 +368,37 @@ async def audit(service: Serving, person: Operator) -> Response:
 
 
 @_v1.get("/quotas", response_model=views.QuotasView)
-async def quotas(request: Request, service: Serving, person: Asker) -> Response:
-    """List the quotas of all tenants, to a submitter their own; with what is used of them."""
-    known: Quotas = request.app.state.quotas
-    shown = [each for each in known.all() if person.owns(each.tenant)]
-    records = service.records() if shown else []
-    return Json({"quotas": [of_quota(each, use_of(records, each.tenant)) for each in shown]})
+async def quotas(service: Serving, person: Asker) -> Response:
+    """List the quotas and reservations of all tenants, to a submitter their own; and what is used."""
+    states = [each for each in service.quotas() if person.owns(each.quota.tenant)]
+    return Json({"quotas": [views.of_quota(each) for each in states]})
 
 
 @_v1.get("/quotas/{tenant}", response_model=views.QuotaView)
-async def quota(tenant: Tenant, request: Request, service: Serving, person: Asker) -> Response:
-    """Show a tenant's quota."""
-    known: Quotas = request.app.state.quotas
-    if not person.owns(tenant):
-        raise Problem(404, f"tenant {tenant!r} has no quota")
-    return Json(of_quota(known.of(tenant), use_of(service.records(), tenant)))
+async def quota(tenant: Tenant, service: Serving, person: Asker) -> Response:
+    """Show a tenant's quota and reservation."""
+    return Json(_quota(service, person, tenant))
 
 
 @_v1.put("/quotas/{tenant}", response_model=views.QuotaView)
-async def set_quota(
-    tenant: Tenant, wanted: Wanted, request: Request, service: Serving, _: Operator
-) -> Response:
-    """Give a tenant a quota, in the place of the one before; what exceeds it already stays."""
-    known: Quotas = request.app.state.quotas
-    known.set(Quota(tenant, wanted.jobs, wanted.gpus))
-    return Json(of_quota(known.of(tenant), use_of(service.records(), tenant)))
+async def set_quota(tenant: Tenant, wanted: Wanted, service: Serving, person: Operator) -> Response:
+    """Give a tenant a quota and a reservation, in the place of those before; what runs runs on."""
+    await service.set_quota(Quota(tenant, wanted.gpus, wanted.reserved))
+    return Json(_quota(service, person, tenant))
 
 
 @_v1.delete("/quotas/{tenant}", status_code=204)
-async def remove_quota(tenant: Tenant, request: Request, _: Operator) -> Response:
-    """Take a tenant's quota away."""
-    known: Quotas = request.app.state.quotas
-    known.remove(tenant)
+async def remove_quota(tenant: Tenant, service: Serving, _: Operator) -> Response:
+    """Have a tenant use as much as there is, and keep nothing for it."""
+    await service.remove_quota(tenant)
     return Response(status_code=204)
+
+
+def _quota(service: Service, person: Person, tenant: str) -> views.QuotaView:
+    for each in service.quotas():
+        if each.quota.tenant == tenant and person.owns(tenant):
+            return views.of_quota(each)
+    raise Problem(404, f"tenant {tenant!r} has no quota")
 
 
 # --------------------------------------------------------------------------- events

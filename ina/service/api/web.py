@@ -17,7 +17,6 @@ from controller.vocabulary import BadSpec
 from ina.service.api.access import Gate
 from ina.service.api.app import app
 from ina.service.api.guard import LOOPBACK
-from ina.service.quotas import Quotas
 from ina.service.service import Service
 from ina.service.tokens import Tokens
 
@@ -156,7 +155,6 @@ async def speaking(
             service,
             gate=Gate(tokens, local=address.local),
             hosts=LOOPBACK if address.local and address.path is None else None,
-            quotas=Quotas(tokens.folder),
         )
         config = uvicorn.Config(
             made,

@@ -355,10 +355,10 @@ def test_a_tenant_has_own_jobs_alone_through_the_client(bed: Bed) -> None:
 
 
 def test_quotas_are_shown_set_and_removed(ina: Run, bed: Bed) -> None:
-    assert "0 of 3" in said(ina("quota", "alice", "--jobs", "3"))
+    assert "alice" in said(ina("quota", "alice", "--gpus", "3", "--reserved", "2"))
     (found,) = json.loads(said(ina("quota", "--json")))["quotas"]
-    assert found == {"tenant": "alice", "jobs": 3, "gpus": None, "used_jobs": 0, "used_gpus": 0}
+    assert found == {"tenant": "alice", "gpus": 3, "reserved": 2, "used": 0, "waiting": []}
     assert said(ina("quota", "alice", "--remove")) == "alice: no quota any more\n"
     assert refusal(ina("quota", "alice", "--remove"))[0] == FAILED
-    assert refusal(ina("quota", "--jobs", "3"))[0] == USAGE
-    assert refusal(ina("quota", "alice", "--jobs", "3", "--remove"))[0] == USAGE
+    assert refusal(ina("quota", "--gpus", "3"))[0] == USAGE
+    assert refusal(ina("quota", "alice", "--gpus", "3", "--remove"))[0] == USAGE
