@@ -66,6 +66,7 @@ class InaProcessGroup(dist.ProcessGroup):
             ConfigError, RendezvousError: the job could not be joined.
         """
         super().__init__(rank, size)
+        store = _fresh(store, whole=whole)
         settings = Settings.from_environment()
         self._float64 = settings.float64
         self._numbers = settings.numbers
@@ -225,7 +226,10 @@ class InaProcessGroup(dist.ProcessGroup):
             (operation not in ("sum", "avg"), f"it has no {operation}"),
             (any(tensor.layout is not torch.strided for tensor in tensors), "it adds dense tensors only"),
             (not dtypes <= {*SUMMED}, f"it does not add {_names(dtypes - {*SUMMED})}"),
-            (self._float64 == GLOO and torch.float64 in dtypes, "INA_FLOAT64 is gloo"),
+            (
+                self._float64 == GLOO and torch.float64 in dtypes,
+                "it keeps 24 of 53 bits (INA_FLOAT64=switch)",
+            ),
         )
         return next((reason for holds, reason in reasons if holds), None)
 
@@ -283,6 +287,18 @@ def paths(group: dist.ProcessGroup | None = None) -> dict[str, dict[str, int]]:
     if not isinstance(group, InaProcessGroup):
         raise TypeError(f'the group is of {type(group).__name__}, must be of backend "ina"')
     return group.paths()
+
+
+_round = 0
+"""How often this process has made a default group; as often as the other ranks have."""
+
+
+def _fresh(store: dist.Store, *, whole: bool) -> dist.Store:
+    """Return a store without keys of earlier groups: torchrun's outlives them, and torch uses names again."""
+    global _round
+    if whole:
+        _round += 1
+    return dist.PrefixStore(f"ina/{_round}", store)
 
 
 def _kept(gloo: dist.ProcessGroupGloo) -> dist.ProcessGroupGloo:
