@@ -7,7 +7,6 @@ default group's sums go through the switch; groups of some ranks have no job the
 from __future__ import annotations
 
 import atexit
-import ctypes
 import logging
 import os
 from collections.abc import Callable, Iterable, Sequence
@@ -26,6 +25,7 @@ from hostlib.paths import SWITCH, Paths
 from hostlib.settings import Settings
 from hostlib.torch import describe
 from hostlib.torch.bytewise import as_bytes, strange
+from hostlib.torch.inner import give_back, take
 from hostlib.torch.joining import join
 from hostlib.torch.staging import can_stage, devices
 from hostlib.torch.sums import Sum, SwitchSums
@@ -80,7 +80,9 @@ class InaProcessGroup(dist.ProcessGroup):
         self._why_never = "it has one rank" if size == 1 else "it is of some ranks only"
         communicator = join(store, rank, size, timeout, settings) if whole and size > 1 else None
         self._job = communicator.job if communicator else 0
-        self._gloo = _kept(dist.ProcessGroupGloo(store, rank, size, timeout))
+        self._gloo_of_all = (rank, size, timeout) if whole else None
+        self._gloo_taken = take(store, rank, size, timeout, again=whole)
+        self._gloo = self._gloo_taken.gloo
         self._inner = dist.ProcessGroup(store, rank, size)
         kinds = dist.ProcessGroup.BackendType
         for group, kind in ((self._inner, kinds.GLOO), (self, kinds.CUSTOM)):
@@ -158,7 +160,11 @@ class InaProcessGroup(dist.ProcessGroup):
         if self._sums:
             self._sums.stop(THREADS_S)
         atexit.unregister(self._end_threads)
-        self._gloo.shutdown()
+        self._watch = self._sums = None  # with their connections, which the group need not hold any longer
+        if self._gloo_of_all and self._broken is None:
+            give_back(self._gloo_taken, *self._gloo_of_all)
+        else:
+            self._gloo.shutdown()
 
     def _end_threads(self) -> None:
         """End the threads that call torch, if the process ends without `shutdown`.
@@ -244,6 +250,7 @@ class InaProcessGroup(dist.ProcessGroup):
     ) -> Any:
         """Call the inner group."""
         self._paths.took(describe.kind(name, arguments), GLOO, reason, sums=sums)
+        self._gloo_taken.calls += name not in PAIRWISE
         watched = self._watch if name not in PAIRWISE else None
         number = watched.begin(describe.call(name, arguments)) if watched else 0
         dtype = None if sums or name in REDUCING else strange(arguments)
@@ -299,16 +306,6 @@ def _fresh(store: dist.Store, *, whole: bool) -> dist.Store:
     if whole:
         _round += 1
     return dist.PrefixStore(f"ina/{_round}", store)
-
-
-def _kept(gloo: dist.ProcessGroupGloo) -> dist.ProcessGroupGloo:
-    """Return a group that lives until the process ends, with its few idle threads, whoever lets go of it.
-
-    In torch 2.13 it waits for those threads as it goes, and DDP's reducer, where it holds the group last,
-    lets go of it without releasing the interpreter's lock. A thread that wants that lock then never ends.
-    """
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(gloo))  # a variable of this module would go at exit
-    return gloo
 
 
 def create(options: Any, backend_options: Any) -> InaProcessGroup:

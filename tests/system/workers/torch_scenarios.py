@@ -418,24 +418,28 @@ def sums_of_float64() -> Any:
 
 
 def joined_again() -> Any:
-    """Ranks of torchrun, whose store outlives their groups: a group again, and one of some ranks in each."""
+    """Ranks of torchrun, whose store outlives their groups; what they hold after each."""
     del os.environ["INA_JOB"]
     store = dist.TCPStore(
         os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), 2, os.environ["RANK"] == "0"
     )
-    found = []
-    for number in range(3):
+    found: list[Any] = []
+    left = []
+    for number in range(5):
         dist.init_process_group(
             "ina", store=store, rank=int(os.environ["RANK"]), world_size=int(os.environ["WORLD_SIZE"])
         )
         tensor = torch.full((3,), number + 1.0)
         dist.all_reduce(tensor)
-        sub = dist.new_group([0, 1])
-        dist.all_reduce(tensor, group=sub)
+        dist.all_reduce(tensor, dist.ReduceOp.MAX)  # by gloo
+        if number == 0:
+            sub = dist.new_group([0, 1])
+            dist.all_reduce(tensor, group=sub)
         paths = hostlib.torch.paths()
         dist.destroy_process_group()
         found.append([tensor.tolist(), sorted(paths["allreduce sum float32"])])
-    return found
+        left.append([len([*Path("/proc/self", each).iterdir()]) for each in ("fd", "task")])
+    return [found, left]
 
 
 def bench_model(width: int = 4) -> torch.nn.Module:
