@@ -1,7 +1,7 @@
 """The tables of ``p4src/tna/*.p4``: what a job is in them, as a function of its admission. No I/O.
 
-A chip looks a packet up by all that a contribution must say of itself, so a job is many rows there, which hold
-less than its `Admission` does. What these rows cannot hold, `controller.switches.tofino` keeps beside them.
+A chip looks a packet up by all that a contribution must say of itself, so a job is many rows there, which
+hold less than its `Admission` does. What they cannot hold, `controller.switches.tofino` keeps beside them.
 """
 
 from __future__ import annotations
@@ -167,9 +167,8 @@ def _shared(admission: Admission) -> Iterator[TableEntry]:
     if admission.uplink is not None:
         port = admission.uplink.port
         yield _neighbour(admission, port, RESULT, None)
-        yield _neighbour(
-            admission, port, REMINDER, None, node=Range(admission.node, admission.node), priority=2
-        )
+        here = Range(admission.node, admission.node)
+        yield _neighbour(admission, port, REMINDER, None, node=here, priority=2)
         for kind in (REMINDER, STATUS):
             yield _neighbour(admission, port, kind, _pass(admission, "passed_down", _TO_GROUP))
     node = {"node": admission.node, "fan_in": admission.fan_in}
