@@ -79,8 +79,8 @@ def _all(folders: Sequence[str], packets: int) -> Iterator[Found]:
 
 
 def _one(name: str, root: Path, packets: int, path: Path) -> Found:
-    program = str(path.relative_to(root))
-    target = "2" if _TOFINO_2.search(program) else "1"
+    program = path.stem
+    target = "2" if _TOFINO_2.search(str(path.relative_to(root))) else "1"
     try:
         compiled = compile_file(path, defines={"__TARGET_TOFINO__": target}, include_dirs=[root])
         text = emit_c(compiled)
@@ -141,7 +141,7 @@ def _counts(found: Sequence[Found]) -> str:
 def _refusals(found: Sequence[Found]) -> str:
     lines = ["| program | | why |", "| --- | --- | --- |"]
     rows = [each for each in found if each.outcome != "runs"]
-    lines += [f"| {each.source}: `{each.program}` | {each.outcome} | {each.why} |" for each in rows]
+    lines += [f"| {each.source}: {each.program} | {each.outcome} | {each.why} |" for each in rows]
     return "\n".join(lines)
 
 

@@ -111,7 +111,7 @@ _ACTIONS: Mapping[str, Mapping[str, int]] = {
 
 
 def rows(admission: Admission, *, shared: bool) -> tuple[TableEntry, ...]:
-    """Return what a job is in the tables. Raises BadJob if these programs cannot serve it."""
+    """Return a job's rows in the tables. Raises BadJob if these programs cannot serve it."""
     region = admission.region
     if region.size & (region.size - 1) or (region.size and region.offset % region.size):
         raise BadJob(

@@ -74,7 +74,7 @@ class _Joiner:
                 return s
 
     def _decision(self, s: ir.Stmt) -> Hashable:
-        """Return what the application of a table decides by, None if it is none to be joined."""
+        """Return the keys and patterns of a table's application, None if it is none to be joined."""
         if not isinstance(s, ir.Apply) or s.hit is not None or s.action is not None:
             return None
         table = self._program.tables[s.table]
