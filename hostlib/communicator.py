@@ -265,12 +265,14 @@ class Communicator:
         numbers: Numbers | None = None,
         residual: NDArray[np.float32] | None = None,
         arrived: Callable[[], None] | None = None,
+        here: bool = False,
     ) -> Handle[NDArray[Any]]:
         """Start an allreduce and return at once; for the arguments see `allreduce`.
 
         Do not use `array` and `out` until it is done. Give a `name` wherever the order of several of these
         could differ between ranks (see `Communicator`). `arrived` is called in the library's thread before
-        the array is read: it waits for a device's copy.
+        the array is read: it waits for a device's copy. With `here` this thread carries it out, if nothing
+        else is submitted: for a caller who waits at once, where other ranks may not.
         """
         collective = make_collective(
             array,
@@ -284,7 +286,7 @@ class Communicator:
             numbers=numbers,
             residual=residual,
         )
-        return self._submit(Handle(replace(collective, arrived=arrived), collective.staged.finish))
+        return self._submit(Handle(replace(collective, arrived=arrived), collective.staged.finish), here=here)
 
     def reduce(
         self,
@@ -321,15 +323,16 @@ class Communicator:
         layer: Layer | None = None,
         priority: int | None = None,
         arrived: Callable[[], None] | None = None,
+        here: bool = False,
     ) -> Handle[NDArray[Any] | None]:
         """Start a reduce and return at once; for the arguments see `reduce`.
 
-        Do not use `array` and `out` until it is done; `arrived` is as for `allreduce_async`.
+        Do not use `array` and `out` until it is done; `arrived` and `here` are as for `allreduce_async`.
         """
         collective, finish = self._make_reduce(
             array, root, op, out, name, nonfinite, layer=layer, priority=priority
         )
-        return self._submit(Handle(replace(collective, arrived=arrived), finish))
+        return self._submit(Handle(replace(collective, arrived=arrived), finish), here=here)
 
     def barrier(self) -> None:
         """Return when all ranks have called it. Raises JobBroken."""
@@ -410,19 +413,37 @@ class Communicator:
                 self._notify()
         return finish()
 
-    def _submit(self, handle: Handle[Result]) -> Handle[Result]:
+    def _submit(self, handle: Handle[Result], *, here: bool) -> Handle[Result]:
         self._check_process()
-        with self._lock:
-            self._enqueue(handle)
+        inline = False
+        try:
+            with self._lock:
+                if here and not self._busy and not self._queue:
+                    self._check_open()
+                    self._queue.append(handle)
+                    inline = self._busy = True
+                else:
+                    self._enqueue(handle)
+            if inline:
+                self._carry_out()
+        finally:
+            if inline:  # first of all, as in `_run`
+                self._busy = False
+                self._serve_the_rest()
         return handle
 
     def _enqueue(self, handle: Handle[Any]) -> None:
         self._check_open()
         self._queue.append(handle)
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._serve, name="allreduce", daemon=True)
-            self._thread.start()
-        self._change.notify_all()
+        self._serve_the_rest()
+
+    def _serve_the_rest(self) -> None:
+        """Have the library's thread carry out what is submitted."""
+        with self._lock:
+            if self._queue and self._thread is None:
+                self._thread = threading.Thread(target=self._serve, name="allreduce", daemon=True)
+                self._thread.start()
+            self._change.notify_all()
 
     def _check_process(self) -> None:
         # before any lock is taken: a thread may have held it when the process was forked

@@ -100,11 +100,11 @@ class Watch:
             _log.debug("the other ranks' calls are not known: %s", error)
         return None
 
-    def stop(self) -> None:
-        """Watch no more."""
+    def stop(self, timeout_s: float | None = None) -> None:
+        """Watch no more; wait so long at most for the thread to end."""
         self._over.set()
         if self._thread is not threading.current_thread():
-            self._thread.join()
+            self._thread.join(timeout_s)
 
     def _serve(self) -> None:
         try:

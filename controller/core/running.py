@@ -125,7 +125,7 @@ class Running:
         number = -1
         for at, job in enumerate(group.jobs):
             old = job.group
-            # whoever is listed after one that starts pays for a start, too, unless real jobs say how they do
+            # jobs listed after one that starts pay for a start, too, unless real jobs report their speed
             again = costs is not None and (as_one or not self._reported)
             if again or old is None or _restarts(old, group):
                 if costs is None:

@@ -1,7 +1,7 @@
 """The tables of ``p4src/tna/*.p4``: what a job is in them, as a function of its admission. No I/O.
 
-A chip looks a packet up by all that a contribution must say of itself, so a job is many rows there, which
-hold less than its `Admission` does. What they cannot hold, `controller.switches.tofino` keeps beside them.
+A chip looks a packet up by all fields that a contribution must have, so a job has many rows there, which hold
+less than its `Admission` does. `controller.switches.tofino` keeps the rest.
 """
 
 from __future__ import annotations

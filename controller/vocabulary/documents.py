@@ -310,7 +310,7 @@ def _json(text: str, path: str) -> tuple[Any, dict[Where, int]]:
         keys = [key for key, _ in pairs]
         if len(keys) > len({*keys}):
             twice = Counter(keys).most_common(1)[0][0]
-            raise BadSpec(f"{path}: the key {quoted(twice)} is there twice in one table")
+            raise BadSpec(f"{path}: the key {quoted(twice)} appears twice in one table")
         return dict(pairs)
 
     try:
@@ -402,7 +402,7 @@ def _yaml(text: str, path: str) -> tuple[Any, dict[Where, int]]:
         for key, below in node.value:
             if not isinstance(key, yaml.ScalarNode) or key.value in table:
                 told = (
-                    f"the key {quoted(key.value)} is there twice"
+                    f"the key {quoted(key.value)} appears twice"
                     if isinstance(key.value, str)
                     else "a key is no text"
                 )

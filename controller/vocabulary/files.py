@@ -144,7 +144,9 @@ def _converted(document: Document, where: Where, what: str, table: Mapping[str, 
         values["extra"] = {key: str(each) for key, each in values["extra"].items()}
     if "duration_s" in values:
         if "iterations" in values:
-            raise document.error((*where, "duration_s"), f"{what}: duration_s: iterations says it already")
+            raise document.error(
+                (*where, "duration_s"), f"{what}: duration_s: iterations already determines it"
+            )
         stages_s = sum(values.get("stages_s", ()))
         iteration_s = values.get("iteration_s") or stages_s or values.get("compute_s") or COMPUTE_S
         iterations = values["duration_s"] / iteration_s
@@ -435,7 +437,10 @@ def _link(document: Document, where: Where, values: Mapping[str, Any]) -> Link:
 
 def _fabric(document: Document) -> Topology:
     if given := [key for key in ("server", "switch", "link") if key in document.data]:
-        raise document.error((given[0],), f"{given[0]}: contradicts [fabric], which says all; want either")
+        raise document.error(
+            (given[0],),
+            f"{given[0]}: contradicts [fabric], which describes the whole network; want one of them",
+        )
     table = _check(document, ("fabric",), "fabric", "fabric", ("shape",))
     shape = table["shape"]
     wanted = schema.SHAPES[shape]

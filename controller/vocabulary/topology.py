@@ -148,7 +148,7 @@ class Server:
     kind: str = ""
     """Kind of its GPUs; "": not said."""
     rack: str = ""
-    """Where it stands, for schedulers that are told of no network; "": not said."""
+    """Where it stands, for schedulers that see no network; "": not said."""
     ip: str = ""
     """IPv4 address at the switch's port; "": by its position (`Topology.ip`)."""
     mac: str = ""
@@ -248,6 +248,11 @@ class Topology:
         return {switch.name: number for number, switch in enumerate(self.switches)}
 
     @cached_property
+    def link_bps_of(self) -> Mapping[str, float]:
+        """The rate of each server's link, bits per second."""
+        return {server.name: self._links_at[server.name][0].rate_bps for server in self.servers}
+
+    @cached_property
     def gpus(self) -> int:
         """Total number of GPUs."""
         return sum(server.gpus for server in self.servers)
@@ -276,7 +281,7 @@ class Topology:
         for number, link in enumerate(self.links):
             if link.b in found[link.a]:
                 raise BadSpec(
-                    f"link {link.a}-{link.b}: there twice; policies need one link between two nodes"
+                    f"link {link.a}-{link.b} appears twice; policies need one link between two nodes"
                 )
             found[link.a][link.b] = number
             found[link.b][link.a] = number

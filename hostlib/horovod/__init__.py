@@ -57,11 +57,13 @@ from hostlib.horovod.reductions import (
     grouped_allreduce_,
     grouped_allreduce_async,
     grouped_allreduce_async_,
+    sparse_allreduce_async,
+)
+from hostlib.horovod.scattering import (
     grouped_reducescatter,
     grouped_reducescatter_async,
     reducescatter,
     reducescatter_async,
-    sparse_allreduce_async,
 )
 from hostlib.horovod.sync_batch_norm import SyncBatchNorm
 from hostlib.horovod.world import (

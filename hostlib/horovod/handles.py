@@ -46,8 +46,8 @@ def submit(
         A handle for `synchronize` and `poll`.
 
     Raises:
-        ValueError: this rank is not of the process set, or that was removed.
-        HorovodInternalError: a collective of this name is under way.
+        ValueError: this rank is not of the process set, that was removed, or a collective of this name is
+            under way.
     """
     world = current()
     number = process_set.process_set_id
@@ -55,7 +55,7 @@ def submit(
         raise ValueError(f"{process_set} is not known: hvd.add_process_set() makes it so")
     if not process_set.included():
         raise ValueError(f"rank {world.rank} is not of {process_set}")
-    request = Request(world.name(kind, name), kind, what, number, reduction, own, zeros)
+    request = Request(world.name(kind, name, number), kind, what, number, reduction, own, zeros)
     operation = Operation(request, start)
     world.submit(operation)
     handle = next(_numbers)

@@ -54,6 +54,10 @@ class Link:
         if self._rank == 0:
             self._handle(0, {"set": number, "ranks": ranks})
 
+    def remove_set(self, number: int) -> None:
+        """Tell rank 0 that this rank has removed a process set."""
+        self._tell({"remove": number})
+
     def submit(self, request: Request) -> None:
         """Tell rank 0 of a request."""
         self._tell({"request": request.to_json()})
@@ -61,6 +65,10 @@ class Link:
     def join(self) -> None:
         """Tell rank 0 that this rank has no more data."""
         self._tell({"join": True})
+
+    def leave(self, why: str) -> None:
+        """Tell rank 0 that this rank can carry out nothing any more."""
+        self._tell({"leave": True, "why": why})
 
     def close(self, *, until_s: float) -> None:
         """Tell rank 0 that this rank leaves, and wait until all do, or until a (monotonic) time."""
@@ -110,6 +118,8 @@ class Link:
             return self._coordinator.submit(rank, Request.from_json(message["request"]), time.monotonic())
         if "set" in message:
             return self._coordinator.add_set(message["set"], message["ranks"])
+        if "remove" in message:
+            return self._coordinator.remove_set(rank, message["remove"])
         if "join" in message:
             return self._coordinator.join(rank)
         return self._coordinator.leave(rank, message.get("why", "has shut down"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -10,14 +11,27 @@ import torch.distributed as dist
 
 from hostlib.horovod.handles import check, describe, submit, synchronize
 from hostlib.horovod.negotiation import Announcement
-from hostlib.horovod.reductions import Sum, allreduce
+from hostlib.horovod.reductions import Average, allreduce, grouped_allreduce
 from hostlib.horovod.world import ProcessSet, Started, current, global_process_set
 
 Tensors = Sequence[torch.Tensor]
 
 
+@dataclass(frozen=True, slots=True)
+class _Gathered:
+    """All ranks' rows of a tensor."""
+
+    tensor: torch.Tensor
+    before: int
+    """Rows of the ranks before this one."""
+
+
 def _gather(
-    kind: str, tensors: Tensors, name: str | None, process_set: ProcessSet, finish: Callable[[Any], Any]
+    kind: str,
+    tensors: Tensors,
+    name: str | None,
+    process_set: ProcessSet,
+    finish: Callable[[list[_Gathered]], Any],
 ) -> int:
     checked = [_with_rows(check(tensor)) for tensor in tensors]
 
@@ -32,8 +46,14 @@ def _gather(
             parts = [torch.empty_like(padded) for _ in members]
             works.append(dist.all_gather(parts, padded, group=process_set.group, async_op=True))
             outputs.append((parts, rows))
+        before = slice(process_set.rank())
         return works, lambda: finish(
-            [torch.cat([part[:n] for part, n in zip(parts, rows, strict=True)]) for parts, rows in outputs]
+            [
+                _Gathered(
+                    torch.cat([part[:n] for part, n in zip(parts, rows, strict=True)]), sum(rows[before])
+                )
+                for parts, rows in outputs
+            ]
         )
 
     what = describe(checked, rows=False)
@@ -44,29 +64,37 @@ def allgather_async(
     tensor: torch.Tensor, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> int:
     """Start `allgather`; return a handle."""
-    return _gather("allgather", [tensor], name, process_set, lambda found: found[0])
+    return _gather("allgather", [tensor], name, process_set, lambda found: found[0].tensor)
 
 
 def grouped_allgather_async(
     tensors: Tensors, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> int:
     """Start `grouped_allgather`; return a handle."""
-    return _gather("grouped_allgather", tensors, name, process_set, list)
+    return _gather(
+        "grouped_allgather", tensors, name, process_set, lambda found: [each.tensor for each in found]
+    )
 
 
 class _Allgather(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, tensor: torch.Tensor, name: str | None, process_set: ProcessSet) -> Any:
-        ctx.process_set, ctx.shape = process_set, tensor.shape
-        ctx.rows = len(_with_rows(tensor))
-        return synchronize(allgather_async(tensor, name, process_set))
+    def forward(ctx: Any, name: str | None, process_set: ProcessSet, *tensors: torch.Tensor) -> Any:
+        kind = "allgather" if len(tensors) == 1 else "grouped_allgather"
+        found = synchronize(_gather(kind, tensors, name, process_set, lambda found: found))
+        ctx.process_set, ctx.shapes = process_set, [tensor.shape for tensor in tensors]
+        ctx.own = [
+            slice(each.before, each.before + len(_with_rows(tensor)))
+            for each, tensor in zip(found, tensors, strict=True)
+        ]
+        return tuple(each.tensor for each in found)
 
     @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
-        rows = allgather(torch.tensor([ctx.rows]), process_set=ctx.process_set).tolist()
-        first = sum(rows[: ctx.process_set.rank()])
-        summed = allreduce(gradient, op=Sum, process_set=ctx.process_set)
-        return summed[first : first + ctx.rows].reshape(ctx.shape), None, None
+    def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
+        means = grouped_allreduce(gradients, op=Average, process_set=ctx.process_set)
+        own = [
+            mean[rows].reshape(shape) for mean, rows, shape in zip(means, ctx.own, ctx.shapes, strict=True)
+        ]
+        return None, None, *own
 
 
 def allgather(
@@ -74,18 +102,17 @@ def allgather(
 ) -> torch.Tensor:
     """Return all ranks' tensors one after the other; they may differ in the first dimension.
 
-    Gradients flow through it. Raises HorovodInternalError as `allreduce` does.
+    The gradient is the average of the ranks' gradients, as in Horovod. Raises HorovodInternalError as
+    `allreduce` does.
     """
-    gathered: torch.Tensor = _Allgather.apply(tensor, name, process_set)
-    return gathered
+    return grouped_allgather([tensor], name, process_set)[0]
 
 
 def grouped_allgather(
     tensors: Tensors, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> list[torch.Tensor]:
-    """Gather several tensors as one collective; see `allgather`. Without gradients."""
-    gathered: list[torch.Tensor] = synchronize(grouped_allgather_async(tensors, name, process_set))
-    return gathered
+    """Gather several tensors as one collective; see `allgather`."""
+    return list(_Allgather.apply(name, process_set, *tensors))
 
 
 def _broadcast(
@@ -140,9 +167,9 @@ class _Broadcast(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> Any:
-        summed = allreduce(gradient, op=Sum, process_set=ctx.process_set)
+        mean = allreduce(gradient, op=Average, process_set=ctx.process_set)
         is_root = current().rank == ctx.root_rank
-        return (summed if is_root else torch.zeros_like(summed)), None, None, None
+        return (mean if is_root else torch.zeros_like(mean)), None, None, None
 
 
 def broadcast(
@@ -151,7 +178,9 @@ def broadcast(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> torch.Tensor:
-    """Return rank `root_rank`'s tensor. Gradients flow through it; errors as `allreduce`.
+    """Return rank `root_rank`'s tensor; errors as `allreduce`.
+
+    That rank's gradient is the average of the ranks' gradients, as in Horovod; the others' is zero.
 
     Args:
         tensor: Of the same type and shape on all ranks.

@@ -93,6 +93,8 @@ class Announcement:
     error: str = ""
     last_joined: int | None = None
     """The last rank that called `join`: all have."""
+    set_removed: bool = False
+    """All ranks have removed the process set; no announcement of it follows."""
 
     def to_json(self) -> str:
         """Return the text that `from_json` reads."""
@@ -121,11 +123,22 @@ class Coordinator:
         self._waiting: dict[tuple[int, str], _Waiting] = {}
         self._joined: list[int] = []
         self._gone: dict[int, str] = {}
+        self._removed: dict[int, set[int]] = {}
+        """The ranks that have removed a process set, by its number, until all have."""
 
     def add_set(self, number: int, ranks: Sequence[int]) -> list[Announcement]:
         """Note a process set, to which its ranks may have submitted already."""
         self._sets[number] = ranks
         return self._ready([key for key in self._waiting if key[0] == number])
+
+    def remove_set(self, rank: int, number: int) -> list[Announcement]:
+        """Note that a rank has removed a process set: it submits nothing to it any more."""
+        self._removed.setdefault(number, set()).add(rank)
+        announced = self._ready([key for key in self._waiting if key[0] == number])
+        if len(self._removed[number]) == len(self._sets[ALL]):
+            del self._removed[number], self._sets[number]
+            announced.append(Announcement("remove", number, set_removed=True))
+        return announced
 
     def submit(self, rank: int, request: Request, now: float) -> list[Announcement]:
         """Note what a rank has submitted at time `now`, seconds."""
@@ -174,7 +187,13 @@ class Coordinator:
 
     def _is_complete(self, number: int, waiting: _Waiting) -> bool:
         missing = self._missing(number, waiting)
-        return not missing or any(rank in self._gone for rank in missing)
+        return not missing or any(self._why_never(number, rank) for rank in missing)
+
+    def _why_never(self, number: int, rank: int) -> str:
+        """Say why a rank submits nothing to a process set any more; nothing if it may."""
+        if rank in self._gone:
+            return f"rank {rank} {self._gone[rank]}"
+        return f"rank {rank} has removed the process set" if rank in self._removed.get(number, ()) else ""
 
     def _missing(self, number: int, waiting: _Waiting) -> list[int]:
         if number not in self._sets:
@@ -197,8 +216,9 @@ class Coordinator:
 
     def _wrong(self, number: int, name: str, waiting: _Waiting) -> str:
         """Say why it cannot be carried out; nothing if it can."""
-        if gone := [rank for rank in self._missing(number, waiting) if rank in self._gone]:
-            return f"{_kind(waiting)} {name!r}: rank {gone[0]} {self._gone[gone[0]]}"
+        for rank in self._missing(number, waiting):
+            if why := self._why_never(number, rank):
+                return f"{_kind(waiting)} {name!r}: {why}"
         calls: dict[Any, tuple[str, list[int]]] = {}
         for rank, request in sorted(waiting.requests.items()):
             calls.setdefault(request.agreed, (request.describe(), []))[1].append(rank)

@@ -149,7 +149,7 @@ class World:
         self._lock = threading.Lock()
         self._operations: dict[tuple[int, str], Operation] = {}
         self._numbers = itertools.count(1)
-        self._unnamed: dict[str, itertools.count[int]] = {}
+        self._unnamed: dict[tuple[int, str], itertools.count[int]] = {}
         self._sets: dict[int, ProcessSet] = {}
         self._last_joined: list[int] = []
         self._joined = threading.Event()
@@ -157,20 +157,21 @@ class World:
         self.link = Link(messages, stall_s=_stall_s())
         self._thread = threading.Thread(target=self._serve, name="horovod operations", daemon=True)
         self._thread.start()
-        if path := os.environ.get("INA_TIMELINE") or os.environ.get("HOROVOD_TIMELINE"):
+        path = os.environ.get("INA_TIMELINE") or os.environ.get("HOROVOD_TIMELINE")
+        if path and path != "DYNAMIC":  # which allows Horovod to start one later
             self.timeline.start(path)
         for each in sets:
             self.add_set(each)
 
-    def name(self, kind: str, name: str | None) -> str:
-        """Return the name of a collective; without one, a number that is the same on all ranks."""
+    def name(self, kind: str, name: str | None, process_set: int) -> str:
+        """Return the name of a collective; without one, a number that is the same on all ranks of its set."""
         if name is not None:
             return name
         with self._lock:
-            return f"{kind}.noname.{next(self._unnamed.setdefault(kind, itertools.count(1)))}"
+            return f"{kind}.noname.{next(self._unnamed.setdefault((process_set, kind), itertools.count(1)))}"
 
     def submit(self, operation: Operation) -> None:
-        """Have a collective carried out. Raises HorovodInternalError if its name is under way."""
+        """Have a collective carried out. Raises ValueError if its name is under way."""
         request = operation.request
         if os.getpid() != self._process:
             raise NotInitialized(
@@ -181,7 +182,7 @@ class World:
             if self._lost:
                 return operation.fail(self._lost)
             if key in self._operations:
-                raise HorovodInternalError(
+                raise ValueError(
                     f"{request.kind} {request.name!r} is under way already: wait for it, or give another name"
                 )
             self._operations[key] = operation
@@ -202,20 +203,23 @@ class World:
         ranks = new.ranks
         if ranks is None or not ranks or not set(ranks) <= set(range(self.size)):
             raise ValueError(f"the process set is of ranks {ranks}, must be of some of 0..{self.size - 1}")
-        if any(known.ranks == ranks for known in self._sets.values()):
+        if any(known.ranks == ranks and known.process_set_id for known in self._sets.values()):
             raise ValueError(f"there is a process set of ranks {ranks} already")
-        new.process_set_id = next(self._numbers)
-        self.link.add_set(new.process_set_id, ranks)
+        new.process_set_id = number = next(self._numbers)
+        self._sets[number] = new  # before any rank can use it, which is after `new_group`
+        self.link.add_set(number, ranks)
         new.group = dist.new_group(ranks)
-        self._sets[new.process_set_id] = new
         return new
 
     def remove_set(self, old: ProcessSet) -> bool:
-        """Forget a process set; return whether it was known."""
-        if old.process_set_id is None or old.process_set_id not in self._sets:
+        """Have no more collectives of a process set; return whether it was known.
+
+        Its group stays until all ranks have removed it: others' collectives may still be under way.
+        """
+        if not old.process_set_id or old.process_set_id not in self._sets:
             return False
-        del self._sets[old.process_set_id]
-        old.process_set_id = None
+        number, old.process_set_id = old.process_set_id, None
+        self.link.remove_set(number)
         return True
 
     def set_of(self, number: int) -> ProcessSet:
@@ -234,21 +238,38 @@ class World:
             dist.destroy_process_group()
 
     def _serve(self) -> None:
-        """Carry out what is announced, in the order in which all ranks do."""
-        while (announced := self.link.announced.get()) is not None:
-            if announced.last_joined is not None:
-                self._last_joined.append(announced.last_joined)
-                self._joined.set()
-                continue
-            with self._lock:
-                operation = self._operations.pop((announced.process_set, announced.name), None)
-            self.timeline.end(announced.name)
-            if operation is not None:
-                self.timeline.begin(announced.name, operation.request.kind.upper())
-                operation.start(announced)
-            elif announced.zeros and not announced.error and self.set_of(announced.process_set).included():
-                self._add_zeros(announced)
+        """Carry out what is announced, in the order in which all ranks do, until nothing can be any more."""
+        try:
+            while (announced := self.link.announced.get()) is not None:
+                self._carry_out(announced)
+        except Exception as error:
+            _log.exception("no collective can be carried out any more")
+            why = f"cannot carry out collectives any more: {type(error).__name__}: {error}"
+            self.link.lost = self.link.lost or f"this rank {why}"
+            self.link.leave(why)
         self._give_up()
+
+    def _carry_out(self, announced: Announcement) -> None:
+        if announced.last_joined is not None:
+            self._last_joined.append(announced.last_joined)
+            self._joined.set()
+            return
+        if announced.set_removed:
+            self._drop(self._sets.pop(announced.process_set).group)
+            return
+        with self._lock:
+            operation = self._operations.pop((announced.process_set, announced.name), None)
+        self.timeline.end(announced.name)
+        if operation is not None:
+            self.timeline.begin(announced.name, operation.request.kind.upper())
+            operation.start(announced)
+        elif announced.zeros and not announced.error and self.set_of(announced.process_set).included():
+            self._add_zeros(announced)
+
+    def _drop(self, group: Any) -> None:
+        """Destroy the group of a process set, if this rank is in it."""
+        if group is not dist.GroupMember.NON_GROUP_MEMBER:
+            dist.destroy_process_group(group)
 
     def _add_zeros(self, announced: Announcement) -> None:
         from hostlib.horovod.reductions import add_zeros  # which is made of what is here

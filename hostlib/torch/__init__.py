@@ -1,13 +1,13 @@
-"""``torch.distributed`` over the switch: ``import hostlib.torch``, then ``init_process_group("ina")``.
+"""``torch.distributed`` over the switch: ``init_process_group("ina")``.
 
 ::
 
     import torch.distributed as dist
-    import hostlib.torch
 
     dist.init_process_group("ina")
 
-To import this registers the backend; scripts need no other change. Sums and averages of tensors on the CPU
+torch finds the backend by itself (`hostlib.torch_autoload`); where that is turned off, importing this
+registers it. Sums and averages of tensors on the CPU
 go through the switch, everything else through gloo; `paths` tells which way the calls took.
 """
 
@@ -18,7 +18,8 @@ from hostlib.torch.version import check
 check()
 
 from hostlib.torch.ddp import BucketState, bucket_hook  # noqa: E402 - what these import may be missing
-from hostlib.torch.group import InaProcessGroup, paths, register  # noqa: E402 - the same
+from hostlib.torch.group import InaProcessGroup, paths  # noqa: E402 - the same
+from hostlib.torch_autoload import register  # noqa: E402 - the same
 
 register()
 

@@ -6,6 +6,7 @@ default group's sums go through the switch; groups of some ranks have no job the
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import logging
 import os
@@ -24,25 +25,33 @@ from hostlib.errors import NO_PACKETS, JobBroken, JobFault, NotInitialized, Rank
 from hostlib.paths import SWITCH, Paths
 from hostlib.settings import Settings
 from hostlib.torch import describe
+from hostlib.torch.bytewise import as_bytes, strange
 from hostlib.torch.joining import join
 from hostlib.torch.staging import can_stage, devices
 from hostlib.torch.sums import Sum, SwitchSums
 from hostlib.torch.tensors import SUMMED
 from hostlib.torch.work import GlooWork
+from hostlib.torch_autoload import BACKEND
 from hostlib.watch import Watch
 
-BACKEND: Final = "ina"
 GLOO: Final = "gloo"
 PAIRWISE: Final = ("send", "recv", "recv_anysource")
 """Calls that not all ranks make."""
+REDUCING: Final = (
+    *("reduce_scatter", "reduce_scatter_single", "reduce_scatter_single_coalesced", "_reduce_scatter_base"),
+    "reduce_scatter_tensor_coalesced",
+)
 AROUND: Final = (
     *("broadcast", "allgather", "allgather_coalesced", "allgather_into_tensor_coalesced"),
     *("all_gather_single", "all_gather_single_coalesced", "_allgather_base", "gather", "scatter"),
-    *("reduce_scatter", "reduce_scatter_single", "reduce_scatter_single_coalesced", "_reduce_scatter_base"),
-    *("reduce_scatter_tensor_coalesced", "alltoall", "alltoall_base", "all_to_all_single", "barrier"),
+    *("alltoall", "alltoall_base", "all_to_all_single", "barrier"),
     *PAIRWISE,
+    *REDUCING,
 )
 """Calls of torch that never go through the switch."""
+
+THREADS_S: Final = 2.0
+"""Longest wait for this group's threads to end."""
 
 _CPU: Final = torch.device("cpu")
 
@@ -82,6 +91,7 @@ class InaProcessGroup(dist.ProcessGroup):
                 store.clone(), rank, size, stall_s=settings.stall_s, on_disagreement=self._disagree
             )
             self._sums = SwitchSums(communicator, self._watch, settings.nonfinite)
+            atexit.register(self._end_threads)
 
     def getBackendName(self) -> str:
         """Return "ina"."""
@@ -144,7 +154,22 @@ class InaProcessGroup(dist.ProcessGroup):
             self._watch.stop()
         if self._owner:
             hostlib.shutdown()
+        if self._sums:
+            self._sums.stop(THREADS_S)
+        atexit.unregister(self._end_threads)
         self._gloo.shutdown()
+
+    def _end_threads(self) -> None:
+        """End the threads that call torch, if the process ends without `shutdown`.
+
+        One that comes back from torch while the interpreter ends would abort the process.
+        """
+        if os.getpid() != self._process or self._sums is None or self._watch is None:
+            return
+        self._watch.stop(THREADS_S)
+        if not self._sums.stop(0.0):
+            self._give_up("the process ends", JobFault)
+            self._sums.stop(THREADS_S)
 
     def abort(self) -> None:
         """Have all calls under way, and all later ones, fail soon."""
@@ -178,7 +203,7 @@ class InaProcessGroup(dist.ProcessGroup):
             return self._go_around(name, (tensors, opts), {}, why_not or "", sums=True)
         self._paths.took(describe.kind(name, (opts, tensors)), SWITCH)
         at_once = not opts.asyncOp and len(tensors) == 1 and tensors[0].device == _CPU
-        call = [describe.call(name, (opts, tensors)), "" if at_once else "asynchronous", label]
+        call = [describe.call(name, (opts, tensors)), label]
         what = Sum(
             call=", ".join(filter(None, call)),
             op="average" if opts.reduceOp == dist.ReduceOp.AVG else "sum",
@@ -200,10 +225,6 @@ class InaProcessGroup(dist.ProcessGroup):
             (operation not in ("sum", "avg"), f"it has no {operation}"),
             (any(tensor.layout is not torch.strided for tensor in tensors), "it adds dense tensors only"),
             (not dtypes <= {*SUMMED}, f"it does not add {_names(dtypes - {*SUMMED})}"),
-            (
-                operation == "avg" and not all(dtype.is_floating_point for dtype in dtypes),
-                "the average of integers is no integer",
-            ),
             (self._float64 == GLOO and torch.float64 in dtypes, "INA_FLOAT64 is gloo"),
         )
         return next((reason for holds, reason in reasons if holds), None)
@@ -221,13 +242,14 @@ class InaProcessGroup(dist.ProcessGroup):
         self._paths.took(describe.kind(name, arguments), GLOO, reason, sums=sums)
         watched = self._watch if name not in PAIRWISE else None
         number = watched.begin(describe.call(name, arguments)) if watched else 0
+        dtype = None if sums or name in REDUCING else strange(arguments)
         try:
-            inner = getattr(self._inner, name)(*arguments, **named)
+            inner = getattr(self._inner, name)(*(as_bytes(arguments) if dtype else arguments), **named)
         except BaseException:
             if watched:
                 watched.end(number)
             raise
-        work = GlooWork(inner, self._why_broken, pairwise=name in PAIRWISE)
+        work = GlooWork(inner, self._why_broken, pairwise=name in PAIRWISE, dtype=dtype)
         if watched:
             watched.track(number, work.is_completed)
         return work
@@ -263,12 +285,6 @@ def paths(group: dist.ProcessGroup | None = None) -> dict[str, dict[str, int]]:
     return group.paths()
 
 
-def register() -> None:
-    """Tell torch of the backend. Without effect if done before."""
-    if not hasattr(dist.Backend, BACKEND.upper()):
-        dist.Backend.register_backend(BACKEND, _create, extended_api=True, devices=devices())
-
-
 def _kept(gloo: dist.ProcessGroupGloo) -> dist.ProcessGroupGloo:
     """Return a group that lives until the process ends, with its few idle threads, whoever lets go of it.
 
@@ -279,7 +295,8 @@ def _kept(gloo: dist.ProcessGroupGloo) -> dist.ProcessGroupGloo:
     return gloo
 
 
-def _create(options: Any, backend_options: Any) -> InaProcessGroup:
+def create(options: Any, backend_options: Any) -> InaProcessGroup:
+    """Make a process group, as `hostlib.torch_autoload` has torch do. Raises ValueError for `pg_options`."""
     if backend_options is not None:
         raise ValueError(f'pg_options is {backend_options!r}, must be None: backend "ina" has no options')
     return InaProcessGroup(

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 from hostlib.collectives import Layer, NonFinite, Numbers, Op
 from hostlib.communicator import Communicator, Handle
 from hostlib.errors import InaError, RanksDisagree, UnsupportedArray
+from hostlib.torch.callbacks import Callbacks
 from hostlib.torch.staging import Chunk, Copies, Staged, copies_of
 from hostlib.torch.tensors import encode
 from hostlib.torch.work import SwitchWork
@@ -37,7 +39,7 @@ class Sum:
     residual: NDArray[np.float32] | None = None
     """What is rounded off, from one sum to the next (`hostlib.allreduce`)."""
     at_once: bool = False
-    """Carry it out in the caller's thread, who waits anyway."""
+    """The caller waits, and may carry it out. At other ranks the same call may be asynchronous."""
 
 
 class SwitchSums:
@@ -47,12 +49,21 @@ class SwitchSums:
         self._communicator = communicator
         self._watch = watch
         self._nonfinite = nonfinite
+        self._callbacks = Callbacks()
 
     def start(self, tensors: Sequence[torch.Tensor], what: Sum) -> SwitchWork:
         """Sum tensors in place. Raises InaError for what cannot be submitted."""
         number = self._watch.begin(what.call)
-        device = next((tensor.device for tensor in tensors if copies_of(tensor)), None)
-        work = SwitchWork(tensors, what.call, len(tensors), device=device)
+        staged = next((tensor for tensor in tensors if copies_of(tensor)), None)
+        copies = None if staged is None else copies_of(staged)
+        work = SwitchWork(
+            tensors,
+            what.call,
+            self._callbacks,
+            len(tensors),
+            device=None if staged is None else staged.device,
+            order=copies.going_up if copies else contextlib.nullcontext,
+        )
         self._watch.track(number, work.is_completed)
         try:
             for tensor in tensors:
@@ -70,19 +81,18 @@ class SwitchSums:
         """Have all sums fail, those under way too."""
         self._communicator.abort(reason, kind)
 
+    def stop(self, timeout_s: float) -> bool:
+        """End the threads of callbacks; return whether they have ended within the time."""
+        return self._callbacks.stop(timeout_s)
+
     def _one(self, tensor: torch.Tensor, what: Sum, number: int, work: SwitchWork) -> None:
         label = f"call {number}" + (f", {what.label}" if what.label else "")
         if copies := copies_of(tensor):
             self._staged(tensor, copies, what, label, number, work)
             return
-        array, finish = encode(tensor, self._communicator.size)
+        array, finish, what = self._encode(tensor, what)
         if what.root not in (None, self._communicator.rank):
             finish = _nothing
-        if what.at_once:
-            self._wait_for(array, what, label)
-            finish()
-            work.complete()
-            return
         handle = self._submit(array, what, label)
         handle.on_done(lambda done: work.complete(self._ended(done, finish, number)))
 
@@ -107,34 +117,44 @@ class SwitchSums:
                 left -= 1
                 is_last = left == 0
             if error or is_last:
-                with copies.going_up():
-                    work.complete(error, None if error or not takes else staged.end())
+                work.complete(error, None if error or not takes else staged.end())
 
         lock = threading.Lock()
         for chunk in staged.chunks:
-            if chunk.array.dtype is torch.int64:
-                chunk.arrived()  # its digits are made of it here
-            array, finish = encode(chunk.array, self._communicator.size)
+            if not chunk.array.dtype.is_floating_point:
+                chunk.arrived()  # its digits may be made of it here
+            array, finish, what = self._encode(chunk.array, what)
             handle = self._submit(array, what, label, chunk.arrived)
             handle.on_done(lambda done, chunk=chunk, finish=finish: end(done, chunk, finish))  # type: ignore[misc]
 
-    def _wait_for(self, array: NDArray[Any], what: Sum, label: str) -> None:
-        if what.root is None:
-            self._communicator.allreduce(array, what.op, out=array, name=label, **self._options(what))
-        else:
-            self._communicator.reduce(
-                array, what.root, what.op, out=array, name=label, nonfinite=self._nonfinite
-            )
+    def _encode(self, tensor: torch.Tensor, what: Sum) -> tuple[NDArray[Any], Callable[[], None], Sum]:
+        """Return what is summed, what to do then, and how; averages of integers are sums that are divided."""
+        divided = what.op == "average" and not tensor.dtype.is_floating_point
+        array, finish = encode(tensor, self._communicator.size, divided=divided)
+        return array, finish, replace(what, op="sum") if divided else what
 
     def _submit(
         self, array: NDArray[Any], what: Sum, label: str, arrived: Callable[[], None] | None = None
     ) -> Handle[Any]:
         if what.root is None:
             return self._communicator.allreduce_async(
-                array, what.op, out=array, name=label, arrived=arrived, **self._options(what)
+                array,
+                what.op,
+                out=array,
+                name=label,
+                arrived=arrived,
+                here=what.at_once,
+                **self._options(what),
             )
         return self._communicator.reduce_async(
-            array, what.root, what.op, out=array, name=label, nonfinite=self._nonfinite, arrived=arrived
+            array,
+            what.root,
+            what.op,
+            out=array,
+            name=label,
+            nonfinite=self._nonfinite,
+            arrived=arrived,
+            here=what.at_once,
         )
 
     def _options(self, what: Sum) -> dict[str, Any]:

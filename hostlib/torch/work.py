@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
@@ -13,6 +14,8 @@ import torch
 import torch.distributed as dist
 
 from hostlib.errors import NotInitialized
+from hostlib.torch.bytewise import typed
+from hostlib.torch.callbacks import Callbacks
 
 _LOOK: Final = timedelta(seconds=0.25)
 _TIMED_OUT: Final = "Operation timed out!"
@@ -30,32 +33,42 @@ class SwitchWork(dist.Work):
         self,
         tensors: Sequence[torch.Tensor],
         what: str,
+        callbacks: Callbacks,
         parts: int = 1,
         *,
         device: torch.device | None = None,
+        order: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext,
     ) -> None:
-        """`what` names it in errors; it ends when as many `parts` have, or the first fails.
+        """Begin.
 
-        `device` is that of tensors whose results are ready on the caller's stream, not at once.
+        Args:
+            tensors: The result.
+            what: Its name in errors.
+            callbacks: The threads for what waits for its future.
+            parts: It ends when as many parts have, or the first fails.
+            device: The device of tensors whose results are ready on the caller's stream, not at once.
+            order: The order on the device (a stream) in which results become ready.
         """
         super().__init__()
         self._tensors = list(tensors)
         self._what = what
+        self._callbacks = callbacks
         self._parts = parts
+        self._order = order
         self._error: BaseException | None = None
         self._lock = threading.Lock()
         self._done = threading.Event()
         self._process = os.getpid()
         self._joins: list[Callable[[], None]] = []
-        devices = [device] if device is not None and device.type == "cuda" else None
-        self._end: torch.futures.Future[list[torch.Tensor]] = torch.futures.Future(devices=devices)
-        # What a callback raises reaches those who wait in C++, such as DDP; set_exception does not.
-        self._future = self._end.then(self._outcome)
+        self._devices = [device] if device is not None and device.type == "cuda" else None
+        self._end: torch.futures.Future[list[torch.Tensor]] | None = None
+        self._future: torch.futures.Future[list[torch.Tensor]] | None = None
 
     def complete(self, error: BaseException | None = None, join: Callable[[], None] | None = None) -> None:
         """Note that a part has ended; the first error ends all. Without effect once it has ended.
 
-        `join` lets the caller's work on a device wait for the result there.
+        Callbacks of the future run in another thread: they may wait for collectives that the thread which
+        calls this has yet to carry out. `join` lets the caller's work on a device wait for the result there.
         """
         with self._lock:
             self._joins += [join] if join else []
@@ -64,7 +77,9 @@ class SwitchWork(dist.Work):
                 return
             self._error = error
             self._done.set()
-        self._end.set_result(self._tensors)
+            end = self._end
+        if end is not None:
+            self._callbacks.run(lambda: self._set(end))
 
     def wait(self, timeout: timedelta = timedelta(0)) -> bool:
         """Wait for the end; a `timeout` of 0 is none. Raises what it ran into, or WaitTimeout."""
@@ -87,7 +102,20 @@ class SwitchWork(dist.Work):
 
     def get_future(self) -> Any:
         """Return a future of the tensors."""
+        with self._lock:
+            if self._future is not None:
+                return self._future
+            self._end = end = torch.futures.Future(devices=self._devices)
+            # What a callback raises reaches those who wait in C++, such as DDP; set_exception does not.
+            self._future = end.then(self._outcome)
+            is_done = self._done.is_set()
+        if is_done:
+            self._set(end)
         return self._future
+
+    def _set(self, end: torch.futures.Future[list[torch.Tensor]]) -> None:
+        with self._order():
+            end.set_result(self._tensors)
 
     def is_completed(self) -> bool:
         """Return whether it has ended, however it did."""
@@ -115,13 +143,22 @@ class GlooWork(dist.Work):
     """A work of the inner group, whose failure is told in our words where we know better."""
 
     def __init__(
-        self, inner: dist.Work, why: Callable[[], BaseException | None], *, pairwise: bool = False
+        self,
+        inner: dist.Work,
+        why: Callable[[], BaseException | None],
+        *,
+        pairwise: bool = False,
+        dtype: torch.dtype | None = None,
     ) -> None:
-        """`why` says what is behind a failure, if that is known; `pairwise`: it is a send or a receive."""
+        """`why` says what is behind a failure, if that is known; `pairwise`: it is a send or a receive.
+
+        `dtype` is the type of tensors that move as bytes.
+        """
         super().__init__()
         self._inner = inner
         self._why = why
         self._pairwise = pairwise
+        self._dtype = dtype
         self._waited = False
 
     def wait(self, timeout: timedelta = timedelta(0)) -> bool:
@@ -152,7 +189,8 @@ class GlooWork(dist.Work):
 
     def get_future(self) -> Any:
         """Return the inner work's future."""
-        return self._inner.get_future()
+        future = self._inner.get_future()
+        return future if self._dtype is None else future.then(lambda done: self._typed(done.value()))
 
     def is_completed(self) -> bool:
         """Return whether it has ended, however it did."""
@@ -168,7 +206,10 @@ class GlooWork(dist.Work):
 
     def result(self) -> Any:
         """Return the tensors."""
-        return self._inner.result()
+        return self._typed(self._inner.result())
+
+    def _typed(self, value: Any) -> Any:
+        return value if self._dtype is None else typed(value, self._dtype)
 
     def source_rank(self) -> int:
         """Return the rank that sent what `recv_anysource` received."""

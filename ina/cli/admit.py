@@ -135,7 +135,7 @@ def admit(
     or until standard input ends before all ranks have joined. The last line holds the statistics of the job.
     """
     fabric = fabric_of(program, lanes, switches, tls, faults, cluster=cluster is not None)
-    running = cluster_of(cluster, fabric, switches, tls)
+    running = cluster_of(cluster, fabric, switches, tls) if cluster else None
     spec = LaunchSpec(
         job=only_job(memory.overrides(), workers, fabric.tree),
         timeout_s=timeout,

@@ -42,6 +42,7 @@ _RUN, _ALLOT, _SERVE = "Run jobs", "Plan and simulate a cluster", "Serve jobs of
 _TRY, _PARTS = "Simulate, test, measure", "Individual components"
 _add(_RUN, "run", "run:run", "Run training jobs whose gradients are summed inside P4 switches.")
 _add(_RUN, "admit", "admit:admit", "Admit a job whose workers are started by torchrun, mpirun or srun.")
+_add(_RUN, "doctor", "doctor:doctor", "Examine a cluster, and say what to mend.")
 _add(_RUN, "host", "host:host", "Print this machine's lines of a cluster file.")
 _add(
     _RUN,

@@ -101,7 +101,7 @@ def live(
         typer.Option(
             metavar="FILE",
             help="Give jobs servers, trees and slots of this network, a file as for 'ina cluster simulate';"
-            " --gpus does not count then. Default: no network.",
+            " --gpus is ignored then. Default: no network.",
         ),
     ] = None,
     placement: Placements = "netpack",

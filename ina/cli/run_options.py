@@ -169,7 +169,7 @@ class SwitchOptions:
             metavar="HOST:PORT",
             rich_help_panel=SWITCHES,
             help="With --switch ADDRESS: send to port p of the switch at this UDP port plus p. Default: the "
-            "addresses that the switch tells by gNMI, or 127.0.0.1:47000.",
+            "addresses that the switch reports by gNMI, or 127.0.0.1:47000.",
         ),
     ] = None
     worker_base: Annotated[
@@ -178,7 +178,7 @@ class SwitchOptions:
             metavar="HOST:PORT",
             rich_help_panel=SWITCHES,
             help="With --switch ADDRESS: reach the worker at port p of the switch at this UDP port plus p. "
-            "Default: the addresses that the switch tells by gNMI, or 127.0.0.1:48000.",
+            "Default: the addresses that the switch reports by gNMI, or 127.0.0.1:48000.",
         ),
     ] = None
     ports: Annotated[

@@ -3,36 +3,60 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import socket
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from controller import Controller, Fleet, Member, connect
 from controller.errors import ProgramMismatch
 from controller.switches import forwarding
 from controller.switches.model import INA_UDP_PORT, SWITCH_IP, SWITCH_MAC, Uplink
 from controller.vocabulary import Topology
+from controller.vocabulary.topology import FALLBACK_PORT
+from hostlib.launcher import Output, Rendezvous
 from ina.runtime import programs
 from ina.runtime.addresses import HostAddresses
+from ina.runtime.agents import Agents, RemoteWorkers
 from ina.runtime.errors import BadRun
-from ina.runtime.fabric import AttachedSwitch, SwitchFabric
+from ina.runtime.fabric import AttachedSwitch, RunningWorkers, SwitchFabric
 from ina.runtime.fallback_process import Fallback
 from ina.runtime.remote_fallback import RemoteFallback
-from ina.runtime.spec import Attachment, ClusterSpec, FabricSpec
+from ina.runtime.spec import Attachment, ClusterSpec, FabricSpec, LaunchSpec
+
+T = TypeVar("T")
 
 
 class ClusterFabric(SwitchFabric):
     """The switches of a cluster file, for one job on some of its machines."""
 
     def __init__(
-        self, spec: FabricSpec, cluster: ClusterSpec, topology: Topology, at: Mapping[str, Controller]
+        self,
+        spec: FabricSpec,
+        cluster: ClusterSpec,
+        topology: Topology,
+        at: Mapping[str, Controller],
+        *,
+        server: str | None,
+        agents: Agents | None,
     ) -> None:
-        """Use switches that are connected; the tree's root is that of `topology`."""
+        """Use switches that are connected.
+
+        Args:
+            spec: The switches' program.
+            cluster: The cluster file.
+            topology: The same, with the root of the job's tree.
+            at: The switches of the tree.
+            server: The machine of the fallback server; None: there is none.
+            agents: Start ranks on the machines; None: others start them.
+        """
         switches = {name: AttachedSwitch(address_of(topology, name), "", 0) for name in at}
         super().__init__(spec, topology, switches, Fleet(at), HostAddresses())
         self._cluster = cluster
         self._topology = topology
-        self._server: str | None = None
+        self._server = server
+        self._agents = agents
+        self._listen = cluster.listen
 
     @property
     def lease_s(self) -> float | None:
@@ -49,10 +73,6 @@ class ClusterFabric(SwitchFabric):
             )
         return self._server
 
-    def serve_from(self, machine: str | None) -> None:
-        """Use the fallback server of this machine."""
-        self._server = machine
-
     def fallback_uplink(self) -> Uplink:
         """Return the uplink from the root to the fallback server. Raises BadRun."""
         topology, server = self._topology, self.server_host
@@ -63,6 +83,38 @@ class ClusterFabric(SwitchFabric):
         local = f"{member.ip}:{member.udp_port}"
         return {"kind": "udp", "local": local, "switch": switch_address(self._topology)}
 
+    def inside(self, switch: str, member: Member, call: Callable[[str], T]) -> T:
+        """Call with the address of this machine at which the workers' machines reach it."""
+        return call(self._listen or address_towards(reached_at(self._topology, self._machine(member))))
+
+    @contextlib.contextmanager
+    def torch_store(self, switch: str, member: Member) -> Iterator[tuple[str, int]]:
+        """Keep an address at a worker's machine, for the store of ``torch.distributed``."""
+        assert self._agents is not None
+        machine = self._machine(member)
+        yield reached_at(self._topology, machine), self._agents.store_port(machine)
+
+    def environment(self, switch: str, member: Member) -> Mapping[str, str]:
+        """Return the environment variable that names the interface that gloo uses, if it is known."""
+        server = self._topology.server[self._machine(member)]
+        return {"GLOO_SOCKET_IFNAME": server.interface} if server.interface and not server.address else {}
+
+    def start_workers(
+        self,
+        spec: LaunchSpec,
+        command: Sequence[str],
+        environments: Sequence[Mapping[str, str]],
+        rendezvous: Rendezvous,
+        on_output: Output,
+    ) -> RunningWorkers:
+        """Start the workers of a job on their machines; see `SwitchFabric.start_workers`."""
+        assert self._agents is not None
+        ranks = dict(zip(spec.places, spec.machines, strict=True))
+        return RemoteWorkers(self._agents, ranks, command, environments, rendezvous, on_output)
+
+    def _machine(self, member: Member) -> str:
+        return next(name for name in self._topology.server if self._topology.ip(name) == member.ip)
+
     def _fallback_process(self, port: int) -> Fallback:
         server = self._topology.server[self.server_host]
         address = (reached_at(self._topology, server.name), server.serves_fallback_at)
@@ -70,7 +122,9 @@ class ClusterFabric(SwitchFabric):
 
 
 @contextlib.contextmanager
-def opened(spec: FabricSpec, cluster: ClusterSpec, places: Sequence[str]) -> Iterator[ClusterFabric]:
+def opened(
+    spec: FabricSpec, cluster: ClusterSpec, places: Sequence[str], launch_with: str | None = None
+) -> Iterator[ClusterFabric]:
     """Connect to the switches between these machines, and have them run the program.
 
     Where jobs share slots, the tree's root is the switch of the fallback server's machine: one without a
@@ -80,14 +134,20 @@ def opened(spec: FabricSpec, cluster: ClusterSpec, places: Sequence[str]) -> Ite
         spec: The program that the switches are to run.
         cluster: The switches and machines.
         places: Names of the job's machines, one each.
+        launch_with: Command that starts ranks on a machine (`agents.launch_command`); None: others do.
 
     Raises:
         BadRun: a machine is not in the file, is there twice, or a switch has no address.
         ProgramMismatch, ControllerError: a switch runs another program, or cannot be asked.
+        LaunchError: nothing can be started on a machine, or it has another version.
     """
     topology = cluster.topology
     _check_places(topology, places)
     with contextlib.ExitStack() as stack:
+        agents = None
+        if launch_with is not None:  # they start while the switches are asked
+            machines = {place: reached_at(topology, place) for place in places}
+            agents = stack.enter_context(Agents(machines, launch_with))
         at = {topology.root: stack.enter_context(_connected(topology, topology.root, cluster))}
         _load(spec, cluster, at)
         server = None
@@ -100,8 +160,9 @@ def opened(spec: FabricSpec, cluster: ClusterSpec, places: Sequence[str]) -> Ite
         _load(spec, cluster, at)
         for controller in at.values():  # kernels ask who has the address that they send to
             controller.install([forwarding.own_address(_switch_ip(topology), SWITCH_MAC)])
-        fabric = ClusterFabric(spec, cluster, topology, at)
-        fabric.serve_from(server)
+        if agents is not None:
+            agents.ready()
+        fabric = ClusterFabric(spec, cluster, topology, at, server=server, agents=agents)
         stack.callback(fabric.close)
         yield fabric
 
@@ -114,6 +175,16 @@ def address_of(topology: Topology, switch: str) -> str:
             f"switch {switch!r} has no p4runtime in the cluster file: want grpc://HOST:PORT or unix:PATH"
         )
     return address
+
+
+def address_towards(host: str) -> str:
+    """Return the address of this machine at which another one can reach it. Raises BadRun."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((host, FALLBACK_PORT))  # sends nothing
+        except OSError as error:
+            raise BadRun(f"no way from this machine to {host}: {error.strerror}") from error
+        return str(probe.getsockname()[0])
 
 
 def reached_at(topology: Topology, machine: str) -> str:

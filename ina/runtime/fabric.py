@@ -22,9 +22,9 @@ from controller.switches.model import INA_UDP_PORT, SWITCH_MAC, SwitchInfo, Upli
 from controller.switches.tree import TreeAdmission
 from controller.vocabulary import Region, Topology
 from controller.vocabulary.places import spread
-from hostlib.launcher import parse_address
+from hostlib.launcher import Output, Rendezvous, WorkerExit, Workers, parse_address
 from ina.runtime import programs
-from ina.runtime.addresses import HostAddresses, port_socket
+from ina.runtime.addresses import HostAddresses, port_socket, server_address
 from ina.runtime.errors import BadRun, ProcessFailed
 from ina.runtime.fallback_process import Fallback, FallbackProcess
 from ina.runtime.spec import (
@@ -35,6 +35,7 @@ from ina.runtime.spec import (
     WORKER_BASE,
     Attachment,
     FabricSpec,
+    LaunchSpec,
 )
 from ina.runtime.switch_process import EmbeddedSwitch
 from ina.runtime.topology import plan
@@ -99,6 +100,19 @@ class AttachedSwitch:
     def strangers(self) -> int:
         """Return 0: its own process counts them."""
         return 0
+
+
+class RunningWorkers(Protocol):
+    """The running workers of one job: `hostlib.launcher.Workers`, or those of several machines."""
+
+    exits: list[WorkerExit]
+    left_running: int
+
+    def wait(self, *, on_tick: Callable[[], None], tick_s: float = 0.1) -> WorkerExit | None:
+        """Wait for all workers, and return the first failure, or None."""
+
+    def kill(self) -> None:
+        """End every process of the job that still runs."""
 
 
 class SwitchFabric:
@@ -225,7 +239,7 @@ class SwitchFabric:
         return self.lease_s is not None or self.spec.p4runtime != PRIVATE
 
     def sweep(self) -> None:
-        """Remove jobs that nobody holds any more, whoever had them admitted; looks at them now and then only.
+        """Remove jobs without a holder, also those of other launchers; checks them from time to time only.
 
         Raises ControllerError.
         """
@@ -291,6 +305,33 @@ class SwitchFabric:
     def inside(self, switch: str, member: Member, call: Callable[[str], T]) -> T:
         """Call with the address of a worker's host, where sockets can be bound to it."""
         return call("127.0.0.1")
+
+    @contextlib.contextmanager
+    def torch_store(self, switch: str, member: Member) -> Iterator[tuple[str, int]]:
+        """Keep an address at a worker's host, for the store of ``torch.distributed``."""
+        with self.inside(switch, member, server_address) as held:
+            yield held.getsockname()
+
+    def start_workers(
+        self,
+        spec: LaunchSpec,
+        command: Sequence[str],
+        environments: Sequence[Mapping[str, str]],
+        rendezvous: Rendezvous,
+        on_output: Output,
+    ) -> RunningWorkers:
+        """Start the workers of a job.
+
+        Args:
+            spec: The job.
+            command: What each runs, with the prefix of `command`.
+            environments: Variables of each; the position is the rank.
+            rendezvous: Told of workers that have ended.
+            on_output: Called with what they write.
+
+        Raises LaunchError.
+        """
+        return Workers(command, environments, rendezvous, on_output)
 
     def command(self, command: Sequence[str]) -> Sequence[str]:
         """Return the prefix of a worker's command at its host, by its `environment`. Raises LaunchError."""

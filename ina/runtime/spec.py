@@ -92,6 +92,8 @@ class ClusterSpec:
     """Time for which a job stays admitted if nobody renews its lease."""
     secret: str = field(default="", repr=False)
     """Secret that ``ina fallback --serve`` has, too."""
+    listen: str | None = None
+    """Address of this machine at which ranks meet; None: as the way to the first one has it."""
 
 
 @dataclass(frozen=True, slots=True)

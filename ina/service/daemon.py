@@ -20,13 +20,14 @@ from controller.core import (
 )
 from controller.core.submissions import submission_of
 from controller.errors import BadSpec
-from controller.vocabulary import Job
+from controller.vocabulary import Job, Topology
 from ina.service.effects import Effects
 from ina.service.errors import Conflict, Unknown
 from ina.service.executor import Executor
 from ina.service.fallback import FallbackServing
 from ina.service.holds import hosts
 from ina.service.ledger import Ledger
+from ina.service.measures import Measures
 from ina.service.network import Network
 from ina.service.records import Audit, Difference, JobRecord
 from ina.service.reports import Reports
@@ -63,7 +64,8 @@ class Daemon:
         self._effects = Effects(
             ledger, testbed, switches, executor, fallbacks, blocking, self._runs, self._switches
         )
-        self._reports = Reports(ledger, self._effects, switches)
+        self._measures = Measures(ledger, switches, executor, blocking)
+        self._reports = Reports(ledger, self._effects, switches, self._measures)
         self._ready = "starting"
         self._news = asyncio.Condition()
 
@@ -81,6 +83,8 @@ class Daemon:
                 self._effects.carry_out()
                 if self._ledger.now_s >= self._switches.next_s:
                     self._effects.spawn(self._switches.check())
+                if self._ledger.now_s >= self._measures.next_s:
+                    self._effects.spawn(self._measures.measure())
                 await self._tell()
                 await self._pause()
         finally:
@@ -101,7 +105,7 @@ class Daemon:
 
     async def _pause(self) -> None:
         ledger = self._ledger
-        next_s = min(ledger.core.next_s, self._switches.next_s, self._effects.next_s)
+        next_s = min(ledger.core.next_s, self._switches.next_s, self._effects.next_s, self._measures.next_s)
         wait_s = min(LOOK_S if ledger.holds else CHECK_S, next_s - ledger.now_s)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(ledger.woken.wait(), max(wait_s, LEAST_S))
@@ -144,6 +148,11 @@ class Daemon:
     def explain(self, name: str) -> Explanation:
         """Say why a job stands as it does."""
         return self._reports.explain(name)
+
+    @property
+    def topology(self) -> Topology:
+        """The switches, servers and links."""
+        return self._ledger.topology
 
     def cluster(self) -> ClusterState:
         """Return the cluster as it is."""

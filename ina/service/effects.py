@@ -17,7 +17,7 @@ from controller.core import Ended
 from controller.errors import BadSpec, ControllerError
 from controller.switches.model import INA_UDP_PORT, Registration
 from controller.switches.tree import TreeAdmission
-from controller.vocabulary import Job
+from controller.vocabulary import Job, Topology
 from ina.runtime.errors import RunError
 from ina.service import network, plain
 from ina.service.errors import RunnerGone, StoreError
@@ -131,7 +131,7 @@ class Effects:
                 before = {name: ledger.latest.get(name, 0.0) for name in run.jobs}
                 ledger.holds[number] = Hold(Held(run, places, busy=True), {}, ports, before)
                 ledger.keep(number)
-                self.spawn(self._effect(number, Start, self._start(number)))
+                self.spawn(self._effect(number, Start, self._start(number, ledger.up)))
             case Stop():
                 ledger.set(number, stage="stopping", busy=True)
                 ledger.keep(number)
@@ -181,12 +181,12 @@ class Effects:
             self.troubles.pop((number, kind), None)
         ledger.woken.set()
 
-    async def _start(self, number: int) -> None:
+    async def _start(self, number: int, up: Topology) -> None:
         ledger = self._ledger
         hold = ledger.holds[number]
         stage: Stage = "stopping"  # what has been done by then is undone, and all of it tried again
         try:
-            await self._blocking.switches(lambda: self._admit(hold))
+            await self._blocking.switches(lambda: self._admit(hold, up))
             ledger.keep(number)
             fault_point("admitted")
             await self._serve_fallbacks()
@@ -201,7 +201,7 @@ class Effects:
             ledger.set(number, stage=stage, busy=False)
             ledger.keep(number)
 
-    def _admit(self, hold: Hold) -> None:
+    def _admit(self, hold: Hold, up: Topology) -> None:
         for name, place in hold.held.places.items():
             said = self._ledger.submitted[name]
             job = said.job
@@ -215,7 +215,7 @@ class Effects:
                     command=shlex.join(job.command or ()),
                     priority=job.priority,
                 )
-                hold.admissions[name] = self._network.admit(job, place, hold.udp_ports[name], who)
+                hold.admissions[name] = self._network.admit(job, place, hold.udp_ports[name], who, up)
             fault_point("one admitted")
 
     async def _stop(self, number: int) -> None:
@@ -223,7 +223,7 @@ class Effects:
         hold = ledger.holds[number]
         await self._blocking.runs(lambda: self._executor.stop(number))
         fault_point("stopped")
-        self._runs.take_ends(number)
+        self._runs.take_ends(number, stopping=True)
         ledger.set(number, over=frozenset(hold.held.run.jobs))  # nothing of it is to be on switches any more
         on_switches = [
             each for name, each in hold.admissions.items() if hold.held.places[name].tree is not None

@@ -14,6 +14,8 @@ from typing import Any
 
 from controller.core import (
     Event,
+    LinkBack,
+    LinkGone,
     Progressed,
     ServerBack,
     ServerGone,
@@ -44,6 +46,7 @@ class Ledger:
         keys: The jobs of each submission, by tenant and idempotency key.
         drained: Why nobody may use these servers and switches.
         down: Why these switches are gone.
+        cut: Why these links are, by their ends.
         latest: Iterations that jobs have done by now; the core is told less often.
         holds: What is held, by run.
         woken: Set when the loop has something to do.
@@ -59,6 +62,7 @@ class Ledger:
         self.keys: dict[tuple[str, str], list[str]] = {}
         self.drained: dict[str, str] = {}
         self.down: dict[str, str] = {}
+        self.cut: dict[tuple[str, str], str] = {}
         self.latest: dict[str, float] = {}
         self.holds: dict[int, Hold] = {}
         self.woken = asyncio.Event()
@@ -67,6 +71,13 @@ class Ledger:
     def now_s(self) -> float:
         """Seconds since the service's first start."""
         return max(self._clock.now_s(), self.core.now_s)
+
+    @property
+    def up(self) -> Topology:
+        """The part of the cluster that works; the same object as long as that does not change."""
+        allocation = self.core.allocation
+        assert allocation is not None
+        return allocation.allocator.topology
 
     def recover(self) -> None:
         """Take in what the store holds. Raises StoreError, and BadSpec for events of another cluster."""
@@ -111,6 +122,10 @@ class Ledger:
                 self.down[event.switch] = event.reason
             case SwitchBack():
                 self.down.pop(event.switch, None)
+            case LinkGone():
+                self.cut[event.a, event.b] = event.reason
+            case LinkBack():
+                self.cut.pop((event.a, event.b), None)
             case Progressed() if event.done is not None:
                 self.latest[event.job] = event.done
         self.core.handle(event)

@@ -12,6 +12,8 @@ LOOK_S = 0.25
 """Interval at which runs are looked at."""
 PROGRESS_S = 5.0
 """Least time between two reports of a job's progress that are written down."""
+JUDGE_S = 20.0
+"""Longest time until a failure counts whose network could not be looked at."""
 LOST_RUNS = 3
 """Times that a job's runner may be lost before the job counts as failed."""
 
@@ -25,6 +27,8 @@ class Runs:
         self._switches = switches
         self._lost: dict[str, int] = {}
         self._told_s: dict[str, float] = {}
+        self._failed_s: dict[tuple[int, str], float] = {}
+        """When jobs were seen to have failed whose network has still to be looked at."""
 
     def look(self) -> None:
         """See what has become of all runs."""
@@ -33,11 +37,15 @@ class Runs:
                 continue
             lives = self._executor.lives(number)
             self.take_ends(number)
-            if not lives and hold.held.over != {*hold.held.run.jobs}:
+            judging = any((number, name) in self._failed_s for name in hold.held.run.jobs)
+            if not lives and not judging and hold.held.over != {*hold.held.run.jobs}:
                 self._lose(number)
 
-    def take_ends(self, number: int) -> None:
-        """Note which jobs of a run have ended, and how far the others are."""
+    def take_ends(self, number: int, *, stopping: bool = False) -> None:
+        """Note which jobs of a run have ended, and how far the others are.
+
+        A job whose run is being stopped does not fail: what ended it may be what it is stopped for.
+        """
         ledger = self._ledger
         hold = ledger.holds[number]
         status = self._executor.status(number)
@@ -54,16 +62,38 @@ class Runs:
             failure = status.ends.get(name, status.failure or None)
             if failure is None or name not in ledger.core.jobs:
                 continue
-            ended.add(name)
-            if failure and status.blame not in (None, name):
+            if not failure:
+                events.append(Ended(now_s, name))
+            elif stopping:
+                continue
+            elif status.blame not in (None, name):
                 events.append(Interrupted(now_s, name, f"its group broke: {failure}"))
+            elif (event := self._failed(number, name, failure)) is not None:
+                events.append(event)
             else:
-                events.append(Ended(now_s, name, failure))
+                continue
+            ended.add(name)
         ledger.record(events)
         if ended != hold.held.over:
             ledger.set(number, over=frozenset(ended))
             ledger.keep(number)
             self._switches.check_soon()
+
+    def _failed(self, number: int, name: str, failure: str) -> Event | None:
+        """Return what a failure means; None: that is not known until the network has been looked at.
+
+        A job whose switches or links were gone lately starts again, elsewhere if need be.
+        """
+        ledger = self._ledger
+        now_s, place = ledger.now_s, ledger.holds[number].held.places[name]
+        failed_s = self._failed_s.setdefault((number, name), now_s)
+        if place.tree is not None and self._switches.seen_s < failed_s and now_s - failed_s < JUDGE_S:
+            self._switches.check_soon()
+            return None
+        del self._failed_s[number, name]
+        if why := self._switches.ill(ledger.topology, place):
+            return Interrupted(now_s, name, f"{why}; {failure}")
+        return Ended(now_s, name, failure)
 
     def _progress(self, hold: Hold, name: str, done: int, iteration_s: float | None) -> list[Event]:
         ledger = self._ledger

@@ -59,6 +59,8 @@ class ClusterState:
     """The names of scheduler, placement, routing and memory policy."""
     servers: tuple[ServerState, ...]
     switches: tuple[SwitchState, ...]
+    cut: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    """Why links are down that are, by their ends as in `topology`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +125,11 @@ class Service(Protocol):
 
     def explain(self, name: str) -> Explanation:
         """Say why a job stands as it does."""
+        ...
+
+    @property
+    def topology(self) -> Topology:
+        """The switches, servers and links."""
         ...
 
     def cluster(self) -> ClusterState:

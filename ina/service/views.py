@@ -54,6 +54,7 @@ class JobView(TypedDict):
     due_s: float | None
     left_s: float | None
     ends_s: float | None
+    fallback_share: float | None
     starts: int
     run: int | None
     servers: list[str]
@@ -219,6 +220,7 @@ def of_job(record: JobRecord, now_s: float) -> JobView:
         "due_s": job.due_s,
         "left_s": left_s,
         "ends_s": None if left_s is None or record.over else now_s + left_s,
+        "fallback_share": record.fallback_share,
         "starts": record.starts,
         "run": record.run,
         "servers": list(place.servers) if place else [],

@@ -71,3 +71,19 @@ def test_a_joined_rank_learns_the_reduction_as_data_whatever_names_and_descripti
     (announced,) = at.submit(1, Request.from_json(misleading.to_json()), 0.0)
     assert Announcement.from_json(announced.to_json()) == announced
     assert (announced.error, announced.reduction) == ("", reduction)
+
+
+def test_a_process_set_is_dropped_when_all_have_removed_it_and_no_rank_waits_for_one_that_has() -> None:
+    at = Coordinator(3)
+    at.add_set(1, [0, 1])
+    assert at.remove_set(2, 1) == []  # it is no member: the others still use the set
+    at.submit(0, sum_of("a", 1), 0.0)
+    (announced,) = at.submit(1, sum_of("a", 1), 0.0)
+    assert announced.error == ""
+    at.submit(0, sum_of("b", 1), 0.0)
+    (announced,) = at.remove_set(1, 1)
+    assert announced.error == "allreduce 'b': rank 1 has removed the process set"
+    (announced,) = at.submit(0, sum_of("c", 1), 0.0)
+    assert announced.error == "allreduce 'c': rank 1 has removed the process set"
+    (announced,) = at.remove_set(0, 1)
+    assert (announced.set_removed, announced.process_set) == (True, 1)

@@ -159,8 +159,13 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
         *(*SWITCH, *PIPELINES, *HOST, *PACKETS, "p4src.messages"),
         *("ina.runtime/", "bmv2_topos.testbeds.netns/"),
     ),
+    # The service, as those who ask it see it.
+    "ina.bench.service": (
+        *(*CONTROLLER, "controller.policies/", "hostlib.command_line", "ina.runtime/"),
+        *("ina.service/", "ina.service.api", "ina.bench.service/"),
+    ),
     "ina.cli": (
-        *("controller/*", "ina/*", *SWITCH, *HOST, "hostlib.lua_dissector", "hostlib.demos.four_stages"),
+        *("controller/*", "ina/*", *SWITCH, *HOST, "hostlib.lua_dissector", "hostlib.demos/"),
         *("bmv2_topos.draw", "bmv2_topos.harness/", "bmv2_topos.plots", "bmv2_topos.soak"),
         *("bmv2_topos.testbeds.virtual", "bmv2_topos.trace"),
         *("bmv2_topos.testbeds.netns/", "bmv2_topos.testbeds.mininet", "bmv2_topos.testbeds.bmv2"),

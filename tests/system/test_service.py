@@ -58,8 +58,10 @@ command = "{marks}/{name}-near {more}"
     return path
 
 
-def daemon(state: Path, jobs: Path, **variables: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "tests.system.service_driver", str(state), BED, str(jobs)]
+def daemon(
+    state: Path, jobs: Path, *, at: str = BED, memory: str = "shared", **variables: str
+) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "tests.system.service_driver", str(state), at, str(jobs), memory]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), **variables}
     return subprocess.Popen(
         command, env=environment, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -73,8 +75,10 @@ def ended(process: subprocess.Popen[str]) -> dict[str, Any]:
     return found
 
 
-def until(holds: Callable[[], object]) -> None:
+def until(holds: Callable[[], object], within_s: float = 90.0) -> None:
+    give_up = time.monotonic() + within_s
     while not holds():
+        assert time.monotonic() < give_up, f"not within {within_s} s"
         time.sleep(0.02)
 
 
@@ -136,4 +140,42 @@ def test_a_switch_that_is_started_again_is_programmed_again_and_its_job_goes_on(
         "s-near": "completed",
     }
     assert found["jobs"]["s-far"]["starts"] == 1, "it was not restarted"
+    assert found["audit"] == []
+
+
+@needs_namespaces
+def test_memory_is_divided_again_under_jobs_that_run(bed: netns.State, tmp_path: Path) -> None:
+    """A job shares all slots, loses some to one with a deadline, and gets them back; its sums are exact."""
+    stop = tmp_path / "stop"
+    worker = f"{sys.executable} {WORKERS / 'marks.py'} {tmp_path}"
+    jobs = tmp_path / "jobs.toml"
+    jobs.write_text(f"""
+[[job]]
+name = "shares"
+workers = 2
+servers = ["left1", "right1"]
+command = "{worker}/shares --until {stop}"
+
+[[job]]
+name = "urgent"
+arrival_s = 2.0
+workers = 2
+servers = ["left2", "right2"]
+command = "{worker}/urgent --sums 300"
+iterations = 300
+model_bytes = 20000
+deadline_s = 60
+""")
+    serving = daemon(tmp_path / "state", jobs, memory="deadline")
+    until((tmp_path / "urgent").exists)
+    time.sleep(1.0)  # it goes on in the slots that it got back
+    stop.touch()
+    found = ended(serving)
+    assert {job: each["state"] for job, each in found["jobs"].items()} == {
+        "shares": "completed",
+        "urgent": "completed",
+    }
+    slots = [text for event, jobs, text in found["decisions"] if event == "memory" and jobs == ["shares"]]
+    assert len(slots) == 3, slots
+    assert slots[0] == slots[2] != slots[1]
     assert found["audit"] == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 import shlex
 import subprocess
 import sys
@@ -31,6 +32,11 @@ def test_every_call_agrees_with_gloo(ranks: Ranks) -> None:
     for result in ranks.results("agree_with_gloo"):
         assert result["calls"] > 800
         assert result["differ"] == []
+        assert result["beyond"]
+        assert all(
+            re.search("(AVG torch.int(32|64)|^(?!.*reduce).* torch.int16) ", name)
+            for name in result["beyond"]
+        )
         paths = result["paths"]
         for name in ("float32", "float64", "float16", "bfloat16", "int32", "int64"):
             assert set(paths[f"allreduce sum {name}"]) == {"switch"}
@@ -40,6 +46,14 @@ def test_every_call_agrees_with_gloo(ranks: Ranks) -> None:
         for name in ("allreduce max float32", "allreduce sum int8", "broadcast float32", "barrier"):
             assert set(paths[name]) == {"gloo"}
         assert {path for taken in result["sub"].values() for path in taken} == {"gloo"}
+
+
+def test_integers_are_averaged_and_all_types_move(ranks: Ranks) -> None:
+    for found in ranks.results("more_than_gloo"):
+        for dtype in ("int32", "int64"):
+            assert found[f"mean torch.{dtype}"] == [2**31 - 1, -7, 4]  # -7.5, rounded towards zero
+        for dtype in ("int16", "uint16", "bool", "uint8", "complex64"):
+            assert all(found[f"moved torch.{dtype}"]), (dtype, found)
 
 
 def test_a_model_may_go_after_its_group() -> None:
@@ -171,7 +185,7 @@ def test_a_rank_that_is_terminated_is_named(ranks: Ranks) -> None:
 
 def test_time_outs(ranks: Ranks) -> None:
     (early, late, completed, success), _ = ranks.results("too_late")
-    assert early == ["WaitTimeout", "allreduce sum float32 of 3, asynchronous is not done within 0.2 s"]
+    assert early == ["WaitTimeout", "allreduce sum float32 of 3 is not done within 0.2 s"]
     assert late[0] == "PeerTimeout"
     assert "rank 1" in late[1]
     assert completed
@@ -182,6 +196,33 @@ def test_abort_ends_what_is_under_way(ranks: Ranks) -> None:
     errors, _ = ranks.results("aborted")
     assert [kind for kind, _ in errors] == ["JobFault", "JobFault", "JobFault"]
     assert all("aborted by this rank" in text for _, text in errors)
+
+
+def test_callbacks_of_futures_may_wait_for_further_collectives(ranks: Ranks) -> None:
+    first, second = ranks.results("powersgd")
+    assert first == second
+    assert first[1] == ["switch"]
+
+
+def test_ranks_may_differ_in_whether_they_wait(ranks: Ranks) -> None:
+    (few, mean, *sums), (many, other_mean, *other_sums) = ranks.results("uneven_inputs")
+    assert (few, many) == (2, 5)
+    assert sums == other_sums == [[2.0], [2.0]]
+    assert mean != other_mean, "gradients after rank 0 has joined are rank 1's alone"
+
+
+def test_a_tensor_can_be_resized_after_its_sum(ranks: Ranks) -> None:
+    assert ranks.results("resized") == [[0] * 5] * 2
+
+
+def test_no_thread_outlives_a_process_that_does_not_shut_down() -> None:
+    """It would abort the process if it came back from torch while the interpreter ends.
+
+    The script does not import the backend: torch finds it.
+    """
+    done = ina("run", "-np", "2", "--", sys.executable, str(WORKERS / "torch_no_shutdown.py"))
+    assert done.returncode == 0, done.stderr
+    assert sorted(re.findall("left at exit: (.*)", done.stdout)) == ["", ""]
 
 
 def test_ranks_attach_to_the_switch_of_the_environment(ranks: Ranks) -> None:

@@ -40,7 +40,8 @@ Policies = Annotated[
     str,
     typer.Option(
         metavar="NAME,…",
-        help="Divide slots by this policy: deadline, deadline-lazy, static, shared or preemptive; or "
+        help="Divide slots by this policy: deadline, deadline-lazy, earliest, static, shared, preemptive or "
+        "preemptive-ending; or "
         "one of your own: path.py:NAME, or a name that an installed package offers. Compares several, "
         "separated by commas.",
     ),

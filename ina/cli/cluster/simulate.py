@@ -65,20 +65,22 @@ Placements = Annotated[
     typer.Option(
         metavar="NAME,…",
         help="Choose who runs where: netpack, random, gpu-balance, least-fragmentation, locality, "
-        f"optimus, or scheduler (where the scheduler puts it); {OWN}",
+        f"locality-fast-links, optimus, or scheduler (where the scheduler puts it); {OWN}",
     ),
 ]
 Memories = Annotated[
     str,
     typer.Option(
         metavar="NAME,…",
-        help=f"Divide slots by this policy: shared, static, deadline, deadline-lazy, preemptive; {OWN}",
+        help="Divide slots by this policy: shared, static, deadline, deadline-lazy, earliest, preemptive, "
+        f"preemptive-ending; {OWN}",
     ),
 ]
 Routings = Annotated[
     str,
     typer.Option(
-        metavar="NAME,…", help=f"Choose trees by this policy: shortest-path, tor-only, ecmp, grid; {OWN}"
+        metavar="NAME,…",
+        help=f"Choose trees by this policy: shortest-path, tor-only, ecmp, ecmp-everywhere, grid; {OWN}",
     ),
 ]
 Model = Annotated[

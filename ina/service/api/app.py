@@ -24,14 +24,15 @@ from ina.service.api.access import Gate, operator, own
 from ina.service.api.guard import Guard
 from ina.service.api.history import History
 from ina.service.api.logs import following, piece
+from ina.service.api.openapi import MAX_JOBS, STREAM, SUBMISSION, TEXT, refusals
 from ina.service.api.problems import Problem, register
 from ina.service.api.streams import EventStream, Streams, event
 from ina.service.errors import Unknown
 from ina.service.service import Decision, Service
 from ina.service.tokens import Person
 
-MAX_JOBS = 10_000
-"""In one request."""
+SMALL_BYTES = 1 << 14
+"""Descriptions of jobs up to this size are read at once, larger ones in a thread."""
 MAX_PAGE = 1_000
 """Jobs, or lines of the log, in one answer."""
 PAGE = Path(__file__).parent.parent / "page"
@@ -65,6 +66,7 @@ def app(service: Service, *, gate: Gate, hosts: Collection[str] | None) -> FastA
         redoc_url=None,
         lifespan=lifespan,
     )
+    made.state.routes = [*_open.routes, *_v1.routes]
     made.state.service = service
     made.state.gate = gate
     made.state.history = history
@@ -146,12 +148,12 @@ After = Annotated[
 Limit = Annotated[int, Query(ge=1, le=MAX_PAGE, description="At most so many.")]
 Follow = Annotated[bool, Query(description="Server-sent events instead: what is there, and all to come.")]
 Last = Annotated[
-    int | None,
+    int,
     Header(alias="Last-Event-ID", ge=0, le=1 << 53, description="With follow: go on after this one."),
 ]
 
-_v1 = APIRouter(prefix="/v1", dependencies=[Depends(_bearer)])
-_open = APIRouter()
+_v1 = APIRouter(prefix="/v1", dependencies=[Depends(_bearer)], responses=refusals())
+_open = APIRouter(responses=refusals())
 
 # --------------------------------------------------------------------------- jobs
 
@@ -160,27 +162,8 @@ _open = APIRouter()
     "/jobs",
     status_code=201,
     response_model=views.JobsView,
-    openapi_extra={
-        "requestBody": {
-            "required": True,
-            "content": {
-                "application/json": {
-                    "schema": {
-                        "type": "object",
-                        "required": ["jobs"],
-                        "properties": {
-                            "jobs": {
-                                "type": "array",
-                                "minItems": 1,
-                                "maxItems": MAX_JOBS,
-                                "items": {"type": "object", "required": ["name", "workers", "command"]},
-                            }
-                        },
-                    }
-                }
-            },
-        }
-    },
+    responses=refusals(415),
+    openapi_extra=dict(SUBMISSION),
 )
 async def submit(
     request: Request,
@@ -202,8 +185,11 @@ async def submit(
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
         raise Problem(415, f"Content-Type is {kind[:80]!r}; want application/json")
-    topology = service.cluster().topology
-    jobs = await asyncio.to_thread(_jobs, await request.body(), topology)
+    body = await request.body()
+    if len(body) > SMALL_BYTES:
+        jobs = await asyncio.to_thread(_jobs, body, service.topology)
+    else:
+        jobs = _jobs(body, service.topology)
     records = await service.submit(jobs, tenant=person.name, key=idempotency_key)
     now_s = service.now_s
     found = [views.of_job(record, now_s) for record in records]
@@ -264,7 +250,7 @@ async def explanation(name: str, service: Serving, person: Asker) -> Response:
     return Json(views.of_explanation(service.explain(name), service.now_s))
 
 
-@_v1.get("/jobs/{name}/logs/{rank}", response_model=views.LogView)
+@_v1.get("/jobs/{name}/logs/{rank}", response_model=views.LogView, responses=STREAM)
 async def logs(
     name: str,
     rank: int,
@@ -278,7 +264,7 @@ async def logs(
         ),
     ] = 0,
     follow: Follow = False,
-    last: Last = None,
+    last: Last = -1,
 ) -> Response:
     """Show what a rank of a job wrote."""
     record = own(service, person, name)
@@ -288,7 +274,7 @@ async def logs(
     path = service.log(name, rank)
     if not follow:
         return Json(piece(path, offset))
-    begin = offset if last is None else last
+    begin = offset if last < 0 else last
     begin = piece(path, begin, most=1)["offset"] if begin < 0 else begin
     streams: Streams = request.app.state.streams
     return EventStream(following(path, begin, lambda: service.record(name).over), streams)
@@ -368,7 +354,7 @@ async def audit(service: Serving, person: Operator) -> Response:
 # --------------------------------------------------------------------------- events
 
 
-@_v1.get("/events", response_model=views.DecisionsView)
+@_v1.get("/events", response_model=views.DecisionsView, responses=STREAM)
 async def events(
     request: Request,
     service: Serving,
@@ -376,13 +362,13 @@ async def events(
     after: After = 0,
     limit: Limit = MAX_PAGE,
     follow: Follow = False,
-    last: Last = None,
+    last: Last = -1,
 ) -> Response:
     """Show what happened and was decided, oldest first."""
     if after < 0:
         after = max(0, len(service.decisions()) + after)
     if follow:
-        begin = after if last is None else last
+        begin = after if last < 0 else last
         streams: Streams = request.app.state.streams
         return EventStream(_decisions(service, person, begin), streams)
     seen = [each for each in service.decisions(after) if _may_see(service, person, each)]
@@ -413,7 +399,7 @@ def _may_see(service: Service, person: Person, decision: Decision) -> bool:
 # --------------------------------------------------------------------------- for monitors, and people
 
 
-@_open.get("/metrics", response_class=Response)
+@_open.get("/metrics", response_class=Response, responses=TEXT, dependencies=[Depends(_bearer)])
 async def figures(request: Request, _: Operator) -> Response:
     """Show figures for Prometheus."""
     state = request.app.state
@@ -434,12 +420,18 @@ async def readyz(request: Request) -> Response:
     return Json({"status": why or "ok"}, 503 if why else 200)
 
 
-_FILES = {"": "index.html", "page.js": "page.js", "page.css": "page.css"}
+_FILES = frozenset(path.name for path in PAGE.iterdir() if path.suffix in (".js", ".css"))
 
 
 @_open.get("/", include_in_schema=False)
-@_open.get("/page.js", include_in_schema=False)
-@_open.get("/page.css", include_in_schema=False)
-async def page(request: Request) -> Response:
+async def page() -> Response:
     """Show the operator's page, which asks ``/v1`` like any other client."""
-    return FileResponse(PAGE / _FILES[request.url.path.removeprefix("/")])
+    return FileResponse(PAGE / "index.html")
+
+
+@_open.get("/page/{name}", include_in_schema=False)
+async def part(name: str) -> Response:
+    """Return a module or a style sheet of the page."""
+    if name not in _FILES:
+        raise Problem(404, f"the page has no part {name[:80]!r}")
+    return FileResponse(PAGE / name)

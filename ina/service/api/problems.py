@@ -9,6 +9,7 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
+from starlette.routing import Match, Route
 
 from controller.vocabulary import BadSpec
 from ina.service.errors import Conflict, ServiceError, StoreError, Unknown
@@ -124,7 +125,20 @@ def _of_http(error: HTTPException) -> str:
 
 
 async def _answer(request: Request, error: Exception) -> Response:
+    if isinstance(error, HTTPException) and error.status_code == 405:
+        allowed = ", ".join(sorted(_methods(request)))
+        error = HTTPException(405, headers={"Allow": allowed})
     return problem_of(error).response()
+
+
+def _methods(request: Request) -> set[str]:
+    """Return the methods of a resource; its routes each know their own."""
+    return {
+        method
+        for route in request.app.state.routes
+        if isinstance(route, Route) and route.matches(request.scope)[0] is not Match.NONE
+        for method in route.methods or ()
+    }
 
 
 def register(app: FastAPI) -> None:

@@ -73,6 +73,9 @@ def declare_all(unit: Unit, declarations: Sequence[ast.Decl]) -> ast.Instantiati
     main: ast.Instantiation | None = None
     for decl in declarations:
         with unit.reporting():
+            if getattr(decl, "name", "") == "main" and not isinstance(decl, ast.Instantiation):
+                message = "'main' is the name of the package's instance"
+                raise CompileError(message, decl.pos, "another name for this")
             if not isinstance(decl, ast.Instantiation) or not _is_package(names, decl):
                 _declare(body, decl)
             elif _is_part(unit, decl):

@@ -165,7 +165,7 @@ def _cut(text: str, bits: int, target: ir.Expr) -> str:
 def algorithm(expr: ir.Expr) -> str:
     """Return the name of a hash algorithm. Raises Unsupported for those that we do not compute."""
     if not isinstance(expr, ir.Const) or not isinstance(expr.type, ir.Enum):
-        raise Unsupported("a hash algorithm that is no constant", expr.pos)
+        raise Unsupported("a hash algorithm that is not a constant", expr.pos)
     name = expr.type.members[expr.value]
     if name not in ALGORITHMS and Crc.parse(name) is None:
         raise Unsupported(f"hash algorithm {name}", expr.pos, expected=" or ".join(ALGORITHMS))

@@ -184,6 +184,10 @@ class SmallService:
             record, decisions, ("wait until more GPUs are free",) if record.state == "queued" else ()
         )
 
+    @property
+    def topology(self) -> Topology:
+        return self._cluster
+
     def cluster(self) -> ClusterState:
         places = self._core.desired().places
         servers = [

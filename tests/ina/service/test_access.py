@@ -199,7 +199,7 @@ def test_the_page_itself_may_change_things(http: httpx.Client, bed: Bed) -> None
     assert http.post("/v1/nodes/h1/drain", headers=headers).status_code == 204
 
 
-@pytest.mark.parametrize("path", ["/", "/page.js", "/v1/jobs", "/v1/none", "/healthz"])
+@pytest.mark.parametrize("path", ["/", "/page/page.js", "/v1/jobs", "/v1/none", "/healthz"])
 def test_answers_tell_browsers_what_they_may_do(shared: httpx.Client, path: str) -> None:
     headers = shared.get(path).headers
     policy = headers["content-security-policy"]

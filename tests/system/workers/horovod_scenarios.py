@@ -25,6 +25,8 @@ import torch.distributed as dist
 import hostlib
 import hostlib.horovod as hvd
 import hostlib.torch
+from hostlib.horovod.negotiation import Announcement
+from hostlib.horovod.world import current
 
 
 def mine(*shape: int, dtype: torch.dtype = torch.float32, rank: int | None = None) -> torch.Tensor:
@@ -66,9 +68,7 @@ def horovod_reductions() -> Any:
     for dtype in (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int32, torch.int64):
         every = everybodys(5, 3, dtype=dtype)
         for op, reduce in reduced.items():
-            if op is hvd.Average and not dtype.is_floating_point:
-                continue
-            expected = reduce(every.double()).to(dtype)
+            expected = reduce(every.double()).to(dtype)  # rounds towards zero
             own = mine(5, 3, dtype=dtype)
             check(f"{op} {dtype}", hvd.allreduce(own, op=op), expected)
             check("left alone", own, every[hvd.rank()])
@@ -85,6 +85,12 @@ def horovod_reductions() -> Any:
     check("of old", hvd.allreduce(mine(4), average=False), every.sum(0))
     scaled = hvd.allreduce(mine(4), op=hvd.Sum, prescale_factor=0.5, postscale_factor=3.0)
     check("scaled", scaled, 1.5 * every.sum(0))
+    for op, prescale, expected in (
+        (hvd.Sum, 0.3, torch.tensor(14.0) * 0.3),
+        (hvd.Average, 0.7, torch.tensor(7.0) * 0.7),
+    ):
+        exact = hvd.allreduce(torch.tensor([7.0, 0.001]), op=op, prescale_factor=prescale)
+        wrong += [] if exact[0] == expected else [f"prescaled {op} {exact}"]
     half = hvd.allreduce(mine(4), compression=hvd.Compression.fp16)
     wrong += [] if (half - every.mean(0)).abs().max() < 2e-3 and half.dtype == torch.float32 else ["fp16"]
     large = hvd.allreduce(mine(4) * 1e6, compression=hvd.Compression.fp16)  # no float16 is so large
@@ -182,6 +188,67 @@ def horovod_sets() -> Any:
     return found
 
 
+def horovod_set_removed_by_others() -> Any:
+    hvd.init()
+    first = hvd.add_process_set([0])
+    if hvd.rank():
+        hvd.remove_process_set(first)  # rank 0 still uses it: its announcements come here too
+    hvd.barrier()
+    alone = hvd.allreduce(torch.ones(1), process_set=first).tolist() if hvd.rank() == 0 else []
+    if hvd.rank() == 0:
+        hvd.remove_process_set(first)
+    together = hvd.allreduce(torch.ones(1), op=hvd.Sum).tolist()
+    again = hvd.add_process_set([0])
+    last = hvd.allreduce(torch.ones(1), process_set=again).tolist() if again.included() else []
+    hvd.shutdown()
+    return [alone, together, last]
+
+
+def horovod_thread_that_fails() -> Any:
+    hvd.init()
+    if hvd.rank() == 0:
+        unknown = Announcement("a", process_set=99, zeros=[("torch.float32", [1])])
+        current().link.announced.put(unknown)
+        current()._thread.join()
+    dist.barrier()
+    errors = []
+    for _ in range(2):
+        try:
+            hvd.allreduce(torch.ones(1))
+        except hvd.HorovodInternalError as error:
+            errors.append(str(error))
+    dist.barrier()
+    return errors
+
+
+def horovod_gradients() -> Any:
+    hvd.init()
+    rank = hvd.rank()
+
+    def gradients(sizes: list[int], call: Callable[[list[torch.Tensor]], list[torch.Tensor]]) -> Any:
+        own = [torch.ones(size, requires_grad=True) for size in sizes]
+        results = call(own)
+        # all that follows is another function of the result on each rank: gradients rank + 1
+        sum(((rank + 1) * each).sum() for each in results).backward()
+        return [each.grad.tolist() for each in own]
+
+    rows = 1 + rank
+    found = {
+        "allgather": gradients([rows], lambda own: [hvd.allgather(own[0])]),
+        "grouped_allgather": gradients([rows, 2], hvd.grouped_allgather),
+        "broadcast": gradients([2], lambda own: [hvd.broadcast(own[0], 1)]),
+    }
+    for op in (hvd.Sum, hvd.Average):
+        found[f"reducescatter {op.value}"] = gradients(
+            [3], lambda own, op=op: [hvd.reducescatter(own[0], op=op, postscale_factor=0.5)]
+        )
+        found[f"grouped_reducescatter {op.value}"] = gradients(
+            [2, 3], lambda own, op=op: hvd.grouped_reducescatter(own, op=op)
+        )
+    hvd.shutdown()
+    return found
+
+
 def horovod_join() -> Any:
     hvd.init()
     sums = []
@@ -219,7 +286,6 @@ def horovod_refusals() -> Any:
     refused("elastic", lambda: hvd.elastic)
     refused("sparse", lambda: hvd.allreduce(torch.ones(3).to_sparse()))
     refused("sparse async", lambda: hvd.sparse_allreduce_async(torch.ones(3), "s", hvd.Sum))
-    refused("average of integers", lambda: hvd.allreduce(torch.ones(3, dtype=torch.int32)))
     refused("device", lambda: hvd.allreduce(torch.ones(3, device="meta")))
     refused("splits", lambda: hvd.alltoall(torch.ones(3)))
     refused("no tensor", lambda: hvd.allreduce(3.0))
@@ -337,6 +403,19 @@ def horovod_optimizer_refusals() -> Any:
     del sparse
     hvd.shutdown()
     return found, dense.weight.grad.to_dense().tolist()
+
+
+def horovod_optimizer_attributes() -> Any:
+    """Return what programs for Horovod read of optimizers and parameters."""
+    hvd.init()
+    model = network()
+    fixed = next(model.parameters()).requires_grad_(False)
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), 0.1), model.named_parameters())
+    hvd.broadcast_optimizer_state(optimizer, 0)
+    gradients = [parameter.grad for parameter in model.parameters() if parameter is not fixed]
+    names = sorted(optimizer._parameter_names.values())
+    hvd.shutdown()
+    return [fixed.grad is None, [int(gradient.count_nonzero()) for gradient in gradients], names]
 
 
 def horovod_batch_norm() -> Any:

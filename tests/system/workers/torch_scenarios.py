@@ -18,6 +18,8 @@ import torch
 import torch._dynamo  # which DDP imports when it is made: once for all ranks
 import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
+from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook
+from torch.distributed.algorithms.join import Join
 from torch.nn.parallel import DistributedDataParallel
 
 import hostlib
@@ -283,19 +285,68 @@ def agree_with_gloo() -> dict[str, Any]:
         *others(),
     ]
     differ = []
+    beyond = set()
     for name, call in calls:
         expected_error, expected = outcome(call, gloo)
         for label, group in groups.items():
             if label == "sub" and "async=True" in name:
                 continue
             error, found = outcome(call, group)
+            if expected_error and not error:
+                beyond.add(name)
+                continue
             same = error == expected_error and len(found) == len(expected)
             if not same or not all(map(close, found, expected)):
                 differ.append(f"{label}: {name}: {error} {found}, gloo: {expected_error} {expected}")
     sub = hostlib.torch.paths(groups["sub"])
     paths = hostlib.torch.paths()
     dist.destroy_process_group()
-    return {"calls": len(calls), "differ": differ, "paths": paths, "sub": sub}
+    return {"calls": len(calls), "differ": differ, "beyond": sorted(beyond), "paths": paths, "sub": sub}
+
+
+def more_than_gloo() -> Any:
+    """Averages of integers, and movements of types that gloo does not know."""
+    rank = begin()
+    found: dict[str, Any] = {}
+    for dtype in (torch.int32, torch.int64):
+        many = torch.tensor([2**31 - 1, -7 - rank, 4], dtype=dtype)
+        work = dist.all_reduce(many, dist.ReduceOp.AVG, async_op=True)
+        work.wait()
+        found[f"mean {dtype}"] = many.tolist()
+    for dtype in (torch.int16, torch.uint16, torch.bool, torch.uint8, torch.complex64):
+        own = torch.tensor([[rank, 1], [0, 1 - rank]]).to(dtype)
+        sent = own.clone()
+        dist.broadcast(sent, 1)
+        parts = [torch.zeros_like(own) for _ in range(2)]
+        dist.all_gather(parts, own)
+        whole = torch.empty(4, 2, dtype=dtype)
+        dist.all_gather_into_tensor(whole, own)
+        exchanged = torch.empty(2, 2, dtype=dtype)
+        dist.all_to_all_single(exchanged, own)
+        scattered = torch.empty(2, 2, dtype=dtype)
+        dist.scatter(scattered, [own, own] if rank == 0 else None, 0)
+        gathered = [torch.empty_like(own) for _ in range(2)] if rank == 1 else None
+        dist.gather(own, gathered, 1)
+        received = own.clone()
+        if rank:
+            dist.send(own, 0)
+        else:
+            dist.recv(received, 1)
+        scalar = torch.tensor(rank).to(dtype)
+        dist.broadcast(scalar, 1)
+        every = [[[0, 1], [0, 1]], [[1, 1], [0, 0]]]
+        values_ = [sent, torch.stack(parts), whole, exchanged, scattered, received, scalar]
+        right = [every[1], every, every[0] + every[1], [every[0][rank], every[1][rank]]]
+        right += [every[0], every[1], 1]
+        if gathered:
+            values_.append(torch.stack(gathered))
+            right.append(every)
+        found[f"moved {dtype}"] = [
+            torch.equal(value, torch.tensor(expected).to(dtype))
+            for value, expected in zip(values_, right, strict=True)
+        ]
+    dist.destroy_process_group()
+    return found
 
 
 def inputs() -> dict[str, Any]:
@@ -504,6 +555,61 @@ def aborted() -> Any:
             found.append(None)
         except RuntimeError as error:
             found.append([type(error).__name__, str(error)])
+    return found
+
+
+def powersgd() -> Any:
+    """Its hook waits in callbacks of futures for further collectives."""
+    begin()
+    torch.manual_seed(0)
+    model = DistributedDataParallel(torch.nn.Sequential(torch.nn.Linear(20, 20), torch.nn.Linear(20, 1)))
+    state = powerSGD_hook.PowerSGDState(None, start_powerSGD_iter=2, min_compression_rate=1)
+    model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for step in range(6):
+        optimizer.zero_grad()
+        model(values(torch.float32, seed=step, shape=(4, 20))).square().mean().backward()
+        optimizer.step()
+    weights = [parameter.sum().item() for parameter in model.parameters()]
+    paths = sorted(hostlib.torch.paths()["allreduce sum float32"])
+    dist.destroy_process_group()
+    return [weights, paths]
+
+
+def uneven_inputs() -> Any:
+    """Ranks with fewer batches wait for counts that the others add asynchronously."""
+    rank = begin()
+    torch.manual_seed(0)
+    model = DistributedDataParallel(torch.nn.Linear(3, 1))
+    steps = 0
+    with Join([model]):
+        for step in range(2 + 3 * rank):
+            model(values(torch.float32, seed=step, shape=(2, 3))).sum().backward()
+            steps += 1
+    blocking, waited = torch.full((300_000,), 1.0), torch.full((300_000,), 1.0)
+    for tensor, is_async in ((blocking, bool(rank)), (waited, not rank)):
+        work = dist.all_reduce(tensor, async_op=is_async)
+        if work:
+            work.wait()
+    gradient = model.module.weight.grad.tolist()
+    dist.destroy_process_group()
+    return [steps, gradient, blocking.unique().tolist(), waited.unique().tolist()]
+
+
+def resized() -> Any:
+    """Reduced tensors belong to the caller again."""
+    begin()
+    found = []
+    for dtype in (torch.float32, torch.float16, torch.float64, torch.int32, torch.int64):
+        tensor = torch.ones(4, dtype=dtype)
+        dist.all_reduce(tensor)
+        part = torch.ones(3, 4, dtype=dtype)
+        dist.all_reduce(part.t()[1:3])
+        tensor.resize_(10_000)
+        tensor.untyped_storage().resize_(0)
+        part.untyped_storage().resize_(0)
+        found.append(tensor.untyped_storage().nbytes())
+    dist.destroy_process_group()
     return found
 
 
