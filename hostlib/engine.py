@@ -86,7 +86,7 @@ class SwitchEngine:
         self._urgency = Urgency(time.monotonic_ns())
         self._urgency_lock = threading.Lock()
         self._turn = threading.Lock()
-        """Held by whoever moves the window's packets."""
+        """Held by the thread that moves the window's packets."""
         self._attendant = Attendant(link, self._window, self._turn) if config.fallback else None
 
     def run(self, collective: Collective) -> None:

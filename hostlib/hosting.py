@@ -4,7 +4,7 @@ The ranks are started by somebody else (torchrun, mpirun, srun), all on this mac
 those of several). Rank 0 starts ``ina admit``, a process of its own that starts or finds a switch, admits the
 job, and serves it until its ranks have left. The configurations, with the token of the job, reach the other
 ranks by a file that only this user can read, and that is removed once all have joined. A launcher's own
-channels (torch's TCP store, say) are open to whoever can connect, and carry no token.
+channels (torch's TCP store, say) are open to all who can connect, and carry no token.
 
 The file's name is a digest of the launcher's own identifiers, which all ranks of a launch have. Rank 0 writes
 it as soon as it comes, with its process, and again when the job was admitted or refused; so the others need

@@ -13,6 +13,7 @@ _FLAGS, _ADDRESS, _MTU, _HARDWARE = 0x8913, 0x8915, 0x8921, 0x8927
 """SIOCGIF… requests of the kernel."""
 _UP: Final = 1
 _LOOPBACK: Final = 8
+_RUNNING: Final = 64
 _NAME_BYTES: Final = 16
 _REQUEST_BYTES: Final = 40
 
@@ -28,6 +29,8 @@ class Interface:
     mtu: int
     """Bytes of an IP packet."""
     up: bool
+    carrier: bool
+    """Whether the far end is there."""
     loopback: bool
 
 
@@ -58,4 +61,5 @@ def _interface(any_socket: socket.socket, name: str) -> Interface:
         ip = ""
     (flags,) = struct.unpack_from("H", ask(_FLAGS))
     (mtu,) = struct.unpack_from("i", ask(_MTU))
-    return Interface(name, ip, ask(_HARDWARE)[2:8].hex(":"), mtu, bool(flags & _UP), bool(flags & _LOOPBACK))
+    up, running, loopback = (bool(flags & flag) for flag in (_UP, _RUNNING, _LOOPBACK))
+    return Interface(name, ip, ask(_HARDWARE)[2:8].hex(":"), mtu, up, running, loopback)

@@ -70,7 +70,7 @@ Whole lines, as many as came at once; or part of one that is very long, that goe
 
 
 class Watcher(Protocol):
-    """Is told of workers that have ended: a `Rendezvous`."""
+    """Gets the workers that have ended: a `Rendezvous`."""
 
     def ended(self, rank: int, status: int, reason: str) -> None:
         """Note that the process of `rank` is no more."""

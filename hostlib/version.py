@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from importlib import metadata
-
 from hostlib.wire import INA_VERSION
 
 
 def version() -> str:
     """Return the version of the package, and of the header of its packets."""
+    from importlib import metadata  # a tenth of a command's start, for those that compare versions
+
     try:
         package = metadata.version("ina")
     except metadata.PackageNotFoundError:  # run from a folder of sources

@@ -23,7 +23,7 @@ _FLOAT_MAX = float(np.finfo(np.float32).max)
 
 
 class WrongSum(Exception):
-    """A rank was handed something that is not the sum, or was not told of what it has to be told."""
+    """A rank got something that is not the sum, or was not notified of what it must be notified of."""
 
 
 class Sum:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import grpc
 
 from controller.p4runtime_shim.tls import Tls
-from p4src.messages import gnmi
 
 _TIMEOUT_S = 5.0
 _UDP, _PEER = "udp:", " peer "
@@ -42,6 +41,8 @@ class PortEnds:
 
 def ports_of(address: str, tls: Tls | None = None) -> dict[int, PortEnds] | None:
     """Return a switch's ports by number, in order; None: it does not tell them, as BMv2 does not."""
+    from p4src.messages import gnmi  # messages that only runs on attached switches need
+
     channel = grpc.secure_channel(address, tls.credentials()) if tls else grpc.insecure_channel(address)
     request = gnmi.GetRequest(encoding=gnmi.ENCODINGS["JSON"])
     path = request.path.add()

@@ -31,7 +31,7 @@ NOBODY = 0xFFFF
 """Rank of a receiver that is not a worker (docs/protocol.md)."""
 
 AGEING = 1
-"""Default ageing: the loss of a slot's priority to each packet that wanted the slot in vain."""
+"""Default ageing: the loss of a slot's priority with each packet that found it taken."""
 
 _MAC = re.compile(r"[0-9a-fA-F]{2}(:[0-9a-fA-F]{2}){5}")
 
@@ -183,7 +183,7 @@ class RegionChange:
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """What whoever had a job admitted says of it, in the metadata of the job's row.
+    """What the holder of a job states about it, in the metadata of the job's row.
 
     The switch stores that, gives it back to everybody who reads the row, and does not look at it. With
     `lease_s` the holder promises to remove the job, and to write this again before that time has passed, each

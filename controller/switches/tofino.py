@@ -1,8 +1,9 @@
 """A switch that runs a program for Tofino, seen as one that runs a program for v1model.
 
 Controllers write and read rows of the v1model programs' tables (`controller.switches.jobs`). Here each of
-those is kept on the switch as it is, and once the job's row is there, the last of all, the job becomes rows of
-the program's own tables (`controller.switches.tofino_rows`); they go when that row goes, the first of all.
+those is kept on the switch as it is. Once the job's row is there, the last of all, the job gets its rows in
+the program's own tables (`controller.switches.tofino_rows`); they are removed with that row, the first of
+all.
 
 Rows are kept as metadata of entries of the table of receivers, for kinds of packets that do not exist: all
 that a controller knows is read from the switch, here as well.

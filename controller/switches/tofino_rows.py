@@ -1,7 +1,7 @@
 """The tables of ``p4src/tna/*.p4``: what a job is in them, as a function of its admission. No I/O.
 
-A chip looks a packet up by all that a contribution must say of itself, so a job is many rows there, which hold
-less than its `Admission` does. What these rows cannot hold, `controller.switches.tofino` keeps beside them.
+A chip looks a packet up by all fields that a contribution must have, so a job has many rows there, which hold
+less than its `Admission` does. `controller.switches.tofino` keeps the rest.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ _ACTIONS: Mapping[str, Mapping[str, int]] = {
 
 
 def rows(admission: Admission, *, shared: bool) -> tuple[TableEntry, ...]:
-    """Return what a job is in the tables. Raises BadJob if these programs cannot serve it."""
+    """Return a job's rows in the tables. Raises BadJob if these programs cannot serve it."""
     region = admission.region
     if region.size & (region.size - 1) or (region.size and region.offset % region.size):
         raise BadJob(
@@ -167,9 +167,8 @@ def _shared(admission: Admission) -> Iterator[TableEntry]:
     if admission.uplink is not None:
         port = admission.uplink.port
         yield _neighbour(admission, port, RESULT, None)
-        yield _neighbour(
-            admission, port, REMINDER, None, node=Range(admission.node, admission.node), priority=2
-        )
+        here = Range(admission.node, admission.node)
+        yield _neighbour(admission, port, REMINDER, None, node=here, priority=2)
         for kind in (REMINDER, STATUS):
             yield _neighbour(admission, port, kind, _pass(admission, "passed_down", _TO_GROUP))
     node = {"node": admission.node, "fan_in": admission.fan_in}

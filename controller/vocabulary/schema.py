@@ -10,7 +10,6 @@ import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib.metadata import entry_points
 
 from controller.vocabulary.documents import (
     Check,
@@ -32,6 +31,7 @@ from controller.vocabulary.slots import (
     MAX_PRIORITY,
     MAX_WINDOW,
     MODES,
+    ON_LATE,
 )
 from controller.vocabulary.topology import MAX_PORT, ROLES
 
@@ -92,6 +92,8 @@ def _congestion(value: object) -> str | None:
     source, _, what = value.rpartition(":")
     if value in CONGESTION or (source and what.isidentifier()):
         return None
+    from importlib.metadata import entry_points  # a tenth of a command's start, for plug-ins alone
+
     return None if value in {point.name for point in entry_points(group=CONGESTION_GROUP)} else wanted
 
 
@@ -140,6 +142,12 @@ JOB: Mapping[str, Key] = {
         "by when it is to be done, seconds from its own arrival",
         "best effort",
         (*ALLOCATION, *SCHEDULE),
+    ),
+    "on_late": Key(
+        one_of(ON_LATE),
+        "what becomes of it if its deadline cannot be met any more: end, or best-effort",
+        "end",
+        ("cluster simulate", "explain", LIVE),
     ),
     "iterations": Key(whole(1, MAX_ITERATIONS), "iterations to do", "100", _TIMED),
     "duration_s": Key(

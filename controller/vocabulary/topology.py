@@ -148,7 +148,7 @@ class Server:
     kind: str = ""
     """Kind of its GPUs; "": not said."""
     rack: str = ""
-    """Where it stands, for schedulers that are told of no network; "": not said."""
+    """Where it stands, for schedulers that see no network; "": not said."""
     ip: str = ""
     """IPv4 address at the switch's port; "": by its position (`Topology.ip`)."""
     mac: str = ""

@@ -33,8 +33,12 @@ _TAIL: Final = 5
 def launch_command(template: str, host: str, address: str, command: Sequence[str]) -> list[str]:
     """Return the command that runs `command` on a machine.
 
-    ``{host}`` and ``{address}`` in the template are the machine's; the word ``{command}`` is the command's
-    words, and ``{command}`` inside a word is the command as a shell reads it.
+    Args:
+        template: The launcher, such as ``ssh {host} {command}``. The word ``{command}`` is replaced by the
+            command's words, and ``{command}`` inside a word by the command as a shell reads it.
+        host: The machine's name, for ``{host}``.
+        address: The machine's address, for ``{address}``.
+        command: Program and arguments.
 
     >>> launch_command("ip netns exec {host} {command}", "h1", "10.0.0.1", ["echo", "a b"])
     ['ip', 'netns', 'exec', 'h1', 'echo', 'a b']

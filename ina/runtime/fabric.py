@@ -239,7 +239,7 @@ class SwitchFabric:
         return self.lease_s is not None or self.spec.p4runtime != PRIVATE
 
     def sweep(self) -> None:
-        """Remove jobs that nobody holds any more, whoever had them admitted; looks at them now and then only.
+        """Remove jobs without a holder, also those of other launchers; checks them from time to time only.
 
         Raises ControllerError.
         """

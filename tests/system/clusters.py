@@ -98,11 +98,19 @@ class Cluster:
 
     def signal_machine(self, machine: str, number: int, *, but: Sequence[int] = ()) -> None:
         """Send a signal to every process of a machine, but for some."""
-        found = (FOLDER / namespace(self.state.name, machine)).stat()
-        for process in processes([(found.st_dev, found.st_ino)]):
+        for process in self._processes(machine):
             if process not in (*but, self.holders[machine]):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(process, number)
+
+    def _processes(self, machine: str) -> list[int]:
+        found = (FOLDER / namespace(self.state.name, machine)).stat()
+        return list(processes([(found.st_dev, found.st_ino)]))
+
+    def signal_ranks(self, machine: str, text: str, number: int) -> None:
+        """Send a signal to the processes of a machine that have this text as an argument."""
+        others = [process for process in self._processes(machine) if text.encode() not in arguments(process)]
+        self.signal_machine(machine, number, but=others)
 
     def end_all(self) -> None:
         """End what was started and still runs, but for the switches."""
@@ -125,15 +133,22 @@ def cluster(folder: Path, program: str = "shared") -> Iterator[Cluster]:
     state = netns.find(name)
     holders = {}
     try:
+        (
+            groups := folder / "cgroup"
+        ).mkdir()  # `ip netns exec` makes a /sys without them, and slurmd wants them
         own = f"mount -t tmpfs none {private} && mount -t tmpfs none /dev/shm"
+        own = f"{own} && mount --rbind {groups} /sys/fs/cgroup"
         for server in state.topology.servers:
-            inside = ["ip", "netns", "exec", namespace(name, server.name), "unshare", "--mount", "--uts"]
             script = f"{own} && hostname {server.name} && echo ready && exec sleep 100000"
-            holders[server.name] = subprocess.Popen([*inside, "sh", "-c", script], stdout=subprocess.PIPE)
+            network = f"ip netns exec {namespace(name, server.name)}"
+            outer = f"mount --rbind /sys/fs/cgroup {groups} && exec {network} sh -c '{script}'"
+            inside = ["unshare", "--mount", "--uts", "sh", "-c", outer]
+            holders[server.name] = subprocess.Popen(inside, stdout=subprocess.PIPE)
         for machine, holder in holders.items():
             assert holder.stdout is not None
             assert holder.stdout.readline() == b"ready\n", machine
-            (folder / f"{machine}.pid").write_text(f"{holder.pid}")
+            for known in (machine, state.topology.ip(machine)):
+                (folder / f"{known}.pid").write_text(f"{holder.pid}")
         enter = folder / "enter"
         enter.write_text(
             f'machine=$1; shift; here=$(pwd)\nexec nsenter -t "$(cat {folder}/"$machine".pid)" -m -u -n '
@@ -151,6 +166,14 @@ def cluster(folder: Path, program: str = "shared") -> Iterator[Cluster]:
             holder.kill()
             holder.communicate()
         netns.down(name)
+
+
+def arguments(process: int) -> list[bytes]:
+    """Return the arguments of a process; none if it has ended."""
+    try:
+        return Path(f"/proc/{process}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return []
 
 
 def until(done: Callable[[], bool], patience_s: float = 30.0) -> None:

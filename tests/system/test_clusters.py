@@ -16,7 +16,7 @@ import pytest
 
 from tests.softswitch.namespaces import why_not
 from tests.softswitch.script_program import have_compiler
-from tests.system.clusters import PATIENCE_S, Cluster, cluster, until
+from tests.system.clusters import PATIENCE_S, Cluster, arguments, cluster, until
 from tests.system.test_machines import openmpi, slurm
 
 REASON = why_not() if have_compiler else "no C compiler: interface ports need the engine in C"
@@ -263,16 +263,8 @@ def test_ranks_end_with_the_ina_run_that_started_them(here: Cluster) -> None:
 
 def _mentioning(text: str) -> list[int]:
     """Return the processes with this text as an argument."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdecimal() and entry.name != str(os.getpid()):
-            try:
-                arguments = (entry / "cmdline").read_bytes().split(b"\0")
-            except OSError:
-                continue
-            if text.encode() in arguments:
-                found.append(int(entry.name))
-    return found
+    found = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal()]
+    return [process for process in found if text.encode() in arguments(process)]
 
 
 # --------------------------------------------------------------------------- bad input

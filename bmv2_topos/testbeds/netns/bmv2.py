@@ -64,7 +64,7 @@ class Bmv2Target:
         return [Command(tuple(p4c_command(*source_of(program.name, program.lanes), folder)))]
 
     def compiled(self, program: Program, folder: Path) -> ProgramBundle:
-        """Return what p4c made of its program."""
+        """Return the output of p4c for its program."""
         return p4c_output(source_of(program.name, program.lanes)[0], folder)
 
     def argv(self, topology: Topology, switch: str, program: Program, socket: Path) -> list[str]:

@@ -31,7 +31,7 @@ class SwitchTarget(Protocol):
         """Return the commands that compile the program into a folder, before any switch starts."""
 
     def compiled(self, program: Program, folder: Path) -> ProgramBundle | None:
-        """Return what these commands have made; None: there are none, the switches compile by themselves."""
+        """Return the output of these commands; None: there are none, the switches compile by themselves."""
 
     def argv(self, topology: Topology, switch: str, program: Program, socket: Path) -> list[str]:
         """Return the command that runs a switch in its namespace.

@@ -160,7 +160,7 @@ def block_of(unit: Unit, kind: str, stage: Stage, arg: ast.Expr) -> Block:
 
 
 def block_scope(unit: Unit, block: Block) -> Scope:
-    """Return what the declaration of a block sees."""
+    """Return the scope in which a block is declared."""
     definition = unit.globals.find(block.decl.name)
     assert isinstance(definition, BlockDef)
     return definition.scope

@@ -295,7 +295,7 @@ def cells(body: Body, expr: ast.Expr) -> int:
 
 
 def unit_of(body: Body, expr: ast.Expr, enum: str) -> str:
-    """Return what a counter or meter counts. Raises CompileError."""
+    """Return the unit of a counter or meter, a member of `enum`. Raises CompileError."""
     value = known(body, expr)
     if isinstance(value, Run) and isinstance(value.expr, ir.Const) and isinstance(value.type, ir.Enum):
         return value.type.members[value.expr.value]

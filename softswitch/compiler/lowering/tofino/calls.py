@@ -103,7 +103,7 @@ def _meter_directly(body: Body, base: Object, method: str, values: list[Value], 
 
 
 def _colour(base: Object, found: ir.Expr, pos: ir.Position) -> Run:
-    """Return what stands for a colour: 0 green, 1 yellow, 2 red."""
+    """Return the program's value of a colour: 0 green, 1 yellow, 2 red."""
     colours = base.details
     assert isinstance(colours, Colours)
     result: ir.Expr = ir.Const(_BYTE, colours.red, pos)

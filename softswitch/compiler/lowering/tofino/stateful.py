@@ -114,7 +114,7 @@ def _changes(statements: Sequence[ir.Stmt], expr: ir.Expr) -> bool:
 
 
 def _nothing(base: Object, pos: ir.Position) -> Value:
-    """Return what an action without results gives: zero, if its type is known."""
+    """Return the result of an action that sets none: zero, if its type is known."""
     type_ = base.type.args[-1] if base.type.args else t.VOID
     scalar = t.lowered(type_)
     if isinstance(scalar, ir.Bits | ir.Bool):
@@ -161,7 +161,10 @@ def _write(body: Body, register: Object, value: Value, index: ir.Expr, pos: ir.P
 
 
 def initial_values(value: Value | None, type_: t.Type, pos: ir.Position) -> tuple[int, ...]:
-    """Return what each scalar of a register starts with. Raises CompileError if that is not known."""
+    """Return the initial value of each scalar of a register; () if none is given.
+
+    Raises CompileError for values that are not constant.
+    """
     if value is None:
         return ()
     numbers = []
