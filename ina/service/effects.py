@@ -121,6 +121,19 @@ class Effects:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
+    async def clear(self, number: int) -> None:
+        """End a run that nobody holds, and forget it; try until that is done."""
+        after_s = BACK_OFF_S[0]
+        while True:
+            try:
+                await self._blocking.runs(lambda: self._executor.stop(number))
+                await self._blocking.runs(lambda: self._executor.forget(number))
+                return
+            except (RunnerGone, OSError) as error:
+                _log.warning("run %d, which is not held: %s; trying again in %g s", number, error, after_s)
+                await asyncio.sleep(after_s)
+                after_s = min(2 * after_s, BACK_OFF_S[1])
+
     # ------------------------------------------------------------------ beginning
 
     def _begin(self, number: int, step: Step) -> None:
