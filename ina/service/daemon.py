@@ -83,6 +83,7 @@ class Daemon:
             while True:
                 self._runs.look()
                 self._ledger.decide()
+                self._ledger.freeze()
                 self._effects.carry_out()
                 if self._ledger.now_s >= self._switches.next_s:
                     self._effects.spawn(self._switches.check())

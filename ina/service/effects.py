@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import shlex
-from collections.abc import Collection, Coroutine
+from collections.abc import Callable, Collection, Coroutine
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from controller.core import Ended
@@ -144,11 +145,11 @@ class Effects:
                 before = {name: ledger.latest.get(name, 0.0) for name in run.jobs}
                 ledger.holds[number] = Hold(Held(run, places, busy=True), {}, ports, before)
                 ledger.keep(number)
-                self.spawn(self._effect(number, Start, self._start(number, ledger.up)))
+                self.spawn(self._effect(number, Start, partial(self._start, number, ledger.up)))
             case Stop():
                 ledger.set(number, stage="stopping", busy=True)
                 ledger.keep(number)
-                self.spawn(self._effect(number, Stop, self._stop(number)))
+                self.spawn(self._effect(number, Stop, partial(self._stop, number)))
             case Resize(_, job, place):
                 hold = ledger.holds[number]
                 ledger.set(number, places={**hold.held.places, job: place})
@@ -177,11 +178,13 @@ class Effects:
 
     # ------------------------------------------------------------------ carrying out
 
-    async def _effect(self, number: int, kind: type[Step], effect: Coroutine[Any, Any, None]) -> None:
+    async def _effect(
+        self, number: int, kind: type[Step], effect: Callable[[], Coroutine[Any, Any, None]]
+    ) -> None:
         """Carry out an effect of a run; note why it failed, and when to try again."""
         ledger = self._ledger
         try:
-            await effect
+            await effect()
         except (ControllerError, RunError, RunnerGone, StoreError, OSError) as error:
             before = self.troubles.get((number, kind))
             after_s = min(2 * before.after_s, BACK_OFF_S[1]) if before else BACK_OFF_S[0]

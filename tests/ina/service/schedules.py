@@ -79,7 +79,7 @@ class Schedule:
         clock = Clock(0.0, last_s, wall=lambda: self.loop.time() + self.wall_s, monotonic=self.loop.time)
         self._blocking = Inline(self.world)
         self.daemon = Daemon(
-            Ledger(store, self.cluster, self.policies, clock),
+            Ledger(store, self.cluster, self.policies, clock, snapshot_events=20),
             testbed="virtual",
             switches=Network(self.cluster, self.world.fleet(), program(), self.world.ports),
             executor=self.world,
