@@ -33,7 +33,7 @@ from controller.scheduling.model import Submission
 from controller.vocabulary import BadSpec, Job, Topology
 from ina.service.errors import Conflict, Unknown
 from ina.service.policies import Policies
-from ina.service.quotas import Quota, QuotaState
+from ina.service.quotas import Quota, Quotas, QuotaState
 from ina.service.records import Audit, Difference, JobRecord, Said, State
 from ina.service.service import ClusterState, Decision, Explanation, ServerState, Share, SwitchState
 
@@ -52,9 +52,9 @@ class SmallService:
         self._taken: dict[str, Said] = {}
         self._keys: dict[tuple[str, str], list[str]] = {}
         self._down: dict[str, str] = {}
-        self._quotas: dict[str, Quota] = {}
         self._cancelled: set[str] = set()
         self._news = asyncio.Condition()
+        self._quotas = Quotas(cluster.gpus)
         self.differences: tuple[Difference, ...] = ()
         self.ready = ""
         self.now_s = 0.0
@@ -137,15 +137,16 @@ class SmallService:
         await self.tell()
 
     def quotas(self) -> list[QuotaState]:
-        return [QuotaState(each, 0, ()) for each in self._quotas.values()]
+        return self._quotas.states()
 
     async def set_quota(self, quota: Quota) -> None:
-        self._quotas[quota.tenant] = quota
+        self._quotas.check(quota)
+        self._quotas.grant(quota)
 
     async def remove_quota(self, tenant: str) -> None:
-        if tenant not in self._quotas:
+        if tenant not in self._quotas.quotas:
             raise Unknown(f"tenant {tenant!r} has no quota")
-        del self._quotas[tenant]
+        self._quotas.remove(tenant)
 
     async def reload(self, policies: Policies) -> None:
         self._policies = policies.names
