@@ -46,8 +46,14 @@ class Allocator:
         self._sums: dict[str, bool] = {}
         self.question: memory.Question | None = None
         self.answer: memory.Answer | None = None
+        self.late: dict[str, float] = {}
+        """When jobs would be done alone that the last division found too late, and that go on."""
         self.rerouted: list[str] = []
         """Jobs that the last loss gave another tree."""
+
+    def decide_by(self, policies: Policies, settings: AllocationSettings) -> None:
+        """Have other policies decide from now on; what has been placed stays where it is."""
+        self._policies, self._settings = policies, settings
 
     @property
     def topology(self) -> Topology:
@@ -209,11 +215,24 @@ class Allocator:
         """The jobs that use the network, in the order in which they started."""
         return list(self._crossing.values())
 
+    def measure(self, job: Job) -> None:
+        """Correct what is known of a placed job: computing and bytes."""
+        for known in (self.placed, self._crossing):
+            if job.name in known:
+                known[job.name] = replace(
+                    known[job.name],
+                    compute_s=job.compute_s,
+                    overlap=job.overlap,
+                    skew_s=job.skew_s,
+                    layers_bytes=job.layers_bytes,
+                )
+
     def divide(self, now_s: float, left: Mapping[str, float]) -> list[str]:
         """Divide the slots again; return the names of the jobs that the policy ends.
 
         `left` has the iterations left, by job.
         """
+        self.late = {}
         jobs = tuple(self._told(job, now_s, left[job.name]) for job in self.crossing)
         held = self.answer.regions if self.answer is not None else {}
         held = {job.name: self._up_of(held[job.name]) for job in jobs if job.name in held}
@@ -231,9 +250,11 @@ class Allocator:
         """Return the job as the memory policy sees it: iterations left, and the deadline less a margin.
 
         If the deadline can be met only without the margin, it is passed on unchanged; if it has passed, it is
-        left out.
+        left out. It is left out, too, if it cannot be met and the job goes on then (`Job.on_late`).
         """
         due_s, arrival_s = job.due_s, min(now_s, job.arrival_s)
+        if due_s is not None and due_s <= now_s and job.on_late == "best-effort":
+            self.late[job.name] = math.inf
         told = replace(
             job,
             iterations=max(1, math.ceil(left - 1e-6)),
@@ -244,10 +265,14 @@ class Allocator:
             return told
         early = replace(told, deadline_s=due_s - (due_s - now_s) * self._settings.margin - arrival_s)
         question = memory.Question((early,), self.topology, now_s, self._settings.reading)
-        feasible = demand(
-            early, now_s=now_s, link_bps=question.link_bps(early), reading=self._settings.reading
-        ).feasible
-        return early if feasible else told
+        link_bps, reading = question.link_bps(early), self._settings.reading
+        if demand(early, now_s=now_s, link_bps=link_bps, reading=reading).feasible:
+            return early
+        need = demand(told, now_s=now_s, link_bps=link_bps, reading=reading)
+        if job.on_late == "end" or need.feasible:
+            return told
+        self.late[job.name] = need.estimate_s
+        return replace(told, deadline_s=None)
 
     def flows(self) -> Flows:
         """Return the flows of the jobs that use the network, in their order, with their memory."""

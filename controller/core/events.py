@@ -35,6 +35,18 @@ class Progressed(NamedTuple):
     iteration_s: float | None = None
 
 
+class Measured(NamedTuple):
+    """A running job computes for `compute_s` in an iteration, and sums `model_bytes`; None: not measured.
+
+    From then on its memory follows from this, and not from what it was said to need.
+    """
+
+    at_s: float
+    job: str
+    compute_s: float | None = None
+    model_bytes: int | None = None
+
+
 class Ended(NamedTuple):
     """A job ended, successfully or with a failure. A failed job that may be retried returns to the queue."""
 
@@ -122,6 +134,7 @@ class Tick(NamedTuple):
 Event = (
     Submitted
     | Progressed
+    | Measured
     | Ended
     | Cancelled
     | Interrupted
@@ -138,6 +151,7 @@ Event = (
 KINDS: Mapping[str, type[Event]] = {
     "submitted": Submitted,
     "progressed": Progressed,
+    "measured": Measured,
     "ended": Ended,
     "cancelled": Cancelled,
     "interrupted": Interrupted,

@@ -31,6 +31,7 @@ from controller.vocabulary.slots import (
     MAX_PRIORITY,
     MAX_WINDOW,
     MODES,
+    ON_LATE,
 )
 from controller.vocabulary.topology import MAX_PORT, ROLES
 
@@ -141,6 +142,12 @@ JOB: Mapping[str, Key] = {
         "by when it is to be done, seconds from its own arrival",
         "best effort",
         (*ALLOCATION, *SCHEDULE),
+    ),
+    "on_late": Key(
+        one_of(ON_LATE),
+        "what becomes of it if its deadline cannot be met any more: end, or best-effort",
+        "end",
+        ("cluster simulate", "explain", LIVE),
     ),
     "iterations": Key(whole(1, MAX_ITERATIONS), "iterations to do", "100", _TIMED),
     "duration_s": Key(

@@ -3,7 +3,8 @@
     ina run -np 4 -- python -m hostlib.demos.digits     # four workers
     python -m hostlib.demos.digits --shards 4           # the same batches in one process
 
-The images are the 1,797 digits that ship with scikit-learn (8x8 pixels, UCI ML repository).
+The images are the 1,797 digits that ship with scikit-learn (8x8 pixels, UCI ML repository). Without it they
+are drawn (`hostlib.demos.drawn`).
 Each batch is cut into one shard per worker; the average of the shards' gradients is the step.
 """
 
@@ -20,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 import hostlib as ina
+from hostlib.demos import drawn
 
 Floats = npt.NDArray[np.float32]
 Parameters = list[Floats]
@@ -30,24 +32,15 @@ LEARNING_RATE = 0.2
 TRAINING_IMAGES = 1500
 # Elements that share one exponent on the wire: the lanes of a packet.
 LANES = 256
-MISSING = "the digits come with scikit-learn: pip install 'ina[examples]'"
-
-
-def file() -> Path | None:
-    """Return the file of the digits, which scikit-learn brings; None if that is not installed."""
-    package = importlib.util.find_spec("sklearn")
-    if package is None or package.origin is None:
-        return None
-    return Path(package.origin).parent / "datasets" / "data" / "digits.csv.gz"
 
 
 def load() -> tuple[Floats, npt.NDArray[np.int64]]:
     """Return the images (n, 64) scaled to 0..1 and their labels (n,)."""
-    path = file()
-    if path is None:
-        raise SystemExit(MISSING)
+    package = importlib.util.find_spec("sklearn")
+    if package is None or package.origin is None:
+        return drawn.draw()
     # As sklearn.datasets.load_digits does; to import that would take each worker longer than to train.
-    rows = np.loadtxt(path, delimiter=",")
+    rows = np.loadtxt(Path(package.origin).parent / "datasets" / "data" / "digits.csv.gz", delimiter=",")
     rows = np.random.default_rng(0).permutation(rows)
     return (rows[:, :-1] / 16).astype(np.float32), rows[:, -1].astype(np.int64)
 

@@ -50,12 +50,18 @@ def broadcast_optimizer_state(
 ) -> None:
     """Give all ranks the state of rank `root_rank`'s optimizer, learning rate and all.
 
-    A rank whose optimizer has no state yet gets it. `model` is as in Horovod, and not needed. Raises
-    ValueError for LBFGS, as Horovod does.
+    A rank whose optimizer has no state yet gets it. Without a state the parameters have a gradient of zeros
+    afterwards, as in Horovod. `model` is as in Horovod, and not needed. Raises ValueError for LBFGS, as
+    Horovod does.
     """
     if isinstance(optimizer, torch.optim.LBFGS):
         raise ValueError("the state of torch.optim.LBFGS cannot be sent: it is no mapping of tensors")
-    state = broadcast_object(optimizer.state_dict(), root_rank, name="optimizer.state")
+    own = optimizer.state_dict()
+    if not own["state"]:
+        for parameter in (each for group in optimizer.param_groups for each in group["params"]):
+            if parameter.requires_grad and parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+    state = broadcast_object(own, root_rank, name="optimizer.state")
     if current().rank != root_rank:
         optimizer.load_state_dict(state)
 

@@ -46,8 +46,8 @@ def submit(
         A handle for `synchronize` and `poll`.
 
     Raises:
-        ValueError: this rank is not of the process set, or that was removed.
-        HorovodInternalError: a collective of this name is under way.
+        ValueError: this rank is not of the process set, that was removed, or a collective of this name is
+            under way.
     """
     world = current()
     number = process_set.process_set_id

@@ -33,7 +33,7 @@ class Gradients:
         sparse_as_dense: bool,
         process_set: ProcessSet,
     ) -> None:
-        self._names = names
+        self.names = names
         self._compression, self._numbers = way(compression, process_set, op)
         self.passes = passes
         self._op = op
@@ -76,7 +76,7 @@ class Gradients:
         left = self._left.get(id(parameter), self.passes) - 1
         if left < 0:
             raise AssertionError(
-                f"the gradient of {self._names[parameter]} was computed more than {self.passes} times before "
+                f"the gradient of {self.names[parameter]} was computed more than {self.passes} times before "
                 "step(): a larger backward_passes_per_step adds them up first"
             )
         self._left[id(parameter)] = left
@@ -91,7 +91,7 @@ class Gradients:
         handle = grouped(
             "grouped_allreduce",
             tensors,
-            f"gradient.{self._names[group[0]]}",
+            f"gradient.{self.names[group[0]]}",
             self._op,
             *self._scales,
             self._process_set,
@@ -108,7 +108,7 @@ class Gradients:
             return parameter.grad
         if not self._sparse_as_dense:
             raise NotSupported(
-                f"the gradient of {self._names[parameter]} is sparse: pass sparse_as_dense=True, or make the "
+                f"the gradient of {self.names[parameter]} is sparse: pass sparse_as_dense=True, or make the "
                 "embedding dense (sparse=False)"
             )
         return parameter.grad.to_dense()
@@ -118,6 +118,11 @@ class _Distributed:
     """The class that `DistributedOptimizer` puts before an optimizer's own class."""
 
     _ina_gradients: Gradients
+
+    @property
+    def _parameter_names(self) -> dict[Parameter, str]:
+        """The names of the parameters, under Horovod's name: programs read it."""
+        return self._ina_gradients.names
 
     def synchronize(self) -> None:
         """Wait until all gradients are averaged; for what is done with them before `step`."""
@@ -143,7 +148,9 @@ class _Distributed:
         if not getattr(self, "_ina_skips", False):
             if gradients.is_synchronized and current().size > 1:
                 warnings.warn(
-                    "step() after synchronize() averages again: use skip_synchronize()", stacklevel=2
+                    "optimizer.step() called without optimizer.skip_synchronize() after synchronize(): it "
+                    "averages the gradients again",
+                    stacklevel=2,
                 )
             gradients.synchronize()
         gradients.is_synchronized = False

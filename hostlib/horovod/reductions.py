@@ -79,18 +79,21 @@ def grouped(
     """
     op = operation_of(op, average)
     checked = [check(tensor) for tensor in tensors]
-    if op is Average and not all(tensor.dtype.is_floating_point for tensor in checked):
-        raise ValueError("the average of integers is not an integer: use op=hvd.Sum, or float32")
     reduction = Reduction(op.value, float(prescale), float(postscale), numbers)
 
     def start(announcement: Announcement) -> Started:
         with torch.no_grad():
             data = [tensor.detach() if in_place else tensor.detach().clone() for tensor in checked]
-            works = reduce_all(data, op, process_set, prescale, numbers)
+            scales = [_scales(tensor, op, process_set, prescale, postscale) for tensor in data]
+            for tensor, (before, _) in zip(data, scales, strict=True):
+                _scale(tensor, before)
+            works = reduce_all(data, op, process_set, numbers)
 
             def end() -> Any:
                 with torch.no_grad():
-                    return finish(_finished(data, op, process_set, postscale))
+                    for tensor, (_, after) in zip(data, scales, strict=True):
+                        _finish(tensor, op, process_set, after)
+                    return finish(data)
 
         return works, end
 
@@ -98,31 +101,50 @@ def grouped(
     return submit(kind, name, describe(checked), process_set, start, reduction=reduction, zeros=zeros)
 
 
-def reduce_all(
-    data: Tensors, op: ReduceOp, process_set: ProcessSet, prescale: float, numbers: Numbers | None
-) -> list[Any]:
+def reduce_all(data: Tensors, op: ReduceOp, process_set: ProcessSet, numbers: Numbers | None) -> list[Any]:
     """Begin to reduce tensors in place.
 
     Args:
         data: the tensors, which are overwritten.
-        op: how they are combined.
+        op: how they are combined; averages that torch does not take are sums, to be divided.
         process_set: the ranks that take part.
-        prescale: multiplies the tensors first.
         numbers: how floats travel through the switch; None: as the job says.
 
     Returns:
         torch's work for each tensor.
     """
-    if prescale != 1.0:
-        for tensor in data:
-            _scale(tensor, prescale)
-    if op is Average and process_set.group is None:
-        kind = dist.ReduceOp.AVG  # in the wire's precision, which cannot overflow
-    else:
-        kind = _OF_TORCH[Sum if op is Average else op]
+    kinds = [dist.ReduceOp.AVG if _is_averaged(tensor, op, process_set) else _of_torch(op) for tensor in data]
     if numbers is not None and (switch := _switch(process_set, op)):
-        return [switch.allreduce_as(tensor, kind, numbers=numbers) for tensor in data]
-    return [dist.all_reduce(tensor, kind, group=process_set.group, async_op=True) for tensor in data]
+        return [
+            switch.allreduce_as(tensor, kind, numbers=numbers)
+            for tensor, kind in zip(data, kinds, strict=True)
+        ]
+    return [
+        dist.all_reduce(tensor, kind, group=process_set.group, async_op=True)
+        for tensor, kind in zip(data, kinds, strict=True)
+    ]
+
+
+def _of_torch(op: ReduceOp) -> Any:
+    return _OF_TORCH[Sum if op is Average else op]
+
+
+def _is_averaged(tensor: torch.Tensor, op: ReduceOp, process_set: ProcessSet) -> bool:
+    """Return whether the average is torch's own: in the wire's precision, which cannot overflow."""
+    return op is Average and process_set.group is None and tensor.dtype.is_floating_point
+
+
+def _scales(
+    tensor: torch.Tensor, op: ReduceOp, process_set: ProcessSet, prescale: float, postscale: float
+) -> tuple[float, float]:
+    """Return the factors before and after a reduction.
+
+    The switch rounds floats to a fixed point. Where the sum has the range of the tensor's type, it is the
+    sum that is scaled: with one rounding instead of two.
+    """
+    if tensor.dtype in (torch.float32, torch.float64) and _switch(process_set, op):
+        return 1.0, prescale * postscale
+    return prescale, postscale
 
 
 def _switch(process_set: ProcessSet, op: ReduceOp) -> InaProcessGroup | None:
@@ -149,21 +171,23 @@ def add_zeros(process_set: ProcessSet, announced: Announcement) -> None:
         torch.zeros(list(shape), dtype=getattr(torch, dtype.removeprefix("torch.")))
         for dtype, shape in announced.zeros
     ]
-    for work in reduce_all(data, ReduceOp(reduction.op), process_set, 1.0, reduction.numbers):
+    for work in reduce_all(data, ReduceOp(reduction.op), process_set, reduction.numbers):
         work.wait()
 
 
-def _finished(data: Tensors, op: ReduceOp, process_set: ProcessSet, postscale: float) -> list[torch.Tensor]:
-    divisor = process_set.size() if op is Average and process_set.group is not None else 1
-    for tensor in data:
-        if divisor != 1:
-            tensor.div_(divisor)
-        if postscale != 1.0:
-            _scale(tensor, postscale)
-    return list(data)
+def _finish(tensor: torch.Tensor, op: ReduceOp, process_set: ProcessSet, scale: float) -> None:
+    """Make a reduction's result of what the ranks' tensors were reduced to."""
+    divisor = process_set.size() if op is Average and not _is_averaged(tensor, op, process_set) else 1
+    if tensor.dtype.is_floating_point or scale != 1.0:
+        _scale(tensor, scale / divisor)
+    elif divisor != 1:
+        tensor.copy_(tensor.div(divisor, rounding_mode="trunc"))
 
 
 def _scale(tensor: torch.Tensor, factor: float) -> None:
+    """Multiply a tensor in place; integers are rounded towards zero, as Horovod's are."""
+    if factor == 1.0:
+        return
     if tensor.dtype.is_floating_point:
         tensor.mul_(factor)
     else:

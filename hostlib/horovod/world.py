@@ -157,7 +157,8 @@ class World:
         self.link = Link(messages, stall_s=_stall_s())
         self._thread = threading.Thread(target=self._serve, name="horovod operations", daemon=True)
         self._thread.start()
-        if path := os.environ.get("INA_TIMELINE") or os.environ.get("HOROVOD_TIMELINE"):
+        path = os.environ.get("INA_TIMELINE") or os.environ.get("HOROVOD_TIMELINE")
+        if path and path != "DYNAMIC":  # which allows Horovod to start one later
             self.timeline.start(path)
         for each in sets:
             self.add_set(each)
@@ -170,7 +171,7 @@ class World:
             return f"{kind}.noname.{next(self._unnamed.setdefault((process_set, kind), itertools.count(1)))}"
 
     def submit(self, operation: Operation) -> None:
-        """Have a collective carried out. Raises HorovodInternalError if its name is under way."""
+        """Have a collective carried out. Raises ValueError if its name is under way."""
         request = operation.request
         if os.getpid() != self._process:
             raise NotInitialized(
@@ -181,7 +182,7 @@ class World:
             if self._lost:
                 return operation.fail(self._lost)
             if key in self._operations:
-                raise HorovodInternalError(
+                raise ValueError(
                     f"{request.kind} {request.name!r} is under way already: wait for it, or give another name"
                 )
             self._operations[key] = operation

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -90,7 +90,7 @@ class SwitchSums:
         if copies := copies_of(tensor):
             self._staged(tensor, copies, what, label, number, work)
             return
-        array, finish = encode(tensor, self._communicator.size)
+        array, finish, what = self._encode(tensor, what)
         if what.root not in (None, self._communicator.rank):
             finish = _nothing
         handle = self._submit(array, what, label)
@@ -121,11 +121,17 @@ class SwitchSums:
 
         lock = threading.Lock()
         for chunk in staged.chunks:
-            if chunk.array.dtype is torch.int64:
-                chunk.arrived()  # its digits are made of it here
-            array, finish = encode(chunk.array, self._communicator.size)
+            if not chunk.array.dtype.is_floating_point:
+                chunk.arrived()  # its digits may be made of it here
+            array, finish, what = self._encode(chunk.array, what)
             handle = self._submit(array, what, label, chunk.arrived)
             handle.on_done(lambda done, chunk=chunk, finish=finish: end(done, chunk, finish))  # type: ignore[misc]
+
+    def _encode(self, tensor: torch.Tensor, what: Sum) -> tuple[NDArray[Any], Callable[[], None], Sum]:
+        """Return the array to sum, a call for its end, and the operation: integers are averaged as sums."""
+        divided = what.op == "average" and not tensor.dtype.is_floating_point
+        array, finish = encode(tensor, self._communicator.size, divided=divided)
+        return array, finish, replace(what, op="sum") if divided else what
 
     def _submit(
         self, array: NDArray[Any], what: Sum, label: str, arrived: Callable[[], None] | None = None

@@ -3,7 +3,7 @@
 ===============================  ===================================================================
 float32, float16, float64, int32  the tensor's own memory, as `hostlib.arrays` takes it
 bfloat16                          a copy in float32; the sum is rounded to bfloat16
-int64                             digits (`hostlib.wide_integers`): exact, modulo 2**64
+int64, averages of int32 too      digits (`hostlib.wide_integers`): exact, modulo 2**64
 ===============================  ===================================================================
 """
 
@@ -31,13 +31,16 @@ Encoded = tuple[NDArray[Any], Callable[[], None]]
 """An array to be summed in place, and what to do then, so that the tensor holds the sum."""
 
 
-def encode(tensor: torch.Tensor, size: int) -> Encoded:
-    """Return a tensor on the CPU, of one of `SUMMED`, as what the switch sums over `size` ranks."""
+def encode(tensor: torch.Tensor, size: int, *, divided: bool = False) -> Encoded:
+    """Return a tensor on the CPU, of one of `SUMMED`, as what the switch sums over `size` ranks.
+
+    `divided`: the tensor, of integers, gets the average, rounded towards zero.
+    """
     plain = tensor.detach()
     if plain.dtype is torch.bfloat16:
         return _converted(plain)
-    if plain.dtype is torch.int64:
-        return _digits(plain, size)
+    if plain.dtype is torch.int64 or divided:
+        return _digits(plain, size, divisor=size if divided else 1)
     return _memory(plain), _nothing
 
 
@@ -52,12 +55,13 @@ def _converted(tensor: torch.Tensor) -> Encoded:
     return _memory(copy), lambda: _copy(tensor, copy)
 
 
-def _digits(tensor: torch.Tensor, size: int) -> Encoded:
-    digits = wide_integers.split(_memory(tensor.contiguous()).reshape(-1), size)
+def _digits(tensor: torch.Tensor, size: int, *, divisor: int) -> Encoded:
+    values = tensor.to(torch.int64, memory_format=torch.contiguous_format)
+    digits = wide_integers.split(_memory(values).reshape(-1), size)
 
     def finish() -> None:
-        sums = wide_integers.join(digits, size)
-        _copy(tensor, torch.from_numpy(sums).view(tensor.shape))
+        sums = torch.from_numpy(wide_integers.join(digits, size)).view(tensor.shape)
+        _copy(tensor, sums if divisor == 1 else sums.div(divisor, rounding_mode="trunc"))
 
     return digits, finish
 

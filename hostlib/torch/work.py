@@ -14,6 +14,7 @@ import torch
 import torch.distributed as dist
 
 from hostlib.errors import NotInitialized
+from hostlib.torch.bytewise import typed
 from hostlib.torch.callbacks import Callbacks
 
 _LOOK: Final = timedelta(seconds=0.25)
@@ -142,13 +143,22 @@ class GlooWork(dist.Work):
     """A work of the inner group, whose failure is told in our words where we know better."""
 
     def __init__(
-        self, inner: dist.Work, why: Callable[[], BaseException | None], *, pairwise: bool = False
+        self,
+        inner: dist.Work,
+        why: Callable[[], BaseException | None],
+        *,
+        pairwise: bool = False,
+        dtype: torch.dtype | None = None,
     ) -> None:
-        """`why` says what is behind a failure, if that is known; `pairwise`: it is a send or a receive."""
+        """`why` says what is behind a failure, if that is known; `pairwise`: it is a send or a receive.
+
+        `dtype` is the type of tensors that move as bytes.
+        """
         super().__init__()
         self._inner = inner
         self._why = why
         self._pairwise = pairwise
+        self._dtype = dtype
         self._waited = False
 
     def wait(self, timeout: timedelta = timedelta(0)) -> bool:
@@ -179,7 +189,8 @@ class GlooWork(dist.Work):
 
     def get_future(self) -> Any:
         """Return the inner work's future."""
-        return self._inner.get_future()
+        future = self._inner.get_future()
+        return future if self._dtype is None else future.then(lambda done: self._typed(done.value()))
 
     def is_completed(self) -> bool:
         """Return whether it has ended, however it did."""
@@ -195,7 +206,10 @@ class GlooWork(dist.Work):
 
     def result(self) -> Any:
         """Return the tensors."""
-        return self._inner.result()
+        return self._typed(self._inner.result())
+
+    def _typed(self, value: Any) -> Any:
+        return value if self._dtype is None else typed(value, self._dtype)
 
     def source_rank(self) -> int:
         """Return the rank that sent what `recv_anysource` received."""

@@ -9,6 +9,7 @@ from controller.core import Over
 from ina.service.effects import Effects
 from ina.service.errors import Unknown
 from ina.service.ledger import Ledger
+from ina.service.measures import Measures, holders, percent
 from ina.service.network import Network
 from ina.service.records import JobRecord, Said, State
 from ina.service.service import (
@@ -25,10 +26,11 @@ from ina.service.steps import Held
 class Reports:
     """Says how all is; changes nothing."""
 
-    def __init__(self, ledger: Ledger, effects: Effects, network: Network) -> None:
+    def __init__(self, ledger: Ledger, effects: Effects, network: Network, measures: Measures) -> None:
         self._ledger = ledger
         self._effects = effects
         self._network = network
+        self._measures = measures
         self._waits_of: dict[str, str] = {}
         self._waits_to = 0
         """Lines of the log that `_waits_of` knows."""
@@ -81,6 +83,10 @@ class Reports:
         name, now_s = said.job.name, self._ledger.now_s
         if name in self._ledger.core.refused:
             return JobRecord(submitted=said, state="refused", reason=self._ledger.core.refused[name])
+        if (why := self._ledger.quotas.waits(name)) is not None:
+            return JobRecord(submitted=said, state="queued", reason=why)
+        if name in self._ledger.left:
+            return JobRecord(submitted=said, state="cancelled", reason=self._ledger.left[name])
         job = self._ledger.core.jobs.get(name)
         if job is None:
             ended = over[name]
@@ -111,6 +117,7 @@ class Reports:
             done=self._ledger.latest.get(name, 0.0),
             left_s=max(0.0, left_s),
             starts=job.starts,
+            fallback_share=self._measures.share(has.run.number, name) if has is not None else None,
             late=due_s is not None and now_s + left_s > due_s,
         )
 
@@ -125,7 +132,28 @@ class Reports:
             assert record.left_s is not None
             late_s = self._ledger.now_s + record.left_s - due_s
             advice.append(f"it will miss its deadline by about {late_s:.1f} s")
+        if why := self._why_fallback(record):
+            advice.append(why)
         return Explanation(record, about, tuple(advice))
+
+    def _why_fallback(self, record: JobRecord) -> str:
+        """Return whose slots had a job's packets go to the fallback server; "": they did not, or too few."""
+        share, place = record.fallback_share, record.place
+        if not share or place is None:
+            return ""
+        places = {
+            name: {at: (region.offset, region.end) for at, region in each.regions.items()}
+            for hold in self._ledger.holds.values()
+            for name, each in hold.held.places.items()
+            if name not in hold.held.over
+        }
+        others = holders(places, record.name)
+        slots = ", ".join(f"{region.size} slots of {at}" for at, region in sorted(place.regions.items()))
+        if not others:
+            held = f"its own packets in flight need more than {slots or 'no slots'}"
+        else:
+            held = f"{slots} are also those of {', '.join(others)}"
+        return f"{percent(share)} of its packets went to the fallback server {place.fallback}: {held}"
 
     def cluster(self) -> ClusterState:
         """Return the cluster as it is."""

@@ -114,7 +114,6 @@ def test_what_is_wrong_or_not_there_is_named(ranks: Ranks) -> None:
             "elastic": ("NotSupported", "torchrun --max-restarts"),
             "sparse": ("NotSupported", "pass tensor.to_dense()"),
             "sparse async": ("NotSupported", "tensor.to_dense()"),
-            "average of integers": ("ValueError", "op=hvd.Sum"),
             "device": ("UnsupportedArray", "pass tensor.cpu()"),
             "splits": ("ValueError", "give splits"),
             "no tensor": ("TypeError", "this is a float"),
@@ -123,7 +122,7 @@ def test_what_is_wrong_or_not_there_is_named(ranks: Ranks) -> None:
             "shut down": ("ValueError", "use hvd.init()"),
         }
         if rank:
-            expected["twice"] = ("HorovodInternalError", "'twice' is under way already")
+            expected["twice"] = ("ValueError", "'twice' is under way already")
         for name, (kind, text) in expected.items():
             assert found[name][0] == kind, (name, found[name])
             assert text in found[name][1], (name, found[name])
@@ -152,6 +151,11 @@ def test_nan_raises_if_asked_to(ranks: Ranks) -> None:
     for kind, text in ranks.results("horovod_nan_raised", INA_NONFINITE="raise"):
         assert kind == "HorovodInternalError"
         assert "NonFiniteError" in text
+
+
+def test_optimizers_have_what_programs_read_of_horovods(ranks: Ranks) -> None:
+    names = ["0.bias", "2.bias", "2.weight"]
+    assert ranks.results("horovod_optimizer_attributes") == [[True, [0, 0, 0], names]] * 2
 
 
 def test_a_rank_that_is_terminated_is_named(ranks: Ranks) -> None:

@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -17,7 +18,8 @@ import httpx
 
 SENDERS = 16
 EVERY_S = 5.0
-"""At which a page asks again, as `page.js` does."""
+"""At which a page asks again what changes without a decision, as `page.js` does."""
+ALL_EVERY = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +91,10 @@ def _names(url: str) -> set[str]:
     return found
 
 
+PROGRESS = ("/v1/cluster", "/v1/jobs?state=starting&state=running&state=stopping&after=0")
+ALL = (*PROGRESS, "/v1/jobs?state=queued&limit=100", "/v1/jobs?after=-200", "/v1/memory")
+
+
 async def pages(url: str, browsers: int, for_s: float) -> None:
     """Do what pages do that are open in browsers, for some time: follow the events, and ask again."""
     limits = httpx.Limits(max_connections=2 * browsers)
@@ -106,8 +112,10 @@ async def _page(client: httpx.AsyncClient, phase: float) -> None:
     await asyncio.sleep(phase * EVERY_S)
     following = asyncio.create_task(_follow(client))
     try:
-        while not following.done():
-            await refresh(client)
+        for turn in count():
+            if following.done():
+                break
+            await refresh(client, PROGRESS if turn % ALL_EVERY else ALL)
             await asyncio.sleep(EVERY_S)
         following.result()
     finally:
@@ -120,14 +128,8 @@ async def _follow(client: httpx.AsyncClient) -> None:
             pass
 
 
-async def refresh(client: httpx.AsyncClient) -> None:
+async def refresh(client: httpx.AsyncClient, paths: Sequence[str]) -> None:
     """Ask what a page asks for when it is drawn again."""
-    for path in (
-        "/v1/cluster",
-        "/v1/jobs?state=starting&state=running&state=stopping&after=0",
-        "/v1/jobs?state=queued&limit=100",
-        "/v1/jobs?after=-200",
-        "/v1/memory",
-    ):
+    for path in paths:
         answer = await client.get(path)
         answer.raise_for_status()

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.core import Core, Desired, Event, LinkBack, LinkGone, Log, Rules, Submitted, Tick
+from controller.core import Core, Desired, Event, LinkBack, LinkGone, Log, Measured, Rules, Submitted, Tick
 from controller.core.compose import networked
 from controller.core.events import event_of, plain
 from controller.core.submissions import submission_of
@@ -215,3 +215,35 @@ def test_a_job_whose_server_is_cut_off_waits_until_the_link_is_back() -> None:
 def test_a_link_that_the_cluster_does_not_have_is_refused() -> None:
     with pytest.raises(BadSpec, match="no link between 'h1' and 'h2'"):
         network_core("fifo", AllocationSettings()).handle(LinkGone(0.0, "h1", "h2"))
+
+
+def two_far(core: Core, **keys: object) -> None:
+    job = Job(name="a", workers=2, servers=("h1", "h4"), layers_bytes=(125_000_000,), iterations=100, **keys)  # type: ignore[arg-type]
+    core.handle(Submitted(0.0, submission_of(job, NETWORK), job))
+    core.handle(Tick(0.0))
+
+
+def test_a_job_that_is_too_late_ends_or_goes_on_as_its_owner_said() -> None:
+    """125 MB take 0.01 s on a link of 100 Gb/s: 100 of them are not done in half a second."""
+    core = network_core("fifo", AllocationSettings(memory="deadline"))
+    two_far(core, deadline_s=0.5)
+    assert [(each.job.spec.name, each.outcome) for each in core.over] == [("a", "missed")]
+    core = network_core("fifo", AllocationSettings(memory="deadline"))
+    two_far(core, deadline_s=0.5, on_late="best-effort")
+    assert core.over == []
+    place = core.desired().places["a"]
+    assert place.standing is not None
+    assert place.standing.value == "shared"
+    assert core.log is not None
+    (said,) = [entry.text for entry in core.log.entries if entry.event == "late"]
+    assert said.startswith("cannot be done by its deadline, 0.5 s, any more: alone it would be done at 1")
+
+
+def test_memory_follows_what_is_measured_of_a_job() -> None:
+    core = network_core("fifo", AllocationSettings(memory="deadline", period_s=10.0))
+    two_far(core, deadline_s=100.0, compute_s=0.5)
+    (before,) = {region.size for region in core.desired().places["a"].regions.values()}
+    core.handle(Measured(1.0, "a", compute_s=0.1, model_bytes=12_500_000))
+    core.handle(Tick(10.0))
+    (after,) = {region.size for region in core.desired().places["a"].regions.values()}
+    assert after < before / 4, "a tenth of the bytes in more time for them"

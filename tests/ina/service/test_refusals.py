@@ -136,7 +136,7 @@ def _connected(bed: Bed) -> socket.socket:
         ("GET", "/v1/jobs/a%00b", 404),
         ("GET", "/v1/jobs/%ff%fe", 404),
         ("GET", "/..%2f..%2fetc/passwd", 404),
-        ("GET", "/page.js/../../service.py", 404),
+        ("GET", "/page/../../service.py", 404),
         ("PUT", "/v1/jobs", 405),
         ("POST", "/v1/cluster", 405),
         ("DELETE", "/v1/jobs", 405),

@@ -68,9 +68,7 @@ def horovod_reductions() -> Any:
     for dtype in (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int32, torch.int64):
         every = everybodys(5, 3, dtype=dtype)
         for op, reduce in reduced.items():
-            if op is hvd.Average and not dtype.is_floating_point:
-                continue
-            expected = reduce(every.double()).to(dtype)
+            expected = reduce(every.double()).to(dtype)  # rounds towards zero
             own = mine(5, 3, dtype=dtype)
             check(f"{op} {dtype}", hvd.allreduce(own, op=op), expected)
             check("left alone", own, every[hvd.rank()])
@@ -87,6 +85,12 @@ def horovod_reductions() -> Any:
     check("of old", hvd.allreduce(mine(4), average=False), every.sum(0))
     scaled = hvd.allreduce(mine(4), op=hvd.Sum, prescale_factor=0.5, postscale_factor=3.0)
     check("scaled", scaled, 1.5 * every.sum(0))
+    for op, prescale, expected in (
+        (hvd.Sum, 0.3, torch.tensor(14.0) * 0.3),
+        (hvd.Average, 0.7, torch.tensor(7.0) * 0.7),
+    ):
+        exact = hvd.allreduce(torch.tensor([7.0, 0.001]), op=op, prescale_factor=prescale)
+        wrong += [] if exact[0] == expected else [f"prescaled {op} {exact}"]
     half = hvd.allreduce(mine(4), compression=hvd.Compression.fp16)
     wrong += [] if (half - every.mean(0)).abs().max() < 2e-3 and half.dtype == torch.float32 else ["fp16"]
     large = hvd.allreduce(mine(4) * 1e6, compression=hvd.Compression.fp16)  # no float16 is so large
@@ -282,7 +286,6 @@ def horovod_refusals() -> Any:
     refused("elastic", lambda: hvd.elastic)
     refused("sparse", lambda: hvd.allreduce(torch.ones(3).to_sparse()))
     refused("sparse async", lambda: hvd.sparse_allreduce_async(torch.ones(3), "s", hvd.Sum))
-    refused("average of integers", lambda: hvd.allreduce(torch.ones(3, dtype=torch.int32)))
     refused("device", lambda: hvd.allreduce(torch.ones(3, device="meta")))
     refused("splits", lambda: hvd.alltoall(torch.ones(3)))
     refused("no tensor", lambda: hvd.allreduce(3.0))
@@ -400,6 +403,19 @@ def horovod_optimizer_refusals() -> Any:
     del sparse
     hvd.shutdown()
     return found, dense.weight.grad.to_dense().tolist()
+
+
+def horovod_optimizer_attributes() -> Any:
+    """Return what programs for Horovod read of optimizers and parameters."""
+    hvd.init()
+    model = network()
+    fixed = next(model.parameters()).requires_grad_(False)
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), 0.1), model.named_parameters())
+    hvd.broadcast_optimizer_state(optimizer, 0)
+    gradients = [parameter.grad for parameter in model.parameters() if parameter is not fixed]
+    names = sorted(optimizer._parameter_names.values())
+    hvd.shutdown()
+    return [fixed.grad is None, [int(gradient.count_nonzero()) for gradient in gradients], names]
 
 
 def horovod_batch_norm() -> Any:
