@@ -73,8 +73,9 @@ def execute(body: Body, base: Object, values: list[Value], expr: ast.Call) -> Va
     assert isinstance(action, Action)
     direct = action.register.type.name == "DirectRegister"
     formals = formals_of(body.unit, action.apply.prototype.params, action.scope)
+    index: ir.Expr = ir.Const(t.BIT32, 0, expr.pos)
     if direct:
-        targets, index = values, ir.Const(t.BIT32, 0, expr.pos)
+        targets = values
         cell = _direct(action.register, action.register.type.args[0], expr.pos)
     else:
         targets, index = values[1:], _index(body, values[0] if values else None, expr.pos)
