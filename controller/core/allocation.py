@@ -16,8 +16,8 @@ from controller.core.allocator import Allocator
 from controller.core.desired import Place
 from controller.core.losses import Losses
 from controller.memory.policy import Answer, Question
-from controller.policies.by_kind import SCHEDULER, AllocationSettings
-from controller.scheduling.errors import BadDecision
+from controller.policies.by_kind import SCHEDULER, AllocationSettings, Policies
+from controller.scheduling.errors import BadDecision, BadSpec
 from controller.scheduling.policy import Group, JobState
 from controller.vocabulary import Cluster as Servers
 from controller.vocabulary import Job
@@ -60,6 +60,21 @@ class Allocation:
     def own_places(self) -> bool:
         """Whether jobs are where their scheduler puts them."""
         return self._settings.placement == SCHEDULER
+
+    def decide_by(self, policies: Policies, settings: AllocationSettings, now_s: float) -> None:
+        """Have other policies decide from now on, and memory be divided again.
+
+        Raises BadSpec if they place jobs where the scheduler puts them and these do not, or the other way
+        round: the scheduler's GPUs are other ones then.
+        """
+        if (settings.placement == SCHEDULER) != self.own_places:
+            raise BadSpec(
+                f"placement {settings.placement!r} cannot follow {self._settings.placement!r}: the"
+                f" scheduler's GPUs are the servers' own with {SCHEDULER!r} only; begin a new state for it"
+            )
+        self.allocator.decide_by(policies, settings)
+        self._settings = settings
+        self._due_s = now_s
 
     @property
     def next_s(self) -> float:

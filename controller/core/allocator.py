@@ -51,6 +51,10 @@ class Allocator:
         self.rerouted: list[str] = []
         """Jobs that the last loss gave another tree."""
 
+    def decide_by(self, policies: Policies, settings: AllocationSettings) -> None:
+        """Have other policies decide from now on; what has been placed stays where it is."""
+        self._policies, self._settings = policies, settings
+
     @property
     def topology(self) -> Topology:
         """The part of the cluster that is up, with links at goodput; the whole cluster if nothing is up."""

@@ -9,7 +9,7 @@ is a network, chooses servers, trees and slots. ``desired()`` returns the desire
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, assert_never
 
@@ -37,6 +37,8 @@ from controller.core.events import (
 from controller.core.log import Kind, Log
 from controller.core.losses import Losses
 from controller.core.running import Running
+from controller.policies.by_kind import AllocationSettings
+from controller.policies.by_kind import Policies as AllocationPolicies
 from controller.policies.setup import Setup
 from controller.scheduling.checks import check
 from controller.scheduling.errors import BadDecision, BadSpec
@@ -221,6 +223,34 @@ class Core:
                 self._lose(now_s)
             case _:
                 assert_never(event)
+
+    def decide_by(
+        self, setup: Setup, policies: AllocationPolicies, settings: AllocationSettings, rules: Rules
+    ) -> None:
+        """Have other policies decide from now on, at the next tick.
+
+        What runs runs on until they decide otherwise. The scheduling policy sees all unfinished jobs as just
+        arrived, and those that run in their groups.
+
+        Args:
+            setup: The scheduling policy, its speed model and interval.
+            policies: The policies of the allocation.
+            settings: Their settings.
+            rules: Rules apart from the policies.
+
+        Raises BadSpec for a core without a network, and as `Allocation.decide_by`.
+        """
+        if self.allocation is None:
+            raise BadSpec("a core without a network keeps its policies")
+        self.allocation.decide_by(policies, settings, self.now_s)
+        self._policy, self._speed, self._interval_s = setup.policy, setup.speed, setup.interval_s
+        self._rules = rules
+        self.running.predict_by(setup.speed)
+        self._arrived, self._finished = list(self.jobs.values()), []
+        self._crowded = set()
+        self._note("note", (), f"policies: scheduler {setup.policy.name}, {_named(settings.names)}")
+        self._stirred = True
+        self._ask_at(self.now_s)
 
     def admit(self, spec: Submission) -> None:
         """Raise BadSpec for a job that would be refused: too large, or with a name already used."""
@@ -529,3 +559,7 @@ def ask(policy: Policy, view: View, *, verify: bool) -> Decision:
             f"{policy.name}, asked at {view.now_s} s, wants to be woken at {decision.wake_s} s: want later"
         )
     return decision
+
+
+def _named(policies: Mapping[str, str]) -> str:
+    return ", ".join(f"{kind} {name}" for kind, name in policies.items())

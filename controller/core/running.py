@@ -88,6 +88,10 @@ class Running:
             self._stop(known - now, now_s)
         self.groups, self._known = groups, now
 
+    def predict_by(self, speed: SpeedModel) -> None:
+        """Have another model predict how fast jobs run that start from now on."""
+        self._speed = speed
+
     def _stop(self, groups: set[Group], now_s: float) -> None:
         """Stop the jobs of groups that are no more, unless they have just been started in others."""
         for group in groups:

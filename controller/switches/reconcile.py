@@ -28,7 +28,7 @@ from typing import Literal
 
 from controller.errors import BadJob
 from controller.switches import names
-from controller.switches.entries import CounterCell, Entry, MulticastGroup, RegisterCell, TableEntry
+from controller.switches.entries import CounterCell, Entry, MulticastGroup, TableEntry
 from controller.switches.jobs import Row, change_row, job_row, parse, supporting_rows
 from controller.switches.model import Admission, RegionChange, SwitchInfo
 from controller.switches.outcomes import COLUMNS, OUTCOMES
@@ -458,8 +458,8 @@ class _Switch:
         """Apply writes to the known rows, and return those that change anything."""
         for kind, entries in writes:
             for entry in entries:
-                if isinstance(entry, CounterCell | RegisterCell):
-                    continue
+                if not isinstance(entry, TableEntry | MulticastGroup):
+                    continue  # cells of counters and registers belong to no job's rows
                 if kind == "DELETE":
                     del self._rows[_key(entry)]
                 else:

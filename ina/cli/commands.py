@@ -78,6 +78,7 @@ for _name, _line in (
         "Drain servers or switches: nothing new starts there, and jobs that use them are moved, or wait.",
     ),
     ("undrain", "Let servers or switches that were drained be used again."),
+    ("quota", "Show, set or remove quotas of GPUs, and reservations, of a controller's tenants."),
     ("audit", "Compare what a controller intends with what switches and servers hold."),
 ):
     _add(_SERVE, _name, f"service.{_name}:{_name}", _line)

@@ -100,6 +100,15 @@ def controller(
             help="Ask the policy only at multiples of this many seconds; 0: whenever jobs change.",
         ),
     ] = 0.0,
+    policies_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--policies",
+            metavar="FILE",
+            help="Take policies from this file, instead of the options: scheduler, placement, routing, "
+            "memory, period_s, interval_s and retries. It is read again on SIGHUP.",
+        ),
+    ] = None,
     retries: Annotated[
         int,
         typer.Option(
@@ -131,7 +140,8 @@ def controller(
         raise Failure(f"ina controller needs {error.name}: pip install 'ina[service]'") from error
     from controller.policies.by_kind import AllocationSettings
     from ina.service import logs, notify
-    from ina.service.policies import Policies
+    from ina.service.policies import Policies, read_policies
+    from ina.service.reload import reloading
     from ina.service.serve import opened
     from ina.service.tokens import Tokens
 
@@ -144,14 +154,18 @@ def controller(
         interval_s=interval,
         retries=retries,
     )
+    given = policies if policies_file is None else read_policies(policies_file, policies)
 
     logs.write_to(sys.stderr, "json" if log == "json" else "text")
 
     async def serve() -> int:
         """Serve until a signal comes, and return its number."""
         ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        async with opened(folder, testbed, policies, on_wait=_waits) as service:
+        async with opened(folder, testbed, given, on_wait=_waits) as service:
             with _signals(ended):
+                if policies_file is not None:
+                    reload = reloading(service, policies_file, policies)
+                    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload)
                 running = asyncio.create_task(service.run())
                 try:
                     async with speaking(service, address, Tokens(folder), certificate=certificate) as url:

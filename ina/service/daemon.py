@@ -20,6 +20,7 @@ from controller.core import (
 )
 from controller.core.submissions import submission_of
 from controller.errors import BadSpec
+from controller.scheduling.errors import BadDecision
 from controller.vocabulary import Job, Topology
 from ina.service.effects import Effects
 from ina.service.errors import Conflict, Unknown
@@ -29,6 +30,8 @@ from ina.service.holds import hosts
 from ina.service.ledger import Ledger
 from ina.service.measures import Measures
 from ina.service.network import Network
+from ina.service.policies import Policies
+from ina.service.quotas import Quota, QuotaState
 from ina.service.records import Audit, Difference, JobRecord
 from ina.service.reports import Reports
 from ina.service.runner import log_file
@@ -211,6 +214,8 @@ class Daemon:
             arrived = replace(job, arrival_s=now_s)
             spec = submission_of(arrived, ledger.topology)
             ledger.core.admit(spec)
+            if why := ledger.quotas.never(tenant, job.gpus):
+                raise BadSpec(f"job {job.name!r}: {why}")
             events.append(Submitted(now_s, spec, arrived))
         ledger.record(events, tenant=tenant, key=key)
         await self._tell()
@@ -233,6 +238,31 @@ class Daemon:
         self._ledger.record([Retried(self.now_s, name)])
         await self._tell()
         return self.record(name)
+
+    async def reload(self, policies: Policies) -> None:
+        """Have other policies decide from now on; what runs runs on until they decide otherwise."""
+        if policies != self._ledger.policies:
+            try:
+                self._ledger.change(policies)
+            except (BadSpec, BadDecision) as error:
+                raise Conflict(f"these policies cannot go on from here: {error}") from error
+        await self._tell()
+
+    def quotas(self) -> list[QuotaState]:
+        """Return the tenants that have quotas, and how far these are used."""
+        return self._ledger.quotas.states()
+
+    async def set_quota(self, quota: Quota) -> None:
+        """Have a tenant use so much at most, and so much be kept for it. What runs runs on."""
+        self._ledger.set_quota(quota)
+        await self._tell()
+
+    async def remove_quota(self, tenant: str) -> None:
+        """Have a tenant use as much as all."""
+        if tenant not in self._ledger.quotas.quotas:
+            raise Unknown(f"tenant {tenant!r} has no quota")
+        self._ledger.remove_quota(tenant)
+        await self._tell()
 
     async def drain(self, name: str, *, back: bool = False, by: str = "") -> None:
         """Have a server or switch be used by nobody; `back`: have it be used again."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import pwd
 import shlex
 from collections.abc import Collection, Coroutine
 from dataclasses import dataclass
@@ -283,6 +284,19 @@ class Effects:
 
 
 def _command(job: Job) -> tuple[str, ...]:
+    """Return what a worker runs, in its job's folder and as its user. Raises BadSpec if that is gone."""
     assert job.command is not None
-    folder = job.extra.get("folder")
-    return job.command if folder is None else ("env", "-C", folder, *job.command)
+    folder, user = job.extra.get("folder"), job.extra.get("user")
+    command = job.command if folder is None else ("env", "-C", str(folder), *job.command)
+    if user is None:
+        return command
+    try:
+        entry = pwd.getpwnam(str(user))
+    except KeyError:
+        raise BadSpec(f"there is no user {user!r} on this machine any more") from None
+    return (
+        *("setpriv", "--reuid", str(entry.pw_uid), "--regid", str(entry.pw_gid), "--init-groups"),
+        *("--inh-caps=-all", "--no-new-privs"),
+        *("env", f"HOME={entry.pw_dir}", f"USER={user}", f"LOGNAME={user}"),
+        *command,
+    )

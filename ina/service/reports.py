@@ -83,6 +83,10 @@ class Reports:
         name, now_s = said.job.name, self._ledger.now_s
         if name in self._ledger.core.refused:
             return JobRecord(submitted=said, state="refused", reason=self._ledger.core.refused[name])
+        if (why := self._ledger.quotas.waits(name)) is not None:
+            return JobRecord(submitted=said, state="queued", reason=why)
+        if name in self._ledger.left:
+            return JobRecord(submitted=said, state="cancelled", reason=self._ledger.left[name])
         job = self._ledger.core.jobs.get(name)
         if job is None:
             ended = over[name]

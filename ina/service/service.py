@@ -10,6 +10,8 @@ from typing import NamedTuple, Protocol
 from controller.core import Entry
 from controller.memory.policy import Standing
 from controller.vocabulary import Job, Region, Topology
+from ina.service.policies import Policies
+from ina.service.quotas import Quota, QuotaState
 from ina.service.records import Audit, JobRecord
 
 
@@ -109,6 +111,25 @@ class Service(Protocol):
 
     async def drain(self, name: str, *, back: bool = False, by: str = "") -> None:
         """Have a server or switch be used by nobody; `back`: have it be used again."""
+        ...
+
+    def quotas(self) -> Sequence[QuotaState]:
+        """Return the tenants that have quotas, and how far these are used."""
+        ...
+
+    async def set_quota(self, quota: Quota) -> None:
+        """Have a tenant use so much at most, and so much be kept for it. What runs runs on."""
+        ...
+
+    async def remove_quota(self, tenant: str) -> None:
+        """Have a tenant use as much as all."""
+        ...
+
+    async def reload(self, policies: Policies) -> None:
+        """Have other policies decide from now on; what runs runs on until they decide otherwise.
+
+        Raises Conflict if they cannot follow those that decide now.
+        """
         ...
 
     async def audit(self) -> Audit:

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 from typing_extensions import TypedDict
 
+from ina.service.quotas import QuotaState
 from ina.service.records import Audit, JobRecord
 from ina.service.service import ClusterState, Decision, Explanation, SwitchState
 
@@ -167,6 +168,22 @@ class MemoryView(TypedDict):
     since_s: float
     slots: dict[str, int]
     switches: dict[str, list[MomentView]]
+
+
+class QuotaView(TypedDict):
+    """A tenant's most GPUs at once, null: no limit; those kept for it, those in use, and who waits for it."""
+
+    tenant: str
+    gpus: int | None
+    reserved: int
+    used: int
+    waiting: list[str]
+
+
+class QuotasView(TypedDict):
+    """All quotas that the asker may see."""
+
+    quotas: list[QuotaView]
 
 
 class DifferenceView(TypedDict):
@@ -330,6 +347,17 @@ def of_cluster(
         ],
         "switches": [of_switch(switch) for switch in cluster.switches],
         "links": [{"a": link.a, "b": link.b, "rate_bps": link.rate_bps} for link in topology.links],
+    }
+
+
+def of_quota(state: QuotaState) -> QuotaView:
+    """Return a quota as JSON."""
+    return {
+        "tenant": state.quota.tenant,
+        "gpus": state.quota.gpus,
+        "reserved": state.quota.reserved,
+        "used": state.used,
+        "waiting": list(state.waiting),
     }
 
 

@@ -140,11 +140,12 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
     "ina.service": (
         *(*CONTROLLER, "controller.core/", "controller.policies/*", "controller.scheduling/"),
         *("bmv2_topos.testbeds.netns/", "hostlib", "hostlib.command_line", "hostlib.keeper", "ina.runtime/"),
+        "hostlib.stages",
     ),
     # The service over HTTP: it alone knows status codes, and the daemon nothing of it.
     "ina.service.api": (
         *("controller.vocabulary/", "ina.service.errors", "ina.service.records", "ina.service.service"),
-        *("ina.service", "ina.service.tokens", "ina.service.views"),
+        *("ina.service", "ina.service.quotas", "ina.service.tokens", "ina.service.views"),
     ),
     "ina.runtime": (
         *(*CONTROLLER, "controller.scheduling/", "controller.simulator/"),

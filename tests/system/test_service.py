@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -179,3 +182,50 @@ deadline_s = 60
     assert len(slots) == 3, slots
     assert slots[0] == slots[2] != slots[1]
     assert found["audit"] == []
+
+
+@needs_namespaces
+def test_the_command_reads_its_policy_file_again_on_sighup(bed: netns.State, tmp_path: Path) -> None:
+    pytest.importorskip("fastapi")
+    policies = tmp_path / "policies.toml"
+    policies.write_text('scheduler = "fifo"\n')
+    command = [
+        sys.executable,
+        "-m",
+        "ina",
+        "controller",
+        "--state",
+        str(tmp_path / "state"),
+        "--testbed",
+        BED,
+    ]
+    options = ["--listen", "127.0.0.1:0", "--policies", str(policies)]
+    with subprocess.Popen(
+        [*command, *options], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=ROOT
+    ) as serving:
+        try:
+            assert serving.stdout is not None
+            url = next(line for line in serving.stdout if "controller at" in line).split()[-1]
+
+            def scheduler() -> str:
+                with urllib.request.urlopen(f"{url}/v1/cluster") as answer:
+                    found: str = json.load(answer)["policies"]["scheduler"]
+                    return found
+
+            def ready() -> bool:
+                with contextlib.suppress(urllib.error.HTTPError), urllib.request.urlopen(f"{url}/readyz"):
+                    return True
+                return False
+
+            until(ready)
+            assert scheduler() == "fifo"
+            policies.write_text('scheduler = "srsf"\n')
+            serving.send_signal(signal.SIGHUP)
+            until(lambda: scheduler() == "srsf")
+            policies.write_text('scheduler = "nobody"\n')
+            serving.send_signal(signal.SIGHUP)
+            assert any("'nobody' is unknown" in line for line in serving.stdout)
+            assert scheduler() == "srsf"
+        finally:
+            serving.terminate()
+            serving.communicate()

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import logging
+import os
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Collection
 from importlib.metadata import version
@@ -25,9 +26,13 @@ from ina.service.api.guard import Guard
 from ina.service.api.history import History
 from ina.service.api.logs import following, piece
 from ina.service.api.openapi import MAX_JOBS, STREAM, SUBMISSION, TEXT, refusals
+from ina.service.api.peers import uid_of
 from ina.service.api.problems import Problem, register
+from ina.service.api.quotas import Tenant, Wanted
 from ina.service.api.streams import EventStream, Streams, event
+from ina.service.api.users import as_user
 from ina.service.errors import Unknown
+from ina.service.quotas import Quota
 from ina.service.service import Decision, Service
 from ina.service.tokens import Person
 
@@ -123,7 +128,15 @@ async def _service(request: Request) -> Service:
 
 async def _person(request: Request) -> Person:
     gate: Gate = request.app.state.gate
-    return gate.person(request.headers.get("authorization"))
+    return gate.person(request.headers.get("authorization"), lambda: _uid(request))
+
+
+def _uid(request: Request) -> int | None:
+    """Return the user at the other end; a Unix socket lets only its owner and root in."""
+    client, server = request.scope.get("client"), request.scope.get("server")
+    if client is None or server is None or server[1] is None:
+        return os.geteuid()
+    return uid_of((client[0], client[1]), (server[0], server[1]))
 
 
 async def _operator(person: Annotated[Person, Depends(_person)]) -> Person:
@@ -190,7 +203,7 @@ async def submit(
         jobs = await asyncio.to_thread(_jobs, body, service.topology)
     else:
         jobs = _jobs(body, service.topology)
-    records = await service.submit(jobs, tenant=person.name, key=idempotency_key)
+    records = await service.submit(as_user(jobs, person), tenant=person.name, key=idempotency_key)
     now_s = service.now_s
     found = [views.of_job(record, now_s) for record in records]
     return Json({"now_s": now_s, "jobs": found, "next": None}, 201)
@@ -349,6 +362,43 @@ async def undrain(name: str, service: Serving, person: Operator) -> Response:
 async def audit(service: Serving, person: Operator) -> Response:
     """Compare what is intended with what switches and servers hold."""
     return Json(views.of_audit(await service.audit()))
+
+
+# --------------------------------------------------------------------------- quotas
+
+
+@_v1.get("/quotas", response_model=views.QuotasView)
+async def quotas(service: Serving, person: Asker) -> Response:
+    """List the quotas and reservations of all tenants, to a submitter their own; and what is used."""
+    states = [each for each in service.quotas() if person.owns(each.quota.tenant)]
+    return Json({"quotas": [views.of_quota(each) for each in states]})
+
+
+@_v1.get("/quotas/{tenant}", response_model=views.QuotaView)
+async def quota(tenant: Tenant, service: Serving, person: Asker) -> Response:
+    """Show a tenant's quota and reservation."""
+    return Json(_quota(service, person, tenant))
+
+
+@_v1.put("/quotas/{tenant}", response_model=views.QuotaView)
+async def set_quota(tenant: Tenant, wanted: Wanted, service: Serving, person: Operator) -> Response:
+    """Give a tenant a quota and a reservation, in the place of those before; what runs runs on."""
+    await service.set_quota(Quota(tenant, wanted.gpus, wanted.reserved))
+    return Json(_quota(service, person, tenant))
+
+
+@_v1.delete("/quotas/{tenant}", status_code=204)
+async def remove_quota(tenant: Tenant, service: Serving, _: Operator) -> Response:
+    """Have a tenant use as much as there is, and keep nothing for it."""
+    await service.remove_quota(tenant)
+    return Response(status_code=204)
+
+
+def _quota(service: Service, person: Person, tenant: str) -> views.QuotaView:
+    for each in service.quotas():
+        if each.quota.tenant == tenant and person.owns(tenant):
+            return views.of_quota(each)
+    raise Problem(404, f"tenant {tenant!r} has no quota")
 
 
 # --------------------------------------------------------------------------- events

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -104,13 +105,20 @@ def problem_of(error: Exception) -> Problem:
             return Problem(503, str(error))
         case RequestValidationError():
             first = error.errors()[0]
-            return Problem(
-                422, f"{first['msg']}; this was {first['input']!r:.80}", parameter=str(first["loc"][-1])
-            )
+            place, *way = first["loc"]
+            if place == "body":
+                if first["type"] == "json_invalid":
+                    return Problem(400, f"not JSON: {first['ctx']['error']}")
+                return Problem(422, _of_value(first), pointer=pointer(tuple(way)))
+            return Problem(422, _of_value(first), parameter=str(first["loc"][-1]))
         case HTTPException():
             return Problem(error.status_code, _of_http(error), headers=error.headers)
         case _:
             return Problem(500, "please report this; the service's log has the details")
+
+
+def _of_value(found: Mapping[str, Any]) -> str:
+    return f"{found['msg']}; this was {found['input']!r:.80}"
 
 
 def _of_http(error: HTTPException) -> str:

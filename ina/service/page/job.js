@@ -2,7 +2,7 @@
 
 import { at, rows } from "./state.js";
 import { empty, h, replace, s, section } from "./elements.js";
-import { bar, bytes, clock, color, count, tone } from "./words.js";
+import { bar, bytes, clock, color, count, share, tone } from "./words.js";
 import { due, eventList } from "./events.js";
 import { clusterPicture, drawn, memoryMap } from "./pictures.js";
 import { ask, attempt, request, stream } from "./asking.js";
@@ -51,7 +51,7 @@ export function drawJob(name) {
       fact("servers", [...new Set(job.servers)].join(", ")),
       fact("slots", Object.entries(job.slots).map(([where, each]) => `${count(each.slots)} at ${where}`).join(", ")),
       fact("standing", job.standing),
-      fact("fallback", job.fallback),
+      fact("fallback", job.fallback && `${job.fallback}; ${job.fallback_share == null ? "share not known yet" : `${share(job.fallback_share)} of its packets went there`}`),
       fact("tenant", job.tenant),
       fact("started", job.starts > 1 ? `${job.starts} times` : ""),
     ),

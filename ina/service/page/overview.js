@@ -2,7 +2,7 @@
 
 import { at, view, WINDOWS } from "./state.js";
 import { empty, h, replace, section, table } from "./elements.js";
-import { BAD, bar, clock, count, jobLink, tone, wall } from "./words.js";
+import { BAD, bar, clock, count, jobLink, share, tone, wall } from "./words.js";
 import { due, eventList } from "./events.js";
 import { clusterPicture, memoryMap } from "./pictures.js";
 import { ask, attempt, request } from "./asking.js";
@@ -63,7 +63,7 @@ export function drawOverview() {
 function jobTable(jobs) {
   const { now_s } = at.cluster;
   return table(
-    [["job"], ["state", "wide"], ["progress"], ["ends in", "number"], ["deadline", "number"], ["slots", "number wide"], ["servers", "wide"]],
+    [["job"], ["state", "wide"], ["progress"], ["ends in", "number"], ["deadline", "number"], ["slots", "number wide"], ["fallback", "number wide"], ["servers", "wide"]],
     jobs.map((job) =>
       h(
         "tr",
@@ -74,6 +74,7 @@ function jobTable(jobs) {
         h("td", { class: "number", title: job.ends_s == null ? null : wall(job.ends_s) }, clock(job.ends_s == null ? null : job.ends_s - now_s)),
         h("td", { class: "number" }, due(job)),
         h("td", { class: "number wide" }, Object.values(job.slots).length ? count(Math.max(...Object.values(job.slots).map((each) => each.slots))) : "–"),
+        h("td", { class: "number wide", title: "Part of its packets that found no slot, and went to the fallback server" }, share(job.fallback_share)),
         h("td", { class: "wide" }, [...new Set(job.servers)].join(", ")),
       ),
     ),

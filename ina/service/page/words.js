@@ -16,6 +16,7 @@ export function clock(time_s) {
 export const count = (number) => number.toLocaleString("en");
 export const bytes = (number) =>
   number < 1e3 ? `${number} B` : number < 1e6 ? `${(number / 1e3).toFixed(1)} kB` : number < 1e9 ? `${(number / 1e6).toFixed(1)} MB` : `${(number / 1e9).toFixed(1)} GB`;
+export const share = (part) => (part == null ? "–" : `${(100 * part).toFixed(part && part < 0.1 ? 1 : 0)} %`);
 export const wall = (time_s) => new Date((at.cluster.began_at + time_s) * 1000).toLocaleString();
 export const color = (name) => `hsl(${((rows.get(name)?.number ?? 0) * 137.5 + 200) % 360} 48% 55%)`;
 const way = (name) => `#/jobs/${encodeURIComponent(name)}`;
