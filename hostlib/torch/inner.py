@@ -54,5 +54,12 @@ def take(store: dist.Store, rank: int, size: int, timeout: timedelta, *, again: 
 
 
 def give_back(inner: Inner, rank: int, size: int, timeout: timedelta) -> None:
-    """Let the next group of all ranks have it: one in which nothing has failed."""
+    """Let the next group of all ranks use an inner group in which nothing has failed.
+
+    Args:
+        inner: The inner group.
+        rank: This process's rank in it.
+        size: Number of its ranks.
+        timeout: The time-out that it was made with.
+    """
     _free[rank, size, timeout] = inner

@@ -83,6 +83,7 @@ class Daemon:
             while True:
                 self._runs.look()
                 self._ledger.decide()
+                self._ledger.freeze()
                 self._effects.carry_out()
                 if self._ledger.now_s >= self._switches.next_s:
                     self._effects.spawn(self._switches.check())
@@ -100,8 +101,7 @@ class Daemon:
         ledger.recover()
         for number in executor.known():
             if number not in ledger.holds:  # it died before it had forgotten this one
-                executor.stop(number)
-                executor.forget(number)
+                self._effects.spawn(self._effects.clear(number))
         for number, hold in ledger.holds.items():
             if hold.held.stage == "preparing":  # its last step is that the runner is started
                 ledger.set(number, stage="running" if executor.lives(number) else "stopping")
