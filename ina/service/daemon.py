@@ -127,8 +127,10 @@ class Daemon:
         ledger = self._ledger
         next_s = min(ledger.core.next_s, self._switches.next_s, self._effects.next_s, self._measures.next_s)
         wait_s = min(LOOK_S if ledger.holds else CHECK_S, next_s - ledger.now_s)
+        # Not wait_for: until Python 3.12 that may swallow a cancellation that comes together with the event.
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(ledger.woken.wait(), max(wait_s, LEAST_S))
+            async with asyncio.timeout(max(wait_s, LEAST_S)):
+                await ledger.woken.wait()
         ledger.woken.clear()
 
     async def _tell(self) -> None:
