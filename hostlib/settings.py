@@ -28,8 +28,8 @@ class Settings:
     """``INA_STALL_S``: after so many seconds ranks that wait ask the others what they have called."""
     nonfinite: NonFinite = "propagate"
     """``INA_NONFINITE``: what NaN and infinity in a framework's tensors do, "propagate" or "raise"."""
-    float64: Literal["switch", "gloo"] = "switch"
-    """``INA_FLOAT64``: the way that sums of float64 take."""
+    float64: Literal["gloo", "switch"] = "gloo"
+    """``INA_FLOAT64``: the way that a framework's sums of float64 take: exact by gloo, or as float32."""
     limits: Limits = field(default_factory=Limits)
     """``INA_FUSION_BYTES``, ``INA_SLICE_BYTES``: what is fused and sliced; the same on all ranks."""
 
@@ -64,7 +64,7 @@ class Settings:
                 Numbers | None, _one_of(environment, "INA_NUMBERS", ("", "exponent", "block16")) or None
             ),
             nonfinite=cast(NonFinite, _one_of(environment, "INA_NONFINITE", ("propagate", "raise"))),
-            float64=cast(Literal["switch", "gloo"], _one_of(environment, "INA_FLOAT64", ("switch", "gloo"))),
+            float64=cast(Literal["gloo", "switch"], _one_of(environment, "INA_FLOAT64", ("gloo", "switch"))),
             limits=Limits(
                 fusion_bytes=_size(environment, "INA_FUSION_BYTES", FUSION_BYTES),
                 slice_bytes=_size(environment, "INA_SLICE_BYTES", SLICE_BYTES),

@@ -458,8 +458,8 @@ class _Switch:
         """Apply writes to the known rows, and return those that change anything."""
         for kind, entries in writes:
             for entry in entries:
-                if isinstance(entry, CounterCell):
-                    continue
+                if not isinstance(entry, TableEntry | MulticastGroup):
+                    continue  # cells of counters and registers belong to no job's rows
                 if kind == "DELETE":
                     del self._rows[_key(entry)]
                 else:

@@ -167,9 +167,8 @@ def _shared(admission: Admission) -> Iterator[TableEntry]:
     if admission.uplink is not None:
         port = admission.uplink.port
         yield _neighbour(admission, port, RESULT, None)
-        yield _neighbour(
-            admission, port, REMINDER, None, node=Range(admission.node, admission.node), priority=2
-        )
+        here = Range(admission.node, admission.node)
+        yield _neighbour(admission, port, REMINDER, None, node=here, priority=2)
         for kind in (REMINDER, STATUS):
             yield _neighbour(admission, port, kind, _pass(admission, "passed_down", _TO_GROUP))
     node = {"node": admission.node, "fan_in": admission.fan_in}

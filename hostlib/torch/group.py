@@ -7,7 +7,6 @@ default group's sums go through the switch; groups of some ranks have no job the
 from __future__ import annotations
 
 import atexit
-import ctypes
 import logging
 import os
 from collections.abc import Callable, Iterable, Sequence
@@ -26,6 +25,7 @@ from hostlib.paths import SWITCH, Paths
 from hostlib.settings import Settings
 from hostlib.torch import describe
 from hostlib.torch.bytewise import as_bytes, strange
+from hostlib.torch.inner import give_back, take
 from hostlib.torch.joining import join
 from hostlib.torch.staging import can_stage, devices
 from hostlib.torch.sums import Sum, SwitchSums
@@ -66,6 +66,7 @@ class InaProcessGroup(dist.ProcessGroup):
             ConfigError, RendezvousError: the job could not be joined.
         """
         super().__init__(rank, size)
+        store = _fresh(store, whole=whole)
         settings = Settings.from_environment()
         self._float64 = settings.float64
         self._numbers = settings.numbers
@@ -79,7 +80,9 @@ class InaProcessGroup(dist.ProcessGroup):
         self._why_never = "it has one rank" if size == 1 else "it is of some ranks only"
         communicator = join(store, rank, size, timeout, settings) if whole and size > 1 else None
         self._job = communicator.job if communicator else 0
-        self._gloo = _kept(dist.ProcessGroupGloo(store, rank, size, timeout))
+        self._gloo_of_all = (rank, size, timeout) if whole else None
+        self._gloo_taken = take(store, rank, size, timeout, again=whole)
+        self._gloo = self._gloo_taken.gloo
         self._inner = dist.ProcessGroup(store, rank, size)
         kinds = dist.ProcessGroup.BackendType
         for group, kind in ((self._inner, kinds.GLOO), (self, kinds.CUSTOM)):
@@ -157,7 +160,11 @@ class InaProcessGroup(dist.ProcessGroup):
         if self._sums:
             self._sums.stop(THREADS_S)
         atexit.unregister(self._end_threads)
-        self._gloo.shutdown()
+        self._watch = self._sums = None  # with their connections, which the group need not hold any longer
+        if self._gloo_of_all and self._broken is None:
+            give_back(self._gloo_taken, *self._gloo_of_all)
+        else:
+            self._gloo.shutdown()
 
     def _end_threads(self) -> None:
         """End the threads that call torch, if the process ends without `shutdown`.
@@ -225,7 +232,10 @@ class InaProcessGroup(dist.ProcessGroup):
             (operation not in ("sum", "avg"), f"it has no {operation}"),
             (any(tensor.layout is not torch.strided for tensor in tensors), "it adds dense tensors only"),
             (not dtypes <= {*SUMMED}, f"it does not add {_names(dtypes - {*SUMMED})}"),
-            (self._float64 == GLOO and torch.float64 in dtypes, "INA_FLOAT64 is gloo"),
+            (
+                self._float64 == GLOO and torch.float64 in dtypes,
+                "it keeps 24 of 53 bits (INA_FLOAT64=switch)",
+            ),
         )
         return next((reason for holds, reason in reasons if holds), None)
 
@@ -240,6 +250,7 @@ class InaProcessGroup(dist.ProcessGroup):
     ) -> Any:
         """Call the inner group."""
         self._paths.took(describe.kind(name, arguments), GLOO, reason, sums=sums)
+        self._gloo_taken.calls += name not in PAIRWISE
         watched = self._watch if name not in PAIRWISE else None
         number = watched.begin(describe.call(name, arguments)) if watched else 0
         dtype = None if sums or name in REDUCING else strange(arguments)
@@ -285,14 +296,16 @@ def paths(group: dist.ProcessGroup | None = None) -> dict[str, dict[str, int]]:
     return group.paths()
 
 
-def _kept(gloo: dist.ProcessGroupGloo) -> dist.ProcessGroupGloo:
-    """Return a group that lives until the process ends, with its few idle threads, whoever lets go of it.
+_round = 0
+"""How often this process has made a default group; as often as the other ranks have."""
 
-    In torch 2.13 it waits for those threads as it goes, and DDP's reducer, where it holds the group last,
-    lets go of it without releasing the interpreter's lock. A thread that wants that lock then never ends.
-    """
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(gloo))  # a variable of this module would go at exit
-    return gloo
+
+def _fresh(store: dist.Store, *, whole: bool) -> dist.Store:
+    """Return a store without keys of earlier groups: torchrun's outlives them, and torch uses names again."""
+    global _round
+    if whole:
+        _round += 1
+    return dist.PrefixStore(f"ina/{_round}", store)
 
 
 def create(options: Any, backend_options: Any) -> InaProcessGroup:

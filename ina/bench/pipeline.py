@@ -190,10 +190,10 @@ def bench_pipeline(
 
 def lane_count(program: ir.Program) -> int:
     """Return the number of lanes that the program's packets carry."""
-    headers = program.hdr
+    headers: ir.Type = program.hdr
     if program.tofino:  # both gresses have their own
-        headers = dict(headers.fields)["ingress"]
-        assert isinstance(headers, ir.Struct)
+        headers = dict(program.hdr.fields)["ingress"]
+    assert isinstance(headers, ir.Struct)
     lanes = dict(headers.fields)["lanes"]
     assert isinstance(lanes, ir.Header)
     return len(lanes.fields)

@@ -402,18 +402,20 @@ class SwitchFabric:
         return next(filter(None, (switch.ended() for switch in self.switches.values())), None)
 
     @contextlib.contextmanager
-    def asking(self) -> Iterator[None]:
+    def asking(self, *, again: bool = False) -> Iterator[None]:
         """Hold the lock; raise Unreachable at once while a switch is silent, and note that it has become so.
 
-        Whoever ends a job asks several things; each of them would wait anew for a switch that hangs.
+        Whoever ends a job asks several things; each of them would wait anew for a switch that hangs. Those
+        who renew registrations ask `again`, and see that it answers: without them no silence is noted.
         """
         with self.lock:
-            if self.silent is not None:
+            if self.silent is not None and not again:
                 raise Unreachable(self.silent)
             try:
                 yield
             except Unreachable as error:
-                self.silent = str(error)
+                if self.asked_by_others:
+                    self.silent = str(error)
                 raise
 
     def counters(self, tree: TreeAdmission) -> dict[str, dict[str, int]]:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from controller import ControllerError, NoSuchJob, Registration
-from controller.errors import SwitchRestarted, Unreachable
+from controller.errors import SwitchRestarted
 from controller.switches.holders import this_process
 from controller.switches.leases import RENEWALS_PER_LEASE
 from controller.switches.tree import TreeAdmission
@@ -129,7 +129,7 @@ def renewed(
         while not over.wait(min(CHECK_S, interval_s)):
             due = time.monotonic() >= due_s
             try:
-                with fabric.lock:
+                with fabric.asking(again=True):
                     if over.is_set():
                         return
                     fabric.fleet.check(job)
@@ -145,8 +145,6 @@ def renewed(
                 renewal.lost = renewal.lost or _readmitted(fabric, renewal, error)
                 if renewal.lost:
                     on_lost(renewal.lost)
-            except Unreachable as error:
-                fabric.silent = str(error)
             except ControllerError:
                 continue
 

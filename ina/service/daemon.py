@@ -106,6 +106,7 @@ class Daemon:
         """Look, decide, and begin what is to be done. Raises StoreError, OSError: it cannot be written."""
         self._runs.look()
         self._ledger.decide()
+        self._ledger.freeze()
         self._effects.carry_out()
         if self._ledger.now_s >= self._switches.next_s:
             self._effects.spawn(self._switches.check())
@@ -117,8 +118,7 @@ class Daemon:
         ledger.recover()
         for number in executor.known():
             if number not in ledger.holds:  # it died before it had forgotten this one
-                executor.stop(number)
-                executor.forget(number)
+                self._effects.spawn(self._effects.clear(number))
         for number, hold in ledger.holds.items():
             if hold.held.stage == "preparing":  # its last step is that the runner is started
                 ledger.set(number, stage="running" if executor.lives(number) else "stopping")

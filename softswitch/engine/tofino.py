@@ -39,6 +39,8 @@ _ERRORS = {
     "Timeout": 8,
 }
 _OTHER_ERROR = 4
+_HEADER = 8
+"""Bytes of the header in front of a frame."""
 
 
 def is_recirculating(port: int) -> bool:
@@ -48,7 +50,26 @@ def is_recirculating(port: int) -> bool:
 
 def front_bytes(program: ir.Program) -> int:
     """Return the bytes in front of a frame in ingress: intrinsic metadata, and those of the port."""
-    return 8 + (24 if program.architecture == "t2na" else 8)
+    return _HEADER + (24 if program.architecture == "t2na" else 8)
+
+
+def passes_over_front(program: ir.Program) -> bool:
+    """Return True if ingress takes its header first, and then passes over what follows it, up to the frame.
+
+    Then those bytes need not be there: what the header says is in its place already.
+    """
+    match program.states["start"].body:
+        case (ir.Extract(header, None), ir.Advance(ir.Const(value=bits)), *_):
+            return bits == 8 * (front_bytes(program) - _HEADER) and is_told(header, "ingress")
+    return False
+
+
+def is_told(header: ir.Expr, gress: str) -> bool:
+    """Return True of the header in front of a packet."""
+    match header:
+        case ir.Member(base=ir.Var(name="standard_metadata"), field=field):
+            return field == gress
+    return False
 
 
 def egress_header(program: ir.Program) -> ir.Header:

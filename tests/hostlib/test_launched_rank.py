@@ -122,7 +122,7 @@ def test_settings_have_defaults() -> None:
         ("INA_STALL_S", "soon", "INA_STALL_S is 'soon', must be a number of seconds from 0.1 on"),
         ("INA_STALL_S", "nan", "INA_STALL_S is 'nan'"),
         ("INA_NONFINITE", "ignore", "INA_NONFINITE is 'ignore', must be one of propagate, raise"),
-        ("INA_FLOAT64", "double", "INA_FLOAT64 is 'double', must be one of switch, gloo"),
+        ("INA_FLOAT64", "double", "INA_FLOAT64 is 'double', must be one of gloo, switch"),
     ],
 )
 def test_settings_that_cannot_be_are_named(name: str, text: str, message: str) -> None:

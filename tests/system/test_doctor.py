@@ -167,13 +167,13 @@ def test_9_a_wrong_switch(here: Cluster) -> None:
 
 
 def test_10_packets_that_reach_nobody(here: Cluster) -> None:
-    """As with a firewall: the machine sends to a MAC address that no switch has."""
-    far = ("neighbour", "replace", "10.0.255.1", "dev", "h2-eth0", "nud", "permanent", "lladdr")
-    ip(here, "h2", *far, "02:00:00:00:77:77")
+    """As with a firewall: what the machine sends to the switch goes nowhere."""
+    nowhere = ("10.0.255.1/32", "dev", "lo")
+    ip(here, "h2", "route", "add", *nowhere)
     try:
         status, findings, _ = examined(here, "h2")
     finally:
-        ip(here, "h2", *far, "02:00:00:00:ff:01")
+        ip(here, "h2", "route", "delete", *nowhere)
     where, what = only(findings)
     assert (status, where) == (1, "h2")
     assert what.startswith("none of its packets reach switch s2 at port 3, or no answer comes back (")

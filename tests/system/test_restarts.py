@@ -14,15 +14,15 @@ from pathlib import Path
 import pytest
 
 from controller import connect
-from controller.errors import NoSuchJob
+from controller.errors import NoSuchJob, Unreachable
+from ina.runtime.fabric import open_fabric
+from ina.runtime.spec import Attachment, FabricSpec
 from tests.system.attached import Attached, open_switch
 from tests.system.command import PATIENT, children, here, start, worker
 
 LANES = ("--lanes", 32)
 BOUND_S = 30
 """Far beyond what any of it takes, and short of the 47 s that a switch that was stopped took."""
-DEADLINE_S = 10
-"""After which a call of a switch that does not answer has failed."""
 
 
 def begun(process: subprocess.Popen[str], workers: int = 2) -> None:
@@ -156,24 +156,43 @@ def test_a_run_whose_switch_is_stopped_ends_soon_and_says_why() -> None:
     assert errors.splitlines()[-1] == f"ina: {why}"
 
 
-def test_a_run_on_a_running_switch_that_is_stopped_ends_without_asking_it_again_and_again(
-    attached: Attached,
-) -> None:
-    """Counters, removal and refused packets each waited 10 s for it: 30 s, of which workers took 8."""
-    process = start("run", *attached.options, "-np", 2, *LANES, *worker("sums.py"))
-    begun(process)
+def stopped(attached: Attached) -> int:
+    """Stop the process of a switch, and return it."""
     (switch,) = (pid for pid, command in children(os.getpid()).items() if "-m ina switch" in command)
     os.kill(switch, signal.SIGSTOP)
+    return switch
+
+
+def test_a_run_on_a_running_switch_that_is_stopped_ends_and_says_why(attached: Attached) -> None:
+    process = start("run", *attached.options, "-np", 2, *LANES, *worker("sums.py"))
+    begun(process)
+    switch = stopped(attached)
     try:
-        stopped_s = time.monotonic()
         _, errors = process.communicate()
-        took_s = time.monotonic() - stopped_s
     finally:
         os.kill(switch, signal.SIGCONT)
-    assert took_s < 2 * DEADLINE_S
     assert process.returncode == 1
     assert "may still be on the switch" in errors
     assert errors.splitlines()[-1].endswith("does not answer: Deadline Exceeded")
+
+
+def test_a_switch_that_did_not_answer_is_not_waited_for_again(attached: Attached) -> None:
+    """At the end of a run counters, removal and refused packets each waited 10 s for it: 30 s in all."""
+    spec = FabricSpec(program="exclusive", lanes=32, attached=Attachment(address=attached.address))
+    with open_fabric(spec, [2]) as fabric:
+        switch = stopped(attached)
+        try:
+            waited_s = []
+            for _ in range(2):
+                began_s = time.monotonic()
+                with pytest.raises(Unreachable, match="does not answer"):
+                    fabric.refused()
+                waited_s.append(time.monotonic() - began_s)
+        finally:
+            os.kill(switch, signal.SIGCONT)
+        assert waited_s[1] < waited_s[0] / 2
+        with fabric.asking(again=True):
+            assert list(fabric.fleet.refused()) == ["s1"]
 
 
 def test_a_run_whose_shared_memory_switch_died_says_what_would_have_helped() -> None:

@@ -4,7 +4,7 @@ Lowering starts at ``main`` and follows what is used; each control is checked wh
 The steps, each in a module of its own::
 
     declare        global names, in source order                  → scope
-    architecture   the six blocks of V1Switch and their storages
+    architecture   the six blocks of V1Switch and their storages; `tofino`: those of a Pipeline
     controls       ┐
     parsers        │ bodies, lowered where they are applied
     actions        │

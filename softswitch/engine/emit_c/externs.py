@@ -51,7 +51,7 @@ def _count(body: Body, call: ir.Extern) -> None:
 
 def counted_bytes(program: ir.Program) -> str:
     """Return the bytes that a packet counts, as C: of Tofino's without what is in front of them."""
-    return "p->packet_length" if program.tofino else "p->frame_length"
+    return "p->counted" if program.tofino else "p->frame_length"
 
 
 def _execute_meter(body: Body, call: ir.Extern) -> None:

@@ -33,6 +33,20 @@ class Locals:
 
     users: dict[str, set[str]]
 
+    def nowhere_else(self, program: ir.Program) -> set[str]:
+        """Return the variables that are C locals wherever they are, or are not used at all."""
+        found = set()
+        for name, users in self.users.items():
+            (user,) = users if len(users) == 1 else ("",)
+            kind, _, action = user.partition(" ")
+            if kind == "action":
+                is_local = name not in variables_read_first(program.actions[action].body, set())
+            else:
+                is_local = not users or kind not in ("", "table")
+            if is_local:
+                found.add(name)
+        return found
+
     def of(self, function: str) -> set[str]:
         """Return the variables that only `function` mentions."""
         return {name for name, users in self.users.items() if users == {function}}

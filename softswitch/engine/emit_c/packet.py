@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from softswitch.compiler import ir
-from softswitch.engine.emit_c.layout import CACHE_LINE, HeaderHome, HeaderLayout, Members, varbit_widths
+from softswitch.engine.emit_c.layout import (
+    CACHE_LINE,
+    HeaderHome,
+    HeaderLayout,
+    Members,
+    ScalarHome,
+    varbit_widths,
+)
 from softswitch.engine.emit_c.statements import where_name
 from softswitch.engine.emit_c.text import Writer, c_integer, is_wide, storage_type, width_of
 from softswitch.engine.emit_c.unit import Unit
@@ -22,6 +29,7 @@ struct requests {
 # Of programs for Tofino: what ingress asked for, and, not cleared, the bytes between ingress and egress.
 ASKED = """\
 uint32_t mirror_length, resubmit_length;
+uint32_t counted;           /* bytes for counters and meters, without what is in front */
 uint16_t left_by;
 uint8_t queue, cos, bypass;"""
 MEMORY_STARTS = "mirror"
@@ -100,9 +108,10 @@ def declare_packet(unit: Unit, out: Writer) -> None:
     out.line()
 
 
-def declare_variables(unit: Unit, out: Writer) -> None:
-    """Write ``struct variables``: the storage of one run of ingress or egress."""
+def declare_variables(unit: Unit, local: Collection[str], out: Writer) -> None:
+    """Write ``struct variables``: the storage of one run of ingress or egress, but for C locals."""
     storage = unit.homes.storage
+    absent = {_scalar_member(unit, name) for name in local}
     for line in REQUESTS.splitlines():
         out.line(line)
     out.line()
@@ -114,8 +123,15 @@ def declare_variables(unit: Unit, out: Writer) -> None:
             if members.lines:
                 _struct(kind, members.lines, out)
         for line in storage.variables.lines:
-            out.line(line)
+            if line.removesuffix(";").rpartition(" ")[2] not in absent:
+                out.line(line)
     out.line()
+
+
+def _scalar_member(unit: Unit, variable: str) -> str:
+    home = unit.homes.home((variable,))
+    assert isinstance(home, ScalarHome)
+    return home.text.removeprefix("v->")
 
 
 # --------------------------------------------------------------------------- large headers

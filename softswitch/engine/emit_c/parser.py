@@ -23,6 +23,7 @@ from softswitch.engine.emit_c.text import (
 from softswitch.engine.emit_c.unit import Unit
 from softswitch.engine.emit_c.walk import all_statements
 from softswitch.engine.pipeline import MAX_FRAME
+from softswitch.engine.tofino import is_told
 
 MAX_STATES = 1000
 
@@ -186,6 +187,8 @@ def _extract(body: Body, statement: ir.Extract) -> None:
                 out.line(f"{home.where} = P4_IN_FRAME + (uint32_t)(at - frame);")
                 body.brought.discard(home.where)
             else:
+                if any(is_told(statement.header, gress) for gress in ("ingress", "egress")):
+                    out.line("if (at != frame)  /* else it is there already */")
                 out.line(f"p4_load_{layout.c_name}(&{home.text}, at{extra});")
                 if home.where is not None:
                     out.line(f"{home.where} = P4_STORED;")

@@ -12,6 +12,7 @@ module                what it writes
                       those that take their lanes straight from the frame
 `wire`                headers from and to bytes
 `parser`              parser and deparser
+`alike_tables`        tables that decide the same, decided once
 `functions`           actions and blocks
 `tables`              tables: entries, lookup, decision code
 `tofino`              what the engine calls of programs for Tofino
@@ -23,6 +24,7 @@ from __future__ import annotations
 
 from softswitch.compiler import ir
 from softswitch.compiler.errors import Unsupported
+from softswitch.engine.emit_c.alike_tables import with_joint_decisions
 from softswitch.engine.emit_c.entry import declare_state, emit_entry_points
 from softswitch.engine.emit_c.functions import emit_actions, emit_block, find_locals
 from softswitch.engine.emit_c.packet import (
@@ -47,7 +49,7 @@ from softswitch.engine.emit_c.wire import emit_header_functions
 def emit_c(program: ir.Program) -> str:
     """Return the C text of `program`. Raises Unsupported for what this back end cannot do."""
     try:
-        return _emit(program)
+        return _emit(with_joint_decisions(program))
     except RecursionError:
         raise Unsupported(f"expressions or statements of {program.name} nested too deeply", NOWHERE) from None
 
@@ -67,14 +69,14 @@ def _emit(program: ir.Program) -> str:
     if program.tofino:
         declare_sizes(program, out)
     declare_packet(unit, out)
-    declare_variables(unit, out)
+    locals_ = find_locals(program)
+    declare_variables(unit, locals_.nowhere_else(program), out)
     unit.registers.declare(out)
     for table in tables:
         declare_table(unit, table, out)
     declare_state(unit, tables, out)
     for home in unit.homes.storage.large_homes:
         emit_bring(home, out)
-    locals_ = find_locals(program)
     emit_actions(unit, locals_, out)
     for number, table in enumerate(tables):
         emit_apply(unit, table, number, out)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from softswitch.compiler import ir
 from softswitch.engine.emit_c.externs import KEPT_BYTES
-from softswitch.engine.emit_c.layout import ScalarHome
+from softswitch.engine.emit_c.layout import HeaderHome, ScalarHome
 from softswitch.engine.emit_c.text import Writer, c_integer, storage_bits, width_of
 from softswitch.engine.emit_c.unit import Unit
 from softswitch.engine.tofino import (
@@ -23,6 +25,7 @@ from softswitch.engine.tofino import (
     egress_header,
     error_numbers,
     front_bytes,
+    passes_over_front,
     reads_parser_error,
 )
 
@@ -115,23 +118,31 @@ static void p4_ingress(struct p4_pipeline *s, struct p4_packet *p, const uint8_t
                        uint16_t port, uint32_t instance_type, uint64_t now_us,
                        const struct p4_packet *previous, int32_t field_list, struct p4_verdict *verdict)
 {
-    uint8_t in[P4_FRONT + P4_MAX_FRAME];
     int again = previous && instance_type == P4_RESUBMITTED;
     (void)field_list;
     if (previous && instance_type == P4_RECIRCULATED)
         port = previous->left_by;
-    p4_store16(in, (again ? 0x8000u : 0) | (port & 0x1ffu));
-    p4_store48(in + 2, now_us * 1000);
-    memset(in + 8, 0, P4_FRONT - 8);
-    if (again)
-        memcpy(in + 8, previous->resubmit,
-               previous->resubmit_length < P4_FRONT - 8 ? previous->resubmit_length : P4_FRONT - 8);
-    memcpy(in + P4_FRONT, frame, length);
+@front@
     start_packet(p, in, P4_FRONT + length);
-    p->packet_length = length;
+    p->counted = length;
+@told@
     enter(s, p, in, now_us, verdict);
 }
 """
+
+_FRONT = """\
+    uint8_t bytes[P4_FRONT + P4_MAX_FRAME];
+    const uint8_t *in = bytes;
+    p4_store16(bytes, (again ? 0x8000u : 0) | (port & 0x1ffu));
+    p4_store48(bytes + 2, now_us * 1000);
+    memset(bytes + 8, 0, P4_FRONT - 8);
+    if (again)
+        memcpy(bytes + 8, previous->resubmit,
+               previous->resubmit_length < P4_FRONT - 8 ? previous->resubmit_length : P4_FRONT - 8);
+    memcpy(bytes + P4_FRONT, frame, length);
+"""
+
+_NO_FRONT = "    const uint8_t *in = frame - P4_FRONT;  /* nobody looks at what would be in front of it */"
 
 _EGRESS = """\
 static uint32_t p4_egress(struct p4_pipeline *restrict s, struct p4_packet *restrict p,
@@ -143,14 +154,14 @@ static uint32_t p4_egress(struct p4_pipeline *restrict s, struct p4_packet *rest
     uint8_t *front = (uint8_t *)p->frame;   /* ours, or a lender's who does not look at it again */
     *verdict = (struct p4_verdict){.clone_fields = -1, .resubmit_fields = -1, .recirculate_fields = -1};
     p->left_by = copy->egress_port;
+    p->counted = p->packet_length;
     verdict->recirculate = copy->egress_port % @ports@ - @first@ < @count@u;
     if (p->bypass) {
         memcpy(out, front + P4_BEHIND, p->packet_length);
         return p->packet_length;
     }
-    struct @header@ told = {0};
 @told@
-    p4_store_@header@(front, &told);
+    p4_store_@header@(front, &p->standard_metadata.egress);
 @given@
     uint32_t error = run_egress_parser(s, p, v, front);
 @found@
@@ -163,6 +174,11 @@ static uint32_t p4_egress(struct p4_pipeline *restrict s, struct p4_packet *rest
 }
 """
 
+_TOLD_INGRESS = {
+    "resubmit_flag": "again",
+    "ingress_port": "port",
+    "ingress_mac_tstamp": "now_us * 1000",
+}
 _TOLD = {
     "egress_port": "copy->egress_port",
     "enq_qdepth": "copy->enq_qdepth * cells",
@@ -199,6 +215,8 @@ def emit_entries(unit: Unit, *, timed: bool, out: Writer) -> None:
             ],
             "found": _set(unit, INGRESS_PARSER, parser_err="parser_errors[error]"),
             "erroneous": erroneous,
+            "front": [_NO_FRONT] if passes_over_front(unit.program) else _FRONT.splitlines(),
+            "told": _tell(unit, "ingress", _TOLD_INGRESS),
         },
         no_port=str(NO_PORT),
         drop=str(DROP),
@@ -214,15 +232,6 @@ def emit_entries(unit: Unit, *, timed: bool, out: Writer) -> None:
         cos=_tm(unit, "ingress_cos"),
         bypass=_tm(unit, "bypass_egress"),
     )
-    layout = unit.headers[egress_header(unit.program)]
-    told = []
-    for slot in layout.slots:
-        if slot.name in _TOLD:
-            width = width_of(slot.type)
-            told.append(
-                f"    told.{slot.member} = ({c_integer(storage_bits(width))})"
-                f"({_TOLD[slot.name]} & {(1 << width) - 1:#x});"
-            )
     _write(
         _EGRESS,
         out,
@@ -232,9 +241,9 @@ def emit_entries(unit: Unit, *, timed: bool, out: Writer) -> None:
                 *_set(unit, EGRESS_PARSER, global_tstamp="copy->now_us * 1000"),
             ],
             "found": _set(unit, EGRESS_PARSER, parser_err="parser_errors[error]"),
-            "told": told,
+            "told": _tell(unit, "egress", _TOLD),
         },
-        header=layout.c_name,
+        header=unit.headers[egress_header(unit.program)].c_name,
         cell=str(CELL),
         ports=str(PORTS_OF_A_PIPE),
         first=str(RECIRCULATING.start),
@@ -273,6 +282,19 @@ def _set(unit: Unit, struct: tuple[str, ...], **values: str) -> list[str]:
         lines.append(
             f"    {home.text} = ({c_integer(storage_bits(width))})({value} & {(1 << width) - 1:#x});"
         )
+    return lines
+
+
+def _tell(unit: Unit, gress: str, told: Mapping[str, str]) -> list[str]:
+    """Return assignments to the header in front of a packet, which is not valid before it is extracted."""
+    home = unit.homes.home(("standard_metadata", gress))
+    assert isinstance(home, HeaderHome)
+    lines = []
+    for slot in home.layout.slots:
+        if slot.name in told:
+            width = width_of(slot.type)
+            value = f"({c_integer(storage_bits(width))})({told[slot.name]} & {(1 << width) - 1:#x})"
+            lines.append(f"    {home.text}.{slot.member} = {value};")
     return lines
 
 

@@ -132,7 +132,7 @@ def _register_write(call: ir.Extern, state: ExternState, args: Args) -> Effect:
 def counted_bytes(program: ir.Program) -> Callable[[PacketState], int]:
     """Return the function of the bytes that a packet counts: of Tofino's without what is in front of them."""
     if program.tofino:
-        return lambda packet: packet.length
+        return lambda packet: packet.counted
     return lambda packet: len(packet.frame)
 
 

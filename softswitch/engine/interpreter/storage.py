@@ -167,6 +167,7 @@ class PacketState:
         "clone_fields",
         "clone_session",
         "cos",
+        "counted",
         "cursor",
         "frame",
         "left_by",
@@ -193,6 +194,7 @@ class PacketState:
         self.output_bits = 0
         # Of programs for Tofino: what ingress asks of the traffic manager, and what goes in front of copies
         self.queue = self.cos = self.bypass = self.left_by = 0
+        self.counted = len(frame)
         self.mirrored = self.resubmitted = b""
         self.forget_requests()
 

@@ -67,9 +67,15 @@ class TofinoInterpreter(Interpreter):
         room = self._front - len(told)
         of_port = previous.resubmitted[:room] if previous is not None and again else b""
         packet = self._fresh(told + of_port.ljust(room, b"\0") + frame)
-        packet.length = len(frame)
+        packet.counted = len(frame)
+        stamp = now_us * _NS & (1 << 48) - 1
+        packet.variables["standard_metadata"].fields["ingress"].fields |= {
+            "resubmit_flag": int(again),
+            "ingress_port": port & 0x1FF,
+            "ingress_mac_tstamp": stamp,
+        }
         _set(packet, TM, "ucast_egress_port", NO_PORT)
-        _set(packet, INGRESS_PARSER, "global_tstamp", now_us * _NS & (1 << 48) - 1)
+        _set(packet, INGRESS_PARSER, "global_tstamp", stamp)
         error = self._number_of_error(packet, self._parse)
         _set(packet, INGRESS_PARSER, "parser_err", error)
         if error and self._drops_errors:
@@ -124,8 +130,11 @@ class TofinoInterpreter(Interpreter):
             "egress_cos": packet.cos,
             "pkt_length": packet.length,
         }
-        packet.frame = self._as_bytes(told) + packet.frame[self._behind :]
+        values = self._values(told)
+        packet.variables["standard_metadata"].fields["egress"].fields |= values
+        packet.frame = self._as_bytes(values) + packet.frame[self._behind :]
         packet.cursor = 0
+        packet.counted = packet.length
         for name, type_ in self.program.variables.items():
             packet.variables[name] = blank(type_)
         _set(packet, EGRESS_PARSER, "global_tstamp", copy.now_us * _NS & (1 << 48) - 1)
@@ -173,13 +182,16 @@ class TofinoInterpreter(Interpreter):
         headers = packet.output.to_bytes((packet.output_bits + 7) // 8, "big")
         return (headers + packet.payload)[:MAX_FRAME]
 
-    def _as_bytes(self, told: dict[str, int]) -> bytes:
-        """Return the header in front of a packet in egress."""
-        values = {
+    def _values(self, told: dict[str, int]) -> dict[str, int]:
+        """Return the fields of the header in front of a packet in egress."""
+        return {
             name: wrapper(type_)(told.get(name, 0))
             for name, type_ in self._header.fields
             if not isinstance(type_, ir.VarBits)
         }
+
+    def _as_bytes(self, values: dict[str, int]) -> bytes:
+        """Return that header."""
         scratch = PacketState(b"", {})
         emit(scratch, self._header, HeaderValue(True, values))
         return scratch.output.to_bytes(self._behind, "big")

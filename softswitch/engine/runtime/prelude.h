@@ -264,6 +264,30 @@ P4_HELPER p4_u128 p4_sub_saturated(p4_u128 x, p4_u128 y, unsigned width)
     return x < y ? 0 : x - y;
 }
 
+/* The same of 32 bits, without a branch: so loops over them can be vectorised. */
+P4_INLINE uint32_t p4_add_saturated32(uint32_t x, uint32_t y)
+{
+    uint32_t sum = x + y;
+    return sum | (sum < x ? ~(uint32_t)0 : 0);
+}
+
+P4_INLINE uint32_t p4_sub_saturated32(uint32_t x, uint32_t y)
+{
+    return x > y ? x - y : 0;
+}
+
+P4_INLINE uint32_t p4_add_saturated_signed32(uint32_t x, uint32_t y)
+{
+    uint32_t sum = x + y, limit = (uint32_t)((int32_t)x >> 31) ^ 0x7fffffff;
+    return (int32_t)(~(x ^ y) & (x ^ sum)) < 0 ? limit : sum;
+}
+
+P4_INLINE uint32_t p4_sub_saturated_signed32(uint32_t x, uint32_t y)
+{
+    uint32_t difference = x - y, limit = (uint32_t)((int32_t)x >> 31) ^ 0x7fffffff;
+    return (int32_t)((x ^ y) & (x ^ difference)) < 0 ? limit : difference;
+}
+
 P4_INLINE p4_u128 p4_clamp_signed(p4_i128 value, int overflowed, int negative, unsigned width)
 {
     p4_u128 highest = p4_ones(width) >> 1;

@@ -410,12 +410,36 @@ def nonfinite_raised() -> list[Any]:
     return []
 
 
-def float64_by_gloo() -> Any:
-    """With INA_FLOAT64=gloo."""
+def sums_of_float64() -> Any:
     rank = begin()
-    tensor = torch.tensor([1.0, 1e-12 if rank else 1e300], dtype=torch.float64)
+    tensor = torch.tensor([1.0, 1e-12 if rank else 1.0], dtype=torch.float64)
     dist.all_reduce(tensor)
-    return [tensor.tolist() == [2.0, 1e300 + 1e-12], hostlib.torch.paths()]
+    return [tensor.tolist() == [2.0, 1.0 + 1e-12], hostlib.torch.paths()]
+
+
+def joined_again() -> Any:
+    """Ranks of torchrun, whose store outlives their groups; what they hold after each."""
+    del os.environ["INA_JOB"]
+    store = dist.TCPStore(
+        os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), 2, os.environ["RANK"] == "0"
+    )
+    found: list[Any] = []
+    left = []
+    for number in range(5):
+        dist.init_process_group(
+            "ina", store=store, rank=int(os.environ["RANK"]), world_size=int(os.environ["WORLD_SIZE"])
+        )
+        tensor = torch.full((3,), number + 1.0)
+        dist.all_reduce(tensor)
+        dist.all_reduce(tensor, dist.ReduceOp.MAX)  # by gloo
+        if number == 0:
+            sub = dist.new_group([0, 1])
+            dist.all_reduce(tensor, group=sub)
+        paths = hostlib.torch.paths()
+        dist.destroy_process_group()
+        found.append([tensor.tolist(), sorted(paths["allreduce sum float32"])])
+        left.append([len([*Path("/proc/self", each).iterdir()]) for each in ("fd", "task")])
+    return [found, left]
 
 
 def bench_model(width: int = 4) -> torch.nn.Module:
