@@ -300,7 +300,7 @@ class Effects:
 
 
 def _command(job: Job) -> tuple[str, ...]:
-    """Return what a worker runs, in its job's folder and as its user. Raises BadSpec if that is gone."""
+    """Return the command of a worker, in its job's folder and as its user. Raises BadSpec if that is gone."""
     assert job.command is not None
     folder, user = job.extra.get("folder"), job.extra.get("user")
     command = job.command if folder is None else ("env", "-C", str(folder), *job.command)
