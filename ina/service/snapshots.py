@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 
 @cache
 def program() -> str:
-    """Return what identifies this program: its interpreter, and the sources of controller and service."""
+    """Return a hash that identifies this program: interpreter, controller and service."""
     found = hashlib.sha256(sys.version.encode())
     for folder in (Path(controller.__file__).parent, Path(__file__).parent):
         for path in sorted(folder.rglob("*.py")):
@@ -32,7 +32,7 @@ def program() -> str:
 
 
 def frozen(known: Mapping[str, Any]) -> bytes | None:
-    """Return what is known as bytes; None if a policy cannot be copied (one of a file), with a note of it."""
+    """Return the knowledge of a ledger as bytes; None if a policy (one of a file) cannot be copied."""
     try:
         return pickle.dumps(dict(known), protocol=pickle.HIGHEST_PROTOCOL)
     except (pickle.PicklingError, AttributeError, TypeError) as error:
@@ -41,6 +41,6 @@ def frozen(known: Mapping[str, Any]) -> bytes | None:
 
 
 def thawed(body: bytes) -> dict[str, Any]:
-    """Return what `frozen` made these bytes of; only for those of this program."""
+    """Return the knowledge that `frozen` made these bytes of; only for those of this program."""
     found: dict[str, Any] = pickle.loads(body)
     return found
