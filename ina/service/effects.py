@@ -145,11 +145,9 @@ class Effects:
                 ports = self._udp_ports(step)
                 before = {name: ledger.latest.get(name, 0.0) for name in run.jobs}
                 ledger.holds[number] = Hold(Held(run, places, busy=True), {}, ports, before)
-                ledger.keep(number)
                 self.spawn(self._effect(number, Start, partial(self._start, number, ledger.up)))
             case Stop():
                 ledger.set(number, stage="stopping", busy=True)
-                ledger.keep(number)
                 self.spawn(self._effect(number, Stop, partial(self._stop, number)))
             case Resize(_, job, place):
                 hold = ledger.holds[number]
@@ -203,6 +201,7 @@ class Effects:
         hold = ledger.holds[number]
         stage: Stage = "stopping"  # what has been done by then is undone, and all of it tried again
         try:
+            ledger.keep(number)
             await self._blocking.switches(lambda: self._admit(hold, up))
             ledger.keep(number)
             fault_point("admitted")
@@ -238,6 +237,7 @@ class Effects:
     async def _stop(self, number: int) -> None:
         ledger = self._ledger
         hold = ledger.holds[number]
+        ledger.keep(number)
         await self._blocking.runs(lambda: self._executor.stop(number))
         fault_point("stopped")
         self._runs.take_ends(number, stopping=True)
