@@ -19,10 +19,13 @@ import pytest
 
 from bmv2_topos.testbeds import netns
 from bmv2_topos.testbeds.netns import testbed
+from bmv2_topos.testbeds.netns.forwarding import entries
 from bmv2_topos.testbeds.netns.serving import start_switch
 from controller import Fleet
+from ina.runtime.testbed_fabric import program_of
 from ina.service.faults import POINTS, VARIABLE
 from ina.service.files import process_of
+from ina.service.network import Network
 from tests.system.command import ROOT, WORKERS, family, ina
 from tests.system.test_testbeds import PREFIX, needs_namespaces
 
@@ -144,6 +147,32 @@ def test_a_switch_that_is_started_again_is_programmed_again_and_its_job_goes_on(
     }
     assert found["jobs"]["s-far"]["starts"] == 1, "it was not restarted"
     assert found["audit"] == []
+
+
+@needs_namespaces
+def test_ordinary_traffic_passes_a_switch_that_was_started_again_with_its_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing was there to be loaded, and no job of it missing: its workers could not meet any more."""
+    monkeypatch.setenv("INA_TESTBEDS", str(tmp_path))
+    name = f"{BED}-again"
+    done = ina("topo", "up", CLUSTER, "--name", name, "--program", "shared")
+    assert done.returncode == 0, done.stderr
+    try:
+        own = netns.find(name)
+        with testbed.controllers(own) as at:
+            network = Network(own.topology, Fleet(at), program_of(own))
+            network.reconcile([], own.topology)
+            os.kill(own.switches["s1"], signal.SIGKILL)
+            until(lambda: "s1" in network.reconcile([], own.topology).left_out)
+            with start_switch(testbed._switch_commands(own)["s1"].argv, own.log("s1")) as again:
+                try:
+                    until(lambda: not network.reconcile([], own.topology).left_out)
+                    assert at["s1"].adjust(entries(own.topology, "s1")) == 0
+                finally:
+                    again.kill()
+    finally:
+        ina("topo", "down", name)
 
 
 @needs_namespaces
