@@ -127,29 +127,6 @@ def test_a_job_whose_runner_is_killed_starts_again(bed: netns.State, tmp_path: P
 
 
 @needs_namespaces
-def test_a_switch_that_is_started_again_is_programmed_again_and_its_job_goes_on(
-    bed: netns.State, tmp_path: Path
-) -> None:
-    stop = tmp_path / "stop"
-    serving = daemon(tmp_path / "state", jobs_file(tmp_path, "s", more=f"--until {stop}"))
-    until((tmp_path / "s-far.begun").exists)
-    (switch,) = subprocess.run(
-        ["pgrep", "-o", "-f", str(bed.socket("s1"))], capture_output=True, text=True
-    ).stdout.split()
-    os.kill(int(switch), signal.SIGKILL)
-    with start_switch(testbed._switch_commands(bed)["s1"].argv, bed.log("s1")) as again:
-        stop.touch()
-        found = ended(serving)
-        again.kill()
-    assert {job: each["state"] for job, each in found["jobs"].items()} == {
-        "s-far": "completed",
-        "s-near": "completed",
-    }
-    assert found["jobs"]["s-far"]["starts"] == 1, "it was not restarted"
-    assert found["audit"] == []
-
-
-@needs_namespaces
 def test_ordinary_traffic_passes_a_switch_that_was_started_again_with_its_program(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -258,3 +235,27 @@ def test_the_command_reads_its_policy_file_again_on_sighup(bed: netns.State, tmp
         finally:
             serving.terminate()
             serving.communicate()
+
+
+@needs_namespaces
+def test_a_switch_that_is_started_again_is_programmed_again_and_its_job_goes_on(
+    bed: netns.State, tmp_path: Path
+) -> None:
+    """The last one: the testbed has no such switch afterwards."""
+    stop = tmp_path / "stop"
+    serving = daemon(tmp_path / "state", jobs_file(tmp_path, "s", more=f"--until {stop}"))
+    until((tmp_path / "s-far.begun").exists)
+    (switch,) = subprocess.run(
+        ["pgrep", "-o", "-f", str(bed.socket("s1"))], capture_output=True, text=True
+    ).stdout.split()
+    os.kill(int(switch), signal.SIGKILL)
+    with start_switch(testbed._switch_commands(bed)["s1"].argv, bed.log("s1")) as again:
+        stop.touch()
+        found = ended(serving)
+        again.kill()
+    assert {job: each["state"] for job, each in found["jobs"].items()} == {
+        "s-far": "completed",
+        "s-near": "completed",
+    }
+    assert found["jobs"]["s-far"]["starts"] == 1, "it was not restarted"
+    assert found["audit"] == []
