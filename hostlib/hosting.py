@@ -37,6 +37,9 @@ MEETING_S: Final = 300.0
 HERE_S: Final = 60.0
 """Longest wait for the first rank to come; an older refusal is one of an earlier launch."""
 
+FINISH_S: Final = 2.0
+"""Longest wait at the end of a job for the others to leave it, too."""
+
 _LOOK_S: Final = 0.02
 _running: list[subprocess.Popen[str]] = []
 """The `ina admit` processes of this process; each ends when its standard input closes."""
@@ -125,6 +128,17 @@ def admit(
     _running[:] = [other for other in _running if other.poll() is None] + [process]
     configs: Sequence[Any] = told["configs"]
     return configs
+
+
+def finish() -> None:
+    """Wait, not for long, until the jobs that this process has had admitted are removed.
+
+    Launchers such as Ray kill what a rank has started as soon as it ends: its job would stay for a lease.
+    """
+    deadline = time.monotonic() + FINISH_S
+    for process in _running:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(max(0.0, deadline - time.monotonic()))
 
 
 def admit_options(

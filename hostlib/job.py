@@ -88,6 +88,7 @@ def shutdown() -> None:
     global _communicator, _config
     if _communicator is not None:
         _communicator.close()
+        hosting.finish()
         if _config:
             _left.add(_place(_config))
         _communicator = _config = None

@@ -197,6 +197,12 @@ class Allocation:
         if gpus not in self._of.values():
             self._places.pop(gpus, None)
 
+    def release(self, groups: Sequence[Group]) -> None:
+        """Forget the servers of jobs that no longer run in these groups, which are all that run."""
+        self._moved |= self._take_away(
+            {job.spec.name: (job, group) for group in groups for job in group.jobs}
+        )
+
     def _take_away(self, running: Mapping[str, tuple[JobState, Group]]) -> bool:
         """Forget the jobs that no longer run, or run elsewhere; return whether that changed the network."""
         gone = [

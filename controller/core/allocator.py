@@ -177,8 +177,8 @@ class Allocator:
         ways = all(parent in up.neighbours.get(child, ()) for child, parent in tree.parents.items())
         if not ways or tree.root not in up.switch:
             return False
-        if job.fallback is None:
-            return True
+        if job.fallback is None:  # it may have got none because all other servers were down
+            return job.mode != "shared" or up.server.keys() <= {*job.hosts}
         return job.fallback in up.server and _leaves(up, job) == _leaves(before, job)
 
     def _reroute(self, job: Job, stranded: Collection[str]) -> None:

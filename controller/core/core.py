@@ -472,6 +472,8 @@ class Core:
         return self._rules.reported or not self.allocation.allocator.crosses(job.spec.name)
 
     def _see_losses(self) -> None:
+        if self.allocation is not None:
+            self.allocation.release(self.running.groups)  # else GPUs of jobs that are over count as taken
         gone = self._losses.gone(self.running.groups, self._cluster.gone)
         if gone != self._cluster.gone:
             self._cluster = self._whole.without(gone) if gone else self._whole

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from controller.scheduling.policy import JobState
 from controller.scheduling.ranked import Moves, Ranked
 from controller.scheduling.told import TRUTH, Told
@@ -16,7 +18,7 @@ def _told_s(job: JobState) -> float:
 def fifo(*, backfill: bool = False) -> Ranked:
     """Return first in, first out: the head of the queue blocks the jobs behind it, unless `backfill`."""
     name = "fifo-backfill" if backfill else "fifo"
-    return Ranked(name, lambda job, now_s: job.order, moves=Moves.NEVER, backfill=backfill)
+    return Ranked(name, _order, moves=Moves.NEVER, backfill=backfill)
 
 
 def sjf(told: Told = TRUTH) -> Ranked:
@@ -31,26 +33,42 @@ def srtf(told: Told = TRUTH) -> Ranked:
 
 def srsf(told: Told = TRUTH) -> Ranked:
     """Return shortest remaining service (time x GPUs) first (Tiresias, NSDI'19)."""
-    return Ranked(
-        "srsf", lambda job, now_s: told.remaining_s(job, now_s) * job.spec.gpus, moves=Moves.PREEMPT
-    )
+    return Ranked("srsf", partial(_remaining_service_s, told), moves=Moves.PREEMPT)
 
 
 def las(*, quantum_s: float = 360.0) -> Ranked:
     """Return least attained service first, service counted in time; ties go to the earlier."""
-    return Ranked("las", lambda job, now_s: job.attained_s(now_s), moves=Moves.PREEMPT, quantum_s=quantum_s)
+    return Ranked("las", _attained_s, moves=Moves.PREEMPT, quantum_s=quantum_s)
 
 
 def las_2d(*, quantum_s: float = 360.0) -> Ranked:
     """Return least attained service first, service counted in time x GPUs, continuous."""
-    return Ranked(
-        "2d-las",
-        lambda job, now_s: job.attained_s(now_s) * job.spec.gpus,
-        moves=Moves.PREEMPT,
-        quantum_s=quantum_s,
-    )
+    return Ranked("2d-las", _attained_service_s, moves=Moves.PREEMPT, quantum_s=quantum_s)
 
 
 def qssf() -> Ranked:
     """Return quasi-shortest service first (Helios, SC'21): predicted duration x GPUs, not preemptive."""
-    return Ranked("qssf", lambda job, now_s: _told_s(job) * job.spec.gpus, moves=Moves.NEVER)
+    return Ranked("qssf", _told_service_s, moves=Moves.NEVER)
+
+
+# Named functions, and not lambdas: a policy can be copied with its state, also to a file.
+
+
+def _order(job: JobState, now_s: float) -> float:
+    return job.order
+
+
+def _remaining_service_s(told: Told, job: JobState, now_s: float) -> float:
+    return told.remaining_s(job, now_s) * job.spec.gpus
+
+
+def _attained_s(job: JobState, now_s: float) -> float:
+    return job.attained_s(now_s)
+
+
+def _attained_service_s(job: JobState, now_s: float) -> float:
+    return job.attained_s(now_s) * job.spec.gpus
+
+
+def _told_service_s(job: JobState, now_s: float) -> float:
+    return _told_s(job) * job.spec.gpus

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 from controller.scheduling.policy import Decision, JobState, View
 from controller.scheduling.queue import Rank
@@ -20,11 +21,11 @@ def due_s(job: JobState) -> float:
 
 def edf(told: Told = TRUTH) -> Ranked:
     """Return earliest deadline first; jobs without one by shortest remaining service, after the others."""
+    return Ranked("edf", partial(_earliest, told), moves=Moves.PREEMPT)
 
-    def rank(job: JobState, now_s: float) -> Rank:
-        return due_s(job), told.remaining_s(job, now_s) * job.spec.gpus
 
-    return Ranked("edf", rank, moves=Moves.PREEMPT)
+def _earliest(told: Told, job: JobState, now_s: float) -> Rank:
+    return due_s(job), told.remaining_s(job, now_s) * job.spec.gpus
 
 
 class Slack:

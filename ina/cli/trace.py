@@ -61,7 +61,8 @@ def trace(
         Path | None,
         typer.Option(
             metavar="LOG",
-            help="Explain what made each collective of a run slow. LOG is the file that 'ina run --log' or 'ina topo run --log' wrote.",
+            help="Explain what made each collective of a run slow. "
+            "LOG is the file that 'ina run --log' or 'ina topo run --log' wrote.",
         ),
     ] = None,
     json: options.Json = False,

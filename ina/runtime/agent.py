@@ -24,11 +24,10 @@ import contextlib
 import json
 import os
 import queue
-import sys
 import threading
 import time
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, TextIO
 
 from hostlib.launcher import LaunchError, Workers
 from hostlib.version import version
@@ -43,7 +42,10 @@ START_S: Final = 120.0
 class Agent:
     """Says what the ranks do, and hears when they are to end."""
 
-    def __init__(self) -> None:
+    def __init__(self, orders: Iterable[str], out: TextIO) -> None:
+        """Take lines from `orders`, and write to `out`."""
+        self._lines = orders
+        self._out = out
         self._saying = threading.Lock()
         self._said_s = 0.0
         self._heard_s = time.monotonic()
@@ -89,19 +91,15 @@ class Agent:
     def _say(self, message: object) -> None:
         try:
             with self._saying:
-                print(json.dumps(message), flush=True)
+                print(json.dumps(message), file=self._out, flush=True)
         except OSError:  # nobody hears it any more
             self._over.set()
 
     def _listen(self) -> None:
-        for line in sys.stdin:
+        for line in self._lines:
             self._heard_s = time.monotonic()
             with contextlib.suppress(ValueError):
                 if order := json.loads(line).get("start"):
                     self._orders.put(order)
         self._over.set()
         self._orders.put(None)
-
-
-if __name__ == "__main__":
-    Agent().run()

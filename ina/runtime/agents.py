@@ -176,7 +176,7 @@ class Agents:
 
         Raises BadRun, LaunchError.
         """
-        command = command_line.module("ina.runtime.agent")
+        command = command_line.module("ina.machine.agent")
         commands = {
             name: launch_command(template, name, address, command) for name, address in machines.items()
         }

@@ -1,4 +1,4 @@
-"""What ``ina doctor`` wants to know of a machine, gathered there: one line of JSON."""
+"""What ``ina doctor`` wants to know of a machine, gathered there."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ import json
 import os
 import resource
 import socket
-import sys
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -80,7 +79,3 @@ def _taken(ip: str, udp_port: int) -> str:
         except OSError as error:
             return error.strerror or str(error)
     return ""
-
-
-if __name__ == "__main__":
-    print(json.dumps(asdict(Facts.here(sys.argv[1], int(sys.argv[2])))))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +24,7 @@ from controller.errors import BadSpec
 from controller.scheduling.errors import BadDecision
 from controller.vocabulary import Job, Topology
 from ina.service.effects import Effects
-from ina.service.errors import Conflict, Unknown
+from ina.service.errors import Conflict, StoreError, Unknown
 from ina.service.executor import Executor
 from ina.service.fallback import FallbackServing
 from ina.service.holds import hosts
@@ -42,6 +43,10 @@ from ina.service.threads import Blocking
 
 LEAST_S = 0.005
 """Shortest time between two rounds of the loop."""
+STORE_S = 2.0
+"""Time until the store is tried again that could not be written."""
+
+_log = logging.getLogger(__name__)
 
 
 class Daemon:
@@ -75,19 +80,21 @@ class Daemon:
     # ------------------------------------------------------------------ its life
 
     async def run(self) -> None:
-        """Serve until cancelled; what runs then runs on. Raises StoreError if nothing can be written."""
+        """Serve until cancelled; what runs then runs on.
+
+        What cannot be written down, as on a full disk, has not happened: it is tried again until it can.
+        Raises StoreError for a state that cannot be read.
+        """
         self._recover()
         try:
             await self._switches.check()
             self._ready = ""
             while True:
-                self._runs.look()
-                self._ledger.decide()
-                self._effects.carry_out()
-                if self._ledger.now_s >= self._switches.next_s:
-                    self._effects.spawn(self._switches.check())
-                if self._ledger.now_s >= self._measures.next_s:
-                    self._effects.spawn(self._measures.measure())
+                try:
+                    self._round()
+                except (StoreError, OSError) as error:
+                    _log.error("%s; trying again in %g s", error, STORE_S)
+                    await asyncio.sleep(STORE_S)
                 await self._tell()
                 await self._pause()
         finally:
@@ -95,13 +102,23 @@ class Daemon:
             self._effects.close()
             self._blocking.close()
 
+    def _round(self) -> None:
+        """Look, decide, and begin what is to be done. Raises StoreError, OSError: it cannot be written."""
+        self._runs.look()
+        self._ledger.decide()
+        self._ledger.freeze()
+        self._effects.carry_out()
+        if self._ledger.now_s >= self._switches.next_s:
+            self._effects.spawn(self._switches.check())
+        if self._ledger.now_s >= self._measures.next_s:
+            self._effects.spawn(self._measures.measure())
+
     def _recover(self) -> None:
         ledger, executor = self._ledger, self._executor
         ledger.recover()
         for number in executor.known():
             if number not in ledger.holds:  # it died before it had forgotten this one
-                executor.stop(number)
-                executor.forget(number)
+                self._effects.spawn(self._effects.clear(number))
         for number, hold in ledger.holds.items():
             if hold.held.stage == "preparing":  # its last step is that the runner is started
                 ledger.set(number, stage="running" if executor.lives(number) else "stopping")
@@ -110,8 +127,10 @@ class Daemon:
         ledger = self._ledger
         next_s = min(ledger.core.next_s, self._switches.next_s, self._effects.next_s, self._measures.next_s)
         wait_s = min(LOOK_S if ledger.holds else CHECK_S, next_s - ledger.now_s)
+        # Not wait_for: until Python 3.12 that may swallow a cancellation that comes together with the event.
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(ledger.woken.wait(), max(wait_s, LEAST_S))
+            async with asyncio.timeout(max(wait_s, LEAST_S)):
+                await ledger.woken.wait()
         ledger.woken.clear()
 
     async def _tell(self) -> None:

@@ -10,8 +10,9 @@ import asyncio
 import logging
 import pwd
 import shlex
-from collections.abc import Collection, Coroutine
+from collections.abc import Callable, Collection, Coroutine
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from controller.core import Ended
@@ -122,6 +123,19 @@ class Effects:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
+    async def clear(self, number: int) -> None:
+        """End a run that nobody holds, and forget it; try until that is done."""
+        after_s = BACK_OFF_S[0]
+        while True:
+            try:
+                await self._blocking.runs(lambda: self._executor.stop(number))
+                await self._blocking.runs(lambda: self._executor.forget(number))
+                return
+            except (RunnerGone, OSError) as error:
+                _log.warning("run %d, which is not held: %s; trying again in %g s", number, error, after_s)
+                await asyncio.sleep(after_s)
+                after_s = min(2 * after_s, BACK_OFF_S[1])
+
     # ------------------------------------------------------------------ beginning
 
     def _begin(self, number: int, step: Step) -> None:
@@ -131,12 +145,10 @@ class Effects:
                 ports = self._udp_ports(step)
                 before = {name: ledger.latest.get(name, 0.0) for name in run.jobs}
                 ledger.holds[number] = Hold(Held(run, places, busy=True), {}, ports, before)
-                ledger.keep(number)
-                self.spawn(self._effect(number, Start, self._start(number, ledger.up)))
+                self.spawn(self._effect(number, Start, partial(self._start, number, ledger.up)))
             case Stop():
                 ledger.set(number, stage="stopping", busy=True)
-                ledger.keep(number)
-                self.spawn(self._effect(number, Stop, self._stop(number)))
+                self.spawn(self._effect(number, Stop, partial(self._stop, number)))
             case Resize(_, job, place):
                 hold = ledger.holds[number]
                 ledger.set(number, places={**hold.held.places, job: place})
@@ -165,11 +177,13 @@ class Effects:
 
     # ------------------------------------------------------------------ carrying out
 
-    async def _effect(self, number: int, kind: type[Step], effect: Coroutine[Any, Any, None]) -> None:
+    async def _effect(
+        self, number: int, kind: type[Step], effect: Callable[[], Coroutine[Any, Any, None]]
+    ) -> None:
         """Carry out an effect of a run; note why it failed, and when to try again."""
         ledger = self._ledger
         try:
-            await effect
+            await effect()
         except (ControllerError, RunError, RunnerGone, StoreError, OSError) as error:
             before = self.troubles.get((number, kind))
             after_s = min(2 * before.after_s, BACK_OFF_S[1]) if before else BACK_OFF_S[0]
@@ -187,6 +201,7 @@ class Effects:
         hold = ledger.holds[number]
         stage: Stage = "stopping"  # what has been done by then is undone, and all of it tried again
         try:
+            ledger.keep(number)
             await self._blocking.switches(lambda: self._admit(hold, up))
             ledger.keep(number)
             fault_point("admitted")
@@ -222,6 +237,7 @@ class Effects:
     async def _stop(self, number: int) -> None:
         ledger = self._ledger
         hold = ledger.holds[number]
+        ledger.keep(number)
         await self._blocking.runs(lambda: self._executor.stop(number))
         fault_point("stopped")
         self._runs.take_ends(number, stopping=True)
@@ -284,7 +300,7 @@ class Effects:
 
 
 def _command(job: Job) -> tuple[str, ...]:
-    """Return what a worker runs, in its job's folder and as its user. Raises BadSpec if that is gone."""
+    """Return the command of a worker, in its job's folder and as its user. Raises BadSpec if that is gone."""
     assert job.command is not None
     folder, user = job.extra.get("folder"), job.extra.get("user")
     command = job.command if folder is None else ("env", "-C", str(folder), *job.command)

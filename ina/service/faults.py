@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Callable
 
 POINTS = ("recorded", "kept", "one admitted", "admitted", "served", "started", "stopped", "removed", "let go")
 """All of them, in the order of a job's life."""
@@ -18,8 +19,14 @@ if text := os.environ.get(VARIABLE):
     _left[point] = int(times)
 
 
+hook: Callable[[str], None] | None = None
+"""Called at each point with its name; a test in virtual time sets it."""
+
+
 def fault_point(name: str) -> None:
     """Do nothing, or die here as a test wants it."""
+    if hook is not None:
+        hook(name)
     if _left and name in _left:
         _left[name] -= 1
         if _left[name] == 0:

@@ -40,8 +40,16 @@ from ina.service.holds import Hold
 from ina.service.policies import Policies
 from ina.service.quotas import Quota, Quotas
 from ina.service.records import Said
+from ina.service.snapshots import frozen, program, thawed
 from ina.service.store import Store
 
+SNAPSHOT_EVENTS = 5000
+"""Events after which a snapshot is kept: at least so many a start replays in less than a second or two."""
+_KNOWN = (
+    *("core", "policies", "submitted", "keys", "drained", "down", "cut", "latest", "quotas", "left"),
+    "_counted",
+)
+"""What a ledger knows from events alone."""
 POLICIES, QUOTA, NO_QUOTA = "policies", "quota", "no-quota"
 """Events that other policies decide, and that a tenant has a quota, or none; all others are the core's."""
 
@@ -65,8 +73,25 @@ class Ledger:
         woken: Set when the loop has something to do.
     """
 
-    def __init__(self, store: Store, topology: Topology, policies: Policies, clock: Clock) -> None:
-        """`policies` are those that are to decide from now on; the store may know that others did before."""
+    def __init__(
+        self,
+        store: Store,
+        topology: Topology,
+        policies: Policies,
+        clock: Clock,
+        *,
+        snapshot_events: int = SNAPSHOT_EVENTS,
+    ) -> None:
+        """Make the ledger of a store; `recover` takes in what it holds.
+
+        Args:
+            store: Where events, holds and snapshots are.
+            topology: The whole cluster.
+            policies: Those that are to decide from now on; the store may know that others did before.
+            clock: The service's clock.
+            snapshot_events: Events after which a snapshot is kept.
+        """
+        self._snapshot_events = snapshot_events
         self._store = store
         self._clock = clock
         self._wanted = policies
@@ -83,6 +108,8 @@ class Ledger:
         self.latest: dict[str, float] = {}
         self.quotas = Quotas(topology.gpus)
         self.left: dict[str, str] = {}
+        self._last = store.last
+        self._frozen_at = 0
         self._counted = 0  # jobs that are over whose quota is free again
         self.holds: dict[int, Hold] = {}
         self.woken = asyncio.Event()
@@ -101,11 +128,23 @@ class Ledger:
 
     def recover(self) -> None:
         """Take in what the store holds. Raises StoreError, and BadSpec for events of another cluster."""
-        for row in self._store.events():
+        if (found := self._store.snapshot_of(program())) is not None:
+            self._frozen_at, body = found
+            for name, value in thawed(body).items():
+                setattr(self, name, value)
+        for row in self._store.events(self._frozen_at):
             self._take_in(row.body)
         self.holds = {number: Hold.of(body) for number, body in self._store.holds().items()}
         if self.policies != self._wanted:
             self.change(self._wanted)
+
+    def freeze(self) -> None:
+        """Keep a snapshot if enough events have come since the last one. Raises StoreError."""
+        if self._last - self._frozen_at < self._snapshot_events:
+            return
+        self._frozen_at = self._last
+        if (body := frozen({name: getattr(self, name) for name in _KNOWN})) is not None:
+            self._store.snapshot(program(), body)
 
     # ------------------------------------------------------------------ events
 
@@ -114,7 +153,8 @@ class Ledger:
         if not events:
             return
         bodies = [{"event": plain_event(event), **beside} for event in events]
-        self._store.append([(event.at_s, body) for event, body in zip(events, bodies, strict=True)])
+        numbers = self._store.append([(event.at_s, body) for event, body in zip(events, bodies, strict=True)])
+        self._last = numbers[-1]
         fault_point("recorded")
         for body in bodies:
             self._take_in(body)
@@ -142,7 +182,7 @@ class Ledger:
 
     def _record_own(self, kind: str, **what: Any) -> None:
         body = {"event": {"kind": kind, "at_s": self.now_s}, **what}
-        self._store.append([(self.now_s, body)])
+        (self._last,) = self._store.append([(self.now_s, body)])
         fault_point("recorded")
         self._take_in(body)
         self.woken.set()

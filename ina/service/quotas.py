@@ -120,7 +120,7 @@ class Quotas:
         return self._admitted()
 
     def waits(self, job: str) -> str | None:
-        """Return what a job waits for; None: it does not."""
+        """Return the reason for which a job waits; None: it does not."""
         wish = self._outside.get(job)
         return None if wish is None else self._why(wish) or f"tenant {wish.tenant}: others came before it"
 

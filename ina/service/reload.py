@@ -16,7 +16,7 @@ _log = logging.getLogger(__name__)
 
 
 def reloading(service: Service, path: Path, defaults: Policies) -> Callable[[], None]:
-    """Return what has the service decide by what a policy file says now, as a signal's handler.
+    """Return a signal's handler that has the service decide by what a policy file says now.
 
     A file that is wrong, or names policies that cannot go on from here, changes nothing; a warning says why.
 

@@ -55,7 +55,7 @@ class Reports:
         return [self._of(self._ledger.submitted[name], over, held, waits, troubles) for name in names]
 
     def _waits(self) -> dict[str, str]:
-        """Return what each job has last waited for. The log only grows: each line of it is read once."""
+        """Return the last reason for which each job waited. Each line of the log is read once."""
         assert self._ledger.core.log is not None
         entries = self._ledger.core.log.entries
         for number in range(self._waits_to, len(entries)):

@@ -272,7 +272,7 @@ def _times(group: GroupRun, name: str) -> list[float]:
 
 
 def _compute_s(group: GroupRun, name: str) -> float | None:
-    """Return what an iteration takes beside its sums, at the slowest rank; None: no rank has told."""
+    """Return the time of an iteration beside its sums, at the slowest rank; None: no rank has told."""
     network = STAGES.index("network")
     ranks = [
         sorted(each.total_s - each.stages_s[network] for each in iterations[-STAGE_TIMES:])

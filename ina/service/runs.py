@@ -80,7 +80,7 @@ class Runs:
             self._switches.check_soon()
 
     def _failed(self, number: int, name: str, failure: str) -> Event | None:
-        """Return what a failure means; None: that is not known until the network has been looked at.
+        """Return the event that a failure means; None: not known before the network was looked at.
 
         A job whose switches or links were gone lately starts again, elsewhere if need be.
         """

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, Self
 
 from ina.service.errors import StoreError
 
-VERSION = 1
+VERSION = 2
 """Of the schema. A file of an older one is migrated (`_MIGRATIONS`), one of a newer one refused."""
 
 _FILE = "state.sqlite"
@@ -28,7 +28,8 @@ CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE events (seq INTEGER PRIMARY KEY AUTOINCREMENT, at_s REAL NOT NULL, body TEXT NOT NULL);
 CREATE TABLE holds (run INTEGER PRIMARY KEY, body TEXT NOT NULL);
 """
-_MIGRATIONS: Mapping[int, str] = {}
+_SNAPSHOTS = "CREATE TABLE snapshots (seq INTEGER PRIMARY KEY, program TEXT NOT NULL, body BLOB NOT NULL);"
+_MIGRATIONS: Mapping[int, str] = {1: _SNAPSHOTS}
 """What leads from each earlier version to the next."""
 
 
@@ -71,7 +72,7 @@ class Store:
             (version,) = self._database.execute("PRAGMA user_version").fetchone()
             if version == 0:
                 self._database.executescript(
-                    f"BEGIN IMMEDIATE; {_SCHEMA} PRAGMA user_version = {VERSION}; COMMIT;"
+                    f"BEGIN IMMEDIATE; {_SCHEMA} {_SNAPSHOTS} PRAGMA user_version = {VERSION}; COMMIT;"
                 )
             while 0 < version < VERSION:
                 self._database.executescript(
@@ -129,6 +130,34 @@ class Store:
                 "SELECT seq, body FROM events WHERE seq > ? ORDER BY seq", (after,)
             ):
                 yield Row(seq, json.loads(body))
+
+    @property
+    def last(self) -> int:
+        """The number of the last event; 0: there is none. Raises StoreError."""
+        with self._errors():
+            (found,) = self._database.execute("SELECT coalesce(max(seq), 0) FROM events").fetchone()
+        return int(found)
+
+    # ------------------------------------------------------------------ snapshots
+
+    def snapshot(self, program: str, body: bytes) -> None:
+        """Keep what a program knows after the last event, instead of earlier snapshots. Raises StoreError."""
+        with self._transaction():
+            self._database.execute("DELETE FROM snapshots")
+            self._database.execute(
+                "INSERT INTO snapshots SELECT coalesce(max(seq), 0), ?, ? FROM events", (program, body)
+            )
+
+    def snapshot_of(self, program: str) -> tuple[int, bytes] | None:
+        """Return the snapshot of a program, and the number of the last event in it; None: there is none.
+
+        Raises StoreError.
+        """
+        with self._errors():
+            found = self._database.execute(
+                "SELECT seq, body FROM snapshots WHERE program = ? ORDER BY seq DESC", (program,)
+            ).fetchone()
+        return None if found is None else (int(found[0]), bytes(found[1]))
 
     # ------------------------------------------------------------------ holds
 

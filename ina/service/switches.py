@@ -56,7 +56,7 @@ class Switches:
         self._next_s = 0.0
 
     def ill(self, cluster: Topology, place: Place) -> str:
-        """Return what was gone lately of the way that a job's packets take; "": nothing was."""
+        """Return the part that was gone lately of the way of a job's packets; "": none was."""
         tree = place.tree
         if tree is None:
             return ""

@@ -86,8 +86,8 @@ def wrong(path: str, text: str, commands: frozenset[str] = frozenset()) -> list[
 
 
 def commands(path: Path) -> frozenset[str]:
-    """Return the names that commands of a module have: those registered elsewhere, and the module's own."""
-    lists = [ROOT / "ina/cli/commands.py", *(ROOT / "ina/cli").rglob("__init__.py")]
+    """Return the names that commands of a module have: those registered there or above, and its own."""
+    lists = [path, ROOT / "ina/cli/commands.py", *(ROOT / "ina/cli").rglob("__init__.py")]
     text = "".join(each.read_text(encoding="utf-8") for each in lists)
     return frozenset(re.findall(rf'{path.stem}:(\w+)"', text)) | {path.stem, f"{path.stem}_"}
 

@@ -153,6 +153,8 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
         *(*SWITCH, *HOST, "bmv2_topos.impairments", "bmv2_topos.scenarios/"),
         *("bmv2_topos.testbeds.netns/", "bmv2_topos.testbeds.mininet"),
     ),
+    # Programs for other machines, which `ina.runtime` starts there.
+    "ina.machine": ("hostlib", "ina.runtime/"),
     "ina.bench": (
         *("controller.placement/", "controller.routing/"),
         *(*CONTROLLER, "controller.grouping/", "controller.scheduling.synergy"),

@@ -12,6 +12,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -126,8 +127,7 @@ class Cluster:
 def cluster(folder: Path, program: str = "shared") -> Iterator[Cluster]:
     """Make one, for as long as the context lasts."""
     name = f"t{os.getpid()}"
-    private = folder / "private"
-    private.mkdir()
+    private = Path(tempfile.mkdtemp(prefix="ina"))  # short: Unix sockets are made below it
     up = ("topo", "up", "two-racks:2", "--name", name, "--program", program, "--lanes", "32")
     subprocess.run([sys.executable, "-m", "ina", *up], check=True, capture_output=True)
     state = netns.find(name)
@@ -166,6 +166,7 @@ def cluster(folder: Path, program: str = "shared") -> Iterator[Cluster]:
             holder.kill()
             holder.communicate()
         netns.down(name)
+        private.rmdir()
 
 
 def arguments(process: int) -> list[bytes]:

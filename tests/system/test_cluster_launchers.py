@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import json
 import os
 import re
@@ -18,6 +19,7 @@ import pytest
 from tests.softswitch.namespaces import why_not
 from tests.softswitch.script_program import have_compiler
 from tests.system.clusters import PATIENCE_S, Cluster, cluster, until
+from tests.system.command import ROOT
 from tests.system.test_clusters import LOOP, SUM
 
 REASON = why_not() if have_compiler else "no C compiler: interface ports need the engine in C"
@@ -164,3 +166,33 @@ def test_mpirun_on_four_machines(here: Cluster, tmp_path: Path) -> None:
         command += ["-x", name]
     variables = {"INA_MEETING": f"{here.state.topology.ip('h1')}:29601"}
     eight_ranks(here.start("h1", [*command, sys.executable, "-c", SUM], variables))
+
+
+@pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="needs ray")
+def test_torch_trainer_of_ray_on_two_nodes(here: Cluster, tmp_path: Path) -> None:
+    """Unmodified but for the name of the backend, with the losses of gloo."""
+    topology, ray = here.state.topology, str(Path(sys.executable).with_name("ray"))
+    address = f"{topology.ip('h1')}:6379"
+    started = []
+    for machine in ("h1", "h2"):
+        node = [ray, "start", "--block", f"--node-ip-address={topology.ip(machine)}", "--num-cpus=2"]
+        node += ["--object-store-memory=80000000", "--disable-usage-stats"]
+        head = ["--head", "--port=6379", "--include-dashboard=false", f"--temp-dir={here.private}/ray"]
+        more = head if machine == "h1" else [f"--address={address}"]
+        started.append(here.start(machine, [*node, *more], {"GLOO_SOCKET_IFNAME": f"{machine}-eth0"}))
+
+        assert started[-1].stdout is not None
+        assert any("Ray runtime started" in line for line in started[-1].stdout)
+    losses = {}
+    for backend in ("gloo", "ina"):
+        script = str(ROOT / "tests" / "system" / "workers" / "ray_train.py")
+        command = [sys.executable, script, address, backend, "4", str(tmp_path)]
+        process = here.start("h1", command, {"GLOO_SOCKET_IFNAME": "h1-eth0"})
+        _, errors = process.communicate(timeout=PATIENCE_S)
+        assert process.returncode == 0, errors
+        losses[backend] = [json.loads((tmp_path / f"{backend}-{rank}").read_text()) for rank in range(4)]
+    assert {machine for machine, _ in losses["ina"]} == {"h1", "h2"}
+    for (_, ours), (_, theirs) in zip(losses["ina"], losses["gloo"], strict=True):
+        assert ours == pytest.approx(theirs, abs=1e-3)
+    for process in started:
+        process.terminate()

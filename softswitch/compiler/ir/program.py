@@ -137,6 +137,17 @@ class ConstEntry(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class DirectCell:
+    """A scalar that each entry of a table has: it is in `place` while the entry's action runs.
+
+    Default actions find it at its initial value, and what they make of it is lost.
+    """
+
+    place: Expr
+    initial: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Table:
     """A match-action table. With no keys only the default action ever runs (a miss).
 
@@ -161,6 +172,7 @@ class Table:
     implementation: str = ""
     direct_meter: str | None = None
     idle_timeout: bool = False
+    cells: tuple[DirectCell, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

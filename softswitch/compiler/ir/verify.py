@@ -196,8 +196,8 @@ class _Verifier:
                 _fail(f"{pattern} does not fit {type_}", pos)
 
     def _table(self, table: ir.Table) -> None:
-        for key in table.keys:
-            self._expr(key.expr)
+        for expr in (*(key.expr for key in table.keys), *(cell.place for cell in table.cells)):
+            self._expr(expr)
         listed = {ref.action for ref in table.actions}
         for name in listed:
             if name not in self._program.actions:

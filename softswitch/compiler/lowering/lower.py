@@ -46,6 +46,7 @@ from softswitch.compiler.lowering.limits import check_limits
 from softswitch.compiler.lowering.remarks import collecting
 from softswitch.compiler.lowering.statements import lower_statements
 from softswitch.compiler.lowering.syntax import ir_annotations
+from softswitch.compiler.lowering.tofino.accesses import warn_of_accesses
 from softswitch.compiler.lowering.tofino.calls import call_function, call_object
 from softswitch.compiler.lowering.tofino.objects import make_object
 from softswitch.compiler.lowering.tofino.switch import PARTS, architecture_of, is_for_tofino, lower_switch
@@ -132,6 +133,7 @@ def _for_tofino(unit: Unit, main: ast.Instantiation, name: str) -> ir.Program:
     pipeline = lower_switch(unit, main)
     check_uncalled(unit)
     unit.raise_errors()
+    warn_of_accesses(pipeline.bodies.values(), unit.actions, unit.tables, unit.register_arrays)
     return _program(
         unit,
         main,

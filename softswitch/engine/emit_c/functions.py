@@ -81,6 +81,7 @@ def find_locals(program: ir.Program) -> Locals:
         use_body(f"action {name}", action.body)
     for name, table in program.tables.items():
         use(f"table {name}", (key.expr for key in table.keys))
+        use(f"table {name}", (cell.place for cell in table.cells))
         if table.direct_meter is not None:
             users[program.meters[table.direct_meter].colour].add(f"table {name}")
         for reference in (table.default.action, *(ref.action for ref in table.actions)):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from softswitch.compiler import ir
 from softswitch.engine.emit_c.externs import cost, counted_bytes
@@ -60,6 +60,9 @@ def declare_table(unit: Unit, layout: TableLayout, out: Writer) -> None:
                 out.line("struct p4_meter meter;")
             if layout.table.idle_timeout:
                 out.line("uint64_t last_us;")
+            for number, cell in enumerate(layout.table.cells):
+                assert isinstance(cell.place.type, ir.Scalar)
+                out.line(f"{storage_type(cell.place.type)} cell_{number};")
             out.line(f"union {name}_args args;")
         out.line()
     with out.block(f"struct {name}_default", "};"):
@@ -171,6 +174,8 @@ def emit_apply(unit: Unit, layout: TableLayout, number: int, out: Writer) -> Non
         out.line("(void)s, (void)p, (void)v;")
         body = open_body(unit, out, (), leave="")
         body.prepare(key.expr for key in table.keys)
+        for line in _cells(body, table, "{0} = {2};"):
+            out.line(line)
         match layout.kind:
             case "none":
                 pass
@@ -289,8 +294,19 @@ def _emit_lookup(body: Body, layout: TableLayout, number: int) -> None:
             _emit_range_search(body, layout, number)
     with out.block("if (entry)"):
         _emit_resources(body, table, "(*entry)", timed=True)
+        for line in _cells(body, table, "{0} = entry->cell_{1} ^ {2};"):
+            out.line(line)
         _emit_dispatch(body, layout, "entry->match.action", "entry->args", hit=1)
+        for line in _cells(body, table, "entry->cell_{1} = {0} ^ {2};"):
+            out.line(line)
         out.line(_outcome(layout, 1, "entry->match.action"))
+
+
+def _cells(body: Body, table: ir.Table, template: str) -> Iterator[str]:
+    """Yield a line for each cell of an entry, of its place, number and initial value (stored as zero)."""
+    for number, cell in enumerate(table.cells):
+        initial = literal(cell.initial, width_of(cell.place.type))
+        yield template.format(body.expressions.scalar(cell.place).text, number, initial)
 
 
 def _emit_range_search(body: Body, layout: TableLayout, number: int) -> None:

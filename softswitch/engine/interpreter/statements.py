@@ -155,6 +155,9 @@ class StatementCompiler:
         externs, trace, counted = self._externs, self._externs.trace, self._externs.counted
         names = {name: [p.name for p in self._program.actions[name].params] for name in actions}
 
+        cells = [(compile_expression(cell.place), compile_store(cell.place)) for cell in table.cells]
+        initial = [cell.initial for cell in table.cells]
+
         def apply(packet: PacketState) -> Leave | None:
             values = [key(packet) for key in keys]
             entry = state.lookup(values)
@@ -173,7 +176,15 @@ class StatementCompiler:
                 action(packet, positions[invocation.action])
             for variable, value in zip(params[invocation.action], invocation.args, strict=True):
                 packet.variables[variable] = value
-            return actions[invocation.action](packet)
+            if not cells:
+                return actions[invocation.action](packet)
+            held = initial if entry is None else state.cells.get(entry, initial)
+            for (_, store), value in zip(cells, held, strict=True):
+                store(packet, value)
+            left = actions[invocation.action](packet)
+            if entry is not None:
+                state.cells[entry] = [load(packet) for load, _ in cells]
+            return left
 
         return apply
 

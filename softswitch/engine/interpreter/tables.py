@@ -24,6 +24,7 @@ class TableState:
         self._counts: dict[ir.ConstEntry | None, tuple[int, int]] = {None: (0, 0)}
         self._last_hits: dict[ir.ConstEntry | None, int] = {}
         self._meters: dict[ir.ConstEntry | None, Meter] = {}
+        self.cells: dict[ir.ConstEntry, list[int]] = {}
         # With exact keys alone at most one entry matches, so it can be looked up.
         self._exact: dict[tuple[int, ...], ir.ConstEntry] | None = None
         self._refresh()
@@ -80,7 +81,7 @@ class TableState:
         """Give the entry of this match another action; it keeps its place and its counter."""
         old = self._control.find(entry)
         new = self._control.modify(entry)
-        for known in (self._counts, self._last_hits, self._meters):
+        for known in (self._counts, self._last_hits, self._meters, self.cells):
             if old in known:
                 known[new] = known.pop(old)  # type: ignore[assignment]  # each its own values
         self._refresh()
@@ -126,6 +127,7 @@ class TableState:
         self._counts = {entry: self._counts.get(entry, (0, 0)) for entry in kept}
         self._last_hits = {entry: self._last_hits[entry] for entry in kept if entry in self._last_hits}
         self._meters = {entry: self._meters[entry] for entry in kept if entry in self._meters}
+        self.cells = {entry: self.cells[entry] for entry in self._entries if entry in self.cells}
         if all(key.match == "exact" for key in self.table.keys):
             self._exact = {tuple(p.value for p in entry.patterns): entry for entry in self._entries}
 

@@ -9,7 +9,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.core import Core, Desired, Event, LinkBack, LinkGone, Log, Measured, Rules, Submitted, Tick
+from controller.core import (
+    Core,
+    Desired,
+    Ended,
+    Event,
+    LinkBack,
+    LinkGone,
+    Log,
+    Measured,
+    Rules,
+    Submitted,
+    Tick,
+)
 from controller.core.compose import networked
 from controller.core.events import event_of, plain
 from controller.core.submissions import submission_of
@@ -247,3 +259,18 @@ def test_memory_follows_what_is_measured_of_a_job() -> None:
     core.handle(Tick(10.0))
     (after,) = {region.size for region in core.desired().places["a"].regions.values()}
     assert after < before / 4, "a tenth of the bytes in more time for them"
+
+
+def test_gpus_of_a_job_that_ends_as_the_last_link_comes_back_are_free() -> None:
+    """Found by a random schedule: they counted as gone, and nobody was asked again."""
+    core = network_core("fifo", AllocationSettings(memory="shared"))
+    core.handle(LinkGone(0.0, "h1", NETWORK.rack_of["h1"]))
+    first, second = (Job(name=name, workers=20, layers_bytes=(1000,), iterations=100) for name in "ab")
+    core.handle(Submitted(0.0, submission_of(first, NETWORK), first))
+    core.handle(Tick(0.0))
+    assert [*core.desired().places] == ["a"]
+    core.handle(LinkBack(1.0, "h1", NETWORK.rack_of["h1"]))
+    core.handle(Ended(1.0, "a"))
+    core.handle(Submitted(1.0, submission_of(second, NETWORK), second))
+    core.handle(Tick(1.0))
+    assert [*core.desired().places] == ["b"]

@@ -34,6 +34,8 @@ RACK = fabrics.star(4, fabrics.Parts(gpus=2))
 
 JOB = {"name": "a", "workers": 2, "model": "vgg16", "deadline_s": 9.0, "servers": ["h1", "h2"]}
 TOML = '[[job]]\nname = "a"\nworkers = 2\nmodel = "vgg16"\ndeadline_s = 9.0\nservers = ["h1", "h2"]\n'
+MACHINE = '[[switch]]\nname = "s1"\n[[server]]\nname = "h1"\nswitch = "s1"\n'
+OTHER = '[[server]]\nname = "h2"\nswitch = "s1"\n'
 YAML = "job:\n  - name: a\n    workers: 2\n    model: vgg16\n    deadline_s: 9e0\n    servers: [h1, h2]\n"
 
 
@@ -79,7 +81,7 @@ def test_jobs_that_are_written_are_read_again(tmp_path: Path) -> None:
         ({"tree": {"root": "s1", "parent": {}}}, 2, "unknown key 'parent'; did you mean 'parents'?"),
         ({"tree": {"root": "s7"}}, 1, "tree: there is no switch 's7'"),
         ({"tree": "s1"}, 2, "want a table of root, parents, aggregators"),
-        ({"name": ""}, 2, 'name = "": want a name'),
+        ({"name": ""}, 2, 'name = "": want 1 to 200 printable characters'),
     ],
 )
 def test_what_is_wrong_with_a_job_is_said_by_file_line_and_key(
@@ -126,6 +128,17 @@ def test_lines_are_those_of_the_keys(name: str) -> None:
             '[[switch]]\nname = "s1"\n[[link]]\na = "s1"\nb = "s9"\n[[server]]\nname = "h1"\nswitch = "s1"',
             "f.toml:3: link: unknown node 's9'",
         ),
+        (f"{MACHINE}port = 1\n{OTHER}port = 1\n", "f.toml:7: 'h2' has port 1 of switch 's1', as 'h1'"),
+        (f'{MACHINE}ip = "10.0.0.9"\n{OTHER}ip = "10.0.0.9"\n', "server 'h2': ip is 10.0.0.9, as of 'h1'"),
+        (
+            f'{MACHINE}mac = "02:00:00:00:00:0A"\n{OTHER}mac = "02:00:00:00:00:0a"\n',
+            "mac is 02:00:00:00:00:0a",
+        ),
+        (f'{MACHINE}mac = "01:00:5e:00:00:01"\n', "want a MAC address of one machine"),
+        (f'{MACHINE}ip = "10.0.0"\n', "f.toml:6: server 'h1': ip = \"10.0.0\": want an IPv4 address"),
+        (f"{MACHINE}port = 511\n", "port = 511: want a whole number, 1 to 510"),
+        (f"{MACHINE}port = 1\ncount = 2\n", "f.toml:6: server 'h1': port of 2 servers; want one"),
+        ('[[switch]]\nname = "s1"\np4runtime = "http://s1"', "want grpc://HOST:PORT or unix:PATH"),
         ("[[swich]]\n", "unknown key 'swich'; did you mean 'switch'?"),
         ("[[switch]\n", "f.toml: not TOML"),
     ],
@@ -134,6 +147,13 @@ def test_what_is_wrong_with_a_cluster_is_said(text: str, said: str) -> None:
     with pytest.raises(BadSpec) as raised:
         topology_of(parse(text, "f.toml"))
     assert said in str(raised.value)
+
+
+def test_given_ports_and_addresses_are_kept_and_others_follow_by_position() -> None:
+    text = f'{MACHINE}port = 2\nip = "10.9.0.1"\n{OTHER}[[server]]\nname = "h3"\nswitch = "s1"\n'
+    found = topology_of(parse(text, "f.toml"))
+    assert {port: link.a for port, link in found.ports["s1"].items()} == {1: "h2", 2: "h1", 3: "h3"}
+    assert [found.ip(name) for name in found.server] == ["10.9.0.1", "10.0.0.2", "10.0.0.3"]
 
 
 def test_texts_that_are_none_of_these_formats(tmp_path: Path) -> None:

@@ -86,7 +86,7 @@ def test_it_shows_who_runs_who_waits_and_why(
     bed.do(lambda: bed.service.advance(30))
     _open(page, bed)
     assert "2 running 1 waiting 8 / 8 GPUs in use" in _text(page, "#tiles")
-    assert re.search(r"vision running 1:10 in 2:00 1,024 h1", _text(page, "#jobs"))
+    assert re.search(r"vision running 1:10 in 2:00 1,024 . h1", _text(page, "#jobs"))
     assert "needs 4 GPUs; 0 of 8 are free" in _text(page, "#queue")
     assert "late: needs 4 GPUs; 0 of 8 are free" in _text(page, "#events")
     mine = page.locator("#cluster line[data-job=vision]")

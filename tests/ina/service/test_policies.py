@@ -11,18 +11,20 @@ from controller.core.submissions import submission_of
 from controller.errors import BadSpec
 from controller.policies import registry
 from controller.policies.by_kind import AllocationSettings
-from controller.vocabulary import Job, Topology, fabrics
+from controller.vocabulary import Job, fabrics
 from ina.service.clock import Clock
 from ina.service.ledger import Ledger
 from ina.service.policies import Policies, read_policies
+from ina.service.snapshots import program
 from ina.service.store import Store
 
 CLUSTER = fabrics.leaf_spine(2, 2, 2, fabrics.Parts(gpus=2, slots=512))
 PLAIN = [name for name in registry.known() if not registry.family(name)]
 
 
-def ledger_of(store: Store, policies: Policies, at_s: float = 0.0, cluster: Topology = CLUSTER) -> Ledger:
-    return Ledger(store, cluster, policies, Clock(0.0, at_s, wall=lambda: at_s, monotonic=lambda: 0.0))
+def ledger_of(store: Store, policies: Policies, *, snapshot_events: int = 5000) -> Ledger:
+    clock = Clock(0.0, 0.0, wall=lambda: 0.0, monotonic=lambda: 0.0)
+    return Ledger(store, CLUSTER, policies, clock, snapshot_events=snapshot_events)
 
 
 def submit(ledger: Ledger, *names: str) -> None:
@@ -122,3 +124,37 @@ def test_a_wrong_policy_file_is_refused_by_line_and_key(text: str, says: str, tm
     path.write_text(text)
     with pytest.raises(BadSpec, match=says):
         read_policies(path, Policies())
+
+
+@pytest.mark.parametrize("policy", PLAIN)
+def test_a_start_from_a_snapshot_decides_as_one_from_all_events(policy: str, tmp_path: Path) -> None:
+    policies = Policies(policy, AllocationSettings(memory="deadline-lazy", routing="grid"))
+    with Store(tmp_path) as store:
+        ledger = ledger_of(store, policies, snapshot_events=1)
+        submit(ledger, "a", "b", "c")
+        ledger.freeze()
+        submit(ledger, "d")
+        ledger.core.handle(Tick(1000.0))
+        wanted = ledger.core.desired()
+        assert store.snapshot_of(program()) is not None
+    with Store(tmp_path) as store:
+        taken = []
+        again = ledger_of(store, policies)
+        again._take_in, take_in = lambda body: (taken.append(body), take_in(body)), again._take_in  # type: ignore[method-assign]
+        again.recover()
+        assert len(taken) < len(list(store.events())), "not all events were replayed"
+        again.core.handle(Tick(1000.0))
+        assert again.core.desired() == wanted
+        assert [*again.submitted] == ["a", "b", "c", "d"]
+
+
+def test_a_snapshot_of_another_program_is_not_read(tmp_path: Path) -> None:
+    with Store(tmp_path) as store:
+        ledger = ledger_of(store, Policies("fifo"))
+        submit(ledger, "a")
+        wanted = ledger.core.desired()
+        store.snapshot("another", b"of another program")
+    with Store(tmp_path) as store:
+        again = ledger_of(store, Policies("fifo"))
+        again.recover()
+        assert again.core.desired() == wanted

@@ -111,3 +111,26 @@ def test_a_second_process_waits_until_the_first_is_gone_however_it_ended(tmp_pat
         first.kill()
         assert have.wait(60)
         thread.join()
+
+
+def test_a_state_of_the_first_version_is_migrated(tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / "state.sqlite") as database:
+        database.executescript(
+            """
+            CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+            CREATE TABLE events
+                (seq INTEGER PRIMARY KEY AUTOINCREMENT, at_s REAL NOT NULL, body TEXT NOT NULL);
+            CREATE TABLE holds (run INTEGER PRIMARY KEY, body TEXT NOT NULL);
+            INSERT INTO events (at_s, body) VALUES (1.0, '{"kind": "old"}');
+            PRAGMA user_version = 1;
+            """
+        )
+    database.close()
+    with Store(tmp_path) as store:
+        assert [row.body for row in store.events()] == [{"kind": "old"}]
+        assert store.snapshot_of("mine") is None
+        store.snapshot("mine", b"all of it")
+        assert store.snapshot_of("mine") == (1, b"all of it")
+    with sqlite3.connect(tmp_path / "state.sqlite") as database:
+        assert database.execute("PRAGMA user_version").fetchone() == (VERSION,)
+    database.close()

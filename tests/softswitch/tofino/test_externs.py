@@ -5,6 +5,7 @@ import pytest
 from softswitch.compiler import CompileError
 from softswitch.compiler.ir.crc import STANDARD, Crc
 from tests.softswitch.differential.compare import Pair
+from tests.softswitch.differential.script import parse_entry
 
 from .programs import frame, program
 
@@ -98,6 +99,19 @@ def test_register_actions_read_change_and_write_one_cell() -> None:
     assert [pair.pipelines[1].read_register("Ingress.cells", i) for i in (0, 3, 9)] == [100, 0xFFFFFFFF, 77]
 
 
+def test_a_register_that_a_packet_meets_twice_is_remarked_on() -> None:
+    counting = """
+        Register<bit<32>, bit<8>>(16) cells;
+        RegisterAction<bit<32>, bit<8>, bit<32>>(cells) count = {
+            void apply(inout bit<32> value) { value = value + 1; }
+        };
+    """
+    either = "if (hdr.ethernet.kind == 1) { count.execute(1); } else { count.execute(2); }"
+    assert program(ingress_locals=counting, ingress=either).remarks == ()
+    (remark,) = program(ingress_locals=counting, ingress=either + " count.execute(3);").remarks
+    assert "a packet may meet register 'Ingress.cells' 2 times" in remark.message
+
+
 def test_saturation_of_signed_and_unsigned_words() -> None:
     pair = with_results(
         "bit<32> x = hdr.ethernet.dst[31:0]; bit<32> y = hdr.ethernet.src[31:0];"
@@ -163,6 +177,40 @@ def test_random_numbers_counters_and_digests_are_the_same_in_both() -> None:
     assert digests[0] == digests[1] == [("IngressDeparser.news", (source,)) for source in range(5)]
 
 
+def test_each_entry_of_a_table_has_a_cell_of_its_direct_register() -> None:
+    pair = with_results(
+        "senders.apply(); hdr.results.b = meta.told;",
+        metadata="bit<32> told;",
+        ingress_locals="""
+            DirectRegister<bit<32>>(7) sequence;
+            DirectRegisterAction<bit<32>, bit<32>>(sequence) next = {
+                void apply(inout bit<32> value, out bit<32> result) {
+                    result = value;
+                    value = value + 1;
+                }
+            };
+            action number(bit<32> who) { meta.told = next.execute(); hdr.results.a = who; }
+            action stranger() { hdr.results.a = 99; }
+            table senders {
+                key = { hdr.ethernet.src: exact; }
+                actions = { number; stranger; }
+                const default_action = stranger();
+                registers = sequence;
+            }
+        """,
+    )
+    for text in ("senders 1 => number(11)", "senders 2 => number(12)"):
+        for pipeline in pair.pipelines:
+            pipeline.insert(*parse_entry(pair.program, text))
+    told = [results(pair, frame(src=source))[:2] for source in (1, 1, 2, 3, 1, 2)]
+    assert told == [(11, 7), (11, 8), (12, 7), (99, 0), (11, 9), (12, 8)]
+    for pipeline in pair.pipelines:  # an entry keeps its cell with another action, but not beyond its end
+        pipeline.modify(*parse_entry(pair.program, "senders 1 => number(21)"))
+        pipeline.delete(*parse_entry(pair.program, "senders 2 => number(12)"))
+        pipeline.insert(*parse_entry(pair.program, "senders 2 => number(22)"))
+    assert [results(pair, frame(src=source))[:2] for source in (1, 2)] == [(21, 10), (22, 7)]
+
+
 @pytest.mark.parametrize(
     ("parts", "message"),
     [
@@ -178,7 +226,7 @@ def test_random_numbers_counters_and_digests_are_the_same_in_both() -> None:
             {"ingress_locals": "Hash<bit<8>>(HashAlgorithm_t.CUSTOM) h;", "ingress": "h.get({8w1});"},
             "polynomial",
         ),
-        ({"ingress_locals": "DirectRegister<bit<32>>() r;"}, "extern 'DirectRegister'"),
+        ({"ingress_locals": "MathUnit<bit<32>>(MathOp_t.SQR, 1) m;"}, "extern 'MathUnit'"),
     ],
 )
 def test_wrong_externs_are_refused(parts: dict[str, str], message: str) -> None:

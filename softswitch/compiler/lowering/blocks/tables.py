@@ -29,7 +29,7 @@ DEFAULT_SIZE = 1024
 _PROPERTIES = (
     *("default_action", "size", "counters", "key", "actions", "entries", "const entries"),
     *("largest_priority_wins", "priority_delta", "implementation", "meters", "support_timeout"),
-    "idle_timeout",
+    *("idle_timeout", "registers"),
 )
 _DIRECT = {"counter": ("direct_counter", "DirectCounter"), "meter": ("direct_meter", "DirectMeter")}
 _IDLE = ("support_timeout", "idle_timeout")
@@ -105,8 +105,22 @@ def _lower(table: Table) -> ir.Table:
         ir_annotations(decl.annotations),
         implementation="" if profile is None else profile.name,
         direct_meter=_meter(body, table, properties.get("meters"), size),
+        cells=_cells(body, properties.get("registers"), decl),
         idle_timeout=any(_is_true(body, properties[name].value) for name in _IDLE if name in properties),
     )
+
+
+def _cells(body: Body, prop: ast.Property | None, decl: ast.TableDecl) -> tuple[ir.DirectCell, ...]:
+    """Return the cells that each entry of a table has, of Tofino's direct registers."""
+    if prop is None:
+        return ()
+    value = evaluate(body, prop.value)
+    if not isinstance(value, Object) or value.type.name != "DirectRegister":
+        raise CompileError(f"{show(value)} as the registers of a table", prop.value.pos, "a DirectRegister")
+    if decl.entries is not None:
+        raise Unsupported("a direct register of a table with entries of its own", prop.pos, "no entries")
+    assert isinstance(value.details, tuple)
+    return value.details
 
 
 def _implementation(body: Body, prop: ast.Property | None, table: str) -> Object | None:

@@ -7,6 +7,7 @@ module                what it does
 `objects`             instances of the externs
 `calls`               their methods, and the extern functions
 `stateful`            registers and the actions on them
+`accesses`            registers that a packet meets more than once
 `hashing`             hashes as expressions, or as calls of a CRC with any polynomial
 `checksums`           checksums of parsers and deparsers
 ====================  =====================================================================

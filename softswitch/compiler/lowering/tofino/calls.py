@@ -208,6 +208,7 @@ _METHODS: Mapping[str, Callable[[Body, Object, str, list[Value], ast.Call], Valu
     "Register": call_register,
     "RegisterParam": call_register,
     "RegisterAction": _run,
+    "DirectRegisterAction": _run,
     "RegisterAction2": _run,
     "RegisterAction3": _run,
     "RegisterAction4": _run,

@@ -19,7 +19,7 @@ from softswitch.compiler.lowering.passing import is_optional
 from softswitch.compiler.lowering.scope import ExternDef, Scope
 from softswitch.compiler.lowering.syntax import ir_annotations
 from softswitch.compiler.lowering.tofino.hashing import Hashing
-from softswitch.compiler.lowering.tofino.stateful import Action, Cells, initial_values
+from softswitch.compiler.lowering.tofino.stateful import Action, Cells, direct_cells, initial_values
 from softswitch.compiler.lowering.unit import Body
 from softswitch.compiler.lowering.values import Number, Object, Run, Value, show
 
@@ -102,6 +102,16 @@ def _register(making: Making) -> Object:
     return replace(made, details=Cells(type_))
 
 
+def _direct_register(making: Making) -> Object:
+    made, body = making.object, making.body
+    type_ = made.type.args[0]
+    first = known(body, making.args["initial_value"], type_) if "initial_value" in making.args else None
+    lowered = t.lowered(type_)
+    assert lowered is not None
+    made = replace(made, colour=body.unit.variable(f"{made.name}.cell", lowered))
+    return replace(made, details=direct_cells(made, type_, initial_values(first, type_, making.decl.pos)))
+
+
 def _action(making: Making) -> Object:
     functions = {
         item.prototype.name: item
@@ -111,7 +121,7 @@ def _action(making: Making) -> Object:
     for name in functions:
         if name != "apply":
             raise Unsupported(f"{name!r} of a register's action", functions[name].pos, "apply")
-    register = making.other("reg", "Register")
+    register = making.other("reg", "Register", "DirectRegister")
     making.body.unit.instantiated.add(id(functions["apply"]))
     details = Action(register, functions["apply"], Scope(making.body.scope))
     return replace(making.object, details=details)
@@ -232,6 +242,8 @@ def _plain(making: Making) -> Object:
 _MAKERS: Mapping[str, Callable[[Making], Object]] = {
     "Register": _register,
     "RegisterParam": _register,
+    "DirectRegister": _direct_register,
+    "DirectRegisterAction": _action,
     "RegisterAction": _action,
     "RegisterAction2": _action,
     "RegisterAction3": _action,

@@ -71,19 +71,23 @@ def execute(body: Body, base: Object, values: list[Value], expr: ast.Call) -> Va
     """Emit ``execute``: its first argument is the index, the others get the further results."""
     action = base.details
     assert isinstance(action, Action)
-    cells = action.register.details
-    assert isinstance(cells, Cells)
+    direct = action.register.type.name == "DirectRegister"
     formals = formals_of(body.unit, action.apply.prototype.params, action.scope)
-    targets = [value for value, arg in zip(values[1:], expr.args[1:], strict=False) if arg is not None]
-    index = _index(body, values[0] if values else None, expr.pos)
-    cell = _read(body, action.register, cells.type, index, expr.pos)
+    index: ir.Expr = ir.Const(t.BIT32, 0, expr.pos)
+    if direct:
+        targets = values
+        cell = _direct(action.register, action.register.type.args[0], expr.pos)
+    else:
+        targets, index = values[1:], _index(body, values[0] if values else None, expr.pos)
+        cell = _read(body, action.register, action.register.type.args[0], index, expr.pos)
     results = [_result(body, formal, expr.pos) for formal in formals[1:]]
     passed = Passed({formal.name: value for formal, value in zip(formals, (cell, *results), strict=True)}, ())
     mark = len(body.out)
     lower_body(body, action.apply, action.scope, formals, passed, expr.pos)
     if _changes(body.out[mark:], index):
         raise Unsupported(f"{base.name!r} changes its own index", expr.pos, "results by way of parameters")
-    _write(body, action.register, cell, index, expr.pos)
+    if not direct:
+        _write(body, action.register, cell, index, expr.pos)
     if len(targets) > len(results) - 1 and targets:
         message = f"{base.name!r} gives {len(results)} results"
         raise CompileError(message, expr.pos, f"at most {len(results)}, the first as the call's value")
@@ -142,6 +146,20 @@ def _index(body: Body, value: Value | None, pos: ir.Position) -> ir.Expr:
     variable = body.temporary(value.type, "index", pos)
     body.out.append(ir.Assign(variable, value.expr, pos))
     return variable
+
+
+def direct_cells(register: Object, type_: t.Type, initial: Sequence[int]) -> tuple[ir.DirectCell, ...]:
+    """Return the scalars of a direct register, which are in its variable while an action runs."""
+    cell = _direct(register, type_, register.pos)
+    places = [leaf.expr for leaf in leaves(cell, register.pos) if isinstance(leaf, Run)]
+    starts = initial or (0,) * len(places)
+    return tuple(map(ir.DirectCell, places, starts))
+
+
+def _direct(register: Object, type_: t.Type, pos: ir.Position) -> Run:
+    lowered = t.lowered(type_)
+    assert lowered is not None
+    return Run(type_, ir.Var(lowered, register.colour, pos), writable=True)
 
 
 def _read(body: Body, register: Object, type_: t.Type, index: ir.Expr, pos: ir.Position) -> Run:

@@ -1,0 +1,10 @@
+"""The ranks of this machine, for ``ina run`` on another one (`ina.runtime.agent`)."""
+
+from __future__ import annotations
+
+import sys
+
+from ina.runtime.agent import Agent
+
+if __name__ == "__main__":
+    Agent(sys.stdin, sys.stdout).run()

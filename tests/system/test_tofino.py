@@ -1,0 +1,36 @@
+"""Jobs on the programs for Tofino: exact sums under loss, in trees, and one job after the other."""
+
+import re
+
+import pytest
+
+from tests.system.attached import open_switch
+from tests.system.command import here, worker
+
+TNA = "p4src/tna/{}.p4"
+SUMS = worker("exact.py", "--rounds", 2, 1000, 5000)
+
+
+@pytest.mark.parametrize(
+    ("program", "where"),
+    [
+        ("exclusive", ("-np", 3, "--loss", 0.02)),
+        ("shared", ("-np", 3, "--loss", 0.002)),
+        ("exclusive", ("--tree", "2x2", "--link-loss", 0.01)),
+        ("shared", ("--tree", "2x2")),
+    ],
+)
+def test_sums_are_exact(program: str, where: tuple[object, ...]) -> None:
+    done = here("run", *where, "--lanes", 32, "--program", TNA.format(program), "--timeout", 60, *SUMS)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("finished") == (4 if "--tree" in where else 3)
+    assert re.search(r"in the switch: completed +│ +[1-9]", done.stdout)
+
+
+@pytest.mark.parametrize("program", ["exclusive", "shared"])
+def test_a_job_gets_slots_as_new_after_another(program: str) -> None:
+    with open_switch("--program", TNA.format(program), "--lanes", 32) as attached:
+        for _ in range(2):  # the second one's packets are older than what the first one left in the slots
+            done = here("run", "-np", 2, *attached.options, "--timeout", 60, *SUMS)
+            assert done.returncode == 0, done.stdout + done.stderr
+            assert done.stdout.count("finished") == 2
