@@ -77,7 +77,7 @@ def test_faults_of_links_become_properties_of_these_links_alone() -> None:
         (TEXT + KILL.replace('"a"', '"b"'), "scenario.toml:16: unknown job 'b'"),
         (TEXT + '[[check]]\njob = "a"\nmetric = "x"', "scenario.toml:13: check: want metric with least or"),
         (TEXT + '[[check]]\njob = "a"\nmost = "x"', 'scenario.toml:15: check: most = "x": want a number'),
-        ("summary = 1", "scenario.toml:1: summary = 1: want a name"),
+        ("summary = 1", "scenario.toml:1: summary = 1: want 1 to 200 printable characters in quotes"),
     ],
 )
 def test_what_is_wrong_is_named_with_its_line(text: str, message: str) -> None:

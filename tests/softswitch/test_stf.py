@@ -68,7 +68,7 @@ def test_rates_are_pairs() -> None:
         ("send 1 00", "unknown statement 'send'"),
         ("packet 1 00f", "two for each byte"),
         ("packet x 00", "the number of a port comes first"),
-        ("packet 1 0*", "'*' is no digit"),
+        ("packet 1 0*", "'*' is not a digit"),
         ("add t a:1 b", "( is expected"),
         ("add t a:1 b(x:1", ", is expected"),
         ("remove 3", "all"),
@@ -76,7 +76,7 @@ def test_rates_are_pairs() -> None:
         ("mc_mgrp_create", "with 0 numbers"),
         ("meter_set_rates m 1", "with 0 rates"),
         ("wait now", "'now' is too much"),
-        ("add t a:1.5 b()", "no whole number"),
+        ("add t a:1.5 b()", "1.5 is not a whole number"),
         ("add t @ b()", "neither name, number nor sign"),
     ],
 )

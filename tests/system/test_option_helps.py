@@ -18,9 +18,10 @@ DIFFERENT = frozenset(
     re.findall(
         r"\S+",
         """
-    --all --baseline --cluster --cpus-per-gpu --delay --device-id --duration --exact --explain
-    --gpus --iterations --jobs --json --lanes --link-loss --log --loss --memory --metrics-port -n
-    --name -np -o --output --p4runtime --packets --pcap --placement --plot --policy --port-kind
+    --all --baseline --cluster --cpus-per-gpu --delay --device-id --duration --exact --explain --format
+    --gpus --hosts --interface --iterations --jobs --json --lanes --launch-with --link-loss --listen
+    --log --loss --machine --memory --metrics-port -n
+    --name -np -o --output --p4runtime --packets --pcap --placement --plot --policy --port --port-kind
     --preempt --processes --program --queue --rate --reading --rounds --routing --runner
     --scheduler --seed --seeds --size --slots --state --switch --switch-ip --tls-ca --tls-cert
     --trace --tree --watch --window --workers
@@ -68,10 +69,11 @@ VERBS = frozenset(
         r"\S+",
         """
     Allocate Append Ask Assume Attach Capture Check Choose Compare Compile Compute Connect Control Corrupt
-    Decide Define Delay Deliver Divide Draw Duplicate Encode Exit Explain Fill Generate Give Group Hold Impair
-    Interpret Keep Learn Let Limit List Listen Load Log Lose Make Match Measure Minimise Model Name Place
-    Preprocess Present Print Put Queue Reach Read Reload Reorder Replace Report Require Retry Round Run Scale
-    Schedule Search Seed Send Serve Set Share Show Simulate Start Stop Sum Try Use Wait Watch Write
+    Decide Define Delay Deliver Divide Draw Duplicate Encode Examine Exit Explain Fill Find Generate Give
+    Group Hold Impair Interpret Keep Learn Let Limit List Listen Load Log Lose Make Match Measure Meet
+    Minimise Model Name Place Preprocess Present Print Put Queue Reach Read Reload Remove Reorder Replace
+    Report Require Retry Round Run Scale Schedule Search Seed Send Serve Set Share Show Simulate Start
+    Stop Submit Sum Try Use Wait Watch Write
     """,
     )
 )

@@ -27,12 +27,12 @@ EPILOG = """Examples:
 def controller(
     *,
     jobs: Annotated[
-        int, typer.Option(min=1, max=448, help="Have this many jobs run meanwhile, of two workers each.")
+        int, typer.Option(min=1, max=448, help="Run this many jobs meanwhile, of two workers each.")
     ] = 200,
     submissions: Annotated[
         int, typer.Option(min=1, help="Submit this many jobs at once, each in a request of its own.")
     ] = 10_000,
-    browsers: Annotated[int, typer.Option(min=1, max=256, help="Have this many pages open.")] = 20,
+    browsers: Annotated[int, typer.Option(min=1, max=256, help="Keep this many pages open.")] = 20,
     time: Annotated[
         float,
         typer.Option("--seconds", min=1, metavar="SECONDS", help="Measure each processor share this long."),
