@@ -148,7 +148,7 @@ class Bed:
         return found
 
     def reap(self) -> None:
-        """Take note of the ends of switches that were started again."""
+        """End the switches that were started again: they are this process's children."""
         for process in self._again.values():
             process.kill()
             process.wait()
@@ -166,8 +166,8 @@ def testbed(name: str, cluster: Path) -> Iterator[Bed]:
     finally:
         bed.reap()
         gone = command("topo", "down", name)
-    if gone.returncode or (left := existing(prefix(name))):
-        raise TrialFailed(f"ina topo down: {gone.stderr.strip() or f'there still is {left}'}")
+    if left := existing(prefix(name)):
+        raise TrialFailed(f"ina topo down: there still is {', '.join(left)}: {gone.stderr.strip()}")
 
 
 @contextlib.contextmanager

@@ -133,20 +133,29 @@ class Trial:
         )
 
     def _kill_switch(self) -> None:
-        self._until(lambda: bool(_trees(self.client.jobs())), "a job runs in both racks")
-        job, parent, _ = _trees(self.client.jobs())[0]
+        job, parent, _ = self._wide()
         self._note(f"switch {parent} killed, root of {job}")
         self.bed.restart_switch(parent, SWITCH_DOWN_S)
         self._note(f"switch {parent} started, empty")
 
     def _cut_link_and_kill(self) -> None:
-        self._until(lambda: bool(_trees(self.client.jobs())), "a job runs in both racks")
-        job, parent, child = _trees(self.client.jobs())[0]
+        job, parent, child = self._wide()
         self._note(f"link {parent}-{child} cut, of {job}")
         self.bed.set_link(parent, child, "down")
         self._cut = (parent, child)
         time.sleep(AFTER_CUT_S)
         self._kill()
+
+    def _wide(self) -> tuple[str, str, str]:
+        """Return a job that runs in both racks, the root of its tree, and a switch below it."""
+        found: list[tuple[str, str, str]] = []
+
+        def runs() -> bool:
+            found[:] = _trees(self.client.jobs())
+            return bool(found)
+
+        self._until(runs, "a job runs in both racks")
+        return found[0]
 
     def _mend_link(self) -> None:
         assert self._cut is not None
@@ -187,8 +196,10 @@ def _finish(trial: Trial, *, quick: bool) -> None:
             for line in lines
             if not (quick and server.startswith("sums"))
         ]
+        if busy:
+            return busy
         audit = command("audit", "--controller", trial.controller.url)
-        return busy + ([] if audit.returncode == 0 else [audit.stdout.strip() or audit.stderr.strip()])
+        return [] if audit.returncode == 0 else [audit.stdout.strip() or audit.stderr.strip()]
 
     give_up_s = time.monotonic() + CLEAN_S
     while (found := left()) and time.monotonic() < give_up_s:
@@ -201,8 +212,10 @@ def _finish(trial: Trial, *, quick: bool) -> None:
     for job in outcome.jobs:
         if job["state"] != "completed":
             outcome.problems.append(f"job {job['name']}: {job['state']}: {job['reason']}")
-        elif len(reported[job["name"]]) != job["workers"]:
-            outcome.problems.append(f"job {job['name']}: a rank has not said that it did all its sums")
+        elif [each.first + each.sums for each in reported[job["name"]]] != [job["iterations"]] * job[
+            "workers"
+        ]:
+            outcome.problems.append(f"job {job['name']}: not every rank says that it did all iterations")
     _follow(outcome)
 
 
@@ -237,7 +250,7 @@ def _running(jobs: Iterable[JobView]) -> bool:
 
 def _trees(jobs: Iterable[JobView]) -> list[tuple[str, str, str]]:
     """Return the jobs that run on trees of several switches, each with the root and one below it."""
-    found = []
+    found: list[tuple[str, str, str]] = []
     for job in jobs:
         tree = job["tree"]
         if job["state"] == "running" and tree is not None:
