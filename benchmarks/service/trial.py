@@ -51,10 +51,23 @@ class Fault:
 
 @dataclass(slots=True)
 class Outcome:
-    """What came of a trial. `problems`: what was not as it should be."""
+    """What came of a trial.
+
+    Attributes:
+        jobs: The jobs at the end.
+        sums: Sums that the ranks of each job have compared since their last start.
+        first: The iteration with which they began then.
+        faults: What was done, in order.
+        away: When there was no controller, from and until.
+        memory: Who had which slots.
+        decisions: The service's log.
+        load: Of the machine when it began.
+        problems: What was not as it should be.
+    """
 
     jobs: list[JobView] = field(default_factory=list)
     sums: dict[str, int] = field(default_factory=dict)
+    first: dict[str, int] = field(default_factory=dict)
     faults: list[Fault] = field(default_factory=list)
     away: list[tuple[float, float]] = field(default_factory=list)
     memory: MemoryMap = field(default_factory=MemoryMap)
@@ -136,7 +149,13 @@ class Trial:
         job, parent, _ = self._wide()
         self._note(f"switch {parent} killed, root of {job}")
         self.bed.restart_switch(parent, SWITCH_DOWN_S)
-        self._note(f"switch {parent} started, empty")
+        fault = self._note(f"switch {parent} started, empty")
+        done = self.client.job(job)["done"]
+        self._until(
+            lambda: self.client.job(job)["done"] > done or self.client.job(job)["over"], f"{job} goes on"
+        )
+        now_s = self.client.cluster()["now_s"]
+        fault.followed.append(f"+{now_s - fault.at_s:.1f} s {job} is known to have done more iterations")
 
     def _cut_link_and_kill(self) -> None:
         job, parent, child = self._wide()
@@ -209,6 +228,7 @@ def _finish(trial: Trial, *, quick: bool) -> None:
     outcome.jobs, outcome.decisions = client.jobs(), client.decisions()
     reported = reports(client, [job["name"] for job in outcome.jobs])
     outcome.sums = {name: sum(each.sums for each in ranks) for name, ranks in reported.items()}
+    outcome.first = {name: ranks[0].first for name, ranks in reported.items() if ranks}
     for job in outcome.jobs:
         if job["state"] != "completed":
             outcome.problems.append(f"job {job['name']}: {job['state']}: {job['reason']}")
@@ -271,7 +291,7 @@ def tables(outcome: Outcome) -> str:
         f" (load {outcome.load:.1f}).**",
         *([] if outcome.problems else ["`ina audit` was clean at the end, and no process was left."]),
         *(f"- not as it should be: {problem}" for problem in outcome.problems),
-        markdown(_HEADS, [_row(job) for job in outcome.jobs]),
+        markdown(_HEADS, [_row(job, outcome.first) for job in outcome.jobs]),
         "### What was done, and what followed",
         markdown(
             ["at, s", "what", "what followed"],
@@ -287,7 +307,7 @@ def tables(outcome: Outcome) -> str:
 _HEADS = [
     "job",
     "state",
-    "starts",
+    "ran last from iteration",
     "submitted, s",
     "first start, s",
     "ended, s",
@@ -301,7 +321,7 @@ def _took_s(job: JobView) -> float:
     return float("inf") if job["ended_s"] is None else job["ended_s"] - job["submitted_s"]
 
 
-def _row(job: JobView) -> list[str]:
+def _row(job: JobView, first: Mapping[str, int]) -> list[str]:
     deadline_s = job["deadline_s"]
     met = (
         ""
@@ -313,7 +333,7 @@ def _row(job: JobView) -> list[str]:
     return [
         job["name"],
         job["state"],
-        str(job["starts"]),
+        str(first.get(job["name"], 0) or "the beginning"),
         f"{job['submitted_s']:.1f}",
         "" if job["started_s"] is None else f"{job['started_s']:.1f}",
         "" if job["ended_s"] is None else f"{job['ended_s']:.1f}",
