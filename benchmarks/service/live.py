@@ -1,0 +1,199 @@
+"""A testbed of namespaces, a controller on it, and what is done to both."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx
+
+from benchmarks.service.worker import Report, last_report
+from bmv2_topos.testbeds import netns
+from bmv2_topos.testbeds.netns.names import interface, namespace, prefix
+from bmv2_topos.testbeds.netns.namespaces import existing
+from bmv2_topos.testbeds.netns.serving import await_service, start_switch
+from ina.service.client import Client
+
+ROOT = Path(__file__).parents[2]
+POLICIES: Mapping[str, str] = {
+    "scheduler": "fifo",
+    "placement": "netpack",
+    "routing": "shortest-path",
+    "memory": "deadline",
+}
+"""Of both, the service and the simulation."""
+TICK_S = 0.02
+PATIENCE_S = 120.0
+"""Longest time for a controller to serve, and for a command to end."""
+
+
+class TrialFailed(Exception):
+    """Something that a trial needs did not happen; says what."""
+
+
+def until(holds: Callable[[], object], what: str, within_s: float = PATIENCE_S) -> None:
+    """Wait until something holds. Raises TrialFailed, with `what` did not happen."""
+    give_up_s = time.monotonic() + within_s
+    while not holds():
+        if time.monotonic() > give_up_s:
+            raise TrialFailed(f"not within {within_s:g} s: {what}")
+        time.sleep(TICK_S)
+
+
+def command(*words: object) -> subprocess.CompletedProcess[str]:
+    """Run ``ina words…`` to its end, in the folder of the clone."""
+    return subprocess.run(
+        [sys.executable, "-m", "ina", *map(str, words)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        stdin=subprocess.DEVNULL,
+    )
+
+
+@dataclass(slots=True)
+class Controller:
+    """``ina controller`` as a process: started, killed, started again on the same state."""
+
+    folder: Path
+    testbed: str
+    _process: subprocess.Popen[bytes] | None = field(default=None, init=False)
+
+    @property
+    def url(self) -> str:
+        """Where it serves."""
+        return f"unix:{self.folder / 'api'}"
+
+    def start(self) -> None:
+        """Start it, and wait until it serves. Raises TrialFailed."""
+        options = [word for kind, name in POLICIES.items() for word in (f"--{kind}", name)]
+        with (self.folder / "controller.log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [
+                    *(sys.executable, "-m", "ina", "controller", "--state", str(self.folder / "state")),
+                    *("--testbed", self.testbed, "--listen", self.url, *options),
+                ],
+                cwd=ROOT,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+        until(self._serves, f"the controller serves; see {self.folder / 'controller.log'}")
+
+    def end(self, number: int = signal.SIGTERM) -> None:
+        """End it by a signal, if it runs."""
+        if self._process is not None:
+            self._process.send_signal(number)
+            self._process.wait(PATIENCE_S)
+            self._process = None
+
+    def _serves(self) -> bool:
+        assert self._process is not None
+        if self._process.poll() is not None:
+            log = (self.folder / "controller.log").read_text()
+            raise TrialFailed(f"the controller has ended with {self._process.returncode}: {log[-2000:]}")
+        transport = httpx.HTTPTransport(uds=str(self.folder / "api"))
+        with contextlib.suppress(httpx.HTTPError), httpx.Client(transport=transport) as client:
+            return client.get("http://localhost/readyz").is_success
+        return False
+
+
+@dataclass(slots=True)
+class Bed:
+    """A testbed that is up."""
+
+    name: str
+    _again: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict, init=False)
+
+    @property
+    def state(self) -> netns.State:
+        """Its topology, and its processes."""
+        return netns.find(self.name)
+
+    def restart_switch(self, switch: str, down_s: float) -> None:
+        """Kill a switch, and start it again, empty, after `down_s` seconds. Raises StepFailed."""
+        state = self.state
+        process = state.switches[switch]
+        argv = Path(f"/proc/{process}/cmdline").read_bytes().decode().split("\0")[:-1]
+        os.kill(process, signal.SIGKILL)
+        time.sleep(down_s)
+        inside = ("ip", "netns", "exec", namespace(self.name, switch))
+        self._again[switch] = started = start_switch([*inside, *argv], state.log(switch))
+        await_service(switch, started, state.socket(switch), state.log(switch))
+
+    def set_link(self, node: str, neighbour: str, to: str) -> None:
+        """Set the port of a switch to a neighbour up or down."""
+        port = interface(node, self.state.topology.port_to(node, neighbour))
+        subprocess.run(["ip", "-n", namespace(self.name, node), "link", "set", port, to], check=True)
+
+    def processes(self) -> dict[str, list[str]]:
+        """Return the command lines of the processes at each server."""
+        found: dict[str, list[str]] = {}
+        for server in self.state.topology.servers:
+            listed = subprocess.run(
+                ["ip", "netns", "pids", namespace(self.name, server.name)], capture_output=True, text=True
+            )
+            for process in listed.stdout.split():
+                with contextlib.suppress(OSError):  # it has ended
+                    line = Path(f"/proc/{process}/cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
+                    found.setdefault(server.name, []).append(line)
+        return found
+
+    def reap(self) -> None:
+        """End the switches that were started again: they are this process's children."""
+        for process in self._again.values():
+            process.kill()
+            process.wait()
+
+
+@contextlib.contextmanager
+def testbed(name: str, cluster: Path) -> Iterator[Bed]:
+    """Have a testbed of the program `shared` for as long as the block lasts. Raises TrialFailed."""
+    done = command("topo", "up", cluster, "--name", name, "--program", "shared")
+    if done.returncode:
+        raise TrialFailed(f"ina topo up: {done.stderr.strip()}")
+    bed = Bed(name)
+    try:
+        yield bed
+    finally:
+        bed.reap()
+        gone = command("topo", "down", name)
+    if left := existing(prefix(name)):
+        raise TrialFailed(f"ina topo down: there still is {', '.join(left)}: {gone.stderr.strip()}")
+
+
+@contextlib.contextmanager
+def running(controller: Controller) -> Iterator[None]:
+    """Have a controller for as long as the block lasts. Jobs that still run then are cancelled."""
+    controller.start()
+    try:
+        yield
+    except BaseException:
+        with contextlib.suppress(Exception), Client(controller.url, timeout_s=10) as client:
+            for job in client.jobs():
+                if not job["over"]:
+                    client.cancel(job["name"])
+        raise
+    finally:
+        controller.end()
+
+
+def submit(controller: Controller, jobs: Path) -> None:
+    """Submit the jobs of a file, by the command. Raises TrialFailed."""
+    done = command("submit", jobs, "--controller", controller.url, "--folder", ROOT)
+    if done.returncode:
+        raise TrialFailed(f"ina submit: {done.stderr.strip()}")
+
+
+def reports(client: Client, jobs: Sequence[str]) -> dict[str, list[Report]]:
+    """Return what each rank of each job reports; a rank that has not ended well is left out."""
+    found = {name: [last_report(client.log(name, rank, -4096)["text"]) for rank in (0, 1)] for name in jobs}
+    return {name: [each for each in ranks if each is not None] for name, ranks in found.items()}
