@@ -3,7 +3,7 @@
     ina run -np 4 -- python examples/digits.py          # four workers
     python examples/digits.py --shards 4                # the same batches in one process
 
-The program is ``hostlib/demos/digits.py``: that is the file to read.
+The program itself is ``hostlib/demos/digits.py``.
 """
 
 from hostlib.demos.digits import main

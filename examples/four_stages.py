@@ -3,7 +3,7 @@
     ina run -np 2 -- python examples/four_stages.py --iterations 20
     ina schedule live --jobs examples/schedule/live.toml    # such jobs under a policy
 
-The program is ``hostlib/demos/four_stages.py``: that is the file to read.
+The program itself is ``hostlib/demos/four_stages.py``.
 """
 
 from hostlib.demos.four_stages import main

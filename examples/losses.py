@@ -1,4 +1,4 @@
-"""What lost packets cost a job, and what probes save of it: ``ina experiment examples/losses.py``."""
+"""Measure what lost packets cost a job, and what probes save: ``ina experiment examples/losses.py``."""
 
 from dataclasses import replace
 

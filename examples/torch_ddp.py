@@ -4,8 +4,8 @@
     torchrun --nproc-per-node 4 examples/torch_ddp.py --backend gloo   # the same without
     ina run -np 4 -- python examples/torch_ddp.py
 
-But for the import of `hostlib.torch` this is what any such script looks like. The images are those of
-examples/digits.py.
+Apart from the import of `hostlib.torch` this is an ordinary DistributedDataParallel script. The images are
+those of examples/digits.py.
 """
 
 import argparse

@@ -77,10 +77,11 @@ WORKLOADS: Final[Mapping[str, Workload]] = {
 
 QUESTION = """
 A job's packets need slots in a region that it has for itself or shares. ATP hashes each packet's position,
-and so did this project: `crc32(job, PSN)`. Then a job meets itself, however large its region is, and in an
-unlucky size more often than in a smaller one. Now PSNs follow each other through the region, from a start
-that is a hash of the job's id. Is more memory ever slower by more than 3 %? Does a job whose window fits
-its region still collide? And are *rate times round trip* slots enough for full speed?
+and so did this project: `crc32(job, PSN)`. Then packets of one job collide with each other, however large
+its region is, and in a region of unlucky size more often than in a smaller one. Now consecutive PSNs use
+consecutive slots of the region, starting at a hash of the job's id. Is more memory ever slower by more than
+3 %? Does a job whose window fits its region still collide? And are *rate times round trip* slots enough for
+full speed?
 """
 
 ABOUT = f"""
@@ -92,13 +93,13 @@ twice as many packets in flight. All jobs share one region, of as many slots as 
 
 *{CONSECUTIVE.capitalize()}* is the project's addressing, *{HASHED}* what it was before
 (`-DADDRESSING=HASHED`); *{EXCLUSIVE}* is the program `exclusive` with a region of that many slots, of which
-half are for what is under way. *Time* is the mean job completion time relative to the best in the table; the
-mean of {len(SEEDS)} seeds (least..most). *Collided* are the contributions that found their slot taken.
+half are for packets in flight. *Time* is the mean job completion time relative to the best in the table;
+the mean of {len(SEEDS)} seeds (least..most). *Collided* are the contributions that found their slot taken.
 """
 
 TRIED = """
-Two more ways were tried before, and dropped. Mean completion times of four jobs, first come first served, of
-two seeds, in ms:
+Two more ways were tried and rejected. Mean completion times of four jobs, first come first served, of two
+seeds, in ms:
 
 | addressing | 64 | 100 | 128 | 200 | 256 | 400 | 512 |
 | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
@@ -112,10 +113,9 @@ LIMITS = """
 **What differs from the papers.** ATP hashes positions of the window, not PSNs, and gives one that collides
 another slot: [atp](atp.md) runs that. SwitchML's regions are consecutive, but nobody else's.
 
-Windows are fixed: one that adapts would make itself smaller where packets collide. Jobs start together and
-ids are small; the starts that their hashes give are what they are, and another set of ids would meet in other
-places. Where PSNs pass 2³² a job may meet itself for one round of its region, if that has no power of two
-slots.
+Windows are fixed: adaptive ones would shrink if packets collide. Jobs start together and have small ids;
+with other ids, and so other hashes, they would collide in other places. When PSNs pass 2³², a job may
+collide with itself for one round of its region, if its number of slots is not a power of two.
 """
 
 

@@ -70,8 +70,9 @@ OTHERS: Final = tuple(name for name in SCHEMES if name != OURS)
 QUESTION = """
 The program `atp` is ATP as its paper (NSDI'21) describes it: a packet's slot is a hash of its position in
 the window, and another hash for a position that collided; a complete sum goes to the server, and its slot
-stays taken until the server's result passes. This project's `shared` frees a slot with its completion, has
-the root multicast the sum, and lets PSNs follow each other through the region. What is each of these worth?
+stays taken until the server's result passes. This project's `shared` frees a slot with its completion, lets
+the root multicast the sum, and uses consecutive slots for consecutive PSNs. What does each of these choices
+gain?
 """
 
 ABOUT = f"""
@@ -112,11 +113,11 @@ REASONS = """
 LIMITS = f"""
 **What differs from the paper** ([protocol](../protocol.md), ATP as published):
 
-- The worker draws the new slot of a position that collided, from a salt that all ranks count alike; in ATP
-  the server chooses it, with the same effect a window later.
-- Workers are this project's: they find losses by what overtakes a packet, by probes and by time-outs. ATP
-  waits for three results out of order or a time-out. So what ATP claims of its recovery, 34 % better than
-  SwitchML's, is compared here only as far as slots are concerned.
+- The workers compute the new slot of a position that collided, from a salt that all ranks count alike; in
+  ATP the server chooses it, with the same effect a window later.
+- Workers are this project's: they detect losses by later results that overtake a packet, by probes and by
+  time-outs. ATP waits for three results out of order or a time-out. So what ATP claims of its recovery, 34
+  % better than SwitchML's, is compared here only as far as slots are concerned.
 - In ATP as here a window is as long as what may be in flight, while our programs' is eight times that:
   under loss our workers run further ahead, which is most of what the rows with losses compare. With three
   results out of order as the sign of a loss, ATP may repair sooner than it does here.

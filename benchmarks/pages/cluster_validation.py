@@ -24,14 +24,14 @@ packets of {LANES} values, one to three tensors of 4,096 to 32,768 elements, and
 computing; memory is scarce in half of them. 24 are six sets of jobs with deadlines, each under four policies
 for memory that does not suffice.
 
-Nothing is fitted to a scenario. What the flows know of packets follows from the setting: frames are 326 bytes
-for 256 of gradients; the first {WINDOW} packets of a tensor only announce exponents; a tensor takes a round
-trip beside its bits; the slowest rank's skew is that of the jitter's distribution; and where ranks are skewed
-a job holds as many slots as its window has packets. Of what several jobs send over one link {RESENT:.1%} for
-each further job is sent again, as is counted in the testbed, in the scenarios with even numbers as in the
-others. Two settings are the same everywhere and were chosen on such runs: runs of slots that meet at random
-cover each other, unless there is room for twice as much (`controller/simulator/network/collisions.py`), and
-the round trip has 5 µs for the hosts' polling.
+No parameter is fitted to a scenario. The flow model derives its properties of packets from the setting:
+frames are 326 bytes for 256 of gradients; the first {WINDOW} packets of a tensor only announce exponents; a
+tensor takes a round trip beside its bits; the slowest rank's skew is that of the jitter's distribution; and
+where ranks are skewed a job holds as many slots as its window has packets. Of what several jobs send over
+one link {RESENT:.1%} for each further job is sent again, as is counted in the testbed, in the scenarios
+with even numbers as in the others. Two settings are the same everywhere and were chosen on such runs: runs
+of slots that meet at random cover each other, unless there is room for twice as much
+(`controller/simulator/network/collisions.py`), and the round trip has 5 µs for the hosts' polling.
 
 *In phases* is `--model phases`, *average* `--model average`. The last table is of one job of four workers,
 packet by packet.

@@ -14,42 +14,44 @@ from benchmarks.pages.deadlines_runs import FULL, HOLD_S, JOBS, LOAD, SEEDS, SER
 from bmv2_topos.harness import Experiment, columns
 
 QUESTION = f"""
-Who meets a deadline when jobs fight over switch memory, and who pays for it? INAlloc (INFOCOM'23) grants
-deadline jobs the slots that their deadlines need and shares the rest; its authors report
-{PUBLISHED_MISSES:.0%} fewer missed deadlines and completion times {PUBLISHED_TIMES:.0%} shorter.
+Which jobs meet their deadlines when jobs compete for switch memory, and which are slowed down for it?
+INAlloc (INFOCOM'23) grants deadline jobs the slots that their deadlines need and shares the rest; its
+authors report {PUBLISHED_MISSES:.0%} fewer missed deadlines and completion times {PUBLISHED_TIMES:.0%}
+shorter.
 """
 
 ABOUT = f"""
-As flows (`ina cluster simulate`, `average`): {JOBS} jobs of four workers with a computing time of 0.5, 1 or 2
-times that of sending, 100 to 400 iterations, arriving by chance so that about {LOAD} run at a time; half of
-them have a deadline of *slack* times what they take alone. Every job has servers and a fallback server of its
-own on one switch with links of 100 Gb/s: **memory is all that they fight over.** Memory is given in parts of
-what one job needs at the full rate of its links ({FULL:,} slots). A slot is held for {HOLD_S * 1e6:.0f} µs, a
-round trip is 20 µs. Memory is divided anew when jobs start or end, and every 5 s.
+As flows (`ina cluster simulate`, `average`): {JOBS} jobs of four workers with a computing time of 0.5, 1 or
+2 times that of sending and 100 to 400 iterations. They arrive at random, so that about {LOAD} run at a
+time; half of them have a deadline of *slack* times the time that they take alone. Every job has its own
+servers and fallback server on one switch with links of 100 Gb/s: **jobs compete for memory only.** Memory
+is given relative to the need of one job at the full rate of its links ({FULL:,} slots). A slot is held for
+{HOLD_S * 1e6:.0f} µs, a round trip is 20 µs. Memory is divided anew when jobs start or end, and every 5 s.
 
 `static`, `shared` (first come, first served), `preemptive` and `deadline` are [the
-policies](../allocation.md#policies) as published; `deadline-lazy` is ours: everybody shares, and only
-deadlines that an equal part of the shared slots does not do for are granted slots of their own, most urgent
-first. `preemptive-ending` ends hopeless jobs as `deadline` does, and `earliest` grants needs by deadline and
-then the rest by deadline: simple policies to compare with. A job that is *ended* (its deadline cannot be met
-any more) counts as missed.
+policies](../allocation.md#policies) as published; `deadline-lazy` is this project's: all jobs share the
+slots, and only jobs that would miss their deadlines with an equal part are granted their own, most urgent
+first. Two simple policies serve as baselines: `preemptive-ending` ends hopeless jobs as `deadline` does,
+and `earliest` grants first the needed slots and then the rest in the order of deadlines. A job that is
+*ended* (its deadline cannot be met any more) counts as missed.
 
 Missed deadlines are those of all {len(SEEDS)} seeds (least..most of a seed), half of which were drawn after
-all policies were fixed. Completion times are means over the jobs with deadlines that were done / over the
-others, against `shared`. With GPUs that jobs wait for, {SERVERS} servers are common, and the scheduler knows
-no deadlines (`fifo-backfill`, `srsf`) or is told them (`edf`). The article's formula takes a slot to be held
-for a round trip, 20 µs.
+all policies were fixed. Completion times are relative to `shared`: the mean over completed jobs with
+deadlines / the mean over the others. Where jobs wait for GPUs, they share {SERVERS} servers, and the
+scheduler ignores deadlines (`fifo-backfill`, `srsf`) or uses them (`edf`). The article's formula assumes
+that a slot is held for a round trip, 20 µs.
 
-Packet by packet: six jobs of four workers with windows of {WINDOW} packets, {SMALL_ITERATIONS} iterations, on
-one switch of the virtual testbed, three of them with deadlines of 1.15 to 1.5 times what they take alone, and
-beside that the same as flows in phases; a job alone needs {WINDOW} slots. Jobs are not ended there, and go on
-unsummed. The last table is of one job of four workers that is given other slots after a third and two thirds
-of {CHANGING.iterations} iterations, packet by packet.
+Packet by packet: six jobs of four workers with windows of {WINDOW} packets, {SMALL_ITERATIONS} iterations,
+on one switch of the virtual testbed, three of them with deadlines of 1.15 to 1.5 times the time that they
+take alone. The same jobs are also simulated as flows in phases. A job alone needs {WINDOW} slots. Hopeless
+jobs are not ended there: they continue without slots. The last table is of one job of four workers that
+gets other slots after a third and two thirds of {CHANGING.iterations} iterations, packet by packet.
 """
 
 LIMITS = f"""
-One switch, generated jobs, {len(SEEDS)} seeds; flows are not packets ([how far off](cluster-validation.md)),
-and with six jobs of twelve iterations the packet table is small. Restarts and moves cost nothing as flows.
+One switch, generated jobs, {len(SEEDS)} seeds; flows are not packets ([how far
+off](cluster-validation.md)), and with six jobs of twelve iterations the packet table is small. In the
+simulation of flows, restarts and moves cost nothing.
 """
 
 EXPERIMENT = Experiment(

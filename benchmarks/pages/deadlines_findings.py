@@ -68,9 +68,9 @@ def _misses(rows: Rows) -> Iterator[str]:
     reached = [f"`{policy}`" for policy, share in less.items() if share >= PUBLISHED_MISSES]
     others = [f"`{policy}`" for policy, share in less.items() if share < PUBLISHED_MISSES]
     yield (
-        "Where memory is all that jobs fight over and suffices for one of them at least (1 x and more),"
-        f" `{DEADLINE}` misses {missed[DEADLINE]} deadlines where others miss: {said}. The published"
-        f" {PUBLISHED_MISSES:.0%} are reached against {listed(reached)}, and not against"
+        "If jobs compete for memory only, and it suffices for at least one of them (1 x and more),"
+        f" `{DEADLINE}` misses {missed[DEADLINE]} deadlines; the others miss: {said}. The published"
+        f" {PUBLISHED_MISSES:.0%} are reached against {listed(reached)}, but not against"
         f" {listed(others)}."
     )
 
@@ -83,11 +83,12 @@ def _times(rows: Rows) -> Iterator[str]:
     reached = "" if least <= 1 - PUBLISHED_TIMES else " not"
     yield (
         f"The published {PUBLISHED_TIMES:.0%} shorter completion times are{reached} reached by best-effort"
-        f" jobs, who pay: with `{DEADLINE}` they take up to {others[dearest] - 1:.0%} longer than with"
+        f" jobs, which are slowed down: with `{DEADLINE}` they take up to {others[dearest] - 1:.0%} longer"
+        " than with"
         f" `{SHARED}` ({_where(dearest)}), and at most {with_ample - 1:.0%} with memory {ample:g} x; at best"
-        f" they gain {1 - least:.0%}. Jobs with deadlines are granted what the deadline needs and no more, so"
-        f" that with ample memory and slack `{DEADLINE}` makes them up to {longest - 1:.0%} longer. Where"
-        " jobs are ended their times are not in the means, which look the better for it."
+        f" they gain {1 - least:.0%}. Jobs with deadlines are granted only the slots that the deadline needs,"
+        f" so with ample memory and slack `{DEADLINE}` makes them up to {longest - 1:.0%} longer. The times"
+        " of jobs that are ended are not in the means, which look better for that reason."
     )
 
 
@@ -104,7 +105,7 @@ def _lazy(rows: Rows) -> Iterator[str]:
         f" `{DEADLINE}` in {'every setting' if not apart else f'{len(settings) - len(apart)} settings'}"
     )
     yield (
-        f"That is mended by `{LAZY}`: it misses {as_many} over memory and slack; its jobs with deadlines take"
+        f"`{LAZY}` avoids that: it misses {as_many} over memory and slack; its jobs with deadlines take"
         f" {min(due.values()) - 1:+.0%} to {max(due.values()) - 1:+.0%} against `{DEADLINE}`, and the others"
         f" {min(others.values()) - 1:+.1%} to {max(others.values()) - 1:+.1%}."
     )
@@ -136,9 +137,10 @@ def _waiting(rows: Rows) -> Iterator[str]:
     )
     worse = missed[EDF][DEADLINE] - missed[EDF][SHARED]
     yield (
-        f"Where jobs also wait for GPUs ({wait_s:.1f} s on average here) there miss: {said}. Slack is spent"
-        " before a job first runs, and no division of memory brings it back: to tell the scheduler of the"
-        f" deadlines brings more than all policies for memory. Beside it, grants of `{DEADLINE}`"
+        f"Where jobs also wait for GPUs ({wait_s:.1f} s on average here), the missed deadlines are:"
+        f" {said}. Slack is used up"
+        " before a job first runs, and no division of memory can restore it: a scheduler that knows the"
+        f" deadlines gains more than any memory policy. With it, grants of `{DEADLINE}`"
         + (
             " do harm: a job that could end early keeps its GPUs until its deadline, and others wait."
             if worse > 0
@@ -157,9 +159,9 @@ def _simple(rows: Rows) -> Iterator[str]:
     said = ", ".join(f"`{policy}` {most} and {least}" for policy, (most, least) in counts.items())
     others = _ratios(rows, EARLIEST, LAZY, "others_s")
     yield (
-        "The simple policies that end hopeless jobs, too, miss with 1 x and more and with less memory:"
+        "Policies that end hopeless jobs miss this many deadlines with 1 x and more, and with less memory:"
         f" {said}."
-        f" `{EARLIEST}` pays with the jobs without deadlines, which take"
+        f" `{EARLIEST}` slows down the jobs without deadlines, which take"
         f" {min(others.values()) - 1:+.0%} to {max(others.values()) - 1:+.0%} against `{LAZY}`."
     )
 
@@ -171,7 +173,8 @@ def _reading(rows: Rows) -> Iterator[str]:
         _total(rows, part, [each], DEADLINE) for part, each in (("reading", setting), ("memory", measured))
     )
     yield (
-        "The article's formula, which takes a slot to be held for a round trip, grants half of what is needed"
+        "The article's formula, which assumes that a slot is held for a round trip, grants half of the"
+        " slots needed"
         f" here: it misses {by_article} deadlines where the measured time misses {by_hold}"
         f" ({_where(setting)})."
     )

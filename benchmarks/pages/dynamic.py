@@ -44,22 +44,22 @@ times the throughput of none.
 ABOUT = f"""
 {JOBS} equal jobs of {WORKERS} workers on one switch, a fallback server for each; links of 10 Gb/s and 2 µs;
 packets of 64 values; {len(TENSORS)} tensors of {TENSORS[0]} elements; up to {WINDOW} packets in flight.
-*{STATIC}*: the program exclusive, {JOBS} equal parts, windows of half a part. *{ATP}*: the program atp, slots
-for all. *{OURS}*: this project's program, likewise; *{NARROW}* the same with the static parts' windows.
-*Pauses*: {PAUSES_S["pauses"] * 1e6:.0f} µs of computing
-per iteration, ± 20 %, in which a static part lies idle; with *no pauses* none does. {ATP} and {OURS} with
-`aimd`, the others with fixed windows. *Speed* is that of an iteration relative to static parts, same
-seed.
+*{STATIC}*: the program exclusive, {JOBS} equal parts, windows of half a part. *{ATP}*: the program atp,
+slots for all. *{OURS}*: this project's program, likewise; *{NARROW}* the same with the static parts'
+windows. *Pauses*: {PAUSES_S["pauses"] * 1e6:.0f} µs of computing per iteration, ± 20 %, in which a static
+part is idle; with *no pauses* it never is. {ATP} and {OURS} with `aimd`, the others with fixed windows.
+*Speed* is that of an iteration relative to static parts, same seed.
 
 The second table has queues of {SHORT_QUEUE} packets, marked from {ECN_DEPTH} on, and windows by `fixed` (none
 adapts), `aimd` (ATP) and `a2tp`; *speed* is relative to `fixed`. Means of {len(SEEDS)} seeds (least..most).
 """
 
 LIMITS = """
-ATP's gain depends on how much of the time jobs compute. Each job has a fallback server on a link of its own,
-as good as another switch port. **What differs from the paper.** ATP's static sharing is SwitchML's, as here;
-its jobs are VGG and ResNet at 100 Gb/s, and its control is judged where jobs' links meet, while here only the
-servers' do. What differs between the program `atp` and the paper is in [protocol](../protocol.md).
+ATP's gain depends on how much of the time jobs compute. Each job has a fallback server on a link of its
+own, as good as another switch port. **What differs from the paper.** ATP's static sharing is SwitchML's, as
+here; its jobs are VGG and ResNet at 100 Gb/s, and its control is measured where jobs share links, while
+here only the links of the servers are shared. What differs between the program `atp` and the paper is in
+[protocol](../protocol.md).
 """
 
 

@@ -23,14 +23,16 @@ QUESTIONS: Final[Mapping[str, str]] = {
     "atp": "what ATP's choices cost or bring: hashed positions that rehash, held slots, results by the"
     " server",
     "pool": "how many slots of its own a job needs",
-    "dynamic": "what jobs gain by slots for all over a static part for each, and by congestion control",
-    "traffic": "what two levels of aggregation take off the links",
-    "utilisation": "what each factor of ESA's priorities makes of a switch's memory",
+    "dynamic": "what jobs gain if they share all slots instead of having a static part each, and by"
+    " congestion control",
+    "traffic": "how much traffic two levels of aggregation save on the links",
+    "utilisation": "how each factor of ESA's priorities affects the use of a switch's memory",
     "slowlink": "what a job with a network straggler costs a healthy one, with A2TP's windows and without",
     "precision": "which scaling factors of gradients keep a model's accuracy",
     "scaling": "how long an allreduce takes by number of workers, beside gloo's ring on the same links",
     "targets": "how many packets per second the embedded switch and BMv2 aggregate",
-    "deadlines": "who meets deadlines when jobs fight over switch memory, and who pays for it",
+    "deadlines": "which jobs meet their deadlines when jobs compete for switch memory, and which are"
+    " slowed down for it",
     "together": "what scheduler, placement, memory and trees bring, each alone and together",
     "cluster-validation": "how far off `ina cluster simulate` is from packets, and how long slots are held",
     "model": "how far virtual time is from real processes",

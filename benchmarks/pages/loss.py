@@ -25,9 +25,8 @@ _ASKED = "; ".join(
 
 QUESTION = f"""
 How much of the goodput is left when links lose packets, with slots of a job's own and with shared ones?
-Asked for is at least: {_ASKED}.
-ATP says that it recovers from losses 34 % better than SwitchML. And what of it is owed to tail probes, which
-ask early for what has nothing behind it that would show its loss?
+Asked for is at least: {_ASKED}. ATP says that it recovers from losses 34 % better than SwitchML. And how
+much of it is owed to tail probes, which ask early for packets whose loss no later packet reveals?
 """
 
 ABOUT = f"""

@@ -39,17 +39,18 @@ AMPLE = 0.97
 """Least speed, relative to the best, at which memory counts as ample."""
 
 QUESTION = """
-How fast are jobs with how much switch memory, if each has a region of its own (program `exclusive`, as in
-SwitchML), or all share one array (`shared`, and `atp`, which is ATP as published)? Shared memory must never
-stop a job, and should degrade smoothly: ATP reports that half of the memory costs 5 to 10 %.
+How does the speed of jobs depend on the amount of switch memory, if each has its own region (program
+`exclusive`, as in SwitchML), or all share one array (`shared`, and `atp`, which is ATP as published)?
+Shared memory must never stop a job, and should degrade smoothly: ATP reports that half of the memory costs
+5 to 10 %.
 """
 
 ABOUT = f"""
-{WORKERS} workers per job, each on a host of its own; all on one switch; links of 10 Gb/s and 2 µs; packets of
-64 values; tensors of {", ".join(map(str, TENSORS))} elements; {COMPUTE_S * 1e6:.0f} µs of computing per
+{WORKERS} workers per job, each on a host of its own; all on one switch; links of 10 Gb/s and 2 µs; packets
+of 64 values; tensors of {", ".join(map(str, TENSORS))} elements; {COMPUTE_S * 1e6:.0f} µs of computing per
 iteration, ± 5 %; {ITERATIONS} iterations; means of {len(SEEDS)} seeds. `slots` are all that the switch has,
 for all jobs together. A worker has up to {WINDOW} packets in flight, a bit more than a round trip's worth;
-exclusive: no more than half of the job's region, which is a power of two; below two slots per job it
+exclusive: no more than half of the job's region, which is a power of two; a job with fewer than two slots
 cannot run. Congestion control: AIMD (shared, atp), fixed window (exclusive).
 
 *Speed* is the iteration rate relative to that of the fastest program with the most memory in the sweep; the
@@ -59,21 +60,22 @@ the longest iteration of any job; these are of the program shared.
 """
 
 CONCLUSION = """
-Where a region holds less than a round trip's packets, the window binds exclusive jobs; shared ones keep their
-window, and what collides goes on to the fallback server. A shared job's PSNs follow each other through the
-array: alone it collides only where the array is smaller than what it has under way, and beside others only
-where they come past the same slots at the same time. ATP takes more memory for the same speed: it hashes
-positions, and a slot is taken for a round trip to the server longer ([atp](atp.md) tells what each costs).
+If a region holds fewer packets than a round trip needs, exclusive jobs are limited by the window; shared
+ones keep their window, and packets that collide go on to the fallback server. The PSNs of a shared job use
+consecutive slots of the array: alone, the job collides only if the array is smaller than its packets in
+flight; beside others, only if they pass the same slots at the same time. ATP needs more memory for the same
+speed, because it hashes positions, and holds a slot longer by a round trip to the server ([atp](atp.md) has
+the cost of each).
 """
 
 LIMITS = f"""
-All jobs are alike, and each has a fallback server on a link of its own: jobs that shared one would be
-slower without memory. A job without slots is bound by that link, which carries every worker's packets; the
-ratio at 0 slots is therefore about that of link rate to incast, and depends on the number of workers. Links
-lose nothing here. Seeds differ much where memory is scarce, and only their means are smooth. AIMD makes
-windows smaller where slots are scarce, which [addressing](addressing.md) leaves out. The window of ATP is
-what is in flight, up to {WINDOW}; by way of the server a round trip is longer, so that with ample memory
-the window binds it.
+All jobs are alike, and each has a fallback server on a separate link: without switch memory, jobs that
+shared one would be slower. A job without slots is limited by that link, which carries every worker's
+packets; the ratio at 0 slots is therefore about that of link rate to incast, and depends on the number of
+workers. Links lose nothing here. Seeds differ much where memory is scarce, and only their means are smooth.
+AIMD makes windows smaller where slots are scarce, which [addressing](addressing.md) leaves out. ATP's
+window is its number of packets in flight, up to {WINDOW}; a round trip through the server is longer, so
+with ample memory ATP is limited by the window.
 
 **What differs from the papers.** SwitchML's and ATP's workers poll on dedicated cores at 10 and 100 Gb/s;
 ours look at their packets every 5 µs. What differs between `atp` and the paper is in

@@ -38,21 +38,21 @@ CASES: Final[Mapping[str, Mapping[str, float]]] = {
 
 QUESTION = """
 Pages of virtual time say how long jobs would take. How far is that from what the same job takes with real
-processes, sockets and clocks? Published simulators are seldom held against anything.
+processes, sockets and clocks? Published simulators are seldom compared with real runs.
 """
 
 ABOUT = f"""
 One job of {WORKERS} workers on one switch, program exclusive, packets of {real.LANES} values, {WINDOW} in
-flight, {SIZE_BYTES >> 20} MB of float32; the first allreduce, when nobody has measured a round trip, is left
-out. *{NETNS}*: namespaces, {ITERATIONS} allreduces. *{VIRTUAL}*: the
-same topology, window and time-outs in virtual time, {len(SEEDS)} seeds; hosts look at their packets every
-{real.COALESCE_US} µs. *Off by* is virtual time relative to real, less 1. *{OTHER}* is the ablation: with the
-time-outs that pages at 10 Gb/s use, for the first case. Times are means (least..most).
+flight, {SIZE_BYTES >> 20} MB of float32; the first allreduce, before a round trip has been measured, is
+left out. *{NETNS}*: namespaces, {ITERATIONS} allreduces. *{VIRTUAL}*: the same topology, window and
+time-outs in virtual time, {len(SEEDS)} seeds; hosts look at their packets every {real.COALESCE_US} µs. *Off
+by* is virtual time relative to real, less 1. *{OTHER}* is the ablation: with the time-outs that pages at 10
+Gb/s use, for the first case. Times are means (least..most).
 """
 
 LIMITS = """
-Links are slow, so that two cores suffice for all hosts and the switch: what processing costs is not in the
-model, and shows at 1 Gb/s, and wherever the machine is busy with other things, as it was here (*load*, the
+Links are slow, so that two cores suffice for all hosts and the switch: the cost of processing is not in the
+model, and shows at 1 Gb/s, and whenever the machine is busy with other things, as it was here (*load*, the
 processes that want one of its two cores). Delays below 50 µs are not in the real runs.
 
 At 20 Mb/s the round trip of a full window, 56 ms, is longer than the first time-out, 50 ms: packets that are

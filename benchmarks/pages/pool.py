@@ -22,17 +22,18 @@ POOL, WINDOW = "pool", "window alone"
 AMPLE = 0.95
 
 QUESTION = """
-How many slots does a job with slots of its own need? SwitchML keeps two slots for each packet in flight and
+How many slots does a job with exclusive slots need? SwitchML keeps two slots for each packet in flight and
 fixes their number once; INAlloc computes what a job needs as throughput x round trip.
 """
 
 ABOUT = f"""
-One job of {WORKERS} workers on one switch, program exclusive, links of {RATE_BPS / 1e9:.0f} Gb/s, packets of
-{LANES} values, {ELEMENTS * 4 >> 10} KB per iteration, no computing. The window is half the pool. *Rate* is
-what the data packets take of a link in each direction, payload and headers counted; *predicted* what follows
-from the round trip t with the smallest pool, one packet in flight: pool / 2 packets per t, at most the
-link's rate. *Window alone* is the ablation: the program shared with the largest pool, whatever the window,
-so that memory is never short and only the window binds. Nothing here is random, so there are no seeds.
+One job of {WORKERS} workers on one switch, program exclusive, links of {RATE_BPS / 1e9:.0f} Gb/s, packets
+of {LANES} values, {ELEMENTS * 4 >> 10} KB per iteration, no computing. The window is half the pool. *Rate*
+is what the data packets take of a link in each direction, payload and headers counted; *predicted* what
+follows from the round trip t with the smallest pool, one packet in flight: pool / 2 packets per t, at most
+the link's rate. *Window alone* is the ablation: the program shared with the largest pool, whatever the
+window, so that memory is never short and only the window limits the rate. Nothing here is random, so there
+are no seeds.
 """
 
 LIMITS = """

@@ -41,20 +41,20 @@ exponent worth?
 """
 
 ABOUT = f"""
-`hostlib/demos/digits.py` (a perceptron on handwritten digits), {WORKERS} workers' shares, {EPOCHS} epochs of
-batches of {BATCH}; each step's gradients are scaled, rounded, summed as integers and scaled back as the host
-library does, packets of {LANES} values. *Scale* is the power of two of a fixed factor; *{EXPONENT}* one
-exponent per packet; *{EXACT}* the ablation: no integers. *Accuracy* is that on the test images; *zeros* the
-share of gradients that are not zero and become so; *too large* the share of packets that do not fit and go as
+`hostlib/demos/digits.py` (a perceptron on handwritten digits), {WORKERS} workers' shares, {EPOCHS} epochs
+of batches of {BATCH}; each step's gradients are scaled, rounded, summed as integers and scaled back as the
+host library does, packets of {LANES} values. *Scale* is the power of two of a fixed factor; *{EXPONENT}*
+one exponent per packet; *{EXACT}* the ablation: no integers. *Accuracy* is that on the test images; *zeros*
+the share of nonzero gradients that become zero; *too large* the share of packets that do not fit and go as
 raw floats through the fallback server, exactly. Other initial weights for each of {len(SEEDS)} seeds; means
 (least..most).
 """
 
 LIMITS = """
-One small model. What becomes zero is lost, for no worker keeps what rounding leaves over. **What differs from
-the papers.** Their factors are powers of ten: 10⁶ is 2 to the power of 19.9, 10⁸ of 26.6; their models are
-larger. ATP's switches saturate on what is too large and its servers ask for raw values; here workers see it
-before they send.
+One small model. Gradients rounded to zero are lost, because workers do not keep rounding errors. **What
+differs from the papers.** Their factors are powers of ten: 10⁶ is 2 to the power of 19.9, 10⁸ of 26.6;
+their models are larger. ATP's switches saturate on values that are too large, and its servers ask for raw
+values; here workers detect such values before they send.
 """
 
 

@@ -20,9 +20,9 @@ from bmv2_topos.harness import ResultRow, Value, averaged, markdown, number
 from bmv2_topos.plots import draw_lines
 
 QUESTION: Final = """
-Jobs that share one array of slots get them first come first served, or urgent packets take them from less
-urgent ones (ESA, ICNP'23). How much sooner do jobs end with preemption, how much of that is from the
-priorities, and how much from taking slots at all? Does any mix of jobs end later, and does a job of the
+Jobs that share one array of slots get them first come, first served (FCFS), or urgent packets take them
+from less urgent ones (ESA, ICNP'23). How much sooner do jobs end with preemption, how much of that is from
+the priorities, and how much from taking slots at all? Does any mix of jobs end later, and does a job of the
 lowest priority starve? ESA's authors report mean job completion times up to 1.35 times better than their
 baselines'.
 """
@@ -41,14 +41,14 @@ the policies are, in `preemption_policies.py`. All policies get the same informa
 | inverted | the policy's, turned round |
 
 *Gain* is the mean job completion time (JCT) under FCFS over that under a policy, each the mean of the
-seeds; in brackets the least and the most of single seeds. *Priority* is the JCT with all equal over
-that by policy: what the priorities themselves are worth. *Worst job* is the greatest JCT by policy
-relative to the same job's under FCFS: who pays. *In the switch* is the share of contributions that a
+seeds; in brackets the least and the most of single seeds. *Priority* is the JCT with all priorities equal
+over that under the policy: the gain by the priorities themselves. *Worst job* is the greatest JCT of a job
+under the policy relative to the same job's under FCFS. *In the switch* is the share of contributions that a
 slot took in, the mean over the jobs.
 
 In *{STARVATION}* priorities are fixed: one job of priority 1 beside three of priority 255 that keep the
-switch busy until after its end. *Without slots* is the same with no slots for the first job: what it
-can always fall back on.
+switch busy until after its end. *Without slots* is the same with no slots for the first job, the worst that
+can happen to it.
 """
 
 _REASONS: Final = f"""
@@ -62,21 +62,20 @@ _REASONS: Final = f"""
 """
 
 DIFFERS: Final = """
-In ESA's paper each failed attempt halves an occupant's priority, a number. Here priorities are
-logarithms, and each failed packet takes 1 of 255 from it: to halve the code took half of all octaves at
-once, and after eight packets, one from each worker, nothing was left to compare. The position counts
-linearly, the ranges of the factors are this library's (`hostlib/priority.py`). Time in communication
-counts from a collective's first result on, so that waiting for a straggler does not make a job look
-urgent. A full slot at once serves others; its result is multicast by the switch. The baselines of the
-paper's 1.35 are ATP and SwitchML, not FCFS among these slots; [atp.md](atp.md) has ATP as published on
-the same mixes.
+In ESA's paper each failed attempt halves the priority of the slot's holder. Here priorities are logarithms,
+and each failed packet subtracts 1 of 255: halving the logarithm removed half of all octaves at once, and
+after eight packets, one from each worker, all priorities were equal. The position counts linearly, the
+ranges of the factors are this library's (`hostlib/priority.py`). Time in communication counts from a
+collective's first result on, so that waiting for a straggler does not make a job look urgent. A full slot
+is available to others at once; the switch multicasts its result. The baselines of the paper's 1.35 are ATP
+and SwitchML, not FCFS among these slots; [atp.md](atp.md) has ATP as published on the same mixes.
 """
 
 LIMITS: Final = f"""
-Jobs are a thousand times shorter than real ones, so that many mixes can be tried; what decides is the
-ratio of memory to packets in flight, and that is realistic. Windows are fixed, so that nothing differs
-between two runs but who gets a slot. The remaining time of a job is known from its second iteration on, and
-half of the jobs of the favourable mix have two.
+Jobs are a thousand times shorter than real ones, so that many mixes can be tried; the decisive ratio, of
+memory to packets in flight, is realistic. Windows are fixed, so that two runs differ only in which packets
+get slots. The remaining time of a job is known from its second iteration on, and half of the jobs of the
+favourable mix have two.
 
 ### What differs from the paper
 

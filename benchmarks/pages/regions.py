@@ -57,9 +57,9 @@ TARGET: Final = 1.03
 JOB: Final = replace(communicating("job", ITERATIONS), slots=SIZE)
 
 QUESTION = """
-A controller that hands out switch memory has to change regions while jobs run. Does the job notice?
-Iterations across a change should be within 3 % of what they are without one, and no packet should be sent
-again for it, under loss too.
+A controller that allocates switch memory has to change regions while jobs run. Does this slow a job down?
+Iterations across a change should take within 3 % of their time without one, and no packet should be
+retransmitted because of it, even under loss.
 """
 
 ABOUT = f"""
@@ -69,16 +69,16 @@ of {IN_FLIGHT} packets; {ITERATIONS} iterations of {JOB.compute_s * 1e6:.0f} µs
 tensors of 32768 values. Every switch has {SLOTS} slots, of which {SIZE} are the job's; {CHANGES} times,
 about every {EVERY} iterations, it gets {SIZE} others at all its switches.
 
-*Consistent* is how changes are made ([protocol](../protocol.md), Moving to another region), to a region that
-shares no slot with the one before; *overlapping* the same to regions of which most share slots with the one
-before, at other places. *At once* is a new region, apart, for every packet that comes from then on
-(`moves_at_once`), which is how it was before.
+*Consistent* is the present way of changing ([protocol](../protocol.md), Moving to another region), to a
+region that shares no slot with the previous one. *Overlapping* is the same way, but most of the new regions
+share slots with the previous one, at other positions. *At once* was the earlier way: from a moment on,
+every arriving packet uses the new, separate region (`moves_at_once`).
 
 *Iteration* is the mean time of an iteration; *across* that of the iterations in which a change begins and
 of those that follow them, relative to the same iterations of the same seed without changes; *others* the
-same of all others. *Sent again*, *pulled* and *collided* are packets of a whole run: those that workers
-sent again, what reminders brought home from switches, and contributions that found their slot taken. Mean
-of {len(SEEDS)} seeds (least..most).
+same of all others. *Sent again*, *pulled* and *collided* are packets of a whole run: packets that workers
+retransmitted, partial sums that reminders collected from switches, and contributions that found their slot
+taken. Mean of {len(SEEDS)} seeds (least..most).
 """
 
 WHY = """
@@ -89,19 +89,19 @@ WHY = """
 """
 
 LIMITS = f"""
-**What differs from the papers.** INAlloc gives jobs other regions each period and does not say what becomes
-of sums that are under way; *at once* is the simplest reading.
+**What differs from the papers.** INAlloc gives jobs other regions each period and does not say what happens
+to unfinished sums; *at once* is the simplest interpretation.
 
-A change settles when the job is two windows of PSNs further, {16 * IN_FLIGHT} packets here; one that is
-asked for earlier waits, and is replaced by the next. So a job whose region changes faster than that moves
-less often than it is told.
+A change is complete when the job has advanced by two windows of PSNs, {16 * IN_FLIGHT} packets here. A
+change that is requested earlier waits, and is replaced by the next request. So if requests come faster, the
+job moves less often than requested.
 
-Regions are large enough for all PSNs that losses let be under way, eight times {IN_FLIGHT}. A first try
-used regions of 96 to 256 slots, and showed jobs 30 % slower with changes at 0.1 % of loss: that was the
-size of the regions, not the changes ([addressing](addressing.md) has the sizes). Under loss no two runs
-lose the same packets, so differences of some per cent, and of some hundred packets, are chance: the spread
-over the seeds says how much. One job moves alone here; that another gets its old slots in time is a matter
-of tests.
+Regions are large enough for all PSNs that can be unfinished under loss, eight times {IN_FLIGHT}. In a first
+experiment with regions of 96 to 256 slots, jobs with changes were 30 % slower at 0.1 % loss; the reason was
+the size of the regions, not the changes ([addressing](addressing.md) has the sizes). Under loss no two runs
+lose the same packets, so differences of some per cent, and of some hundred packets, are random: the spread
+over the seeds shows how large they can be. Only one job moves here; the tests check that another job gets
+its old slots in time.
 """
 
 

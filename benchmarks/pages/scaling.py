@@ -54,11 +54,11 @@ this one has two cores.
 """
 
 LIMITS = """
-All hosts and the switch share the machine's two cores: at 1 Gb/s they need most of both, and what else the
-machine does shows in the figures. At 100 Mb/s they do not. `ina` sends one more window of packets than there
+All hosts and the switch share the machine's two cores: at 1 Gb/s they need most of both, and other load on
+the machine affects the figures. At 100 Mb/s they do not. `ina` sends one more window of packets than there
 is data, which announces exponents. The ring sends 2 (n - 1) / n times the array and TCP has headers of its
-own, so that a ratio above 2 is out of reach: about 1.5 for 4 and 1.75 for 8 workers. Where the machine is
-overloaded, TCP suffers more than `ina` does, and larger ratios say just that.
+own, so that a ratio above 2 is out of reach: about 1.5 for 4 and 1.75 for 8 workers. On an overloaded
+machine TCP suffers more than `ina` does; this explains larger ratios.
 
 **What differs from the paper.** SwitchML's figures are of 10 and 100 Gb/s, a Tofino, and workers with DPDK
 or RDMA; NCCL's ring is there what gloo's is here.

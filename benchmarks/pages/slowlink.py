@@ -36,18 +36,17 @@ SLOW_HOST = f"h{2 * WORKERS}"
 QUESTION = """
 The straggler of [stragglers](stragglers.md) computes slowly; the one that A2TP's authors measure has a slow
 network: UDP noise on its link. Their artifact reports that a healthy job beside such a job keeps about half
-of its 100 Gb/s. What is left of a healthy job here, and is it A2TP's aggregator window that saves it?
+of its 100 Gb/s. How much speed does a healthy job keep here, and is that owed to A2TP's aggregator window?
 """
 
 ABOUT = f"""
 Two jobs of {WORKERS} workers each on one switch, program shared without preemption; links of
-{RATE_BPS / 1e9:.0f} Gb/s and 2 µs, but for one worker's of the straggling job, which has 1 / `factor` of
-that; packets of 64 values; {len(TENSORS)} tensors of {TENSORS[0]} elements; {COMPUTE_S * 1e6:.0f} µs of
-computing per iteration, ± 5 %; up to {WINDOW} packets
-in flight. *Healthy* and *straggling* are the jobs' mean
-iterations beside each other relative to factor 1 with a fixed window, same seed; *in the switch* the shares
-of contributions that a slot took in. Means of {len(SEEDS)} seeds (least..most). `fixed` is the ablation: no
-window adapts.
+{RATE_BPS / 1e9:.0f} Gb/s and 2 µs, except that of one worker of the straggling job, which has 1 / `factor`
+of this rate; packets of 64 values; {len(TENSORS)} tensors of {TENSORS[0]} elements; {COMPUTE_S * 1e6:.0f}
+µs of computing per iteration, ± 5 %; up to {WINDOW} packets in flight. *Healthy* and *straggling* are the
+jobs' mean iterations beside each other relative to factor 1 with a fixed window, same seed; *in the switch*
+the shares of contributions that a slot took in. Means of {len(SEEDS)} seeds (least..most). `fixed` is the
+ablation: no window adapts.
 """
 
 LIMITS = """

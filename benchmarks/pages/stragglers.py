@@ -39,10 +39,10 @@ FACTORS = (1, 2, 4, 8)
 SEEDS = (1, 2, 3, 4, 5)
 
 QUESTION = """
-A job with a straggling worker holds slots while it waits. How much slower does that make a healthy job beside
-it, if both have one window (`aimd`: AIMD on ECN, all of it may claim slots), and if both have A2TP's two
-windows (`a2tp`: one for links, one for slots, which a job that waits gives up)? And what does it cost the
-straggling job?
+A job with a straggling worker holds slots while it waits. How much does that slow down a healthy job beside
+it, if both have one window (`aimd`: AIMD on ECN, all packets of the window may claim slots), and if both
+have A2TP's two windows (`a2tp`: one for links and one for slots, which shrinks in a job that waits)? And
+how much does this slow down the straggling job?
 """
 
 ABOUT = f"""
@@ -52,22 +52,22 @@ computing per iteration, ± 5 %; up to {WINDOW} packets in flight. One worker of
 computes `factor` times as long as the others. Both jobs have the same congestion control, `aimd` or `a2tp`.
 
 *Healthy* is the healthy job's mean iteration beside the straggling one relative to its mean iteration alone
-with the same control and slots; of {ITERATIONS} iterations the first {SETTLED} are left out. *Straggling* is
-the straggling job's mean iteration relative to its own alone. *In the switch* are the shares of contributions
-that a slot took in, *pulled* the sums per iteration of the straggling job that stood divided between switch
-and fallback server until a reminder joined them. Means of {len(SEEDS)} seeds (least..most), each relative to
-its own runs alone.
+with the same control and slots; of {ITERATIONS} iterations the first {SETTLED} are left out. *Straggling*
+is the straggling job's mean iteration relative to its own alone. *In the switch* are the shares of
+contributions that a slot took in, *pulled* the sums per iteration of the straggling job that were divided
+between switch and fallback server until a reminder combined them. Means of {len(SEEDS)} seeds
+(least..most), each relative to its own runs alone.
 """
 
 LIMITS = """
-**What differs from the papers.** Both controls run on this project's slots and workers; only the rule by
-which windows move is ATP's or A2TP's. ATP's slots are another matter ([atp](atp.md)): they stay taken until
-the server's result passes. The published A2TP samples promptness once per window at best and on a testbed
-of 100 Gb/s; here every result counts.
+**What differs from the papers.** Both controls run on this project's slots and workers; only the rule that
+changes windows is ATP's or A2TP's. ATP's own slots ([atp](atp.md)) stay taken until the server's result
+passes. The published A2TP samples promptness once per window at best and on a testbed of 100 Gb/s; here
+every result counts.
 
 With few slots the healthy job's own packets collide with each other, too, and A2TP makes it give up slots
-for that. Stragglers here compute slowly; a slow link is another matter. Gains of 1/8 and 1/64 per window
-mean that A2TP needs tens of windows to settle: short jobs see little of it.
+for that. Stragglers here compute slowly; [slowlink](slowlink.md) has slow links. Gains of 1/8 and 1/64 per
+window mean that A2TP needs tens of windows to settle: short jobs see little of it.
 """
 
 

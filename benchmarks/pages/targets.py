@@ -31,8 +31,8 @@ VIRTUAL_BPS = 1e10
 
 QUESTION = """
 How many packets per second do the embedded switch and BMv2 aggregate? BMv2's authors state 1 Gb/s or 80,000
-packets/s at best, for a tiny program built without logging; users see 10 to 30 Mb/s. Those who published GRID
-refused BMv2 for that.
+packets/s at best, for a tiny program built without logging; users see 10 to 30 Mb/s. GRID's authors decided
+against BMv2 for that reason.
 """
 
 ABOUT = f"""
@@ -40,18 +40,19 @@ ABOUT = f"""
 without a rate; allreduces of float32 by {" and ".join(map(str, WORKERS))} workers with {WINDOW} packets in
 flight. *Packets* are those that workers send and the switch takes in, per second of the median allreduce;
 results go out besides, one per worker and sum. *Of the switch* are all packets of the run per second of the
-switch's own processor time, admission included: that is what a loaded machine disturbs least. *{VIRTUAL}* is
-the same traffic in virtual time at {VIRTUAL_BPS / 1e9:.0f} Gb/s: how many packets it takes if none is lost.
+switch's own processor time, admission included: this figure depends least on the load of the machine.
+*{VIRTUAL}* is the same traffic in virtual time at {VIRTUAL_BPS / 1e9:.0f} Gb/s: how many packets it takes
+if none is lost.
 """
 
 LIMITS = f"""
 Workers and switch share two cores, so that the embedded switch is not the only limit: `ina bench pipeline`
-measures its program alone. BMv2 gets no superframes, and takes and sends each frame by itself; with the
-embedded switch the kernel joins those of a flow. BMv2 here is 1.15.5, built with -O1 and with its logging
-compiled in (but off), which is several times slower than its fastest build: hence the ratios to what that
-build is known to do on a machine like this, {FASTEST:,} packets/s with {LANES} lanes. Without BMv2 on PATH
-this page has no rows of it: `simple_switch_grpc` is built from <https://github.com/p4lang/behavioral-model>,
-`p4c-bm2-ss` from <https://github.com/p4lang/p4c>.
+measures its program alone. BMv2 receives no superframes, and receives and sends each frame separately; for
+the embedded switch the kernel joins the frames of a flow. BMv2 here is 1.15.5, built with -O1 and with its
+logging compiled in (but off), which is several times slower than its fastest build: hence the ratios to
+what that build is known to do on a machine like this, {FASTEST:,} packets/s with {LANES} lanes. Without
+BMv2 on PATH this page has no rows of it: `simple_switch_grpc` is built from
+<https://github.com/p4lang/behavioral-model>, `p4c-bm2-ss` from <https://github.com/p4lang/p4c>.
 """
 
 

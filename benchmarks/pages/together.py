@@ -38,8 +38,8 @@ rates in the steady state, of twelve jobs of 8 or 16 workers, placed at random, 
 the share of switches that sum. *ecmp* sums in the racks as `tor-only` does, and spreads jobs over shortest
 paths by chance; *ecmp-everywhere* also sums at every switch on these paths that can.
 
-NetPack's *estimate* is the iteration that water-filling foresees when a batch of such jobs, all there at
-once, is placed; it is compared with {ITERATIONS} iterations in phases of all of them beside each other.
+NetPack's *estimate* is the iteration time that water-filling predicts when a batch of such jobs is placed
+at once; it is compared with a simulation in phases of {ITERATIONS} iterations of all jobs together.
 """
 
 LIMITS = f"""

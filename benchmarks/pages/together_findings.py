@@ -61,17 +61,21 @@ def _by_placement(rows: Rows) -> Iterator[str]:
     said = ", ".join(f"`{name}` {min(by):.0%} to {max(by):.0%}" for name, by in shorter.items())
     reached = [f"`{name}`" for name, by in shorter.items() if max(by) >= PUBLISHED_PLACEMENT]
     yield (
-        f"Placed by NetPack, jobs are done sooner by this much than by other placements: {said}. The"
+        f"With NetPack's placement, jobs end sooner than with other placements by: {said}. The"
         f" published {PUBLISHED_PLACEMENT:.0%} are reached against {' and '.join(reached) or 'none'}, which"
-        " spread jobs. Against locality first it gains least, for with four GPUs in a server and idle racks"
-        " what counts is to keep a job together."
+        " spread jobs. Against `locality` it gains least: with four GPUs in a server and idle racks, it"
+        " matters"
+        " most to keep a job together."
     )
     longer = {
         name: statistics.fmean(placed(rows, name, SLOW)) / statistics.fmean(placed(rows, name, USUAL)) - 1
         for name in PLACED
     }
     said = ", ".join(f"`{name}` {by:+.0%}" for name, by in longer.items())
-    yield f"Slower links between switches make placement worth more: with half their rate {said}."
+    yield (
+        f"Slower links between switches make placement more important. Completion times with half their"
+        f" rate: {said}."
+    )
     changes = {
         name: [
             statistics.fmean(on_mixed(rows, NETPACK, odd)) / statistics.fmean(on_mixed(rows, name, odd)) - 1
@@ -83,7 +87,7 @@ def _by_placement(rows: Rows) -> Iterator[str]:
     yield (
         f"Where the rates of links differ, NetPack changes completion times by {over[LOCALITY]} against"
         f" `{LOCALITY}`, and by {over[FAST_LINKS]} against `{FAST_LINKS}`, which fills the servers with the"
-        " fastest links first: nearly all of the gain is to know the rates."
+        " fastest links first: nearly all of the gain comes from knowing the rates."
     )
 
 
@@ -95,10 +99,11 @@ def _by_estimate(rows: Rows) -> Iterator[str]:
         for placement in ESTIMATED
     }
     yield (
-        f"The estimate of an iteration is off in the mean, where NetPack places, by {told[NETPACK]}. It knows"
-        " a slot to be held for a round trip of 20 µs, and here it is 40 µs, so that it is too short where"
-        f" memory is scarce. Where jobs are spread at random and share links: {told['random']}; it has all"
-        " jobs send all the time."
+        f"The mean error of the estimated iteration is, with NetPack's placement, {told[NETPACK]}. The"
+        " estimate"
+        " assumes that a slot is held for a round trip of 20 µs, but here it is held for 40 µs; so the"
+        f" estimate is too short if memory is scarce. With jobs spread at random, which share links, it is"
+        f" {told['random']}, because it assumes that all jobs send all the time."
     )
 
 
@@ -113,9 +118,10 @@ def _by_part(rows: Rows) -> Iterator[str]:
     yield (
         "Against the simple policies of the first row, each alone changes the mean completion time by:"
         f" {said}; all together by {against_base(rows, BEST):+.1%}. Against `{WEAK[1]}`, which spreads jobs"
-        f" and is what gains are often given against, they seem to bring {best / weak - 1:+.0%}: to keep jobs"
-        " together brings nearly all of that, and locality does it. A job that is placed well hardly needs"
-        " switch memory, and does not queue."
+        f" and is what gains are often given against, the change seems to be {best / weak - 1:+.0%}:"
+        " nearly all"
+        " of that comes from keeping jobs together, which `locality` does. A job that is placed well hardly"
+        " needs switch memory, and does not queue."
     )
     p99 = [
         statistics.fmean(joint(rows, exchanged(True, *others), "p99_s"))
@@ -123,7 +129,7 @@ def _by_part(rows: Rows) -> Iterator[str]:
         - 1
         for others in ((False, False), (True, False), (False, True), (True, True))
     ]
-    yield f"SRSF pays with the last jobs: the p99 changes by {min(p99):+.0%} to {max(p99):+.0%} with it."
+    yield f"SRSF delays the last jobs: the p99 changes by {min(p99):+.0%} to {max(p99):+.0%} with it."
 
 
 def _by_routing(rows: Rows) -> Iterator[str]:

@@ -29,8 +29,8 @@ SERVER, ROOT, BOTH = "server alone", "root", "racks and root"
 WHERE: Final = (SERVER, ROOT, BOTH)
 
 QUESTION = """
-How much of a job's traffic do two levels of aggregation take off the links, and how much of that is due to
-which level? ATP's authors report 66 % less traffic in a simulated topology, with racks' switches and the
+How much of a job's traffic do two levels of aggregation save on the links, and how much of that is due to
+each level? ATP's authors report 66 % less traffic in a simulated topology, with racks' switches and the
 servers' rack's switch adding.
 """
 
@@ -45,9 +45,10 @@ seeds.
 
 LIMITS = """
 Going down, a result is sent once on each link, whichever node adds, which bounds what can be saved: a
-server of today sends it to each worker. Racks that add while the root does not are left out, for a job's
-root must. **What differs from the paper.** ATP's servers send results to workers one by one or have
-switches copy them; the topology of its simulation is larger, and its figure is of traffic from many jobs.
+server of today sends it to each worker. Racks that add while the root does not are left out, because a
+job's root must add. **What differs from the paper.** ATP's servers send results to workers one by one or
+have switches copy them; the topology of its simulation is larger, and its figure is of traffic from many
+jobs.
 """
 
 

@@ -33,21 +33,22 @@ SEEDS = (1, 2, 3, 4, 5)
 
 QUESTION = """
 ESA's authors observe that slots lie idle while a job waits for its slowest worker, and let urgent packets
-take them; mean job completion times are up to 1.35 times shorter. How well is the switch's memory used, with
-each factor of the priority alone and without each, and does it do more sums or just hold fewer slots?
+take them; mean job completion times are up to 1.35 times shorter. How well is the switch's memory used,
+with each factor of the priority alone and without each, and does it complete more sums, or just hold fewer
+slots?
 """
 
 ABOUT = f"""
 The mix *{FAVOURABLE}* of [preemption](preemption.md), {WORKERS} workers per job, with that page's policies.
-*Gain* is the mean job completion time first come first served over that under a policy, seed by seed. *Held*
-is the share of slots that hold part of a sum, by samples over the run; *sums* are those finished in the
-switch per slot and ms: a slot that is held and finishes little waits for somebody. Means of {len(SEEDS)}
-seeds (least..most).
+*Gain* is the mean job completion time first come first served over that under a policy, seed by seed.
+*Held* is the share of slots that hold part of a sum, by samples over the run; *sums* are those finished in
+the switch per slot and ms: a slot that is held but finishes few sums waits for a slow worker. Means of
+{len(SEEDS)} seeds (least..most).
 """
 
 LIMITS = """
 One mix, with the straggler that ESA is made for; [preemption](preemption.md) has those without. **What
-differs from the paper.** ESA's priority is known to us only by description: position * share / remaining
+differs from the paper.** ESA's priority is known only from its description: position * share / remaining
 time, in 8 bits.
 """
 

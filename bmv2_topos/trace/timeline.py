@@ -95,7 +95,7 @@ def _missing(seen: Sequence[Event]) -> list[str]:
         return ["nothing was seen of it"]
     said = []
     if all(event.port is not None for event in seen):
-        said.append("no captures of hosts: when they sent and got packets shows at the switches only")
+        said.append("no captures of hosts: packets are seen only at the switches")
     if all(event.port is None for event in seen):
         said.append("no captures of switches: what became of packets there is not known")
     elif not any(event.outcome for event in seen):

@@ -131,33 +131,33 @@ _PACKETS = ("run", *TESTBED)
 
 JOB: Mapping[str, Key] = {
     "name": Key(name, "unique among jobs", "job1, job2, …", _JOBS),
-    "workers": Key(whole(1, MAX_WORKERS), "number of ranks", "needed", _JOBS),
+    "workers": Key(whole(1, MAX_WORKERS), "number of ranks", "required", _JOBS),
     "gpus_per_worker": Key(whole(1, 1 << 16), "GPUs of each rank", "1", (*ALLOCATION, *SCHEDULE)),
     "command": Key(_command, "program and arguments of every worker", "none", ("run", "schedule live", LIVE)),
     "arrival_s": Key(
-        _SECONDS, "when it comes, seconds from the start of the run", "0", (*_PACKETS, *ALLOCATION, *SCHEDULE)
+        _SECONDS, "arrival time, seconds from the start of the run", "0", (*_PACKETS, *ALLOCATION, *SCHEDULE)
     ),
     "deadline_s": Key(
         _ABOVE,
-        "by when it is to be done, seconds from its own arrival",
+        "deadline, seconds from its own arrival",
         "best effort",
         (*ALLOCATION, *SCHEDULE),
     ),
     "on_late": Key(
         one_of(ON_LATE),
-        "what becomes of it if its deadline cannot be met any more: end, or best-effort",
+        "what to do with a job that can no longer meet its deadline: end, or best-effort",
         "end",
         ("cluster simulate", "explain", LIVE),
     ),
     "iterations": Key(whole(1, MAX_ITERATIONS), "iterations to do", "100", _TIMED),
     "duration_s": Key(
         _ABOVE,
-        "seconds that it runs alone, in the place of iterations",
+        "seconds that it runs when alone, instead of iterations",
         "from iterations",
         _TIMED,
     ),
     "model": Key(
-        name, "what it trains; a known network gives the layers' bytes", "not said", (*ALLOCATION, *SCHEDULE)
+        name, "what it trains; a known network gives the layers' bytes", "not given", (*ALLOCATION, *SCHEDULE)
     ),
     "model_bytes": Key(
         whole(1, _BYTES), "bytes of its gradient, as one layer", "one of these three", _SUMMED
@@ -168,17 +168,17 @@ JOB: Mapping[str, Key] = {
         "one of these three",
         _SUMMED,
     ),
-    "batch": Key(whole(0, _BYTES), "samples of an iteration on each GPU", "not said", SCHEDULE),
+    "batch": Key(whole(0, _BYTES), "samples of an iteration on each GPU", "not given", SCHEDULE),
     "compute_s": Key(_SECONDS, "forward and backward pass of one iteration, seconds", "0.001", _TIMED),
-    "overlap": Key(_PART, "part of computing beside which gradients may be under way", "0", ALLOCATION),
+    "overlap": Key(_PART, "fraction of computing that overlaps with sending gradients", "0", ALLOCATION),
     "jitter": Key(
         number(0, 1, "a fraction"),
-        "largest part by which each pass is longer or shorter, at random",
+        "largest random deviation of each pass, as a fraction of it",
         "0",
         TESTBED,
     ),
-    "straggler": Key(_straggler, "a rank that computes for another time", "none", TESTBED),
-    "skew_s": Key(_SECONDS, "seconds that the slowest rank computes longer", "0", ALLOCATION),
+    "straggler": Key(_straggler, "a rank with another computing time", "none", TESTBED),
+    "skew_s": Key(_SECONDS, "seconds that the slowest rank computes longer than the others", "0", ALLOCATION),
     "stages_s": Key(
         listing(_SECONDS, least=4, most=4),
         "seconds of one iteration on storage, CPU, GPU and network",
@@ -190,28 +190,28 @@ JOB: Mapping[str, Key] = {
     ),
     "estimate_s": Key(
         _ABOVE,
-        "how long it says that it will run alone, seconds",
-        "not said",
+        "estimate of how long it runs alone, seconds",
+        "not given",
         (*SCHEDULE, "cluster simulate", "explain"),
     ),
     "restart_s": Key(
         _SECONDS, "seconds lost at every start", "0", (*SCHEDULE, "cluster simulate", "explain")
     ),
-    "user": Key(name, "who submitted it", "not said", SCHEDULE),
+    "user": Key(name, "who submitted it", "not given", SCHEDULE),
     "vc": Key(name, "its virtual cluster", "none", SCHEDULE),
-    "opportunistic": Key(flag, "it uses what other jobs leave (AntMan)", "false", SCHEDULE),
-    "extra": Key(mapping(_text), "further facts, for policies that know them", "none", SCHEDULE),
-    "mode": Key(
-        one_of(MODES), "a region of slots of its own, or slots that jobs share", "shared", ALLOCATION
+    "opportunistic": Key(
+        flag, "it uses only resources that other jobs leave unused (AntMan)", "false", SCHEDULE
     ),
+    "extra": Key(mapping(_text), "further values, for policies that use them", "none", SCHEDULE),
+    "mode": Key(one_of(MODES), "exclusive or shared slots", "shared", ALLOCATION),
     "slots": Key(whole(0, 1 << 32), "aggregator slots of its own", "a share", _PACKETS),
     "window": Key(whole(1, MAX_WINDOW), "packets in flight of each worker", "see the command", _PACKETS),
     "priority": Key(
-        whole(0, MAX_PRIORITY), "of its packets; 255 is the most urgent", "as measured", _PACKETS
+        whole(0, MAX_PRIORITY), "priority of its packets; 255 is the most urgent", "as measured", _PACKETS
     ),
     "preempt": Key(flag, "its packets may take slots from lower priorities", "false", _PACKETS),
     "congestion": Key(
-        _congestion, "rule for its windows: fixed, aimd, a2tp, or [your own](windows.md)", "fixed", _PACKETS
+        _congestion, "congestion control: fixed, aimd, a2tp, or [your own](windows.md)", "fixed", _PACKETS
     ),
     "numbers": Key(one_of(ENCODINGS), "encoding of float32 in packets", "exponent", _PACKETS),
     "hold_s": Key(
@@ -221,7 +221,7 @@ JOB: Mapping[str, Key] = {
         ALLOCATION,
     ),
     "servers": Key(listing(name), "the server of each rank", "to be placed", ALLOCATION),
-    "fallback": Key(name, "the server that sums what finds no slot", "to be chosen", ALLOCATION),
+    "fallback": Key(name, "the server that sums packets without a slot", "to be chosen", ALLOCATION),
     "aggregate": Key(flag, "false: it uses no switch memory", "true", ALLOCATION),
     "tree": Key(_anything, "its switches: { root, parents, aggregators }", "shortest paths", ALLOCATION),
 }
@@ -248,16 +248,16 @@ LINK: Mapping[str, Key] = {
     "loss": Key(_CHANCE, "probability that a packet is lost", "0", _EMULATED),
     "duplicate": Key(_CHANCE, "probability that a packet arrives twice", "0", _EMULATED),
     "reorder": Key(_CHANCE, "probability that a packet is held back", "0", _EMULATED),
-    "reorder_s": Key(_SECONDS, "by how long at most, seconds", "50e-6", _EMULATED),
+    "reorder_s": Key(_SECONDS, "how long it is held back at most, seconds", "50e-6", _EMULATED),
 }
 ENDS: Mapping[str, Key] = {
-    "a": Key(name, "one end", "needed", _NETWORK),
-    "b": Key(name, "the other end", "needed", _NETWORK),
+    "a": Key(name, "one end", "required", _NETWORK),
+    "b": Key(name, "the other end", "required", _NETWORK),
     "a_port": Key(_PORT, "port at `a`, a switch", "the first free one", _PORTS),
     "b_port": Key(_PORT, "port at `b`, a switch", "the first free one", _PORTS),
 }
 SWITCH: Mapping[str, Key] = {
-    "name": Key(name, "unique among switches and servers", "needed", _NETWORK),
+    "name": Key(name, "unique among switches and servers", "required", _NETWORK),
     "slots": Key(whole(0, MAX_SLOTS), "aggregator slots; 0: it sums nothing", "8192", _NETWORK),
     "lanes": Key(whole(1, 1 << 16), "32-bit values of a slot", "64", ALLOCATION),
     "rtt_s": Key(
@@ -267,27 +267,30 @@ SWITCH: Mapping[str, Key] = {
         ALLOCATION,
     ),
     "p4runtime": Key(
-        _switch_address, "where it is controlled: grpc://HOST:PORT or unix:PATH", "not said", (MACHINES,)
+        _switch_address,
+        "address of its P4Runtime server: grpc://HOST:PORT or unix:PATH",
+        "not given",
+        (MACHINES,),
     ),
 }
 SERVER: Mapping[str, Key] = {
-    "name": Key(name, "unique among switches and servers", "needed", _SERVERS),
+    "name": Key(name, "unique among switches and servers", "required", _SERVERS),
     "count": Key(_COUNT, "how many servers: name1, name2, …", "one", _SERVERS),
-    "gpus": Key(whole(0, 1 << 16), "GPUs for workers", "1; 0 of another role", (*ALLOCATION, *SCHEDULE)),
-    "role": Key(one_of(ROLES), "its use", "worker; fallback without GPUs", _NETWORK),
-    "switch": Key(name, "the switch that it is linked to", "as [[link]] says", _NETWORK),
+    "gpus": Key(whole(0, 1 << 16), "GPUs for workers", "1 for role worker, else 0", (*ALLOCATION, *SCHEDULE)),
+    "role": Key(one_of(ROLES), "its use", "worker, or fallback if gpus = 0", _NETWORK),
+    "switch": Key(name, "the switch that it is linked to", "given by [[link]]", _NETWORK),
     "cpus": Key(number(0, 1e9, "cores", above=True), "CPU cores", "unlimited", SCHEDULE),
     "memory_gb": Key(number(0, 1e9, "GB", above=True), "memory", "unlimited", SCHEDULE),
     "vc": Key(name, "its virtual cluster", "none", SCHEDULE),
-    "kind": Key(name, "kind of its GPUs", "not said", SCHEDULE),
-    "rack": Key(name, "where it stands", "not said", SCHEDULE),
+    "kind": Key(name, "kind of its GPUs", "not given", SCHEDULE),
+    "rack": Key(name, "its rack", "not given", SCHEDULE),
     "port": Key(_PORT, "its port of `switch`", "the first free one", _PORTS),
     "ip": Key(ipv4, "its IPv4 address at that port", "10.0.0.1, …, by position", _ADDRESSED),
     "mac": Key(mac, "its MAC address there", "02:00:00:00:00:01, …, by position", _ADDRESSED),
-    "interface": Key(name, "its own name of the interface there", "not said", (MACHINES,)),
-    "address": Key(name, "where other machines reach its processes", "as ip", (MACHINES,)),
+    "interface": Key(name, "name of its network interface on that link", "not given", (MACHINES,)),
+    "address": Key(name, "address at which other machines reach its processes", "as ip", (MACHINES,)),
     "fallback_port": Key(
-        whole(1, 0xFFFF), "TCP port of ina fallback --serve on it", "9560 of role fallback", (MACHINES,)
+        whole(1, 0xFFFF), "TCP port of ina fallback --serve on it", "9560 for role fallback", (MACHINES,)
     ),
     **LINK,
 }
@@ -297,14 +300,14 @@ SHAPES: Mapping[str, tuple[str, ...]] = {
     "fat-tree": ("k", "hosts"),
 }
 FABRIC: Mapping[str, Key] = {
-    "shape": Key(one_of(list(SHAPES)), "star, leaf-spine or fat-tree", "needed", _SERVERS),
-    "servers": Key(whole(1, 100_000), "servers of a star", "needed by star", _SERVERS),
-    "spines": Key(whole(1, 100_000), "switches above", "needed by leaf-spine", _SERVERS),
-    "leaves": Key(whole(1, 100_000), "switches below", "needed by leaf-spine", _SERVERS),
+    "shape": Key(one_of(list(SHAPES)), "star, leaf-spine or fat-tree", "required", _SERVERS),
+    "servers": Key(whole(1, 100_000), "number of servers", "required by star", _SERVERS),
+    "spines": Key(whole(1, 100_000), "number of spine switches", "required by leaf-spine", _SERVERS),
+    "leaves": Key(whole(1, 100_000), "number of leaf switches", "required by leaf-spine", _SERVERS),
     "hosts": Key(
-        whole(1, 100_000), "servers at each switch below", "needed by leaf-spine, fat-tree", _SERVERS
+        whole(1, 100_000), "servers at each leaf or edge switch", "required by leaf-spine, fat-tree", _SERVERS
     ),
-    "k": Key(whole(1, 100_000), "ports of a switch", "needed by fat-tree", _SERVERS),
+    "k": Key(whole(1, 100_000), "number of ports of each switch", "required by fat-tree", _SERVERS),
     "gpus": Key(whole(1, 1 << 16), "GPUs of each server", "8", (*ALLOCATION, *SCHEDULE)),
     "rate_bps": Key(
         number(0, 1e15, "bits/s", above=True),
@@ -323,16 +326,16 @@ FABRIC: Mapping[str, Key] = {
     "rtt_s": Key(
         number(0, 1e3, "seconds", above=True), "seconds until a slot is free again", "20e-6", ALLOCATION
     ),
-    "programmable": Key(_PART, "part of the switches that sum", "1", _NETWORK),
-    "seed": Key(whole(0, 1 << 31), "seed by which these are drawn", "0", _NETWORK),
+    "programmable": Key(_PART, "fraction of the switches that sum, drawn at random", "1", _NETWORK),
+    "seed": Key(whole(0, 1 << 31), "seed of this random choice", "0", _NETWORK),
 }
 TOP: Mapping[str, Key] = {
     "name": Key(name, "name of the cluster or topology", "none", _NETWORK),
-    "root": Key(name, "the switch where aggregation trees end", "the first switch", (*_PORTS,)),
+    "root": Key(name, "the root switch of aggregation trees", "the first switch", (*_PORTS,)),
     "switch_ip": Key(ipv4, "the IPv4 address that workers send to", "10.0.255.1", (MACHINES,)),
     "link_defaults": Key(
         _anything,
-        "what links are that do not say otherwise: keys of [[link]]",
+        "default values for the keys of every [[link]]",
         "none",
         (*_NETWORK, "scenario"),
     ),
@@ -340,9 +343,9 @@ TOP: Mapping[str, Key] = {
     "server": Key(_anything, "the servers", "none", _SERVERS),
     "switch": Key(_anything, "the switches", "none", _NETWORK),
     "link": Key(_anything, "the links", "none", _NETWORK),
-    "fabric": Key(_anything, "a shape, in the place of servers, switches and links", "none", _SERVERS),
-    "summary": Key(_anything, "what a scenario shows", "needed by scenario", ("scenario",)),
-    "topology": Key(_anything, "a topology's name or file", "needed by scenario", ("scenario",)),
+    "fabric": Key(_anything, "a shape, instead of servers, switches and links", "none", _SERVERS),
+    "summary": Key(_anything, "one line that describes the scenario", "required by scenario", ("scenario",)),
+    "topology": Key(_anything, "a topology's name or file", "required by scenario", ("scenario",)),
     "program": Key(_anything, "program of a scenario's switches", "exclusive", ("scenario",)),
     "lanes": Key(_anything, "values of a packet in a scenario", "32", ("scenario",)),
     "seed": Key(_anything, "seed of a scenario", "0", ("scenario",)),

@@ -1,4 +1,4 @@
-"""Policies of one's own: ``ina alloc --policy examples/allocation/own.py:by_size``, and two more."""
+"""Your own policies: ``ina alloc --policy examples/allocation/own.py:by_size``, and two more."""
 
 from controller.memory.policy import Answer, Standing
 from controller.vocabulary import Region

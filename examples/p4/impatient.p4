@@ -1,9 +1,9 @@
-// shared.p4 with a rule of its own for eviction: whoever needs a slot takes it from a sum that nobody has
-// added to for 40 microseconds, a few round trips: it waits for a straggler, and can do that elsewhere.
+// shared.p4 with another eviction rule: a packet takes the slot of a sum that has received no contribution
+// for 40 microseconds, a few round trips. Such a sum waits for a straggler, and can do that elsewhere.
 //
 //     ina sim examples/sim.toml --slots 64 --program examples/p4/impatient.p4
 //
-// The slot's sum goes to its job's fallback server, which waits in its place.
+// The evicted sum goes to its job's fallback server, and waits there.
 #include <core.p4>
 #include <v1model.p4>
 

@@ -1,9 +1,9 @@
-// shared.p4 with a rule of its own for slots: each job goes through its region by a stride of its own.
+// shared.p4 with another rule for slots: each job goes through its region with its own stride.
 //
 //     ina sim examples/three_jobs.toml --slots 64 --program examples/p4/strides.p4
 //
-// Two jobs whose PSNs run side by side meet now and then, not in every slot for as long as they do. A
-// stride is odd, so in a region of a power of two slots a job's packets in flight never meet each other.
+// If the PSNs of two jobs advance together, the jobs collide only now and then, not in every slot. Strides
+// are odd, so in a region of a power of two slots a job's packets in flight never collide with each other.
 #include <core.p4>
 #include <v1model.p4>
 

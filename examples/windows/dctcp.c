@@ -1,4 +1,4 @@
-/* The rule of dctcp.py in C, which the core asks without Python:
+/* The rule of dctcp.py in C, which the core calls without Python:
  *
  *     cc -O2 -shared -fPIC -I "$(python -m hostlib.include)" examples/windows/dctcp.c -o dctcp.so
  *     ina run -np 2 --program shared --congestion ./dctcp.so:dctcp -- python train.py

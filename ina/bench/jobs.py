@@ -31,7 +31,7 @@ def throughput_bps(jobs: Sequence[Sequence[float]], bytes_per_iteration: float) 
     """
     first, last = max(times[0] for times in jobs), min(times[-1] for times in jobs)
     if last <= first:
-        raise ValueError("the jobs were never at work at the same time")
+        raise ValueError("the jobs never ran at the same time")
     done = sum(_iterations(times, last) - _iterations(times, first) for times in jobs)
     return 8 * bytes_per_iteration * done / (last - first)
 

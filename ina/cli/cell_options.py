@@ -20,7 +20,7 @@ Name = Annotated[
 Index = Annotated[
     str | None, typer.Option(metavar="A-B,C", help="Read only cells with these numbers. Default: all cells.")
 ]
-Everything = Annotated[bool, typer.Option("--all", help="Show what is zero, too.")]
+Everything = Annotated[bool, typer.Option("--all", help="Show zero values, too.")]
 
 
 def indices(text: str | None, name: str, size: int) -> tuple[int, ...]:
@@ -37,4 +37,4 @@ def check_no_cells(index: str | None, everything: bool) -> None:
     """Raise Failure for options that need a name."""
     if index is not None or everything:
         option = "--all" if index is None else f"--index {index}"
-        raise Failure(f"{option} needs the name of one: leave the option out for a list", exit_code=USAGE)
+        raise Failure(f"{option} needs a name; leave the option out for a list", exit_code=USAGE)

@@ -106,7 +106,7 @@ def ranks_on(text: str, workers: int | None) -> RanksOn:
             raise Failure(f"--hosts: machine {found[1]!r} is given twice; want NAME:RANKS", USAGE)
         slots[found[1]] = int(found[2]) if found[2] else None
     if not slots:
-        raise Failure(f"--hosts {text!r}: there are no machines", USAGE)
+        raise Failure(f"--hosts {text!r}: names no machine", USAGE)
     if workers is None:
         counts = [each or 1 for each in slots.values()]
     elif all(slots.values()):

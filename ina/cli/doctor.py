@@ -66,4 +66,4 @@ def doctor(
             print(f"{each.where}: {each.what}\n    to mend it: {each.remedy}")
     if not found.healthy:
         broken = [each for each in found.findings if not each.harmless]
-        raise Failure(f"{plural(len(broken), 'finding')} that jobs cannot run with")
+        raise Failure(f"{plural(len(broken), 'problem')} that prevent jobs from running")

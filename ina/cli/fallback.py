@@ -42,8 +42,8 @@ def fallback(
         str | None,
         typer.Option(
             metavar="HOST:PORT",
-            help="Connect to the root switch at this address, its port for the fallback server. Needed "
-            "without --serve.",
+            help="Connect to the root switch at this address, its port for the fallback server. "
+            "Required without --serve.",
         ),
     ] = None,
     serve: Annotated[
@@ -51,8 +51,8 @@ def fallback(
         typer.Option(
             "--serve",
             rich_help_panel=MACHINES,
-            help="Serve the jobs of other machines, until interrupted: whoever admits a job asks over TCP, "
-            "at the machine's address and fallback_port in the cluster file, and shows that it knows "
+            help="Serve the jobs of other machines, until interrupted. A process that admits a job asks over "
+            "TCP, at the machine's address and fallback_port in the cluster file, and proves that it knows "
             "INA_TOKEN.",
         ),
     ] = False,

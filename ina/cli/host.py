@@ -84,7 +84,7 @@ def _chosen(name: str | None, known: tuple[Interface, ...]) -> Interface:
         return found[0]
     if len(usable) != 1:
         raise Failure(
-            f"which interface leads to the switch is not known: give --interface, one of {shown}",
+            f"cannot tell which interface leads to the switch: give --interface, one of {shown}",
             exit_code=USAGE,
         )
     return usable[0]

@@ -112,8 +112,8 @@ def live(
         typer.Option(
             metavar="PACKETS",
             min=2,
-            help="Allocate this many slots of the switch to each job, one packet each. With --cluster: as"
-            " many as the memory policy says.",
+            help="Allocate this many slots of the switch to each job, one packet each. "
+            "With --cluster: as many as the memory policy decides.",
         ),
     ] = 256,
     rate_bps: options.Rate = 0.0,

@@ -24,7 +24,7 @@ class PcapOptions:
         typer.Option(
             metavar="DIR",
             rich_help_panel=CAPTURES,
-            help="Capture what passes each port into DIR/SWITCH-portN.pcapng; see docs/tracing.md.",
+            help="Capture the packets at each port into DIR/SWITCH-portN.pcapng; see docs/tracing.md.",
         ),
     ] = None
     pcap_limit: Annotated[

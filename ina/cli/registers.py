@@ -66,9 +66,9 @@ def _read(cells: Cells, register: Register, wanted: tuple[int, ...]) -> list[tup
         if error.code != _UNIMPLEMENTED:
             raise
         raise Failure(
-            f"the switch at {cells.address} refuses to have registers read ({error}): P4Runtime leaves that"
-            " to the switch, and BMv2 has no way to do it; let the program count what you want to know, and"
-            " read that with 'ina counters'"
+            f"the switch at {cells.address} does not let registers be read ({error}): P4Runtime leaves that"
+            " to the switch, and BMv2 does not support it; use a counter in the program instead, and read it"
+            " with 'ina counters'"
         ) from error
 
 

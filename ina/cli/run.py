@@ -110,7 +110,8 @@ def run(
         typer.Option(
             metavar="TEMPLATE",
             rich_help_panel=MACHINES,
-            help="With --hosts: start on a machine with this command, such as 'srun -w {host} {command}'.",
+            help="With --hosts: start processes on a machine with this command, "
+            "such as 'srun -w {host} {command}'.",
         ),
     ] = SSH,
     listen: Annotated[

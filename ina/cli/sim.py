@@ -241,7 +241,7 @@ def sim(
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="Capture what passes hosts and switch ports into this directory, for 'ina trace'.",
+            help="Capture the packets at hosts and switch ports into this directory, for 'ina trace'.",
         ),
     ] = None,
     json: options.Json = False,
@@ -292,7 +292,7 @@ def sim(
         return
     if plot is not None or pcap is not None or explain:
         raise Failure(
-            "--plot, --pcap and --explain are about one run; --seeds and --sweep make several",
+            "--plot, --pcap and --explain need a single run: leave --seeds and --sweep out",
             exit_code=USAGE,
         )
     sim_sweep.run(found, sweep or [], seeds or 1, processes, json=json, unused_keys=unused_keys)

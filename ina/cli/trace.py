@@ -61,8 +61,8 @@ def trace(
         Path | None,
         typer.Option(
             metavar="LOG",
-            help="Explain what made each collective of a run slow. LOG is what 'ina run --log' or "
-            "'ina topo run --log' wrote.",
+            help="Explain what made each collective of a run slow. "
+            "LOG is the file that 'ina run --log' or 'ina topo run --log' wrote.",
         ),
     ] = None,
     json: options.Json = False,
@@ -111,7 +111,7 @@ def _explain(events: Sequence[Event], log: Path, *, json: bool) -> None:
     missing = library.unseen(facts, {(event.place, event.port) for event in events})
     if missing:
         raise Failure(
-            f"no captures of {', '.join(missing)}, where workers are: are the captures of another run?"
+            f"no captures of {', '.join(missing)}, where the workers are; the captures may be of another run"
         )
     verdicts = library.explain(events, sums, facts)
     if json:

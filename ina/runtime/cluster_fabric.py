@@ -206,8 +206,8 @@ def identified(topology: Topology, known_as: Sequence[str]) -> str:
             continue
         if addresses and topology.ip(name) not in addresses:
             raise BadRun(
-                f"machine {name!r} has the addresses {', '.join(addresses)}, and {topology.ip(name)} in the "
-                "cluster file: 'ina host' there prints its lines"
+                f"machine {name!r} has the addresses {', '.join(addresses)}, but the cluster file has "
+                f"{topology.ip(name)}: 'ina host' on that machine prints the right lines"
             )
         return name
     for each in addresses:
@@ -217,7 +217,7 @@ def identified(topology: Topology, known_as: Sequence[str]) -> str:
     more = f", … ({len(names)})" if len(names) > 8 else ""
     raise BadRun(
         f"machine {shown} is not in the cluster file, which has {', '.join(names[:8])}{more}: 'ina host' "
-        "there prints its lines"
+        "on that machine prints the lines to add"
     )
 
 
@@ -235,7 +235,7 @@ def _check_places(topology: Topology, places: Sequence[str]) -> None:
         if place not in topology.server:
             identified(topology, [place])
         if places.count(place) > 1:
-            raise BadRun(f"machine {place!r} is given twice, and a port of a switch has one worker")
+            raise BadRun(f"machine {place!r} is given twice, but a switch port serves only one worker")
 
 
 def _server_for(topology: Topology, places: Collection[str]) -> str | None:
@@ -272,5 +272,5 @@ def _load(spec: FabricSpec, cluster: ClusterSpec, at: Mapping[str, Controller]) 
         programs.load(spec, asked, controller)
         info = controller.info()
         if offers is not None and not info.covers(offers):
-            raise ProgramMismatch(f"switch {switch!r} runs {info.title}, and others {offers.title}")
+            raise ProgramMismatch(f"switch {switch!r} runs {info.title}, but the others run {offers.title}")
         offers = offers or info

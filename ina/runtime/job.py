@@ -103,7 +103,7 @@ class JobRun:
             if workers.left_running and not self._interrupted:
                 left = workers.left_running
                 processes = f"{left:,} process" + "es" * (left != 1)
-                _log.warning("the workers left %s running; ended now", processes)
+                _log.warning("the workers left %s running, which is now ended", processes)
             if self._fault is not None and (failure is None or failure.at_s > self._fault_s):
                 failure = WorkerExit(-1, 1, self._fault)
             result = self._result(job, failure, elapsed, renewal)
@@ -125,7 +125,7 @@ class JobRun:
         except ControllerError as error:
             if failure is None:
                 raise
-            _log.warning("the switch's counters are not known: %s", error)
+            _log.warning("cannot read the switch's counters: %s", error)
         if renewal.lost and not self._interrupted:
             # Workers only notice that nobody answers.
             failure = WorkerExit(-1, 1, renewal.lost)

@@ -164,5 +164,5 @@ def _readmitted(fabric: SwitchFabric, renewal: Renewal, error: NoSuchJob) -> str
         return why
     if reason := fabric.readmit():
         return f"{why}; the job cannot go on: {reason}"
-    _log.warning("%s; its jobs are admitted again, and go on", why)
+    _log.warning("%s; its jobs are admitted again, and continue", why)
     return None

@@ -16,7 +16,7 @@ from bmv2_topos.testbeds.netns.names import interface, namespace
 from bmv2_topos.testbeds.netns.store import State
 from bmv2_topos.testbeds.netns.targets import target_of
 from bmv2_topos.testbeds.netns.testbed import controllers
-from controller import Controller, Fleet, Member
+from controller import Controller, Fleet, Member, ProgramBundle
 from controller.errors import Unreachable
 from controller.switches.model import INA_UDP_PORT, SWITCH_IP, Uplink
 from controller.vocabulary.places import spread
@@ -24,6 +24,7 @@ from hostlib.launcher import LaunchError
 from ina.runtime.addresses import HostAddresses
 from ina.runtime.fabric import FALLBACK, SwitchFabric
 from ina.runtime.fallback_process import FallbackProcess
+from ina.runtime.programs import bundle
 from ina.runtime.spec import FabricSpec
 
 T = TypeVar("T")
@@ -146,6 +147,12 @@ class NamespaceFabric(SwitchFabric):
     def _host(self, member: Member) -> str:
         (host,) = (each.name for each in self._topology.servers if self._topology.ip(each.name) == member.ip)
         return host
+
+
+def program_of(state: State) -> ProgramBundle:
+    """Return the program of a testbed, as its switches take it. Raises as `programs.bundle`."""
+    program = state.program
+    return target_of(program).compiled(program, state.folder) or bundle(program.name, program.lanes)
 
 
 @contextlib.contextmanager

@@ -17,6 +17,7 @@ from controller.core import Place
 from controller.errors import ControllerError, NoSuchJob
 from controller.p4runtime_shim.ports import PortEnds, PortWatch
 from controller.switches.cabling import plugged
+from controller.switches.entries import TableEntry
 from controller.switches.fleet import Report
 from controller.switches.layout import Deployment
 from controller.switches.model import Admission, Registration, SwitchInfo
@@ -24,8 +25,7 @@ from controller.switches.reconcile import per_switch, reconcile
 from controller.switches.routed import deployment_of
 from controller.switches.tree import TreeAdmission
 from controller.vocabulary import Job, Region, Topology
-from hostlib import window_for
-from ina.runtime.spec import SHARED_WINDOW
+from ina.runtime.admission import shared_window
 from ina.service.records import Audit, Difference
 
 if TYPE_CHECKING:
@@ -35,7 +35,13 @@ _Key = TypeVar("_Key")
 
 
 def deployment(
-    cluster: Topology, job: Job, place: Place, udp_ports: Sequence[int], up: Topology | None = None
+    cluster: Topology,
+    job: Job,
+    place: Place,
+    udp_ports: Sequence[int],
+    window: int,
+    preempt: bool,
+    up: Topology | None = None,
 ) -> Deployment:
     """Return the deployment of a placed job, as `controller.Fleet.admit` takes it.
 
@@ -44,6 +50,8 @@ def deployment(
         job: The job.
         place: Its servers, tree and slots.
         udp_ports: Where each of its servers takes packets.
+        window: Its window (`ina.runtime.admission.shared_window`).
+        preempt: Whether it takes slots of less urgent packets.
         up: The part of the cluster that works; None: all of it.
 
     Raises BadSpec: its root does not sum, or its fallback server is behind a switch of the tree.
@@ -54,12 +62,12 @@ def deployment(
         cluster,
         placed,
         place.tree,
-        window=window_for(job.window or SHARED_WINDOW),
+        window=window,
         regions={name: place.regions.get(name, Region(0, 0)) for name in place.tree.switches},
         udp_ports=udp_ports,
         up=up,
     )
-    return replace(found, preempt=job.preempt)
+    return replace(found, preempt=preempt)
 
 
 class Network:
@@ -69,6 +77,7 @@ class Network:
         cluster: Switches, servers and links.
         fleet: The controllers of the switches.
         program: What a switch that has no program is to run.
+        queue_packets: Packets that a switch holds at a port; None: as many as any window needs.
         ports: Returns the ports of the switch at an address, or None if it does not tell them; None: by gNMI.
     """
 
@@ -77,12 +86,14 @@ class Network:
         cluster: Topology,
         fleet: Fleet,
         program: ProgramBundle,
+        queue_packets: int | None = None,
         ports: Callable[[str], Mapping[int, PortEnds] | None] | None = None,
     ) -> None:
         self.cluster = cluster
         self._ports = ports or PortWatch()
-        self._forwards: dict[str, Topology] = {}
-        """For what part of the cluster the rows of ordinary forwarding are, by switch."""
+        self._queue_packets = queue_packets
+        self._forwards: dict[str, tuple[Topology, list[TableEntry]]] = {}
+        """The rows of ordinary forwarding by switch, and the part of the cluster that they are for."""
         self._fleet = fleet
         self._program = program
         self._offers = program.offers()
@@ -111,7 +122,9 @@ class Network:
 
         Raises ControllerError; the job is then on none of them.
         """
-        asked = deployment(self.cluster, job, place, udp_ports, up)
+        window = shared_window(job, len(set(place.servers)), self._offers, self._queue_packets)
+        preempt = job.preempt and not self._offers.salted  # that program's rule for slots has none
+        asked = deployment(self.cluster, job, place, udp_ports, window, preempt, up)
         return self._fleet.admit(asked, registration=registration)
 
     def remove(self, admission: TreeAdmission) -> None:
@@ -121,7 +134,8 @@ class Network:
 
     def at_rest(self, admissions: Collection[TreeAdmission], up: Topology) -> bool:
         """Return whether `reconcile` would find nothing to do, as far as `Fleet.seems_at_rest` can tell."""
-        forwards = all(self._forwards.get(name) is up for name in self._fleet.controllers)
+        known = (self._forwards.get(name) for name in self._fleet.controllers)
+        forwards = all(each is not None and each[0] is up for each in known)
         return forwards and self._fleet.seems_at_rest(admissions)
 
     def reconcile(self, admissions: Collection[TreeAdmission], up: Topology) -> Report:
@@ -131,14 +145,16 @@ class Network:
         Raises ControllerError.
         """
         report = self._fleet.reconcile(admissions, program=self._program)
-        for action in report.actions:
-            if action.verb == "load":
-                self._forwards.pop(action.switch, None)
         for name, controller in self._fleet.controllers.items():
-            if name not in report.left_out and self._forwards.get(name) is not up:
-                controller.adjust(forwarding.entries(self.cluster, name, up))
-                self._forwards[name] = up
+            if name not in report.left_out:  # it may have been started anew, without them
+                controller.adjust(self._forwarding(name, up))
         return report
+
+    def _forwarding(self, switch: str, up: Topology) -> list[TableEntry]:
+        known = self._forwards.get(switch)
+        if known is None or known[0] is not up:
+            known = self._forwards[switch] = (up, forwarding.entries(self.cluster, switch, up))
+        return known[1]
 
     def links(self, silent: Collection[str]) -> dict[tuple[str, str], str]:
         """Return, of the links that a switch tells of, why they are down; "": they are up.

@@ -9,9 +9,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from bmv2_topos.testbeds import netns
+from bmv2_topos.testbeds.netns.targets import target_of
 from bmv2_topos.testbeds.netns.testbed import controllers
 from controller import Fleet
-from ina.runtime.programs import bundle
+from ina.runtime.testbed_fabric import program_of
 from ina.service.clock import Clock
 from ina.service.daemon import Daemon
 from ina.service.errors import ServiceError
@@ -48,7 +49,7 @@ async def opened(
     """
     netns.check_here()
     bed = netns.find(testbed)
-    program = bundle(bed.program.name, bed.program.lanes)
+    program = program_of(bed)
     if not program.offers().shared:
         raise ServiceError(
             f"testbed {bed.name!r} runs the program {bed.program.name!r}, whose jobs do not share slots: the"
@@ -66,7 +67,7 @@ async def opened(
         yield Daemon(
             Ledger(store, bed.topology, policies, Clock(began_at, last_s)),
             testbed=bed.name,
-            switches=Network(bed.topology, Fleet(at), program),
+            switches=Network(bed.topology, Fleet(at), program, target_of(bed.program).queue_packets),
             executor=LocalRuns(state / "runs"),
             fallbacks=FallbackServers(state / "fallback", bed.name, bed.program.lanes),
             blocking=Threads(),

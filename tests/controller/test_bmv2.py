@@ -309,5 +309,5 @@ def test_an_own_program_serves_jobs_and_its_counter_is_read_its_register_is_not(
                 cells.values(cells.register("last_psn"))
         done = here("registers", "--switch", address, "last_psn")
         assert done.returncode == 1
-        assert "refuses to have registers read" in done.stderr
+        assert "does not let registers be read" in done.stderr
         assert "BMv2 has no way to do it" in done.stderr

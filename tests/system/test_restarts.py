@@ -75,7 +75,7 @@ def test_a_job_that_shares_slots_goes_on_after_its_switch_was_started_anew(
     assert process.returncode == 0, output + errors
     assert errors.splitlines()[0] == (
         f"ina: warning: switch 's1': the switch at {attached.address} no longer knows job {job}: it was"
-        " restarted, and has no program; its jobs are admitted again, and go on"
+        " restarted, and has no program; its jobs are admitted again, and continue"
     )
     with connect(attached.address) as controller:
         assert controller.jobs() == {}

@@ -19,10 +19,13 @@ import pytest
 
 from bmv2_topos.testbeds import netns
 from bmv2_topos.testbeds.netns import testbed
+from bmv2_topos.testbeds.netns.forwarding import entries
 from bmv2_topos.testbeds.netns.serving import start_switch
 from controller import Fleet
+from ina.runtime.testbed_fabric import program_of
 from ina.service.faults import POINTS, VARIABLE
 from ina.service.files import process_of
+from ina.service.network import Network
 from tests.system.command import ROOT, WORKERS, family, ina
 from tests.system.test_testbeds import PREFIX, needs_namespaces
 
@@ -124,26 +127,29 @@ def test_a_job_whose_runner_is_killed_starts_again(bed: netns.State, tmp_path: P
 
 
 @needs_namespaces
-def test_a_switch_that_is_started_again_is_programmed_again_and_its_job_goes_on(
-    bed: netns.State, tmp_path: Path
+def test_ordinary_traffic_passes_a_switch_that_was_started_again_with_its_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stop = tmp_path / "stop"
-    serving = daemon(tmp_path / "state", jobs_file(tmp_path, "s", more=f"--until {stop}"))
-    until((tmp_path / "s-far.begun").exists)
-    (switch,) = subprocess.run(
-        ["pgrep", "-o", "-f", str(bed.socket("s1"))], capture_output=True, text=True
-    ).stdout.split()
-    os.kill(int(switch), signal.SIGKILL)
-    with start_switch(testbed._switch_commands(bed)["s1"].argv, bed.log("s1")) as again:
-        stop.touch()
-        found = ended(serving)
-        again.kill()
-    assert {job: each["state"] for job, each in found["jobs"].items()} == {
-        "s-far": "completed",
-        "s-near": "completed",
-    }
-    assert found["jobs"]["s-far"]["starts"] == 1, "it was not restarted"
-    assert found["audit"] == []
+    """Nothing was there to be loaded, and no job of it missing: its workers could not meet any more."""
+    monkeypatch.setenv("INA_TESTBEDS", str(tmp_path))
+    name = f"{BED}-again"
+    done = ina("topo", "up", CLUSTER, "--name", name, "--program", "shared")
+    assert done.returncode == 0, done.stderr
+    try:
+        own = netns.find(name)
+        with testbed.controllers(own) as at:
+            network = Network(own.topology, Fleet(at), program_of(own))
+            network.reconcile([], own.topology)
+            os.kill(own.switches["s1"], signal.SIGKILL)
+            until(lambda: "s1" in network.reconcile([], own.topology).left_out)
+            with start_switch(testbed._switch_commands(own)["s1"].argv, own.log("s1")) as again:
+                try:
+                    until(lambda: not network.reconcile([], own.topology).left_out)
+                    assert at["s1"].adjust(entries(own.topology, "s1")) == 0
+                finally:
+                    again.kill()
+    finally:
+        ina("topo", "down", name)
 
 
 @needs_namespaces
@@ -229,3 +235,27 @@ def test_the_command_reads_its_policy_file_again_on_sighup(bed: netns.State, tmp
         finally:
             serving.terminate()
             serving.communicate()
+
+
+@needs_namespaces
+def test_a_switch_that_is_started_again_is_programmed_again_and_its_job_goes_on(
+    bed: netns.State, tmp_path: Path
+) -> None:
+    """The last one: the testbed has no such switch afterwards."""
+    stop = tmp_path / "stop"
+    serving = daemon(tmp_path / "state", jobs_file(tmp_path, "s", more=f"--until {stop}"))
+    until((tmp_path / "s-far.begun").exists)
+    (switch,) = subprocess.run(
+        ["pgrep", "-o", "-f", str(bed.socket("s1"))], capture_output=True, text=True
+    ).stdout.split()
+    os.kill(int(switch), signal.SIGKILL)
+    with start_switch(testbed._switch_commands(bed)["s1"].argv, bed.log("s1")) as again:
+        stop.touch()
+        found = ended(serving)
+        again.kill()
+    assert {job: each["state"] for job, each in found["jobs"].items()} == {
+        "s-far": "completed",
+        "s-near": "completed",
+    }
+    assert found["jobs"]["s-far"]["starts"] == 1, "it was not restarted"
+    assert found["audit"] == []

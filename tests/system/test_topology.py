@@ -90,5 +90,5 @@ def test_throughput_counts_only_while_all_jobs_are_at_work() -> None:
     assert doctest.testmod(bench_jobs).failed == 0
     # The second job is twice as slow, and alone at the end.
     assert throughput_bps([[0.0, 1.0, 2.0], [0.0, 2.0, 4.0]], 1.0) == 8 * 1.5
-    with pytest.raises(ValueError, match="never at work at the same time"):
+    with pytest.raises(ValueError, match="never ran at the same time"):
         throughput_bps([[0.0, 1.0], [2.0, 3.0]], 1.0)

@@ -62,7 +62,7 @@ Pcap = Annotated[
     Path | None,
     typer.Option(
         metavar="DIR",
-        help="Capture the headers of what passes each switch port into this directory, for 'ina trace'.",
+        help="Capture the headers of packets at each switch port into this directory, for 'ina trace'.",
     ),
 ]
 

@@ -81,7 +81,7 @@ def test_jobs_that_are_written_are_read_again(tmp_path: Path) -> None:
         ({"tree": {"root": "s1", "parent": {}}}, 2, "unknown key 'parent'; did you mean 'parents'?"),
         ({"tree": {"root": "s7"}}, 1, "tree: there is no switch 's7'"),
         ({"tree": "s1"}, 2, "want a table of root, parents, aggregators"),
-        ({"name": ""}, 2, 'name = "": want a name'),
+        ({"name": ""}, 2, 'name = "": want 1 to 200 printable characters'),
     ],
 )
 def test_what_is_wrong_with_a_job_is_said_by_file_line_and_key(
