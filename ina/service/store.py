@@ -133,6 +133,8 @@ class Store:
             # Every write goes to this file first; when SQLite moves it on, it syncs both files itself.
             with Path(f"{self._path}-wal").open("rb") as log:
                 os.fsync(log.fileno())
+        except FileNotFoundError:
+            return  # nothing was written since the state was opened
         except OSError as error:
             raise StoreError(f"{self._path}: {error.strerror}") from error
 
