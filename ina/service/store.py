@@ -50,6 +50,8 @@ class Store:
         """
         self.folder = folder
         self._path = folder / _FILE
+        self._log_is_listed = False
+        """Whether the folder's list of files was synced since SQLite made its log."""
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._database = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
@@ -133,6 +135,13 @@ class Store:
             # Every write goes to this file first; when SQLite moves it on, it syncs both files itself.
             with Path(f"{self._path}-wal").open("rb") as log:
                 os.fsync(log.fileno())
+            if not self._log_is_listed:  # the file itself is new
+                folder = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY)
+                try:
+                    os.fsync(folder)
+                finally:
+                    os.close(folder)
+                self._log_is_listed = True
         except FileNotFoundError:
             return  # nothing was written since the state was opened
         except OSError as error:
