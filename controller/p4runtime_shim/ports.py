@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import grpc
@@ -41,22 +42,56 @@ class PortEnds:
 
 def ports_of(address: str, tls: Tls | None = None) -> dict[int, PortEnds] | None:
     """Return a switch's ports by number, in order; None: it does not tell them, as BMv2 does not."""
-    from p4src.messages import gnmi  # messages that only runs on attached switches need
-
     channel = grpc.secure_channel(address, tls.credentials()) if tls else grpc.insecure_channel(address)
-    request = gnmi.GetRequest(encoding=gnmi.ENCODINGS["JSON"])
-    path = request.path.add()
-    for name in ("interfaces", "interface", "state"):
-        path.elem.add(name=name)
-    get = channel.unary_unary(
-        f"/{gnmi.SERVICE}/Get", gnmi.GetRequest.SerializeToString, gnmi.GetResponse.FromString
-    )
     try:
-        told = get(request, timeout=_TIMEOUT_S)
+        return _ports(_asked(channel))
     except grpc.RpcError:
         return None
     finally:
         channel.close()
+
+
+class PortWatch:
+    """Asks switches for their ports again and again, over one connection to each."""
+
+    def __init__(self) -> None:
+        self._channels: dict[str, grpc.Channel] = {}
+        self._told: dict[str, tuple[bytes, dict[int, PortEnds]]] = {}
+        """What each switch has answered last, and what that means."""
+
+    def __call__(self, address: str) -> Mapping[int, PortEnds] | None:
+        """Return the ports of a switch as `ports_of` does."""
+        channel = self._channels.get(address)
+        if channel is None:
+            channel = self._channels[address] = grpc.insecure_channel(address)
+        try:
+            answer = _asked(channel)
+        except grpc.RpcError:
+            del self._channels[address]  # a new one finds a switch that was started anew at once
+            channel.close()
+            return None
+        if address not in self._told or self._told[address][0] != answer:
+            self._told[address] = answer, _ports(answer)
+        return self._told[address][1]
+
+
+def _asked(channel: grpc.Channel) -> bytes:
+    """Return a switch's answer. Raises grpc.RpcError."""
+    from p4src.messages import gnmi  # messages that only runs on attached switches need
+
+    request = gnmi.GetRequest(encoding=gnmi.ENCODINGS["JSON"])
+    path = request.path.add()
+    for name in ("interfaces", "interface", "state"):
+        path.elem.add(name=name)
+    get = channel.unary_unary(f"/{gnmi.SERVICE}/Get", gnmi.GetRequest.SerializeToString, None)
+    answer: bytes = get(request, timeout=_TIMEOUT_S)
+    return answer
+
+
+def _ports(answer: bytes) -> dict[int, PortEnds]:
+    from p4src.messages import gnmi
+
+    told = gnmi.GetResponse.FromString(answer)
     states = [json.loads(update.val.json_val) for each in told.notification for update in each.update]
     found = (
         (int(state["id"]), PortEnds.of(state.get("description", ""), state.get("oper-status", "UP")))

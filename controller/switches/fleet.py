@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from controller.errors import (
     BadJob,
@@ -33,6 +33,8 @@ from controller.vocabulary import Region
 
 if TYPE_CHECKING:
     from controller.switches.programs import ProgramBundle
+
+_Key = TypeVar("_Key")
 
 _ATTEMPTS = 5  # to find an identity that no other controller takes at the same time
 
@@ -316,6 +318,27 @@ class Fleet:
         self._arrived(trees)
         return Report(tuple(done), tuple(waiting), left_out)
 
+    def seems_at_rest(self, desired: Iterable[TreeAdmission]) -> bool:
+        """Return whether `reconcile` would find nothing to do, as far as one row of each switch tells.
+
+        A switch that does not answer, was started anew, or has lost the job that is asked for is noticed, and
+        so is another desired job; other rows that somebody else has changed are not.
+        """
+        wanted = per_switch(desired)
+        if self._at_rest is None or wanted != self._at_rest[0]:
+            return False
+        if self.controllers.keys() != self._at_rest[1].keys():
+            return False
+        try:
+            for name, controller in self.controllers.items():
+                if jobs := wanted.get(name):
+                    controller.check(jobs[-1])
+                elif not controller.has_program():
+                    return False
+        except ControllerError:
+            return False
+        return True
+
     def _arrived(self, trees: Iterable[TreeAdmission]) -> None:
         for tree in trees:
             for name in tree.switches:
@@ -402,6 +425,24 @@ class Fleet:
         for name, on_switch in admission.switches.items():
             with naming(name):
                 found[name] = self.controllers[name].counters(on_switch.job)
+        return found
+
+    def counters_of(self, jobs: Mapping[_Key, TreeAdmission]) -> dict[_Key, dict[str, dict[str, int]]]:
+        """Read the counters of several jobs, each by switch, with one request to a switch.
+
+        What a switch counts in a job's row is taken for the job's: whether it still has it is not looked at.
+        Switches that fail are left out.
+        """
+        at: dict[str, dict[_Key, int]] = {}
+        for key, admission in jobs.items():
+            for name, on_switch in admission.switches.items():
+                at.setdefault(name, {})[key] = on_switch.counter_row
+        found: dict[_Key, dict[str, dict[str, int]]] = {key: {} for key in jobs}
+        for name, rows in at.items():
+            with contextlib.suppress(ControllerError):
+                counted = self._controller(name).rows_counters(list(rows.values()))
+                for key, row in rows.items():
+                    found[key][name] = counted[row]
         return found
 
     def refused(self) -> dict[str, dict[str, int]]:

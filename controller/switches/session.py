@@ -380,9 +380,15 @@ class Controller:
 
     def row_counters(self, row: int) -> dict[str, int]:
         """Read a row of outcome counters; row 0 is for packets that belong to no job."""
-        cells = self._read_row(row)
-        baseline = self._baselines.get(row, {})
-        return {name: count - baseline.get(name, 0) for name, count in cells.items()}
+        return self.rows_counters([row])[row]
+
+    def rows_counters(self, rows: Sequence[int]) -> dict[int, dict[str, int]]:
+        """Read rows of outcome counters in one request. Raises SwitchError."""
+        self.info()  # or the counters are not ours
+        return {
+            row: {name: count - self._baselines.get(row, {}).get(name, 0) for name, count in cells.items()}
+            for row, cells in self._read_counter_rows(rows).items()
+        }
 
     # ------------------------------------------------------------------ as a whole
 
@@ -554,11 +560,12 @@ class Controller:
         try:
             self._target.write("MODIFY", zeros)
         except Refused:
-            self._baselines[row] = self._read_row(row)
+            self._baselines |= self._read_counter_rows([row])
 
-    def _read_row(self, row: int) -> dict[str, int]:
-        cells = [row * COLUMNS + column for column in OUTCOMES.values()]
-        return dict(zip(OUTCOMES, self._target.read_counter(names.OUTCOMES, cells), strict=True))
+    def _read_counter_rows(self, rows: Sequence[int]) -> dict[int, dict[str, int]]:
+        cells = [row * COLUMNS + column for row in rows for column in OUTCOMES.values()]
+        counts = iter(self._target.read_counter(names.OUTCOMES, cells))
+        return {row: {name: next(counts) for name in OUTCOMES} for row in rows}
 
 
 def _counter_rows(program: ProgramInfo) -> int:

@@ -36,13 +36,17 @@ from ina.service.quotas import Quota, QuotaState
 from ina.service.records import Audit, Difference, JobRecord
 from ina.service.reports import Reports
 from ina.service.runner import log_file
-from ina.service.runs import LOOK_S, Runs
+from ina.service.runs import Runs
 from ina.service.service import ClusterState, Decision, Explanation
 from ina.service.switches import CHECK_S, Switches
 from ina.service.threads import Blocking
 
 LEAST_S = 0.005
-"""Shortest time between two rounds of the loop."""
+"""Shortest time for which the loop waits for something to happen."""
+REST = 3.0
+"""Times the last round took that the loop rests after it: what comes in meanwhile is decided together."""
+LONGEST_REST_S = 0.1
+"""But no longer."""
 STORE_S = 2.0
 """Time until the store is tried again that could not be written."""
 
@@ -76,6 +80,7 @@ class Daemon:
         self._reports = Reports(ledger, self._effects, switches, self._measures)
         self._ready = "starting"
         self._news = asyncio.Condition()
+        self._sync: asyncio.Task[None] | None = None
 
     # ------------------------------------------------------------------ its life
 
@@ -90,12 +95,15 @@ class Daemon:
             await self._switches.check()
             self._ready = ""
             while True:
+                began_s = asyncio.get_running_loop().time()
                 try:
                     self._round()
                 except (StoreError, OSError) as error:
                     _log.error("%s; trying again in %g s", error, STORE_S)
                     await asyncio.sleep(STORE_S)
                 await self._tell()
+                took_s = asyncio.get_running_loop().time() - began_s
+                await asyncio.sleep(min(REST * took_s, LONGEST_REST_S))
                 await self._pause()
         finally:
             self._ready = "ending"
@@ -125,8 +133,9 @@ class Daemon:
 
     async def _pause(self) -> None:
         ledger = self._ledger
-        next_s = min(ledger.core.next_s, self._switches.next_s, self._effects.next_s, self._measures.next_s)
-        wait_s = min(LOOK_S if ledger.holds else CHECK_S, next_s - ledger.now_s)
+        parts = (self._runs, self._switches, self._effects, self._measures)
+        next_s = min(ledger.core.next_s, *(each.next_s for each in parts))
+        wait_s = min(CHECK_S, next_s - ledger.now_s)
         # Not wait_for: until Python 3.12 that may swallow a cancellation that comes together with the event.
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(max(wait_s, LEAST_S)):
@@ -220,6 +229,7 @@ class Daemon:
         if key and (known := ledger.keys.get((tenant, key))) is not None:
             if known != [job.name for job in jobs]:
                 raise Conflict(f"key {key!r} was used for {', '.join(known)}")
+            await self._synced()
             return self._reports.of(known)
         now_s = self.now_s
         events: list[Event] = []
@@ -236,9 +246,24 @@ class Daemon:
             if why := ledger.quotas.never(tenant, job.gpus):
                 raise BadSpec(f"job {job.name!r}: {why}")
             events.append(Submitted(now_s, spec, arrived))
-        ledger.record(events, tenant=tenant, key=key)
+        ledger.record(events, synced=False, tenant=tenant, key=key)
         await self._tell()
+        await self._synced()
         return self._reports.of([job.name for job in jobs])
+
+    async def _synced(self) -> None:
+        """Wait until what is written down outlives a loss of power; those who wait at once share one sync.
+
+        Raises StoreError: what was submitted is there, and may be gone after a loss of power.
+        """
+        if self._sync is None:
+            self._sync = asyncio.create_task(self._sync_soon())
+        await asyncio.shield(self._sync)
+
+    async def _sync_soon(self) -> None:
+        await asyncio.sleep(0)  # let in those whose requests have come, too
+        self._sync = None
+        self._ledger.sync()
 
     async def cancel(self, name: str, *, by: str = "") -> JobRecord:
         """End a job, whether it runs or waits."""

@@ -94,23 +94,30 @@ class Effects:
 
     def why(self) -> dict[str, str]:
         """Return the reasons of effects that failed, by job."""
+        if not self.troubles:  # asked with every job that somebody looks at
+            return {}
         return {
             name: each.why
-            for run in self._ledger.core.desired().runs
+            for run in self._ledger.desired().runs
             for (number, _), each in self.troubles.items()
             if number == run.number
             for name in run.jobs
         }
 
     def carry_out(self) -> None:
-        """Begin all that can be done now."""
-        now_s = self._ledger.now_s
-        held = {number: hold.held for number, hold in self._ledger.holds.items()}
-        for step in steps(self._ledger.core.desired(), held):
+        """Begin all that can be done now, if anything may have changed since the last time."""
+        ledger = self._ledger
+        if not ledger.stirred:
+            return
+        now_s = ledger.now_s
+        held = {number: hold.held for number, hold in ledger.holds.items()}
+        found = steps(ledger.desired(), held)
+        for step in found:
             number = step.run.number if isinstance(step, Start) else step.number
             trouble = self.troubles.get((number, type(step)))
             if trouble is None or trouble.again_s <= now_s:
                 self._begin(number, step)
+        ledger.stirred = bool(found)  # a step that has failed is to be found again
 
     def close(self) -> None:
         """Break off all effects."""
@@ -194,6 +201,7 @@ class Effects:
                 ledger.set(number, busy=False)
         else:
             self.troubles.pop((number, kind), None)
+        ledger.stirred = True
         ledger.woken.set()
 
     async def _start(self, number: int, up: Topology) -> None:

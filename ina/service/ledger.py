@@ -17,9 +17,11 @@ from typing import Any
 from controller.core import (
     Cancelled,
     Core,
+    Desired,
     Event,
     LinkBack,
     LinkGone,
+    Measured,
     Progressed,
     Retried,
     ServerBack,
@@ -50,6 +52,9 @@ _KNOWN = (
     "_counted",
 )
 """What a ledger knows from events alone."""
+_TOLD_AGAIN = (Tick, Progressed, Measured)
+"""Events that a loss of power may undo: nothing has been done by then of what they led to, for each effect
+begins with a synced write, and all of it is decided or measured again."""
 POLICIES, QUOTA, NO_QUOTA = "policies", "quota", "no-quota"
 """Events that other policies decide, and that a tenant has a quota, or none; all others are the core's."""
 
@@ -70,6 +75,7 @@ class Ledger:
         quotas: What tenants may use.
         left: Why jobs are over that had only waited for their tenant's quota.
         holds: What is held, by run.
+        stirred: Whether what is wanted or what is held may have changed since the two were compared.
         woken: Set when the loop has something to do.
     """
 
@@ -112,6 +118,8 @@ class Ledger:
         self._frozen_at = 0
         self._counted = 0  # jobs that are over whose quota is free again
         self.holds: dict[int, Hold] = {}
+        self._desired: Desired | None = None
+        self.stirred = True
         self.woken = asyncio.Event()
 
     @property
@@ -125,6 +133,12 @@ class Ledger:
         allocation = self.core.allocation
         assert allocation is not None
         return allocation.allocator.topology
+
+    def desired(self) -> Desired:
+        """Return what the core wants; it is worked out once after each event. O(unfinished jobs)."""
+        if self._desired is None:
+            self._desired = self.core.desired()
+        return self._desired
 
     def recover(self) -> None:
         """Take in what the store holds. Raises StoreError, and BadSpec for events of another cluster."""
@@ -148,17 +162,26 @@ class Ledger:
 
     # ------------------------------------------------------------------ events
 
-    def record(self, events: Sequence[Event], **beside: Any) -> None:
-        """Write events down, and have the core know them. Raises StoreError; then nothing has happened."""
+    def record(self, events: Sequence[Event], *, synced: bool = True, **beside: Any) -> None:
+        """Write events down, and have the core know them. Raises StoreError; then nothing has happened.
+
+        With `synced` False a loss of power may undo them until `sync`.
+        """
         if not events:
             return
+        synced = synced and not all(isinstance(event, _TOLD_AGAIN) for event in events)
         bodies = [{"event": plain_event(event), **beside} for event in events]
-        numbers = self._store.append([(event.at_s, body) for event, body in zip(events, bodies, strict=True)])
+        rows = [(event.at_s, body) for event, body in zip(events, bodies, strict=True)]
+        numbers = self._store.append(rows, synced=synced)
         self._last = numbers[-1]
         fault_point("recorded")
         for body in bodies:
             self._take_in(body)
         self.woken.set()
+
+    def sync(self) -> None:
+        """Have all events that are written down outlive a loss of power. Raises StoreError."""
+        self._store.sync()
 
     def change(self, policies: Policies) -> None:
         """Have other policies decide from now on: written down as an event, replayed like all others.
@@ -194,6 +217,8 @@ class Ledger:
 
     def _take_in(self, body: Mapping[str, Any]) -> None:
         """Have the core know an event that is written down."""
+        self._desired = None
+        self.stirred = True
         at_s = body["event"]["at_s"]
         match body["event"]["kind"]:
             case "policies":
@@ -263,6 +288,7 @@ class Ledger:
         """Change what is held of a run; `keep` writes it down."""
         hold = self.holds[number]
         hold.held = replace(hold.held, **changes)
+        self.stirred = True
 
     def keep(self, number: int) -> None:
         """Write down what is held of a run. Raises StoreError."""

@@ -6,12 +6,10 @@ what it has been told, so that memory is divided by what is, not by what a file 
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from controller.core import Measured
-from controller.errors import ControllerError
 from controller.switches.tree import TreeAdmission
 from ina.service.executor import Executor
 from ina.service.ledger import Ledger
@@ -29,8 +27,6 @@ FOUND = ("aggregated", "completed")
 """Outcomes of packets that found a slot, or took one."""
 MISSED = ("collided", "bypassed")
 """Outcomes of those that went on to the fallback server."""
-
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +75,8 @@ class Measures:
         chosen = [keys[(self._turn + at) % len(keys)] for at in range(min(AT_ONCE, len(keys)))]
         self._turn += len(chosen)
         try:
-            found = await self._blocking.switches(lambda: self._read({key: running[key] for key in chosen}))
+            jobs = {key: running[key] for key in chosen}
+            found = await self._blocking.switches(lambda: self._network.counters(jobs))
         finally:
             self._busy = False
             self._next_s = ledger.now_s + COUNT_S
@@ -89,15 +86,6 @@ class Measures:
         for key, counters in found.items():
             if key[0] in ledger.holds:
                 self._take(key, running[key], counters)
-
-    def _read(self, jobs: Mapping[tuple[int, str], TreeAdmission]) -> dict[tuple[int, str], dict[str, int]]:
-        found = {}
-        for key, admission in jobs.items():
-            try:
-                found[key] = self._network.counters(admission)
-            except ControllerError as error:
-                _log.debug("counters of job %s: %s", key[1], error)
-        return found
 
     def _take(self, key: tuple[int, str], admission: TreeAdmission, counters: Mapping[str, int]) -> None:
         missed = sum(counters.get(name, 0) for name in MISSED)

@@ -6,15 +6,16 @@ Everything here blocks, and is called by one thread at a time.
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from bmv2_topos.testbeds.netns import forwarding
 from controller import Fleet
 from controller.core import Place
 from controller.errors import ControllerError, NoSuchJob
-from controller.p4runtime_shim.ports import PortEnds, ports_of
+from controller.p4runtime_shim.ports import PortEnds, PortWatch
 from controller.switches.cabling import plugged
 from controller.switches.entries import TableEntry
 from controller.switches.fleet import Report
@@ -29,6 +30,8 @@ from ina.service.records import Audit, Difference
 
 if TYPE_CHECKING:
     from controller.switches.programs import ProgramBundle
+
+_Key = TypeVar("_Key")
 
 
 def deployment(
@@ -75,7 +78,7 @@ class Network:
         fleet: The controllers of the switches.
         program: What a switch that has no program is to run.
         queue_packets: Packets that a switch holds at a port; None: as many as any window needs.
-        ports: Returns the ports of the switch at an address; None: it does not tell them.
+        ports: Returns the ports of the switch at an address, or None if it does not tell them; None: by gNMI.
     """
 
     def __init__(
@@ -84,10 +87,10 @@ class Network:
         fleet: Fleet,
         program: ProgramBundle,
         queue_packets: int | None = None,
-        ports: Callable[[str], Mapping[int, PortEnds] | None] = ports_of,
+        ports: Callable[[str], Mapping[int, PortEnds] | None] | None = None,
     ) -> None:
         self.cluster = cluster
-        self._ports = ports
+        self._ports = ports or PortWatch()
         self._queue_packets = queue_packets
         self._forwards: dict[str, tuple[Topology, list[TableEntry]]] = {}
         """The rows of ordinary forwarding by switch, and the part of the cluster that they are for."""
@@ -128,6 +131,12 @@ class Network:
         """Take a job off its switches; off those that fail only `reconcile` can. Raises ControllerError."""
         with contextlib.suppress(NoSuchJob):
             self._fleet.remove(admission)
+
+    def at_rest(self, admissions: Collection[TreeAdmission], up: Topology) -> bool:
+        """Return whether `reconcile` would find nothing to do, as far as `Fleet.seems_at_rest` can tell."""
+        known = (self._forwards.get(name) for name in self._fleet.controllers)
+        forwards = all(each is not None and each[0] is up for each in known)
+        return forwards and self._fleet.seems_at_rest(admissions)
 
     def reconcile(self, admissions: Collection[TreeAdmission], up: Topology) -> Report:
         """Have the switches hold these jobs, and no others but those that others keep a lease of.
@@ -182,13 +191,19 @@ class Network:
         ]
         return Audit(now_s, tuple(found), left_out)
 
-    def counters(self, admission: TreeAdmission) -> dict[str, int]:
-        """Return the packets of a job by outcome, over all its switches. Raises ControllerError."""
-        total: dict[str, int] = {}
-        for found in self._fleet.counters(admission).values():
-            for name, number in found.items():
-                total[name] = total.get(name, 0) + number
-        return total
+    def counters(self, jobs: Mapping[_Key, TreeAdmission]) -> dict[_Key, dict[str, int]]:
+        """Return the packets of jobs by outcome, over all their switches.
+
+        Jobs are left out of which a switch fails.
+        """
+        found = {}
+        for key, at in self._fleet.counters_of(jobs).items():
+            if at.keys() == jobs[key].switches.keys():
+                total: Counter[str] = Counter()
+                for counted in at.values():
+                    total.update(counted)
+                found[key] = dict(total)
+        return found
 
 
 def with_regions(admission: TreeAdmission, regions: Mapping[str, Region]) -> TreeAdmission:

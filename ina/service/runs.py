@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from controller.core import Ended, Event, Interrupted, Progressed
 from ina.service.executor import Executor
 from ina.service.holds import Hold
@@ -9,7 +11,9 @@ from ina.service.ledger import Ledger
 from ina.service.switches import Switches
 
 LOOK_S = 0.25
-"""Interval at which runs are looked at."""
+"""Least interval at which runs are looked at."""
+LOOKS_PER_S = 200
+"""Most runs that are looked at in a second: many are looked at less often, each takes the same time."""
 PROGRESS_S = 5.0
 """Least time between two reports of a job's progress that are written down."""
 JUDGE_S = 20.0
@@ -29,10 +33,20 @@ class Runs:
         self._told_s: dict[str, float] = {}
         self._failed_s: dict[tuple[int, str], float] = {}
         """When jobs were seen to have failed whose network has still to be looked at."""
+        self._next_s = 0.0
+
+    @property
+    def next_s(self) -> float:
+        """When runs are to be looked at next; infinite if there are none."""
+        return self._next_s if self._ledger.holds else math.inf
 
     def look(self) -> None:
-        """See what has become of all runs."""
-        for number, hold in list(self._ledger.holds.items()):
+        """See what has become of all runs, if it is time."""
+        holds, now_s = self._ledger.holds, self._ledger.now_s
+        if now_s < self._next_s:
+            return
+        self._next_s = now_s + max(LOOK_S, len(holds) / LOOKS_PER_S)
+        for number, hold in list(holds.items()):
             if hold.held.stage != "running" or hold.held.busy:
                 continue
             lives = self._executor.lives(number)

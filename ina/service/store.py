@@ -50,6 +50,8 @@ class Store:
         """
         self.folder = folder
         self._path = folder / _FILE
+        self._log_is_listed = False
+        """Whether the folder's list of files was synced since SQLite made its log."""
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._database = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
@@ -111,10 +113,14 @@ class Store:
 
     # ------------------------------------------------------------------ events
 
-    def append(self, events: Sequence[tuple[float, Mapping[str, Any]]]) -> list[int]:
-        """Write events down, all or none of them; return their numbers. Raises StoreError."""
+    def append(self, events: Sequence[tuple[float, Mapping[str, Any]]], *, synced: bool = True) -> list[int]:
+        """Write events down, all or none of them; return their numbers. Raises StoreError.
+
+        They outlive this process in any case. Those that are not `synced` outlive a loss of power only from
+        the next `sync`, or the next write of any other kind, on.
+        """
         numbers = []
-        with self._transaction():
+        with self._transaction(synced=synced):
             for at_s, body in events:
                 done = self._database.execute(
                     "INSERT INTO events (at_s, body) VALUES (?, ?)", (at_s, json.dumps(body))
@@ -122,6 +128,24 @@ class Store:
                 assert done.lastrowid is not None
                 numbers.append(done.lastrowid)
         return numbers
+
+    def sync(self) -> None:
+        """Have all that was written outlive a loss of power, too. Raises StoreError."""
+        try:
+            # Every write goes to this file first; when SQLite moves it on, it syncs both files itself.
+            with Path(f"{self._path}-wal").open("rb") as log:
+                os.fsync(log.fileno())
+            if not self._log_is_listed:  # the file itself is new
+                folder = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY)
+                try:
+                    os.fsync(folder)
+                finally:
+                    os.close(folder)
+                self._log_is_listed = True
+        except FileNotFoundError:
+            return  # nothing was written since the state was opened
+        except OSError as error:
+            raise StoreError(f"{self._path}: {error.strerror}") from error
 
     def events(self, after: int = 0) -> Iterator[Row]:
         """Yield all events later than number `after`. Raises StoreError."""
@@ -182,16 +206,21 @@ class Store:
     # ------------------------------------------------------------------
 
     @contextlib.contextmanager
-    def _transaction(self) -> Iterator[None]:
+    def _transaction(self, *, synced: bool = True) -> Iterator[None]:
         with self._errors():
-            self._database.execute("BEGIN IMMEDIATE")
+            if not synced:
+                self._database.execute("PRAGMA synchronous = NORMAL")
             try:
+                self._database.execute("BEGIN IMMEDIATE")
                 yield
                 self._database.execute("COMMIT")
             except BaseException:
                 if self._database.in_transaction:
                     self._database.execute("ROLLBACK")
                 raise
+            finally:
+                if not synced:
+                    self._database.execute("PRAGMA synchronous = FULL")
 
     @contextlib.contextmanager
     def _errors(self) -> Iterator[None]:

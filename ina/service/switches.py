@@ -16,7 +16,9 @@ from ina.service.records import Audit
 from ina.service.threads import Blocking
 
 CHECK_S = 2.0
-"""Interval at which switches are compared with what they should hold."""
+"""Interval at which switches are looked at: whether they answer, and hold all still that they should."""
+WHOLE_S = 10.0
+"""The same for comparing all their rows, as long as nothing seems to have changed."""
 SOON_S = 0.25
 """The same while something waits, or does not answer."""
 GONE_S = 3.0
@@ -43,6 +45,7 @@ class Switches:
         """Switches, by name, and links, by their ends, that were gone: when last, and why."""
         self._busy = False
         self._next_s = 0.0
+        self._whole_s = 0.0
         self.seen_s = -math.inf
         """When they were looked at last: all of it was later."""
 
@@ -52,8 +55,8 @@ class Switches:
         return math.inf if self._busy else self._next_s
 
     def check_soon(self) -> None:
-        """Have them be compared next."""
-        self._next_s = 0.0
+        """Have all their rows be compared next."""
+        self._next_s = self._whole_s = 0.0
 
     def ill(self, cluster: Topology, place: Place) -> str:
         """Return the part that was gone lately of the way of a job's packets; "": none was."""
@@ -75,11 +78,15 @@ class Switches:
         self._busy = True
         self._next_s = math.inf  # `check_soon` meanwhile asks for another comparison
         began_s, up, soon = self._ledger.now_s, self._ledger.up, False
+        whole = began_s >= self._whole_s
+        if whole:
+            self._whole_s = began_s + WHOLE_S
         try:
-            report, links = await self._blocking.switches(lambda: self._compare(up))
+            report, links = await self._blocking.switches(lambda: self._compare(up, whole))
             soon = bool(report.waiting or report.left_out) or any(links.values())
         except ControllerError as error:
             _log.warning("comparing the switches: %s", error)
+            self._whole_s = 0.0
             return
         finally:
             self._busy = False
@@ -124,9 +131,11 @@ class Switches:
 
     # These two run where all calls to switches do, admissions, too: so nothing is admitted meanwhile.
 
-    def _compare(self, up: Topology) -> tuple[Report, dict[tuple[str, str], str]]:
+    def _compare(self, up: Topology, whole: bool) -> tuple[Report, dict[tuple[str, str], str]]:
         holds = list(self._ledger.holds.values())  # the loop may change it
         wanted = [each for hold in holds for each in hold.of_switches().values()]
+        if not whole and self._network.at_rest(wanted, up):
+            return Report(()), self._network.links(())
         report = self._network.reconcile(wanted, up)
         return report, self._network.links(report.left_out)
 

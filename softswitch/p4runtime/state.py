@@ -56,8 +56,8 @@ class Bundle:
     `groups` and `sessions` hold the packet replication entries as they were written; `metadata`
     the two opaque fields (metadata, controller_metadata) of table entries that have them; `profiles` the
     members and groups by the profile's id, and `choices` the actions of entries that name one of them;
-    `timeouts` the idle timeouts of entries, `digests` what controllers have subscribed to. `now_us` is the
-    clock that the packets go by.
+    `timeouts` the idle timeouts of entries, `digests` what controllers have subscribed to. `messages` are
+    entries as reads have encoded them before. `now_us` is the clock that the packets go by.
     """
 
     config: Any
@@ -71,6 +71,7 @@ class Bundle:
     choices: dict[EntryKey, Any] = field(default_factory=dict)
     timeouts: dict[EntryKey, Timeout] = field(default_factory=dict)
     digests: dict[int, Subscription] = field(default_factory=dict)
+    messages: dict[tuple[str, ir.ConstEntry], Any] = field(default_factory=dict)
     now_us: Callable[[], int] = lambda: 0
 
     def read_register(self, name: str, index: int) -> list[int]:

@@ -23,6 +23,8 @@ from softswitch.p4runtime.state import Bundle, EntryKey, Timeout
 _INSERT, _MODIFY, _DELETE = p4.Update.INSERT, p4.Update.MODIFY, p4.Update.DELETE
 _NO_ACTION = ir.Invocation("NoAction", ())
 _EVERYTHING = p4.TableEntry(counter_data=p4.CounterData(), meter_config=p4.MeterConfig())
+_MOST_MESSAGES = 1 << 16
+"""Entries whose messages are kept: far more than are there at once."""
 """A read that asks for all that can be written again."""
 
 
@@ -90,10 +92,23 @@ def encoded(bundle: Bundle, table: Table | str, entry: ir.ConstEntry) -> Any:
     if isinstance(table, str):
         table = next(found for found in bundle.schema.tables.values() if found.name == table)
     key = (table.name, entry.patterns, entry.priority)
-    message = encode.table_entry(bundle.schema, table, entry, bundle.choices.get(key))
+    message = _action_and_match(bundle, table, entry, bundle.choices.get(key))
     _recall(bundle, key, message)
     if key in bundle.timeouts:
         message.idle_timeout_ns = bundle.timeouts[key].timeout_ns
+    return message
+
+
+def _action_and_match(bundle: Bundle, table: Table, entry: ir.ConstEntry, chosen: Any) -> Any:
+    if chosen is not None:
+        return encode.table_entry(bundle.schema, table, entry, chosen)
+    known = bundle.messages.get((table.name, entry))
+    if known is None:
+        if len(bundle.messages) >= _MOST_MESSAGES:
+            bundle.messages.clear()
+        known = bundle.messages[table.name, entry] = encode.table_entry(bundle.schema, table, entry)
+    message = p4.TableEntry()
+    message.CopyFrom(known)
     return message
 
 

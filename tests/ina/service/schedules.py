@@ -81,7 +81,7 @@ class Schedule:
         self.daemon = Daemon(
             Ledger(store, self.cluster, self.policies, clock, snapshot_events=20),
             testbed="virtual",
-            switches=Network(self.cluster, self.world.fleet(), program(), self.world.ports),
+            switches=Network(self.cluster, self.world.fleet(), program(), ports=self.world.ports),
             executor=self.world,
             fallbacks=self.world,
             blocking=self._blocking,

@@ -39,6 +39,18 @@ def test_events_are_written_all_or_none(tmp_path: Path) -> None:
         assert store.append([(1.0, {})]) == [1]
 
 
+def test_events_that_are_not_synced_are_there_again_and_a_state_without_writes_can_be_synced(
+    tmp_path: Path,
+) -> None:
+    with Store(tmp_path) as store:
+        assert store.append([(1.0, {"kind": "a"})], synced=False) == [1]
+        store.sync()
+        assert store.append([(2.0, {"kind": "b"})]) == [2]
+    with Store(tmp_path) as store:
+        store.sync()  # its log is made by the first write
+        assert [row.body["kind"] for row in store.events()] == ["a", "b"]
+
+
 def test_only_its_user_reads_a_state(tmp_path: Path) -> None:
     Store(tmp_path / "state").close()
     assert (tmp_path / "state").stat().st_mode & 0o077 == 0

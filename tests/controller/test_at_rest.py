@@ -1,0 +1,64 @@
+"""Switches at rest are looked at by a few rows, and jobs' counters are read in one request to a switch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from controller import Controller, Deployment, Fleet, TreeAdmission, Uplink
+from controller.switches.jobs import job_row
+from tests.controller.fabric import Fabric
+from tests.controller.recording import Recording
+from tests.controller.trees import TREES
+
+FALLBACK = Uplink(39, "02:00:00:00:fb:01", "10.0.255.2", 4000)
+
+
+def at_rest(fabric: Fabric) -> tuple[Fleet, dict[str, Recording], TreeAdmission]:
+    """Return a fleet that has found nothing to do, what it asks of the switches, and its only job."""
+    targets = {name: Recording(each.target()) for name, each in fabric.running.items()}
+    fleet = Fleet({name: Controller(target) for name, target in targets.items()})
+    admission = fleet.admit(Deployment(TREES["three levels"], 8, mode="shared", fallback=FALLBACK))
+    assert not fleet.seems_at_rest([admission]), "nobody has compared them"
+    assert not fleet.reconcile([admission]).actions
+    for target in targets.values():
+        target.reads = target.entries = 0
+    return fleet, targets, admission
+
+
+def test_one_row_of_each_switch_shows_that_all_is_at_rest(shared_fabric: Fabric) -> None:
+    fleet, targets, admission = at_rest(shared_fabric)
+    assert fleet.seems_at_rest([admission])
+    asked = {name: (target.reads, target.entries) for name, target in targets.items()}
+    assert asked == {name: (1, 1) if name in admission.switches else (0, 0) for name in targets}
+    fleet.remove(admission)
+
+
+def test_another_desired_job_and_one_that_a_switch_has_lost_are_noticed(shared_fabric: Fabric) -> None:
+    fleet, targets, admission = at_rest(shared_fabric)
+    assert not fleet.seems_at_rest([])
+    lost = list(admission.switches)[-1]
+    with targets[lost].turn(timeout_s=10):
+        targets[lost].write("DELETE", [job_row(admission.switches[lost])])
+    assert not fleet.seems_at_rest([admission])
+    assert {action.switch for action in fleet.reconcile([admission]).actions} == {lost}
+    fleet.remove(admission)
+
+
+def test_counters_of_many_jobs_take_one_request_to_a_switch(shared_fabric: Fabric) -> None:
+    fleet, targets, admission = at_rest(shared_fabric)
+    requests: list[str] = []
+    for name, target in targets.items():
+        inner = target.target.read_counter
+
+        def counted(counter: str, cells: Sequence[int], name: str = name, inner: Any = inner) -> list[int]:
+            requests.append(name)
+            found: list[int] = inner(counter, cells)
+            return found
+
+        target.read_counter = counted
+    found = fleet.counters_of({"first": admission, "again": admission})
+    assert sorted(requests) == sorted(admission.switches)
+    assert all(target.reads == 0 for target in targets.values()), "no rows"
+    assert found["first"] == found["again"] == fleet.counters(admission)
+    fleet.remove(admission)
