@@ -53,7 +53,7 @@ class Decided:
 
     @classmethod
     def of(cls, said: Sequence[tuple[str, str, str]]) -> Decided:
-        """Return what lines of a log say: event, job and text of each."""
+        """Return the event, job and text of each line of a log."""
         places: dict[str, str] = {}
         slots: dict[str, tuple[str, ...]] = {}
         for event, job, text in said:
@@ -211,7 +211,7 @@ def _rows(jobs: Sequence[Job], simulated: Simulated, told: Simulated, live: _Liv
 
 
 def _of_simulated(simulated: Simulated) -> Decided:
-    """Return what the core would have written into its log."""
+    """Return the lines that the core would have logged."""
     assert simulated.log is not None
     log = Log()
     watcher = OfAllocation(log)

@@ -194,6 +194,6 @@ def submit(controller: Controller, jobs: Path) -> None:
 
 
 def reports(client: Client, jobs: Sequence[str]) -> dict[str, list[Report]]:
-    """Return what each rank of each job reports; a rank that has not ended well is left out."""
+    """Return the report of each rank of each job, without ranks that failed."""
     found = {name: [last_report(client.log(name, rank, -4096)["text"]) for rank in (0, 1)] for name in jobs}
     return {name: [each for each in ranks if each is not None] for name, ranks in found.items()}

@@ -135,7 +135,7 @@ class Ledger:
         return allocation.allocator.topology
 
     def desired(self) -> Desired:
-        """Return what the core wants; it is worked out once after each event. O(unfinished jobs)."""
+        """Return the desired state of the core, worked out once after each event. O(unfinished jobs)."""
         if self._desired is None:
             self._desired = self.core.desired()
         return self._desired
