@@ -304,7 +304,7 @@ def test_an_own_program_serves_jobs_and_its_counter_is_read_its_register_is_not(
         controller.remove(admission.job)
         with Cells(P4RuntimeClient(address)) as cells:
             ways = cells.counts(cells.counter("ways"))
-            assert ways == [Counted(cell, 0, 0) for cell in range(4)]
+            assert ways == [Counted(cell, 0, 0) for cell in range(5)]
             with pytest.raises(Refused, match="UNIMPLEMENTED"):
                 cells.values(cells.register("last_psn"))
         done = here("registers", "--switch", address, "last_psn")
