@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -100,9 +101,12 @@ class Controller:
         if self._process.poll() is not None:
             log = (self.folder / "controller.log").read_text()
             raise TrialFailed(f"the controller has ended with {self._process.returncode}: {log[-2000:]}")
-        transport = httpx.HTTPTransport(uds=str(self.folder / "api"))
-        with contextlib.suppress(httpx.HTTPError), httpx.Client(transport=transport) as client:
-            return client.get("http://localhost/readyz").is_success
+        path = str(self.folder / "api")
+        with contextlib.suppress(OSError, httpx.HTTPError):
+            with socket.socket(socket.AF_UNIX) as probe:  # httpx leaves one open where nobody listens
+                probe.connect(path)
+            with httpx.Client(transport=httpx.HTTPTransport(uds=path)) as client:
+                return client.get("http://localhost/readyz").is_success
         return False
 
 
