@@ -450,7 +450,7 @@ EXTERNS: Mapping[str, Sequence[Case]] = {
             + table("key = { hdr.h.a: exact; hdr.h.b: selector; } implementation = p;"),
         ),
     ),
-    "externs of the user's own": (
+    "user-defined externs": (
         no(
             "extern …: v1model has none of that name",
             "m.f();",

@@ -42,4 +42,4 @@ def test_captures_and_log_of_a_run_name_its_straggler(tmp_path: Path) -> None:
     (captures / "s1-port2.pcapng").unlink()
     refused = here("trace", captures, "--explain", log)
     assert refused.returncode == 1
-    assert "no captures of s1/2, where workers are" in refused.stderr
+    assert "no captures of s1/2, where the workers are" in refused.stderr
