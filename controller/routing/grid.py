@@ -70,25 +70,30 @@ def best_of_draws(question: Question, shares: Shares | None, *, passes: int) -> 
         shares: From which switches are drawn; None: all racks go straight to the root.
         passes: Times that each job's tree is drawn anew beside those of all others.
     """
-    best = _better(question, {}, _draws(question, shares))
+    worth, best = _better(question, ((-1.0, 0.0), {}), _draws(question, shares))
     for _ in range(passes):
         for job in question.routed:
             alone = replace(question, jobs=(job,))
             drawn = (_straight(alone, spread=True), *([_drawn(alone, shares)] if shares else []))
-            best = _better(question, best, drawn)
+            worth, best = _better(question, (worth, best), drawn)
     return best
 
 
-def _better(question: Question, trees: dict[str, Tree], others: Iterable[dict[str, Tree]]) -> dict[str, Tree]:
+Rated = tuple[tuple[float, float], dict[str, Tree]]
+"""Trees with their `score` beside all jobs."""
+
+
+def _better(question: Question, rated: Rated, others: Iterable[dict[str, Tree]]) -> Rated:
     """Return the trees with those `others` exchanged that are best together."""
-    best, worth = trees, score(question.evaluate(trees)) if trees else (-1.0, 0.0)
+    worth, best = rated
+    trees = best
     for other in others:
         for candidate in (other, _everywhere(question, other)):
             exchanged = {**trees, **candidate}
             found = score(question.evaluate(exchanged))
             if found > worth:
-                best, worth = exchanged, found
-    return best
+                worth, best = found, exchanged
+    return worth, best
 
 
 def _draws(question: Question, shares: Shares | None) -> Iterator[dict[str, Tree]]:
