@@ -20,6 +20,6 @@ def untraced(method: Method) -> Method:
     `torch.compiler.disable` would import the compiler, which takes seconds, in programs that do not compile.
     """
     skip = eval_frame._FrameAction.SKIP
-    code = method.__code__  # type: ignore[attr-defined]
+    code = method.__code__
     eval_frame.set_code_exec_strategy(code, eval_frame._FrameExecStrategy(skip, skip))
     return method
