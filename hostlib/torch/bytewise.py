@@ -32,7 +32,7 @@ def as_bytes(value: Any) -> Any:
 
 
 def typed(value: Any, dtype: torch.dtype) -> Any:
-    """Return what `as_bytes` was given."""
+    """Undo `as_bytes`: give tensors of bytes their type and shape back."""
     if isinstance(value, torch.Tensor):
         return value.view(dtype).squeeze(-1)
     return [typed(each, dtype) for each in value] if isinstance(value, list | tuple) else value

@@ -54,5 +54,12 @@ def take(store: dist.Store, rank: int, size: int, timeout: timedelta, *, again: 
 
 
 def give_back(inner: Inner, rank: int, size: int, timeout: timedelta) -> None:
-    """Let the next group of all ranks have it: one in which nothing has failed."""
+    """Let the next group of all ranks have it.
+
+    Args:
+        inner: The group; nothing has failed in it.
+        rank: This rank.
+        size: Number of ranks.
+        timeout: Of calls.
+    """
     _free[rank, size, timeout] = inner
