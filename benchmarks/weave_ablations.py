@@ -1,4 +1,4 @@
-"""What weave's beliefs are worth when profiles and durations are told wrongly: each part alone, none, undone.
+"""What weave's beliefs are worth when profiles and durations are wrong: each part alone, none, undone.
 
 `python -m benchmarks.weave_ablations --output docs/results` runs weave-s with what it believes changed, SRSF
 and Muri-S on the 40 generated workloads of `benchmarks.short_jobs`, with its errors, and with `--traces DIR`

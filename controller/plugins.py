@@ -7,7 +7,6 @@ import importlib
 import importlib.util
 import sys
 from functools import cache
-from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -37,6 +36,8 @@ def _is_dotted(name: str) -> bool:
 
 def names(group: str) -> list[str]:
     """Return the names that installed packages offer in `group`, such as ``ina.memory``, sorted."""
+    from importlib.metadata import entry_points  # a tenth of a command's start, for plug-ins alone
+
     return sorted(point.name for point in entry_points(group=group))
 
 
@@ -65,6 +66,8 @@ def module(source: str) -> ModuleType:
 
 
 def _entry_point(name: str, group: str) -> Any:
+    from importlib.metadata import entry_points  # a tenth of a command's start, for plug-ins alone
+
     for point in entry_points(group=group, name=name):
         try:
             return point.load()

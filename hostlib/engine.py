@@ -19,6 +19,7 @@ from hostlib.core.state import SPREAD, CoreSettings, Counter, RtoLimits
 from hostlib.core.watchdog import Watchdog
 from hostlib.core.window import NumericErrors, Window
 from hostlib.errors import (
+    NO_PACKETS,
     ConfigError,
     Interrupted,
     JobBroken,
@@ -85,7 +86,7 @@ class SwitchEngine:
         self._urgency = Urgency(time.monotonic_ns())
         self._urgency_lock = threading.Lock()
         self._turn = threading.Lock()
-        """Held by whoever moves the window's packets."""
+        """Held by the thread that moves the window's packets."""
         self._attendant = Attendant(link, self._window, self._turn) if config.fallback else None
 
     def run(self, collective: Collective) -> None:
@@ -120,6 +121,8 @@ class SwitchEngine:
         self._priority = self._priority_of(collective, started)
         with self._turn:
             try:
+                if fault := self._peers.fault():  # which a job that has all it needs would never notice
+                    raise JobFault(fault, job=self._config.job, psns=NO_PACKETS)
                 self._window.begin(
                     collective.staged.source,
                     collective.staged.target,

@@ -4,7 +4,7 @@ The ranks are started by somebody else (torchrun, mpirun, srun), all on this mac
 those of several). Rank 0 starts ``ina admit``, a process of its own that starts or finds a switch, admits the
 job, and serves it until its ranks have left. The configurations, with the token of the job, reach the other
 ranks by a file that only this user can read, and that is removed once all have joined. A launcher's own
-channels (torch's TCP store, say) are open to whoever can connect, and carry no token.
+channels (torch's TCP store, say) are open to all who can connect, and carry no token.
 
 The file's name is a digest of the launcher's own identifiers, which all ranks of a launch have. Rank 0 writes
 it as soon as it comes, with its process, and again when the job was admitted or refused; so the others need
@@ -26,6 +26,7 @@ from typing import Any, Final
 from hostlib import command_line
 from hostlib.config import JobConfig
 from hostlib.errors import RendezvousError
+from hostlib.interfaces import known_as
 from hostlib.launched_rank import LaunchedRank
 from hostlib.private_folder import private_folder, publish
 from hostlib.settings import EMBEDDED, Settings
@@ -66,7 +67,9 @@ def meeting(rank: int, size: int, key: str, settings: Settings) -> Iterator[JobC
         stack.callback(file.unlink, missing_ok=True)
         publish(file, json.dumps(here))
         try:
-            configs = admit(settings, [range(size)], hierarchical=bool(settings.hierarchical))
+            # at a port of a cluster's switch there is one worker
+            hierarchical = bool(settings.hierarchical or settings.cluster)
+            configs = admit(settings, [range(size)], [known_as()], hierarchical=hierarchical)
         except RendezvousError as error:
             publish(file, json.dumps({**here, "failed": str(error)}))
             stack.pop_all()  # for the others to read
@@ -85,6 +88,7 @@ def launched(place: LaunchedRank, settings: Settings) -> Iterator[JobConfig]:
 def admit(
     settings: Settings,
     machines: Sequence[Sequence[int]],
+    names: Sequence[Sequence[str]],
     *,
     hierarchical: bool,
     listen: str | None = None,
@@ -94,6 +98,7 @@ def admit(
     Args:
         settings: of this process.
         machines: the ranks of each machine.
+        names: names and addresses of each machine, by which a cluster file may know it.
         hierarchical: whether the ranks of a machine are summed there first.
         listen: address of this machine where ranks of other machines join; None: all are on this machine.
 
@@ -103,7 +108,7 @@ def admit(
     Raises:
         RendezvousError: it has not admitted them.
     """
-    options = admit_options(settings, machines, hierarchical=hierarchical, listen=listen)
+    options = admit_options(settings, machines, names, hierarchical=hierarchical, listen=listen)
     process = subprocess.Popen(
         command_line.ina("admit", *options),
         stdin=subprocess.PIPE,
@@ -113,28 +118,39 @@ def admit(
     )
     assert process.stdout is not None
     line = process.stdout.readline()
-    if not line:
-        raise RendezvousError(f"'ina admit' ended with status {process.wait()}; its messages above say why")
+    told = json.loads(line) if line else {}
+    if "configs" not in told:
+        why = told.get("failed") or "its messages above say why"
+        raise RendezvousError(f"'ina admit' ended with status {process.wait()}: {why}")
     _running[:] = [other for other in _running if other.poll() is None] + [process]
-    configs: Sequence[Any] = json.loads(line)["configs"]
+    configs: Sequence[Any] = told["configs"]
     return configs
 
 
 def admit_options(
-    settings: Settings, machines: Sequence[Sequence[int]], *, hierarchical: bool, listen: str | None
+    settings: Settings,
+    machines: Sequence[Sequence[int]],
+    names: Sequence[Sequence[str]],
+    *,
+    hierarchical: bool,
+    listen: str | None,
 ) -> list[str]:
     """Return the options with which `admit` starts ``ina admit``.
 
     Args:
         settings: The user's settings.
         machines: The ranks of each machine.
+        names: Names and addresses of each machine.
         hierarchical: Ranks of one machine are summed there first.
         listen: Address at which the ranks meet; None: one that only this machine reaches.
     """
     options = ["-np", str(sum(map(len, machines)))]
     options += ["--machines", "/".join(",".join(map(str, ranks)) for ranks in machines)]
     options += ["--hierarchical"] * hierarchical
-    options += [] if settings.switch == EMBEDDED else ["--switch", settings.switch]
+    if settings.cluster:
+        options += ["--cluster", settings.cluster, *(f"--machine={','.join(each)}" for each in names)]
+    elif settings.switch != EMBEDDED:
+        options += ["--switch", settings.switch]
     options += [] if listen is None else ["--listen", listen]
     return [*options, *settings.options]
 

@@ -1,4 +1,4 @@
-"""A process's place among others, as whoever started it tells: torchrun, mpirun, srun, or `ina run`.
+"""A process's rank among others, as its launcher states it: torchrun, mpirun, srun, or `ina run`.
 
 =========  ======================================================================  =========================
 launcher   rank, size, local rank, local size                                      what tells launches apart

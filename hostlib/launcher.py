@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Protocol
 
 from hostlib import keeper
 from hostlib.config import parse_address
@@ -69,6 +69,13 @@ Whole lines, as many as came at once; or part of one that is very long, that goe
 """
 
 
+class Watcher(Protocol):
+    """Gets the workers that have ended: a `Rendezvous`."""
+
+    def ended(self, rank: int, status: int, reason: str) -> None:
+        """Note that the process of `rank` is no more."""
+
+
 class Workers:
     """The running processes of one job."""
 
@@ -76,7 +83,7 @@ class Workers:
         self,
         command: Sequence[str],
         environments: Sequence[Mapping[str, str]],
-        rendezvous: Rendezvous,
+        rendezvous: Watcher,
         on_output: Output,
     ) -> None:
         """Start one process per environment; the position is the rank.
@@ -184,6 +191,7 @@ class Workers:
 
     def _collect(self) -> None:
         known = {exit_.rank for exit_ in self.exits}
+        found = []
         for rank, process in enumerate(self._processes):
             status = process.poll()
             if rank in known or status is None:
@@ -192,8 +200,10 @@ class Workers:
                 exit_ = WorkerExit(rank, 128 - status, f"killed by {signal_name(-status)}")
             else:
                 exit_ = WorkerExit(rank, status, f"exited with status {status}")
+            found.append(exit_)
+        for exit_ in sorted(found, key=by_cause):
             self.exits.append(exit_)
-            self._rendezvous.ended(rank, exit_.status, exit_.reason)
+            self._rendezvous.ended(exit_.rank, exit_.status, exit_.reason)
 
     def _first_failure(self) -> WorkerExit | None:
         return next((exit_ for exit_ in self.exits if exit_.status), None)
@@ -204,6 +214,11 @@ class Workers:
         if running:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 running[0].wait(timeout=seconds)
+
+
+def by_cause(exit_: WorkerExit) -> bool:
+    """Sort what has ended since the last look: what a signal ended has not noticed the end of another one."""
+    return exit_.status <= 128
 
 
 def _path() -> str:

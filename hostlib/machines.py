@@ -24,9 +24,11 @@ from hostlib import sealed
 from hostlib.config import Address, JobConfig
 from hostlib.errors import ConfigError, InaError, RendezvousError
 from hostlib.hosting import MEETING_S, admit
+from hostlib.interfaces import known_as
 from hostlib.launched_rank import LaunchedRank
 from hostlib.sealed import proof, seal, unseal
 from hostlib.settings import EMBEDDED, Settings
+from hostlib.version import version
 
 LEAST_SECRET: Final = 16
 _LINE_BYTES: Final = 1 << 20
@@ -62,27 +64,31 @@ class Arrival:
     machine: str
     challenge: str
     """Random text that the answer must contain."""
+    version: str
+    """Of the library there."""
+    known_as: tuple[str, ...]
+    """Names and addresses of the machine, by which a cluster file may know it."""
 
     @classmethod
     def here(cls) -> Self:
         """Return this process's."""
-        return cls(machine(), secrets.token_hex(16))
+        return cls(machine(), secrets.token_hex(16), version(), known_as())
 
     def to_text(self) -> str:
         """Return the text that `from_text` reads."""
-        return json.dumps([self.machine, self.challenge])
+        return json.dumps([self.machine, self.challenge, self.version, *self.known_as])
 
     @classmethod
     def from_text(cls, text: str) -> Self:
         """Read an arrival. Raises RendezvousError if the text is none."""
         try:
-            machine, challenge = map(str, json.loads(text))
+            machine, challenge, version, name, *more = map(str, json.loads(text))
         except (TypeError, ValueError) as error:
             raise RendezvousError(
                 f"a rank told the first one {text[:100]!r}, must be its machine and a challenge: do all "
                 "machines have the same version of ina?"
             ) from error
-        return cls(machine, challenge)
+        return cls(machine, challenge, version, (name, *more))
 
 
 def by_machine(names: Sequence[str]) -> list[list[int]]:
@@ -93,12 +99,15 @@ def by_machine(names: Sequence[str]) -> list[list[int]]:
     return list(found.values())
 
 
-def check(settings: Settings) -> None:
-    """Raise ConfigError for what ranks on several machines cannot do without."""
-    if settings.switch == EMBEDDED:
+def check(settings: Settings, *, first: bool) -> None:
+    """Raise ConfigError for what ranks on several machines cannot do without.
+
+    The `first` rank's machine has to know the switches, and admits the job for all.
+    """
+    if first and settings.switch == EMBEDDED and not settings.cluster:
         raise ConfigError(
-            "the ranks are on several machines, and INA_SWITCH is not set: it must be the grpc://host:port "
-            "of a switch that all reach (docs/torch.md)"
+            "the ranks are on several machines, and neither INA_CLUSTER nor INA_SWITCH is set: want a "
+            "cluster file, or the grpc://host:port of a switch that all reach (docs/torch.md)"
         )
     if len(settings.token) < LEAST_SECRET:
         raise ConfigError(
@@ -131,7 +140,7 @@ def meet(
         RendezvousError: the job was not admitted, or a rank has another token.
     """
     if rank:
-        check(settings)
+        check(settings, first=False)
         answer = channel.spread("")
         if answer == _CANNOT_SEAL:
             raise RendezvousError(f"rank {rank}: rank 0 cannot seal its message; its own error says why")
@@ -146,7 +155,7 @@ def meet(
         return JobConfig.from_json(json.dumps(told["configs"][rank]))
 
     try:
-        check(settings)
+        check(settings, first=True)
     except ConfigError:
         channel.spread(_CANNOT_SEAL)
         raise
@@ -163,8 +172,10 @@ def meet(
                 "INA_HIERARCHICAL is 0, and a machine of several has several ranks: a switch's port has one "
                 "worker, so these have to be summed there first"
             )
+        _check_versions(own, arrivals)
         hierarchical = several or bool(settings.hierarchical)
-        configs = admit(settings, machines, hierarchical=hierarchical, listen=_address(listen))
+        names = [arrivals[ranks[0]].known_as for ranks in machines]
+        configs = admit(settings, machines, names, hierarchical=hierarchical, listen=_address(listen))
     except InaError as error:
         publish(failed=str(error))
         raise
@@ -172,13 +183,29 @@ def meet(
     return JobConfig.from_json(json.dumps(configs[0]))
 
 
+def _check_versions(own: Arrival, arrivals: Sequence[Arrival]) -> None:
+    for rank, arrival in enumerate(arrivals):
+        if arrival.version != own.version:
+            raise RendezvousError(
+                f"rank {rank} on {arrival.known_as[0]} has ina {arrival.version}, rank 0 on "
+                f"{own.known_as[0]} has {own.version}: install the same version on all machines"
+            )
+
+
 def launched(place: LaunchedRank, settings: Settings) -> JobConfig:
     """Do as `meet`, for a launcher's ranks: they find each other at ``INA_MEETING``."""
-    check(settings)
+    check(settings, first=place.rank == 0)
     address = meeting_place(place, settings)
-    with contextlib.closing(TcpChannel(place.rank, place.size, address, settings.token)) as channel:
+    found = TcpChannel(place.rank, place.size, address, settings.token, settings.meeting_s)
+    with contextlib.closing(found) as channel:
         own = Arrival.here()
-        arrivals = [Arrival.from_text(text) for text in channel.gather(own.to_text())]
+        try:
+            texts = channel.gather(own.to_text())
+        except MissingRanks as error:
+            here = [text and Arrival.from_text(text).challenge for text in error.arrived]
+            channel.spread(seal(json.dumps({"challenges": here, "failed": str(error)}), settings.token))
+            raise
+        arrivals = [Arrival.from_text(text) for text in texts]
         return meet(channel, place.rank, own, arrivals, address[0], settings)
 
 
@@ -203,6 +230,17 @@ def _address(listen: str | None) -> str:
         ) from error
 
 
+class MissingRanks(RendezvousError):
+    """Some ranks have not come to the meeting place in time."""
+
+    def __init__(self, arrived: Sequence[str], patience_s: float) -> None:
+        """`arrived` is what each rank has said; nothing if it has not come."""
+        self.arrived = arrived
+        missing = [str(rank) for rank, text in enumerate(arrived) if not text]
+        ranks = f"rank {missing[0]} has" if len(missing) == 1 else f"ranks {', '.join(missing)} have"
+        super().__init__(f"{ranks} not come to INA_MEETING within {patience_s:g} s, of {len(arrived)} ranks")
+
+
 class TcpChannel:
     """A channel of ranks that have none: the first one listens, and hears only those who know the secret.
 
@@ -210,8 +248,21 @@ class TcpChannel:
     challenge: a line recorded from an earlier connection proves nothing.
     """
 
-    def __init__(self, rank: int, size: int, address: Address, secret: str) -> None:
-        """`address` is one of the first rank's machine. Raises ConfigError if it cannot listen there."""
+    def __init__(
+        self, rank: int, size: int, address: Address, secret: str, patience_s: float = MEETING_S
+    ) -> None:
+        """Listen, if this is the first rank.
+
+        Args:
+            rank: Of this process.
+            size: Number of ranks.
+            address: One of the first rank's machine.
+            secret: That all ranks have.
+            patience_s: Longest wait for ranks to come.
+
+        Raises ConfigError if the first rank cannot listen there.
+        """
+        self._patience_s = patience_s
         self._rank = rank
         self._size = size
         self._address = address
@@ -228,16 +279,15 @@ class TcpChannel:
                 raise ConfigError(f"INA_MEETING: cannot listen at {host}:{port}: {error.strerror}") from error
 
     def gather(self, text: str) -> Sequence[str]:
-        """Give this rank's text. Raises RendezvousError if some do not come."""
+        """Give this rank's text. Raises MissingRanks if some do not come, RendezvousError."""
         if self._listener is None:
             self._say(text)
             return []
         self._said[0] = text
         threading.Thread(target=self._accept, args=(self._listener,), daemon=True).start()
         with self._changed:
-            if not self._changed.wait_for(lambda: len(self._said) == self._size, MEETING_S):
-                missing = ", ".join(str(rank) for rank in range(self._size) if rank not in self._said)
-                raise RendezvousError(f"rank {missing} has not come to INA_MEETING within {MEETING_S:g} s")
+            if not self._changed.wait_for(lambda: len(self._said) == self._size, self._patience_s):
+                raise MissingRanks([self._said.get(rank, "") for rank in range(self._size)], self._patience_s)
         return [self._said[rank] for rank in range(self._size)]
 
     def spread(self, text: str) -> str:
@@ -248,7 +298,7 @@ class TcpChannel:
                     connection.sendall(text.encode() + b"\n")
             return text
         try:
-            return _line(self._connections[0], MEETING_S)
+            return _line(self._connections[0], self._patience_s + MEETING_S)
         except OSError as error:
             raise RendezvousError(
                 f"rank {self._rank}: rank 0 is gone, or does not answer: {error}"
@@ -260,7 +310,7 @@ class TcpChannel:
             each.close()
 
     def _say(self, text: str) -> None:
-        deadline = time.monotonic() + MEETING_S
+        deadline = time.monotonic() + self._patience_s
         said = json.dumps([self._rank, self._size, text])
         while True:
             try:

@@ -46,8 +46,10 @@ class MessageError(ValueError):
 class Lines:
     """Splits a byte stream into JSON objects."""
 
-    def __init__(self, longest: int) -> None:
+    def __init__(self, longest: int, *, brackets: int = MAX_BRACKETS) -> None:
+        """Take lines of so many bytes at most, with so many objects and lists."""
         self._longest = longest
+        self._brackets = brackets
         self._buffer = b""
 
     def feed(self, data: bytes) -> list[dict[str, Any]]:
@@ -63,8 +65,8 @@ class Lines:
         try:
             text = line.decode()
             plain = _STRING.sub("", text)
-            if plain.count("{") + plain.count("[") > MAX_BRACKETS:  # before the parser, which recurses
-                raise MessageError(f"a line has more than {MAX_BRACKETS} objects and lists")
+            if plain.count("{") + plain.count("[") > self._brackets:  # before the parser, which recurses
+                raise MessageError(f"a line has more than {self._brackets} objects and lists")
             message = json.loads(text)
         except MessageError:
             raise

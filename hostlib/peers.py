@@ -30,7 +30,7 @@ class Peers(Protocol):
         ...
 
     def report(self, statistics: Mapping[str, float]) -> None:
-        """Tell whoever watches how far this worker is; may be dropped."""
+        """Report this worker's progress to the observer; may be dropped."""
         ...
 
     def farewell(self, collectives: int) -> None:

@@ -5,7 +5,7 @@ given the job's configuration; when all have joined, all are let go together. Fr
 connection is the proof that its worker runs: when one closes without a farewell, the others hear at once
 which rank is gone, instead of waiting for packets that never come.
 
-Whoever connects without the token hears nothing and holds up nobody: no call here waits for one connection.
+A client without the token learns nothing and delays nobody: no call here waits for a single connection.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ class _Connection:
 
 
 class Rendezvous:
-    """The meeting point of one job, run by whoever starts the workers; a context manager."""
+    """The meeting point of one job, run by the launcher of its workers; a context manager."""
 
     def __init__(self, *, job: int, size: int, host: str = "127.0.0.1", join_s: float = JOIN_S) -> None:
-        """Listen at `host`; whoever has not joined within `join_s` seconds of connecting is cut off."""
+        """Listen at `host`; clients that have not joined `join_s` seconds after connecting are cut off."""
         self.token: Final = secrets.token_hex(32)
         """Secret that a worker needs to join; to be kept out of command lines and logs."""
         self._job = job

@@ -33,11 +33,16 @@ class Settings:
     limits: Limits = field(default_factory=Limits)
     """``INA_FUSION_BYTES``, ``INA_SLICE_BYTES``: what is fused and sliced; the same on all ranks."""
 
+    cluster: str = ""
+    """``INA_CLUSTER``: cluster file with the machines and the switches between them; read where the first
+    rank is."""
     hierarchical: bool | None = None
     """``INA_HIERARCHICAL``: 1: the ranks of a machine are summed there first, 0: never; None: where
     several are on one of several machines."""
     token: str = field(default="", repr=False)
     """``INA_TOKEN``: secret that ranks on several machines have in common."""
+    meeting_s: float = 300.0
+    """``INA_MEETING_S``: longest wait at ``INA_MEETING`` for ranks that do not come."""
     meeting: Address | None = None
     """``INA_MEETING``: ``host:port`` of the first rank's machine, where ranks of mpirun and srun meet."""
     numbers: Numbers | None = None
@@ -49,10 +54,12 @@ class Settings:
         return cls(
             switch=environment.get("INA_SWITCH") or EMBEDDED,
             options=_words(environment.get("INA_OPTIONS", "")),
+            cluster=environment.get("INA_CLUSTER", ""),
             hierarchical=_switch(environment, "INA_HIERARCHICAL"),
             token=environment.get("INA_TOKEN", ""),
             meeting=_address(environment, "INA_MEETING"),
-            stall_s=_seconds(environment.get("INA_STALL_S", "10")),
+            meeting_s=_seconds(environment, "INA_MEETING_S", "300"),
+            stall_s=_seconds(environment, "INA_STALL_S", "10"),
             numbers=cast(
                 Numbers | None, _one_of(environment, "INA_NUMBERS", ("", "exponent", "block16")) or None
             ),
@@ -86,13 +93,14 @@ def _words(text: str) -> tuple[str, ...]:
         raise ConfigError(f"INA_OPTIONS is {text!r}: {error}") from error
 
 
-def _seconds(text: str) -> float:
+def _seconds(environment: Mapping[str, str], name: str, default: str) -> float:
+    text = environment.get(name) or default
     try:
         seconds = float(text)
     except ValueError:
         seconds = 0.0
     if not 0.1 <= seconds < 1e6:
-        raise ConfigError(f"INA_STALL_S is {text!r}, must be a number of seconds from 0.1 on")
+        raise ConfigError(f"{name} is {text!r}, must be a number of seconds from 0.1 on")
     return seconds
 
 

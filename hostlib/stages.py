@@ -103,7 +103,7 @@ def _of_all(ranks: Sequence[Iteration]) -> Iteration:
 
 
 class Turns(Protocol):
-    """Listener to a timer's stages: whoever lets jobs take turns on the resources."""
+    """Listener to a timer's stages, such as a client of the turns on resources."""
 
     def take(self, stage: Stage) -> None:
         """Return when the stage may begin."""

@@ -25,7 +25,6 @@ import sys
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final, cast
@@ -76,6 +75,8 @@ def find(name: str) -> Control:
     check_name(name)
     source, _, what = name.rpartition(":")
     if not source:
+        from importlib.metadata import entry_points  # a tenth of a command's start, for plug-ins alone
+
         (point,) = entry_points(group=GROUP, name=name)
         source, what = point.module, point.attr
     if source.endswith(".so"):
@@ -122,7 +123,7 @@ class _Limits(ctypes.Structure):
 
 
 class _InC:
-    """One in C. The compiled core asks its function by itself; whoever else asks does so through this."""
+    """One in C. The compiled core calls its function directly; others call it through this."""
 
     wants_rounds = True
 
@@ -208,6 +209,8 @@ def _in_file(name: str) -> bool:
 
 
 def _offered() -> list[str]:
+    from importlib.metadata import entry_points  # a tenth of a command's start, for plug-ins alone
+
     return sorted(point.name for point in entry_points(group=GROUP))
 
 

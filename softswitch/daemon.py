@@ -1,6 +1,6 @@
 """A switch as a process: ports, a program, a P4Runtime service, until it is told to stop.
 
-Whoever started it with `until_eof` may ask it things, by lines of JSON on its standard input:
+With `until_eof` the parent process may send requests, lines of JSON, to its standard input:
 
 ==========================  ====================================================================
 ``{"statistics": true}``    answer ``{"statistics": {port number: `PortStatistics`}}``

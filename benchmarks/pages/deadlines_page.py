@@ -18,7 +18,7 @@ Label = Callable[[Setting], str]
 LABELS: Final[Mapping[str, Label]] = {
     "memory": lambda setting: f"{setting.memory:g} x, slack {setting.slack:g}",
     "load": lambda setting: f"{setting.load:g} jobs at a time",
-    "waiting": lambda setting: f"{setting.memory:g} x, {SERVERS * setting.gpus} GPUs",
+    "waiting": lambda setting: f"{setting.scheduler}, {setting.memory:g} x, {SERVERS * setting.gpus} GPUs",
     "reading": lambda setting: f"{setting.memory:g} x, slack {setting.slack:g}",
     "period": lambda setting: f"{setting.period_s:g} s" if setting.period_s else "starts and ends only",
 }

@@ -31,7 +31,7 @@ ABOUT: Final = f"""
 {WORKERS} workers per job, each on a host of its own, and a fallback server per job; all on one switch;
 links of 10 Gb/s and 2 µs; packets of 64 values; windows of fixed size, {IN_FLIGHT} packets in flight,
 twice as many for straggling jobs. The mixes are data, in `benchmarks/pages/preemption_mixes.py`;
-the policies are, in `preemption_policies.py`. All policies are told the same, and all else is equal:
+the policies are, in `preemption_policies.py`. All policies get the same information, and all else is equal:
 
 | policy | priority of a tensor |
 | --- | --- |
@@ -57,7 +57,7 @@ _REASONS: Final = f"""
   such a sum takes {WORKERS} times as long as one in the switch, where each comes in by its worker's own
   link. A job that waits for a straggler holds slots meanwhile and has no use of them.
 - To take a slot at all is worth much: with all priorities equal, a slot that nobody needs soon goes to
-  whoever asks twice. But so does one that would have been complete in a moment, which priorities
+  the packet that asks twice. But so does one that would have been complete in a moment, which priorities
   prevent. Where slots are scarce among jobs that all use them quickly, all equal is slower than FCFS.
 """
 

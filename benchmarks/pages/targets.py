@@ -25,7 +25,6 @@ WORKERS = (2, 4)
 SIZES = {EMBEDDED: 4 << 20, BMV2: 1 << 18}
 """Bytes of the array: what takes about as long."""
 ITERATIONS = 5
-TARGET = 10.0
 FASTEST = 50_000
 """Packets/s of a BMv2 that is built with -O3 and without logging, on one core: not measured here."""
 VIRTUAL_BPS = 1e10
@@ -127,15 +126,14 @@ def tables(rows: Sequence[ResultRow]) -> str:
 
 
 def findings(rows: Sequence[ResultRow]) -> str:
-    """State the ratios, and whether they reach the aim."""
+    """State the ratios."""
     lines = []
     for workers in _workers(rows):
         of_time, of_switch = (ratio(rows, workers, f"packets_per_{name}") for name in ("s", "switch_s"))
         if of_time is not None and of_switch is not None:
-            met = "reached" if of_time >= TARGET else "missed"
             lines.append(
                 f"- {workers} workers: the embedded switch aggregates {of_time:.1f} times as many packets per"
-                f" second as BMv2 (aim {TARGET:.0f}, {met}), and {of_switch:.1f} times as many per second of"
+                f" second as BMv2, and {of_switch:.1f} times as many per second of"
                 " the switch's processor time."
             )
         if ours := _one(rows, workers, EMBEDDED):

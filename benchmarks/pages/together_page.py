@@ -9,18 +9,21 @@ from typing import Final
 
 from benchmarks.pages.together_runs import (
     ECMP,
+    ECMP_EVERYWHERE,
     ESTIMATE,
     ESTIMATED,
     GRID,
     MEMORY,
+    MIXED,
     PLACED,
+    PLACED_ON_MIXED,
     PLACEMENT,
     ROUTED,
     ROUTING,
     SHARES,
     TOGETHER,
-    TOR_ONLY,
     TREES,
+    WEAK,
     Names,
     combinations,
     exchanged,
@@ -39,6 +42,7 @@ def tables(rows: Rows) -> str:
     """Return all tables."""
     parts = {
         "Mean completion time (s) by placement": _placements(rows),
+        "The same where half of the servers have links of a tenth of the rate": _mixed(rows),
         "NetPack's estimate of an iteration": _estimates(rows),
         "Scheduler, placement and memory together": _together(rows),
         "Mean rate of twelve jobs (Gb/s) by routing": _routing(rows),
@@ -73,6 +77,19 @@ def _placements(rows: Rows) -> str:
         [name, *(spread(placed(rows, name, each), WHOLE) for each in memory)] for name in _placements_of(rows)
     ]
     return markdown(["placement", *map(where, memory)], cells)
+
+
+def on_mixed(rows: Rows, placement: str, odd: bool) -> list[float]:
+    """Return the mean completion times on links of two rates of all seeds, in seconds."""
+    return column(selected(rows, part=MIXED), "jct_s", placement=placement, odd=odd)
+
+
+def _mixed(rows: Rows) -> str:
+    cells = [
+        [name, *(spread(on_mixed(rows, name, odd), WHOLE) for odd in (False, True))]
+        for name in PLACED_ON_MIXED
+    ]
+    return markdown(["placement", "2 to 24 workers", "3 to 13, odd"], cells)
 
 
 def errors(rows: Rows, placement: str, memory: Memory) -> list[float]:
@@ -110,7 +127,7 @@ def against_base(rows: Rows, names: Names, name: str = "jct_s") -> float:
 
 
 def _together(rows: Rows) -> str:
-    found = [names for names in combinations() if joint(rows, names, "jct_s")]
+    found = [names for names in (*combinations(), WEAK) if joint(rows, names, "jct_s")]
     cells = [
         [
             " + ".join(names),
@@ -141,9 +158,9 @@ def _routing(rows: Rows) -> str:
     for topology, share in routed(rows):
         here = selected(selected(rows, part=ROUTING), topology=topology, share=share)
         rates = [spread(column(here, name), ".1f") for name in ROUTED]
-        gains = [f"{gain(rows, topology, share, over):+.0%}" for over in (TOR_ONLY, ECMP)]
+        gains = [f"{gain(rows, topology, share, over):+.0%}" for over in (ECMP, ECMP_EVERYWHERE)]
         cells.append([f"{topology}, {share:.0%} sum", *rates, *gains])
-    return markdown(["topology", *ROUTED, "grid over tor-only", "over ecmp"], cells)
+    return markdown(["topology", *ROUTED, "grid over ecmp", "over ecmp-everywhere"], cells)
 
 
 def plots(rows: Rows, directory: Path) -> list[Path]:

@@ -14,36 +14,46 @@ from controller.core.allocator import goodput
 from controller.placement.policies import POLICIES as PLACEMENTS
 from controller.placement.policy import place
 from controller.policies.by_kind import FRAME_BYTES
+from controller.routing.grid import PASSES, best_of_draws, relaxed
 from controller.routing.policies import POLICIES as ROUTINGS
-from controller.routing.policy import Question
+from controller.routing.policy import Policy, Question
 from controller.simulator.network.generate import generate
 from controller.simulator.network.run import NetworkTask, run_network, simulate_network
 from controller.simulator.network.settings import NetworkSettings
 from controller.vocabulary import Job, Topology, fabrics
 
-SEEDS: Final = (0, 1, 2, 3, 4)
+SEEDS: Final = (0, 1, 2, 3, 4, 1001, 1002, 1003, 1004, 1005)
+"""Of which the latter half was drawn after the policies were as they are."""
 JOBS: Final = 24
 MODELS: Final = ("resnet50", "vgg16", "bert-base")
 NETPACK: Final = "netpack"
-PLACED: Final = (NETPACK, "random", "gpu-balance", "least-fragmentation", "locality", "optimus")
+LOCALITY, FAST_LINKS = "locality", "locality-fast-links"
+PLACED: Final = (NETPACK, "random", "gpu-balance", "least-fragmentation", LOCALITY, "optimus")
+PLACED_ON_MIXED: Final = (NETPACK, "least-fragmentation", LOCALITY, FAST_LINKS)
 USUAL: Final = (2048, 200e9)
 SLOW: Final = (2048, 100e9)
 MEMORY: Final = ((512, 200e9), USUAL, (8192, 200e9), SLOW)
 """Slots, and bits per second of each link between switches."""
-BASE: Final = ("fifo-backfill", "gpu-balance", "static")
+BASE: Final = ("fifo-backfill", LOCALITY, "static")
+"""The strongest of the simple ones."""
+WEAK: Final = ("fifo-backfill", "gpu-balance", "static")
+"""What published gains are often given against."""
 BEST: Final = ("srsf", NETPACK, "shared")
 ESTIMATED: Final = (NETPACK, "random")
 ITERATIONS: Final = 12
 """Iterations with which estimates are compared."""
-SHARES: Final = (0.2, 0.5, 1.0)
+SHARES: Final = (0.05, 0.2, 0.5, 1.0)
 """Of the switches, those that sum."""
-TOR_ONLY, ECMP, GRID = "tor-only", "ecmp", "grid"
-ROUTED: Final = (TOR_ONLY, ECMP, "shortest-path", GRID)
+ECMP, ECMP_EVERYWHERE, GRID = "ecmp", "ecmp-everywhere", "grid"
+DRAWN, REFINED = "grid, not refined", "grid, without its program"
+ROUTED: Final = ("tor-only", "shortest-path", ECMP, ECMP_EVERYWHERE, REFINED, DRAWN, GRID)
+SLOW_LINK_BPS: Final = 10e9
+ODD: Final = (3, 5, 7, 11, 13)
 TREES: Final[Mapping[str, Callable[[fabrics.Parts], Topology]]] = {
     "fat-tree, 80 switches, 192 servers": lambda parts: fabrics.fat_tree(8, 6, parts),
     "leaf-spine, 60 switches, 500 servers": lambda parts: fabrics.leaf_spine(10, 50, 10, parts),
 }
-PLACEMENT, TOGETHER, ESTIMATE, ROUTING = "placement", "together", "estimate", "routing"
+PLACEMENT, MIXED, TOGETHER, ESTIMATE, ROUTING = "placement", "mixed", "together", "estimate", "routing"
 
 
 Names = tuple[str, str, str]
@@ -55,9 +65,11 @@ def scenarios(quick: bool) -> list[Call]:
     seeds = SEEDS[:1] if quick else SEEDS
     memory = (USUAL,) if quick else MEMORY
     placed = PLACED[:3] if quick else PLACED
-    together = (BASE, BEST) if quick else combinations()
+    together = (BASE, BEST) if quick else (WEAK, *combinations())
     clusters = [
-        call for seed in seeds for call in (*_placement(seed, memory, placed), *_together(seed, together))
+        call
+        for seed in seeds
+        for call in (*_placement(seed, memory, placed), *_mixed(seed), *_together(seed, together))
     ]
     estimates = [call for seed in seeds for call in _estimate(seed, memory)]
     return [*clusters, *estimates, *_routing(seeds, quick)]
@@ -70,6 +82,15 @@ def _placement(seed: int, memory: Sequence[tuple[int, float]], placed: Sequence[
             yield Call(
                 labels={**_labels(PLACEMENT, seed, names), "slots": slots, "trunk_bps": trunk_bps},
                 call=partial(simulated, names, slots, trunk_bps, seed),
+            )
+
+
+def _mixed(seed: int) -> Iterator[Call]:
+    for odd in (False, True):
+        for placement in PLACED_ON_MIXED:
+            yield Call(
+                labels={"part": MIXED, "seed": seed, "placement": placement, "odd": odd},
+                call=partial(on_mixed_links, placement, odd, seed),
             )
 
 
@@ -140,10 +161,29 @@ def workload(seed: int) -> list[Job]:
 
 def simulated(names: Names, slots: int, trunk_bps: float, seed: int) -> ResultRow:
     """Return the jobs' results under a scheduler, a placement and a policy for memory."""
+    return _simulated(names, workload(seed), cluster(slots, trunk_bps), seed)
+
+
+def on_mixed_links(placement: str, odd: bool, seed: int) -> ResultRow:
+    """Return the jobs' results where half of the servers have slow links; `odd`: and sizes are odd."""
+    rng = random.Random(seed)
+    plain = cluster(*USUAL)
+    slow = {*rng.sample([server.name for server in plain.servers], len(plain.servers) // 2)}
+    links = (
+        replace(link, rate_bps=SLOW_LINK_BPS) if slow & {link.a, link.b} else link for link in plain.links
+    )
+    jobs = workload(seed)
+    if odd:
+        jobs = [replace(job, workers=rng.choice(ODD)) for job in jobs]
+    names = ("fifo-backfill", placement, "shared")
+    return _simulated(names, jobs, replace(plain, links=tuple(links)), seed)
+
+
+def _simulated(names: Names, jobs: Sequence[Job], topology: Topology, seed: int) -> ResultRow:
     scheduler, placement, memory = names
     task = NetworkTask(
-        jobs=workload(seed),
-        topology=cluster(slots, trunk_bps),
+        jobs=jobs,
+        topology=topology,
         scheduler=scheduler,
         settings=NetworkSettings(placement=placement, memory=memory, seed=seed),
     )
@@ -180,8 +220,13 @@ def routed(topology: str, share: float, seed: int) -> ResultRow:
     ]
     placed = place(fabric, batch, PLACEMENTS["random"], seed=seed).state.jobs
     rates = {}
+    policies: Mapping[str, Policy] = {
+        **ROUTINGS,
+        DRAWN: lambda question: best_of_draws(question, relaxed(question), passes=0),
+        REFINED: lambda question: best_of_draws(question, None, passes=PASSES),
+    }
     for name in ROUTED:
         question = Question(fabric, tuple(replace(job, tree=None) for job in placed), rng=random.Random(seed))
-        state = question.evaluate(ROUTINGS[name](question))
+        state = question.evaluate(policies[name](question))
         rates[name] = statistics.fmean(state.steady.rate_bps) / 1e9
     return rates

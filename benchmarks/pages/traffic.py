@@ -44,10 +44,10 @@ seeds.
 """
 
 LIMITS = """
-Going down, a result is sent once on each link whoever adds, which bounds what can be saved: a server of
-today sends it to each worker. Racks that add while the root does not are left out, for a job's root must.
-**What differs from the paper.** ATP's servers send results to workers one by one or have switches copy them;
-the topology of its simulation is larger, and its figure is of traffic from many jobs.
+Going down, a result is sent once on each link, whichever node adds, which bounds what can be saved: a
+server of today sends it to each worker. Racks that add while the root does not are left out, for a job's
+root must. **What differs from the paper.** ATP's servers send results to workers one by one or have
+switches copy them; the topology of its simulation is larger, and its figure is of traffic from many jobs.
 """
 
 

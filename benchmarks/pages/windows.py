@@ -55,7 +55,7 @@ priorities, took 164 ms with `aimd` and 8.3 ms with fixed windows (seed 1); now 
 (`tests/bmv2_topos/test_windows.py`).
 
 **What differs from the papers.** ATP halves on every loss, and A2TP's workers sample how prompt results are
-by their own clocks; here a loss counts once all ranks are told of it, and so does the promptness of the rank
+by their own clocks; here a loss counts once all ranks know of it, and so does the promptness of the rank
 that waits most. Both windows here stay for a round after a cut, A2TP's aggregator window for three, since
 what they hear till then is about packets sent before it. `hostlib/core/congestion.py` has the details.
 """

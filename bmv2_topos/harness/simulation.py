@@ -317,7 +317,7 @@ def read_sweep(texts: Iterable[str]) -> dict[str, list[Value]]:
         except (ValueError, KeyError):
             raise BadSpec(f"--sweep {text}: want {option.wanted}, separated by commas") from None
         if len(set(found[name])) < len(found[name]):
-            raise BadSpec(f"--sweep {text}: a value is there twice")
+            raise BadSpec(f"--sweep {text}: a value appears twice")
     return found
 
 

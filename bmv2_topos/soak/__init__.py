@@ -10,7 +10,7 @@ After every schedule these must hold:
 
 ==============  =====================================================================================
 exactness       every rank was handed the sum (int32), or what the documented bound allows (float32), all
-                of them the same; overflows and non-finite values were told of, to all ranks
+                of them the same; overflows and non-finite values were reported to all ranks
 progress        every collective has ended, within a bounded virtual time
 recovery        each that was under way when the calm began, or was called later, has ended within a bounded
                 number of round trips for each packet still to come, plus the longest time-out twice

@@ -62,7 +62,7 @@ def draw_bed(number: int, own: SwitchInfo | None = None) -> Bed:
     links = []
     for below in range(2, 2 + draw.choices((0, 1, 2, 3, 4), (6, 4, 3, 2, 1))[0]):
         parent = draw.choice([name for name, level in depth.items() if level < _MAX_DEPTH])
-        child = Switch(f"s{below}", **({} if draw.random() < 0.75 else {"slots": 0}))
+        child = Switch(f"s{below}") if draw.random() < 0.75 else Switch(f"s{below}", slots=0)
         depth[child.name] = depth[parent] + 1
         switches.append(child)
         links.append(Link(parent, child.name))

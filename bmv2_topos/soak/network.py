@@ -6,14 +6,16 @@ import functools
 from collections.abc import Callable, Iterable
 
 from bmv2_topos.soak.bed import BuiltBed
+from bmv2_topos.soak.programs import LANES
 from bmv2_topos.soak.schedule import Schedule
 from bmv2_topos.soak.strangers import damaged
 from bmv2_topos.testbeds.virtual.network import HOST_PORT, Network, SwitchNode, Trace, Wire
-from hostlib.wire import FRAME_PREFIX_BYTES, KIND_GRADIENT
+from hostlib.wire import FRAME_PREFIX_BYTES, KIND_GRADIENT, packet_dtype
 
 _KIND = FRAME_PREFIX_BYTES
 _JOB = slice(_KIND + 2, _KIND + 4)
 """Offsets of kind and job in a frame."""
+_CONTRIBUTION_BYTES = packet_dtype(LANES, framed=True).itemsize
 START_NS = 1_000_000_000
 
 
@@ -29,12 +31,15 @@ class BedSwitch(SwitchNode):
         self.sampled = False
         """True if contributions are kept, the last one that entered."""
         self.sample: tuple[int, bytes] | None = None
-        """A contribution, and the port that it entered by."""
+        """A contribution as hosts send it, and the port that it entered by.
+
+        Between switches, a program of one's own may have headers that only it knows.
+        """
         self._ways = built.ways[name]
 
     def deliver(self, port: int, frame: bytes) -> None:
         """Take a packet, and send what becomes of it."""
-        if self.sampled and frame[_KIND] & 0x0F == KIND_GRADIENT:
+        if self.sampled and frame[_KIND] & 0x0F == KIND_GRADIENT and len(frame) == _CONTRIBUTION_BYTES:
             self.sample = port, frame
         self.inject(port, frame)
 

@@ -23,7 +23,7 @@ _FLOAT_MAX = float(np.finfo(np.float32).max)
 
 
 class WrongSum(Exception):
-    """A rank was handed something that is not the sum, or was not told of what it has to be told."""
+    """A rank got something that is not the sum, or was not notified of what it must be notified of."""
 
 
 class Sum:
@@ -168,7 +168,7 @@ class Sum:
         at = numeric_errors.overflow
         if at is not None and self.risky[at // self.lanes] and (lost is None or at < lost):
             return
-        raise WrongSum(f"rank {rank}: first overflow told of is at {at}, must be {lost}")
+        raise WrongSum(f"rank {rank}: the first reported overflow is at {at}, must be {lost}")
 
     def _judge_values(self, rank: int, output: NDArray[Any], overflowed: bool) -> None:
         if not len(self.starts):

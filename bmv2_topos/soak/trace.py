@@ -1,4 +1,4 @@
-"""Packets in words, for whoever looks into a schedule that failed."""
+"""Packets in words, to examine a failed schedule."""
 
 from __future__ import annotations
 

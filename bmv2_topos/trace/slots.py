@@ -1,4 +1,4 @@
-"""Slots of aggregators: who held each, how long, who wanted it in vain, and how it was given up.
+"""Slots of aggregators: who held each, how long, who found it taken, and how it was released.
 
 A fold over what the switches said of the packets that came in (`Event.outcome`, `Event.slot`). A slot is
 *held* while it has part of a sum; one that keeps a whole sum only to answer late questions is free for
@@ -45,7 +45,7 @@ class Tenure:
     ended: str = "still held"
     evicted_by: Attempt | None = None
     attempts: list[Attempt] = field(default_factory=list)
-    """Packets of other sums that wanted the slot meanwhile, in vain."""
+    """Packets of other sums that found the slot taken meanwhile."""
 
 
 def tenures(events: Iterable[Event]) -> list[Tenure]:

@@ -4,10 +4,10 @@ Theory of operation
 -------------------
 
 A `Core` is a pure object. *Events* (`events`) go in, in order of time: a job was submitted, reports its
-progress, or ended; a server or a switch failed or came back; the time is now `at_s` (`Tick`). A *desired
-state* (`desired`) comes out: the runs, their GPUs and servers, the trees and slots of jobs that use the
-network, the stage at which each job starts its rounds, the waiting jobs, and the time of the next tick. The
-core has no clock, threads, processes or files: its driver has these. `difference` compares two desired
+progress, or ended; a server, a switch or a link failed or came back; the time is now `at_s` (`Tick`). A
+*desired state* (`desired`) comes out: the runs, their GPUs and servers, the trees and slots of jobs that use
+the network, the stage at which each job starts its rounds, the waiting jobs, and the time of the next tick.
+The core has no clock, threads, processes or files: its driver has these. `difference` compares two desired
 states: what to stop, what to change, what to start.
 
 Deciding is a composition, in this order:
@@ -21,7 +21,7 @@ Deciding is a composition, in this order:
 
 The core decides only on a `Tick`; it records all other events and asks for a tick. Jobs that end leave their
 groups at once, and their partners continue. While servers are down (`losses`), their GPUs are unavailable and
-the jobs that ran there wait again. Jobs whose trees use a failed switch are rerouted if possible.
+the jobs that ran there wait again. Jobs whose trees use a failed switch or link are rerouted if possible.
 
 The core predicts the jobs' progress by a speed model. Real jobs report it (`Rules.reported`); a simulator
 runs them as predicted, and reports their speeds where they contend.
@@ -41,6 +41,9 @@ from controller.core.events import (
     Ended,
     Event,
     Interrupted,
+    LinkBack,
+    LinkGone,
+    Measured,
     Progressed,
     Retried,
     ServerBack,
@@ -62,7 +65,10 @@ __all__ = [
     "Entry",
     "Event",
     "Interrupted",
+    "LinkBack",
+    "LinkGone",
     "Log",
+    "Measured",
     "Outcome",
     "Over",
     "Place",

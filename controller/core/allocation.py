@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Protocol
 
 from controller.core.allocator import Allocator
 from controller.core.desired import Place
+from controller.core.losses import Losses
 from controller.memory.policy import Answer, Question
-from controller.policies.by_kind import SCHEDULER, AllocationSettings
-from controller.scheduling.errors import BadDecision
+from controller.policies.by_kind import SCHEDULER, AllocationSettings, Policies
+from controller.scheduling.errors import BadDecision, BadSpec
 from controller.scheduling.policy import Group, JobState
 from controller.vocabulary import Cluster as Servers
 from controller.vocabulary import Job
@@ -52,11 +54,27 @@ class Allocation:
         self._of: dict[str, tuple[int, ...]] = {}
         self._due_s = math.inf
         self._moved = False
+        self._told_late: set[str] = set()
 
     @property
     def own_places(self) -> bool:
         """Whether jobs are where their scheduler puts them."""
         return self._settings.placement == SCHEDULER
+
+    def decide_by(self, policies: Policies, settings: AllocationSettings, now_s: float) -> None:
+        """Have other policies decide from now on, and memory be divided again.
+
+        Raises BadSpec if they place jobs where the scheduler puts them and these do not, or the other way
+        round: the scheduler's GPUs are other ones then.
+        """
+        if (settings.placement == SCHEDULER) != self.own_places:
+            raise BadSpec(
+                f"placement {settings.placement!r} cannot follow {self._settings.placement!r}: the"
+                f" scheduler's GPUs are the servers' own with {SCHEDULER!r} only; begin a new state for it"
+            )
+        self.allocator.decide_by(policies, settings)
+        self._settings = settings
+        self._due_s = now_s
 
     @property
     def next_s(self) -> float:
@@ -66,6 +84,39 @@ class Allocation:
     def submit(self, job: Job) -> None:
         """Record the network properties of a job."""
         self._jobs[job.name] = job
+
+    def described(self, name: str) -> Job:
+        """Return the network properties of a job as they are known."""
+        return self._jobs[name]
+
+    def measure(self, name: str, compute_s: float | None, model_bytes: int | None) -> None:
+        """Correct the network properties of a job; the next division of memory follows them.
+
+        Args:
+            name: The job's name.
+            compute_s: Seconds of computing in an iteration that nothing else overlaps; None: as known.
+            model_bytes: Bytes of its gradient; None: as known.
+        """
+        job = self._jobs[name]
+        if compute_s is not None:
+            job = replace(job, compute_s=compute_s, overlap=0.0, skew_s=0.0)
+        if model_bytes is not None:
+            job = replace(job, layers_bytes=(model_bytes,))
+        self._jobs[name] = job
+        self.allocator.measure(job)
+
+    def newly_late(self) -> list[tuple[str, str]]:
+        """Return the jobs that the last division found too late for their deadlines, and go on; and why."""
+        found, self._told_late = self.allocator.late.keys() - self._told_late, {*self.allocator.late}
+        return [(name, self._why_late(self._jobs[name], self.allocator.late[name])) for name in sorted(found)]
+
+    def _why_late(self, job: Job, alone_s: float) -> str:
+        if alone_s == math.inf:
+            return f"its deadline, {job.due_s:.6g} s, has passed; it goes on as best effort"
+        return (
+            f"cannot be done by its deadline, {job.due_s:.6g} s, any more: alone it would be done at"
+            f" {alone_s:.6g} s; it goes on as best effort"
+        )
 
     def forget(self, name: str) -> None:
         """Forget a job that is over; its servers and slots are free at the next `follow`."""
@@ -118,19 +169,18 @@ class Allocation:
             self._due_s = now_s + self._settings.period_s if self._settings.period_s else math.inf
         return ended
 
-    def lose(self, servers: Iterable[str], switches: Iterable[str], now_s: float) -> dict[str, str]:
-        """Set which servers and switches are down.
+    def lose(self, losses: Losses, now_s: float) -> dict[str, str]:
+        """Set which servers, switches and links are down.
 
         Args:
-            servers: Names of all servers that are down.
-            switches: Names of all switches that are down.
+            losses: All that is down.
             now_s: The time.
 
         Returns:
             The reason, by job, for each job that has to be interrupted. The others keep their trees, or get
             trees that avoid what is down.
         """
-        lost = self.allocator.lose(servers, switches)
+        lost = self.allocator.lose(losses.servers, losses.switches, losses.links)
         for name in self.allocator.rerouted:
             for watcher in self.watchers:
                 watcher.placed(now_s, self.allocator.placed[name])

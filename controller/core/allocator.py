@@ -46,8 +46,14 @@ class Allocator:
         self._sums: dict[str, bool] = {}
         self.question: memory.Question | None = None
         self.answer: memory.Answer | None = None
+        self.late: dict[str, float] = {}
+        """When jobs would be done alone that the last division found too late, and that go on."""
         self.rerouted: list[str] = []
         """Jobs that the last loss gave another tree."""
+
+    def decide_by(self, policies: Policies, settings: AllocationSettings) -> None:
+        """Have other policies decide from now on; what has been placed stays where it is."""
+        self._policies, self._settings = policies, settings
 
     @property
     def topology(self) -> Topology:
@@ -129,17 +135,22 @@ class Allocator:
         """Return whether all of these servers are up and can be reached."""
         return self._up is not None and all(name in self._up.server for name in servers)
 
-    def lose(self, servers: Iterable[str], switches: Iterable[str]) -> dict[str, str]:
-        """Set which servers and switches are down; no starting job uses them.
+    def lose(
+        self, servers: Iterable[str], switches: Iterable[str], links: Iterable[tuple[str, str]] = ()
+    ) -> dict[str, str]:
+        """Set which servers, switches and links (by their ends) are down; no starting job uses them.
 
-        Jobs whose trees use a switch that is down get other trees (`rerouted`).
+        Jobs whose trees use a switch or a link that is down get other trees (`rerouted`).
 
         Returns:
             The reason, by job, for each job that cannot continue where it is: one of its servers is down, or
             no path connects them.
         """
-        down, dark = {*servers}, {*switches}
-        self._up = surviving(self.whole, down, dark)
+        down, cut = {*servers}, {*links}
+        dark = {*switches}
+        before = self.topology
+        self._up = surviving(self.whole, down, dark, cut)
+        broken = " and ".join([*sorted(dark), *(f"link {a}-{b}" for a, b in sorted(cut))])
         self.rerouted = []
         lost: dict[str, str] = {}
         stranded: list[Job] = []
@@ -147,20 +158,28 @@ class Allocator:
             if at := [server for server in job.hosts if server in down]:
                 lost[name] = f"server {at[0]} is down"
             elif len(job.hosts) > 1 and not self.reaches(job.hosts):
-                lost[name] = f"{' and '.join(sorted(dark))} down: no way is left between its servers"
-            elif name in self._crossing and not self._stands(job):
+                lost[name] = f"{broken} down: no way is left between its servers"
+            elif name in self._crossing and not self._stands(job, before):
                 stranded.append(job)
         for job in stranded:
             self._reroute(job, {each.name for each in stranded} - {*self.rerouted})
         return lost
 
-    def _stands(self, job: Job) -> bool:
-        """Return whether nothing of a job's tree, and of the way to its fallback server, is down."""
+    def _stands(self, job: Job, before: Topology) -> bool:
+        """Return whether nothing of a job's tree, and of the way to its fallback server, is down.
+
+        That way's first link belongs to the job; from there on it is ordinary forwarding's. `before` is what
+        was up until now.
+        """
         assert self._up is not None
         assert job.tree is not None
         tree, up = job.tree, self._up
         ways = all(parent in up.neighbours.get(child, ()) for child, parent in tree.parents.items())
-        return ways and tree.root in up.switch and (job.fallback is None or job.fallback in up.server)
+        if not ways or tree.root not in up.switch:
+            return False
+        if job.fallback is None:
+            return True
+        return job.fallback in up.server and _leaves(up, job) == _leaves(before, job)
 
     def _reroute(self, job: Job, stranded: Collection[str]) -> None:
         """Give a job another tree over its servers; the trees of `stranded` jobs no longer count."""
@@ -196,11 +215,24 @@ class Allocator:
         """The jobs that use the network, in the order in which they started."""
         return list(self._crossing.values())
 
+    def measure(self, job: Job) -> None:
+        """Correct what is known of a placed job: computing and bytes."""
+        for known in (self.placed, self._crossing):
+            if job.name in known:
+                known[job.name] = replace(
+                    known[job.name],
+                    compute_s=job.compute_s,
+                    overlap=job.overlap,
+                    skew_s=job.skew_s,
+                    layers_bytes=job.layers_bytes,
+                )
+
     def divide(self, now_s: float, left: Mapping[str, float]) -> list[str]:
         """Divide the slots again; return the names of the jobs that the policy ends.
 
         `left` has the iterations left, by job.
         """
+        self.late = {}
         jobs = tuple(self._told(job, now_s, left[job.name]) for job in self.crossing)
         held = self.answer.regions if self.answer is not None else {}
         held = {job.name: self._up_of(held[job.name]) for job in jobs if job.name in held}
@@ -218,9 +250,11 @@ class Allocator:
         """Return the job as the memory policy sees it: iterations left, and the deadline less a margin.
 
         If the deadline can be met only without the margin, it is passed on unchanged; if it has passed, it is
-        left out.
+        left out. It is left out, too, if it cannot be met and the job goes on then (`Job.on_late`).
         """
         due_s, arrival_s = job.due_s, min(now_s, job.arrival_s)
+        if due_s is not None and due_s <= now_s and job.on_late == "best-effort":
+            self.late[job.name] = math.inf
         told = replace(
             job,
             iterations=max(1, math.ceil(left - 1e-6)),
@@ -231,10 +265,14 @@ class Allocator:
             return told
         early = replace(told, deadline_s=due_s - (due_s - now_s) * self._settings.margin - arrival_s)
         question = memory.Question((early,), self.topology, now_s, self._settings.reading)
-        feasible = demand(
-            early, now_s=now_s, link_bps=question.link_bps(early), reading=self._settings.reading
-        ).feasible
-        return early if feasible else told
+        link_bps, reading = question.link_bps(early), self._settings.reading
+        if demand(early, now_s=now_s, link_bps=link_bps, reading=reading).feasible:
+            return early
+        need = demand(told, now_s=now_s, link_bps=link_bps, reading=reading)
+        if job.on_late == "end" or need.feasible:
+            return told
+        self.late[job.name] = need.estimate_s
+        return replace(told, deadline_s=None)
 
     def flows(self) -> Flows:
         """Return the flows of the jobs that use the network, in their order, with their memory."""
@@ -267,3 +305,12 @@ class Allocator:
         """Return the time in seconds that each tensor of a job takes beside its bits: a round trip."""
         assert job.tree is not None
         return max(self.topology.switch[name].rtt_s for name in job.tree.switches)
+
+
+def _leaves(topology: Topology, job: Job) -> str:
+    """Return the node to which packets for a job's fallback server go from the root of its tree."""
+    assert job.tree is not None
+    assert job.fallback is not None
+    if job.tree.root not in topology.switch or job.fallback not in topology.server:
+        return ""
+    return (*topology.way(job.tree.root, topology.rack_of[job.fallback]), job.fallback)[1]

@@ -9,7 +9,7 @@ is a network, chooses servers, trees and slots. ``desired()`` returns the desire
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, assert_never
 
@@ -22,6 +22,9 @@ from controller.core.events import (
     Ended,
     Event,
     Interrupted,
+    LinkBack,
+    LinkGone,
+    Measured,
     Progressed,
     Retried,
     ServerBack,
@@ -34,6 +37,8 @@ from controller.core.events import (
 from controller.core.log import Kind, Log
 from controller.core.losses import Losses
 from controller.core.running import Running
+from controller.policies.by_kind import AllocationSettings
+from controller.policies.by_kind import Policies as AllocationPolicies
 from controller.policies.setup import Setup
 from controller.scheduling.checks import check
 from controller.scheduling.errors import BadDecision, BadSpec
@@ -166,7 +171,7 @@ class Core:
         """Process an event; on a `Tick`, decide.
 
         Raises BadDecision for an impossible decision of a policy, and BadSpec for impossible events: about
-        jobs that do not exist, or servers and switches that the cluster does not have.
+        jobs that do not exist, or servers, switches and links that the cluster does not have.
         """
         now_s = self.now_s = event.at_s
         match event:
@@ -178,6 +183,8 @@ class Core:
                 self._submitted(event, now_s)
             case Progressed():
                 self._progressed(event, now_s)
+            case Measured():
+                self._measured(event)
             case Interrupted():
                 self._put_back(self._job(event.job), now_s, "interrupted", event.reason)
             case Cancelled():
@@ -204,8 +211,46 @@ class Core:
                 self._losses.switches.pop(event.switch, None)
                 self._note("back", (), f"switch {event.switch}")
                 self._lose(now_s)
+            case LinkGone():
+                ends = self._link(event.a, event.b)
+                self._losses.links[ends] = event.reason
+                self._note("gone", (), f"link {ends[0]}-{ends[1]}: {event.reason}")
+                self._lose(now_s)
+            case LinkBack():
+                ends = self._link(event.a, event.b)
+                self._losses.links.pop(ends, None)
+                self._note("back", (), f"link {ends[0]}-{ends[1]}")
+                self._lose(now_s)
             case _:
                 assert_never(event)
+
+    def decide_by(
+        self, setup: Setup, policies: AllocationPolicies, settings: AllocationSettings, rules: Rules
+    ) -> None:
+        """Have other policies decide from now on, at the next tick.
+
+        What runs runs on until they decide otherwise. The scheduling policy sees all unfinished jobs as just
+        arrived, and those that run in their groups.
+
+        Args:
+            setup: The scheduling policy, its speed model and interval.
+            policies: The policies of the allocation.
+            settings: Their settings.
+            rules: Rules apart from the policies.
+
+        Raises BadSpec for a core without a network, and as `Allocation.decide_by`.
+        """
+        if self.allocation is None:
+            raise BadSpec("a core without a network keeps its policies")
+        self.allocation.decide_by(policies, settings, self.now_s)
+        self._policy, self._speed, self._interval_s = setup.policy, setup.speed, setup.interval_s
+        self._rules = rules
+        self.running.predict_by(setup.speed)
+        self._arrived, self._finished = list(self.jobs.values()), []
+        self._crowded = set()
+        self._note("note", (), f"policies: scheduler {setup.policy.name}, {_named(settings.names)}")
+        self._stirred = True
+        self._ask_at(self.now_s)
 
     def admit(self, spec: Submission) -> None:
         """Raise BadSpec for a job that would be refused: too large, or with a name already used."""
@@ -218,7 +263,9 @@ class Core:
         try:
             self.admit(spec)
             if self.allocation is not None and event.job is None:
-                raise BadSpec(f"job {spec.name!r} says nothing of its gradients; the cluster has a network")
+                raise BadSpec(
+                    f"job {spec.name!r} has no gradient sizes, which a cluster with a network needs"
+                )
         except BadSpec as error:
             self.refused[spec.name] = str(error)
             self._note("refused", (spec.name,), str(error))
@@ -248,6 +295,14 @@ class Core:
             job.observe(now_s, event.done)
         if event.iteration_s is not None:
             self.running.pace(job, event.iteration_s, now_s)
+
+    def _measured(self, event: Measured) -> None:
+        if self.allocation is not None and event.job in self.jobs:
+            self.allocation.measure(event.job, event.compute_s, event.model_bytes)
+            job = self.allocation.described(event.job)
+            text = f"measured: {job.compute_s:.3g} s of computing and {job.model_bytes:,} bytes an iteration"
+            numbers = {"compute_s": job.compute_s, "model_bytes": float(job.model_bytes)}
+            self._note("note", (event.job,), text, **numbers)
 
     def ended(self, now_s: float, name: str, failure: str = "") -> None:
         """Take in an `Ended`."""
@@ -312,7 +367,7 @@ class Core:
         losses = self._losses
         hit: dict[str, str] = {}
         if self.allocation is not None:
-            hit = self.allocation.lose(losses.servers, losses.switches, now_s)
+            hit = self.allocation.lose(losses, now_s)
         for job in list(self.running.jobs):
             at = self._down_under(job)
             if at is not None:
@@ -406,6 +461,8 @@ class Core:
                 self.running.pace(job, math.inf, now_s)
             elif has and job.iteration_s == math.inf and self._goes_alone(job):
                 self.running.pace(job, self.running.alone_pace(job), now_s)
+        for name, reason in allocation.newly_late():
+            self._note("late", (name,), reason)
         for job in given_up:
             self._close(job, "missed", allocation.why_missed(job.spec.name), now_s)
 
@@ -476,6 +533,14 @@ class Core:
     def _switches(self) -> Collection[str]:
         return () if self.allocation is None else self.allocation.allocator.whole.switch
 
+    def _link(self, a: str, b: str) -> tuple[str, str]:
+        """Return the ends of a link in the order that the cluster has them in."""
+        links = () if self.allocation is None else self.allocation.allocator.whole.links
+        for link in links:
+            if {link.a, link.b} == {a, b}:
+                return link.a, link.b
+        raise BadSpec(f"the cluster has no link between {a!r} and {b!r}")
+
     def _known(self, name: str, known: Collection[str], what: str) -> None:
         if name not in known:
             raise BadSpec(f"the cluster has no {what} {name!r}; it has {', '.join(sorted(known)) or 'none'}")
@@ -494,3 +559,7 @@ def ask(policy: Policy, view: View, *, verify: bool) -> Decision:
             f"{policy.name}, asked at {view.now_s} s, wants to be woken at {decision.wake_s} s: want later"
         )
     return decision
+
+
+def _named(policies: Mapping[str, str]) -> str:
+    return ", ".join(f"{kind} {name}" for kind, name in policies.items())

@@ -35,6 +35,18 @@ class Progressed(NamedTuple):
     iteration_s: float | None = None
 
 
+class Measured(NamedTuple):
+    """A running job computes for `compute_s` in an iteration, and sums `model_bytes`; None: not measured.
+
+    From then on its memory follows from this, and not from what it was said to need.
+    """
+
+    at_s: float
+    job: str
+    compute_s: float | None = None
+    model_bytes: int | None = None
+
+
 class Ended(NamedTuple):
     """A job ended, successfully or with a failure. A failed job that may be retried returns to the queue."""
 
@@ -96,6 +108,23 @@ class SwitchBack(NamedTuple):
     switch: str
 
 
+class LinkGone(NamedTuple):
+    """A link is down: jobs whose trees use it get other trees, or are interrupted if there is none."""
+
+    at_s: float
+    a: str
+    b: str
+    reason: str = "down"
+
+
+class LinkBack(NamedTuple):
+    """A link that was gone can be used again."""
+
+    at_s: float
+    a: str
+    b: str
+
+
 class Tick(NamedTuple):
     """The time is `at_s`: decide, if it is time to."""
 
@@ -105,6 +134,7 @@ class Tick(NamedTuple):
 Event = (
     Submitted
     | Progressed
+    | Measured
     | Ended
     | Cancelled
     | Interrupted
@@ -113,12 +143,15 @@ Event = (
     | ServerBack
     | SwitchGone
     | SwitchBack
+    | LinkGone
+    | LinkBack
     | Tick
 )
 
 KINDS: Mapping[str, type[Event]] = {
     "submitted": Submitted,
     "progressed": Progressed,
+    "measured": Measured,
     "ended": Ended,
     "cancelled": Cancelled,
     "interrupted": Interrupted,
@@ -127,6 +160,8 @@ KINDS: Mapping[str, type[Event]] = {
     "server-back": ServerBack,
     "switch-gone": SwitchGone,
     "switch-back": SwitchBack,
+    "link-gone": LinkGone,
+    "link-back": LinkBack,
     "tick": Tick,
 }
 """Events by the name that their plain form has as ``kind``."""

@@ -1,4 +1,4 @@
-"""Servers and switches that are down, and the GPUs that are unavailable because of them."""
+"""Servers, switches and links that are down, and the GPUs that are unavailable because of them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from controller.vocabulary import Cluster
 
 
 class Losses:
-    """The failed servers and switches of a cluster.
+    """The failed servers, switches and links of a cluster.
 
     Args:
         cluster: The servers as the scheduler sees them.
@@ -24,12 +24,14 @@ class Losses:
         """Why each server is down that is."""
         self.switches: dict[str, str] = {}
         """The same of switches."""
+        self.links: dict[tuple[str, str], str] = {}
+        """The same of links, by their ends as the cluster has them."""
         self._cluster = cluster
         self._allocator = allocator
         self.own_places = own_places
 
     def __bool__(self) -> bool:
-        return bool(self.servers or self.switches)
+        return bool(self.servers or self.switches or self.links)
 
     def gone(self, groups: Collection[Group], before: Collection[int]) -> frozenset[int]:
         """Return the GPUs that are unavailable to all but the running groups; `before` were so before."""

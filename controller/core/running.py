@@ -88,6 +88,10 @@ class Running:
             self._stop(known - now, now_s)
         self.groups, self._known = groups, now
 
+    def predict_by(self, speed: SpeedModel) -> None:
+        """Have another model predict how fast jobs run that start from now on."""
+        self._speed = speed
+
     def _stop(self, groups: set[Group], now_s: float) -> None:
         """Stop the jobs of groups that are no more, unless they have just been started in others."""
         for group in groups:
@@ -125,7 +129,7 @@ class Running:
         number = -1
         for at, job in enumerate(group.jobs):
             old = job.group
-            # whoever is listed after one that starts pays for a start, too, unless real jobs say how they do
+            # jobs listed after one that starts pay for a start, too, unless real jobs report their speed
             again = costs is not None and (as_one or not self._reported)
             if again or old is None or _restarts(old, group):
                 if costs is None:

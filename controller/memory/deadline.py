@@ -55,10 +55,17 @@ def _divide(question: Question, *, lazy: bool) -> Answer:
     standing = dict.fromkeys((job.name for job in question.jobs), Standing.SHARED)
     standing |= {name: Standing.ENDED for name, need in wanted.items() if not need.feasible}
     sizes: dict[str, dict[str, int]] = {switch.name: {} for switch in question.topology.switches}
-    for name, fitting in _grants(question, wanted, lazy=lazy).items():
+    for name, fitting in grants(question, wanted, lazy=lazy).items():
         standing[name] = Standing.GRANTED
         for at, size in fitting.items():
             sizes[at][name] = size
+    return divided(question, sizes, standing)
+
+
+def divided(
+    question: Question, sizes: Mapping[str, Mapping[str, int]], standing: Mapping[str, Standing]
+) -> Answer:
+    """Return the answer with a region of each size, by switch and job; jobs that share have the rest."""
     regions: dict[str, dict[str, Region]] = {job.name: {} for job in question.jobs}
     rest: dict[str, Region] = {}
     for switch in question.topology.switches:
@@ -69,10 +76,10 @@ def _divide(question: Question, *, lazy: bool) -> Answer:
     for job in question.jobs:
         if standing[job.name] is Standing.SHARED:
             regions[job.name] = everywhere(question, job, rest)
-    return Answer(regions, standing, wanted)
+    return Answer(regions, standing, demands(question, question.jobs))
 
 
-def _grants(question: Question, wanted: Mapping[str, Demand], *, lazy: bool) -> dict[str, dict[str, int]]:
+def grants(question: Question, wanted: Mapping[str, Demand], *, lazy: bool) -> dict[str, dict[str, int]]:
     """Return the slots that jobs are granted at each of their switches."""
     left = {switch.name: switch.slots for switch in question.topology.switches}
     there = [job for job in question.jobs if job.name not in wanted or wanted[job.name].feasible]
@@ -115,7 +122,12 @@ def arrange(
     >>> arrange(100, {"a": 20, "b": 10}, {"b": Region(90, 10)})
     ({'b': Region(offset=90, size=10), 'a': Region(offset=0, size=20)}, Region(offset=20, size=70))
     """
-    placed = {name: held[name] for name, size in sizes.items() if name in held and held[name].size == size}
+    placed: dict[str, Region] = {}
+    for name, size in sizes.items():
+        region = held.get(name, Region(0, 0))
+        # Of those that shared a region, one may keep it.
+        if region.size == size and not any(_meet(region, other) for other in placed.values()):
+            placed[name] = region
     if not placed:
         return _packed(total, sizes)
     try:
@@ -129,6 +141,10 @@ def arrange(
     if sum(hole.size for hole in free) - rest.size > WASTE * sum(hole.size for hole in free):
         return _packed(total, sizes)
     return placed, rest
+
+
+def _meet(one: Region, other: Region) -> bool:
+    return one.offset < other.end and other.offset < one.end
 
 
 def _packed(total: int, sizes: Mapping[str, int]) -> tuple[dict[str, Region], Region]:

@@ -19,7 +19,12 @@ def region_size(slots: int) -> int:
 
 
 def allocate(
-    total: int, used: Iterable[Region], size: int, *, fit: Literal["first", "best"] = "best"
+    total: int,
+    used: Iterable[Region],
+    size: int,
+    *,
+    fit: Literal["first", "best"] = "best",
+    aligned: bool = False,
 ) -> Region:
     """Choose `size` contiguous free slots of `total`.
 
@@ -31,6 +36,7 @@ def allocate(
         used: The regions in use, in any order.
         size: Number of slots wanted, 1 or more.
         fit: Which hole to take if several are large enough.
+        aligned: Whether the region has to start at a multiple of `size`.
 
     Raises OutOfMemory, with the slots asked for, the free slots and the largest hole; ValueError if
     `size` is not positive.
@@ -41,11 +47,18 @@ def allocate(
     if size <= 0:
         raise ValueError(f"a region has at least one slot, not {size}")
     free = holes(total, used)
+    if aligned:
+        free = [_from_multiple(hole, size) for hole in free]
     large_enough = [hole for hole in free if hole.size >= size]
     if not large_enough:
         raise OutOfMemory(size, sum(h.size for h in free), max((h.size for h in free), default=0))
     chosen = large_enough[0] if fit == "first" else min(large_enough, key=lambda h: (h.size, h.offset))
     return Region(chosen.offset, size)
+
+
+def _from_multiple(hole: Region, size: int) -> Region:
+    start = -(-hole.offset // size) * size
+    return Region(start, max(0, hole.end - start))
 
 
 def holes(total: int, used: Iterable[Region]) -> list[Region]:

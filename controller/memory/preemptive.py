@@ -12,38 +12,63 @@ remaining ones, and so on; the rest is shared. Jobs are ordered by deadline, the
 
 from __future__ import annotations
 
-from controller.memory.deadline import arrange
+from collections.abc import Collection, Mapping
+
+from controller.memory.deadline import divided
 from controller.memory.demand import slots_for
-from controller.memory.policy import Answer, Question, Standing, demands, everywhere, refuse_exclusive
-from controller.vocabulary import Job, Region
+from controller.memory.policy import Answer, Question, Standing, demands, refuse_exclusive
+from controller.vocabulary import Job
 
 
 def preemptive(question: Question) -> Answer:
     """Grant the slots that links can use, by urgency. Raises BadSpec for unplaced and exclusive jobs."""
+    return by_urgency(question, {}, frozenset())
+
+
+def preemptive_ending(question: Question) -> Answer:
+    """Grant as `preemptive`, and end the jobs that cannot meet their deadlines even alone."""
+    wanted = demands(question, question.jobs)
+    return by_urgency(question, {}, frozenset(name for name, need in wanted.items() if not need.feasible))
+
+
+def by_urgency(
+    question: Question,
+    needs: Mapping[str, Mapping[str, int]],
+    ended: Collection[str],
+    *,
+    best_effort: bool = True,
+) -> Answer:
+    """Return the answer that grants needs, then the slots that links can use, by urgency.
+
+    Args:
+        question: The jobs; none of them exclusive.
+        needs: Slots at each switch that jobs are granted before all others, by job; they fit together.
+        ended: Names of the jobs to end.
+        best_effort: Whether jobs without a deadline are granted slots, too; otherwise they share the rest.
+    """
     refuse_exclusive(question)
-    sizes: dict[str, dict[str, int]] = {switch.name: {} for switch in question.topology.switches}
-    left = {switch.name: switch.slots for switch in question.topology.switches}
-    standing = dict.fromkeys((job.name for job in question.jobs), Standing.SHARED)
-    for job in sorted(question.jobs, key=_urgency):
+    sizes = {
+        switch.name: {name: need[switch.name] for name, need in needs.items() if switch.name in need}
+        for switch in question.topology.switches
+    }
+    left = {
+        switch.name: switch.slots - sum(sizes[switch.name].values()) for switch in question.topology.switches
+    }
+    standing = {
+        job.name: Standing.ENDED if job.name in ended else Standing.SHARED for job in question.jobs
+    } | dict.fromkeys(needs, Standing.GRANTED)
+    wanting = (job for job in question.jobs if best_effort or job.deadline_s is not None)
+    for job in sorted((job for job in wanting if job.name not in ended), key=_urgency):
         at = question.switches[job.name]
-        if not at or not min(left[name] for name in at):
+        granted = {name: sizes[name].get(job.name, 0) for name in at}
+        if not at or not min(left[name] + granted[name] for name in at):
             continue
         standing[job.name] = Standing.GRANTED
         for name in at:
             wanted = slots_for(job, question.topology.switch[name], question.link_bps(job), question.reading)
-            sizes[name][job.name] = min(wanted, left[name])
-            left[name] -= sizes[name][job.name]
-    regions: dict[str, dict[str, Region]] = {job.name: {} for job in question.jobs}
-    rest: dict[str, Region] = {}
-    for switch in question.topology.switches:
-        held = {name: on[switch.name] for name, on in question.held.items() if switch.name in on}
-        placed, rest[switch.name] = arrange(switch.slots, sizes[switch.name], held)
-        for name, region in placed.items():
-            regions[name][switch.name] = region
-    for job in question.jobs:
-        if standing[job.name] is Standing.SHARED:
-            regions[job.name] = everywhere(question, job, rest)
-    return Answer(regions, standing, demands(question, question.jobs))
+            sizes[name][job.name] = max(granted[name], min(wanted, left[name] + granted[name]))
+            left[name] -= sizes[name][job.name] - granted[name]
+    return divided(question, sizes, standing)
 
 
 def _urgency(job: Job) -> tuple[float, float, str]:

@@ -12,6 +12,7 @@ from controller.switches.entries import (
     Match,
     MulticastGroup,
     Range,
+    RegisterCell,
     TableEntry,
     Ternary,
 )
@@ -63,6 +64,11 @@ class Codec:
                         data=p4.CounterData(packet_count=entry.packets, byte_count=entry.bytes),
                     )
                 )
+            case RegisterCell():
+                register = find("register", entry.register, self._registers)
+                cell = p4.RegisterEntry(register_id=register.preamble.id, index=p4.Index(index=entry.index))
+                cell.data.bitstring = _bytes(entry.value)
+                return p4.Entity(register_entry=cell)
             case _:
                 assert_never(entry)
 

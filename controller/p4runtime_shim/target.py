@@ -23,6 +23,8 @@ class P4RuntimeTarget:
     def __init__(self, address: str, *, device_id: int = 0, tls: Tls | None = None) -> None:
         self._client = client = P4RuntimeClient(address, device_id=device_id, tls=tls)
         self._codec: Codec | None = None
+        self._decoded: tuple[Codec | None, dict[bytes, Entry | None]] = None, {}
+        """What was read last: the codec, and each entity as bytes with its row."""
         self._cookie = 0
         """That of the codec's program, if it has one."""
         self.address, self.close, self.turn = client.address, client.close, client.mastership
@@ -84,7 +86,18 @@ class P4RuntimeTarget:
         """Read all entries of these tables but the defaults, and all multicast groups."""
         codec = self.codec
         entities = self._client.read([*map(codec.all_rows, tables), codec.all_groups()])
-        return [row for row in map(codec.decode, entities) if isinstance(row, TableEntry | MulticastGroup)]
+        # Most rows are as they were when they were read last: these are not decoded again.
+        codec_before, known = self._decoded
+        found: dict[bytes, Entry | None] = {}
+        rows = []
+        for entity in entities:
+            key = entity.SerializeToString()
+            row = known[key] if codec is codec_before and key in known else codec.decode(entity)
+            found[key] = row
+            if isinstance(row, TableEntry | MulticastGroup):
+                rows.append(row)
+        self._decoded = codec, found
+        return rows
 
     def read_row(self, table: str, match: Mapping[str, Match]) -> TableEntry | None:
         """Read the entry of a table that matches these values exactly, None if there is none."""

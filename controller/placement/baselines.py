@@ -7,7 +7,7 @@ adds O(workers · log servers).
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from controller.placement.policy import Question
 from controller.vocabulary import Job
@@ -59,17 +59,37 @@ def least_fragmentation(question: Question, job: Job) -> list[str] | None:
 
 def locality_first(question: Question, job: Job) -> list[str] | None:
     """Keep to one server, then to one rack, then to few racks."""
-    room = sorted(question.room(job).items(), key=lambda each: -each[1])
-    fitting = [each for each in room if each[1] >= job.workers]
+    return _local(question, question.room(job), job.workers)
+
+
+def locality_on_fast_links(question: Question, job: Job) -> list[str] | None:
+    """Keep to one server, that with the slowest link; else by locality among the fastest links that suffice.
+
+    A job is as fast as its slowest link.
+    """
+    room, link_bps = question.room(job), question.topology.link_bps_of
+    alone = [name for name, count in room.items() if count >= job.workers]
+    if alone:
+        return [min(alone, key=lambda name: (link_bps[name], room[name]))] * job.workers
+    for least in sorted({link_bps[name] for name in room}, reverse=True):
+        fast = {name: count for name, count in room.items() if link_bps[name] >= least}
+        if (servers := _local(question, fast, job.workers)) is not None:
+            return servers
+    return None
+
+
+def _local(question: Question, free: Mapping[str, int], workers: int) -> list[str] | None:
+    room = sorted(free.items(), key=lambda each: -each[1])
+    fitting = [each for each in room if each[1] >= workers]
     if fitting:
-        return fill(fitting[-1:], job.workers)
+        return fill(fitting[-1:], workers)
     racks: dict[str, list[tuple[str, int]]] = {}
     for each in room:
         racks.setdefault(question.topology.rack_of[each[0]], []).append(each)
     by_room = sorted(racks.values(), key=lambda rack: -sum(count for _, count in rack))
-    fits = [rack for rack in by_room if sum(count for _, count in rack) >= job.workers]
+    fits = [rack for rack in by_room if sum(count for _, count in rack) >= workers]
     chosen = fits[-1] if fits else [each for rack in by_room for each in rack]
-    return fill(chosen, job.workers)
+    return fill(chosen, workers)
 
 
 def optimus(question: Question, job: Job) -> list[str] | None:

@@ -1,9 +1,10 @@
 """Placement by the value of servers in the steady state (NetPack, ASPLOS'24, and the survey article).
 
-The value of k workers on a server is ``k · b - c - f · (room - k)``: b is the part of its link's rate that
-one more flow would get, from the water-filling of the running jobs; c is the price of a flow, and f that of
-an unused GPU. The best servers for w workers are found by dynamic programming from small sub-placements to
-large ones::
+The value of k workers on a server is ``k · b - c - f · (room - k)``: b is the rate that one more flow would
+get on its link, from the water-filling of the running jobs, relative to the fastest link; c is the price of a
+flow, and f that of an unused GPU. Of servers whose links differ in rate, only the fastest with enough room
+are considered: one slow link slows a job down as a whole. The best servers for w workers are found by dynamic
+programming from small sub-placements to large ones::
 
     best[i][w] = max over k of best[i-1][w-k] + value(server i, k)
 
@@ -52,21 +53,34 @@ def netpack(question: Question, job: Job) -> list[str] | None:
         return None
     alone = [name for name, count in room.items() if count >= job.workers]
     if alone:
-        return [min(alone, key=lambda name: room[name])] * job.workers
-    racks = _racks(question, room, job.workers)
-    found = [_best(rack, job.workers) for rack in racks]
-    whole = [placed for placed in found if placed is not None]
-    across = _best_across(racks, job.workers) if len(racks) > 1 else None
-    candidates = [*whole, *([across] if across is not None else [])]
+        link_bps = question.topology.link_bps_of
+        return [min(alone, key=lambda name: (link_bps[name], room[name]))] * job.workers
     most = job.gpus * speed(job, max(link.rate_bps for link in question.topology.links))
     best, chosen = -np.inf, None
-    for servers in candidates:
+    for servers in _candidates(question, room, job.workers):
         value = gain(question, job, servers)
         if value > best:
             best, chosen = value, servers
         if best >= most * (1 - 1e-9):
             break  # none can be better
     return chosen
+
+
+def _candidates(question: Question, room: dict[str, int], workers: int) -> list[list[str]]:
+    """Return placements to compare, on the servers with the fastest links that have room for a job.
+
+    One slow link slows a job down as a whole, which no sum of values over servers expresses.
+    """
+    link_bps = question.topology.link_bps_of
+    for least in sorted({link_bps[name] for name in room}, reverse=True):
+        fast = {name: count for name, count in room.items() if link_bps[name] >= least}
+        if sum(fast.values()) >= workers:
+            break
+    racks = _racks(question, fast, workers)
+    found = [_best(rack, workers) for rack in racks]
+    if len(racks) > 1:
+        found.append(_best_across(racks, workers))
+    return [placed for placed in found if placed is not None]
 
 
 def gain(question: Question, job: Job, servers: Sequence[str]) -> float:
@@ -94,12 +108,13 @@ def _racks(question: Question, room: dict[str, int], workers: int) -> list[list[
     for other in question.running:
         for host in other.hosts if len(other.hosts) > 1 else ():
             flows[host] = flows.get(host, 0) + 1
-    busy = question.busy
+    busy, link_bps = question.busy, question.topology.link_bps_of
+    fastest = max(link_bps[name] for name in room)
     rack_of, neighbours = question.topology.rack_of, question.topology.neighbours
     for name, count in room.items():
         rack = rack_of[name]
-        left = 1 - busy[neighbours[name][rack]]
-        racks.setdefault(rack, []).append(_Choice(name, count, max(left, 1 / (1 + flows.get(name, 0)))))
+        left = max(1 - busy[neighbours[name][rack]], 1 / (1 + flows.get(name, 0)))
+        racks.setdefault(rack, []).append(_Choice(name, count, left * link_bps[name] / fastest))
     value = {rack: _value_of(servers, workers) for rack, servers in racks.items()}
     chosen: list[list[_Choice]] = []
     held = 0

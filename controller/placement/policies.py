@@ -9,6 +9,7 @@ from controller.placement.baselines import (
     gpu_balance,
     least_fragmentation,
     locality_first,
+    locality_on_fast_links,
     optimus,
 )
 from controller.placement.exact import exact
@@ -21,6 +22,7 @@ POLICIES: Mapping[str, Policy] = {
     "gpu-balance": Policy(gpu_balance),
     "least-fragmentation": Policy(least_fragmentation),
     "locality": Policy(locality_first),
+    "locality-fast-links": Policy(locality_on_fast_links),
     "optimus": Policy(optimus),
     "exact": Policy(exact),
 }

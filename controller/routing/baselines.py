@@ -13,9 +13,9 @@ O(jobs * switches); `ecmp` is O(jobs * racks * links of a switch * depth).
 
 from __future__ import annotations
 
-from controller.placement.trees import racks_of, tidy
+from controller.placement.trees import racks_of
 from controller.routing.policy import Question
-from controller.vocabulary import Job, Tree
+from controller.vocabulary import Tree
 
 
 def tor_only(question: Question) -> dict[str, Tree]:
@@ -28,25 +28,18 @@ def tor_only(question: Question) -> dict[str, Tree]:
 
 def ecmp(question: Question) -> dict[str, Tree]:
     """Sum as `tor_only`, each job over random shortest paths of its own, as equal-cost multi-path does."""
-    return {job.name: _at_random(question, job) for job in question.routed}
+    return {
+        job.name: question.grow(job, {rack: rack for rack in racks_of(question.topology, job)}, spread=True)
+        for job in question.routed
+    }
 
 
-def _at_random(question: Question, job: Job) -> Tree:
-    topology, root = question.topology, question.roots[job.name]
-    hops, number = topology.hops(root), topology.number_of
-    racks = racks_of(topology, job)
-    parents: dict[str, str] = {}
-    for node in racks:
-        while node != root and node not in parents:
-            nearer = [
-                other
-                for other in topology.neighbours[node]
-                if other in number and hops[number[other]] < hops[number[node]]
-            ]
-            parents[node] = question.rng.choice(nearer)
-            node = parents[node]
-    sums = frozenset(name for name in (root, *racks) if topology.switch[name].aggregates)
-    return tidy(topology, job, Tree(root, parents, sums))
+def ecmp_everywhere(question: Question) -> dict[str, Tree]:
+    """Sum at every switch that can, each job over random shortest paths of its own."""
+    return {
+        job.name: question.summing_everywhere(job, question.grow(job, {}, spread=True))
+        for job in question.routed
+    }
 
 
 def shortest_path(question: Question) -> dict[str, Tree]:

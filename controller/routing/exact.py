@@ -1,6 +1,6 @@
-"""The best trees by exhaustive search: an oracle for small cases.
+"""The best trees by exhaustive search, over all shortest paths: an oracle for small cases.
 
-Complexity: O(product over racks of the switches that could sum them); refuses more than `MOST`.
+Complexity: O(product over racks of the ways over the switches that could sum them); refuses more than `MOST`.
 
 >>> from controller.vocabulary import Job, fabrics
 >>> job = Job(name="a", workers=2, layers_bytes=(1000,), servers=("h1", "h2"))
@@ -25,16 +25,25 @@ MOST = 5_000
 def exact(question: Question) -> dict[str, Tree]:
     """Return the trees whose lowest rate is highest. Raises BadSpec if there are too many to try."""
     racks = [(job, rack) for job in question.routed for rack in racks_of(question.topology, job)]
-    choices = [candidates(question, job, rack) for job, rack in racks]
+    choices = [
+        [
+            (pick, way)
+            for pick in candidates(question, job, rack)
+            for way in question.ways(rack, pick, question.roots[job.name])
+        ]
+        for job, rack in racks
+    ]
     count = math.prod(len(each) for each in choices)
     if count > MOST:
-        raise BadSpec(f"{count} ways to pick switches; --policy exact tries {MOST} at most")
+        raise BadSpec(f"{count} ways to pick switches and paths; --policy exact tries {MOST} at most")
     best: tuple[tuple[float, float], dict[str, Tree]] | None = None
-    for picks in itertools.product(*choices):
-        of_job: dict[str, dict[str, str]] = {}
-        for (job, rack), pick in zip(racks, picks, strict=True):
-            of_job.setdefault(job.name, {})[rack] = pick
-        trees = {job.name: question.grow(job, of_job[job.name]) for job in question.routed}
+    for chosen in itertools.product(*choices):
+        ways: dict[str, dict[str, list[str]]] = {job.name: {} for job in question.routed}
+        picked: dict[str, list[str]] = {job.name: [] for job in question.routed}
+        for (job, rack), (pick, way) in zip(racks, chosen, strict=True):
+            ways[job.name][rack] = way
+            picked[job.name].append(pick)
+        trees = {job.name: question.merged(job, ways[job.name], picked[job.name]) for job in question.routed}
         wider = {job.name: question.summing_everywhere(job, trees[job.name]) for job in question.routed}
         for candidate in (trees, wider):
             worth = score(question.evaluate(candidate))

@@ -12,11 +12,13 @@ r is the rate per server that goes there, y the rate of the sums that leave s. R
 The paper's program has one parameter server and links without limits; this one has every link of the
 topology, and several jobs. In each draw every rack picks s with probability r / Σ r; paths that meet are
 merged, so that the result is a tree, and water-filling evaluates it, both with sums at the picked switches
-and with sums at all switches of the tree that can. The answer is the best of the draws, of the likeliest
-picks, and of all racks straight to the root.
+and with sums at all switches of the tree that can. Other draws have all racks go straight to the root, which
+is all that there is to pick where few switches sum. The paths are the same shortest ones for all jobs, or
+drawn for each, as by equal-cost multi-path. The best draw is then refined, which the paper does not do: each
+job in turn gets trees of new draws, and keeps the one that is better beside all others.
 
 Complexity: one linear program of O(racks · switches) variables per job, solved by HiGHS (scipy), and
-O(draws · events).
+O((draws + jobs) · events).
 
 >>> from controller.vocabulary import fabrics
 >>> racks = fabrics.leaf_spine(2, 3, 2)
@@ -27,7 +29,8 @@ O(draws · events).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -45,6 +48,9 @@ DETOUR = 2
 MOST = 200_000
 """Variables of a linear program; with more a solver takes hours, or all memory."""
 
+PASSES = 3
+"""Times that each job's tree is drawn anew beside those of all others."""
+
 Shares = Mapping[tuple[str, str], Mapping[str, float]]
 """By job and rack: the part of its rate that each switch sums."""
 
@@ -53,41 +59,89 @@ def grid(question: Question) -> dict[str, Tree]:
     """Return the best trees of all draws. Raises BadSpec if scipy is missing, or there are too many jobs."""
     if not question.routed:
         return {}
-    best: tuple[tuple[float, float], dict[str, Tree]] | None = None
-    for trees in _draws(question, relaxed(question)):
-        for candidate in (trees, _everywhere(question, trees)):
-            worth = score(question.evaluate(candidate))
-            if best is None or worth > best[0]:
-                best = (worth, candidate)
-    assert best is not None, "there is one draw at least"
-    return best[1]
+    return best_of_draws(question, relaxed(question), passes=PASSES)
 
 
-def _draws(question: Question, shares: Shares) -> Iterator[dict[str, Tree]]:
-    """Yield the trees with every rack straight to the root, the likeliest, and those of all draws."""
-    yield {job.name: question.grow(job, {}) for job in question.routed}
-    yield _round(question, shares, likeliest=True)
-    for _ in range(question.draws):
-        yield _round(question, shares, likeliest=False)
+def best_of_draws(question: Question, shares: Shares | None, *, passes: int) -> dict[str, Tree]:
+    """Return the best trees of all draws, refined.
+
+    Args:
+        question: The placed jobs.
+        shares: From which switches are drawn; None: all racks go straight to the root.
+        passes: Times that each job's tree is drawn anew beside those of all others.
+    """
+    best = _better(question, {}, _draws(question, shares))
+    for _ in range(passes):
+        for job in question.routed:
+            alone = replace(question, jobs=(job,))
+            drawn = (_straight(alone, spread=True), *([_drawn(alone, shares)] if shares else []))
+            best = _better(question, best, drawn)
+    return best
+
+
+def _better(question: Question, trees: dict[str, Tree], others: Iterable[dict[str, Tree]]) -> dict[str, Tree]:
+    """Return the trees with those `others` exchanged that are best together."""
+    best, worth = trees, score(question.evaluate(trees)) if trees else (-1.0, 0.0)
+    for other in others:
+        for candidate in (other, _everywhere(question, other)):
+            exchanged = {**trees, **candidate}
+            found = score(question.evaluate(exchanged))
+            if found > worth:
+                best, worth = exchanged, found
+    return best
+
+
+def _draws(question: Question, shares: Shares | None) -> Iterator[dict[str, Tree]]:
+    """Yield trees straight to the root, of the likeliest picks and of drawn ones, on both kinds of paths."""
+    for spread in (False, True):
+        yield _straight(question, spread=spread)
+        if shares:
+            yield _likeliest(question, shares, spread=spread)
+    for number in range(question.draws):
+        yield _straight(question, spread=True)
+        if shares:
+            yield _drawn(question, shares, spread=number % 2 == 1)
+
+
+def _straight(question: Question, *, spread: bool) -> dict[str, Tree]:
+    return {job.name: question.grow(job, {}, spread=spread) for job in question.routed}
 
 
 def _everywhere(question: Question, trees: Mapping[str, Tree]) -> dict[str, Tree]:
-    return {job.name: question.summing_everywhere(job, trees[job.name]) for job in question.routed}
+    """Return the trees with sums at all switches that can."""
+    return {
+        job.name: question.summing_everywhere(job, trees[job.name])
+        for job in question.routed
+        if job.name in trees
+    }
 
 
-def _round(question: Question, shares: Shares, *, likeliest: bool) -> dict[str, Tree]:
-    """Have every rack pick one switch: the likeliest, or by chance."""
-    trees = {}
-    for job in question.routed:
-        picks = {}
-        for rack in racks_of(question.topology, job):
-            parts = shares[job.name, rack]
-            if likeliest:
-                picks[rack] = max(parts, key=lambda name: parts[name])
-            else:
-                picks[rack] = question.rng.choices(list(parts), list(parts.values()))[0]
-        trees[job.name] = question.grow(job, picks)
-    return trees
+def _likeliest(question: Question, shares: Shares, *, spread: bool) -> dict[str, Tree]:
+    def pick(parts: Mapping[str, float]) -> str:
+        return max(parts, key=lambda name: parts[name])
+
+    return _picked(question, shares, pick, spread=spread)
+
+
+def _drawn(question: Question, shares: Shares, *, spread: bool = True) -> dict[str, Tree]:
+    def pick(parts: Mapping[str, float]) -> str:
+        return question.rng.choices(list(parts), list(parts.values()))[0]
+
+    return _picked(question, shares, pick, spread=spread)
+
+
+def _picked(
+    question: Question, shares: Shares, pick: Callable[[Mapping[str, float]], str], *, spread: bool
+) -> dict[str, Tree]:
+    """Return the trees in which every rack's flows go to the switch that `pick` chooses by its shares."""
+    return {
+        job.name: question.grow(
+            job,
+            {rack: pick(shares[job.name, rack]) for rack in racks_of(question.topology, job)},
+            spread=spread,
+        )
+        for job in question.routed
+    }
 
 
 def candidates(question: Question, job: Job, rack: str) -> list[str]:

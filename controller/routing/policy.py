@@ -13,7 +13,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise
 
 import numpy as np
@@ -46,22 +46,63 @@ class Question:
         """The root of each such job: the summing switch nearest to its fallback server, or to all racks."""
         return {job.name: root_for(self.topology, job) for job in self.routed}
 
-    def grow(self, job: Job, picks: Mapping[str, str]) -> Tree:
+    def grow(self, job: Job, picks: Mapping[str, str], *, spread: bool = False) -> Tree:
         """Return the tree in which every rack's flows go to the switch picked for it, then to the root.
 
         Paths that meet are merged, so that the result is a tree. The picked switches sum, if more than one
-        flow arrives there, and so does the root if it can.
+        flow arrives there, and so does the root if it can. With `spread` paths are drawn among the shortest,
+        as equal-cost multi-path does; otherwise all jobs use the same ones.
         """
         root = self.roots[job.name]
+        ways = {
+            rack: self._way(rack, picks.get(rack, root), root, spread=spread)
+            for rack in racks_of(self.topology, job)
+        }
+        return self.merged(job, ways, picks.values())
+
+    def merged(self, job: Job, ways: Mapping[str, Sequence[str]], picked: Collection[str]) -> Tree:
+        """Return the tree of the racks' ways to the root, where the `picked` switches and the root sum."""
+        root = self.roots[job.name]
         parents: dict[str, str] = {}
-        for rack in racks_of(self.topology, job):
-            way = _way(self.topology, rack, picks.get(rack, root), root)
+        for way in ways.values():
             for node, above in pairwise(way):
                 if node in parents:
                     break
                 parents[node] = above
-        chosen = {name for name in (root, *picks.values()) if name == root or name in parents}
+        chosen = {name for name in (root, *picked) if name == root or name in parents}
         return tidy(self.topology, job, Tree(root, parents, self._capable(chosen)))
+
+    def ways(self, start: str, via: str, end: str) -> list[list[str]]:
+        """Return all shortest ways over `via`, without loops, each once."""
+        found = (
+            _without_loops([*first[:-1], *second])
+            for first in self._paths(start, via)
+            for second in self._paths(via, end)
+        )
+        return [list(way) for way in dict.fromkeys(map(tuple, found))]
+
+    def _way(self, start: str, via: str, end: str, *, spread: bool) -> list[str]:
+        leg = self._drawn_path if spread else partial(path, self.topology)
+        return _without_loops([*leg(start, via)[:-1], *leg(via, end)])
+
+    def _drawn_path(self, start: str, end: str) -> list[str]:
+        """Return a random one of the shortest paths, both ends included."""
+        found = [start]
+        while found[-1] != end:
+            found.append(self.rng.choice(self._nearer(found[-1], end)))
+        return found
+
+    def _paths(self, start: str, end: str) -> list[list[str]]:
+        """Return all shortest paths, both ends included."""
+        if start == end:
+            return [[end]]
+        return [[start, *rest] for above in self._nearer(start, end) for rest in self._paths(above, end)]
+
+    def _nearer(self, node: str, end: str) -> list[str]:
+        """Return the neighbours of a switch that are nearer to `end`."""
+        hops, number = self.topology.hops(end), self.topology.number_of
+        around = self.topology.neighbours[node]
+        return [other for other in around if other in number and hops[number[other]] < hops[number[node]]]
 
     def summing_everywhere(self, job: Job, tree: Tree) -> Tree:
         """Return the tree with sums at all of its switches that can sum, where flows meet."""
@@ -100,10 +141,9 @@ def check(question: Question, trees: Mapping[str, Tree]) -> Mapping[str, Tree]:
     return trees
 
 
-def _way(topology: Topology, start: str, via: str, end: str) -> list[str]:
-    """Return the shortest path over `via`, without loops."""
+def _without_loops(nodes: Sequence[str]) -> list[str]:
     way: list[str] = []
-    for node in (*path(topology, start, via)[:-1], *path(topology, via, end)):
+    for node in nodes:
         if node in way:
             del way[way.index(node) :]
         way.append(node)

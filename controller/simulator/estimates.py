@@ -20,7 +20,7 @@ OF_LUCID = ("job_id", "priority")
 
 
 def read_estimates(path: Path) -> dict[str, float]:
-    """Return expected seconds by job. Raises BadTrace, also for a job that is there twice."""
+    """Return expected seconds by job. Raises BadTrace, also for a job that appears twice."""
     rows = read_rows(path, (), what="estimates")
     columns = list(rows[0].cells)
     of_lucid = {*OF_LUCID} <= {*columns} and not {*COLUMNS} & {*columns}
@@ -33,7 +33,7 @@ def read_estimates(path: Path) -> dict[str, float]:
     for row in rows:
         job = row.text(name)
         if job in found:
-            raise row.fail(name, f"job {job!r} is there twice")
+            raise row.fail(name, f"job {job!r} appears twice")
         found[job] = max(1.0, _seconds(row, seconds))
     return found
 

@@ -58,7 +58,7 @@ def tasks(
         if not values:
             raise BadSpec(f"no {name} to sweep over")
         if len(set(values)) != len(values):
-            raise BadSpec(f"a {name} is there twice: {Counter(values).most_common(1)[0][0]}")
+            raise BadSpec(f"a {name} appears twice: {Counter(values).most_common(1)[0][0]}")
     if source.trace is not None and len(seeds) > 1:
         raise BadSpec(f"{len(seeds)} seeds of {source.trace}: nothing in a trace is random; want one")
     if (wanted := len(policies) * len(loads) * len(seeds)) > MOST_TASKS:

@@ -88,6 +88,7 @@ def capabilities(program: ProgramInfo, title: str) -> SwitchInfo:
         salted=names.SALT_REGISTER in program.registers,
         lacks={feature: _listed(what) for feature, what in lacks.items() if what},
         title=title,
+        aligned=program.physical is not None,
     )
 
 

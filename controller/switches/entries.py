@@ -68,4 +68,13 @@ class CounterCell:
     bytes: int = 0
 
 
-Entry = TableEntry | MulticastGroup | CounterCell
+@dataclass(frozen=True, slots=True)
+class RegisterCell:
+    """One cell of a register of numbers."""
+
+    register: str
+    index: int
+    value: int = 0
+
+
+Entry = TableEntry | MulticastGroup | CounterCell | RegisterCell

@@ -8,7 +8,7 @@ fleet only remembers which moves of regions it has begun or still has to begin.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -16,6 +16,7 @@ from controller.errors import (
     BadJob,
     ControllerError,
     IdentityTaken,
+    NoProgram,
     NoSuchJob,
     ProgramMismatch,
     SwitchError,
@@ -65,6 +66,8 @@ class Fleet:
         self.controllers = dict(controllers)
         self._moving: dict[tuple[str, int], Admission] = {}
         """By switch and job: jobs that are on their way to another region there."""
+        self._at_rest: tuple[Mapping[str, Sequence[Admission]], Mapping[str, Observed]] | None = None
+        """What was desired and what was there when nothing was to be done last."""
         self._wanted: dict[tuple[str, int], Region] = {}
         """The same: where they are to go next."""
 
@@ -103,10 +106,14 @@ class Fleet:
         parts = lay_out(deployment, max_members=min(info.max_members for info in infos.values()))
         _check_programs(parts, infos)
         ports = ports or {}
-        for _ in range(0 if identity else _ATTEMPTS - 1):
+        if identity is not None:
+            return self._admit_all(parts, ports, identity, registration)
+        # At first by what was read last: each switch is read before it is written to, and says what is taken.
+        for attempt in range(_ATTEMPTS - 1):
             with contextlib.suppress(IdentityTaken):
-                return self._admit_all(parts, ports, self._choose_identity(parts), registration)
-        return self._admit_all(parts, ports, identity or self._choose_identity(parts), registration)
+                identity = self._choose_identity(parts, read=attempt > 0)
+                return self._admit_all(parts, ports, identity, registration)
+        return self._admit_all(parts, ports, self._choose_identity(parts, read=True), registration)
 
     def _admit_all(
         self,
@@ -127,11 +134,12 @@ class Fleet:
             undo.pop_all()
         return TreeAdmission(admitted)
 
-    def _choose_identity(self, switches: Collection[str]) -> Identity:
+    def _choose_identity(self, switches: Collection[str], *, read: bool) -> Identity:
         present: list[Admission] = []
         for name in switches:
             with naming(name):
-                present += self.controllers[name].jobs().values()
+                controller = self.controllers[name]
+                present += controller.jobs().values() if read else controller.jobs_seen()
         return self.controllers[next(iter(switches))].choose_identity(present)
 
     def remove(self, admission: TreeAdmission) -> None:
@@ -278,9 +286,15 @@ class Fleet:
         if may_remove is None:
             may_remove = self._may_remove
         left_out: dict[str, str] = {}
-        done = list(self._load_missing(program, left_out))
-        observed = self._observe(left_out)
+        done: list[Action] = []
+        observed = self._observe(program, left_out, done)
+        if not done and (wanted, observed) == self._at_rest:
+            self._arrived(trees)
+            return Report((), (), left_out)
         decision = reconcile(wanted, observed, may_remove=may_remove)
+        nothing = not done and not decision.actions and not decision.waiting
+        # Jobs of others may have to go later although no row has changed: when their leases run out.
+        self._at_rest = (wanted, observed) if nothing and not decision.others else None
         with contextlib.ExitStack() as turns:
             touched = sorted({a.switch for a in decision.actions}, key=lambda n: self.controllers[n].address)
             for name in touched:  # by address: two fleets that take several turns do not wait for each other
@@ -299,32 +313,32 @@ class Fleet:
                     self.controllers[action.switch].apply(action)
                 self._note(action)
                 done.append(action)
+        self._arrived(trees)
+        return Report(tuple(done), tuple(waiting), left_out)
+
+    def _arrived(self, trees: Iterable[TreeAdmission]) -> None:
         for tree in trees:
             for name in tree.switches:
                 self._wanted.pop((name, tree.job), None)
-        return Report(tuple(done), tuple(waiting), left_out)
 
-    def _load_missing(self, program: ProgramBundle | None, left_out: dict[str, str]) -> Iterator[Action]:
-        for name, controller in self.controllers.items() if program else ():
-            assert program is not None
-            try:
-                if controller.has_program():
-                    continue
-            except SwitchError as error:
-                left_out[name] = str(error)
-                continue
-            with naming(name):
-                if controller.load(program):
-                    yield Action("load", name, 0, f"it had no program, and runs '{program.name}' now")
-
-    def _observe(self, left_out: dict[str, str]) -> dict[str, Observed]:
+    def _observe(
+        self, program: ProgramBundle | None, left_out: dict[str, str], done: list[Action]
+    ) -> dict[str, Observed]:
+        """Read all switches; one without a program gets this one first."""
         observed = {}
         for name, controller in self.controllers.items():
-            if name not in left_out:
+            try:
                 try:
                     observed[name] = controller.observe()
-                except (SwitchError, ProgramMismatch) as error:
-                    left_out[name] = str(error)
+                except NoProgram:
+                    if program is None:
+                        raise
+                    if controller.load(program):
+                        why = f"it had no program, and runs '{program.name}' now"
+                        done.append(Action("load", name, 0, why))
+                    observed[name] = controller.observe()
+            except (SwitchError, ProgramMismatch) as error:
+                left_out[name] = str(error)
         return observed
 
     def _may_remove(self, job: Admission) -> bool:

@@ -6,7 +6,7 @@ that packets meet either the whole job or none of it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from controller.switches import names, registrations
@@ -162,10 +162,33 @@ class _Found:
     supporting: list[TableEntry] = field(default_factory=list)
 
 
-def parse(rows: Iterable[Row], *, job_groups: range) -> Contents:
+class Parsed:
+    """What `parse` has found before; jobs whose rows are the same are not parsed again."""
+
+    def __init__(self) -> None:
+        self._jobs: dict[int, tuple[_Found, Admission]] = {}
+
+    def known(self) -> list[Admission]:
+        """Return the jobs that were found last."""
+        return [admission for _, admission in self._jobs.values()]
+
+    def jobs(self, found: Mapping[int, _Found]) -> dict[int, Admission]:
+        """Return the jobs that these rows are, and remember them instead of those before."""
+        now: dict[int, tuple[_Found, Admission]] = {}
+        for job, of_job in found.items():
+            if of_job.job is None:
+                continue
+            known = self._jobs.get(job)
+            same = known is not None and known[0] == of_job
+            now[job] = known if same and known else (of_job, _admission(job, of_job.job, of_job))
+        self._jobs = now
+        return {job: admission for job, (_, admission) in now.items()}
+
+
+def parse(rows: Iterable[Row], *, job_groups: range, before: Parsed | None = None) -> Contents:
     """Sort rows read from the tables in `TABLES` and the multicast groups into jobs and orphans.
 
-    `job_groups` are the group ids that only jobs use.
+    `job_groups` are the group ids that only jobs use. `before` is what was parsed of the same switch.
     """
     found: dict[int, _Found] = {}
     groups: list[MulticastGroup] = []
@@ -188,7 +211,7 @@ def parse(rows: Iterable[Row], *, job_groups: range) -> Contents:
             case names.RECEIVER, _:
                 of_job.receivers[_number(row, names.REPLICA)] = row
 
-    jobs = {job: _admission(job, f.job, f) for job, f in found.items() if f.job is not None}
+    jobs = (before or Parsed()).jobs(found)
     used_groups = {admission.group for admission in jobs.values()}
     return Contents(
         jobs,

@@ -83,7 +83,7 @@ def lay_out(deployment: Deployment, *, max_members: int) -> dict[str, Part]:
             raise BadJob(f"switch '{name}' is in the tree twice; a switch can be one node of a job")
     for switch in switches:
         if any(m.rank is None for m in switch.members):
-            raise BadJob(f"switch '{switch.name}': a member has no rank; switches below hang on links")
+            raise BadJob(f"switch '{switch.name}': a member has no rank; a link attaches a lower switch")
     check_ranks([m.rank for switch in switches for m in switch.members if m.rank is not None])
     parts = dict(_Layout(deployment, max_members).node(deployment.root, None))
     for name, part in parts.items():

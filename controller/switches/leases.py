@@ -1,7 +1,7 @@
 """Leases of jobs: which have run out, as one observer sees it. No I/O, no clock.
 
-Whoever holds a lease of 60 s writes its registration anew four times in that time, with another count of
-`renewals`. Whoever wants to know whether a job still has a holder watches that count: if it has not changed
+The holder of a lease of 60 s rewrites its registration four times in that time, with a new count of
+`renewals`. An observer that asks whether a job still has a holder watches that count: if it has not changed
 for the length of the lease, nobody holds it any more. So no two clocks are ever compared, and none has to be
 right: a holder counts its renewals by its own clock, an observer the time that it has watched by its own, and
 both only as differences. Clocks of the day do not occur, so their steps do not matter.

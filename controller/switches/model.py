@@ -31,7 +31,7 @@ NOBODY = 0xFFFF
 """Rank of a receiver that is not a worker (docs/protocol.md)."""
 
 AGEING = 1
-"""Default ageing: the loss of a slot's priority to each packet that wanted the slot in vain."""
+"""Default ageing: the loss of a slot's priority with each packet that found it taken."""
 
 _MAC = re.compile(r"[0-9a-fA-F]{2}(:[0-9a-fA-F]{2}){5}")
 
@@ -183,7 +183,7 @@ class RegionChange:
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """What whoever had a job admitted says of it, in the metadata of the job's row.
+    """What the holder of a job states about it, in the metadata of the job's row.
 
     The switch stores that, gives it back to everybody who reads the row, and does not look at it. With
     `lease_s` the holder promises to remove the job, and to write this again before that time has passed, each
@@ -270,7 +270,8 @@ class SwitchInfo:
 
     Values per packet, slots, jobs at a time, members of one job; `mode` says whether its jobs share slots. If
     it is `salted` (ATP), packets have a salt in the place of a priority. `lacks` says what is missing for
-    each feature that it does not offer, `title` what errors call it.
+    each feature that it does not offer, `title` what errors call it. Regions that are `aligned` start at
+    multiples of their size.
     """
 
     lanes: int
@@ -281,6 +282,7 @@ class SwitchInfo:
     salted: bool = False
     lacks: Mapping[Feature, str] = field(default_factory=dict, compare=False)
     title: str = field(default="the program", compare=False)
+    aligned: bool = False
 
     @property
     def shared(self) -> bool:

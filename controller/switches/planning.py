@@ -102,7 +102,8 @@ def _region(part: Part, info: SwitchInfo, present: Iterable[Admission]) -> Regio
     if part.mode == "shared":
         return shared.place(info.slots, part.region)
     try:
-        return exclusive.allocate(info.slots, (a.region for a in present), exclusive.region_size(part.slots))
+        used = (a.region for a in present)
+        return exclusive.allocate(info.slots, used, exclusive.region_size(part.slots), aligned=info.aligned)
     except OutOfMemory as error:
         raise OutOfMemory(error.asked, error.free, error.largest, wanted=part.slots) from None
 

@@ -18,6 +18,7 @@ from controller.errors import ProgramMismatch
 from controller.switches.capabilities import capabilities
 from controller.switches.model import SwitchInfo
 from controller.switches.target import ProgramInfo, TableInfo
+from controller.switches.tofino_rows import as_seen
 from p4src.messages import p4info_pb2
 from p4src.messages.cookie import cookie_of
 
@@ -57,9 +58,10 @@ class ProgramBundle:
 
 
 def objects(p4info: Any) -> ProgramInfo:
-    """Return the objects of a P4Info by name."""
+    """Return the objects of a P4Info by name, those of our programs for Tofino by the others' names."""
     actions = {action.preamble.id: action for action in p4info.actions}
-    return ProgramInfo(
+    found = ProgramInfo(
+        architecture=p4info.pkg_info.arch,
         tables={
             table.preamble.name: TableInfo(
                 table.size,
@@ -75,6 +77,7 @@ def objects(p4info: Any) -> ProgramInfo:
             for action in p4info.actions
         },
     )
+    return as_seen(found)
 
 
 def source_of(program: str, lanes: int) -> tuple[Path, dict[str, str]]:

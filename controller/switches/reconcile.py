@@ -21,6 +21,7 @@ region first, and its fallback server does its work meanwhile.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -105,10 +106,14 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The actions to carry out now, in order, and what has to wait."""
+    """The actions to carry out now, in order, and what has to wait.
+
+    With `others` jobs stay there that are not desired: somebody keeps a lease of them, which may run out.
+    """
 
     actions: tuple[Action, ...]
     waiting: tuple[Waiting, ...] = ()
+    others: bool = False
 
 
 def per_switch(trees: Iterable[TreeAdmission]) -> dict[str, list[Admission]]:
@@ -158,7 +163,8 @@ def reconcile(
     actions += sorted((action for switch in switches for action in switch.repair()), key=_depth)
     actions += (action for switch in switches for action in switch.move())
     actions += _add(switches)
-    return Decision(tuple(actions), tuple(each for switch in switches for each in switch.waiting))
+    waiting = tuple(each for switch in switches for each in switch.waiting)
+    return Decision(tuple(actions), waiting, any(switch.has_others() for switch in switches))
 
 
 def _depth(action: Action) -> tuple[int, bool]:
@@ -207,11 +213,15 @@ class _Switch:
         wanted = (row for job in self.desired.values() for row in (job_row(job), *supporting_rows(job)))
         self._wanted = {_key(row) for row in wanted}
 
+    def has_others(self) -> bool:
+        """Return whether jobs are there that are not desired."""
+        return not self._jobs.keys() <= self.desired.keys()
+
     def check(self) -> None:
         """Raise BadJob if the switch cannot hold the desired jobs."""
         for what in ("job", "generation", "counter_row", "group"):
             found = [getattr(job, what) for job in self._all_desired]
-            if twice := {each for each in found if found.count(each) > 1}:
+            if twice := [each for each, times in Counter(found).items() if times > 1]:
                 title = what.replace("job", "job id").replace("_", " ")
                 raise BadJob(f"switch '{self.name}': two desired jobs have the {title} {min(twice)}")
         for job in self.desired.values():
@@ -448,8 +458,8 @@ class _Switch:
         """Apply writes to the known rows, and return those that change anything."""
         for kind, entries in writes:
             for entry in entries:
-                if isinstance(entry, CounterCell):
-                    continue
+                if not isinstance(entry, TableEntry | MulticastGroup):
+                    continue  # cells of counters and registers belong to no job's rows
                 if kind == "DELETE":
                     del self._rows[_key(entry)]
                 else:

@@ -20,6 +20,7 @@ def deployment_of(
     window: int | None = None,
     regions: Mapping[str, Region] | None = None,
     udp_ports: Sequence[int] | None = None,
+    up: Topology | None = None,
 ) -> Deployment:
     """Return the deployment of a routed job, as `controller.Fleet.admit` takes it.
 
@@ -34,6 +35,7 @@ def deployment_of(
         window: Packets in flight of a worker of a shared job, instead of `slots`.
         regions: Its regions by switch, from a memory policy; None: all slots.
         udp_ports: UDP port of each server; None: all at `INA_UDP_PORT`.
+        up: The part of the topology that works, where packets for the fallback server go; None: all of it.
 
     Raises BadSpec for a job whose root does not sum, because its fallback server does all the work, and for
     one whose fallback server is behind a switch of the tree: it must be linked to the root.
@@ -45,7 +47,7 @@ def deployment_of(
     root = grow(topology, tree.root, tree.parents, members, regions=regions or {}, transit=transit)
     fallback = None
     if job.fallback and job.mode == "shared":
-        way = (*topology.way(tree.root, topology.rack_of[job.fallback]), job.fallback)
+        way = (*(up or topology).way(tree.root, topology.rack_of[job.fallback]), job.fallback)
         if tree.parents.get(way[1]) == tree.root:
             raise BadSpec(
                 f"job {job.name!r}: its fallback server {job.fallback!r} is behind {way[1]!r}, a switch of"

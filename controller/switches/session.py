@@ -33,13 +33,23 @@ from controller.switches.capabilities import capabilities
 from controller.switches.checks import check_part
 from controller.switches.entries import CounterCell, Entry, MulticastGroup, TableEntry
 from controller.switches.holders import has_ended
-from controller.switches.jobs import TABLES, Contents, Row, change_row, job_row, parse, supporting_rows
+from controller.switches.jobs import (
+    TABLES,
+    Contents,
+    Parsed,
+    Row,
+    change_row,
+    job_row,
+    parse,
+    supporting_rows,
+)
 from controller.switches.leases import Watch
 from controller.switches.model import Admission, Feature, Part, RegionChange, Registration, SwitchInfo
 from controller.switches.outcomes import COLUMNS, OUTCOMES
 from controller.switches.planning import Identity, choose_identity, plan
 from controller.switches.reconcile import Action, Observed
 from controller.switches.target import ProgramInfo, Target, find
+from controller.switches.tofino import TofinoTarget
 from controller.vocabulary import Region
 
 if TYPE_CHECKING:
@@ -68,7 +78,7 @@ class Controller:
         turn_timeout_s: float = 10.0,
         load_turn_timeout_s: float = 60.0,
     ) -> None:
-        self._target = target
+        self._target: Target = TofinoTarget(target)
         self._clock = clock
         self._rng = rng or random.Random()
         self._ticks_s = ticks_s
@@ -79,6 +89,7 @@ class Controller:
         self._program: ProgramInfo | None = None
         self._info: SwitchInfo | None = None
         self._baselines: dict[int, dict[str, int]] = {}
+        self._before = Parsed()
         self._restarts: dict[int, int] = {}
         """By a job's generation: the restarts of the switch that had been seen when the job was put on it."""
 
@@ -204,6 +215,10 @@ class Controller:
     def jobs(self) -> dict[int, Admission]:
         """Read the jobs that the switch serves now, of all controllers."""
         return self._contents().jobs
+
+    def jobs_seen(self) -> list[Admission]:
+        """Return the jobs that the switch served when it was read last."""
+        return self._before.known()
 
     def admit(
         self,
@@ -379,7 +394,7 @@ class Controller:
         self._program = self._info = None  # the switch may have been started anew
         info = self.info()
         rows = self._read_rows()
-        jobs = self._parsed(rows).jobs.values()
+        jobs = self._parsed(rows, self._before).jobs.values()
         settled: dict[int, int] = {}
         if names.SETTLED in self.program.counters:
             counter_rows = sorted({job.counter_row for job in jobs})
@@ -422,6 +437,21 @@ class Controller:
                         raise
                     self._target.write("MODIFY", [entry])
 
+    def adjust(self, entries: Iterable[TableEntry]) -> int:
+        """Write those of these entries that are not there as they are; return how many. Raises SwitchError.
+
+        Entries of the same tables with other matches stay.
+        """
+        wanted = list(entries)
+        there = self._target.read({each.table for each in wanted})
+        known = {
+            (row.table, frozenset(row.match.items())): row for row in there if isinstance(row, TableEntry)
+        }
+        missing = [each for each in wanted if known.get((each.table, frozenset(each.match.items()))) != each]
+        if missing:
+            self.install(missing)
+        return len(missing)
+
     def set_ecn_threshold(self, depth: int) -> None:
         """Mark aggregation packets that find `depth` packets or more in their egress queue.
 
@@ -441,10 +471,10 @@ class Controller:
 
     def _contents(self) -> Contents:
         self.info()  # or the tables are not ours
-        return self._parsed(self._read_rows())
+        return self._parsed(self._read_rows(), self._before)
 
-    def _parsed(self, rows: Sequence[Row]) -> Contents:
-        contents = parse(rows, job_groups=self._job_groups)
+    def _parsed(self, rows: Sequence[Row], before: Parsed | None = None) -> Contents:
+        contents = parse(rows, job_groups=self._job_groups, before=before)
         self.leases.look(contents.jobs.values(), self._ticks_s())
         return contents
 

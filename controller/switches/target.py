@@ -44,6 +44,9 @@ class ProgramInfo:
     registers: Mapping[str, int]
     actions: Mapping[str, Mapping[str, int]]
     cookie: int = 0
+    architecture: str = "v1model"
+    physical: ProgramInfo | None = None
+    """A program of ours for Tofino as it is: `controller.switches.tofino_rows.as_seen`."""
 
 
 class Target(Protocol):

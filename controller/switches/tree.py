@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from controller.switches.model import Admission
+from controller.vocabulary import Region
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +56,15 @@ class TreeAdmission:
         """True if every child of every node is on one of these switches."""
         fan_ins = {a.node: a.fan_in for a in self.switches.values() if not a.transit}
         return 0 in fan_ins and {node: len(of) for node, of in self.tree.items()} == fan_ins
+
+    def at(self, region: Region) -> TreeAdmission:
+        """Return the job as it stands once it has these slots at every switch that sums its packets."""
+        return TreeAdmission(
+            {
+                name: held if held.transit else replace(held, region=region, change=None)
+                for name, held in self.switches.items()
+            }
+        )
 
     @property
     def _any(self) -> Admission:

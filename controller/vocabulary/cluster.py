@@ -37,10 +37,10 @@ class Cluster:
             raise BadSpec(f"server {without[0].name!r} of a cluster has no GPUs; want 1 or more")
         apart = [server for server in self.servers if not server.vc]
         if len({server.vc for server in self.servers}) > 1 and apart:
-            raise BadSpec(f"server {apart[0].name!r} is of no virtual cluster, others are")
+            raise BadSpec(f"server {apart[0].name!r} is in no virtual cluster, but others are")
         loose = [server for server in self.servers if not server.rack]
         if loose and len(loose) < len(self.servers):
-            raise BadSpec(f"server {loose[0].name!r} is in no rack, others are")
+            raise BadSpec(f"server {loose[0].name!r} is in no rack, but others are")
 
     @classmethod
     def uniform(

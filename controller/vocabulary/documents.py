@@ -14,6 +14,7 @@ import tomllib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any
 
@@ -162,7 +163,26 @@ def one_of(choices: Collection[str]) -> Check:
 def name(value: object) -> str | None:
     """Check for a name of printable characters."""
     good = isinstance(value, str) and value and value.strip() == value and value.isprintable()
-    return None if good and len(value) <= 200 else "want a name in quotes"  # type: ignore[arg-type]
+    good = good and len(value) <= 200  # type: ignore[arg-type]
+    return None if good else "want 1 to 200 printable characters in quotes"
+
+
+def ipv4(value: object) -> str | None:
+    """Check for an IPv4 address of one machine."""
+    try:
+        address = IPv4Address(value) if isinstance(value, str) else None
+    except ValueError:
+        address = None
+    good = address is not None and not (address.is_multicast or address.is_unspecified)
+    return None if good else "want an IPv4 address, such as 10.0.0.1"
+
+
+def mac(value: object) -> str | None:
+    """Check for a MAC address of one machine."""
+    good = isinstance(value, str) and re.fullmatch(r"[0-9a-fA-F]{2}(:[0-9a-fA-F]{2}){5}", value)
+    if not good or int(str(value)[1], 16) & 1:  # that bit says that it is a group's
+        return "want a MAC address of one machine, such as 02:00:00:00:00:01"
+    return None
 
 
 def listing(check: Check, *, least: int = 1, most: int = 1_000_000) -> Check:
@@ -290,7 +310,7 @@ def _json(text: str, path: str) -> tuple[Any, dict[Where, int]]:
         keys = [key for key, _ in pairs]
         if len(keys) > len({*keys}):
             twice = Counter(keys).most_common(1)[0][0]
-            raise BadSpec(f"{path}: the key {quoted(twice)} is there twice in one table")
+            raise BadSpec(f"{path}: the key {quoted(twice)} appears twice in one table")
         return dict(pairs)
 
     try:
@@ -382,7 +402,7 @@ def _yaml(text: str, path: str) -> tuple[Any, dict[Where, int]]:
         for key, below in node.value:
             if not isinstance(key, yaml.ScalarNode) or key.value in table:
                 told = (
-                    f"the key {quoted(key.value)} is there twice"
+                    f"the key {quoted(key.value)} appears twice"
                     if isinstance(key.value, str)
                     else "a key is no text"
                 )

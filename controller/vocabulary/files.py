@@ -144,7 +144,9 @@ def _converted(document: Document, where: Where, what: str, table: Mapping[str, 
         values["extra"] = {key: str(each) for key, each in values["extra"].items()}
     if "duration_s" in values:
         if "iterations" in values:
-            raise document.error((*where, "duration_s"), f"{what}: duration_s: iterations says it already")
+            raise document.error(
+                (*where, "duration_s"), f"{what}: duration_s: iterations already determines it"
+            )
         stages_s = sum(values.get("stages_s", ()))
         iteration_s = values.get("iteration_s") or stages_s or values.get("compute_s") or COMPUTE_S
         iterations = values["duration_s"] / iteration_s
@@ -263,13 +265,15 @@ def topology_of(document: Document) -> Topology:
             servers.append(server)
             if "switch" in table:
                 values = {"a": server.name, "b": table["switch"], **common, **own}
+                if "port" in table:
+                    values["b_port"] = int(table["port"])
                 links.append((where, _link(document, where, values)))
     nodes = [each.name for each in switches] + [each.name for each in servers]
     for where, value in _entries(document, "link"):
         links.append(
             (where, _link(document, where, {**common, **_link_table(document, where, value, nodes)}))
         )
-    given = {key: document.data[key] for key in ("name", "root") if key in document.data}
+    given = {key: document.data[key] for key in ("name", "root", "switch_ip") if key in document.data}
     try:
         return Topology(tuple(switches), tuple(servers), tuple(link for _, link in links), **given)
     except BadSpec as error:
@@ -298,15 +302,22 @@ def cluster_of(document: Document) -> Cluster:
 
 
 def dump_topology(topology: Topology) -> str:
-    """Return the topology as YAML; properties common to most links are written once."""
+    """Return the topology as YAML. Raises BadSpec without PyYAML."""
+    return documents.dump_yaml(topology_document(topology), "a topology")
+
+
+def topology_document(topology: Topology) -> dict[str, object]:
+    """Return the topology as a file's data; properties common to most links are there once."""
     common = dict(Counter(_properties(link) for link in topology.links).most_common(1)[0][0])
     document: dict[str, object] = {"name": topology.name} if topology.name else {}
     document["root"] = topology.root
+    if topology.switch_ip:
+        document["switch_ip"] = topology.switch_ip
     document["link_defaults"] = common
     document["switch"] = [_brief(switch) for switch in topology.switches]
     document["server"] = [_brief(server) for server in topology.servers]
     document["link"] = [_written(link, common) for link in topology.links]
-    return documents.dump_yaml(document, "a topology")
+    return document
 
 
 def _brief(node: Switch | Server) -> object:
@@ -325,6 +336,7 @@ def _properties(link: Link) -> tuple[tuple[str, object], ...]:
 
 def _written(link: Link, common: Mapping[str, object]) -> object:
     other = {key: value for key, value in _properties(link) if value != common[key]}
+    other |= {key: port for key in ("a_port", "b_port") if (port := getattr(link, key))}
     return {"a": link.a, "b": link.b, **other} if other else [link.a, link.b]
 
 
@@ -360,7 +372,16 @@ def _servers(document: Document) -> Iterator[tuple[Where, Mapping[str, Any], lis
                 f"{what}: {count} servers of {gpus} GPUs; a cluster has at most {MOST_GPUS:,} GPUs"
                 " and servers in all",
             )
+        for key in ("port", "ip", "mac"):
+            if key in table and count > 1:
+                raise document.error((*where, key), f"{what}: {key} of {count} servers; want one")
+        if "port" in table and "switch" not in table:
+            raise document.error((*where, "port"), f"{what}: port: of which switch? switch is missing")
         yield where, table, _alike(table)
+
+
+_OF_SERVERS = ("cpus", "memory_gb", "vc", "kind", "rack", "ip", "mac", "interface", "address")
+"""Keys that are fields of `Server`."""
 
 
 def _gpus(table: Mapping[str, Any]) -> int:
@@ -373,7 +394,8 @@ def _alike(table: Mapping[str, Any]) -> list[Server]:
     count = table.get("count")
     name = table["name"]
     names = [name] if count is None else [f"{name}{number}" for number in range(1, int(count) + 1)]
-    other = {key: table[key] for key in ("cpus", "memory_gb", "vc", "kind", "rack") if key in table}
+    other = {key: table[key] for key in _OF_SERVERS if key in table}
+    other["fallback_port"] = int(table.get("fallback_port", 0))
     return [Server(each, gpus, role, **other) for each in names]
 
 
@@ -384,7 +406,8 @@ def _common(document: Document) -> dict[str, Any]:
 
 
 def _link_values(table: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: int(value) if key == "queue_packets" else value for key, value in table.items()}
+    whole = ("queue_packets", "a_port", "b_port")
+    return {key: int(value) if key in whole else value for key, value in table.items()}
 
 
 def _link_table(document: Document, where: Where, value: object, nodes: Sequence[str]) -> dict[str, Any]:
@@ -414,7 +437,10 @@ def _link(document: Document, where: Where, values: Mapping[str, Any]) -> Link:
 
 def _fabric(document: Document) -> Topology:
     if given := [key for key in ("server", "switch", "link") if key in document.data]:
-        raise document.error((given[0],), f"{given[0]}: contradicts [fabric], which says all; want either")
+        raise document.error(
+            (given[0],),
+            f"{given[0]}: contradicts [fabric], which describes the whole network; want one of them",
+        )
     table = _check(document, ("fabric",), "fabric", "fabric", ("shape",))
     shape = table["shape"]
     wanted = schema.SHAPES[shape]

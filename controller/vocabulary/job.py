@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from controller.vocabulary.errors import BadSpec
-from controller.vocabulary.slots import Encoding, Mode
+from controller.vocabulary.slots import Encoding, Mode, OnLate
 from controller.vocabulary.trees import Tree
 
 FLOAT_BYTES = 4
@@ -49,6 +49,7 @@ class Job:
         command: Program and arguments of every worker.
         arrival_s: When it is submitted, from the start of the run.
         deadline_s: Deadline, counted from its arrival; None: best effort.
+        on_late: What becomes of it if its deadline cannot be met any more even alone.
         iterations: Iterations to do, or left.
         duration_s: How long it runs alone on its GPUs; None: `iterations` of them.
         layers_bytes: Bytes of the gradient of each layer, front layer first.
@@ -87,6 +88,7 @@ class Job:
     command: tuple[str, ...] | None = None
     arrival_s: float = 0.0
     deadline_s: float | None = None
+    on_late: OnLate = "end"
     iterations: int = 100
     duration_s: float | None = None
     layers_bytes: tuple[int, ...] = (1 << 18,)

@@ -6,15 +6,17 @@ command does not use are checked as well, and `files.unused` names them.
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib.metadata import entry_points
 
 from controller.vocabulary.documents import (
     Check,
     flag,
+    ipv4,
     listing,
+    mac,
     mapping,
     name,
     number,
@@ -29,12 +31,15 @@ from controller.vocabulary.slots import (
     MAX_PRIORITY,
     MAX_WINDOW,
     MODES,
+    ON_LATE,
 )
-from controller.vocabulary.topology import ROLES
+from controller.vocabulary.topology import MAX_PORT, ROLES
 
 MAX_WORKERS = 1_000_000
 MAX_ITERATIONS = _BYTES = 1 << 50
 
+MACHINES = "machines"
+"""Ranks on several machines: ``admit --cluster``, ``run --hosts``, ``doctor``, ``fallback --serve``."""
 LIVE = "schedule live --cluster"
 """It decides on trees and slots, too; without a cluster there is one switch."""
 ALLOCATION = ("alloc", "place", "route", "cluster simulate", "explain", LIVE)
@@ -42,7 +47,7 @@ TESTBED = ("sim", "scenario")
 SCHEDULE = ("schedule simulate", "schedule plan", "schedule live", LIVE)
 LIKE = {"schedule sweep": "schedule simulate", "schedule tune": "schedule simulate"}
 """Commands that use the same keys as another one."""
-COMMANDS = tuple(dict.fromkeys(("run", *TESTBED, "topo", *ALLOCATION, *SCHEDULE)))
+COMMANDS = tuple(dict.fromkeys(("run", *TESTBED, "topo", MACHINES, *ALLOCATION, *SCHEDULE)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +92,8 @@ def _congestion(value: object) -> str | None:
     source, _, what = value.rpartition(":")
     if value in CONGESTION or (source and what.isidentifier()):
         return None
+    from importlib.metadata import entry_points  # a tenth of a command's start, for plug-ins alone
+
     return None if value in {point.name for point in entry_points(group=CONGESTION_GROUP)} else wanted
 
 
@@ -96,6 +103,11 @@ def _straggler(value: object) -> str | None:
         return wanted
     good = whole(0, MAX_WORKERS)(value["rank"]) is None and _SECONDS(value["compute_s"]) is None
     return None if good else wanted
+
+
+def _switch_address(value: object) -> str | None:
+    good = isinstance(value, str) and re.fullmatch(r"unix:.+|(grpc://)?[^:/]+:[0-9]{1,5}", value)
+    return None if good else "want grpc://HOST:PORT or unix:PATH"
 
 
 def _text(value: object) -> str | None:
@@ -109,7 +121,8 @@ _PART = number(0, 1, "a fraction")
 _CHANCE = number(0, 1, "a probability")
 _COUNT = whole(1, 1_000_000)
 
-_ALL = COMMANDS
+_JOBS = tuple(command for command in COMMANDS if command != MACHINES)
+"""Those that read jobs."""
 _SERVERS = tuple(command for command in COMMANDS if command != "scenario")
 """Those that read servers; a scenario names its topology."""
 _SUMMED = (*ALLOCATION, *TESTBED)
@@ -117,8 +130,8 @@ _TIMED = (*TESTBED, *ALLOCATION, *SCHEDULE)
 _PACKETS = ("run", *TESTBED)
 
 JOB: Mapping[str, Key] = {
-    "name": Key(name, "unique among jobs", "job1, job2, …", _ALL),
-    "workers": Key(whole(1, MAX_WORKERS), "number of ranks", "needed", _ALL),
+    "name": Key(name, "unique among jobs", "job1, job2, …", _JOBS),
+    "workers": Key(whole(1, MAX_WORKERS), "number of ranks", "needed", _JOBS),
     "gpus_per_worker": Key(whole(1, 1 << 16), "GPUs of each rank", "1", (*ALLOCATION, *SCHEDULE)),
     "command": Key(_command, "program and arguments of every worker", "none", ("run", "schedule live", LIVE)),
     "arrival_s": Key(
@@ -129,6 +142,12 @@ JOB: Mapping[str, Key] = {
         "by when it is to be done, seconds from its own arrival",
         "best effort",
         (*ALLOCATION, *SCHEDULE),
+    ),
+    "on_late": Key(
+        one_of(ON_LATE),
+        "what becomes of it if its deadline cannot be met any more: end, or best-effort",
+        "end",
+        ("cluster simulate", "explain", LIVE),
     ),
     "iterations": Key(whole(1, MAX_ITERATIONS), "iterations to do", "100", _TIMED),
     "duration_s": Key(
@@ -212,7 +231,10 @@ TREE: Mapping[str, Check] = {
     "aggregators": listing(name, least=0),
 }
 
-_NETWORK = ("run", "sim", "topo", *ALLOCATION)
+_NETWORK = ("run", "sim", "topo", MACHINES, *ALLOCATION)
+_ADDRESSED = (MACHINES, "topo")
+_PORTS = ("run", "sim", *_ADDRESSED)
+_PORT = whole(1, MAX_PORT)
 _EMULATED = (*TESTBED, "topo")
 LINK: Mapping[str, Key] = {
     "rate_bps": Key(
@@ -231,6 +253,8 @@ LINK: Mapping[str, Key] = {
 ENDS: Mapping[str, Key] = {
     "a": Key(name, "one end", "needed", _NETWORK),
     "b": Key(name, "the other end", "needed", _NETWORK),
+    "a_port": Key(_PORT, "port at `a`, a switch", "the first free one", _PORTS),
+    "b_port": Key(_PORT, "port at `b`, a switch", "the first free one", _PORTS),
 }
 SWITCH: Mapping[str, Key] = {
     "name": Key(name, "unique among switches and servers", "needed", _NETWORK),
@@ -241,6 +265,9 @@ SWITCH: Mapping[str, Key] = {
         "seconds from a packet's departure until its slot is free",
         "20e-6",
         ALLOCATION,
+    ),
+    "p4runtime": Key(
+        _switch_address, "where it is controlled: grpc://HOST:PORT or unix:PATH", "not said", (MACHINES,)
     ),
 }
 SERVER: Mapping[str, Key] = {
@@ -254,6 +281,14 @@ SERVER: Mapping[str, Key] = {
     "vc": Key(name, "its virtual cluster", "none", SCHEDULE),
     "kind": Key(name, "kind of its GPUs", "not said", SCHEDULE),
     "rack": Key(name, "where it stands", "not said", SCHEDULE),
+    "port": Key(_PORT, "its port of `switch`", "the first free one", _PORTS),
+    "ip": Key(ipv4, "its IPv4 address at that port", "10.0.0.1, …, by position", _ADDRESSED),
+    "mac": Key(mac, "its MAC address there", "02:00:00:00:00:01, …, by position", _ADDRESSED),
+    "interface": Key(name, "its own name of the interface there", "not said", (MACHINES,)),
+    "address": Key(name, "where other machines reach its processes", "as ip", (MACHINES,)),
+    "fallback_port": Key(
+        whole(1, 0xFFFF), "TCP port of ina fallback --serve on it", "9560 of role fallback", (MACHINES,)
+    ),
     **LINK,
 }
 SHAPES: Mapping[str, tuple[str, ...]] = {
@@ -293,14 +328,15 @@ FABRIC: Mapping[str, Key] = {
 }
 TOP: Mapping[str, Key] = {
     "name": Key(name, "name of the cluster or topology", "none", _NETWORK),
-    "root": Key(name, "the switch where aggregation trees end", "the first switch", ("run", "sim", "topo")),
+    "root": Key(name, "the switch where aggregation trees end", "the first switch", (*_PORTS,)),
+    "switch_ip": Key(ipv4, "the IPv4 address that workers send to", "10.0.255.1", (MACHINES,)),
     "link_defaults": Key(
         _anything,
         "what links are that do not say otherwise: keys of [[link]]",
         "none",
         (*_NETWORK, "scenario"),
     ),
-    "job": Key(_anything, "the jobs", "none", _ALL),
+    "job": Key(_anything, "the jobs", "none", _JOBS),
     "server": Key(_anything, "the servers", "none", _SERVERS),
     "switch": Key(_anything, "the switches", "none", _NETWORK),
     "link": Key(_anything, "the links", "none", _NETWORK),

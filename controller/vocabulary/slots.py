@@ -17,6 +17,10 @@ Other names are those of rules from outside (``docs/windows.md``).
 CONGESTION_GROUP: Final = "ina.congestion"
 """Entry points by which packages offer rules."""
 
+OnLate = Literal["end", "best-effort"]
+"""What becomes of a job whose deadline cannot be met any more: it is ended, or goes on as if it had none."""
+ON_LATE: Final[tuple[OnLate, ...]] = get_args(OnLate)
+
 Encoding = Literal["exponent", "block16", "fixed"]
 """Encoding of float32 in packets: one exponent a packet, the same in 16 bits, or a fixed scale."""
 ENCODINGS: Final[tuple[Encoding, ...]] = get_args(Encoding)

@@ -6,6 +6,7 @@ network namespaces, Mininet, and the policies that place jobs and divide memory.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter, deque
 from collections.abc import Mapping
@@ -23,6 +24,9 @@ Role = Literal["worker", "fallback", "traffic"]
 ROLES: tuple[Role, ...] = ("worker", "fallback", "traffic")
 
 LANE_BITS = 32
+
+FALLBACK_PORT = 9560
+"""TCP port of ``ina fallback --serve`` unless somebody says otherwise."""
 
 MAX_HOSTS = 65_000
 """Number of the addresses 10.0.0.1 to 10.0.253.232."""
@@ -66,6 +70,10 @@ class Link:
     reorder: float = 0.0
     """Probability that a packet is held back, by up to `reorder_s`; others overtake it."""
     reorder_s: float = 50e-6
+    a_port: int = 0
+    """Port at `a`, if that is a switch; 0: the first that is free (`Topology.ports`)."""
+    b_port: int = 0
+    """The same at `b`."""
 
     def __post_init__(self) -> None:
         what = f"link {self.a}-{self.b}"
@@ -86,6 +94,10 @@ class Link:
         """Return the end that is not `node`."""
         return self.b if node == self.a else self.a
 
+    def port_at(self, node: str) -> int:
+        """Return the port that it is given at one of its ends; 0: none."""
+        return self.a_port if node == self.a else self.b_port
+
 
 @dataclass(frozen=True, slots=True)
 class Switch:
@@ -101,6 +113,8 @@ class Switch:
     lanes: int = 64
     """32-bit values of a slot, and of a packet."""
     rtt_s: float = 20e-6
+    p4runtime: str = ""
+    """Address of its P4Runtime service, ``grpc://host:port`` or ``unix:path``; "": not said."""
 
     @property
     def aggregates(self) -> bool:
@@ -134,7 +148,17 @@ class Server:
     kind: str = ""
     """Kind of its GPUs; "": not said."""
     rack: str = ""
-    """Where it stands, for schedulers that are told of no network; "": not said."""
+    """Where it stands, for schedulers that see no network; "": not said."""
+    ip: str = ""
+    """IPv4 address at the switch's port; "": by its position (`Topology.ip`)."""
+    mac: str = ""
+    """MAC address there; "": by its position."""
+    interface: str = ""
+    """Its own name of the interface there; "": not said."""
+    address: str = ""
+    """Address at which other machines reach its processes; "": `ip`."""
+    fallback_port: int = 0
+    """TCP port of ``ina fallback --serve`` on it; 0: `FALLBACK_PORT` if that is its role, else none."""
 
     def __post_init__(self) -> None:
         what = f"server {self.name!r}"
@@ -146,6 +170,11 @@ class Server:
             )
         if not (self.cpus > 0 and self.memory_gb > 0):
             raise BadSpec(f"{what}: {self.cpus:g} CPUs and {self.memory_gb:g} GB; want more than none")
+
+    @property
+    def serves_fallback_at(self) -> int:
+        """TCP port of ``ina fallback --serve`` on it; 0: none."""
+        return self.fallback_port or (FALLBACK_PORT if self.role == "fallback" else 0)
 
 
 @dataclass(frozen=True)
@@ -164,6 +193,8 @@ class Topology:
     root: str = ""
     """Name of that switch; "": the first one."""
     name: str = field(default="", compare=False)
+    switch_ip: str = ""
+    """IPv4 address that workers send to; "": not said."""
 
     def __post_init__(self) -> None:
         if not self.switches:
@@ -187,6 +218,15 @@ class Topology:
             raise BadSpec(f"the root {self.root!r} is not a switch")
         if cut_off := self.switch.keys() - self.parents.keys():
             raise BadSpec(f"switch {min(cut_off)!r} cannot be reached from {self.root!r}")
+        for what in ("ip", "mac"):
+            taken: dict[str, str] = {}
+            for server in self.servers:
+                if own := getattr(server, what).lower():
+                    if own in taken:
+                        raise BadSpec(f"server {server.name!r}: {what} is {own}, as of {taken[own]!r}")
+                    taken[own] = server.name
+        if any(link.a_port or link.b_port for link in self.links):
+            _ = self.ports
 
     @property
     def _names(self) -> list[str]:
@@ -206,6 +246,11 @@ class Topology:
     def number_of(self) -> Mapping[str, int]:
         """The position of each switch among the switches."""
         return {switch.name: number for number, switch in enumerate(self.switches)}
+
+    @cached_property
+    def link_bps_of(self) -> Mapping[str, float]:
+        """The rate of each server's link, bits per second."""
+        return {server.name: self._links_at[server.name][0].rate_bps for server in self.servers}
 
     @cached_property
     def gpus(self) -> int:
@@ -236,7 +281,7 @@ class Topology:
         for number, link in enumerate(self.links):
             if link.b in found[link.a]:
                 raise BadSpec(
-                    f"link {link.a}-{link.b}: there twice; policies need one link between two nodes"
+                    f"link {link.a}-{link.b} appears twice; policies need one link between two nodes"
                 )
             found[link.a][link.b] = number
             found[link.b][link.a] = number
@@ -325,16 +370,31 @@ class Topology:
 
     @cached_property
     def ports(self) -> Mapping[str, Mapping[int, Link]]:
-        """The ports of every switch with their links, numbered from 1 in the order of the links.
+        """The ports of every switch with their links, in their order.
 
-        Raises BadSpec if a switch has more links than ports.
+        A link has the port that it is given, others the lowest ones that are left, in the order of the links.
+        Raises BadSpec if a switch has more links than ports, or two links of one port.
         """
         for name in self.switch:
             if len(self._links_at[name]) > MAX_PORT:
                 raise BadSpec(
                     f"switch {name!r} has {len(self._links_at[name])} links, and {MAX_PORT} ports at most"
                 )
-        return {name: dict(enumerate(self._links_at[name], start=1)) for name in self.switch}
+        return {name: self._numbered(name) for name in self.switch}
+
+    def _numbered(self, switch: str) -> dict[int, Link]:
+        given: dict[int, Link] = {}
+        for link in self._links_at[switch]:
+            if port := link.port_at(switch):
+                if port in given:
+                    raise BadSpec(
+                        f"{link.other(switch)!r} has port {port} of switch {switch!r}, as "
+                        f"{given[port].other(switch)!r}"
+                    )
+                given[port] = link
+        left = (port for port in itertools.count(1) if port not in given)
+        found = {link.port_at(switch) or next(left): link for link in self._links_at[switch]}
+        return dict(sorted(found.items())) if given else found
 
     def port_to(self, switch: str, neighbour: str) -> int:
         """Return the port of `switch` that leads to its neighbour. Raises KeyError if none does."""
@@ -344,11 +404,15 @@ class Topology:
         raise KeyError(f"{switch} has no link to {neighbour}")
 
     def mac(self, server: str) -> str:
-        """Return a server's MAC address: 02:00:00:00:00:01 for the first and so on."""
+        """Return a server's MAC address: its own, or 02:00:00:00:00:01 for the first and so on."""
+        if own := self.server[server].mac:
+            return own
         return (0x0200_0000_0000 + self._numbers[server]).to_bytes(6, "big").hex(":")
 
     def ip(self, server: str) -> str:
-        """Return a server's IPv4 address: 10.0.0.1 for the first and so on."""
+        """Return a server's IPv4 address: its own, or 10.0.0.1 for the first and so on."""
+        if own := self.server[server].ip:
+            return own
         number = self._numbers[server]
         return f"10.0.{number >> 8}.{number & 0xFF}"
 

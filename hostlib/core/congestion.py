@@ -19,7 +19,7 @@ of a result met, a packet that was lost twice, how long it waits for others.
 ==========  ====================================================================================
 
 One from outside is found by `hostlib.windows`. It follows the same rule: what it decides depends on the
-rounds that it was told of, and on nothing else.
+rounds that were reported to it, and on nothing else.
 """
 
 from __future__ import annotations

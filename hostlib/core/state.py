@@ -47,7 +47,7 @@ the one before, until a result comes. A packet that comes through the fallback s
 is late for that alone, so the answer to its probe does not show others to be lost. Before the first result of
 a collective a rank that has not begun is more likely than a loss, and only the oldest packet is asked for.
 
-A congestion control is told of rounds, and those of all ranks must be alike. So results count in the order of
+A congestion control gets rounds, and those of all ranks must be alike. So results count in the order of
 their PSNs, collective after collective: what one brought is kept per chain (`marks`) until all before it are
 in, and `settled` runs over them until `round_target` are counted; then a `rule` in C decides at once, or it
 is the driver's turn to call `Window.on_round`. Without a fallback server a chain may run ahead of a lost
@@ -134,14 +134,14 @@ class Kept(enum.IntFlag):
 
 
 class Mark(enum.IntFlag):
-    """Marks of a result, kept until its round counts them; the byte above is what it told of waiting."""
+    """Marks of a result, kept until its round counts them; the byte above is the waiting that it reported."""
 
     ECN = 0x01
     COLLISION = 0x02
     LATE = 0x04
     """No collision, and not back within eight times the shortest round trip."""
     WAITS = 0x08
-    """It announced no exponent, so that field told of waiting."""
+    """It announced no exponent, so that field reported waiting."""
 
 
 class Counter(enum.IntEnum):

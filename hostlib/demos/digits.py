@@ -3,7 +3,8 @@
     ina run -np 4 -- python -m hostlib.demos.digits     # four workers
     python -m hostlib.demos.digits --shards 4           # the same batches in one process
 
-The images are the 1,797 digits that ship with scikit-learn (8x8 pixels, UCI ML repository).
+The images are the 1,797 digits that ship with scikit-learn (8x8 pixels, UCI ML repository). Without it they
+are drawn (`hostlib.demos.drawn`).
 Each batch is cut into one shard per worker; the average of the shards' gradients is the step.
 """
 
@@ -20,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 import hostlib as ina
+from hostlib.demos import drawn
 
 Floats = npt.NDArray[np.float32]
 Parameters = list[Floats]
@@ -36,7 +38,7 @@ def load() -> tuple[Floats, npt.NDArray[np.int64]]:
     """Return the images (n, 64) scaled to 0..1 and their labels (n,)."""
     package = importlib.util.find_spec("sklearn")
     if package is None or package.origin is None:
-        raise SystemExit("the digits come with scikit-learn: pip install 'ina[examples]'")
+        return drawn.draw()
     # As sklearn.datasets.load_digits does; to import that would take each worker longer than to train.
     rows = np.loadtxt(Path(package.origin).parent / "datasets" / "data" / "digits.csv.gz", delimiter=",")
     rows = np.random.default_rng(0).permutation(rows)

@@ -18,7 +18,7 @@ BATCH: Final = 64
 """Packets that are sent at once, at most: what every kernel with UDP_SEGMENT takes."""
 
 STATUS_QUEUE: Final = 1024
-"""Statuses that may wait to be sent; more are not needed, whoever asks asks again."""
+"""Statuses that may wait to be sent; more are not needed, because workers ask again."""
 
 
 class Count(enum.IntEnum):

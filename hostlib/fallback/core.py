@@ -8,11 +8,12 @@ whatever was lost, doubled, evicted or forgotten. A sum with more contributions 
 contains; any other overlap is dropped. A sum that is full becomes one contribution to the node above, and
 takes the place of whatever was held below that bit. When the root's is full, or when somebody who has the
 result sends it up, the entry is *finished*: the result goes down to everybody, and again, at most about once
-per round trip, to whoever still contributes.
+per round trip, to those who still contribute.
 
 An entry that overflowed is *repaired*: raw contributions are kept one by one until all ranks' are in, then
 added in the order of ranks in double precision (int32: in 64 bits), so that the result does not depend on the
-order of arrival. Whoever contributes to an entry under repair without raw values is told of the overflow.
+order of arrival. A worker that contributes to an entry under repair without raw values is notified of the
+overflow.
 
 An unfinished entry to which nothing has been added for a while asks for what it lacks: one reminder per node
 with something missing. The wait is twice what the last contributions of this job took to follow the first
@@ -22,10 +23,11 @@ twice as many: the sum has to meet here anyway, for a part of it came here. To a
 
 Memory is bounded. Finished entries go first, oldest first; then the unfinished one that is furthest ahead,
 for the packet that the workers wait for longest is what lets them go on. The job that uses more than its
-share pays. Forgetting is safe at any time: whoever lacks a result sends again. With the job's window W known,
-a packet i is also dropped when a contribution to i+2W has been seen, or when the result of i+W is there: to
-send i+2W somebody had the result of i+W, to which all contributed, and they did so with that of i in hand. A
-late copy may begin an entry of what everybody has finished; the answer to its reminder, of i+W, tells so.
+share pays. Forgetting is safe at any time: a worker that lacks a result sends again. With the job's window W
+known, a packet i is also dropped when a contribution to i+2W has been seen, or when the result of i+W is
+there: to send i+2W somebody had the result of i+W, to which all contributed, and they did so with that of i
+in hand. A late copy may begin an entry of what everybody has finished; the answer to its reminder, of i+W,
+tells so.
 """
 
 from __future__ import annotations

@@ -347,7 +347,7 @@ def _init_process_group() -> None:
         return
     if place.local_size != place.size:
         settings = Settings.from_environment()
-        check(settings)
+        check(settings, first=place.rank == 0)
         host, port = meeting_place(place, settings)
         meeting = dist.TCPStore(host, port, place.size, is_master=place.rank == 0)
         dist.init_process_group("ina", store=meeting, rank=place.rank, world_size=place.size)

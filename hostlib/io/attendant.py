@@ -1,7 +1,7 @@
 """Answers what other ranks still need of a worker that is not in a collective.
 
-With a fallback server a result may be in no switch any more, only at the ranks that have it. Whoever lacks
-it makes the fallback server ask them. They must not be deaf because they compute, or are done.
+With a fallback server a result may be in no switch any more, only at the ranks that have it. A rank that
+lacks it makes the fallback server ask them. They have to answer while they compute, and when they are done.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from hostlib.core.window import Window
 from hostlib.io.link import Link
 
 TICK_S: Final = 0.02
-"""Interval of looking for reminders. They are rare, and whoever computes wants its processor."""
+"""Interval of looking for reminders. They are rare, and computing needs the processor."""
 
 QUIET_S: Final = 0.6
 """With nobody to tell whether the other ranks are done: leave after so long without a reminder. Those who
@@ -30,7 +30,7 @@ class Attendant:
     """Serves a window from a thread of its own whenever nobody else does."""
 
     def __init__(self, link: Link, window: Window, turn: threading.Lock) -> None:
-        """`turn` is held by whoever moves the window's packets."""
+        """`turn` is held by the thread that moves the window's packets."""
         self._link = link
         self._window = window
         self._turn = turn

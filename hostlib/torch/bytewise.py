@@ -32,7 +32,7 @@ def as_bytes(value: Any) -> Any:
 
 
 def typed(value: Any, dtype: torch.dtype) -> Any:
-    """Undo `as_bytes`: give tensors of bytes their type and shape back."""
+    """Return the value as it was before `as_bytes`: tensors of `dtype`, without the last dimension."""
     if isinstance(value, torch.Tensor):
         return value.view(dtype).squeeze(-1)
     return [typed(each, dtype) for each in value] if isinstance(value, list | tuple) else value

@@ -128,7 +128,7 @@ class SwitchSums:
             handle.on_done(lambda done, chunk=chunk, finish=finish: end(done, chunk, finish))  # type: ignore[misc]
 
     def _encode(self, tensor: torch.Tensor, what: Sum) -> tuple[NDArray[Any], Callable[[], None], Sum]:
-        """Return the array to sum, its end, and how: averages of integers are sums that are divided."""
+        """Return the array to sum, a call for its end, and the operation: integers are averaged as sums."""
         divided = what.op == "average" and not tensor.dtype.is_floating_point
         array, finish = encode(tensor, self._communicator.size, divided=divided)
         return array, finish, replace(what, op="sum") if divided else what

@@ -12,16 +12,18 @@ from __future__ import annotations
 import ipaddress
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 import softswitch
-from controller.switches import names
+from controller.switches import names, tofino_rows
 from controller.switches.capabilities import capabilities
-from controller.switches.model import NOBODY, ipv4_to_int, mac_to_int
+from controller.switches.entries import Range, TableEntry
+from controller.switches.model import NOBODY, Admission, Member, Uplink, ipv4_to_int, mac_to_int
 from controller.switches.outcomes import COLUMNS, OUTCOMES
 from controller.switches.programs import objects
+from controller.vocabulary import Region
 from hostlib import wire
 from softswitch.compiler import ir
 from softswitch.engine.bench import FrameLoop, compiler_and_flags, frames_per_s
@@ -147,11 +149,11 @@ def bench_pipeline(
                 contributors=contributors,
             )
         )
+    counter = tofino_rows.COUNTER if program.tofino else names.OUTCOMES
     packets = first.packets + sum(each.packets for each in measured)
     shares = {
         outcome: sum(
-            pipeline.read_counter(names.OUTCOMES, (1 + job) * COLUMNS + OUTCOMES[outcome])[0]
-            for job in range(jobs)
+            pipeline.read_counter(counter, (1 + job) * COLUMNS + OUTCOMES[outcome])[0] for job in range(jobs)
         )
         / packets
         for outcome in REPORTED
@@ -188,7 +190,11 @@ def bench_pipeline(
 
 def lane_count(program: ir.Program) -> int:
     """Return the number of lanes that the program's packets carry."""
-    lanes = dict(program.hdr.fields)["lanes"]
+    headers: ir.Type = program.hdr
+    if program.tofino:  # both gresses have their own
+        headers = dict(program.hdr.fields)["ingress"]
+    assert isinstance(headers, ir.Struct)
+    lanes = dict(headers.fields)["lanes"]
     assert isinstance(lanes, ir.Header)
     return len(lanes.fields)
 
@@ -200,6 +206,9 @@ def is_shared(program: ir.Program) -> bool:
 
 def admit_jobs(pipeline: Pipeline, traffic: _Traffic) -> None:
     """Install the table entries of all jobs: worker r is child r of the root, which is this switch."""
+    if pipeline.program.tofino:
+        _admit_on_tofino(pipeline, traffic)
+        return
     contributors = traffic.contributors
     full = (1 << contributors) - 1
     for index in range(traffic.jobs):
@@ -217,6 +226,52 @@ def admit_jobs(pipeline: Pipeline, traffic: _Traffic) -> None:
             member = (names.SET_MEMBER, (1 << rank, 0, 0))
             _insert(pipeline, names.MEMBER, (job, traffic.port(index, rank)), member)
             _deliver(pipeline, job, 1 + rank, _worker_mac(index, rank), _worker_ip(index, rank), rank)
+
+
+def _admit_on_tofino(pipeline: Pipeline, traffic: _Traffic) -> None:
+    """The same for a program for Tofino, whose results are addressed by port: those of `replicas`, too."""
+    contributors, shared = traffic.contributors, is_shared(pipeline.program)
+    for index in range(traffic.jobs):
+        members = tuple(
+            Member(rank, traffic.port(index, rank), _worker_mac(index, rank), _worker_ip(index, rank), 1)
+            for rank in range(contributors)
+        )
+        admission = Admission(
+            job=FIRST_JOB + index,
+            counter_row=1 + index,
+            region=Region(0, traffic.region_slots),
+            generation=1 + index,
+            group=1 + index,
+            members=members,
+            fan_in=contributors,
+            window=2 * traffic.burst,
+            uplink=Uplink(UPLINK_PORT, SWITCH_MAC, SWITCH_IP) if shared else None,
+            result_bitmap=(1 << contributors) - 1,
+            preempt=shared,
+        )
+        ports = {member.port: port for member, (port, _) in zip(members, traffic.replicas(), strict=True)}
+        for row in tofino_rows.rows(admission, shared=shared):
+            _insert_row(pipeline, row)
+            port = row.match.get(tofino_rows.EGRESS_PORT)
+            if isinstance(port, int) and port in ports and ports[port] != port:
+                match = {**row.match, tofino_rows.EGRESS_PORT: ports[port]}
+                _insert_row(pipeline, replace(row, match=match))
+
+
+def _insert_row(pipeline: Pipeline, row: TableEntry) -> None:
+    params = [param.name for param in pipeline.program.actions[row.action].params]
+    patterns = []
+    for key in pipeline.program.tables[row.table].keys:
+        value = row.match.get(key.name)
+        match value:
+            case int():
+                patterns.append(ir.Pattern("exact", value))
+            case Range(low, high):
+                patterns.append(ir.Pattern("range", low, high))
+            case _:
+                patterns.append(ir.Pattern("any"))
+    action = ir.Invocation(row.action, tuple(row.params[name] for name in params))
+    pipeline.insert(row.table, ir.ConstEntry(tuple(patterns), action, row.priority))
 
 
 def _deliver(pipeline: Pipeline, job: int, replica: int, mac: str, ip: str, rank: int) -> None:

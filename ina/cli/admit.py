@@ -8,14 +8,17 @@ import os
 import select
 import sys
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Annotated
 
 import typer
 
 from controller.switches.model import SWITCH_IP
+from controller.vocabulary import Topology
 from ina.cli import options
-from ina.cli.errors import USAGE, Failure
+from ina.cli.cluster_options import MACHINES, ClusterFile, cluster_of
+from ina.cli.errors import USAGE, Failure, verdict
 from ina.cli.run_options import (
     FaultOptions,
     MemoryOptions,
@@ -27,12 +30,13 @@ from ina.cli.run_options import (
     fabric_of,
     only_job,
 )
+from ina.runtime import cluster_fabric
+from ina.runtime.fabric import SwitchFabric, open_fabric
 from ina.runtime.metrics import metrics
 from ina.runtime.programs import settled
 from ina.runtime.served import serve
 from ina.runtime.spec import Attachment, FabricSpec, LaunchSpec, Machine
 
-MACHINES = "Ranks on several machines"
 _ONE_EACH = (
     "--host needs a program whose slots are not shared, such as exclusive, and a running switch: "
     "give --switch ADDRESS"
@@ -49,8 +53,10 @@ EPILOG = """Examples:
   ina admit -np 4 --machines 0,1/2,3 --hierarchical --switch grpc://10.1.0.9:9559 --listen 10.1.0.1 --host
   1=10.0.0.1/02:00:00:00:00:01 --host 2=10.0.0.2/02:00:00:00:00:02
 
-Programs that use hostlib start it by themselves where torchrun, mpirun or srun has started them; INA_SWITCH
-and INA_OPTIONS hold its options then.
+  ina admit -np 4 --machines 0,1/2,3 --hierarchical --cluster lab.yaml --machine node1 --machine node2
+
+Programs that use hostlib start it by themselves where torchrun, mpirun or srun has started them; INA_CLUSTER,
+INA_SWITCH and INA_OPTIONS hold its options then.
 """
 
 
@@ -83,6 +89,16 @@ def admit(
             "one worker of the switch.",
         ),
     ] = False,
+    cluster: ClusterFile = None,
+    machine: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME,…",
+            rich_help_panel=MACHINES,
+            help="With --cluster: give the name of a machine in the file, or names and addresses by which to "
+            "find it there. Repeat for each machine, in the order of their lowest ranks.",
+        ),
+    ] = None,
     host: Annotated[
         list[str] | None,
         typer.Option(
@@ -113,12 +129,13 @@ def admit(
 ) -> None:
     """Admit a job whose workers are started by torchrun, mpirun or srun.
 
-    Starts the switches, or uses a running one, and admits the job, as 'ina run' does. Then prints one line of
+    Starts the switches, or uses running ones, and admits the job, as 'ina run' does. Then prints one line of
     JSON: an object whose "configs" holds, for each rank, the value of its environment variable INA_JOB. The
     configurations contain the job's token: keep them out of logs. Serves the job until all ranks have left,
     or until standard input ends before all ranks have joined. The last line holds the statistics of the job.
     """
-    fabric = fabric_of(program, lanes, switches, tls, faults)
+    fabric = fabric_of(program, lanes, switches, tls, faults, cluster=cluster is not None)
+    running = cluster_of(cluster, fabric, switches, tls) if cluster else None
     spec = LaunchSpec(
         job=only_job(memory.overrides(), workers, fabric.tree),
         timeout_s=timeout,
@@ -127,14 +144,37 @@ def admit(
         hierarchical=hierarchical,
     )
     check(fabric, [spec])
-    if host:
-        fabric = replace(fabric, attached=_reached(fabric, host, switch_ip))
-    fabric, offers = settled(fabric)  # after all that asks nobody
-    if host and offers.shared:
-        raise Failure(_ONE_EACH, exit_code=USAGE)
-    check_memory(memory, [spec], offers)
-    result = serve(fabric, spec, on_ready=_announce, starter_left=_input_ended, listen=listen)
+    try:
+        if running is not None:
+            spec = replace(spec, places=_places(running.topology, machine or [], len(spec.machines)))
+            opened: AbstractContextManager[SwitchFabric] = cluster_fabric.opened(fabric, running, spec.places)
+            listen = listen or cluster_fabric.reached_at(running.topology, spec.places[0])
+        else:
+            if host:
+                fabric = replace(fabric, attached=_reached(fabric, host, switch_ip))
+            fabric, offers = settled(fabric)  # after all that asks nobody
+            if host and offers.shared:
+                raise Failure(_ONE_EACH, exit_code=USAGE)
+            check_memory(memory, [spec], offers)
+            opened = open_fabric(fabric, [spec.children])
+        with opened as switches_there:
+            check_memory(memory, [spec], switches_there.offers)
+            result = serve(switches_there, spec, on_ready=_announce, starter_left=_input_ended, listen=listen)
+    except Exception as error:
+        _print({"failed": verdict(error)[0]})  # for the ranks of other machines, who do not see our messages
+        raise
     _print(metrics(result))
+
+
+def _places(topology: Topology, given: Sequence[str], machines: int) -> tuple[str, ...]:
+    """Return the names of the ranks' machines. Raises Failure, BadRun."""
+    if len(given) != machines:
+        raise Failure(
+            f"--machine: the ranks are on {machines} machines, but {len(given)} are given: want one each, in "
+            "the order of their lowest ranks",
+            exit_code=USAGE,
+        )
+    return tuple(cluster_fabric.identified(topology, each.split(",")) for each in given)
 
 
 def _machines(text: str, workers: int) -> tuple[tuple[int, ...], ...]:

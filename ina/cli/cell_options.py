@@ -13,7 +13,7 @@ Name = Annotated[
     str | None,
     typer.Argument(
         metavar="[NAME]",
-        help="Read the one of this name, as the P4 program has it; the last parts of the name suffice.",
+        help="Read only the one with this name in the P4 program; the last parts of the name suffice.",
         show_default=False,
     ),
 ]

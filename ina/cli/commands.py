@@ -42,6 +42,8 @@ _RUN, _ALLOT, _SERVE = "Run jobs", "Plan and simulate a cluster", "Serve jobs of
 _TRY, _PARTS = "Simulate, test, measure", "Individual components"
 _add(_RUN, "run", "run:run", "Run training jobs whose gradients are summed inside P4 switches.")
 _add(_RUN, "admit", "admit:admit", "Admit a job whose workers are started by torchrun, mpirun or srun.")
+_add(_RUN, "doctor", "doctor:doctor", "Examine a cluster, and say what to mend.")
+_add(_RUN, "host", "host:host", "Print this machine's lines of a cluster file.")
 _add(
     _RUN,
     "jobs",
@@ -76,6 +78,7 @@ for _name, _line in (
         "Drain servers or switches: nothing new starts there, and jobs that use them are moved, or wait.",
     ),
     ("undrain", "Let servers or switches that were drained be used again."),
+    ("quota", "Show, set or remove quotas of GPUs, and reservations, of a controller's tenants."),
     ("audit", "Compare what a controller intends with what switches and servers hold."),
 ):
     _add(_SERVE, _name, f"service.{_name}:{_name}", _line)

@@ -5,15 +5,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ina.cli.errors import USAGE, Failure, Interrupted
 from ina.cli.plain import say
 from ina.cli.register import group, register
+
+if TYPE_CHECKING:
+    from ina.service.service import Service
 
 EPILOG = """Examples:
 
@@ -96,6 +100,15 @@ def controller(
             help="Ask the policy only at multiples of this many seconds; 0: whenever jobs change.",
         ),
     ] = 0.0,
+    policies_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--policies",
+            metavar="FILE",
+            help="Take policies from this file, instead of the options: scheduler, placement, routing, "
+            "memory, period_s, interval_s and retries. It is read again on SIGHUP.",
+        ),
+    ] = None,
     retries: Annotated[
         int,
         typer.Option(
@@ -104,6 +117,13 @@ def controller(
             help="Retry a failed job up to this many times, from its last checkpoint.",
         ),
     ] = 0,
+    log: Annotated[
+        str,
+        typer.Option(
+            metavar="KIND",
+            help="Write each decision and each trouble to standard error as a line of text or json.",
+        ),
+    ] = "text",
 ) -> None:
     """Serve the jobs of many people on a testbed's servers and switches; see docs/controller.md."""
     if context.invoked_subcommand is not None:
@@ -112,12 +132,16 @@ def controller(
         raise Failure("where is its state? give --state DIR", USAGE)
     if (tls_cert is None) != (tls_key is None):
         raise Failure("--tls-cert and --tls-key need each other: give both or neither", USAGE)
+    if log not in ("text", "json"):
+        raise Failure(f"--log {log}: want text or json", USAGE)
     try:
         from ina.service.api import Address, Certificate, speaking
     except ImportError as error:
         raise Failure(f"ina controller needs {error.name}: pip install 'ina[service]'") from error
     from controller.policies.by_kind import AllocationSettings
-    from ina.service.daemon import Policies
+    from ina.service import logs, notify
+    from ina.service.policies import Policies, read_policies
+    from ina.service.reload import reloading
     from ina.service.serve import opened
     from ina.service.tokens import Tokens
 
@@ -130,18 +154,31 @@ def controller(
         interval_s=interval,
         retries=retries,
     )
+    given = policies if policies_file is None else read_policies(policies_file, policies)
+
+    logs.write_to(sys.stderr, "json" if log == "json" else "text")
 
     async def serve() -> int:
         """Serve until a signal comes, and return its number."""
         ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        async with opened(folder, testbed, policies, on_wait=_waits) as service:
+        async with opened(folder, testbed, given, on_wait=_waits) as service:
             with _signals(ended):
+                if policies_file is not None:
+                    reload = reloading(service, policies_file, policies)
+                    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload)
                 running = asyncio.create_task(service.run())
                 try:
                     async with speaking(service, address, Tokens(folder), certificate=certificate) as url:
                         say(f"ina: controller at {url}")
+                        beside = [
+                            asyncio.create_task(_log_decisions(service)),
+                            asyncio.create_task(notify.follow(service, url)),
+                        ]
                         either: set[asyncio.Future[Any]] = {running, ended}
                         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+                        for task in beside:
+                            task.cancel()
+                        await asyncio.gather(*beside, return_exceptions=True)
                 finally:
                     running.cancel()
                     with contextlib.suppress(asyncio.CancelledError):
@@ -149,6 +186,15 @@ def controller(
         return ended.result()
 
     raise Interrupted(asyncio.run(serve()))
+
+
+async def _log_decisions(service: Service) -> None:
+    """Write down the decisions from now on: earlier ones were, when they were taken."""
+    from ina.service import logs
+
+    while service.ready:
+        await asyncio.sleep(0.01)
+    await logs.follow(service, len(service.decisions()))
 
 
 def _waits(holder: str) -> None:

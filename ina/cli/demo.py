@@ -44,7 +44,8 @@ def demo(
     """Train on handwritten digits with gradients summed in the switch, and compare with a single process.
 
     The single process computes the same shards of the same batches and averages them in double precision.
-    Fails if the weights differ by more than quantisation allows.
+    Fails if the weights differ by more than quantisation allows. The digits come with scikit-learn (pip
+    install 'ina[examples]'); without it they are drawn.
     """
     with tempfile.TemporaryDirectory() as directory:
         switch_file, alone_file = Path(directory) / "switch.npz", Path(directory) / "alone.npz"

@@ -15,6 +15,6 @@ EPILOG = """Examples:
 def dissector() -> None:
     """Print a Wireshark dissector for INA packets.
 
-    It is a Lua script, for tshark, too, and generated from the definition of the packets.
+    Prints a Lua script, which tshark reads, too. It is generated from the definition of the packets.
     """
     print(source(), end="")

@@ -11,7 +11,9 @@ from controller.switches.model import INA_UDP_PORT
 from hostlib import ConfigError, InaError, TransportConfig
 from hostlib.fallback import FallbackServer, FallbackSettings
 from ina.cli import options
+from ina.cli.cluster_options import MACHINES, ClusterFile
 from ina.cli.errors import USAGE, Failure
+from ina.cli.fallback_service import serve_machine
 from ina.cli.options import parse_address
 
 EPILOG = (
@@ -22,6 +24,8 @@ EPILOG = (
   ina fallback --switch 10.0.255.1:{INA_UDP_PORT} --transport udp --local 10.0.0.251:{INA_UDP_PORT} --lanes 64
 """
     """
+  ina fallback --serve --cluster lab.yaml
+
   ina fallback --switch 127.0.0.1:47009 <commands
 
 A line of commands, with a job of four workers on one switch:
@@ -35,12 +39,33 @@ Others: {"remove": 7} and {"statistics": true}.
 
 def fallback(
     switch: Annotated[
-        str,
+        str | None,
         typer.Option(
             metavar="HOST:PORT",
-            help="Connect to the root switch at this address, its port for the fallback server.",
+            help="Connect to the root switch at this address, its port for the fallback server. Needed "
+            "without --serve.",
         ),
-    ],
+    ] = None,
+    serve: Annotated[
+        bool,
+        typer.Option(
+            "--serve",
+            rich_help_panel=MACHINES,
+            help="Serve the jobs of other machines, until interrupted: whoever admits a job asks over TCP, "
+            "at the machine's address and fallback_port in the cluster file, and shows that it knows "
+            "INA_TOKEN.",
+        ),
+    ] = False,
+    cluster: ClusterFile = None,
+    machine: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            rich_help_panel=MACHINES,
+            help="With --serve: name this machine in the cluster file. Default: the one that has this "
+            "machine's host name, or an address of it.",
+        ),
+    ] = None,
     lanes: options.Lanes = 256,
     local: Annotated[
         str, typer.Option(metavar="HOST:PORT", help="Listen at this address; port 0: any free port.")
@@ -85,6 +110,11 @@ def fallback(
     standard output says where the server listens; the next ones answer the commands; the last one holds the
     statistics. All are JSON.
     """
+    if serve:
+        serve_machine(cluster, machine, lanes, ["--capacity", str(capacity), "--remind", str(remind)])
+        return
+    if switch is None:
+        raise Failure("--switch is missing: want HOST:PORT, or --serve", exit_code=USAGE)
     parse_address("--switch", switch)
     parse_address("--local", local)
     if transport not in ("loopback", "udp"):

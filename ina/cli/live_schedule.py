@@ -21,6 +21,7 @@ from controller.simulator.job_table import row_of, write_jobs
 from controller.simulator.network.generate import from_trace
 from controller.simulator.record import Ended
 from controller.simulator.traces import read
+from controller.switches.model import SwitchInfo
 from controller.vocabulary import Cluster, Job, Topology, documents, jobs_of
 from controller.vocabulary.schema import LIVE
 from ina.cli import job_files, options
@@ -100,7 +101,7 @@ def live(
         typer.Option(
             metavar="FILE",
             help="Give jobs servers, trees and slots of this network, a file as for 'ina cluster simulate';"
-            " --gpus does not count then. Default: no network.",
+            " --gpus is ignored then. Default: no network.",
         ),
     ] = None,
     placement: Placements = "netpack",
@@ -161,6 +162,8 @@ def live(
     program = "shared" if allocation else "exclusive"
     # on a terminal and with --json too: what happens is news, the table the result
     with open_fabric(FabricSpec(program, impairments=impairments), sizes) as fabric, common.refusals():
+        if network is not None:
+            _check_slots(network, fabric.offers)
         if profile:
             submissions = [_profiled(fabric, each, specs[each.name], profile) for each in submissions]
         LiveJobs(
@@ -180,6 +183,17 @@ def live(
         raise Failure(
             f"{len(failed)} of {len(submissions)} jobs failed; {first.job.spec.name}: {first.reason}"
         )
+
+
+def _check_slots(network: Topology, offers: SwitchInfo) -> None:
+    """Refuse switches with more slots than the one that stands for each of them has."""
+    for switch in network.switches:
+        if switch.slots > offers.slots:
+            raise Failure(
+                f"--cluster: switch {switch.name} has {switch.slots:,} slots; the program of live"
+                f" jobs has {offers.slots:,}: want at most that many",
+                USAGE,
+            )
 
 
 def submitted(submissions: Sequence[Submission], path: Path, network: Topology | None) -> list[Submitted]:

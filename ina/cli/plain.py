@@ -48,20 +48,29 @@ def say(text: str) -> None:
         err.print(visible(text), soft_wrap=True)
 
 
+_ROUNDED = 0.9995
+"""From this share of a unit on, three digits round to the whole unit."""
+
+
 def seconds(value: float) -> str:
     """Format a duration for people."""
     for limit, factor, unit in ((1e-6, 1e9, "ns"), (1e-3, 1e6, "µs"), (1.0, 1e3, "ms")):
-        if abs(value) < limit:
-            return f"{value * factor:.3g} {unit}"
-    return f"{value:.3g} s"
+        if abs(value) < _ROUNDED * limit:
+            return f"{_digits(value * factor)} {unit}"
+    return f"{_digits(value)} s"
 
 
 def rate(bits_per_second: float) -> str:
     """Format a bit rate for people."""
     for limit, unit in ((1e9, "Gb/s"), (1e6, "Mb/s"), (1e3, "kb/s")):
-        if bits_per_second >= limit:
-            return f"{bits_per_second / limit:.3g} {unit}"
-    return f"{bits_per_second:.3g} b/s"
+        if bits_per_second >= _ROUNDED * limit:
+            return f"{_digits(bits_per_second / limit)} {unit}"
+    return f"{_digits(bits_per_second)} b/s"
+
+
+def _digits(value: float) -> str:
+    """Return three digits, or all those of a whole number that has more: no exponent of ten."""
+    return f"{value:,.0f}" if abs(value) >= 1000 * _ROUNDED else f"{value:.3g}"
 
 
 def count(value: float) -> str:

@@ -34,9 +34,9 @@ def registers(
 ) -> None:
     """Read the registers of the program that a running switch has.
 
-    Without a name, lists all registers. Shows the cells that are not zero, unless --all is given. P4Runtime
-    lets a switch refuse to have registers read: the embedded switch answers, BMv2 refuses. While packets
-    pass, cells may be of different moments.
+    Without a name, lists all registers. Shows the cells that are not zero, unless --all is given. A
+    switch may refuse to read registers over P4Runtime: the embedded switch serves them, BMv2 does not. Cells
+    that are read while packets pass may be from different moments.
     """
     with running.cells() as cells:
         if name is None:

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from ina.cli import job_files, options
+from ina.cli.cluster_options import MACHINES, cluster_of, ranks_on, required
 from ina.cli.errors import USAGE, Failure
 from ina.cli.execute import execute
 from ina.cli.pcap_options import PcapOptions
@@ -23,6 +24,8 @@ from ina.cli.run_options import (
     fabric_of,
     only_job,
 )
+from ina.runtime import cluster_fabric
+from ina.runtime.agents import SSH
 from ina.runtime.job_file import specs_of_file
 from ina.runtime.programs import settled
 from ina.runtime.run_log import begin_log
@@ -41,6 +44,8 @@ EPILOG = """Examples:
   ina run -np 2 --program shared --loss 0.01 --pcap captures -- python examples/digits.py
 
   ina run -np 2 --switch grpc://127.0.0.1:9559 --json -- python train.py
+
+  ina run --hosts n1:2,n2:2 --cluster lab.yaml -- python train.py
 
   ina run -np 2 --switch grpc://switch.lab:9559 --tls-ca ca.pem -- python train.py
 """
@@ -90,6 +95,33 @@ def run(
             help="Write one line of JSON per collective and worker to this file; replaces the file.",
         ),
     ] = None,
+    hosts: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME,…|FILE",
+            rich_help_panel=MACHINES,
+            help="Run the ranks on these machines of the file --cluster (or INA_CLUSTER): h1,h2, with "
+            "numbers of ranks h1:2,h2:2, or a file with a line for each: h1 slots=2. The switches of the "
+            "cluster file must run. With -np, ranks are spread over the machines.",
+        ),
+    ] = None,
+    launch_with: Annotated[
+        str,
+        typer.Option(
+            metavar="TEMPLATE",
+            rich_help_panel=MACHINES,
+            help="With --hosts: start on a machine with this command, such as 'srun -w {host} {command}'.",
+        ),
+    ] = SSH,
+    listen: Annotated[
+        str | None,
+        typer.Option(
+            metavar="IP",
+            rich_help_panel=MACHINES,
+            help="With --hosts: meet the ranks at this address of this machine. Default: the one by which it "
+            "reaches the first machine.",
+        ),
+    ] = None,
     memory: MemoryOptions,
     switches: SwitchOptions,
     tls: options.TlsOptions,
@@ -110,7 +142,28 @@ def run(
         tls,
         faults,
         captures=_captures(captures),
+        cluster=hosts is not None,
     )
+    if hosts is not None:
+        if jobs or log or not command:
+            raise Failure("--hosts needs -- COMMAND..., and excludes --jobs and --log", exit_code=USAGE)
+        running = cluster_of(required(cluster, "--hosts"), fabric, switches, tls, listen)
+        asked = ranks_on(hosts, workers)
+        job = only_job(memory.overrides(), asked.size, (), command)
+        spec = LaunchSpec(
+            job=job,
+            machines=asked.ranks,
+            places=asked.machines,
+            hierarchical=asked.several,
+            timeout_s=timeout,
+            straggler_timeout_s=max(timeout, straggler_timeout),
+        )
+        check(fabric, [spec])
+        opened = cluster_fabric.opened(fabric, running, asked.machines, launch_with)
+        execute(
+            fabric, [spec], switch=f"cluster {running.topology.name}".strip(), as_json=json, opened=opened
+        )
+        return
     if cluster is not None:
         if fabric.tree or fabric.attached:
             raise Failure("--cluster, --tree and --switch are mutually exclusive", exit_code=USAGE)

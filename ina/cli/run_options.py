@@ -169,7 +169,7 @@ class SwitchOptions:
             metavar="HOST:PORT",
             rich_help_panel=SWITCHES,
             help="With --switch ADDRESS: send to port p of the switch at this UDP port plus p. Default: the "
-            "addresses that the switch tells by gNMI, or 127.0.0.1:47000.",
+            "addresses that the switch reports by gNMI, or 127.0.0.1:47000.",
         ),
     ] = None
     worker_base: Annotated[
@@ -178,7 +178,7 @@ class SwitchOptions:
             metavar="HOST:PORT",
             rich_help_panel=SWITCHES,
             help="With --switch ADDRESS: reach the worker at port p of the switch at this UDP port plus p. "
-            "Default: the addresses that the switch tells by gNMI, or 127.0.0.1:48000.",
+            "Default: the addresses that the switch reports by gNMI, or 127.0.0.1:48000.",
         ),
     ] = None
     ports: Annotated[
@@ -224,8 +224,8 @@ class SwitchOptions:
         options.parse_address("--p4runtime", address)
         return address
 
-    def attachment(self, tls: options.TlsOptions) -> Attachment | None:
-        """Return the running switch, or None if switches are started.
+    def attachment(self, tls: options.TlsOptions, *, cluster: bool) -> Attachment | None:
+        """Return the running switch, or None if switches are started, or are those of a `cluster` file.
 
         Raises Failure for options of the other kind of switch; BadRun.
         """
@@ -233,7 +233,7 @@ class SwitchOptions:
         ports = options.parse_numbers("--ports", self.ports)
         if self.switch == EMBEDDED:
             for option, given in (("--tls-ca", connection), ("--replace-program", self.replace_program)):
-                if given:
+                if given and not cluster:
                     raise Failure(
                         f"{option} is for a running switch: give --switch ADDRESS, too", exit_code=USAGE
                     )
@@ -308,6 +308,7 @@ def fabric_of(
     faults: FaultOptions,
     *,
     captures: Captures | None = None,
+    cluster: bool = False,
 ) -> FabricSpec:
     """Return the switches that these options ask for.
 
@@ -318,6 +319,7 @@ def fabric_of(
         tls: Options of the connection to a running switch.
         faults: Options of the links' faults.
         captures: Captures at the switches' ports; None: none.
+        cluster: They are those of a cluster file, which run.
 
     Raises Failure where they contradict each other.
     """
@@ -328,7 +330,7 @@ def fabric_of(
     fabric = FabricSpec(
         program=program,
         lanes=lanes,
-        attached=switches.attachment(tls),
+        attached=switches.attachment(tls, cluster=cluster),
         p4runtime=switches.listen_address(),
         tree=fan_outs,
         transit=switches.transit_switches(),

@@ -124,8 +124,8 @@ def sim(
             metavar="NAME",
             rich_help_panel=POLICIES,
             help="Place jobs on --cluster by this policy: netpack, random, gpu-balance, "
-            f"least-fragmentation, locality, optimus, exact; {OWN} Default: netpack if --routing or --memory "
-            "is given, else hosts in turn.",
+            f"least-fragmentation, locality, locality-fast-links, optimus, exact; {OWN} Default: netpack if "
+            "--routing or --memory is given, else hosts in turn.",
         ),
     ] = None,
     routing: Annotated[
@@ -133,8 +133,8 @@ def sim(
         typer.Option(
             metavar="NAME",
             rich_help_panel=POLICIES,
-            help=f"Choose trees by this policy: shortest-path, tor-only, ecmp, grid, exact; {OWN} Default: "
-            "shortest-path.",
+            help="Choose trees by this policy: shortest-path, tor-only, ecmp, ecmp-everywhere, grid, exact; "
+            f"{OWN} Default: shortest-path.",
         ),
     ] = None,
     memory: Annotated[
@@ -142,8 +142,9 @@ def sim(
         typer.Option(
             metavar="NAME",
             rich_help_panel=POLICIES,
-            help=f"Divide slots by this policy: shared, static, deadline, deadline-lazy, preemptive; {OWN} "
-            "Default: shared, but static where jobs have slots of their own.",
+            help="Divide slots by this policy: shared, static, deadline, deadline-lazy, earliest, "
+            f"preemptive, preemptive-ending; {OWN} Default: shared, but static where jobs have slots of "
+            "their own.",
         ),
     ] = None,
     transit: Annotated[
@@ -210,8 +211,7 @@ def sim(
             min=1,
             metavar="N",
             rich_help_panel=MANY,
-            help="Run with this many seeds, --seed and those that follow it; print means, with the least "
-            "and the greatest.",
+            help="Run with this many seeds, --seed and those that follow it; print means, minima and maxima.",
         ),
     ] = None,
     sweep: Annotated[

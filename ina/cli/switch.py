@@ -121,7 +121,7 @@ def switch(
         typer.Option(
             metavar="FILE",
             help="Append one line of JSON to this file for each job that is admitted or removed: time, "
-            "client, job, slots, and what the holder says of itself.",
+            "client, job, slots, and what its holder reports.",
         ),
     ] = None,
     seed: options.Seed = 0,
@@ -147,7 +147,7 @@ def switch(
         typer.Option(
             metavar="NAME,…",
             rich_help_panel=CAPTURES,
-            help="Write these metadata fields of the program beside each captured packet that comes in.",
+            help="Write these metadata fields of the program with each captured incoming packet.",
         ),
     ] = NOTES,
     captures: PcapOptions,

@@ -119,6 +119,7 @@ def _description(job: Admission, controller: Controller, watched: bool) -> dict[
     of = job.registration or NOBODY
     leases = controller.leases
     age_s = of.age_s
+    expired = leases.has_run_out(job)
     return {
         "mode": controller.info().mode,
         "workers": sum(member.rank is not None for member in job.members),
@@ -128,11 +129,11 @@ def _description(job: Admission, controller: Controller, watched: bool) -> dict[
         "user": of.user,
         "command": of.command,
         "priority": of.priority,
-        "since": None if age_s is None else _since(age_s),
+        "since": None if age_s is None or expired else _since(age_s),  # when it was renewed last is not known
         "age_s": age_s,
         "goodput_bps": of.goodput_bps,
         "lease_s": None if of.lease_s in (None, math.inf) else of.lease_s,
-        "lease": _lease(job, expired=leases.has_run_out(job), renewed=leases.was_renewed(job)),
+        "lease": _lease(job, expired=expired, renewed=leases.was_renewed(job)),
         "renewals": of.renewals,
         "holder": of.holder,
     }

@@ -45,13 +45,21 @@ def add(
             "and audit (operator)."
         ),
     ] = Role.SUBMITTER,
+    user: Annotated[
+        str,
+        typer.Option(
+            metavar="USER",
+            help="Run the tenant's commands as this user of the machine; only a controller that is root can. "
+            "Default: the user of the tenant's name.",
+        ),
+    ] = "",
 ) -> None:
     """Add a token for a tenant, and print it.
 
     It cannot be shown again: only its hash is kept. It counts at once; from the first token on, a controller
     asks everybody for one.
     """
-    print(Tokens(state).add(name, role))
+    print(Tokens(state).add(name, role, user))
 
 
 def list_(state: State, json: options.Json = False) -> None:
@@ -60,11 +68,16 @@ def list_(state: State, json: options.Json = False) -> None:
     if json:
         print(
             json_module.dumps(
-                {"tokens": [{"name": each.name, "role": each.role} for each in grants]}, indent=2
+                {"tokens": [{"name": each.name, "role": each.role, "user": each.user} for each in grants]},
+                indent=2,
             )
         )
         return
-    table(plural(len(grants), "token"), ["tenant", "role"], [[each.name, each.role.value] for each in grants])
+    table(
+        plural(len(grants), "token"),
+        ["tenant", "role", "user"],
+        [[each.name, each.role.value, each.user] for each in grants],
+    )
 
 
 def remove(name: Tenant, state: State) -> None:

@@ -5,20 +5,20 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-import socket
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from controller import ControllerError, Member, NoSuchJob, Region, Registration
 from controller.errors import OutOfMemory, OutOfRows
 from controller.switches.cabling import plugged
 from controller.switches.layout import Branch, Deployment
-from controller.switches.model import INA_UDP_PORT
+from controller.switches.model import INA_UDP_PORT, SwitchInfo
 from controller.switches.tree import TreeAdmission
+from controller.vocabulary import Job
 from hostlib import DEFAULT_SLOTS, JobConfig, window_for
 from hostlib.launcher import Rendezvous
-from ina.runtime.addresses import server_address
 from ina.runtime.errors import BadRun
 from ina.runtime.fabric import SwitchFabric
 from ina.runtime.lease import registration
@@ -89,10 +89,9 @@ class Admitted:
         first = self._members()[0]
         return self.fabric.inside(*first, lambda host: self._rendezvous(host))
 
-    def torch_store(self) -> socket.socket:
-        """Return a socket that keeps an address at rank 0, for the store of ``torch.distributed``."""
-        first = self._members()[0]
-        return self.fabric.inside(*first, server_address)
+    def torch_store(self) -> AbstractContextManager[tuple[str, int]]:
+        """Keep an address at rank 0, for the store of ``torch.distributed``."""
+        return self.fabric.torch_store(*self._members()[0])
 
     def command(self) -> Sequence[str]:
         """Return the command prefix that runs a worker, given its `environment`. Raises LaunchError."""
@@ -100,7 +99,12 @@ class Admitted:
 
     def environment(self, rank: int) -> Mapping[str, str]:
         """Return the environment variables that say where a worker runs."""
-        return self.fabric.environment(*self._members()[self._worker(rank)])
+        found = self.fabric.environment(*self._members()[self._worker(rank)])
+        if not self.spec.places:
+            return found
+        ranks = next(ranks for ranks in self.spec.machines if rank in ranks)
+        local = {"LOCAL_RANK": str(ranks.index(rank)), "LOCAL_WORLD_SIZE": str(len(ranks))}
+        return {**found, **local}
 
     def ports(self) -> list[str]:
         """Return the workers' switch ports in the order of their ranks, as SWITCH/PORT."""
@@ -156,16 +160,17 @@ def admitted(
         members = _members(fabric, spec, stack)
         shared = fabric.offers.shared
         region = None
-        if shared and spec.job.slots is not None:
-            region = Region(spec.first_slot, spec.job.slots)
+        if shared:
+            own = spec.job.slots
+            region = fabric.slots_of(spec.job.name) or (None if own is None else Region(spec.first_slot, own))
         if fabric.topology is None:
             root = Branch(fabric.root, tuple(members[fabric.root]), region=region)
         else:
             root = branches(fabric.topology, members, region=region, transit=fabric.spec.transit)
         registered = registration(fabric, spec)
         tree = _admit(fabric, _deployment(fabric, spec, root), registered, cancelled or threading.Event())
-        fabric.jobs[tree.job] = tree
-        stack.callback(_remove, fabric, tree)
+        stack.callback(_remove, fabric, spec.job.name, tree)
+        fabric.serve(spec.job.name, tree)
         if shared:
             uplink = tree.switches[fabric.root].uplink
             assert uplink is not None
@@ -224,6 +229,10 @@ def _made_room(fabric: SwitchFabric, cancelled: threading.Event) -> bool:
 def _members(fabric: SwitchFabric, spec: LaunchSpec, stack: contextlib.ExitStack) -> dict[str, list[Member]]:
     """Return the job's workers by the switch they are plugged into."""
     topology = fabric.topology
+    if spec.places:
+        assert topology is not None
+        _check_one_each(spec)
+        return plugged(topology, spec.places)
     if fabric.spec.attached and fabric.spec.attached.machines:
         return {fabric.root: _members_of(fabric.spec.attached.machines, spec)}
     if topology is None:
@@ -240,8 +249,7 @@ def _members_of(machines: Sequence[Machine], spec: LaunchSpec) -> list[Member]:
 
     Raises BadRun if there are not as many machines, or a machine has several.
     """
-    if not spec.hierarchical and any(len(ranks) > 1 for ranks in spec.machines):
-        raise BadRun("several ranks on one machine need --hierarchical", setting="host")
+    _check_one_each(spec)
     if len(machines) != len(spec.machines):
         raise BadRun(
             f"the ranks are on {len(spec.machines)} machines, but {len(machines)} are given: want one "
@@ -252,6 +260,12 @@ def _members_of(machines: Sequence[Machine], spec: LaunchSpec) -> list[Member]:
         Member(number if spec.hierarchical else ranks[0], machine.port, machine.mac, machine.ip, INA_UDP_PORT)
         for number, (machine, ranks) in enumerate(zip(machines, spec.machines, strict=True))
     ]
+
+
+def _check_one_each(spec: LaunchSpec) -> None:
+    """Raise BadRun if a port of a switch would have several workers."""
+    if not spec.hierarchical and any(len(ranks) > 1 for ranks in spec.machines):
+        raise BadRun("several ranks on one machine need --hierarchical", setting="machines")
 
 
 def _ports(fabric: SwitchFabric) -> dict[str, tuple[int, ...]]:
@@ -265,27 +279,36 @@ def _deployment(fabric: SwitchFabric, spec: LaunchSpec, root: Branch) -> Deploym
     if not offers.shared:
         default = DEFAULT_SLOTS if queue is None else queue  # a window of half of it
         return Deployment(root, default if spec.job.slots is None else spec.job.slots)
-    in_flight = spec.job.window
-    if in_flight is None:  # the fallback server's port may get what all workers have under way
-        in_flight = SHARED_WINDOW if queue is None else max(1, queue // (2 * spec.children))
     return Deployment(
         root,
         mode="shared",
         preempt=spec.job.preempt and not offers.salted,
-        window=in_flight if offers.salted else window_for(in_flight),
+        window=shared_window(spec.job, spec.children, offers, queue),
         fallback=fabric.fallback_uplink(),
     )
 
 
-def _remove(fabric: SwitchFabric, tree: TreeAdmission) -> None:
-    fabric.jobs.pop(tree.job, None)
+def shared_window(job: Job, children: int, offers: SwitchInfo, queue_packets: int | None) -> int:
+    """Return the window of a job that shares slots.
+
+    Args:
+        job: The job; it may say how many packets of each worker are in flight.
+        children: Hosts that it is on.
+        offers: What the switches' program offers.
+        queue_packets: Packets that a port holds; None: as many as any window needs.
+    """
+    in_flight = job.window
+    if in_flight is None:  # the fallback server's port may get what all workers have under way
+        in_flight = SHARED_WINDOW if queue_packets is None else max(1, queue_packets // (2 * children))
+    return in_flight if offers.salted else window_for(in_flight)
+
+
+def _remove(fabric: SwitchFabric, name: str, tree: TreeAdmission) -> None:
+    fabric.jobs.pop(name, None)
     if fabric.switch_ended() is not None:
         return
-    if fabric.silent is not None:
-        _log.warning("job %d may still be on the switch: %s", tree.job, fabric.silent)
-        return
     try:
-        with fabric.lock:
+        with fabric.asking():
             fabric.fleet.remove(tree)
     except NoSuchJob:
         return  # somebody else removed it

@@ -7,13 +7,15 @@ import logging
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from ina.runtime.errors import ProcessFailed
 from ina.runtime.server_process import ServerProcess
 
 _log = logging.getLogger(__name__)
 RESTARTS = 5
+CALM_S = 60.0
+"""One that has served for so long starts again as often as at first."""
 ASK_S = 0.25
 """Interval at which it is asked for statistics, which also tells that it lives."""
 
@@ -22,6 +24,30 @@ ANSWER_S = 10.0
 START_S = 30.0
 
 TITLE = "the fallback server"
+
+
+class Fallback(Protocol):
+    """The fallback server of all jobs of a run."""
+
+    @property
+    def port(self) -> int:
+        """The root switch's port for it."""
+        ...
+
+    def add(self, job: int, description: Mapping[str, Any]) -> None:
+        """Serve a job from now on."""
+
+    def remove(self, job: int) -> None:
+        """Stop serving a job."""
+
+    def check(self) -> str | None:
+        """Return why there is no longer a fallback server, or None. Call it several times per second."""
+
+    def stop(self) -> None:
+        """Have nothing to do with it any more."""
+
+    def statistics(self, job: int) -> dict[str, float]:
+        """Return the known counters of a job by name."""
 
 
 class FallbackProcess:
@@ -79,6 +105,7 @@ class FallbackProcess:
         """Stop serving a job."""
         with self._change:
             self._jobs.pop(job, None)
+            self._before.pop(job, None)
             self._child.say({"remove": job})
 
     def check(self) -> str | None:
@@ -123,6 +150,8 @@ class FallbackProcess:
             self._revive(f"{TITLE} did not answer for {self._patience_s if self._serves else START_S:g} s")
 
     def _revive(self, why: str) -> None:
+        if self._serves and time.monotonic() - self._started_s > CALM_S:
+            self._restarts = 0
         if self._restarts == RESTARTS:
             self._final = f"{why}, after {RESTARTS} restarts"
             return
@@ -144,6 +173,7 @@ class FallbackProcess:
         """Make `child` the server; it may still be starting."""
         self._child = child
         self._serves = False
+        self._started_s = time.monotonic()
         self._asked_at = self._checked_at = time.monotonic()
         self._silent_s = 0.0
         self._asked = self._answered = 0

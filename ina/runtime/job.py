@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from controller import ControllerError, NoSuchJob
-from hostlib.launcher import JobLog, Output, Rendezvous, WorkerExit, Workers, torch_variables
+from hostlib.launcher import JobLog, Output, Rendezvous, WorkerExit, torch_variables
 from ina.runtime.admission import Admitted, admitted
 from ina.runtime.fabric import SwitchFabric
 from ina.runtime.lease import Renewal, renewed
@@ -70,7 +70,7 @@ class JobRun:
             environments = [
                 {
                     **self._spec.environment(),
-                    **torch_variables(rank, self._spec.job.workers, store.getsockname()),
+                    **torch_variables(rank, self._spec.job.workers, store),
                     **job.environment(rank),
                     "INA_JOB": job.config(rank, rendezvous),
                 }
@@ -87,7 +87,9 @@ class JobRun:
                     server=job.server_port(),
                 )
             started = time.monotonic()
-            workers = Workers(job.command(), environments, rendezvous, self._on_output)
+            workers = self._fabric.start_workers(
+                self._spec, job.command(), environments, rendezvous, self._on_output
+            )
             stack.callback(workers.kill)
             self._rendezvous = rendezvous
 

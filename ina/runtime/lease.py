@@ -1,6 +1,6 @@
 """Keeps the registration of a run's job, and its lease, for as long as the run lives.
 
-So a job without a run does not stay, and whoever asks a switch learns whose its jobs are and how they do.
+So a job without a run does not stay, and a switch can tell who holds its jobs and how they progress.
 """
 
 from __future__ import annotations

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
+from controller import ControllerError
 from controller.core import (
     Action,
+    Change,
     Core,
     Ended,
     Entry,
@@ -27,6 +30,7 @@ from controller.core import (
     difference,
 )
 from controller.scheduling import Stuck
+from controller.vocabulary import Region
 from hostlib import interleave
 from ina.runtime.errors import NotMeasured, ProcessFailed
 from ina.runtime.fabric import SwitchFabric
@@ -34,6 +38,7 @@ from ina.runtime.job_group import Cancelled, GroupRun
 from ina.runtime.jobs import JobEnd, OnOutput
 from ina.runtime.spec import LaunchSpec
 
+_log = logging.getLogger(__name__)
 LOOK_S = 0.2
 """Interval at which the progress of the jobs is looked at."""
 WARM_UP = 2
@@ -82,15 +87,9 @@ def measure(
         ) from error
 
 
-def with_slots(spec: LaunchSpec, place: Place) -> LaunchSpec:
-    """Return the job with the slots assigned at the root of its tree, if it uses a network.
-
-    The one switch here stands for that root.
-    """
-    if place.tree is None or place.tree.root not in place.regions:
-        return spec
-    region = place.regions[place.tree.root]
-    return replace(spec, job=replace(spec.job, slots=region.size), first_slot=region.offset)
+def slots_at_root(place: Place) -> Region | None:
+    """Return a job's slots at the root of its tree, which the one switch here stands for; None: no tree."""
+    return None if place.tree is None else place.regions.get(place.tree.root)
 
 
 class _Active:
@@ -191,6 +190,10 @@ class LiveJobs:
             if isinstance(action, Stop):
                 over |= self._stop(action.run)
         for action in actions:
+            if isinstance(action, Change):
+                with self._moving():
+                    self._fabric.resize(action.job, slots_at_root(action.after))
+        for action in actions:
             if isinstance(action, Start):
                 self._start(action, over)
         for name, failure in over.items():
@@ -224,9 +227,11 @@ class LiveJobs:
         names = [name for name in run.jobs if name not in over]
         if not names:
             return
+        for name in names:
+            self._fabric.resize(name, slots_at_root(start.places[name]))
         group = GroupRun(
             self._fabric,
-            [with_slots(self._jobs[name], start.places[name]) for name in names],
+            [self._jobs[name] for name in names],
             [offset for name, offset in zip(run.jobs, run.offsets, strict=True) if name in names],
             on_output=self._on_output,
             on_end=lambda end: self._ends.put(_End(run.number, end)),
@@ -247,6 +252,18 @@ class LiveJobs:
             self._take_in(end)
         for active in self._active.values():
             self._note_progress(active)
+        with self._moving():
+            self._fabric.settle()
+
+    @contextlib.contextmanager
+    def _moving(self) -> Iterator[None]:
+        """Let a move to other slots wait while a switch is started again. Raises ProcessFailed if none is."""
+        try:
+            yield
+        except ControllerError as error:
+            if why := self._fabric.ended():
+                raise ProcessFailed(why) from error
+            _log.warning("a move to other slots has to wait: %s", error)
 
     def _take_in(self, end: _End) -> None:
         active = self._active.get(end.run)

@@ -9,15 +9,15 @@ from collections.abc import Callable, Sequence
 
 from hostlib.launcher import Rendezvous, WorkerExit
 from ina.runtime.admission import admitted
-from ina.runtime.fabric import SwitchFabric, open_fabric
+from ina.runtime.fabric import SwitchFabric
 from ina.runtime.lease import renewed
-from ina.runtime.spec import FabricSpec, JobResult, LaunchSpec
+from ina.runtime.spec import JobResult, LaunchSpec
 
 LOOK_S = 0.1
 
 
 def serve(
-    fabric_spec: FabricSpec,
+    fabric: SwitchFabric,
     spec: LaunchSpec,
     *,
     on_ready: Callable[[Sequence[str]], None],
@@ -27,7 +27,7 @@ def serve(
     """Admit a job, hand out the ranks' configurations, and serve it until all ranks have left.
 
     Args:
-        fabric_spec: The switches.
+        fabric: The switches.
         spec: The job; its `command` is ignored.
         on_ready: Called with the ranks' configurations.
         starter_left: Called several times per second; if it returns True before all ranks have joined, no
@@ -36,10 +36,10 @@ def serve(
 
     Raises:
         ControllerError: a switch refused the job.
-        RunError: a switch did not start, and the other errors of `open_fabric`.
+        BadRun: nobody can listen at `listen`, or the machines are not the job's.
+        ProcessFailed: the fallback server is not there.
     """
     with contextlib.ExitStack() as stack:
-        fabric = stack.enter_context(open_fabric(fabric_spec, [spec.children]))
         job = stack.enter_context(admitted(fabric, spec))
         rendezvous = stack.enter_context(job.rendezvous(listen))
         stack.enter_context(renewed(fabric, job.tree, job.registration, rendezvous.reports, rendezvous.fault))

@@ -80,6 +80,22 @@ class Attachment:
                 )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterSpec:
+    """Running switches, and the machines at their ports, as a cluster file says."""
+
+    topology: Topology
+    tls: Tls | None = None
+    replace_program: bool = False
+    """True: another program that a switch runs may be replaced."""
+    lease_s: float = 60.0
+    """Time for which a job stays admitted if nobody renews its lease."""
+    secret: str = field(default="", repr=False)
+    """Secret that ``ina fallback --serve`` has, too."""
+    listen: str | None = None
+    """Address of this machine at which ranks meet; None: as the way to the first one has it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Captures:
     """Captures of all ports of the switches that are started."""
@@ -148,6 +164,8 @@ class LaunchSpec:
     """The ranks of each machine, if that matters; else none."""
     hierarchical: bool = False
     """The ranks of a machine are summed there first: it is one worker of the switch."""
+    places: tuple[str, ...] = ()
+    """The machines' names in the cluster file, if there is one."""
     variables: Mapping[str, str] = field(default_factory=dict)
     """Environment variables of the workers, such as those by which they find their group."""
 

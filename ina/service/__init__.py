@@ -3,10 +3,11 @@
 Theory of operation
 -------------------
 
-One loop (`daemon`), in this order: what came is written down as an *event* (`store`), the deciding core takes
-it in (`controller.core`), and what is to be is compared with what is held (`steps`). Each difference is an
-*effect*: admit a job to its switches, start, stop or move its workers. An effect is carried out in a thread,
-and its end is an event, or a change of what is held.
+One loop (`daemon`), in this order: what came is written down as an *event* (`ledger`, `store`), the deciding
+core takes it in (`controller.core`), and what is to be is compared with what is held (`steps`). Each
+difference is an *effect* (`effects`): admit a job to its switches, start, stop or move its workers. An effect
+is carried out in a thread (`threads`), and its end is an event, or a change of what is held (`holds`). What
+runs is looked at (`runs`), and so are the switches (`switches`); `reports` says how all is.
 
 Nothing but events changes the core, and the core is deterministic: after a crash the events are replayed
 into a fresh one, and it wants what it wanted. What is held is found again, too. Each run of workers is a
@@ -15,6 +16,6 @@ Switches hold what they were told, and are compared with what was written down o
 (`controller.Fleet.reconcile`). So every effect can be broken off anywhere, and be tried again.
 
 Layers, each of which knows only those below it: ``api`` (HTTP; alone knows status codes) → ``daemon`` →
-``store`` (alone knows SQLite), ``executor`` (processes), ``network`` (switches) → ``steps``, ``records``
-(pure).
+``effects``, ``runs``, ``switches``, ``reports`` → ``ledger`` → ``store`` (alone knows SQLite), ``executor``
+(processes), ``network`` (switches) → ``steps``, ``records`` (pure).
 """

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
         JobView,
         LogView,
         MemoryView,
+        QuotasView,
+        QuotaView,
     )
 
 _SILENT_S = 60.0
@@ -178,6 +180,19 @@ class Client:
     def drain(self, node: str, *, back: bool = False) -> None:
         """Have a server or a switch be used by nobody; `back`: have it be used again."""
         self._ask("POST", f"/v1/nodes/{quote(node, safe='')}/{'undrain' if back else 'drain'}")
+
+    def quotas(self) -> list[QuotaView]:
+        """Return the quotas of all tenants that may be seen."""
+        return cast("QuotasView", self._ask("GET", "/v1/quotas"))["quotas"]
+
+    def set_quota(self, tenant: str, *, gpus: int | None = None, reserved: int = 0) -> QuotaView:
+        """Give a tenant a quota, None: no limit, and a reservation, in the place of those before."""
+        path = f"/v1/quotas/{quote(tenant, safe='')}"
+        return cast("QuotaView", self._ask("PUT", path, json={"gpus": gpus, "reserved": reserved}))
+
+    def remove_quota(self, tenant: str) -> None:
+        """Take a tenant's quota away."""
+        self._ask("DELETE", f"/v1/quotas/{quote(tenant, safe='')}")
 
     def audit(self) -> AuditView:
         """Compare what is intended with what switches and servers hold."""

@@ -20,7 +20,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from bmv2_topos.testbeds import netns
 from bmv2_topos.testbeds.netns.names import namespace
@@ -47,6 +47,18 @@ class Kept:
     testbed: str
     server: str
     lanes: int
+
+
+class FallbackServing(Protocol):
+    """What has fallback servers serve jobs."""
+
+    def serve(self, wanted: Mapping[str, Sequence[TreeAdmission]]) -> None:
+        """Have each server serve these jobs and no others; return when it does. Raises RunError."""
+        ...
+
+    def counters(self, server: str, job: int) -> dict[str, float]:
+        """Return the latest known counters of a job at a server, by name."""
+        ...
 
 
 class FallbackServers:

@@ -6,7 +6,7 @@ Everything here blocks, and is called by one thread at a time.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -14,6 +14,7 @@ from bmv2_topos.testbeds.netns import forwarding
 from controller import Fleet
 from controller.core import Place
 from controller.errors import ControllerError, NoSuchJob
+from controller.p4runtime_shim.ports import PortEnds, ports_of
 from controller.switches.cabling import plugged
 from controller.switches.fleet import Report
 from controller.switches.layout import Deployment
@@ -30,7 +31,9 @@ if TYPE_CHECKING:
     from controller.switches.programs import ProgramBundle
 
 
-def deployment(cluster: Topology, job: Job, place: Place, udp_ports: Sequence[int]) -> Deployment:
+def deployment(
+    cluster: Topology, job: Job, place: Place, udp_ports: Sequence[int], up: Topology | None = None
+) -> Deployment:
     """Return the deployment of a placed job, as `controller.Fleet.admit` takes it.
 
     Args:
@@ -38,6 +41,7 @@ def deployment(cluster: Topology, job: Job, place: Place, udp_ports: Sequence[in
         job: The job.
         place: Its servers, tree and slots.
         udp_ports: Where each of its servers takes packets.
+        up: The part of the cluster that works; None: all of it.
 
     Raises BadSpec: its root does not sum, or its fallback server is behind a switch of the tree.
     """
@@ -50,15 +54,32 @@ def deployment(cluster: Topology, job: Job, place: Place, udp_ports: Sequence[in
         window=window_for(job.window or SHARED_WINDOW),
         regions={name: place.regions.get(name, Region(0, 0)) for name in place.tree.switches},
         udp_ports=udp_ports,
+        up=up,
     )
     return replace(found, preempt=job.preempt)
 
 
 class Network:
-    """The switches, through their controllers; `program` is what one that has none is to run."""
+    """The switches, through their controllers.
 
-    def __init__(self, cluster: Topology, fleet: Fleet, program: ProgramBundle) -> None:
+    Args:
+        cluster: Switches, servers and links.
+        fleet: The controllers of the switches.
+        program: What a switch that has no program is to run.
+        ports: Returns the ports of the switch at an address; None: it does not tell them.
+    """
+
+    def __init__(
+        self,
+        cluster: Topology,
+        fleet: Fleet,
+        program: ProgramBundle,
+        ports: Callable[[str], Mapping[int, PortEnds] | None] = ports_of,
+    ) -> None:
         self.cluster = cluster
+        self._ports = ports
+        self._forwards: dict[str, Topology] = {}
+        """For what part of the cluster the rows of ordinary forwarding are, by switch."""
         self._fleet = fleet
         self._program = program
         self._offers = program.offers()
@@ -74,7 +95,7 @@ class Network:
         return self._offers
 
     def admit(
-        self, job: Job, place: Place, udp_ports: Sequence[int], registration: Registration
+        self, job: Job, place: Place, udp_ports: Sequence[int], registration: Registration, up: Topology
     ) -> TreeAdmission:
         """Admit a job to the switches of its tree.
 
@@ -83,10 +104,11 @@ class Network:
             place: Its servers, tree and slots.
             udp_ports: UDP port of each server.
             registration: What the switches keep of it for people.
+            up: The part of the cluster that works.
 
         Raises ControllerError; the job is then on none of them.
         """
-        asked = deployment(self.cluster, job, place, udp_ports)
+        asked = deployment(self.cluster, job, place, udp_ports, up)
         return self._fleet.admit(asked, registration=registration)
 
     def remove(self, admission: TreeAdmission) -> None:
@@ -94,18 +116,36 @@ class Network:
         with contextlib.suppress(NoSuchJob):
             self._fleet.remove(admission)
 
-    def reconcile(self, admissions: Collection[TreeAdmission]) -> Report:
+    def reconcile(self, admissions: Collection[TreeAdmission], up: Topology) -> Report:
         """Have the switches hold these jobs, and no others but those that others keep a lease of.
 
-        One without a program, for it was started anew, gets it, and the rows of ordinary forwarding.
+        One without a program, for it was started anew, gets it. Ordinary traffic keeps to what is `up`.
         Raises ControllerError.
         """
         report = self._fleet.reconcile(admissions, program=self._program)
         for action in report.actions:
             if action.verb == "load":
-                rows = forwarding.entries(self.cluster, action.switch)
-                self._fleet.controllers[action.switch].install(rows)
+                self._forwards.pop(action.switch, None)
+        for name, controller in self._fleet.controllers.items():
+            if name not in report.left_out and self._forwards.get(name) is not up:
+                controller.adjust(forwarding.entries(self.cluster, name, up))
+                self._forwards[name] = up
         return report
+
+    def links(self, silent: Collection[str]) -> dict[tuple[str, str], str]:
+        """Return, of the links that a switch tells of, why they are down; "": they are up.
+
+        `silent` switches are not asked.
+        """
+        found: dict[tuple[str, str], str] = {}
+        for name, controller in self._fleet.controllers.items():
+            told = None if name in silent else self._ports(controller.address)
+            for port, link in self.cluster.ports[name].items() if told else ():
+                assert told is not None
+                if port in told:
+                    why = "" if told[port].up else f"port {port} of {name} is down"
+                    found[link.a, link.b] = found.get((link.a, link.b)) or why
+        return found
 
     def audit(self, admissions: Mapping[str, TreeAdmission], leaving: Collection[int], now_s: float) -> Audit:
         """Compare what switches should hold, by job name, with what they do; nothing is written.

@@ -47,6 +47,7 @@ class JobRecord:
         done: Iterations that it has done, as far as is known.
         left_s: Estimate of the time until it is done; None: unknown.
         starts: How often it was started.
+        fallback_share: Part of its packets that found no slot lately, 0 to 1; None: not known.
         late: It is not going to meet its deadline, by the estimate.
     """
 
@@ -60,6 +61,7 @@ class JobRecord:
     done: float = 0.0
     left_s: float | None = None
     starts: int = 0
+    fallback_share: float | None = None
     late: bool = False
 
     @property

@@ -27,6 +27,7 @@ from controller.switches.model import SwitchInfo
 from controller.switches.tree import TreeAdmission
 from controller.vocabulary import Job
 from controller.vocabulary.slots import Encoding
+from hostlib.stages import STAGES
 from ina.runtime.job_group import Cancelled, GroupRun
 from ina.runtime.jobs import JobEnd
 from ina.runtime.spec import LaunchSpec
@@ -106,6 +107,7 @@ class RunStatus:
     Attributes:
         done: Iterations of each job in this run, of those whose programs tell (`hostlib.interleave`).
         iteration_s: Time of one of these.
+        compute_s: The part of that for which the slowest rank does not sum.
         ends: How each job ended that has: "" well, else what went wrong.
         blame: The job that broke its group; None: none.
         over: All have ended, or the run could not be.
@@ -114,6 +116,7 @@ class RunStatus:
 
     done: dict[str, int] = field(default_factory=dict)
     iteration_s: dict[str, float] = field(default_factory=dict)
+    compute_s: dict[str, float] = field(default_factory=dict)
     ends: dict[str, str] = field(default_factory=dict)
     blame: str | None = None
     over: bool = False
@@ -251,6 +254,9 @@ class Runner:
                 self._status.iteration_s = {
                     name: times[len(times) // 2] for name in names if (times := _times(group, name))
                 }
+                self._status.compute_s = {
+                    name: compute_s for name in names if (compute_s := _compute_s(group, name)) is not None
+                }
                 self._write()
             if last:
                 return
@@ -263,6 +269,17 @@ class Runner:
 def _times(group: GroupRun, name: str) -> list[float]:
     measured = group.turns.measured(name)
     return sorted(each.total_s for ranks in measured for each in ranks[-STAGE_TIMES:])
+
+
+def _compute_s(group: GroupRun, name: str) -> float | None:
+    """Return what an iteration takes beside its sums, at the slowest rank; None: no rank has told."""
+    network = STAGES.index("network")
+    ranks = [
+        sorted(each.total_s - each.stages_s[network] for each in iterations[-STAGE_TIMES:])
+        for iterations in group.turns.measured(name)
+        if iterations
+    ]
+    return max((times[len(times) // 2] for times in ranks), default=None)
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -13,12 +13,15 @@ from bmv2_topos.testbeds.netns.testbed import controllers
 from controller import Fleet
 from ina.runtime.programs import bundle
 from ina.service.clock import Clock
-from ina.service.daemon import Daemon, Policies
+from ina.service.daemon import Daemon
 from ina.service.errors import ServiceError
 from ina.service.executor import LocalRuns
 from ina.service.fallback import FallbackServers
+from ina.service.ledger import Ledger
 from ina.service.network import Network
+from ina.service.policies import Policies
 from ina.service.store import Store, locked
+from ina.service.threads import Threads
 
 
 @asynccontextmanager
@@ -61,13 +64,11 @@ async def opened(
         at = stack.enter_context(controllers(bed))
         last_s = max((row.body["event"]["at_s"] for row in store.events()), default=0.0)
         yield Daemon(
-            store,
-            bed.topology,
-            policies,
+            Ledger(store, bed.topology, policies, Clock(began_at, last_s)),
             testbed=bed.name,
             switches=Network(bed.topology, Fleet(at), program),
             executor=LocalRuns(state / "runs"),
             fallbacks=FallbackServers(state / "fallback", bed.name, bed.program.lanes),
-            clock=Clock(began_at, last_s),
+            blocking=Threads(),
             began_at=began_at,
         )

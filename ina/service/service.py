@@ -10,6 +10,8 @@ from typing import NamedTuple, Protocol
 from controller.core import Entry
 from controller.memory.policy import Standing
 from controller.vocabulary import Job, Region, Topology
+from ina.service.policies import Policies
+from ina.service.quotas import Quota, QuotaState
 from ina.service.records import Audit, JobRecord
 
 
@@ -59,6 +61,8 @@ class ClusterState:
     """The names of scheduler, placement, routing and memory policy."""
     servers: tuple[ServerState, ...]
     switches: tuple[SwitchState, ...]
+    cut: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    """Why links are down that are, by their ends as in `topology`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +113,25 @@ class Service(Protocol):
         """Have a server or switch be used by nobody; `back`: have it be used again."""
         ...
 
+    def quotas(self) -> Sequence[QuotaState]:
+        """Return the tenants that have quotas, and how far these are used."""
+        ...
+
+    async def set_quota(self, quota: Quota) -> None:
+        """Have a tenant use so much at most, and so much be kept for it. What runs runs on."""
+        ...
+
+    async def remove_quota(self, tenant: str) -> None:
+        """Have a tenant use as much as all."""
+        ...
+
+    async def reload(self, policies: Policies) -> None:
+        """Have other policies decide from now on; what runs runs on until they decide otherwise.
+
+        Raises Conflict if they cannot follow those that decide now.
+        """
+        ...
+
     async def audit(self) -> Audit:
         """Compare what is intended with what switches and servers hold."""
         ...
@@ -123,6 +146,11 @@ class Service(Protocol):
 
     def explain(self, name: str) -> Explanation:
         """Say why a job stands as it does."""
+        ...
+
+    @property
+    def topology(self) -> Topology:
+        """The switches, servers and links."""
         ...
 
     def cluster(self) -> ClusterState:

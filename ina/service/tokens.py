@@ -36,10 +36,14 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """Who asks: the tenant's name, "" if nobody has to say, and the role."""
+    """Who asks: the tenant's name, "" if nobody has to say, and the role.
+
+    `user` is the user of this machine as whom commands run; "": that of the tenant's name.
+    """
 
     name: str
     role: Role
+    user: str = ""
 
     @property
     def operates(self) -> bool:
@@ -58,6 +62,7 @@ class Grant:
     name: str
     role: Role
     sha256: str
+    user: str = ""
 
 
 class Tokens:
@@ -75,10 +80,10 @@ class Tokens:
         """Return whose token this is; None: nobody's. Raises StoreError."""
         # Looked up by its hash, whose bytes an asker cannot choose: how long that takes tells nothing.
         found = self._by_hash().get(_hash(token))
-        return None if found is None else Person(found.name, found.role)
+        return None if found is None else Person(found.name, found.role, found.user)
 
-    def add(self, name: str, role: Role) -> str:
-        """Return a new token for a tenant; it cannot be asked for again.
+    def add(self, name: str, role: Role, user: str = "") -> str:
+        """Return a new token for a tenant; it cannot be asked for again. `user`: see `Person`.
 
         Raises Conflict for a name that is taken or none, and StoreError.
         """
@@ -92,7 +97,7 @@ class Tokens:
             if any(grant.name == name for grant in known.values()):
                 raise Conflict(f"{name!r} has a token: remove that first")
             token = "ina_" + secrets.token_urlsafe(_BYTES)
-            self._write([*known.values(), Grant(name, role, _hash(token))])
+            self._write([*known.values(), Grant(name, role, _hash(token), user)])
         return token
 
     def remove(self, name: str) -> None:
@@ -111,7 +116,10 @@ class Tokens:
             version = (found.st_ino, found.st_mtime_ns, found.st_size)
             if version != self._read[0]:
                 lines = json.loads(self._path.read_text(encoding="utf-8"))
-                grants = [Grant(line["name"], Role(line["role"]), line["sha256"]) for line in lines]
+                grants = [
+                    Grant(line["name"], Role(line["role"]), line["sha256"], line.get("user", ""))
+                    for line in lines
+                ]
                 self._read = (version, {grant.sha256: grant for grant in grants})
         except FileNotFoundError:
             self._read = (None, {})

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 from typing_extensions import TypedDict
 
+from ina.service.quotas import QuotaState
 from ina.service.records import Audit, JobRecord
 from ina.service.service import ClusterState, Decision, Explanation, SwitchState
 
@@ -54,6 +55,7 @@ class JobView(TypedDict):
     due_s: float | None
     left_s: float | None
     ends_s: float | None
+    fallback_share: float | None
     starts: int
     run: int | None
     servers: list[str]
@@ -168,6 +170,22 @@ class MemoryView(TypedDict):
     switches: dict[str, list[MomentView]]
 
 
+class QuotaView(TypedDict):
+    """A tenant's most GPUs at once, null: no limit; those kept for it, those in use, and who waits for it."""
+
+    tenant: str
+    gpus: int | None
+    reserved: int
+    used: int
+    waiting: list[str]
+
+
+class QuotasView(TypedDict):
+    """All quotas that the asker may see."""
+
+    quotas: list[QuotaView]
+
+
 class DifferenceView(TypedDict):
     """What was expected at a switch or server, and what is there."""
 
@@ -219,6 +237,7 @@ def of_job(record: JobRecord, now_s: float) -> JobView:
         "due_s": job.due_s,
         "left_s": left_s,
         "ends_s": None if left_s is None or record.over else now_s + left_s,
+        "fallback_share": record.fallback_share,
         "starts": record.starts,
         "run": record.run,
         "servers": list(place.servers) if place else [],
@@ -328,6 +347,17 @@ def of_cluster(
         ],
         "switches": [of_switch(switch) for switch in cluster.switches],
         "links": [{"a": link.a, "b": link.b, "rate_bps": link.rate_bps} for link in topology.links],
+    }
+
+
+def of_quota(state: QuotaState) -> QuotaView:
+    """Return a quota as JSON."""
+    return {
+        "tenant": state.quota.tenant,
+        "gpus": state.quota.gpus,
+        "reserved": state.quota.reserved,
+        "used": state.used,
+        "waiting": list(state.waiting),
     }
 
 

@@ -1,4 +1,4 @@
-"""The P4 compiler's front end: P4_16 source for v1model in, typed IR out.
+"""The P4 compiler's front end: P4_16 source for v1model, TNA or T2NA in, typed IR out.
 
 The passes, in order:
 
@@ -138,7 +138,11 @@ def find_undefined(
 
     name = str(path)
     plain = _preprocess(read_source(path), name, defines=defines, include_dirs=include_dirs)
-    return find(_lowered(plain, name, _no_dump))
+    program = _lowered(plain, name, _no_dump)
+    if program.tofino:
+        message = "a look for undefined behaviour in a program for Tofino"
+        raise Unsupported(message, Position(name, 1, 1), "a program for v1model")
+    return find(program)
 
 
 def preprocess_file(

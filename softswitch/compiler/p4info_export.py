@@ -152,7 +152,7 @@ class _Export:
     def message(self) -> p4info_pb2.P4Info:
         program = self._program
         info = p4info_pb2.P4Info()
-        info.pkg_info.arch = "v1model"
+        info.pkg_info.arch = program.architecture
         _describe(info.pkg_info, program.annotations)
         for table in _visible(program.tables.values()):
             if table.value_set:

@@ -16,6 +16,7 @@ from typing import Any
 from softswitch.engine.build import FLAGS, RUNTIME, build_c, find_compiler
 from softswitch.engine.compiled import CompiledPipeline
 from softswitch.engine.pipeline import Copy, Pipeline, PipelineError
+from softswitch.engine.tofino import RECIRCULATING
 
 Frames = Sequence[tuple[bytes, int]]
 """Frames and the ports that they come in by."""
@@ -123,6 +124,9 @@ class FrameLoop:
         return float(run.nanoseconds) * 1e-9
 
 
+_RECIRCULATED = 4
+
+
 def frames_per_s(pipeline: Pipeline, frames: Frames, replicas: Sequence[tuple[int, int]]) -> float:
     """Return how many frames a second go through any pipeline, called from Python, in one pass."""
     copies = [Copy(egress_port=port, egress_rid=rid) for port, rid in replicas]
@@ -132,8 +136,12 @@ def frames_per_s(pipeline: Pipeline, frames: Frames, replicas: Sequence[tuple[in
         if verdict.mcast_grp:
             for copy in copies:
                 pipeline.egress(pipeline.copy_packet(packet), copy)
-        elif not verdict.dropped:
-            pipeline.egress(packet, Copy(egress_port=verdict.egress_spec))
+        elif not verdict.dropped and (verdict.unicast or not verdict.mcast_grp_2):
+            pipeline.egress(pipeline.copy_packet(packet), Copy(egress_port=verdict.egress_spec))
+        if verdict.mcast_grp_2:
+            again, _ = pipeline.egress(packet, Copy(egress_port=RECIRCULATING.start))
+            if again:
+                pipeline.ingress(again, 0, 0, _RECIRCULATED, packet)
     return len(frames) / (time.perf_counter() - started)
 
 

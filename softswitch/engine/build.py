@@ -161,17 +161,17 @@ def load(
     Raises Unsupported, and with ``compiled`` NoCompiler.
     """
     from softswitch.engine.compiled import CompiledPipeline
-    from softswitch.engine.interpreter.pipeline import Interpreter
+    from softswitch.engine.interpreter import interpreter
 
     if backend == "interpreter" or trace is not None:
-        return Interpreter(program, seed=seed, trace=trace)
+        return interpreter(program, seed=seed, trace=trace)
     try:
         return CompiledPipeline(program, build(program), seed=seed)
     except NoCompiler as error:
         if backend == "compiled":
             raise
         _log.warning("%s; the program is interpreted, which is ten thousand times slower", error)
-        return Interpreter(program, seed=seed)
+        return interpreter(program, seed=seed)
 
 
 def find_compiler() -> str:

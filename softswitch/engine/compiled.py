@@ -22,7 +22,7 @@ from softswitch.engine.entries import TableEntries, bit_width, has_part, leaf_wi
 from softswitch.engine.meters import MeterRates, MeterReading
 from softswitch.engine.pipeline import MAX_FRAME, Copy, NoSuchObject, PipelineError, Verdict
 
-ABI = 3
+ABI = 4
 PARTS = ("direct counter", "direct meter", "idle timeout")
 """What an entry may have, in the order of ``enum`` P4_HITS ... in ``runtime/tables.h``."""
 PACKET_ALIGNMENT = 64
@@ -41,7 +41,8 @@ class _Verdict(ctypes.Structure):
         ("resubmit", ctypes.c_uint8),
         ("recirculate", ctypes.c_uint8),
         ("priority", ctypes.c_uint8),
-        ("reserved", ctypes.c_uint8),
+        ("unicast", ctypes.c_uint8),
+        *((name, ctypes.c_uint16) for name in ("mcast_grp_2", "rid", "exclude_1", "exclude_2")),
         ("clone_fields", ctypes.c_int32),
         ("resubmit_fields", ctypes.c_int32),
         ("recirculate_fields", ctypes.c_int32),
@@ -453,7 +454,7 @@ class CompiledPipeline:
         verdict = _Verdict()
         out = ctypes.addressof(self._out)
         length = self._ops.egress(self._state, packet.address, ctypes.byref(told), out, ctypes.byref(verdict))
-        frame = None if verdict.dropped else ctypes.string_at(out, length)
+        frame = None if verdict.dropped and not length else ctypes.string_at(out, length)
         return frame, _read_verdict(verdict)
 
     def metadata(self, packet: CompiledPacket, names: Sequence[str]) -> dict[str, int]:
@@ -523,6 +524,11 @@ def _read_verdict(verdict: _Verdict) -> Verdict:
         resubmit=verdict.resubmit,
         recirculate=verdict.recirculate,
         priority=verdict.priority,
+        unicast=verdict.unicast,
+        mcast_grp_2=verdict.mcast_grp_2,
+        rid=verdict.rid,
+        exclude_1=verdict.exclude_1,
+        exclude_2=verdict.exclude_2,
         clone_fields=verdict.clone_fields,
         resubmit_fields=verdict.resubmit_fields,
         recirculate_fields=verdict.recirculate_fields,

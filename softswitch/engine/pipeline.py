@@ -78,6 +78,11 @@ class Verdict:
     resubmit: int = 0
     recirculate: int = 0
     priority: int = 0
+    unicast: int = 0
+    mcast_grp_2: int = 0
+    rid: int = 0
+    exclude_1: int = 0
+    exclude_2: int = 0
     clone_fields: int = -1
     resubmit_fields: int = -1
     recirculate_fields: int = -1

@@ -4,8 +4,8 @@
 ``cpu``                 the same, for packet-in and packet-out
 ``udp:LOCAL[:PEER]``    one frame is one UDP datagram on 127.0.0.1, to and from UDP port PEER; what others
                         send is dropped. Without PEER the first sender becomes the peer
-``socket:FD[:PEER]``    the same on a bound UDP socket that whoever started the process has handed down
-``shm[:PATH]``          frames in memory that is shared with whoever connects to the Unix socket PATH: another
+``socket:FD[:PEER]``    the same on a bound UDP socket that the parent process passes
+``shm[:PATH]``          frames in memory that is shared with the client of the Unix socket PATH: another
                         process of this user. Without PATH the socket is in a folder that is made for it
 ``veth:NAME``, ``if:NAME``   a network interface (needs root)
 """

@@ -399,15 +399,24 @@ class PythonEngine:
             if self._may_enter(origin):
                 again = replace(origin, depth=origin.depth + 1)
                 self._ingress(again, RESUBMITTED, packet, verdict.resubmit_fields)
-        elif verdict.mcast_grp:
-            members = self._groups.get(verdict.mcast_grp)
-            if members is None:
-                self._statistics.no_group += 1
-            for to in members or ():
-                self._send(self._pipeline.copy_packet(packet), leaving, to, REPLICATED, 0)
+        elif verdict.mcast_grp or verdict.mcast_grp_2:
+            self._distribute(packet, leaving, verdict, instance_type)
         elif verdict.dropped or verdict.egress_spec == DROP_PORT:
             self._ports[origin.port].statistics.ingress_dropped += 1
         else:
+            self._send(packet, leaving, (verdict.egress_spec, 0), instance_type, 0)
+
+    def _distribute(self, packet: Packet, leaving: _Origin, verdict: Verdict, instance_type: int) -> None:
+        """Send a packet to two groups and a port, as programs for Tofino may ask for."""
+        assert self._pipeline is not None
+        for group in filter(None, (verdict.mcast_grp, verdict.mcast_grp_2)):
+            members = self._groups.get(group)
+            if members is None:
+                self._statistics.no_group += 1
+            for port, rid in members or ():
+                if not (verdict.exclude_2 == port != 0 and verdict.rid == rid):
+                    self._send(self._pipeline.copy_packet(packet), leaving, (port, rid), REPLICATED, 0)
+        if verdict.unicast:
             self._send(packet, leaving, (verdict.egress_spec, 0), instance_type, 0)
 
     def _clone(self, packet: Packet, origin: _Origin, verdict: Verdict, instance_type: int) -> None:

@@ -8,7 +8,7 @@
 `schema`                a P4Info by ids and names
 `arbitration`           who is the primary controller
 `packet_io`             packets to and from the controller
-`journal`               what controllers write to tables, for whoever keeps a log of it
+`journal`               what controllers write to tables, for a log
 `private`               Unix sockets that only one user can reach
 `limits`                what a client may make the service hold
 ======================  =============================================================

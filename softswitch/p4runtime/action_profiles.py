@@ -178,7 +178,7 @@ def write_member(bundle: Bundle, kind: int, message: Any) -> None:
 def _insert_or_find(kind: int, things: dict[int, Any], number: int, what: str, size: int) -> None:
     match kind:
         case p4.Update.INSERT if number in things:
-            raise AlreadyExists(f"{what} is there already")
+            raise AlreadyExists(f"{what} already exists")
         case p4.Update.INSERT if len(things) >= size:
             raise ResourceExhausted(f"no room for {what}: there are {size}")
         case p4.Update.MODIFY | p4.Update.DELETE if number not in things:
@@ -224,7 +224,9 @@ def _check_group(profile: Profile, state: ProfileState, message: Any) -> None:
         if member.WhichOneof("watch_kind"):
             raise Unimplemented("watch ports of members are not supported")
     if len(set(numbers)) < len(numbers):
-        raise InvalidArgument(f"a member is twice in group {message.group_id}; a weight makes it count more")
+        raise InvalidArgument(
+            f"a member appears twice in group {message.group_id}; a weight makes it count more"
+        )
     if message.max_size > profile.max_group_size > 0:
         most = profile.max_group_size
         raise InvalidArgument(

@@ -102,7 +102,7 @@ def invocation(schema: Schema, table: Table, action: Any, *, default: bool) -> i
         choices = listing("action", (schema.actions[a] for a in table.actions if a in schema.actions))
         known = schema.actions.get(action_id)
         what = f"action '{known.name}'" if known else f"an action with id 0x{action_id:08x}"
-        raise InvalidArgument(f"'{table.name}' has not {what}; {choices}")
+        raise InvalidArgument(f"'{table.name}' does not have {what}; {choices}")
     found, scope = schema.actions[action_id], table.actions[action_id]
     if default and scope == "table_only":
         raise PermissionDenied(f"'{found.name}' is for entries of '{table.name}' only, not for its default")

@@ -3,7 +3,7 @@
     RequestError
     ├── InvalidArgument     the request is malformed, whatever the state of the switch
     ├── NotFound            it names an entity, device or role that does not exist
-    ├── AlreadyExists       it inserts what is there already
+    ├── AlreadyExists       it inserts what already exists
     ├── PermissionDenied    the sender or the program does not allow it
     ├── ResourceExhausted   a table is full
     ├── FailedPrecondition  no program is loaded yet, or the stream is in another state
@@ -28,7 +28,7 @@ class NotFound(RequestError):
 
 
 class AlreadyExists(RequestError):
-    """The request inserts what is there already."""
+    """The request inserts what already exists."""
 
 
 class PermissionDenied(RequestError):

@@ -1,4 +1,4 @@
-"""What controllers do to tables, told entry by entry to whoever keeps a journal of it."""
+"""Changes that controllers make to tables, reported entry by entry to listeners."""
 
 from __future__ import annotations
 

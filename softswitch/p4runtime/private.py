@@ -33,7 +33,7 @@ def check_free(address: str) -> None:
     if not 1 <= len(bytes(path)) <= PATH_BYTES:
         raise OSError(f"cannot listen on {address}: the path of a socket has 1 to {PATH_BYTES} bytes")
     if path.exists() and not path.is_socket():
-        raise OSError(f"cannot listen on {address}: the file exists and is no socket")
+        raise OSError(f"cannot listen on {address}: the file exists and is not a socket")
     if not path.parent.is_dir():
         raise OSError(f"cannot listen on {address}: there is no folder {path.parent}")
     with socket.socket(socket.AF_UNIX) as probe:

@@ -196,7 +196,7 @@ class _Stream:
 
 
 class _Watch:
-    """A thread that looks at what the switch tells of its own accord; it exists while there is something."""
+    """A thread that polls for the switch's notifications; it exists while there are any."""
 
     def __init__(self, look: Callable[[], float | None]) -> None:
         self._look = look
@@ -440,7 +440,7 @@ class _Servicer(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]  # 
             self._complain(stream, error, p4.StreamError(digest_list_ack=details))
 
     def _look(self) -> float | None:
-        """Send what the switch tells of its own accord; return how soon to look again."""
+        """Send the switch's notifications; return how soon to look again."""
         with self._device.mutex:
             bundle = self._device.running
             if bundle is not None and watch.interval_s(bundle) is not None:

@@ -23,7 +23,7 @@ def write(bundle: Bundle, kind: int, message: Any) -> None:
     member = ir.Invocation(f"{values.name}#member", ())
     patterns = [decode.match_key(values, given.match) for given in message.members]
     if len(set(patterns)) < len(patterns):
-        raise InvalidArgument(f"a member of '{values.name}' is there twice")
+        raise InvalidArgument(f"a member of '{values.name}' appears twice")
     for entry in bundle.pipeline.entries(values.name):
         bundle.pipeline.delete(values.name, entry)
     for key in patterns:

@@ -210,7 +210,7 @@ def _packet(keyword: str, words: list[str], line: int) -> Packet | Expect:
     allowed = "0123456789ABCDEF" + "*" * (keyword == "expect")
     wrong = next((digit for digit in digits if digit not in allowed), None)
     if wrong is not None:
-        raise ScriptError(f"{wrong!r} is no digit of a packet; want {allowed}", line)
+        raise ScriptError(f"{wrong!r} is not a digit of a packet; want {allowed}", line)
     if keyword == "expect":
         return Expect(line, port, digits or None, exact)
     if len(digits) % 2 or not digits:
@@ -295,7 +295,7 @@ def _operand(text: str, line: int) -> Operand:
     bits = {"x": 4, "b": 1}.get(text[1:2].lower())
     if bits is None:
         if not text.isdecimal():
-            raise ScriptError(f"{text} is no whole number", line)
+            raise ScriptError(f"{text} is not a whole number", line)
         return Operand(int(text), 0, 0)
     base, digits = 1 << bits, text[2:]
     ones = base - 1
@@ -355,7 +355,7 @@ def _check_counter(tokens: _Tokens) -> CheckCounter:
         raise ScriptError(f"{kind!r}: a counter counts packets or bytes", tokens.line)
     relation = tokens.take("sign", "a comparison")
     if relation not in RELATIONS:
-        raise ScriptError(f"{relation!r} is no comparison; want {' '.join(RELATIONS)}", tokens.line)
+        raise ScriptError(f"{relation!r} is not a comparison; want {' '.join(RELATIONS)}", tokens.line)
     return CheckCounter(tokens.line, counter, index, kind, relation, tokens.integer())
 
 

@@ -1,6 +1,8 @@
 """Scripts of tests/p4 on BMv2: they pass there, as on the embedded switch."""
 
+import socket
 import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -8,7 +10,7 @@ import pytest
 
 from bmv2_topos.testbeds.bmv2 import run_on_bmv2
 from bmv2_topos.testbeds.bmv2.files import port_command
-from bmv2_topos.testbeds.bmv2.stf import switch_command
+from bmv2_topos.testbeds.bmv2.stf import network_of_its_own, switch_command
 from bmv2_topos.testbeds.netns.bmv2 import missing
 from bmv2_topos.testbeds.netns.errors import NotHere
 from softswitch.compiler import compile_file, compile_source
@@ -81,6 +83,23 @@ def test_each_switch_has_addresses_of_its_own(tmp_path: Path) -> None:
     assert len(set(addresses)) == len(addresses) == 8
     for before, _ in commands:
         assert before[before.index("--thrift-port") + 1] == "0"
+
+
+@pytest.mark.skipif(not network_of_its_own(), reason="network namespaces are not allowed here")
+def test_nobody_reaches_what_a_switch_listens_at() -> None:
+    """Thrift was at 0.0.0.0: whoever reached the machine could control the switch."""
+    listens = (
+        "import socket, sys; s = socket.create_server(('0.0.0.0', 0)); print(s.getsockname()[1]); input()"
+    )
+    with subprocess.Popen(
+        [*network_of_its_own(), sys.executable, "-c", listens], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        port = int(process.stdout.readline())
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", port))
+        process.communicate(b"\n")
+    assert process.returncode == 0
 
 
 def test_a_build_without_thrift_is_not_asked_for_it(tmp_path: Path) -> None:

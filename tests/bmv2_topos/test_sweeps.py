@@ -121,7 +121,7 @@ def test_without_a_sweep_the_seeds_are_summed_up(jobs: Path) -> None:
         ("slots=a", "want whole numbers, 0 or more, separated by commas"),
         ("slots=-1", "want whole numbers, 0 or more"),
         ("slots=", "want whole numbers"),
-        ("slots=1,1", "a value is there twice"),
+        ("slots=1,1", "a value appears twice"),
         ("loss=2", "want probabilities, 0 to 1"),
         ("loss=nan", "want probabilities, 0 to 1"),
         ("preempt=maybe", "want yes or no"),

@@ -59,7 +59,7 @@ def test_a_tree_from_another_root_avoids_what_it_is_to_avoid() -> None:
         (SwitchTree("s1", {"s3": "s2"}), "'s2', parent of 's3', is not the root and has no parent itself"),
         (
             SwitchTree("s1", {"s3": "s2", "s2": "s4", "s4": "s2"}),
-            "not a tree: the way up from 's3' goes round in s2-s4-s2",
+            "not a tree: the way up from 's3' runs in a circle: s2-s4-s2",
         ),
     ],
 )

@@ -120,7 +120,7 @@ def logical(root: Branch) -> dict[int, list[int]]:
         (Branch("s", links=(link(1, leaf("t", 0)), link(2, leaf("u", 0)))), r"ranks are \[0, 0\]"),
         (
             Branch("s", (child(0, 1, range(0)),)),
-            r"switch 's': a member has no rank; switches below hang on links",
+            r"switch 's': a member has no rank; a link attaches a lower switch",
         ),
         (leaf("s", 0, transit=True), r"switch 's': the root of a job must aggregate"),
         (leaf("s", *range(33)), r"switch 's': the job has 33 members; one switch sums up to 32"),

@@ -30,7 +30,7 @@ def job(name: str = "a", **more: object) -> Job:
     return Job(name=name, **{**known, **more})  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("module", ["demand", "static", "common", "deadline"])
+@pytest.mark.parametrize("module", ["demand", "static", "common", "deadline", "preemptive", "earliest"])
 def test_examples_are_true(module: str) -> None:
     tried = doctest.testmod(importlib.import_module(f"controller.memory.{module}"))
     assert tried.attempted > 0
@@ -175,6 +175,24 @@ def test_a_job_whose_need_has_not_changed_stays_where_it_is() -> None:
     )
     assert placed == {"b": Region(4, 10), "c": Region(14, 5)}
     assert rest == Region(19, 81)
+
+
+def test_of_jobs_that_shared_a_region_one_keeps_it_and_the_others_move() -> None:
+    """All of them once kept it, if they were granted just its size: their slots were granted twice."""
+    held = dict.fromkeys("ab", Region(50, 50))
+    placed, _ = arrange(100, {"a": 50, "b": 50}, held)
+    assert placed == {"a": Region(50, 50), "b": Region(0, 50)}
+
+
+def test_who_cannot_meet_a_deadline_is_ended_and_leaves_the_slots_to_others() -> None:
+    q = Question((job("late", deadline_s=1.0), job("due", deadline_s=100.0), job("other")), fabrics.star(2))
+    kept, ending = (POLICIES[name](q) for name in ("preemptive", "preemptive-ending"))
+    assert (kept.standing["late"], ending.standing["late"]) == (Standing.GRANTED, Standing.ENDED)
+    assert ending.regions["due"] == kept.regions["late"]
+    earliest = POLICIES["earliest"](q)
+    assert earliest.standing == {"late": Standing.ENDED, "due": Standing.GRANTED, "other": Standing.SHARED}
+    assert earliest.regions["due"]["s1"].size == ending.regions["due"]["s1"].size
+    assert earliest.regions["due"]["s1"].size > POLICIES["deadline"](q).regions["due"]["s1"].size
 
 
 def test_exclusive_jobs_are_not_to_share() -> None:

@@ -1,4 +1,7 @@
-"""What the programs for Tofino decide, run as v1model: beside ``exclusive.p4``, and against plain sums."""
+"""What the programs for Tofino decide: beside ``exclusive.p4`` of v1model, and against plain sums.
+
+They run compiled and interpreted at once, and do the same.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +12,10 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from softswitch.compiler import ir
-from softswitch.engine.build import load
 from softswitch.engine.pipeline import Pipeline
 from softswitch.engine.programs import compile_once, preprocess_once
+from tests.softswitch.differential.compare import Pair
 from tests.softswitch.differential.script import parse_entry
-from tests.softswitch.differential.traffic import Bench
 
 from .bed import (
     BYPASS,
@@ -30,6 +32,7 @@ from .bed import (
     RESEND,
     RESULT,
     SLOTS,
+    STATUS,
     Bed,
     Job,
     Left,
@@ -37,63 +40,74 @@ from .bed import (
     changed,
     parse_loosely,
 )
-from .tna_as_v1model import as_v1model
+from .test_tna import TNA
 
 GROUP_WAY, UPLINK_WAY = 2, 3
 RELEASE = 15
 UPLINK = 9
-SELF = 17
+SELF = 68
 """Port that leads back into the pipeline."""
-NEVER_USED = 0xFFFFFFFF
+GROUP_OF_SELF = 65535
 PROGRAMS: dict[str, ir.Program] = {}
 
 
 @pytest.fixture(scope="module", autouse=True)
-def programs(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Compile the programs, as programs for v1model."""
+def programs() -> None:
+    """Compile the programs."""
     for name in ("exclusive", "shared"):
-        path = tmp_path_factory.mktemp("tna") / f"{name}.p4"
-        path.write_text(as_v1model(name), encoding="utf-8")
-        text = preprocess_once(path, defines={"LANES": str(LANES), "SLOTS": str(SLOTS)})
+        text = preprocess_once(TNA / f"{name}.p4", defines={"LANES": str(LANES), "SLOTS": str(SLOTS)})
         PROGRAMS[name] = compile_once(text, name=name)
 
 
 @dataclass
 class Chip:
-    """The ingress of a program for Tofino with jobs."""
+    """A program for Tofino with jobs; `recirculates`: copies come back that release slots."""
 
     name: str
     jobs: tuple[Job, ...]
-    pipeline: Pipeline = field(init=False)
-    bench: Bench = field(init=False)
+    recirculates: bool = False
+    pair: Pair = field(init=False)
 
     def __post_init__(self) -> None:
-        self.pipeline = load(PROGRAMS[self.name], backend="interpreter")
-        self.bench = Bench(
-            self.pipeline, {job.job: [(port, port) for port in job.ports] for job in self.jobs}
-        )
+        groups = {job.job: [(port, port) for port in job.ports] for job in self.jobs}
+        if self.recirculates:
+            groups[GROUP_OF_SELF] = [(SELF, 0)]
+        self.pair = Pair(PROGRAMS[self.name], groups=groups)
         entries = exclusive_entries if self.name == "exclusive" else shared_entries
         for job in self.jobs:
-            for text in (*entries(job), *exits(job)):
-                self.pipeline.insert(*parse_entry(PROGRAMS[self.name], text))
-            if self.name == "exclusive":
-                for index in range(job.offset, job.offset + job.slots):
-                    self.pipeline.write_register("Deciding.slot.slot_psn", index, NEVER_USED)
+            for text in (*entries(job), *exits(job), *receivers(job)):
+                for pipeline in self.pair.pipelines:
+                    pipeline.insert(*parse_entry(PROGRAMS[self.name], text))
+
+    @property
+    def pipeline(self) -> Pipeline:
+        """One of both, to look at."""
+        return self.pair.pipelines[0]
 
     def counts(self) -> dict[str, int]:
         """Return the outcomes counted for job 1 that are not zero."""
-        cells = (self.pipeline.read_counter("Deciding.leaving.outcomes", 32 + i)[0] for i in range(32))
+        cells = (self.pipeline.read_counter("Ingress.leaving.outcomes", 32 + i)[0] for i in range(32))
         return {name: count for name, count in zip(OUTCOMES, cells, strict=True) if count}
 
     def send(self, packet: Packet, port: int) -> list[Left]:
         """Put a packet in at a port and return what leaves."""
-        return [parse_loosely(sent.port, sent.frame) for sent in self.bench.send(packet.frame(port), port)]
+        return [parse_loosely(sent.port, sent.frame) for sent in self.pair.send(packet.frame(port), port)]
 
 
 def exits(job: Job) -> Iterable[str]:
     """Yield where a job's packets go."""
     yield f"exits {GROUP_WAY} {job.job} => to_group({job.job})"
     yield f"exits {UPLINK_WAY} {job.job} => to_port({UPLINK})"
+
+
+def receivers(job: Job) -> Iterable[str]:
+    """Yield the addresses of a job's packets, which are all the same."""
+    addresses = "1, 2, 3, 4, 5"
+    for port in (*job.ports, UPLINK):
+        for kind in (GRADIENT, RESULT, STATUS, PARTIAL, REMINDER):
+            yield f"receiver {job.job} {port} {kind} => to_child({addresses})"
+    for kind in (GRADIENT, RESULT, PARTIAL, REMINDER):
+        yield f"receiver {job.job} {SELF} {kind} => to_self()"
 
 
 def exclusive_entries(job: Job) -> Iterable[str]:
@@ -274,6 +288,15 @@ def test_a_slot_serves_others_when_its_release_has_passed() -> None:
     assert chip.send(contribution(other, 3, 0), 1) == []
 
 
+def test_what_leaves_a_slot_comes_back_and_releases_it() -> None:
+    other = changed_job(SECOND)
+    chip = Chip("shared", (FIRST, other), recirculates=True)
+    for child in range(3):
+        assert chip.send(contribution(FIRST, 3, child), child + 1) == []
+    assert [left.packet.kind for left in chip.send(contribution(FIRST, 3, 3), 4)] == [RESULT] * 4
+    assert chip.send(contribution(other, 3, 0), 1) == []
+
+
 def changed_job(job: Job) -> Job:
     """Return a job that may not preempt."""
     return replace(job, preempt=False)
@@ -287,7 +310,7 @@ def test_a_contribution_that_is_not_that_of_its_port_goes_nowhere() -> None:
             assert chip.send(changed(good, **bad), 1) == []
         if name == "exclusive":
             assert chip.send(changed(good, flags=RAW), 1) == []
-        assert chip.pipeline.read_register("Deciding.slot.slot_bitmap", 3) == 0
+        assert chip.pipeline.read_register("Ingress.slot.slot_bitmap", 3) == 0
 
 
 def test_what_is_broken_counts_as_nobodys_though_its_sender_is_known() -> None:
@@ -295,5 +318,5 @@ def test_what_is_broken_counts_as_nobodys_though_its_sender_is_known() -> None:
         chip = Chip(name, (FIRST,))
         assert chip.send(changed(contribution(FIRST, 3, 0), valid=LANES + 1), 1) == []
         assert chip.counts() == {}
-        assert chip.pipeline.read_counter("Deciding.leaving.outcomes", OUTCOMES.index("bad_length"))[0] == 1
-        assert chip.pipeline.read_register("Deciding.slot.slot_bitmap", 3) == 0
+        assert chip.pipeline.read_counter("Ingress.leaving.outcomes", OUTCOMES.index("bad_length"))[0] == 1
+        assert chip.pipeline.read_register("Ingress.slot.slot_bitmap", 3) == 0

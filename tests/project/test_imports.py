@@ -39,7 +39,8 @@ NOT_INSTALLED = ("benchmarks", "examples", "tests")
 SWITCH = ("softswitch", "softswitch.stf")
 HOST = (
     *("hostlib", "hostlib.command_line", "hostlib.fallback", "hostlib.interleave", "hostlib.launcher"),
-    "hostlib.windows",
+    *("hostlib.windows", "hostlib.interfaces", "hostlib.messages", "hostlib.sealed"),
+    "hostlib.version",
 )
 CONTROLLER = (
     *("controller/", "controller.vocabulary/", "controller.switches/", "controller.memory/"),
@@ -139,11 +140,12 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
     "ina.service": (
         *(*CONTROLLER, "controller.core/", "controller.policies/*", "controller.scheduling/"),
         *("bmv2_topos.testbeds.netns/", "hostlib", "hostlib.command_line", "hostlib.keeper", "ina.runtime/"),
+        "hostlib.stages",
     ),
     # The service over HTTP: it alone knows status codes, and the daemon nothing of it.
     "ina.service.api": (
         *("controller.vocabulary/", "ina.service.errors", "ina.service.records", "ina.service.service"),
-        *("ina.service", "ina.service.tokens", "ina.service.views"),
+        *("ina.service", "ina.service.quotas", "ina.service.tokens", "ina.service.views"),
     ),
     "ina.runtime": (
         *(*CONTROLLER, "controller.scheduling/", "controller.simulator/"),
@@ -158,8 +160,13 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
         *(*SWITCH, *PIPELINES, *HOST, *PACKETS, "p4src.messages"),
         *("ina.runtime/", "bmv2_topos.testbeds.netns/"),
     ),
+    # The service, as those who ask it see it.
+    "ina.bench.service": (
+        *(*CONTROLLER, "controller.policies/", "hostlib.command_line", "ina.runtime/"),
+        *("ina.service/", "ina.service.api", "ina.bench.service/"),
+    ),
     "ina.cli": (
-        *("controller/*", "ina/*", *SWITCH, *HOST, "hostlib.lua_dissector", "hostlib.demos.four_stages"),
+        *("controller/*", "ina/*", *SWITCH, *HOST, "hostlib.lua_dissector", "hostlib.demos/"),
         *("bmv2_topos.draw", "bmv2_topos.harness/", "bmv2_topos.plots", "bmv2_topos.soak"),
         *("bmv2_topos.testbeds.virtual", "bmv2_topos.trace"),
         *("bmv2_topos.testbeds.netns/", "bmv2_topos.testbeds.mininet", "bmv2_topos.testbeds.bmv2"),

@@ -231,6 +231,13 @@ def test_a_parameter_may_have_another_name():
     assert info.actions[1].params[0].name == "y"
 
 
+def test_a_name_may_be_put_together_from_strings():
+    """It was the text between the first and the last quote, with quotes and signs."""
+    named = 'action a() {} @name("ta" ++ "ble") table t { actions = { a; } default_action = a; }'
+    info = p4info(compile_source(source("t.apply();", locals=named)))
+    assert [table.preamble.name for table in info.tables] == ["C.table"]
+
+
 def test_the_package_describes_itself():
     info = exported(
         notes=(

@@ -1,4 +1,4 @@
-"""A daemon without its HTTP side: submits the jobs of a file, and serves until all are over.
+"""A daemon without its HTTP side: submits the jobs of a file as they arrive, and serves until all are over.
 
 ``python -m tests.system.service_driver STATE TESTBED JOBS`` prints what became of them, and the last audit.
 """
@@ -10,11 +10,14 @@ import contextlib
 import json
 import logging
 import sys
+from itertools import groupby
 from pathlib import Path
 
 from controller.policies.by_kind import AllocationSettings
+from controller.vocabulary import Job
 from controller.vocabulary.files import read_jobs
-from ina.service.daemon import Daemon, Policies
+from ina.service.daemon import Daemon
+from ina.service.policies import Policies
 from ina.service.serve import opened
 
 
@@ -31,7 +34,10 @@ async def serve(daemon: Daemon, jobs: Path) -> None:
         for each in daemon.records()
     }
     differences = [f"{each.where}: {each.what}" for each in audit.found]
-    print(json.dumps({"jobs": found, "audit": differences, "left_out": dict(audit.left_out)}))
+    said = [[each.entry.event, list(each.entry.jobs), each.entry.text] for each in daemon.decisions()]
+    print(
+        json.dumps({"jobs": found, "audit": differences, "left_out": dict(audit.left_out), "decisions": said})
+    )
     serving.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await serving
@@ -40,9 +46,16 @@ async def serve(daemon: Daemon, jobs: Path) -> None:
 async def _until_over(daemon: Daemon, jobs: Path) -> None:
     while daemon.ready:
         await asyncio.sleep(0.02)
-    await daemon.submit(read_jobs(jobs), key=jobs.name)
+    began_s = daemon.now_s
+    for arrival_s, group in groupby(sorted(read_jobs(jobs), key=_arrival_s), key=_arrival_s):
+        await asyncio.sleep(max(0.0, began_s + arrival_s - daemon.now_s))
+        await daemon.submit(list(group), key=f"{jobs.name} {arrival_s}")
     while not all(each.over for each in daemon.records()) or daemon.holds:
         await asyncio.sleep(0.02)
+
+
+def _arrival_s(job: Job) -> float:
+    return job.arrival_s
 
 
 async def _main(state: Path, testbed: str, jobs: Path, memory: str) -> None:

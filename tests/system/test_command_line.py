@@ -18,7 +18,7 @@ import pytest
 from typer.testing import CliRunner
 
 from ina.cli.commands import app
-from ina.cli.plain import parse_size, plural
+from ina.cli.plain import parse_size, plural, rate, seconds
 from tests.system.command import PATIENT, ROOT, here, ina, worker
 
 
@@ -439,3 +439,21 @@ cli.main()
     assert done.returncode == 128 + signal.SIGINT
     assert done.stdout == ""
     assert done.stderr == "ina: interrupted by SIGINT\n"
+
+
+@pytest.mark.parametrize(
+    ("shown", "expected"),
+    [
+        (rate(999.7e6), "1 Gb/s"),
+        (rate(999.4e6), "999 Mb/s"),
+        (rate(1.5e12), "1,500 Gb/s"),
+        (rate(0), "0 b/s"),
+        (seconds(0.9997), "1 s"),
+        (seconds(999.6e-6), "1 ms"),
+        (seconds(4321), "4,321 s"),
+        (seconds(0), "0 ns"),
+    ],
+)
+def test_rates_and_times_have_no_exponents(shown: str, expected: str) -> None:
+    """A run showed 1e+03 Mb/s."""
+    assert shown == expected

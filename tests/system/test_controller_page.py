@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import socket
 import time
 from pathlib import Path
 
@@ -73,6 +75,10 @@ def test_from_an_empty_machine_to_three_jobs(tmp_path: Path, monkeypatch: pytest
     path = tmp_path / "controller.sock"
     (tmp_path / "page").mkdir()
     folder = make_folder(tmp_path / "page")
+    supervisor = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    supervisor.bind(str(tmp_path / "notify"))
+    supervisor.settimeout(PATIENCE_S)
+    monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
     try:
         for command, shown in STEPS:
             if command.startswith("export "):
@@ -81,6 +87,7 @@ def test_from_an_empty_machine_to_three_jobs(tmp_path: Path, monkeypatch: pytest
             run_step(folder, command.replace("--testbed lab", f"--testbed lab --listen unix:{path}"), shown)
             if "--testbed lab" in command:
                 answers(path)
+                assert supervisor.recv(4096).decode() == f"READY=1\nSTATUS=serving at unix:{path}"
             if command.startswith("ina audit"):
                 check_answers(path)
     finally:
@@ -89,3 +96,7 @@ def test_from_an_empty_machine_to_three_jobs(tmp_path: Path, monkeypatch: pytest
     while path.exists():  # until it has ended in good order
         assert time.monotonic() < until
         time.sleep(0.05)
+    assert supervisor.recv(4096).startswith(b"STOPPING=1")
+    supervisor.close()
+    written = (folder / "controller.log").read_text()
+    assert re.search(r"info +\[decision=\d+ event=started jobs=urgent\] on GPUs", written)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import statistics
@@ -121,6 +122,17 @@ def test_the_demo_ends_with_a_comparison_that_agrees() -> None:
     metrics = json.loads(done.stdout)["metrics"]
     assert metrics["accuracy_switch"] == metrics["accuracy_alone"] > 0.9
     assert 0 < metrics["largest_weight_difference"] <= metrics["allowed_weight_difference"]
+
+
+def test_the_demo_needs_no_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each rank asked for scikit-learn, in an installation that nobody had told of extras."""
+    hidden = "import sys\nsys.modules['sklearn'] = None\n"  # not found, whoever looks
+    (tmp_path / "sitecustomize.py").write_text(hidden)
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{ROOT}")
+    done = ina("demo", "-np", 2, "--json")
+    assert done.returncode == 0, done.stderr
+    metrics = json.loads(done.stdout)["metrics"]
+    assert metrics["accuracy_switch"] == metrics["accuracy_alone"] > 0.9
 
 
 def test_benchmarks_print_what_they_promise() -> None:

@@ -53,6 +53,36 @@ def test_what_ascii_lacks_is_written_otherwise(arguments: tuple[str, ...], said:
     assert b"Traceback" not in done.stderr
 
 
+FILES = ("--jobs", "examples/cluster/two_jobs.toml", "--cluster", "examples/cluster/two.toml")
+
+
+def test_what_commands_of_files_and_runs_print_is_ascii_where_that_is_asked_for(tmp_path: Path) -> None:
+    """The same at once for commands that print other tables: one place writes for all of them."""
+    seen = str(tmp_path / "seen")
+    sums = ("--", sys.executable, "tests/system/workers/exact.py", "1", "2000")
+    for arguments in (
+        ("alloc", *FILES),
+        ("place", *FILES),
+        ("route", *FILES),
+        ("cluster", "simulate", *FILES),
+        ("schedule", "policies"),
+        ("sim", "examples/three_jobs.toml", "--iterations", "1", "--sweep", "slots=16,64"),
+        ("soak", "--schedules", "2", "--processes", "1"),
+        ("compile", "p4src/shared.p4", "--explain"),
+        ("scenario", "list"),
+        ("run", "-np", "2", "--lanes", "32", "--pcap", seen, *sums),
+        ("trace", seen),
+        ("trace", seen, "--psn", "0"),
+        ("trace", seen, "--slots"),
+        ("run", "--help"),
+    ):
+        done = ina("ascii", *arguments)
+        assert done.returncode == 0, (arguments, done.stderr)
+        assert done.stdout.isascii(), arguments
+        assert len(done.stdout) > 40, arguments
+        assert done.stderr.isascii(), arguments
+
+
 def test_an_encoding_that_has_the_character_gets_it() -> None:
     done = ina("latin-1", "topo", "show", "leaf-spine")
     assert done.returncode == 0

@@ -36,9 +36,9 @@ def ina(*words: str) -> subprocess.CompletedProcess[str]:
     [
         (("run", "--jobs", JOBS, "--cluster", CLUSTER), "job.compute_s"),
         (("sim", JOBS, "--cluster", CLUSTER), "job.command"),
-        (("alloc", *BOTH), "job.command"),
-        (("place", *BOTH), "job.command"),
-        (("route", *BOTH), "job.command"),
+        (("alloc", *BOTH, "--policy", "deadline,static"), "job.command"),
+        (("place", *BOTH, "--policy", "netpack,random"), "job.command"),
+        (("route", *BOTH, "--policy", "grid,tor-only"), "job.command"),
         (("explain", "alloc", "second", *BOTH), "job.command"),
         (("cluster", "simulate", *BOTH), "job.command"),
         (("schedule", "simulate", "--trace", JOBS, "--cluster", CLUSTER, "--policy", "fifo"), "job.servers"),

@@ -5,21 +5,16 @@ from __future__ import annotations
 import json
 import re
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from benchmarks.fill import with_tables
 from benchmarks.interleave import tables
-from controller.core import Place
 from controller.grouping.efficiency import efficiency, round_s
 from controller.simulator.traces import read
-from controller.vocabulary import Job, Region, Tree
 from hostlib.stages import Iteration
 from ina.bench.interleave import pool, steady
-from ina.runtime.live_jobs import with_slots
-from ina.runtime.spec import LaunchSpec
 from tests.controller.simulator.commands import schedule
 from tests.system.command import ROOT, here
 
@@ -248,11 +243,3 @@ def test_jobs_on_a_network_start_with_the_servers_trees_and_slots_they_were_give
     assert said["augment"]["memory"] == "granted: 512 slots at leaf1, from 512 on"
     assert said["late"]["placed"] == "on h7"
     assert "memory" not in said["late"]
-
-
-def test_a_job_starts_with_the_slots_of_its_root() -> None:
-    spec = LaunchSpec(job=Job(name="load", workers=2, command=("true",), slots=256))
-    tree = Tree("leaf1", {}, frozenset({"leaf1"}))
-    place = Place(("h1", "h2"), tree, regions={"leaf1": Region(512, 128)})
-    assert with_slots(spec, place) == replace(spec, job=replace(spec.job, slots=128), first_slot=512)
-    assert with_slots(spec, Place(("h1", "h1"))) == spec

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.controller.simulator.commands import schedule
-from tests.system.command import here
+from tests.system.command import ROOT, here
 
 # Does five steps, saves, and breaks until ten are done.
 FRAIL = """
@@ -111,3 +111,13 @@ def test_a_policy_that_grants_cpus_is_refused(tmp_path: Path) -> None:
         "--policy synergy:srtf+tune: it grants CPUs and memory, which 'ina schedule live' cannot do"
         in ran.complaint
     )
+
+
+def test_a_network_with_more_slots_than_the_switch_that_stands_for_it(tmp_path: Path) -> None:
+    racks = (ROOT / "examples" / "cluster" / "racks.toml").read_text()
+    cluster = tmp_path / "large.toml"
+    cluster.write_text(racks.replace("slots = 1024", "slots = 100_000", 1))
+    jobs = jobs_file(tmp_path, "true")
+    done = here("schedule", "live", "--jobs", jobs, "--cluster", cluster, "--policy", "fifo")
+    assert done.returncode == 2
+    assert re.search(r"--cluster: switch \w+ has 100,000 slots; the program of live jobs has", done.stderr)

@@ -21,6 +21,8 @@ from tests.system.command import PATIENT, children, here, start, worker
 LANES = ("--lanes", 32)
 BOUND_S = 30
 """Far beyond what any of it takes, and short of the 47 s that a switch that was stopped took."""
+DEADLINE_S = 10
+"""After which a call of a switch that does not answer has failed."""
 
 
 def begun(process: subprocess.Popen[str], workers: int = 2) -> None:
@@ -152,6 +154,26 @@ def test_a_run_whose_switch_is_stopped_ends_soon_and_says_why() -> None:
     why = "the switch process was stopped (SIGSTOP) for 3 s, and was killed"
     assert output.count(why) == 2
     assert errors.splitlines()[-1] == f"ina: {why}"
+
+
+def test_a_run_on_a_running_switch_that_is_stopped_ends_without_asking_it_again_and_again(
+    attached: Attached,
+) -> None:
+    """Counters, removal and refused packets each waited 10 s for it: 30 s, of which workers took 8."""
+    process = start("run", *attached.options, "-np", 2, *LANES, *worker("sums.py"))
+    begun(process)
+    (switch,) = (pid for pid, command in children(os.getpid()).items() if "-m ina switch" in command)
+    os.kill(switch, signal.SIGSTOP)
+    try:
+        stopped_s = time.monotonic()
+        _, errors = process.communicate()
+        took_s = time.monotonic() - stopped_s
+    finally:
+        os.kill(switch, signal.SIGCONT)
+    assert took_s < 2 * DEADLINE_S
+    assert process.returncode == 1
+    assert "may still be on the switch" in errors
+    assert errors.splitlines()[-1].endswith("does not answer: Deadline Exceeded")
 
 
 def test_a_run_whose_shared_memory_switch_died_says_what_would_have_helped() -> None:

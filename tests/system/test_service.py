@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -58,8 +61,10 @@ command = "{marks}/{name}-near {more}"
     return path
 
 
-def daemon(state: Path, jobs: Path, **variables: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "tests.system.service_driver", str(state), BED, str(jobs)]
+def daemon(
+    state: Path, jobs: Path, *, at: str = BED, memory: str = "shared", **variables: str
+) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "tests.system.service_driver", str(state), at, str(jobs), memory]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), **variables}
     return subprocess.Popen(
         command, env=environment, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -73,8 +78,10 @@ def ended(process: subprocess.Popen[str]) -> dict[str, Any]:
     return found
 
 
-def until(holds: Callable[[], object]) -> None:
+def until(holds: Callable[[], object], within_s: float = 90.0) -> None:
+    give_up = time.monotonic() + within_s
     while not holds():
+        assert time.monotonic() < give_up, f"not within {within_s} s"
         time.sleep(0.02)
 
 
@@ -137,3 +144,88 @@ def test_a_switch_that_is_started_again_is_programmed_again_and_its_job_goes_on(
     }
     assert found["jobs"]["s-far"]["starts"] == 1, "it was not restarted"
     assert found["audit"] == []
+
+
+@needs_namespaces
+def test_memory_is_divided_again_under_jobs_that_run(bed: netns.State, tmp_path: Path) -> None:
+    """A job shares all slots, loses some to one with a deadline, and gets them back; its sums are exact."""
+    stop = tmp_path / "stop"
+    worker = f"{sys.executable} {WORKERS / 'marks.py'} {tmp_path}"
+    jobs = tmp_path / "jobs.toml"
+    jobs.write_text(f"""
+[[job]]
+name = "shares"
+workers = 2
+servers = ["left1", "right1"]
+command = "{worker}/shares --until {stop}"
+
+[[job]]
+name = "urgent"
+arrival_s = 2.0
+workers = 2
+servers = ["left2", "right2"]
+command = "{worker}/urgent --sums 300"
+iterations = 300
+model_bytes = 20000
+deadline_s = 60
+""")
+    serving = daemon(tmp_path / "state", jobs, memory="deadline")
+    until((tmp_path / "urgent").exists)
+    time.sleep(1.0)  # it goes on in the slots that it got back
+    stop.touch()
+    found = ended(serving)
+    assert {job: each["state"] for job, each in found["jobs"].items()} == {
+        "shares": "completed",
+        "urgent": "completed",
+    }
+    slots = [text for event, jobs, text in found["decisions"] if event == "memory" and jobs == ["shares"]]
+    assert len(slots) == 3, slots
+    assert slots[0] == slots[2] != slots[1]
+    assert found["audit"] == []
+
+
+@needs_namespaces
+def test_the_command_reads_its_policy_file_again_on_sighup(bed: netns.State, tmp_path: Path) -> None:
+    pytest.importorskip("fastapi")
+    policies = tmp_path / "policies.toml"
+    policies.write_text('scheduler = "fifo"\n')
+    command = [
+        sys.executable,
+        "-m",
+        "ina",
+        "controller",
+        "--state",
+        str(tmp_path / "state"),
+        "--testbed",
+        BED,
+    ]
+    options = ["--listen", "127.0.0.1:0", "--policies", str(policies)]
+    with subprocess.Popen(
+        [*command, *options], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=ROOT
+    ) as serving:
+        try:
+            assert serving.stdout is not None
+            url = next(line for line in serving.stdout if "controller at" in line).split()[-1]
+
+            def scheduler() -> str:
+                with urllib.request.urlopen(f"{url}/v1/cluster") as answer:
+                    found: str = json.load(answer)["policies"]["scheduler"]
+                    return found
+
+            def ready() -> bool:
+                with contextlib.suppress(urllib.error.HTTPError), urllib.request.urlopen(f"{url}/readyz"):
+                    return True
+                return False
+
+            until(ready)
+            assert scheduler() == "fifo"
+            policies.write_text('scheduler = "srsf"\n')
+            serving.send_signal(signal.SIGHUP)
+            until(lambda: scheduler() == "srsf")
+            policies.write_text('scheduler = "nobody"\n')
+            serving.send_signal(signal.SIGHUP)
+            assert any("'nobody' is unknown" in line for line in serving.stdout)
+            assert scheduler() == "srsf"
+        finally:
+            serving.terminate()
+            serving.communicate()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import secrets
+from dataclasses import replace
 
 import pytest
 from typer.testing import CliRunner, Result
@@ -14,7 +15,7 @@ from bmv2_topos.soak.bed import BuiltBed, Rack
 from bmv2_topos.soak.campaign import Racks, Tally
 from bmv2_topos.soak.draw import draw_bed
 from bmv2_topos.soak.run import run_schedule
-from bmv2_topos.soak.schedule import BED_SEEDS
+from bmv2_topos.soak.schedule import BED_SEEDS, Defector
 from bmv2_topos.soak.trace import Log
 from controller import Mode
 from ina.cli.commands import app
@@ -23,6 +24,7 @@ from tests.system.faults_mutants import PROGRAMS
 
 SCHEDULES = effort.cases(2048)
 NEW_SCHEDULES = 256
+NEW_DEATHS = 64
 MOST = 16_384
 """Schedules within which everything has to happen; a run with `effort.THOROUGH` goes on until it has."""
 
@@ -62,6 +64,29 @@ def test_schedules_that_nobody_has_run_hold_the_invariants() -> None:
         for failure in tally.failures:
             pytest.fail(f"{failure.reason}\n{failure.schedule}\n{failure.command}")
     assert tally.schedules == NEW_SCHEDULES
+
+
+def test_whoever_waits_for_a_rank_that_died_names_it_in_schedules_that_nobody_has_run() -> None:
+    """One in 130 jobs loses a rank in drawn schedules; here all do, so that time-outs of many ranks meet.
+
+    The soak's own check: whoever gives up and names somebody names the dead rank.
+    """
+    first = secrets.randbelow(1 << 40) * BED_SEEDS
+    print(f"first seed of schedules in which a rank of each job dies: {first}")
+    racks, raised = Racks(), 0
+    for number in range(NEW_DEATHS):
+        seed = first + number // 4 * BED_SEEDS + number % 4  # four schedules of each bed
+        schedule = draw_schedule(seed)
+        ranks = [len(placement.workers) for placement in schedule.bed.placements]
+        jobs = tuple(
+            replace(job, defector=Defector(seed % size, dies=True) if size > 1 else None)
+            for job, size in zip(schedule.jobs, ranks, strict=True)
+        )
+        with BuiltBed(schedule.bed, racks.of(schedule.bed.program)) as built:
+            course = run_schedule(replace(schedule, jobs=jobs), built)
+        raised += course.happened["worker: raised PeerTimeout"]
+    racks.close()
+    assert raised > NEW_DEATHS / 4
 
 
 @pytest.mark.parametrize("number", [0, 3])

@@ -50,7 +50,9 @@ def test_what_hostlib_starts_is_a_command_with_these_options(
     settings: Settings, hierarchical: bool, listen: str | None
 ) -> None:
     """`hostlib` imports nothing of `ina`: this holds its command line to the command."""
-    arguments = admit_options(settings, [[0, 2], [1]], hierarchical=hierarchical, listen=listen)
+    arguments = admit_options(
+        settings, [[0, 2], [1]], [["a"], ["b", "10.0.0.2"]], hierarchical=hierarchical, listen=listen
+    )
     parsed = dict(commands())["ina admit"].make_context("admit", list(arguments)).params
     assert parsed["workers"] == 3
     assert parsed["machines"] == "0,2/1"

@@ -125,7 +125,7 @@ def test_somebody_elses_namespace_is_left_alone() -> None:
     subprocess.run(["ip", "netns", "add", f"ina.{name}.h1"], check=True)
     try:
         said = bad("up", "single-switch:2", "--name", name)
-        assert f"network namespace ina.{name}.h1 is there already" in said
+        assert f"network namespace ina.{name}.h1 already exists" in said
         assert namespaces() == [f"ina.{name}.h1"]
     finally:
         subprocess.run(["ip", "netns", "delete", f"ina.{name}.h1"], check=True)

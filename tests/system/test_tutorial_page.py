@@ -44,6 +44,11 @@ def test_what_needs_no_root_prints_what_the_page_shows(folder: Path) -> None:
     assert (folder / "ours" / "include" / "path_control.p4").exists()
 
 
+def test_forged_packets_of_the_soak_are_made_of_what_hosts_send(folder: Path) -> None:
+    """Frames between switches have the page's header behind their lanes: one of these ended the soak."""
+    run_step(folder, "ina soak --program ours/shared.p4 --replay 100", ["all invariants held"])
+
+
 @pytest.mark.parametrize(
     "name",
     [

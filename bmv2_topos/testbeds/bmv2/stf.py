@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -54,7 +55,8 @@ def run_on_bmv2(
         ports = ports_of(statements)
         switch = FileSwitch(folder, ports=ports, inputs=sorted({port for port, _ in arrivals}))
         try:
-            switch.start(*switch_command(socket, help_text()), socket.exists)
+            before, after = switch_command(socket, help_text())
+            switch.start([*network_of_its_own(), *before], after, socket.exists)
             try:
                 client = P4RuntimeClient(f"unix:{socket}", timeout_s=60)
                 try:
@@ -68,6 +70,20 @@ def run_on_bmv2(
                 switch.stop()
         except ToolFailed as error:
             raise ControllerError(str(error)) from error
+
+
+def network_of_its_own() -> list[str]:
+    """Return the beginning of a command that runs without any network; empty where that is not allowed.
+
+    Thrift listens at all addresses of the machine, and whoever reaches it controls the switch. The switch
+    itself needs none: packets come through files, P4Runtime through a Unix socket.
+    """
+    for options in (("--net",), ("--user", "--map-root-user", "--net")):
+        prefix = ["unshare", *options, "--"]
+        with contextlib.suppress(OSError):
+            if subprocess.run([*prefix, "true"], capture_output=True, check=False).returncode == 0:
+                return prefix
+    return []
 
 
 def switch_command(socket: Path, known: str) -> tuple[list[str], list[str]]:

@@ -19,6 +19,7 @@ from bmv2_topos.testbeds.netns.errors import (
     StepFailed,
     Taken,
 )
+from bmv2_topos.testbeds.netns.export import exported
 from bmv2_topos.testbeds.netns.names import check_name, slug
 from bmv2_topos.testbeds.netns.namespaces import check_here
 from bmv2_topos.testbeds.netns.store import State, known
@@ -41,6 +42,7 @@ __all__ = [
     "check_name",
     "down",
     "execute",
+    "exported",
     "find",
     "known",
     "planned",

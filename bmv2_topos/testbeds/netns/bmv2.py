@@ -19,7 +19,7 @@ from bmv2_topos.testbeds.netns.commands import Command, Program, rate_commands
 from bmv2_topos.testbeds.netns.errors import NotCarried, NotHere
 from bmv2_topos.testbeds.netns.names import interface, namespace
 from bmv2_topos.testbeds.netns.namespaces import lacks_netem
-from controller import Controller
+from controller import Controller, ProgramBundle
 from controller.switches.programs import P4C, p4c_command, p4c_on_path, p4c_output, source_of
 from controller.vocabulary import Link, Topology
 from hostlib import command_line
@@ -63,6 +63,10 @@ class Bmv2Target:
         """Return the commands that compile its program."""
         return [Command(tuple(p4c_command(*source_of(program.name, program.lanes), folder)))]
 
+    def compiled(self, program: Program, folder: Path) -> ProgramBundle:
+        """Return the output of p4c for its program."""
+        return p4c_output(source_of(program.name, program.lanes)[0], folder)
+
     def argv(self, topology: Topology, switch: str, program: Program, socket: Path) -> list[str]:
         """Return ``simple_switch_grpc …``; see `SwitchTarget.argv`."""
         ports = {port: interface(switch, port) for port in topology.ports[switch]}
@@ -84,7 +88,7 @@ class Bmv2Target:
 
     def load(self, program: Program, folder: Path, controllers: Mapping[str, Controller]) -> None:
         """Have all switches run what was compiled. Raises ControllerError."""
-        bundle = p4c_output(source_of(program.name, program.lanes)[0], folder)
+        bundle = self.compiled(program, folder)
         for controller in controllers.values():
             controller.load(bundle)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from bmv2_topos.impairments import link_impairments, outgoing
 from bmv2_topos.testbeds.netns.commands import Command, Program
 from bmv2_topos.testbeds.netns.names import interface
-from controller import Controller
+from controller import Controller, ProgramBundle
 from controller.switches.programs import source_of
 from controller.vocabulary import Link, Topology
 from hostlib import command_line
@@ -33,6 +33,10 @@ class EmbeddedTarget:
     def compiling(self, program: Program, folder: Path) -> list[Command]:
         """Return nothing: the first switch that runs a program compiles it, for all."""
         return []
+
+    def compiled(self, program: Program, folder: Path) -> ProgramBundle | None:
+        """Return None."""
+        return None
 
     def argv(self, topology: Topology, switch: str, program: Program, socket: Path) -> list[str]:
         """Return ``ina switch …``; see `SwitchTarget.argv`."""

@@ -5,7 +5,7 @@ LiveError
 │   └── NeedsRoot   this user cannot
 ├── NotCarried    a runner or a kind of switch cannot do what is asked of it; says why
 ├── BadName       a testbed or a node cannot be called that
-├── Taken         a testbed, or something of its name, is there already
+├── Taken         a testbed, or something of its name, already exists
 ├── NoTestbed     no such testbed is up
 └── StepFailed    a command failed, or a switch did not start; nothing of the testbed is left
 """
@@ -34,7 +34,7 @@ class BadName(LiveError):
 
 
 class Taken(LiveError):
-    """A testbed, or something of its name, is there already."""
+    """A testbed, or something of its name, already exists."""
 
 
 class NoTestbed(LiveError):

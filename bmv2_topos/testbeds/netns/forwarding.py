@@ -8,25 +8,42 @@ from controller.switches.model import SWITCH_IP, SWITCH_MAC
 from controller.vocabulary import Topology
 
 
-def entries(topology: Topology, switch: str) -> list[TableEntry]:
-    """Return a switch's rows: one for each host's MAC, and its own address. Nothing is flooded."""
+def entries(topology: Topology, switch: str, up: Topology | None = None) -> list[TableEntry]:
+    """Return a switch's rows: one for each host's MAC, and its own address. Nothing is flooded.
+
+    Ways keep to the part of the topology that is `up`; hosts that it does not reach have the row that they
+    have when all of it is.
+    """
     bridges = [
-        forwarding.bridge(topology.mac(host.name), next_port(topology, switch, host.name))
+        forwarding.bridge(topology.mac(host.name), next_port(topology, switch, host.name, up))
         for host in topology.servers
     ]
     return [forwarding.own_address(SWITCH_IP, SWITCH_MAC), *bridges]
 
 
-def next_port(topology: Topology, switch: str, host: str) -> int:
+def next_port(topology: Topology, switch: str, host: str, up: Topology | None = None) -> int:
     """Return the port of a switch that leads to a host on a shortest path; between several, the lowest.
+
+    Args:
+        topology: All switches, hosts and links.
+        switch: A switch of it.
+        host: A host of it.
+        up: The part that works; None: all of it.
 
     >>> from controller.vocabulary.catalog import leaf_spine
     >>> [next_port(leaf_spine(2, 2, 1), switch, "h2") for switch in ("s1", "s2", "s3", "s4")]
     [2, 2, 1, 3]
     """
-    distances = _distances(topology, host)
     ports = topology.ports[switch]
-    return min(ports, key=lambda port: (distances.get(ports[port].other(switch), len(distances)), port))
+    at = {port: link.other(switch) for port, link in ports.items()}
+    if up is not None and host in up.server and switch in up.switch:
+        distances, at = (
+            _distances(up, host),
+            {port: node for port, node in at.items() if node in up.neighbours[switch]},
+        )
+    else:
+        distances = _distances(topology, host)
+    return min(at, key=lambda port: (distances.get(at[port], len(distances)), port))
 
 
 def _distances(topology: Topology, host: str) -> dict[str, int]:

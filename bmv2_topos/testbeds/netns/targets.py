@@ -9,7 +9,7 @@ from typing import Protocol
 from bmv2_topos.testbeds.netns.bmv2 import Bmv2Target
 from bmv2_topos.testbeds.netns.commands import BMV2, EMBEDDED, Command, Program
 from bmv2_topos.testbeds.netns.embedded import EmbeddedTarget
-from controller import Controller
+from controller import Controller, ProgramBundle
 from controller.vocabulary import Topology
 
 
@@ -29,6 +29,9 @@ class SwitchTarget(Protocol):
 
     def compiling(self, program: Program, folder: Path) -> list[Command]:
         """Return the commands that compile the program into a folder, before any switch starts."""
+
+    def compiled(self, program: Program, folder: Path) -> ProgramBundle | None:
+        """Return the output of these commands; None: there are none, the switches compile by themselves."""
 
     def argv(self, topology: Topology, switch: str, program: Program, socket: Path) -> list[str]:
         """Return the command that runs a switch in its namespace.

@@ -197,7 +197,7 @@ def _check_free(name: str) -> None:
     if store.folder(name).exists():
         what = f"testbed {name!r} is up, or something is left of it"
     elif left := namespaces.existing(prefix(name)):
-        what = f"network namespace {left[0]} is there already"
+        what = f"network namespace {left[0]} already exists"
     if what:
         raise Taken(f"{what}: take it down (ina topo down {name}), or give another name (--name)")
 

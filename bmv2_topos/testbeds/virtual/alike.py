@@ -3,7 +3,7 @@
 A congestion control from outside may look at a clock, draw random numbers, or remember something of another
 rank. Then ranks that were told the same come to different windows, which costs time and is hard to see. Here
 all ranks of a job are at hand, so it is found at once, and exactly: limits must be a function of the rounds
-that a rank was told of. Ranks that were told different things (a loss can do that) are not compared.
+that were reported to a rank. Ranks with different reports (a loss can cause that) are not compared.
 """
 
 from __future__ import annotations

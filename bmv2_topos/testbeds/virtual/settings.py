@@ -71,7 +71,7 @@ class VirtualSettings:
     cores: Cores = COMPILED
     """Cores that run on the hosts."""
     ageing: int = AGEING
-    """Ageing: the loss of a slot's priority to each packet that wanted it in vain."""
+    """Ageing: the loss of a slot's priority with each packet that found it taken."""
     prioritize: Prioritize = Urgency.priority
     """Makes the priorities of jobs that have none in the job file."""
     rehashes: bool = True

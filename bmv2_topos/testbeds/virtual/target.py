@@ -11,7 +11,15 @@ from dataclasses import replace
 
 from controller.errors import NotPrimary, Refused, UpdateError
 from controller.switches import names
-from controller.switches.entries import CounterCell, Entry, Match, MulticastGroup, TableEntry
+from controller.switches.entries import (
+    CounterCell,
+    Entry,
+    Match,
+    MulticastGroup,
+    Range,
+    RegisterCell,
+    TableEntry,
+)
 from controller.switches.programs import ProgramBundle
 from controller.switches.target import Kind, ProgramInfo, find
 from softswitch import PipelineError, Switch
@@ -96,8 +104,8 @@ class PipelineTarget:
                 pipeline.set_default(entry.table, self._invocation(entry))
             case TableEntry():
                 keys = find("table", entry.table, pipeline.program.tables).keys
-                patterns = tuple(_exact(entry.match[key.name]) for key in keys)
-                encoded = ir.ConstEntry(patterns, self._invocation(entry), 0)
+                patterns = tuple(_pattern(entry.match.get(key.name)) for key in keys)
+                encoded = ir.ConstEntry(patterns, self._invocation(entry), entry.priority)
                 getattr(pipeline, kind.lower())(entry.table, encoded)
                 self._metadata[entry.table, patterns] = b"" if kind == "DELETE" else entry.metadata
             case MulticastGroup():
@@ -107,6 +115,8 @@ class PipelineTarget:
                 switch.set_multicast_group(entry.id, None if kind == "DELETE" else entry.replicas)
             case CounterCell():
                 pipeline.write_counter(entry.counter, entry.index, entry.packets, entry.bytes)
+            case RegisterCell():
+                pipeline.write_register(entry.register, entry.index, entry.value)
 
     def _invocation(self, row: TableEntry) -> ir.Invocation:
         params = find("action", row.action, self._pipeline.program.actions).params
@@ -125,9 +135,14 @@ class PipelineTarget:
             params = [param.name for param in program.actions[action].params]
             yield TableEntry(
                 table,
-                dict(zip(keys, (pattern.value for pattern in entry.patterns), strict=True)),
+                {
+                    key: _match(pattern)
+                    for key, pattern in zip(keys, entry.patterns, strict=True)
+                    if pattern.kind != "any"
+                },
                 action,
                 dict(zip(params, arguments, strict=True)),
+                entry.priority,
                 metadata=self._metadata.get((table, entry.patterns), b""),
             )
 
@@ -140,6 +155,17 @@ class PipelineTarget:
         return [self._pipeline.read_counter(counter, cell)[0] for cell in cells]
 
 
-def _exact(value: Match) -> ir.Pattern:
-    assert isinstance(value, int), "the controller's tables match exactly"
-    return ir.Pattern("exact", value)
+def _pattern(value: Match | None) -> ir.Pattern:
+    match value:
+        case None:
+            return ir.Pattern("any")
+        case Range(low, high):
+            return ir.Pattern("range", low, high)
+        case int():
+            return ir.Pattern("exact", value)
+        case _:
+            raise AssertionError("the controller's tables match exactly, or ranges")
+
+
+def _match(pattern: ir.Pattern) -> Match:
+    return Range(pattern.value, pattern.mask) if pattern.kind == "range" else pattern.value

@@ -73,4 +73,4 @@ def check_tree(topology: Topology, tree: SwitchTree) -> None:
             way.append(tree.parents[way[-1]])
             if way[-1] in way[:-1]:
                 circle = "-".join(way[way.index(way[-1]) :])
-                raise BadSpec(f"not a tree: the way up from {switch!r} goes round in {circle}")
+                raise BadSpec(f"not a tree: the way up from {switch!r} runs in a circle: {circle}")

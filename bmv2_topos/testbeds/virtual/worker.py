@@ -59,7 +59,7 @@ class Worker:
         now: int,
         note: Callable[[Summed], None] | None = None,
     ) -> None:
-        """Begin; `note` is told of every sum that is there."""
+        """Begin; `note` is called with every finished sum."""
         self._note = note
         self._begun = now
         self.host = socket.host

@@ -116,7 +116,7 @@ POLICIES: Mapping[str, tuple[str, Callable[[PaperConfig], Setup]]] = {
         lambda by: by.alone(baselines.fifo()),
     ),
     "fifo-backfill": (
-        "the same, but whoever fits may overtake",
+        "the same, but jobs that fit may overtake",
         lambda by: by.alone(baselines.fifo(backfill=True)),
     ),
     "sjf": (

@@ -43,7 +43,7 @@ def read_usages(path: Path) -> dict[Config, Usage]:
     for line, row in _rows(path, ("gpu_util", "gmem_util", "gmem")):
         config = _config(path, line, row, "")
         if config in found:
-            raise BadTrace(str(path), line, "", f"{config} is there twice")
+            raise BadTrace(str(path), line, "", f"{config} appears twice")
         try:
             found[config] = Usage(
                 _number(path, line, row, "gpu_util"),

@@ -80,7 +80,7 @@ class Profiler:
         if not references:
             raise BadMeasurement("no reference job; at least 1 is needed")
         if len(set(references)) != len(references):
-            raise BadMeasurement(f"a reference job is there twice: {', '.join(references)}")
+            raise BadMeasurement(f"a reference job appears twice: {', '.join(references)}")
         for kind in references:
             require(measured, Load(kind, 1))
         self.references = tuple(references)

@@ -41,7 +41,7 @@ class SharingPolicy:
         ledger: The priorities.
         by_gain: Within a level, jobs that gain most start to share first; else those of lowest priority.
         profile_s: How long a new kind and size is profiled, on separate machines, before the job may start.
-        collect: Speeds of sharing jobs are recorded as they run, and used from then on (claim 3).
+        collect: Speeds of sharing jobs are recorded as they run, and used from then on.
 
     Raises BadSpec for options out of range, and UnknownModel for a job that `packer` does not know, when it
     arrives.

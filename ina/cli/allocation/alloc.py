@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict
 from enum import StrEnum
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -41,7 +40,8 @@ Policies = Annotated[
     str,
     typer.Option(
         metavar="NAME,…",
-        help="Divide slots by this policy: deadline, deadline-lazy, static, shared or preemptive; or "
+        help="Divide slots by this policy: deadline, deadline-lazy, earliest, static, shared, preemptive or "
+        "preemptive-ending; or "
         "one of your own: path.py:NAME, or a name that an installed package offers. Compares several, "
         "separated by commas.",
     ),
@@ -76,7 +76,8 @@ def alloc(
     """
     common.check_files(plot)
     names = common.policies(policy)
-    asked = {name: decide(jobs, cluster, name, reading, now) for name in names}
+    inputs = common.load(jobs, cluster, "alloc")
+    asked = {name: decide(inputs, name, reading, now) for name in names}
     question, answer = asked[names[-1]]
     if plot is not None:
         from ina.cli.allocation.plots import draw_memory
@@ -87,7 +88,7 @@ def alloc(
         return
     for name, (question, answer) in asked.items():
         _show(name, question, answer)
-    if len(names) > 1:
+    if len(asked) > 1:
         rows = [(name, *map(str, _standings(answer).values())) for name, (_, answer) in asked.items()]
         table("memory", ["policy", *map(str, Standing)], rows)
 
@@ -104,30 +105,27 @@ def _show(policy: str, question: Question, answer: Answer) -> None:
             print(f"{job.name} has ended: due at {job.due_s:g} s, it could finish at {end_s:.6g} s")
 
 
-def decide(
-    jobs: Path, cluster: Path, policy: str, reading: ReadingOption, now: float, *, command: str = "alloc"
-) -> tuple[Question, Answer]:
+def decide(inputs: common.Inputs, name: str, reading: ReadingOption, now: float) -> tuple[Question, Answer]:
     """Return the policy's question and answer.
 
     Args:
-        jobs: The file of placed jobs.
-        cluster: The file of the cluster.
-        policy: Name of the policy.
+        inputs: Placed jobs and their cluster.
+        name: Name of the policy.
         reading: How the slots that deadlines need are computed.
         now: The time in seconds, on the clock of the jobs' arrivals.
-        command: Name of the command, for the note on unused keys.
 
     Raises Failure or BadSpec.
     """
     if not 0 <= now < 1e12:
         raise Failure(f"--now {now:g}: want seconds, 0 or more", USAGE)
-    chosen = common.policy(policy, POLICIES, GROUP)
-    found, fabric = common.load(jobs, cluster, command)
-    for job in found:
+    policy = common.policy(name, POLICIES, GROUP)
+    for job in inputs.jobs:
         if job.due_s is not None and job.due_s <= now:
-            raise Failure(f"{jobs}: job {job.name!r} is due at {job.due_s:g} s, and --now is {now:g}", USAGE)
-    question = Question(tuple(found), fabric, now, reading.value)
-    return question, check(question, chosen(question))
+            raise Failure(
+                f"{inputs.path}: job {job.name!r} is due at {job.due_s:g} s, and --now is {now:g}", USAGE
+            )
+    question = Question(inputs.jobs, inputs.topology, now, reading.value)
+    return question, check(question, policy(question))
 
 
 def _rows(question: Question, answer: Answer, job: Job) -> list[tuple[str, ...]]:
@@ -150,7 +148,7 @@ def _standings(answer: Answer) -> dict[str, int]:
 
 
 def _result(asked: Mapping[str, tuple[Question, Answer]]) -> Result:
-    question, answer = list(asked.values())[-1]
+    question, answer = asked[list(asked)[-1]]
     setup = {"policies": list(asked), "reading": question.reading, "now_s": question.now_s}
     metrics = {
         f"{name}_{each}": number

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -44,15 +45,27 @@ Write = Annotated[
 ]
 
 
-def load(jobs: Path, cluster: Path, command: str) -> tuple[list[Job], Topology]:
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """What the files of a command hold."""
+
+    path: Path
+    """The file of the jobs."""
+    jobs: tuple[Job, ...]
+    topology: Topology
+
+
+def load(jobs: Path, cluster: Path, command: str) -> Inputs:
     """Return jobs and cluster of these files; unused keys are reported for `command`.
 
     Raises BadSpec or BadTrace, with the line and the key.
     """
-    fabric = load_cluster(cluster, command)
+    topology = load_cluster(cluster, command)
     if jobs.suffix == ".csv":
-        return _trace(jobs, fabric), fabric
-    return list(job_files.jobs(jobs, command, fabric, require=("model",))), fabric
+        found = _trace(jobs, topology)
+    else:
+        found = list(job_files.jobs(jobs, command, topology, require=("model",)))
+    return Inputs(jobs, tuple(found), topology)
 
 
 def load_cluster(path: Path, command: str) -> Topology:
@@ -92,11 +105,11 @@ def policy(name: str, known: Mapping[str, Any], group: str) -> Any:
     return plugins.load(name, group)
 
 
-def one_job(name: str, jobs: list[Job]) -> Job:
+def one_job(name: str, jobs: Sequence[Job]) -> Job:
     """Return the job of that name. Raises Failure."""
     found = {job.name: job for job in jobs}
     if name not in found:
-        raise Failure(f"job {name!r}: {hint(name, found)}", USAGE)
+        raise Failure(f"no job {name!r}: {hint(name, found)}", USAGE)
     return found[name]
 
 

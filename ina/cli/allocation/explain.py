@@ -111,15 +111,16 @@ def explain(
     if jobs is None or cluster is None:
         raise Failure(f"ina explain {what} {job} needs --jobs FILE and --cluster FILE", USAGE)
     what = What(what)
+    inputs = common.load(jobs, cluster, "explain")
     if what is What.CLUSTER:
         name = f"{scheduler} + {placement} + {memory} + {routing}"
         settings = NetworkSettings(
             placement=placement, memory=memory, routing=routing, reading=reading.value, seed=seed
         )
-        lines = _simulated(job, jobs, cluster, scheduler, settings)
+        lines = _simulated(job, inputs, scheduler, settings)
     else:
         name = policy or DEFAULT[what]
-        lines = _lines(what, job, jobs, cluster, name, reading, now, draws, seed)
+        lines = _lines(what, job, inputs, name, reading, now, draws, seed)
     if json:
         setup = {"what": str(what), "job": job, "policy": name}
         unused_keys = job_files.unused_keys("explain", jobs, cluster)
@@ -129,21 +130,21 @@ def explain(
         print(line)
 
 
-def _simulated(job: str, jobs: Path, cluster: Path, scheduler: str, settings: NetworkSettings) -> list[str]:
+def _simulated(job: str, inputs: common.Inputs, scheduler: str, settings: NetworkSettings) -> list[str]:
     from controller.simulator.network.explain import explain as explain_simulated
     from controller.simulator.network.run import simulate_network
 
-    found, fabric = common.load(jobs, cluster, "explain")
-    common.one_job(job, found)
+    common.one_job(job, inputs.jobs)
     with refusals():
-        return explain_simulated(simulate_network(found, fabric, scheduler, settings, keep_log=True), job)
+        return explain_simulated(
+            simulate_network(inputs.jobs, inputs.topology, scheduler, settings, keep_log=True), job
+        )
 
 
 def _lines(
     what: What,
     job: str,
-    jobs: Path,
-    cluster: Path,
+    inputs: common.Inputs,
     policy: str,
     reading: alloc.ReadingOption,
     now: float,
@@ -152,14 +153,14 @@ def _lines(
 ) -> list[str]:
     match what:
         case What.ALLOC:
-            question, answer = alloc.decide(jobs, cluster, policy, reading, now, command="explain")
-            return explain_memory(question, answer, common.one_job(job, list(question.jobs)))
+            question, answer = alloc.decide(inputs, policy, reading, now)
+            return explain_memory(question, answer, common.one_job(job, question.jobs))
         case What.ROUTE:
-            asked, trees = route.decide(jobs, cluster, policy, draws, seed, command="explain")
-            return explain_route(asked, trees, common.one_job(job, list(asked.jobs)))
+            asked, trees = route.decide(inputs, policy, draws, seed)
+            return explain_route(asked, trees, common.one_job(job, asked.jobs))
         case What.PLACE:
-            placed = place.decide(jobs, cluster, policy, seed, command="explain")
+            placed = place.decide(inputs, policy, seed)
             if job in placed.waiting:
                 return [f"{job} waits: too few GPUs are free for it and the other jobs of the batch."]
-            return explain_placement(placed.state, common.one_job(job, list(placed.state.jobs)))
+            return explain_placement(placed.state, common.one_job(job, placed.state.jobs))
     raise Failure(f"{what}: want one of {', '.join(What)}", USAGE)

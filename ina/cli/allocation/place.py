@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -61,7 +60,8 @@ def place(
     """
     common.check_files(plot, write)
     names = common.policies(policy)
-    placed = {name: decide(jobs, cluster, name, seed) for name in names}
+    inputs = common.load(jobs, cluster, "place")
+    placed = {name: decide(inputs, name, seed) for name in names}
     last = placed[names[-1]]
     if write is not None:
         with whole(write) as draft:
@@ -73,7 +73,7 @@ def place(
     if json:
         _result(placed, seed).print_json(unused_keys=job_files.unused_keys("place", jobs, cluster))
         return
-    if len(names) == 1:
+    if len(placed) == 1:
         _show(last)
     rows = [
         (name, f"{each.state.value:.2f}", str(len(each.state.jobs)), str(len(each.waiting)))
@@ -82,27 +82,16 @@ def place(
     table("placement", ["policy", "GPUs computing", "placed", "waiting"], rows)
 
 
-def decide(jobs: Path, cluster: Path, name: str, seed: int, *, command: str = "place") -> placement.Placed:
-    """Return the placement by a policy.
-
-    Args:
-        jobs: The file of jobs.
-        cluster: The file of the cluster.
-        name: Name of the policy.
-        seed: Of the policy's random choices.
-        command: Name of the command, for the note on unused keys.
-
-    Raises Failure or BadSpec.
-    """
+def decide(inputs: common.Inputs, name: str, seed: int) -> placement.Placed:
+    """Return the placement by the policy of that name. Raises Failure or BadSpec."""
     chosen = common.policy(name, POLICIES, placement.GROUP)
     method = chosen if isinstance(chosen, placement.Policy) else placement.Policy(chosen)
-    found, fabric = common.load(jobs, cluster, command)
-    running = [job for job in found if job.servers]
-    batch = [job for job in found if not job.servers]
-    crowded = placement.overfull(fabric, running)
+    running = [job for job in inputs.jobs if job.servers]
+    batch = [job for job in inputs.jobs if not job.servers]
+    crowded = placement.overfull(inputs.topology, running)
     if crowded is not None:
-        raise Failure(f"{jobs}: {crowded}", USAGE)
-    return placement.place(fabric, batch, method, running=running, seed=seed)
+        raise Failure(f"{inputs.path}: {crowded}", USAGE)
+    return placement.place(inputs.topology, batch, method, running=running, seed=seed)
 
 
 def _show(placed: placement.Placed) -> None:
@@ -137,7 +126,7 @@ def _row(state: State, job: Job, bps: float) -> tuple[str, ...]:
 def _result(placed: dict[str, placement.Placed], seed: int) -> Result:
     metrics = {f"{name}_gpus_computing": each.state.value for name, each in placed.items()}
     metrics |= {f"{name}_waiting": len(each.waiting) for name, each in placed.items()}
-    state = list(placed.values())[-1].state
+    state = placed[list(placed)[-1]].state
     jobs = {
         job.name: {
             "servers": list(job.servers),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import random
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -65,44 +64,41 @@ def route(
     """
     common.check_files(plot, write)
     names = common.policies(policy)
-    asked = {name: decide(jobs, cluster, name, draws, seed) for name in names}
+    inputs = common.load(jobs, cluster, "route")
+    asked = {name: decide(inputs, name, draws, seed) for name in names}
     states = {name: question.evaluate(trees) for name, (question, trees) in asked.items()}
-    question, trees = asked[names[-1]]
+    last = names[-1]
+    question, trees = asked[last]
     if write is not None:
         with whole(write) as draft:
             write_jobs(draft, routed_by(question.jobs, trees))
     if plot is not None:
         from ina.cli.allocation.plots import draw_trees
 
-        draw_trees(states[names[-1]], plot)
+        draw_trees(states[last], plot)
     if json:
         _result(states, draws, seed).print_json(unused_keys=job_files.unused_keys("route", jobs, cluster))
         return
-    if len(names) == 1:
-        _show(states[names[0]])
+    if len(states) == 1:
+        _show(states[last])
     rows = [(name, *map(rate, _rates(state))) for name, state in states.items()]
     table("routing", ["policy", "smallest rate", "sum of rates"], rows)
 
 
-def decide(
-    jobs: Path, cluster: Path, name: str, draws: int, seed: int, *, command: str = "route"
-) -> tuple[Question, dict[str, Tree]]:
+def decide(inputs: common.Inputs, name: str, draws: int, seed: int) -> tuple[Question, dict[str, Tree]]:
     """Return the question and the policy's trees.
 
     Args:
-        jobs: The file of placed jobs.
-        cluster: The file of the cluster.
+        inputs: Placed jobs and their cluster.
         name: Name of the policy.
         draws: Number of random draws.
         seed: Of the draws.
-        command: Name of the command, for the note on unused keys.
 
     Raises Failure or BadSpec.
     """
-    chosen = common.policy(name, POLICIES, GROUP)
-    found, fabric = common.load(jobs, cluster, command)
-    question = Question(fabric, tuple(found), draws, random.Random(seed))
-    return question, dict(check(question, chosen(question)))
+    policy = common.policy(name, POLICIES, GROUP)
+    question = Question(inputs.topology, inputs.jobs, draws, random.Random(seed))
+    return question, dict(check(question, policy(question)))
 
 
 def _rates(state: State) -> tuple[float, float]:

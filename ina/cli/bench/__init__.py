@@ -28,4 +28,5 @@ _add(
     "placement", "Measure placement: jobs of 2 to 64 workers on an empty leaf-spine with racks of 40 servers."
 )
 _add("routing", "Measure tree selection on a fat-tree; default: 80 switches and 192 servers, as in GRID.")
+_add("controller", "Measure a controller with ten switches and 200 jobs: admission, restart, load, pages.")
 _add("cluster", "Measure the simulation of a cluster's network; default: 10,000 jobs on 256 servers.")

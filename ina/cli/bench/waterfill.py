@@ -49,8 +49,8 @@ def waterfill(
 ) -> None:
     """Measure water-filling: rates of jobs with two to eight servers on a leaf-spine.
 
-    Prints the time of making the flows of the jobs and the time of filling the links; the processor time is
-    that of both together.
+    Prints the time to build the jobs' flows and the time to fill the links; the processor time is that of
+    both together.
     """
     found = measure_waterfill(jobs, links, reading=reading.value, seed=seed)
     if json:

@@ -65,20 +65,22 @@ Placements = Annotated[
     typer.Option(
         metavar="NAME,…",
         help="Choose who runs where: netpack, random, gpu-balance, least-fragmentation, locality, "
-        f"optimus, or scheduler (where the scheduler puts it); {OWN}",
+        f"locality-fast-links, optimus, or scheduler (where the scheduler puts it); {OWN}",
     ),
 ]
 Memories = Annotated[
     str,
     typer.Option(
         metavar="NAME,…",
-        help=f"Divide slots by this policy: shared, static, deadline, deadline-lazy, preemptive; {OWN}",
+        help="Divide slots by this policy: shared, static, deadline, deadline-lazy, earliest, preemptive, "
+        f"preemptive-ending; {OWN}",
     ),
 ]
 Routings = Annotated[
     str,
     typer.Option(
-        metavar="NAME,…", help=f"Choose trees by this policy: shortest-path, tor-only, ecmp, grid; {OWN}"
+        metavar="NAME,…",
+        help=f"Choose trees by this policy: shortest-path, tor-only, ecmp, ecmp-everywhere, grid; {OWN}",
     ),
 ]
 Model = Annotated[
@@ -148,8 +150,8 @@ def simulate(
     around = NetworkSettings(
         model=model.value, reading=reading.value, period_s=period, margin=margin, seed=seed
     )
-    found, fabric = allocation.load(jobs, cluster, "cluster simulate")
-    tasks = tasks_of(chosen, found, fabric, around, settings or (), verify=verify)
+    inputs = allocation.load(jobs, cluster, "cluster simulate")
+    tasks = tasks_of(chosen, inputs.jobs, inputs.topology, around, settings or (), verify=verify)
     if plot is not None:
         tasks[-1] = replace(tasks[-1], keep_log=True)
     outcomes = run(tasks, processes)
@@ -164,8 +166,8 @@ def simulate(
         _result(outcomes).print_json(unused_keys=job_files.unused_keys("cluster simulate", jobs, cluster))
         return
     title = (
-        f"{plural(len(found), 'job')} on {plural(fabric.gpus, 'GPU')} in"
-        f" {plural(sum(server.gpus > 0 for server in fabric.servers), 'server')}"
+        f"{plural(len(inputs.jobs), 'job')} on {plural(inputs.topology.gpus, 'GPU')} in"
+        f" {plural(sum(server.gpus > 0 for server in inputs.topology.servers), 'server')}"
     )
     common.table(title, COLUMNS, [_cells(o) for o in outcomes])
 

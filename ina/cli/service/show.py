@@ -59,9 +59,16 @@ def print_job(job: JobView, now_s: float) -> None:
             f"{each['slots']} at {switch} from {each['first']} on"
             for switch, each in sorted(job["slots"].items())
         ),
-        "fallback": job["fallback"] or "",
+        "fallback": _fallback(job),
         "starts": str(job["starts"]),
     }
     for name, value in facts.items():
         if value:
             out.print(f"{name:<10} {value}", soft_wrap=True)
+
+
+def _fallback(job: JobView) -> str:
+    server, share = job["fallback"], job["fallback_share"]
+    if not server or share is None:
+        return server or ""
+    return f"{server}; {share:.1%} of its packets found no slot lately"

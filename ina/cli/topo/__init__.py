@@ -20,4 +20,5 @@ _add(
 _add("run", "Run a job on the hosts of a testbed, with gradients summed in its switches.")
 _add("exec", "Run a command in the namespace of a host or a switch, and exit with its status.")
 _add("down", "Stop a testbed: end its processes, and remove its namespaces and files.")
+_add("export", "Print a running testbed as a cluster file, with every machine's port and addresses.")
 _add("draw", "Draw a topology, and the aggregation trees of jobs on it.")

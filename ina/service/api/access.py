@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
+
 from ina.service.api.problems import Problem
 from ina.service.errors import Unknown
 from ina.service.records import JobRecord
@@ -16,17 +19,28 @@ class Gate:
 
     Args:
         tokens: The tokens there are.
-        local: Only this machine can ask. As long as there are no tokens, everybody is operator then.
+        local: Only this machine can ask. As long as there are no tokens, the controller's own user and root
+            are operators then, and nobody else is let in.
     """
 
     def __init__(self, tokens: Tokens, *, local: bool) -> None:
         self._tokens = tokens
         self._local = local
 
-    def person(self, authorization: str | None) -> Person:
-        """Return who asks. Raises Problem for somebody unknown, and StoreError."""
+    def person(self, authorization: str | None, user: Callable[[], int | None]) -> Person:
+        """Return who asks. Raises Problem for somebody unknown, and StoreError.
+
+        `user` says which user of this machine asks, as far as the kernel tells; None: it does not.
+        """
         if self._local and not self._tokens.grants():
-            return Person("", Role.OPERATOR)
+            if user() in (0, os.geteuid()):
+                return Person("", Role.OPERATOR)
+            raise Problem(
+                401,
+                "without a token only the controller's own user and root may ask: want a header"
+                " 'Authorization: Bearer TOKEN', of 'ina controller token add'",
+                headers=_CHALLENGE,
+            )
         scheme, _, token = (authorization or "").partition(" ")
         if scheme.lower() != "bearer" or not token.strip():
             raise Problem(401, "want a header 'Authorization: Bearer TOKEN'", headers=_CHALLENGE)

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import logging
+import os
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Collection
 from importlib.metadata import version
@@ -24,14 +25,19 @@ from ina.service.api.access import Gate, operator, own
 from ina.service.api.guard import Guard
 from ina.service.api.history import History
 from ina.service.api.logs import following, piece
+from ina.service.api.openapi import MAX_JOBS, STREAM, SUBMISSION, TEXT, refusals
+from ina.service.api.peers import uid_of
 from ina.service.api.problems import Problem, register
+from ina.service.api.quotas import Tenant, Wanted
 from ina.service.api.streams import EventStream, Streams, event
+from ina.service.api.users import as_user
 from ina.service.errors import Unknown
+from ina.service.quotas import Quota
 from ina.service.service import Decision, Service
 from ina.service.tokens import Person
 
-MAX_JOBS = 10_000
-"""In one request."""
+SMALL_BYTES = 1 << 14
+"""Descriptions of jobs up to this size are read at once, larger ones in a thread."""
 MAX_PAGE = 1_000
 """Jobs, or lines of the log, in one answer."""
 PAGE = Path(__file__).parent.parent / "page"
@@ -65,6 +71,7 @@ def app(service: Service, *, gate: Gate, hosts: Collection[str] | None) -> FastA
         redoc_url=None,
         lifespan=lifespan,
     )
+    made.state.routes = [*_open.routes, *_v1.routes]
     made.state.service = service
     made.state.gate = gate
     made.state.history = history
@@ -121,7 +128,15 @@ async def _service(request: Request) -> Service:
 
 async def _person(request: Request) -> Person:
     gate: Gate = request.app.state.gate
-    return gate.person(request.headers.get("authorization"))
+    return gate.person(request.headers.get("authorization"), lambda: _uid(request))
+
+
+def _uid(request: Request) -> int | None:
+    """Return the user at the other end; a Unix socket lets only its owner and root in."""
+    client, server = request.scope.get("client"), request.scope.get("server")
+    if client is None or server is None or server[1] is None:
+        return os.geteuid()
+    return uid_of((client[0], client[1]), (server[0], server[1]))
 
 
 async def _operator(person: Annotated[Person, Depends(_person)]) -> Person:
@@ -146,12 +161,12 @@ After = Annotated[
 Limit = Annotated[int, Query(ge=1, le=MAX_PAGE, description="At most so many.")]
 Follow = Annotated[bool, Query(description="Server-sent events instead: what is there, and all to come.")]
 Last = Annotated[
-    int | None,
+    int,
     Header(alias="Last-Event-ID", ge=0, le=1 << 53, description="With follow: go on after this one."),
 ]
 
-_v1 = APIRouter(prefix="/v1", dependencies=[Depends(_bearer)])
-_open = APIRouter()
+_v1 = APIRouter(prefix="/v1", dependencies=[Depends(_bearer)], responses=refusals())
+_open = APIRouter(responses=refusals())
 
 # --------------------------------------------------------------------------- jobs
 
@@ -160,27 +175,8 @@ _open = APIRouter()
     "/jobs",
     status_code=201,
     response_model=views.JobsView,
-    openapi_extra={
-        "requestBody": {
-            "required": True,
-            "content": {
-                "application/json": {
-                    "schema": {
-                        "type": "object",
-                        "required": ["jobs"],
-                        "properties": {
-                            "jobs": {
-                                "type": "array",
-                                "minItems": 1,
-                                "maxItems": MAX_JOBS,
-                                "items": {"type": "object", "required": ["name", "workers", "command"]},
-                            }
-                        },
-                    }
-                }
-            },
-        }
-    },
+    responses=refusals(415),
+    openapi_extra=dict(SUBMISSION),
 )
 async def submit(
     request: Request,
@@ -202,9 +198,12 @@ async def submit(
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
         raise Problem(415, f"Content-Type is {kind[:80]!r}; want application/json")
-    topology = service.cluster().topology
-    jobs = await asyncio.to_thread(_jobs, await request.body(), topology)
-    records = await service.submit(jobs, tenant=person.name, key=idempotency_key)
+    body = await request.body()
+    if len(body) > SMALL_BYTES:
+        jobs = await asyncio.to_thread(_jobs, body, service.topology)
+    else:
+        jobs = _jobs(body, service.topology)
+    records = await service.submit(as_user(jobs, person), tenant=person.name, key=idempotency_key)
     now_s = service.now_s
     found = [views.of_job(record, now_s) for record in records]
     return Json({"now_s": now_s, "jobs": found, "next": None}, 201)
@@ -264,7 +263,7 @@ async def explanation(name: str, service: Serving, person: Asker) -> Response:
     return Json(views.of_explanation(service.explain(name), service.now_s))
 
 
-@_v1.get("/jobs/{name}/logs/{rank}", response_model=views.LogView)
+@_v1.get("/jobs/{name}/logs/{rank}", response_model=views.LogView, responses=STREAM)
 async def logs(
     name: str,
     rank: int,
@@ -278,7 +277,7 @@ async def logs(
         ),
     ] = 0,
     follow: Follow = False,
-    last: Last = None,
+    last: Last = -1,
 ) -> Response:
     """Show what a rank of a job wrote."""
     record = own(service, person, name)
@@ -288,7 +287,7 @@ async def logs(
     path = service.log(name, rank)
     if not follow:
         return Json(piece(path, offset))
-    begin = offset if last is None else last
+    begin = offset if last < 0 else last
     begin = piece(path, begin, most=1)["offset"] if begin < 0 else begin
     streams: Streams = request.app.state.streams
     return EventStream(following(path, begin, lambda: service.record(name).over), streams)
@@ -365,10 +364,47 @@ async def audit(service: Serving, person: Operator) -> Response:
     return Json(views.of_audit(await service.audit()))
 
 
+# --------------------------------------------------------------------------- quotas
+
+
+@_v1.get("/quotas", response_model=views.QuotasView)
+async def quotas(service: Serving, person: Asker) -> Response:
+    """List the quotas and reservations of all tenants, to a submitter their own; and what is used."""
+    states = [each for each in service.quotas() if person.owns(each.quota.tenant)]
+    return Json({"quotas": [views.of_quota(each) for each in states]})
+
+
+@_v1.get("/quotas/{tenant}", response_model=views.QuotaView)
+async def quota(tenant: Tenant, service: Serving, person: Asker) -> Response:
+    """Show a tenant's quota and reservation."""
+    return Json(_quota(service, person, tenant))
+
+
+@_v1.put("/quotas/{tenant}", response_model=views.QuotaView)
+async def set_quota(tenant: Tenant, wanted: Wanted, service: Serving, person: Operator) -> Response:
+    """Give a tenant a quota and a reservation, in the place of those before; what runs runs on."""
+    await service.set_quota(Quota(tenant, wanted.gpus, wanted.reserved))
+    return Json(_quota(service, person, tenant))
+
+
+@_v1.delete("/quotas/{tenant}", status_code=204)
+async def remove_quota(tenant: Tenant, service: Serving, _: Operator) -> Response:
+    """Have a tenant use as much as there is, and keep nothing for it."""
+    await service.remove_quota(tenant)
+    return Response(status_code=204)
+
+
+def _quota(service: Service, person: Person, tenant: str) -> views.QuotaView:
+    for each in service.quotas():
+        if each.quota.tenant == tenant and person.owns(tenant):
+            return views.of_quota(each)
+    raise Problem(404, f"tenant {tenant!r} has no quota")
+
+
 # --------------------------------------------------------------------------- events
 
 
-@_v1.get("/events", response_model=views.DecisionsView)
+@_v1.get("/events", response_model=views.DecisionsView, responses=STREAM)
 async def events(
     request: Request,
     service: Serving,
@@ -376,13 +412,13 @@ async def events(
     after: After = 0,
     limit: Limit = MAX_PAGE,
     follow: Follow = False,
-    last: Last = None,
+    last: Last = -1,
 ) -> Response:
     """Show what happened and was decided, oldest first."""
     if after < 0:
         after = max(0, len(service.decisions()) + after)
     if follow:
-        begin = after if last is None else last
+        begin = after if last < 0 else last
         streams: Streams = request.app.state.streams
         return EventStream(_decisions(service, person, begin), streams)
     seen = [each for each in service.decisions(after) if _may_see(service, person, each)]
@@ -413,7 +449,7 @@ def _may_see(service: Service, person: Person, decision: Decision) -> bool:
 # --------------------------------------------------------------------------- for monitors, and people
 
 
-@_open.get("/metrics", response_class=Response)
+@_open.get("/metrics", response_class=Response, responses=TEXT, dependencies=[Depends(_bearer)])
 async def figures(request: Request, _: Operator) -> Response:
     """Show figures for Prometheus."""
     state = request.app.state
@@ -434,12 +470,18 @@ async def readyz(request: Request) -> Response:
     return Json({"status": why or "ok"}, 503 if why else 200)
 
 
-_FILES = {"": "index.html", "page.js": "page.js", "page.css": "page.css"}
+_FILES = frozenset(path.name for path in PAGE.iterdir() if path.suffix in (".js", ".css"))
 
 
 @_open.get("/", include_in_schema=False)
-@_open.get("/page.js", include_in_schema=False)
-@_open.get("/page.css", include_in_schema=False)
-async def page(request: Request) -> Response:
+async def page() -> Response:
     """Show the operator's page, which asks ``/v1`` like any other client."""
-    return FileResponse(PAGE / _FILES[request.url.path.removeprefix("/")])
+    return FileResponse(PAGE / "index.html")
+
+
+@_open.get("/page/{name}", include_in_schema=False)
+async def part(name: str) -> Response:
+    """Return a module or a style sheet of the page."""
+    if name not in _FILES:
+        raise Problem(404, f"the page has no part {name[:80]!r}")
+    return FileResponse(PAGE / name)

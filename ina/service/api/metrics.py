@@ -36,6 +36,16 @@ def render(service: Service, *, streams: int, answers: Mapping[int, int]) -> str
         ),
         *_family("jobs_late", "gauge", "Jobs that will miss their deadlines, by estimate.", [({}, late)]),
         *_family(
+            "job_fallback_ratio",
+            "gauge",
+            "Part of a running job's packets that found no slot lately.",
+            [
+                ({"job": each.name}, each.fallback_share)
+                for each in records
+                if each.fallback_share is not None
+            ],
+        ),
+        *_family(
             "decisions_total",
             "counter",
             "Decisions by kind.",

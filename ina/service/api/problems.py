@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
+from starlette.routing import Match, Route
 
 from controller.vocabulary import BadSpec
 from ina.service.errors import Conflict, ServiceError, StoreError, Unknown
@@ -103,13 +105,20 @@ def problem_of(error: Exception) -> Problem:
             return Problem(503, str(error))
         case RequestValidationError():
             first = error.errors()[0]
-            return Problem(
-                422, f"{first['msg']}; this was {first['input']!r:.80}", parameter=str(first["loc"][-1])
-            )
+            place, *way = first["loc"]
+            if place == "body":
+                if first["type"] == "json_invalid":
+                    return Problem(400, f"not JSON: {first['ctx']['error']}")
+                return Problem(422, _of_value(first), pointer=pointer(tuple(way)))
+            return Problem(422, _of_value(first), parameter=str(first["loc"][-1]))
         case HTTPException():
             return Problem(error.status_code, _of_http(error), headers=error.headers)
         case _:
             return Problem(500, "please report this; the service's log has the details")
+
+
+def _of_value(found: Mapping[str, Any]) -> str:
+    return f"{found['msg']}; this was {found['input']!r:.80}"
 
 
 def _of_http(error: HTTPException) -> str:
@@ -124,7 +133,20 @@ def _of_http(error: HTTPException) -> str:
 
 
 async def _answer(request: Request, error: Exception) -> Response:
+    if isinstance(error, HTTPException) and error.status_code == 405:
+        allowed = ", ".join(sorted(_methods(request)))
+        error = HTTPException(405, headers={"Allow": allowed})
     return problem_of(error).response()
+
+
+def _methods(request: Request) -> set[str]:
+    """Return the methods of a resource; its routes each know their own."""
+    return {
+        method
+        for route in request.app.state.routes
+        if isinstance(route, Route) and route.matches(request.scope)[0] is not Match.NONE
+        for method in route.methods or ()
+    }
 
 
 def register(app: FastAPI) -> None:

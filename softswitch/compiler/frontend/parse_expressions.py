@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import cycle
 
 from softswitch.compiler.errors import CompileError
 from softswitch.compiler.frontend import ast
@@ -16,6 +17,8 @@ _PRECEDENCE = {operator: level for level, operators in enumerate(_LEVELS) for op
 _UNARY = frozenset("!~-+")
 _TYPE_KEYWORDS = frozenset(["bit", "bool", "error", "int", "match_kind", "string", "tuple", "varbit"])
 _TYPE_STARTS = _TYPE_KEYWORDS | {"id", ".", "void", "_"}
+_TEXTS = frozenset(["name", "deprecated"])
+"""Annotations whose body is one string."""
 _OPERAND_STARTS = frozenset(["id", "number", "quoted", "true", "false", "this", "!", "~", "{", "{#}"])
 
 
@@ -51,10 +54,12 @@ class ExpressionParser(Cursor):
         if self.accept("("):
             tokens: list[Token] = []
             self._balanced(tokens)
-            return ast.Annotation(name.text, _joined(tokens), None, name.pos)
+            body = _text(name, tokens) if name.text in _TEXTS else _joined(tokens)
+            return ast.Annotation(name.text, body, None, name.pos)
         if self.accept("["):
             first = self._at
             elements = self.comma_separated(self.argument, "]", "in the annotation", trailing=True)
+            _check_elements(elements)
             return ast.Annotation(name.text, _joined(self._tokens[first : self._at - 1]), elements, name.pos)
         return ast.Annotation(name.text, "", None, name.pos)
 
@@ -397,9 +402,28 @@ def _joined(tokens: list[Token]) -> str:
     return text
 
 
+def _text(name: Token, tokens: list[Token]) -> str:
+    """Return the string, in quotes, that an annotation holds: one, or several with ``++`` between."""
+    if len(tokens) % 2 and all(
+        token.kind == ("++" if odd else "quoted")
+        for token, odd in zip(tokens, cycle((False, True)), strict=False)
+    ):
+        return '"' + "".join(token.text[1:-1] for token in tokens[::2]) + '"'
+    message = f"@{name.text}({_joined(tokens)}) is no text"
+    raise CompileError(message, name.pos, f'@{name.text}("…")')
+
+
+def _check_elements(elements: Iterable[ast.Argument]) -> None:
+    """Refuse values of a structured annotation that are no numbers, texts or truth values."""
+    for element in elements:
+        if isinstance(element.value, ast.ListExpr | ast.StructExpr):
+            message = "a list as a value of an annotation"
+            raise CompileError(message, element.value.pos, "a number, a text, true or false")
+
+
 def _check_repeated(annotation: ast.Annotation, before: Iterable[ast.Annotation]) -> None:
     """Refuse a structured annotation whose name its element has already; others may be repeated."""
     for other in before:
-        if other.name == annotation.name and (annotation.elements or other.elements) is not None:
+        if other.name == annotation.name and (annotation.elements, other.elements) != (None, None):
             message = f"a second annotation @{annotation.name}, and one of them is structured"
             raise CompileError(message, annotation.pos, "each name once")

@@ -11,6 +11,9 @@ from softswitch.compiler.ir.statements import Stmt
 from softswitch.compiler.ir.types import Bits, Bool, Enum, Struct, Type
 from softswitch.compiler.position import Position
 
+V1MODEL = "v1model"
+BLOCKS = ("verify", "ingress", "ingress_deparser", "egress", "compute", "deparser")
+
 
 class Pattern(NamedTuple):
     """One component of a keyset.
@@ -169,6 +172,7 @@ class Register:
     size: int
     pos: Position
     annotations: tuple[Annotation, ...] = ()
+    initial: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,7 +291,11 @@ class Remark:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A whole v1model pipeline. Dictionaries keep source order and are keyed by name."""
+    """A whole pipeline. Dictionaries keep source order and are keyed by name.
+
+    Programs of v1model have one parser and one deparser. Those of Tofino have two of each: what the ingress
+    deparser emits are the bytes that the egress parser gets, and `verify` and `compute` are empty.
+    """
 
     name: str
     hdr: Struct
@@ -315,7 +323,25 @@ class Program:
     meters: Mapping[str, Meter] = field(default_factory=dict)
     digests: Mapping[str, Digest] = field(default_factory=dict)
     register_arrays: Mapping[str, RegisterArray] = field(default_factory=dict)
+    architecture: str = V1MODEL
+    egress_states: Mapping[str, State] = field(default_factory=dict)  # they start in "start", too
+    ingress_deparser: tuple[Stmt, ...] = ()
     # Actions that are called and in no table: their bodies are where they are called
     called_actions: Mapping[str, Action] = field(default_factory=dict)
     # Digest of the text and the compiler that it comes from, where it was kept: what is derived may be too
     origin: str | None = field(default=None, compare=False)
+
+    @property
+    def tofino(self) -> bool:
+        """True of programs for Tofino: see `softswitch.compiler.lowering.tofino`."""
+        return self.architecture != V1MODEL
+
+    @property
+    def blocks(self) -> Mapping[str, tuple[Stmt, ...]]:
+        """The blocks that are statements, by name."""
+        return {name: getattr(self, name) for name in BLOCKS}
+
+    @property
+    def parsers(self) -> Mapping[str, Mapping[str, State]]:
+        """The parsers by name."""
+        return {"parser": self.states} | ({"egress_parser": self.egress_states} if self.tofino else {})

@@ -206,12 +206,15 @@ class Extern:
     ``resubmit_preserving_field_list``   (index)
     ``recirculate_preserving_field_list``  (index)
     ``truncate``               (length in bytes)
+    ``mirror``                 (session), data… in front of the copy (Tofino)
+    ``resubmit``               data… in the place of the port's metadata (Tofino)
     ``log_msg``, ``assert``, ``assume``  (condition) or nothing
     =========================  ==========================================================
 
     Each argument is a tuple of expressions: one for a scalar, any number for ``data``.
-    Algorithms and clone types are Enum constants. Data is concatenated in order, most significant
-    bit first, and padded with zero bits at the end to whole bytes.
+    Algorithms and clone types are Enum constants; `softswitch.compiler.ir.crc` has the names of further CRCs.
+    Data is concatenated in order, most significant bit first, and padded with zero bits at the end to whole
+    bytes.
     """
 
     function: str

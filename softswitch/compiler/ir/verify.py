@@ -6,7 +6,7 @@ key. It takes time proportional to the program and is run after every lowering.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
 from softswitch.compiler import ir
@@ -41,17 +41,18 @@ class _Verifier:
 
     def run(self) -> None:
         program = self._program
-        for block in (program.verify, program.ingress, program.egress, program.compute, program.deparser):
+        for block in program.blocks.values():
             self._body(block)
         for action in program.actions.values():
             for param in action.params:
                 if self._types.get(param.variable) != param.type:
                     _fail(f"parameter {param.name} of {action.name} has no variable", action.pos)
             self._body(action.body)
-        for state in program.states.values():
-            self._state(state)
-        if "start" not in program.states:
-            _fail("no state start", ir.Position(program.name, 1, 1))
+        for states in program.parsers.values():
+            for state in states.values():
+                self._state(state, states)
+            if "start" not in states:
+                _fail("no state start", ir.Position(program.name, 1, 1))
         for table in program.tables.values():
             self._table(table)
         objects: list[ir.Register | ir.Counter | ir.Meter] = [
@@ -166,13 +167,13 @@ class _Verifier:
 
     # ----------------------------------------------------------------------- parser and tables
 
-    def _state(self, state: ir.State) -> None:
+    def _state(self, state: ir.State, states: Mapping[str, ir.State]) -> None:
         self._body(state.body)
         transition = state.transition
         for subject in transition.subjects:
             self._expr(subject)
         for patterns, target in transition.cases:
-            if target not in self._program.states and target not in ("accept", "reject"):
+            if target not in states and target not in ("accept", "reject"):
                 _fail(f"no state {target}", transition.pos)
             if len(patterns) != len(transition.subjects):
                 _fail(f"{len(patterns)} patterns for {len(transition.subjects)} subjects", transition.pos)

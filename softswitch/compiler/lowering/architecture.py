@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from softswitch.compiler import ir
@@ -102,7 +103,7 @@ def _lower_block(
     _check_types(slot, block, formals, storages)
     passed = Passed(_values(unit, slot, formals, storages), ())
     caller = Body(unit, unit.globals, Place.CONSTANT, slot.stage, block.decl.name)
-    scope = _scope(unit, block)
+    scope = block_scope(unit, block)
     with unit.entered(block.decl, f"{slot.kind} {block.decl.name!r}", block.pos):
         if slot.stage is Stage.PARSER:
             lower_main_parser(caller, block, scope, block.decl.name, formals, passed)
@@ -126,10 +127,20 @@ def check_architecture(unit: Unit, main: ast.Instantiation) -> None:
 def _blocks(unit: Unit, main: ast.Instantiation) -> list[Block]:
     """Return the arguments of the package, in the order of `SLOTS`."""
     args = bind(PACKAGE, package_of(unit, main).params, main.args, main.pos)
-    return [_block(unit, slot, arg) for slot, arg in zip(SLOTS, args, strict=True)]
+    return [block_of(unit, slot.kind, slot.stage, arg) for slot, arg in zip(SLOTS, args, strict=True)]
 
 
-def _block(unit: Unit, slot: Slot, arg: ast.Expr) -> Block:
+def block_of(unit: Unit, kind: str, stage: Stage, arg: ast.Expr) -> Block:
+    """Return the parser or control that an argument of a package is.
+
+    Args:
+        unit: The compilation.
+        kind: ``parser`` or ``control``.
+        stage: What it is for.
+        arg: The argument.
+
+    Raises CompileError.
+    """
     body = constant_body(unit, unit.globals)
     match arg:
         case ast.Call(ast.Name(name, absolute, pos), (), args):
@@ -142,37 +153,42 @@ def _block(unit: Unit, slot: Slot, arg: ast.Expr) -> Block:
         case _:
             block = None
     found = "parser" if block is not None and isinstance(block.decl, ast.ParserDecl) else "control"
-    if block is None or found != slot.kind:
-        raise CompileError(
-            f"this is no {slot.kind} for {slot.stage.name.lower()}", arg.pos, f"a {slot.kind}, such as Name()"
-        )
+    if block is None or found != kind:
+        where = stage.name.lower().replace("_", " ")
+        raise CompileError(f"this is no {kind} for {where}", arg.pos, f"a {kind}, such as Name()")
     return block
 
 
-def _scope(unit: Unit, block: Block) -> Scope:
+def block_scope(unit: Unit, block: Block) -> Scope:
+    """Return the scope in which a block is declared."""
     definition = unit.globals.find(block.decl.name)
     assert isinstance(definition, BlockDef)
     return definition.scope
 
 
 def _formals(unit: Unit, block: Block) -> list[Formal]:
-    return formals_of(unit, block.decl.params, _scope(unit, block))
+    return formals_of(unit, block.decl.params, block_scope(unit, block))
 
 
 def _check_shape(slot: Slot, block: Block, formals: list[Formal]) -> None:
     """Compare the number and directions of a block's parameters with the architecture's."""
     decl = block.decl
-    wanted = ", ".join(f"{direction} {what}".strip() for direction, what in slot.params)
+    wanted = describe_slot(slot.params)
     if len(formals) != len(slot.params):
         where = f"{slot.stage.name.lower()} of {PACKAGE}"
         message = f"{slot.kind} {decl.name!r} has {len(formals)} parameters as {where}"
-        raise CompileError(message, decl.pos, f"({wanted})")
+        raise CompileError(message, decl.pos, wanted)
     for formal, (direction, _) in zip(formals, slot.params, strict=True):
         if formal.direction != direction:
             message = (
                 f"parameter {formal.name!r} of {decl.name!r} is {formal.direction or 'without direction'}"
             )
-            raise CompileError(message, formal.pos, f"({wanted})")
+            raise CompileError(message, formal.pos, wanted)
+
+
+def describe_slot(params: Sequence[tuple[str, str]]) -> str:
+    """Return the parameters of a block for a message."""
+    return f"({', '.join(f'{direction} {what}'.strip() for direction, what in params)})"
 
 
 def _storages(unit: Unit, parser: Block, formals: list[Formal]) -> Storages:

@@ -73,8 +73,13 @@ def declare_all(unit: Unit, declarations: Sequence[ast.Decl]) -> ast.Instantiati
     main: ast.Instantiation | None = None
     for decl in declarations:
         with unit.reporting():
+            if getattr(decl, "name", "") == "main" and not isinstance(decl, ast.Instantiation):
+                message = "'main' is the name of the package's instance"
+                raise CompileError(message, decl.pos, "another name for this")
             if not isinstance(decl, ast.Instantiation) or not _is_package(names, decl):
                 _declare(body, decl)
+            elif _is_part(unit, decl):
+                unit.packages[decl.name] = decl
             elif main is None:
                 main = decl
             else:
@@ -86,6 +91,12 @@ def declare_all(unit: Unit, declarations: Sequence[ast.Decl]) -> ast.Instantiati
         name = decl.prototype.name if isinstance(decl, _FUNCTIONS) else getattr(decl, "name", "")
         names.break_name(name, decl.pos)
     return main
+
+
+def _is_part(unit: Unit, decl: ast.Instantiation) -> bool:
+    """Return True if an instance of a package is what another package is made of."""
+    assert isinstance(decl.type, ast.NamedType)
+    return decl.name != "main" and decl.type.name in unit.parts
 
 
 def _check_package(unit: Unit, decl: ast.Instantiation) -> None:

@@ -22,14 +22,12 @@ def flattened(program: ir.Program) -> ir.Program:
     """Return the program without unions, stacks of unions and structs in headers."""
     if not any(map(_concerned, _types(program))):
         return program
+    blocks: dict[str, Any] = {name: _body(body) for name, body in program.blocks.items()}
     return replace(
         program,
         states={name: _state(state) for name, state in program.states.items()},
-        verify=_body(program.verify),
-        ingress=_body(program.ingress),
-        egress=_body(program.egress),
-        compute=_body(program.compute),
-        deparser=_body(program.deparser),
+        egress_states={name: _state(state) for name, state in program.egress_states.items()},
+        **blocks,
         actions={name: replace(action, body=_body(action.body)) for name, action in program.actions.items()},
         tables={
             name: replace(table, keys=tuple(replace(key, expr=_expr(key.expr)) for key in table.keys))

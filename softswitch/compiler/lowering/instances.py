@@ -168,57 +168,69 @@ def _make_object(
     unit = body.unit
     match symbol.decl.name:
         case "register":
-            _make_register(body, type_.args[0], args[0], name, ref.pos, decl.pos, annotations)
+            make_register(body, type_.args[0], cells(body, args[0]), name, decl, annotations)
             return Object(type_, symbol.decl, name, decl.pos)
         case "counter":
-            size, kind = _cells(body, args[0]), _unit(body, args[1], "CounterType")
-            _claim(name, decl.pos, unit.counters.get(name))
+            size, kind = cells(body, args[0]), unit_of(body, args[1], "CounterType")
+            claim(name, decl.pos, unit.counters.get(name))
             unit.counters[name] = ir.Counter(name, kind, size, None, decl.pos, annotations)
             return Object(type_, symbol.decl, name, decl.pos)
         case "meter":
-            size, kind = _cells(body, args[0]), _unit(body, args[1], "MeterType")
-            _claim(name, decl.pos, unit.meters.get(name))
+            size, kind = cells(body, args[0]), unit_of(body, args[1], "MeterType")
+            claim(name, decl.pos, unit.meters.get(name))
             unit.meters[name] = ir.Meter(name, kind, size, None, decl.pos, annotations=annotations)
             return Object(type_, symbol.decl, name, decl.pos)
         case "direct_meter":
-            kind, colour = _unit(body, args[0], "MeterType"), unit.variable(f"{name}.colour", COLOUR)
+            kind, colour = unit_of(body, args[0], "MeterType"), unit.variable(f"{name}.colour", COLOUR)
             return Object(type_, symbol.decl, name, decl.pos, kind, annotations, colour)
         case "action_profile" | "action_selector":
             return _make_profile(body, type_, symbol.decl, args, name, decl.pos, annotations)
         case "Checksum16":
             return Object(type_, symbol.decl, name, decl.pos)
         case "direct_counter":
-            kind = _unit(body, args[0], "CounterType")
+            kind = unit_of(body, args[0], "CounterType")
             return Object(type_, symbol.decl, name, decl.pos, kind, annotations)
         case _:
             raise AssertionError(ref.name)
 
 
-def _make_register(
+def make_register(
     body: Body,
     cell: t.Type,
-    size_expr: ast.Expr,
+    size: int,
     name: str,
-    type_pos: ir.Position,
-    pos: ir.Position,
+    decl: ast.Instantiation,
     annotations: tuple[ir.Annotation, ...],
+    initial: Sequence[int] = (),
 ) -> None:
-    """Add a register to the program; one of structs is a register for each of their scalars."""
-    unit = body.unit
+    """Add a register to the program; one of structs is a register for each of their scalars.
+
+    Args:
+        body: Where it is declared.
+        cell: The type of its cells.
+        size: Number of cells.
+        name: Its control-plane name.
+        decl: Its declaration.
+        annotations: Those of it.
+        initial: What each scalar of a cell starts with; empty: all zero.
+
+    Raises CompileError.
+    """
+    unit, type_pos, pos = body.unit, decl.type.pos, decl.pos
     expected = "bit<W>, int<W>, bool or structs of these"
     refused = Unsupported(f"a register of {t.describe(cell)}", type_pos, expected)
     if isinstance(t.base(cell), t.HeaderType | ir.Enum | ir.VarBits):
         raise refused
     data = data_type(cell, type_pos)
-    size = _cells(body, size_expr)
-    _claim(name, pos, unit.register_arrays.get(name))
+    claim(name, pos, unit.register_arrays.get(name))
     scalars = list(_scalars(data))
     if not scalars or not all(isinstance(scalar, ir.Bits | ir.Bool) for _, scalar in scalars):
         raise refused
     parts = tuple(f"{name}#{path}" if path else name for path, _ in scalars)
-    for part, (_, scalar) in zip(parts, scalars, strict=True):
+    starts = initial or (0,) * len(parts)
+    for part, (_, scalar), start in zip(parts, scalars, starts, strict=True):
         assert isinstance(scalar, ir.Bits | ir.Bool)
-        unit.registers[part] = ir.Register(part, scalar, size, pos, annotations)
+        unit.registers[part] = ir.Register(part, scalar, size, pos, annotations, start)
     unit.register_arrays[name] = ir.RegisterArray(name, data, size, parts, pos, annotations)
 
 
@@ -239,14 +251,14 @@ def _make_profile(
     annotations: tuple[ir.Annotation, ...],
 ) -> Object:
     selector = type_.name == "action_selector"
-    size = _cells(body, args[1 if selector else 0])
+    size = cells(body, args[1 if selector else 0])
     algorithm = ""
     if selector:
         kind = known(body, args[0])
         if not (isinstance(kind, Run) and isinstance(kind.type, ir.Enum) and isinstance(kind.expr, ir.Const)):
             raise CompileError(f"{show(kind)} as the algorithm", args[0].pos, "a HashAlgorithm")
         algorithm = kind.type.members[kind.expr.value]
-    _claim(name, pos, body.unit.action_profiles.get(name))
+    claim(name, pos, body.unit.action_profiles.get(name))
     body.unit.action_profiles[name] = ir.ActionProfile(name, size, selector, pos, annotations)
     return Object(type_, decl, name, pos, algorithm, annotations)
 
@@ -265,22 +277,25 @@ def make_in_place(body: Body, prop: ast.Property, prefix: str, expected: str) ->
     return _make_object(body, symbol, ref, decl, control_name(prefix, decl.name, decl.annotations))
 
 
-def _claim(
+def claim(
     name: str, pos: ir.Position, other: ir.RegisterArray | ir.Counter | ir.ActionProfile | ir.Meter | None
 ) -> None:
+    """Raise CompileError if a control-plane name is taken by `other`."""
     if other is not None:
         message = f"two objects have the control-plane name {name!r}; the other is at {other.pos}"
         raise CompileError(message, pos, "another @name for one of them")
 
 
-def _cells(body: Body, expr: ast.Expr) -> int:
+def cells(body: Body, expr: ast.Expr) -> int:
+    """Return a number of cells that is known at compile time. Raises CompileError."""
     size = whole_number(body, expr)
     if not 0 < size <= MAX_REGISTER:
         raise CompileError(f"a size of {size}", expr.pos, f"1 to {MAX_REGISTER}")
     return size
 
 
-def _unit(body: Body, expr: ast.Expr, enum: str) -> str:
+def unit_of(body: Body, expr: ast.Expr, enum: str) -> str:
+    """Return the unit of a counter or meter, a member of `enum`. Raises CompileError."""
     value = known(body, expr)
     if isinstance(value, Run) and isinstance(value.expr, ir.Const) and isinstance(value.type, ir.Enum):
         return value.type.members[value.expr.value]

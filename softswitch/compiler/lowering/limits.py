@@ -75,10 +75,11 @@ def _nodes(node: object) -> Iterator[object]:
     """Yield all statements and expressions below `node`, and itself."""
     match node:
         case ir.Program():
-            for block in (node.verify, node.ingress, node.egress, node.compute, node.deparser):
+            for block in node.blocks.values():
                 yield from _nodes(block)
-            for state in node.states.values():
-                yield from _nodes((*state.body, *state.transition.subjects))
+            for states in node.parsers.values():
+                for state in states.values():
+                    yield from _nodes((*state.body, *state.transition.subjects))
             for action in node.actions.values():
                 yield from _nodes(action.body)
             for table in node.tables.values():

@@ -4,7 +4,7 @@ Lowering starts at ``main`` and follows what is used; each control is checked wh
 The steps, each in a module of its own::
 
     declare        global names, in source order                  → scope
-    architecture   the six blocks of V1Switch and their storages
+    architecture   the six blocks of V1Switch and their storages; `tofino`: those of a Pipeline
     controls       ┐
     parsers        │ bodies, lowered where they are applied
     actions        │
@@ -22,6 +22,7 @@ Code that nothing uses is checked too (`unused`), but leaves no trace in the pro
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from softswitch.compiler import ir
 from softswitch.compiler.errors import CompileError, Unsupported
@@ -34,13 +35,20 @@ from softswitch.compiler.lowering.architecture import (
 )
 from softswitch.compiler.lowering.calls.dispatch import call
 from softswitch.compiler.lowering.calls.field_lists import annotated_lists
-from softswitch.compiler.lowering.calls.foreign import foreign_instance
+from softswitch.compiler.lowering.calls.foreign import (
+    foreign_function,
+    foreign_instance,
+    foreign_method,
+)
 from softswitch.compiler.lowering.declare import declare_all, error_type
 from softswitch.compiler.lowering.flatten import flattened
 from softswitch.compiler.lowering.limits import check_limits
 from softswitch.compiler.lowering.remarks import collecting
 from softswitch.compiler.lowering.statements import lower_statements
 from softswitch.compiler.lowering.syntax import ir_annotations
+from softswitch.compiler.lowering.tofino.calls import call_function, call_object
+from softswitch.compiler.lowering.tofino.objects import make_object
+from softswitch.compiler.lowering.tofino.switch import PARTS, architecture_of, is_for_tofino, lower_switch
 from softswitch.compiler.lowering.unit import Stage, Unit
 from softswitch.compiler.lowering.unused import check_uncalled
 
@@ -77,12 +85,23 @@ def _gather(program: ast.Program, name: str) -> ir.Program:
 def _lowered(unit: Unit, program: ast.Program, name: str) -> ir.Program:
     unit.call = call
     unit.statements = lower_statements
-    unit.foreign = foreign_instance
+    tofino = is_for_tofino(program.declarations)
+    if tofino:
+        unit.foreign, unit.foreign_method, unit.foreign_function = make_object, call_object, call_function
+        unit.parts = PARTS
+    else:
+        unit.foreign, unit.foreign_method, unit.foreign_function = (
+            foreign_instance,
+            foreign_method,
+            foreign_function,
+        )
     main = declare_all(unit, program.declarations)
     if main is None:
         check_uncalled(unit)
         unit.raise_errors()
         raise CompileError("the program instantiates no package", program.pos, "V1Switch(…) main;")
+    if tofino:
+        return _for_tofino(unit, main, name)
     try:
         check_architecture(unit, main)
     except Unsupported:
@@ -92,25 +111,57 @@ def _lowered(unit: Unit, program: ast.Program, name: str) -> ir.Program:
     check_type_arguments(unit, main, storages)
     check_uncalled(unit)
     unit.raise_errors()
+    return _program(
+        unit,
+        main,
+        name,
+        hdr=storages.hdr.ir,
+        meta=storages.meta.ir,
+        standard_metadata=storages.standard_metadata.ir,
+        states=unit.states,
+        verify=bodies[Stage.VERIFY],
+        ingress=bodies[Stage.INGRESS],
+        egress=bodies[Stage.EGRESS],
+        compute=bodies[Stage.COMPUTE],
+        deparser=bodies[Stage.DEPARSER],
+        field_lists={**unit.field_lists, **annotated_lists(storages.meta)},
+    )
+
+
+def _for_tofino(unit: Unit, main: ast.Instantiation, name: str) -> ir.Program:
+    pipeline = lower_switch(unit, main)
+    check_uncalled(unit)
+    unit.raise_errors()
+    return _program(
+        unit,
+        main,
+        name,
+        architecture=architecture_of(unit),
+        hdr=pipeline.hdr,
+        meta=pipeline.meta,
+        standard_metadata=pipeline.standard_metadata,
+        states=pipeline.states,
+        egress_states=pipeline.egress_states,
+        verify=(),
+        ingress=pipeline.bodies[Stage.INGRESS],
+        ingress_deparser=pipeline.bodies[Stage.INGRESS_DEPARSER],
+        egress=pipeline.bodies[Stage.EGRESS],
+        compute=(),
+        deparser=pipeline.bodies[Stage.DEPARSER],
+    )
+
+
+def _program(unit: Unit, main: ast.Instantiation, name: str, **pipeline: Any) -> ir.Program:
+    """Return the program that a pipeline is with all that was declared."""
     return flattened(
         ir.Program(
             name=name,
-            hdr=storages.hdr.ir,
-            meta=storages.meta.ir,
-            standard_metadata=storages.standard_metadata.ir,
             errors=unit.errors,
             variables=unit.variables,
-            states=unit.states,
-            verify=bodies[Stage.VERIFY],
-            ingress=bodies[Stage.INGRESS],
-            egress=bodies[Stage.EGRESS],
-            compute=bodies[Stage.COMPUTE],
-            deparser=bodies[Stage.DEPARSER],
             actions=unit.actions,
             tables=unit.tables,
             registers=unit.registers,
             counters=unit.counters,
-            field_lists={**unit.field_lists, **annotated_lists(storages.meta)},
             annotations=ir_annotations(main.annotations),
             new_types=unit.new_types,
             action_profiles=unit.action_profiles,
@@ -119,5 +170,6 @@ def _lowered(unit: Unit, program: ast.Program, name: str) -> ir.Program:
             meters=unit.meters,
             digests=unit.digests,
             controller_headers=unit.controller_headers,
+            **pipeline,
         )
     )

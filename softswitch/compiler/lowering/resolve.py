@@ -152,12 +152,34 @@ def make_fields(
             )
         fields[field.name] = resolve(scope, field.type, number)
     if isinstance(decl, ast.HeaderDecl):
-        return t.HeaderType(name, fields, ir.Header(name, _header_fields(decl, fields)))
+        on_wire = _header_fields(decl, fields)
+        if _is_flexible(decl) or any(isinstance(f, t.StructType) and f.flexible for f in fields.values()):
+            on_wire = (*on_wire, *_padding(on_wire))
+        return t.HeaderType(name, fields, ir.Header(name, on_wire))
     if isinstance(decl, ast.HeaderUnionDecl):
         return t.UnionType(name, *_members(decl, name, fields))
     lists = {f.name: numbers for f in decl.fields if (numbers := _field_lists(f, scope))}
     matches = {f.name: a.body.strip() for f in decl.fields for a in f.annotations if a.name == "match"}
-    return t.StructType(name, fields, ir.Struct(name, _struct_fields(decl, fields)), lists, matches)
+    return t.StructType(
+        name,
+        fields,
+        ir.Struct(name, _struct_fields(decl, fields)),
+        lists,
+        matches,
+        flexible=_is_flexible(decl),
+    )
+
+
+def _is_flexible(decl: ast.HeaderDecl | ast.StructDecl) -> bool:
+    """Return True if the compiler may lay it out as it likes, for only this switch reads it."""
+    everywhere = (*decl.annotations, *(each for field in decl.fields for each in field.annotations))
+    return any(annotation.name == "flexible" for annotation in everywhere)
+
+
+def _padding(on_wire: tuple[tuple[str, Wire], ...]) -> tuple[tuple[str, Wire], ...]:
+    """Return a field, which no source can name, that makes a header whole bytes."""
+    bits = sum(type_.width if isinstance(type_, ir.Bits) else 1 for _, type_ in on_wire)
+    return (("(padding)", ir.Bits(-bits % 8)),) if bits % 8 else ()
 
 
 def check_fields(decl: Fields, made: t.HeaderType | t.StructType | t.UnionType) -> None:

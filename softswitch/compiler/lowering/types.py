@@ -105,6 +105,7 @@ class StructType:
     matches: Mapping[str, str] = field(default_factory=dict)
     generic: object = None
     args: tuple[Type, ...] = ()
+    flexible: bool = False
 
     def match(self, name: str) -> str:
         """Return the match kind of a field in a value set."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
@@ -26,12 +26,14 @@ class Place(Enum):
 
 
 class Stage(Enum):
-    """The block of the v1model pipeline that code runs in."""
+    """The block of the pipeline that code runs in: v1model's, and what Tofino's have besides."""
 
     NONE = auto()
     PARSER = auto()
     VERIFY = auto()
     INGRESS = auto()
+    INGRESS_DEPARSER = auto()
+    EGRESS_PARSER = auto()
     EGRESS = auto()
     COMPUTE = auto()
     DEPARSER = auto()
@@ -64,6 +66,10 @@ class Unit:
         # The knots that tie the recursion of expressions, calls, statements, instances: lower.py sets them.
         self.call: Callable[[Body, ast.Call], Value]
         self.foreign: Callable[[Body, ExternDef, ast.NamedType, ast.Instantiation, str], Object]
+        self.foreign_method: Callable[[Body, Object, ast.Prototype, ast.Call, Mapping[str, t.Type]], Value]
+        self.foreign_function: Callable[[Body, ast.Prototype, ast.Call, str], Value]
+        self.parts: tuple[str, ...] = ()  # the types of packages that other packages are made of
+        self.packages: dict[str, ast.Instantiation] = {}  # instances of these
         self.statements: Callable[[Body, tuple[ast.Stmt, ...]], None]
         self._checking = False
         self._errors: list[CompileError] = []

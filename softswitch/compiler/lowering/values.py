@@ -109,6 +109,7 @@ class Object:
     unit: str = ""
     annotations: tuple[ir.Annotation, ...] = ()
     colour: str = ""
+    details: object = None  # what the target knows of it besides
 
 
 @dataclass(frozen=True, slots=True, eq=False)

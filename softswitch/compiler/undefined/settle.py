@@ -45,14 +45,12 @@ class _Settler:
     def program(self) -> ir.Program:
         program = self._program
         self._keys = {name: self._table_keys(table) for name, table in program.tables.items()}
+        blocks: dict[str, Any] = {name: self._body(body) for name, body in program.blocks.items()}
         return replace(
             program,
             states={name: self._state(state) for name, state in program.states.items()},
-            verify=self._body(program.verify),
-            ingress=self._body(program.ingress),
-            egress=self._body(program.egress),
-            compute=self._body(program.compute),
-            deparser=self._body(program.deparser),
+            egress_states={name: self._state(state) for name, state in program.egress_states.items()},
+            **blocks,
             actions={
                 name: replace(action, body=self._body(action.body))
                 for name, action in program.actions.items()

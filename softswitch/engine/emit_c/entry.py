@@ -10,6 +10,7 @@ from softswitch.engine.emit_c.layout import ScalarHome
 from softswitch.engine.emit_c.table_layout import TableLayout
 from softswitch.engine.emit_c.tables import describe_tables, state_members
 from softswitch.engine.emit_c.text import Writer, c_integer, is_wide, storage_bits, storage_type, width_of
+from softswitch.engine.emit_c.tofino import emit_entries
 from softswitch.engine.emit_c.unit import Unit
 from softswitch.engine.emit_c.walk import NOWHERE, indirect_meters
 
@@ -146,6 +147,7 @@ static struct p4_pipeline *p4_create(uint64_t seed)
         return NULL;
     }
 @defaults@
+@initial@
     return s;
 }
 
@@ -208,8 +210,13 @@ def _indirect_counters(unit: Unit) -> list[ir.Counter]:
 
 def emit_entry_points(unit: Unit, tables: Sequence[TableLayout], out: Writer) -> None:
     """Write everything that ``struct p4_program`` points to, and it."""
-    _emit_field_lists(unit, out)
+    if not unit.program.tofino:
+        _emit_field_lists(unit, out)
     _describe_metadata(unit, out)
+    if unit.program.tofino:
+        emit_entries(unit, timed=_needs_time(unit.program), out=out)
+        _emit_create(unit, tables, out)
+        return
     _write(out, ANSWER)
     arrival = {
         "ingress_port": "port",
@@ -353,4 +360,5 @@ def _emit_create(unit: Unit, tables: Sequence[TableLayout], out: Writer) -> None
             f"{layout.actions.index(layout.table.default.action)};"
             for layout in tables
         ],
+        initial=unit.registers.initial_values(),
     )

@@ -287,6 +287,9 @@ class Expressions:
                 return Value(f"p4_{name}{bits}({left_text}, {right_text})")
             case "|+|" | "|-|":
                 name = {"|+|": "p4_add_saturated", "|-|": "p4_sub_saturated"}[expr.op]
+                if width == 32:
+                    name += "_signed32" if is_signed(expr.type) else "32"
+                    return Value(f"{name}({self.value(expr.left).text}, {self.value(expr.right).text})")
                 name += "_signed" if is_signed(expr.type) else ""
                 return self._generic(name, self.wide(expr.left), self.wide(expr.right), width)
             case "<<" | ">>":

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from softswitch.compiler import ir
 from softswitch.compiler.errors import Unsupported
+from softswitch.compiler.ir.crc import Crc
 from softswitch.engine.emit_c.statements import Body, Handler
 from softswitch.engine.emit_c.text import (
     c_integer,
@@ -19,6 +20,8 @@ from softswitch.engine.emit_c.wire import Part, checksum_terms, store_parts
 
 ALGORITHMS = ("csum16", "crc32", "crc16", "xor16", "identity")
 PAYLOAD_MAX = "P4_MAX_FRAME"
+KEPT_BYTES = 128
+"""Longest header of a mirror or resubmission of Tofino."""
 
 
 def _register_read(body: Body, call: ir.Extern) -> None:
@@ -43,7 +46,12 @@ def _count(body: Body, call: ir.Extern) -> None:
     index = body.expressions.index(call.args[0][0])
     name = body.unit.counter_names[call.instance]
     size = body.unit.program.counters[call.instance].size
-    body.out.line(f"p4_count(s->counter_{name}, {size}, {index}, p->frame_length);")
+    body.out.line(f"p4_count(s->counter_{name}, {size}, {index}, {counted_bytes(body.unit.program)});")
+
+
+def counted_bytes(program: ir.Program) -> str:
+    """Return the bytes that a packet counts, as C: of Tofino's without what is in front of them."""
+    return "p->counted" if program.tofino else "p->frame_length"
 
 
 def _execute_meter(body: Body, call: ir.Extern) -> None:
@@ -52,14 +60,15 @@ def _execute_meter(body: Body, call: ir.Extern) -> None:
     name = body.unit.meter_names[call.instance]
     with body.out.block(""):
         body.out.line(f"uint64_t index = {body.expressions.index(index)};")
-        colour = f"p4_meter(&s->meter_{name}[index], s->now_us, {cost(meter)}, p->frame_length)"
+        size = counted_bytes(body.unit.program)
+        colour = f"p4_meter(&s->meter_{name}[index], s->now_us, {cost(meter, size)}, {size})"
         text = f"(uint64_t)(index < {meter.size} ? {colour} : P4_GREEN)"
         body.store(target, _cut(text, 64, target))
 
 
-def cost(meter: ir.Meter) -> str:
-    """Return the tokens that a packet takes from a meter, as C."""
-    return "p->frame_length" if meter.unit == "bytes" else "1"
+def cost(meter: ir.Meter, size: str) -> str:
+    """Return the tokens that a packet of `size` takes from a meter, as C."""
+    return size if meter.unit == "bytes" else "1"
 
 
 def _send_digest(body: Body, call: ir.Extern) -> None:
@@ -111,6 +120,28 @@ def _truncate(body: Body, call: ir.Extern) -> None:
             body.out.line("p->truncate_to = (uint32_t)length;")
 
 
+def _mirror(body: Body, call: ir.Extern) -> None:
+    (session,), data = call.args
+    body.out.line("v->request.clone = 1;")
+    body.out.line(f"v->request.clone_session = (uint16_t)({body.expressions.text(session)});")
+    _keep_bytes(body, data, "mirror", call.pos)
+
+
+def _resubmit_with(body: Body, call: ir.Extern) -> None:
+    body.out.line("v->request.resubmit = 1;")
+    _keep_bytes(body, call.args[0], "resubmit", call.pos)
+
+
+def _keep_bytes(body: Body, data: Sequence[ir.Expr], place: str, pos: ir.Position) -> None:
+    """Write code that keeps values in a row for a packet that is yet to be made."""
+    parts = _parts(body, data)
+    bits = sum(part.width for part in parts)
+    if bits > 8 * KEPT_BYTES:
+        raise Unsupported(f"{bits} bits for {place}", pos, f"at most {8 * KEPT_BYTES}")
+    body.out.line(f"p->{place}_length = {(bits + 7) // 8};")
+    store_parts(f"p->{place}", 0, parts, body.out)
+
+
 def _random(body: Body, call: ir.Extern) -> None:
     (target,), (low,), (high,) = call.args
     if is_signed(low.type):
@@ -134,9 +165,9 @@ def _cut(text: str, bits: int, target: ir.Expr) -> str:
 def algorithm(expr: ir.Expr) -> str:
     """Return the name of a hash algorithm. Raises Unsupported for those that we do not compute."""
     if not isinstance(expr, ir.Const) or not isinstance(expr.type, ir.Enum):
-        raise Unsupported("a hash algorithm that is no constant", expr.pos)
+        raise Unsupported("a hash algorithm that is not a constant", expr.pos)
     name = expr.type.members[expr.value]
-    if name not in ALGORITHMS:
+    if name not in ALGORITHMS and Crc.parse(name) is None:
         raise Unsupported(f"hash algorithm {name}", expr.pos, expected=" or ".join(ALGORITHMS))
     return name
 
@@ -189,7 +220,11 @@ def _digest(body: Body, name: str, data: Sequence[ir.Expr], *, payload: bool) ->
     if payload:
         out.line("memcpy(to, p->frame + p->payload, p->frame_length - p->payload);")
         out.line("to += p->frame_length - p->payload;")
-    return f"p4_{name}(data, (size_t)(to - data))"
+    size = "(size_t)(to - data)"
+    if (crc := Crc.parse(name)) is not None:
+        numbers = f"{crc.polynomial:#x}, {crc.initial:#x}, {crc.final_xor:#x}"
+        return f"p4_crc(data, {size}, {crc.width}, {numbers}, {int(crc.reflected)})"
+    return f"p4_{name}(data, {size})"
 
 
 def _hash(body: Body, call: ir.Extern) -> None:
@@ -272,6 +307,8 @@ HANDLERS: Mapping[str, Handler] = {
     "resubmit_preserving_field_list": _resubmit,
     "recirculate_preserving_field_list": _recirculate,
     "truncate": _truncate,
+    "mirror": _mirror,
+    "resubmit": _resubmit_with,
     "log_msg": _nothing,
     "assert": _nothing,
     "assume": _nothing,

@@ -33,6 +33,20 @@ class Locals:
 
     users: dict[str, set[str]]
 
+    def nowhere_else(self, program: ir.Program) -> set[str]:
+        """Return the variables that are C locals wherever they are, or are not used at all."""
+        found = set()
+        for name, users in self.users.items():
+            (user,) = users if len(users) == 1 else ("",)
+            kind, _, action = user.partition(" ")
+            if kind == "action":
+                is_local = name not in variables_read_first(program.actions[action].body, set())
+            else:
+                is_local = not users or kind not in ("", "table")
+            if is_local:
+                found.add(name)
+        return found
+
     def of(self, function: str) -> set[str]:
         """Return the variables that only `function` mentions."""
         return {name for name, users in self.users.items() if users == {function}}
@@ -41,7 +55,7 @@ class Locals:
 def find_locals(program: ir.Program) -> Locals:
     """Find the functions that use each variable.
 
-    Functions are ``parser``, the names of the other blocks, ``action X`` and ``table X``.
+    Functions are those of `ir.Program.parsers` and `ir.Program.blocks`, ``action X`` and ``table X``.
     """
     users: dict[str, set[str]] = {
         name: set()
@@ -59,9 +73,10 @@ def find_locals(program: ir.Program) -> Locals:
         for statement in all_statements(body):
             use(function, statement_expressions(statement))
 
-    for state in program.states.values():
-        use_body("parser", state.body)
-        use("parser", state.transition.subjects)
+    for parser, states in program.parsers.items():
+        for state in states.values():
+            use_body(parser, state.body)
+            use(parser, state.transition.subjects)
     for name, action in program.actions.items():
         use_body(f"action {name}", action.body)
     for name, table in program.tables.items():
@@ -71,8 +86,8 @@ def find_locals(program: ir.Program) -> Locals:
         for reference in (table.default.action, *(ref.action for ref in table.actions)):
             for param in program.actions[reference].params:
                 users.setdefault(param.variable, set()).add(f"table {name}")
-    for block in ("verify", "ingress", "egress", "compute", "deparser"):
-        use_body(block, getattr(program, block))
+    for block, body in program.blocks.items():
+        use_body(block, body)
     return Locals(users)
 
 

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from softswitch.compiler import ir
-from softswitch.engine.emit_c.layout import CACHE_LINE, HeaderHome, HeaderLayout, Members, varbit_widths
+from softswitch.engine.emit_c.layout import (
+    CACHE_LINE,
+    HeaderHome,
+    HeaderLayout,
+    Members,
+    ScalarHome,
+    varbit_widths,
+)
 from softswitch.engine.emit_c.statements import where_name
 from softswitch.engine.emit_c.text import Writer, c_integer, is_wide, storage_type, width_of
 from softswitch.engine.emit_c.unit import Unit
@@ -17,6 +24,18 @@ struct requests {
     int32_t clone_fields, resubmit_fields, recirculate_fields;
 };
 """
+
+
+# Of programs for Tofino: what ingress asked for, and, not cleared, the bytes between ingress and egress.
+ASKED = """\
+uint32_t mirror_length, resubmit_length;
+uint32_t counted;           /* bytes for counters and meters, without what is in front */
+uint16_t left_by;
+uint8_t queue, cos, bypass;"""
+MEMORY_STARTS = "mirror"
+MEMORY = f"""\
+uint8_t {MEMORY_STARTS}[P4_MIRROR_BYTES], resubmit[P4_RESUBMIT_BYTES];
+uint8_t bytes[P4_BEHIND + P4_MAX_FRAME];"""
 
 
 def declare_varbits(program: ir.Program, out: Writer) -> None:
@@ -67,27 +86,32 @@ def declare_packet(unit: Unit, out: Writer) -> None:
         out.line("uint32_t packet_length;   /* the same, but for headers added and removed */")
         out.line("uint32_t payload;         /* offset of what the parser did not reach */")
         out.line("uint32_t truncate_to;")
+        if unit.program.tofino:
+            for line in ASKED.splitlines():
+                out.line(line)
         _struct("valid", storage.valid.lines, out)
         _struct("next", storage.next.lines, out)
         _struct("where", storage.where.lines, out)
         for root, members in storage.structs.items():
             extra = storage.large if root == "hdr" else []
             _struct(root, [*members.lines, *extra], out)
+        if unit.program.tofino:
+            for line in MEMORY.splitlines():
+                out.line(line)
     out.line()
-    first = storage.large_homes[0] if storage.large_homes else None
-    cleared = (
-        f"offsetof(struct p4_packet, {first.text.removeprefix('p->')})"
-        if first
-        else "sizeof(struct p4_packet)"
-    )
+    first = storage.large_homes[0].text.removeprefix("p->") if storage.large_homes else ""
+    if unit.program.tofino and not first:
+        first = MEMORY_STARTS
+    cleared = f"offsetof(struct p4_packet, {first})" if first else "sizeof(struct p4_packet)"
     out.line("/* The part of a packet in front of its large headers. */")
     out.line(f"enum {{ P4_CLEARED = {cleared} }};")
     out.line()
 
 
-def declare_variables(unit: Unit, out: Writer) -> None:
-    """Write ``struct variables``: the storage of one run of ingress or egress."""
+def declare_variables(unit: Unit, local: Collection[str], out: Writer) -> None:
+    """Write ``struct variables``: the storage of one run of ingress or egress, but for C locals."""
     storage = unit.homes.storage
+    absent = {_scalar_member(unit, name) for name in local}
     for line in REQUESTS.splitlines():
         out.line(line)
     out.line()
@@ -99,8 +123,15 @@ def declare_variables(unit: Unit, out: Writer) -> None:
             if members.lines:
                 _struct(kind, members.lines, out)
         for line in storage.variables.lines:
-            out.line(line)
+            if line.removesuffix(";").rpartition(" ")[2] not in absent:
+                out.line(line)
     out.line()
+
+
+def _scalar_member(unit: Unit, variable: str) -> str:
+    home = unit.homes.home((variable,))
+    assert isinstance(home, ScalarHome)
+    return home.text.removeprefix("v->")
 
 
 # --------------------------------------------------------------------------- large headers
@@ -143,8 +174,8 @@ def emit_bring(home: HeaderHome, out: Writer) -> None:
         out.line()
 
 
-def emit_packet_functions(unit: Unit, out: Writer) -> None:
-    """Write the functions that initialise, copy and lend a packet."""
+def emit_start(out: Writer) -> None:
+    """Write the function that initialises a packet."""
     with out.block("static void start_packet(struct p4_packet *p, const uint8_t *frame, uint32_t length)"):
         out.line("p4_clear_lines(p, P4_CLEARED);")
         out.line("p->frame = frame;")
@@ -152,6 +183,11 @@ def emit_packet_functions(unit: Unit, out: Writer) -> None:
         out.line("p->packet_length = length;")
         out.line("p->truncate_to = P4_MAX_FRAME;")
     out.line()
+
+
+def emit_packet_functions(unit: Unit, out: Writer) -> None:
+    """Write the functions that initialise, copy and lend a packet."""
+    emit_start(out)
     large = unit.homes.storage.large_homes
     with out.block("static void p4_copy_packet(struct p4_packet *to, const struct p4_packet *from)"):
         out.line("p4_copy_lines(to, from, P4_CLEARED);")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from softswitch.compiler import ir
 from softswitch.compiler.errors import Unsupported
@@ -23,19 +23,20 @@ from softswitch.engine.emit_c.text import (
 from softswitch.engine.emit_c.unit import Unit
 from softswitch.engine.emit_c.walk import all_statements
 from softswitch.engine.pipeline import MAX_FRAME
+from softswitch.engine.tofino import is_told
 
 MAX_STATES = 1000
 
 
-def emit_parser(unit: Unit, locals_: Locals, out: Writer) -> None:
-    """Write ``run_parser``, which returns the parser error (0: none) and sets where the payload starts."""
-    program = unit.program
-    reachable = _reachable(program)
-    loops = _has_loop(program, reachable)
+def emit_parser(unit: Unit, locals_: Locals, parser: str, out: Writer) -> None:
+    """Write ``run_PARSER``, which returns the parser error (0: none) and sets where the payload starts."""
+    states = unit.program.parsers[parser]
+    reachable = _reachable(states)
+    loops = _has_loop(states, reachable)
     names = Names()
     labels = {state: f"state_{names.unique(state)}" for state in reachable}
-    targets = {target for state in reachable for target in _targets(program.states[state].transition)}
-    with out.block(f"P4_FUNCTION uint32_t run_parser({PARAMETERS}, const uint8_t *restrict frame)"):
+    targets = {target for state in reachable for target in _targets(states[state].transition)}
+    with out.block(f"P4_FUNCTION uint32_t run_{parser}({PARAMETERS}, const uint8_t *restrict frame)"):
         out.line("(void)s, (void)v;")
         out.line("const uint8_t *at = frame, *end = frame + p->frame_length;")
         out.line("uint32_t error = 0;")
@@ -44,13 +45,13 @@ def emit_parser(unit: Unit, locals_: Locals, out: Writer) -> None:
         body = open_body(
             unit,
             out,
-            locals_.of("parser"),
+            locals_.of(parser),
             leave="goto stop;",
             extra={"Extract": _extract, "Advance": _advance, "Verify": _verify},
             in_parser=True,
         )
         for name in reachable:
-            state = program.states[name]
+            state = states[name]
             out.line()
             label = f"{labels[name]}:" if name in targets else ""
             out.line(f"{label}  /* state {name}, {comment(state.pos)} */".lstrip())
@@ -66,15 +67,15 @@ def emit_parser(unit: Unit, locals_: Locals, out: Writer) -> None:
     out.line()
 
 
-def _reachable(program: ir.Program) -> list[str]:
+def _reachable(states: Mapping[str, ir.State]) -> list[str]:
     found: dict[str, None] = {}
     waiting = ["start"]
     while waiting:
         name = waiting.pop()
-        if name in found or name not in program.states:
+        if name in found or name not in states:
             continue
         found[name] = None
-        waiting += reversed(_targets(program.states[name].transition))
+        waiting += reversed(_targets(states[name].transition))
     return list(found)
 
 
@@ -88,14 +89,14 @@ def _targets(transition: ir.Transition) -> list[str]:
     return targets
 
 
-def _has_loop(program: ir.Program, states: Sequence[str]) -> bool:
+def _has_loop(states: Mapping[str, ir.State], reachable: Sequence[str]) -> bool:
     """Return True if some state can be reached from itself."""
-    remaining = set(states)
+    remaining = set(reachable)
     while True:
         ends = {
             name
             for name in remaining
-            if not any(target in remaining for target in _targets(program.states[name].transition))
+            if not any(target in remaining for target in _targets(states[name].transition))
         }
         if not ends:
             return bool(remaining)
@@ -186,6 +187,8 @@ def _extract(body: Body, statement: ir.Extract) -> None:
                 out.line(f"{home.where} = P4_IN_FRAME + (uint32_t)(at - frame);")
                 body.brought.discard(home.where)
             else:
+                if any(is_told(statement.header, gress) for gress in ("ingress", "egress")):
+                    out.line("if (at != frame)  /* else it is there already */")
                 out.line(f"p4_load_{layout.c_name}(&{home.text}, at{extra});")
                 if home.where is not None:
                     out.line(f"{home.where} = P4_STORED;")
@@ -214,21 +217,22 @@ def _verify(body: Body, statement: ir.Verify) -> None:
 # --------------------------------------------------------------------------- deparser
 
 
-def emit_deparser(unit: Unit, locals_: Locals, out: Writer) -> None:
-    """Write ``run_deparser``, which stores the headers at `to` and returns their end."""
-    _check_room(unit)
-    with out.block(f"P4_FUNCTION uint8_t *run_deparser({PARAMETERS}, uint8_t *to)"):
+def emit_deparser(unit: Unit, locals_: Locals, deparser: str, out: Writer) -> None:
+    """Write ``run_DEPARSER``, which stores the headers at `to` and returns their end."""
+    body_of = unit.program.blocks[deparser]
+    _check_room(unit, body_of)
+    with out.block(f"P4_FUNCTION uint8_t *run_{deparser}({PARAMETERS}, uint8_t *to)"):
         out.line("(void)s, (void)p, (void)v;")
-        body = open_body(unit, out, locals_.of("deparser"), leave="return to;", extra={"Emit": _emit})
-        body.statements(unit.program.deparser)
+        body = open_body(unit, out, locals_.of(deparser), leave="return to;", extra={"Emit": _emit})
+        body.statements(body_of)
         out.line("return to;")
     out.line()
 
 
-def _check_room(unit: Unit) -> None:
+def _check_room(unit: Unit, deparser: Sequence[ir.Stmt]) -> None:
     """Refuse a deparser that could write headers beyond the longest frame."""
     total = 0
-    for statement in all_statements(unit.program.deparser):
+    for statement in all_statements(deparser):
         if not isinstance(statement, ir.Emit):
             continue
         type_ = statement.header.type

@@ -12,8 +12,10 @@ module                what it writes
                       those that take their lanes straight from the frame
 `wire`                headers from and to bytes
 `parser`              parser and deparser
+`alike_tables`        tables that decide the same, decided once
 `functions`           actions and blocks
 `tables`              tables: entries, lookup, decision code
+`tofino`              what the engine calls of programs for Tofino
 `entry`               the state of the pipeline, and what the engine calls
 ====================  ===================================================================
 """
@@ -22,6 +24,7 @@ from __future__ import annotations
 
 from softswitch.compiler import ir
 from softswitch.compiler.errors import Unsupported
+from softswitch.engine.emit_c.alike_tables import with_joint_decisions
 from softswitch.engine.emit_c.entry import declare_state, emit_entry_points
 from softswitch.engine.emit_c.functions import emit_actions, emit_block, find_locals
 from softswitch.engine.emit_c.packet import (
@@ -31,11 +34,13 @@ from softswitch.engine.emit_c.packet import (
     declare_variables,
     emit_bring,
     emit_packet_functions,
+    emit_start,
 )
 from softswitch.engine.emit_c.parser import emit_deparser, emit_parser
 from softswitch.engine.emit_c.table_layout import lay_out_table
 from softswitch.engine.emit_c.tables import declare_table, emit_apply
 from softswitch.engine.emit_c.text import Writer
+from softswitch.engine.emit_c.tofino import declare_sizes, emit_tofino
 from softswitch.engine.emit_c.unit import make_unit
 from softswitch.engine.emit_c.walk import NOWHERE
 from softswitch.engine.emit_c.wire import emit_header_functions
@@ -44,7 +49,7 @@ from softswitch.engine.emit_c.wire import emit_header_functions
 def emit_c(program: ir.Program) -> str:
     """Return the C text of `program`. Raises Unsupported for what this back end cannot do."""
     try:
-        return _emit(program)
+        return _emit(with_joint_decisions(program))
     except RecursionError:
         raise Unsupported(f"expressions or statements of {program.name} nested too deeply", NOWHERE) from None
 
@@ -61,23 +66,31 @@ def _emit(program: ir.Program) -> str:
     for layout in unit.headers.values():
         declare_header(layout, out)
         emit_header_functions(layout, out)
+    if program.tofino:
+        declare_sizes(program, out)
     declare_packet(unit, out)
-    declare_variables(unit, out)
+    locals_ = find_locals(program)
+    declare_variables(unit, locals_.nowhere_else(program), out)
     unit.registers.declare(out)
     for table in tables:
         declare_table(unit, table, out)
     declare_state(unit, tables, out)
     for home in unit.homes.storage.large_homes:
         emit_bring(home, out)
-    locals_ = find_locals(program)
     emit_actions(unit, locals_, out)
     for number, table in enumerate(tables):
         emit_apply(unit, table, number, out)
-    emit_parser(unit, locals_, out)
-    for block in ("verify", "ingress", "egress", "compute"):
+    for parser in program.parsers:
+        emit_parser(unit, locals_, parser, out)
+    for block in ("ingress", "egress") if program.tofino else ("verify", "ingress", "egress", "compute"):
         emit_block(unit, locals_, block, out)
-    emit_deparser(unit, locals_, out)
-    emit_packet_functions(unit, out)
+    for deparser in ("ingress_deparser", "deparser") if program.tofino else ("deparser",):
+        emit_deparser(unit, locals_, deparser, out)
+    if program.tofino:
+        emit_start(out)
+        emit_tofino(unit, out)
+    else:
+        emit_packet_functions(unit, out)
     emit_entry_points(unit, tables, out)
     out.line('#include "control.h"')
     return out.text()

@@ -11,7 +11,16 @@ from dataclasses import dataclass
 
 from softswitch.compiler import ir
 from softswitch.engine.emit_c.layout import CACHE_LINE, RUN, ArrayRef
-from softswitch.engine.emit_c.text import Names, Writer, comment, is_wide, storage_bits, too_wide, width_of
+from softswitch.engine.emit_c.text import (
+    Names,
+    Writer,
+    comment,
+    is_wide,
+    literal,
+    storage_bits,
+    too_wide,
+    width_of,
+)
 from softswitch.engine.emit_c.walk import all_statements, bodies, without_positions
 
 
@@ -95,6 +104,18 @@ class Registers:
                 for line in group.lines:
                     out.line(line)
             out.line()
+
+    def initial_values(self) -> list[str]:
+        """Return the statements that give cells what they start with, where that is not zero."""
+        lines = []
+        for group in self.groups:
+            for register in group.registers:
+                if register.initial:
+                    cell = self.cells[register.name]
+                    value = literal(register.initial, width_of(register.type))
+                    lines.append(f"    for (size_t i = 0; i < {cell.size}; i++)")
+                    lines.append(f"        s->{cell.group}[i].{cell.member} = ({_c_type(cell.bits)}){value};")
+        return lines
 
     def describe(self, out: Writer) -> None:
         """Write the table that the control plane reads and writes cells by."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from softswitch.compiler import ir
-from softswitch.engine.emit_c.externs import cost
+from softswitch.engine.emit_c.externs import cost, counted_bytes
 from softswitch.engine.emit_c.functions import PARAMETERS, open_body
 from softswitch.engine.emit_c.parser import pattern_test
 from softswitch.engine.emit_c.statements import Body
@@ -192,15 +192,15 @@ def _emit_resources(body: Body, table: ir.Table, place: str, *, timed: bool) -> 
     """Count and meter a packet at an entry or, at `place`, a default action; note when it was hit."""
     out = body.out
     if table.direct_counter is not None:
-        out.line(f"p4_hit(&{place}.hits, p->frame_length);")
+        out.line(f"p4_hit(&{place}.hits, {counted_bytes(body.unit.program)});")
     if timed and table.idle_timeout:
         out.line(f"{place}.last_us = s->now_us;")
     if table.direct_meter is not None:
-        meter = body.unit.program.meters[table.direct_meter]
+        meter, size = body.unit.program.meters[table.direct_meter], counted_bytes(body.unit.program)
         colour = body.expressions.scalar(ir.Var(ir.Bits(2), meter.colour, table.pos))
         out.line(
             f"{colour.text} = ({c_integer(class_bits(2))})"
-            f"p4_meter(&{place}.meter, s->now_us, {cost(meter)}, p->frame_length);"
+            f"p4_meter(&{place}.meter, s->now_us, {cost(meter, size)}, {size});"
         )
 
 
@@ -267,7 +267,7 @@ def _emit_code(body: Body, layout: TableLayout) -> None:
         condition = unparenthesised(tests[0]) if len(tests) == 1 else " && ".join(tests) or "1"
         with out.block(f"if ({condition})"):
             if table.direct_counter is not None:
-                out.line(f"p4_hit(&s->hits_{name}[{positions[entry]}], p->frame_length);")
+                out.line(f"p4_hit(&s->hits_{name}[{positions[entry]}], {counted_bytes(body.unit.program)});")
             _emit_invocation(body, layout, entry.invocation, hit=1)
             out.line(_outcome(layout, 1, str(layout.actions.index(entry.invocation.action))))
 

@@ -95,8 +95,8 @@ def all_statements(body: Iterable[ir.Stmt]) -> Iterator[ir.Stmt]:
 
 def bodies(program: ir.Program) -> Iterator[tuple[ir.Stmt, ...]]:
     """Yield every statement list of the program."""
-    yield from (state.body for state in program.states.values())
-    yield from (program.verify, program.ingress, program.egress, program.compute, program.deparser)
+    yield from (state.body for states in program.parsers.values() for state in states.values())
+    yield from program.blocks.values()
     yield from (action.body for action in program.actions.values())
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from softswitch.compiler import ir
+from softswitch.compiler.ir.crc import Crc
 from softswitch.engine.entries import bit_width
 from softswitch.engine.interpreter.expressions import Evaluate, Store, compile_expression, compile_store
 from softswitch.engine.interpreter.hash import ALGORITHMS
@@ -26,7 +27,10 @@ class ExternState:
 
     def __init__(self, program: ir.Program, seed: int, trace: Trace | None = None) -> None:
         self.trace = trace
-        self.registers = {name: [0] * register.size for name, register in program.registers.items()}
+        self.registers = {
+            name: [register.initial] * register.size for name, register in program.registers.items()
+        }
+        self.counted = counted_bytes(program)
         self.counters = {
             name: [(0, 0)] * counter.size
             for name, counter in program.counters.items()
@@ -60,7 +64,7 @@ def compile_extern(call: ir.Extern, state: ExternState) -> Effect:
         case "register.write":
             return _register_write(call, state, args)
         case "counter.count":
-            return _count(state.counters[call.instance], args)
+            return _count(state.counters[call.instance], state.counted, args)
         case "meter.execute_meter":
             return _execute_meter(state, call.instance, args)
         case "digest":
@@ -75,6 +79,10 @@ def compile_extern(call: ir.Extern, state: ExternState) -> Effect:
             return _update_checksum(args, with_payload=call.function.endswith("payload"))
         case "mark_to_drop":
             return _mark_to_drop
+        case "mirror":
+            return _mirror(args)
+        case "resubmit":
+            return _resubmit_with(args)
         case "truncate":
             return _truncate(args)
         case "clone" | "clone_preserving_field_list":
@@ -121,32 +129,39 @@ def _register_write(call: ir.Extern, state: ExternState, args: Args) -> Effect:
     return write
 
 
-def _count(cells: list[tuple[int, int]], args: Args) -> Effect:
+def counted_bytes(program: ir.Program) -> Callable[[PacketState], int]:
+    """Return the function of the bytes that a packet counts: of Tofino's without what is in front of them."""
+    if program.tofino:
+        return lambda packet: packet.counted
+    return lambda packet: len(packet.frame)
+
+
+def _count(cells: list[tuple[int, int]], counted: Callable[[PacketState], int], args: Args) -> Effect:
     index = _value(args[0])
 
     def count(packet: PacketState) -> None:
         position = index(packet)
         if 0 <= position < len(cells):
             packets, bytes_ = cells[position]
-            cells[position] = (packets + 1, bytes_ + len(packet.frame))
+            cells[position] = (packets + 1, bytes_ + counted(packet))
 
     return count
 
 
-def cost(unit: str, packet: PacketState) -> int:
-    """Return the tokens that a packet takes from a meter that counts `unit`."""
-    return len(packet.frame) if unit == "bytes" else 1
+def cost(unit: str, bytes_: int) -> int:
+    """Return the tokens that a packet of so many bytes takes from a meter that counts `unit`."""
+    return bytes_ if unit == "bytes" else 1
 
 
 def _execute_meter(state: ExternState, name: str, args: Args) -> Effect:
     store, index = _target(args[0]), _value(args[1])
-    meters, unit = state.meters[name], state.units[name]
+    meters, unit, counted = state.meters[name], state.units[name], state.counted
     wrap = wrapper(args[0][0].type)
 
     def execute(packet: PacketState) -> None:
         position, colour = index(packet), GREEN
         if 0 <= position < len(meters):
-            colour = meters[position].colour(state.now_us, cost(unit, packet), len(packet.frame))
+            colour = meters[position].colour(state.now_us, cost(unit, counted(packet)), counted(packet))
         store(packet, wrap(colour))
 
     return execute
@@ -282,6 +297,26 @@ def _resubmit(args: Args) -> Effect:
     return resubmit
 
 
+def _mirror(args: Args) -> Effect:
+    session, data = _value(args[0]), pack(args[1])
+
+    def mirror(packet: PacketState) -> None:
+        packet.clone_session = session(packet) & 0xFFFF
+        packet.mirrored = data(packet)
+
+    return mirror
+
+
+def _resubmit_with(args: Args) -> Effect:
+    data = pack(args[0])
+
+    def resubmit(packet: PacketState) -> None:
+        packet.resubmit_fields = -1
+        packet.resubmitted = data(packet)
+
+    return resubmit
+
+
 def _recirculate(args: Args) -> Effect:
     fields = _value(args[0])
 
@@ -307,6 +342,8 @@ def _algorithm(arg: tuple[ir.Expr, ...]) -> Callable[[bytes], int]:
     if not isinstance(constant, ir.Const) or not isinstance(constant.type, ir.Enum):
         raise PipelineError(f"{constant.pos}: the hash algorithm must be a constant")
     name = constant.type.members[constant.value]
+    if (crc := Crc.parse(name)) is not None:
+        return crc.of
     if name not in ALGORITHMS:
         raise PipelineError(f"{constant.pos}: no hash algorithm {name!r}; there are {', '.join(ALGORITHMS)}")
     return ALGORITHMS[name]

@@ -34,7 +34,7 @@ class Interpreter:
         self.program = program
         self._tables = {name: TableState(program, table) for name, table in program.tables.items()}
         self._externs = ExternState(program, seed, trace)
-        compiler = StatementCompiler(program, self._tables, self._externs)
+        self._compiler = compiler = StatementCompiler(program, self._tables, self._externs)
         self._parse = compile_parser(program.states, compiler.body, trace)
         self._trace = trace
         self._verify = compiler.scope(program.verify)

@@ -152,17 +152,17 @@ class StatementCompiler:
         action = compile_store(statement.action) if statement.action is not None else None
 
         meter = self._program.meters[table.direct_meter] if table.direct_meter is not None else None
-        externs, trace = self._externs, self._externs.trace
+        externs, trace, counted = self._externs, self._externs.trace, self._externs.counted
         names = {name: [p.name for p in self._program.actions[name].params] for name in actions}
 
         def apply(packet: PacketState) -> Leave | None:
             values = [key(packet) for key in keys]
             entry = state.lookup(values)
             invocation = state.default if entry is None else entry.invocation
-            state.count(entry, len(packet.frame), externs.now_us)
+            state.count(entry, counted(packet), externs.now_us)
             if meter is not None:
                 colour = state.meter(entry).colour(
-                    externs.now_us, cost(meter.unit, packet), len(packet.frame)
+                    externs.now_us, cost(meter.unit, counted(packet)), counted(packet)
                 )
                 packet.variables[meter.colour] = colour
             if trace is not None:

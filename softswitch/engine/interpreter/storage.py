@@ -162,16 +162,23 @@ class PacketState:
     """One packet between parser and deparser, with everything that lives as long as it."""
 
     __slots__ = (
+        "bypass",
         "checksum_error",
         "clone_fields",
         "clone_session",
+        "cos",
+        "counted",
         "cursor",
         "frame",
+        "left_by",
         "length",
+        "mirrored",
         "output",
         "output_bits",
+        "queue",
         "recirculate_fields",
         "resubmit_fields",
+        "resubmitted",
         "truncate_to",
         "variables",
     )
@@ -185,6 +192,10 @@ class PacketState:
         self.truncate_to = MAX_FRAME
         self.output = 0  # the emitted headers as one number of output_bits bits
         self.output_bits = 0
+        # Of programs for Tofino: what ingress asks of the traffic manager, and what goes in front of copies
+        self.queue = self.cos = self.bypass = self.left_by = 0
+        self.counted = len(frame)
+        self.mirrored = self.resubmitted = b""
         self.forget_requests()
 
     def forget_requests(self) -> None:

@@ -43,6 +43,18 @@ static void raise_number(uint8_t *at, uint32_t step)
     memcpy(at, &number, 4);
 }
 
+/* A copy to a port that leads back into the pipeline of a program for Tofino, and what it does there. */
+static void recirculate(const struct p4_program *program, struct p4_pipeline *state, struct p4_packet *packet,
+                        struct p4_packet *twin, uint8_t *out, uint64_t now_us)
+{
+    struct p4_copy copy = {.egress_port = 68, .instance_type = P4_REPLICATED, .now_us = now_us};
+    struct p4_verdict verdict;
+    program->lend(twin, packet);
+    uint32_t length = program->egress(state, twin, &copy, out, &verdict);
+    if (length && !verdict.dropped && verdict.recirculate)
+        program->ingress(state, packet, out, length, 0, P4_RECIRCULATED, now_us, twin, -1, &verdict);
+}
+
 /* Run ingress for every frame of every pass and egress for every copy that leaves. 0, or -1: no memory. */
 __attribute__((visibility("default"))) int bench_pipeline(const struct p4_program *program,
                                                           struct p4_pipeline *state, struct bench_run *run)
@@ -68,23 +80,30 @@ __attribute__((visibility("default"))) int bench_pipeline(const struct p4_progra
                              &verdict);
             if (verdict.dropped)
                 continue;
-            if (!verdict.mcast_grp) {
+            uint16_t again = verdict.mcast_grp_2;
+            if (!verdict.mcast_grp && (verdict.unicast || !again)) {
                 struct p4_copy copy = {.egress_port = verdict.egress_spec, .now_us = pass};
-                sent += program->egress(state, packet, &copy, out, &last) != 0;
-                continue;
+                struct p4_packet *only = packet;
+                if (again) {
+                    program->lend(twin, packet);
+                    only = twin;
+                }
+                sent += program->egress(state, only, &copy, out, &last) != 0;
             }
-            for (uint32_t r = 0; r < run->replica_count; r++) {
+            for (uint32_t r = 0; verdict.mcast_grp && r < run->replica_count; r++) {
                 struct p4_copy copy = {.egress_port = run->replica[r].port,
                                        .egress_rid = run->replica[r].rid,
                                        .instance_type = P4_REPLICATED,
                                        .now_us = pass};
                 struct p4_packet *replica = packet;
-                if (r + 1 < run->replica_count) {
+                if (r + 1 < run->replica_count || again) {
                     program->lend(twin, packet);
                     replica = twin;
                 }
                 sent += program->egress(state, replica, &copy, out, &last) != 0;
             }
+            if (again)
+                recirculate(program, state, packet, twin, out, pass);
         }
     }
     run->nanoseconds = now() - start;

@@ -1,4 +1,4 @@
-/* The traffic manager, as v1model and BMv2 define it.
+/* The traffic manager, as v1model and BMv2 define it; what programs for Tofino ask for besides is in `distribute`.
  *
  * After ingress: clone, then resubmit, else multicast, else drop, else unicast. Egress runs when a
  * copy leaves its queue; without a rate limit there is no queue, and egress writes straight into the
@@ -216,16 +216,35 @@ static void send_copy(struct engine *engine, struct p4_packet *packet, const str
     engine->packets_used--;
 }
 
+/* To the members of a group; `last`: the packet is not needed after it. */
 static void replicate(struct engine *engine, struct p4_packet *packet, const struct origin *origin,
-                      uint16_t number)
+                      uint16_t number, const struct p4_verdict *verdict, bool last)
 {
     const struct group *group = engine->groups[number];
     if (unlikely(!group)) {
         engine->statistics.no_group++;
         return;
     }
-    for (uint32_t i = 0; i < group->count; i++)
-        send_copy(engine, packet, origin, group->members[i], P4_REPLICATED, 0, i + 1 == group->count);
+    for (uint32_t i = 0; i < group->count; i++) {
+        const struct engine_member *to = &group->members[i];
+        if (unlikely(verdict->exclude_2) && to->port == verdict->exclude_2 && to->rid == verdict->rid)
+            continue;
+        send_copy(engine, packet, origin, *to, P4_REPLICATED, 0, last && i + 1 == group->count);
+    }
+}
+
+/* To two groups and a port, as programs for Tofino may ask for. */
+static void distribute(struct engine *engine, struct p4_packet *packet, const struct origin *origin,
+                       const struct p4_verdict *verdict, uint32_t instance_type)
+{
+    bool second = verdict->mcast_grp_2 != 0, unicast = verdict->unicast != 0;
+    if (verdict->mcast_grp)
+        replicate(engine, packet, origin, verdict->mcast_grp, verdict, !second && !unicast);
+    if (second)
+        replicate(engine, packet, origin, verdict->mcast_grp_2, verdict, !unicast);
+    struct engine_member to = {verdict->egress_spec, 0};
+    if (unicast)
+        send_copy(engine, packet, origin, to, instance_type, 0, true);
 }
 
 static void ingress_pass(struct engine *engine, const struct origin *origin, uint32_t instance_type,
@@ -247,8 +266,8 @@ static void ingress_pass(struct engine *engine, const struct origin *origin, uin
             next.depth++;
             ingress_pass(engine, &next, P4_RESUBMITTED, packet, verdict.resubmit_fields);
         }
-    } else if (verdict.mcast_grp) {
-        replicate(engine, packet, &leaving, verdict.mcast_grp);
+    } else if (verdict.mcast_grp | verdict.mcast_grp_2) {
+        distribute(engine, packet, &leaving, &verdict, instance_type);
     } else if (verdict.dropped || verdict.egress_spec == P4_DROP_PORT) {
         engine->ports[origin->port]->statistics.ingress_dropped++;
     } else {

@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define P4_ABI 3
+#define P4_ABI 4
 #define P4_MAX_FRAME 9216      /* longest frame in or out, bytes */
 #define P4_DROP_PORT 511       /* egress_spec after mark_to_drop */
 #define P4_PRIORITIES 8        /* of standard_metadata.priority */
@@ -34,7 +34,11 @@ struct p4_verdict {
     uint8_t resubmit;          /* after ingress: parse the original frame again */
     uint8_t recirculate;       /* after egress: the output goes back to the parser */
     uint8_t priority;          /* after ingress: 0..7, the highest leaves first */
-    uint8_t reserved;
+    uint8_t unicast;           /* after ingress: to egress_spec besides the groups (Tofino) */
+    uint16_t mcast_grp_2;      /* after ingress: a second group (Tofino) */
+    uint16_t rid;              /* of the packet: see the next */
+    uint16_t exclude_1;        /* copies of group nodes that have this exclusion id are left out */
+    uint16_t exclude_2;        /* copies with its rid are left out at the ports that this id stands for */
     int32_t clone_fields;      /* field list to keep in the clone, or -1 */
     int32_t resubmit_fields;   /* field list to keep, or -1 */
     int32_t recirculate_fields;

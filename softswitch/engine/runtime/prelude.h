@@ -264,6 +264,30 @@ P4_HELPER p4_u128 p4_sub_saturated(p4_u128 x, p4_u128 y, unsigned width)
     return x < y ? 0 : x - y;
 }
 
+/* The same of 32 bits, without a branch: so loops over them can be vectorised. */
+P4_INLINE uint32_t p4_add_saturated32(uint32_t x, uint32_t y)
+{
+    uint32_t sum = x + y;
+    return sum | (sum < x ? ~(uint32_t)0 : 0);
+}
+
+P4_INLINE uint32_t p4_sub_saturated32(uint32_t x, uint32_t y)
+{
+    return x > y ? x - y : 0;
+}
+
+P4_INLINE uint32_t p4_add_saturated_signed32(uint32_t x, uint32_t y)
+{
+    uint32_t sum = x + y, limit = (uint32_t)((int32_t)x >> 31) ^ 0x7fffffff;
+    return (int32_t)(~(x ^ y) & (x ^ sum)) < 0 ? limit : sum;
+}
+
+P4_INLINE uint32_t p4_sub_saturated_signed32(uint32_t x, uint32_t y)
+{
+    uint32_t difference = x - y, limit = (uint32_t)((int32_t)x >> 31) ^ 0x7fffffff;
+    return (int32_t)((x ^ y) & (x ^ difference)) < 0 ? limit : difference;
+}
+
 P4_INLINE p4_u128 p4_clamp_signed(p4_i128 value, int overflowed, int negative, unsigned width)
 {
     p4_u128 highest = p4_ones(width) >> 1;
@@ -355,6 +379,27 @@ P4_HELPER uint64_t p4_crc16(const uint8_t *data, size_t bytes)
         crc = crc >> 4 ^ table[crc & 15];
     }
     return crc;
+}
+
+/* A CRC of `width` bits, 8 to 64, with any polynomial. */
+P4_INLINE uint64_t p4_mirrored(uint64_t x, unsigned width)
+{
+    uint64_t y = 0;
+    for (unsigned i = 0; i < width; i++, x >>= 1)
+        y = y << 1 | (x & 1);
+    return y;
+}
+
+P4_HELPER uint64_t p4_crc(const uint8_t *data, size_t bytes, unsigned width, uint64_t polynomial,
+                          uint64_t initial, uint64_t final_xor, int reflected)
+{
+    uint64_t crc = initial, full = ~(uint64_t)0 >> (64 - width);
+    for (size_t i = 0; i < bytes; i++) {
+        crc ^= (reflected ? p4_mirrored(data[i], 8) : data[i]) << (width - 8);
+        for (int bit = 0; bit < 8; bit++)
+            crc = (crc << 1 ^ (crc >> (width - 1) & 1 ? polynomial : 0)) & full;
+    }
+    return (reflected ? p4_mirrored(crc, width) : crc) ^ final_xor;
 }
 
 /* splitmix64 */

@@ -1,7 +1,7 @@
 """A made-up machine room on a clock of its own: it carries out what a core decides, and much goes wrong.
 
-Jobs run as fast as they please, fail, are cancelled and interrupted; servers and switches go and come back.
-All of it follows from a seed. What the core was told is kept, with what it wanted after every tick.
+Jobs run as fast as they please, fail, are cancelled and interrupted; servers, switches and links go and come
+back. All of it follows from a seed. What the core was told is kept, with what it wanted after every tick.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from controller.core import (
     Ended,
     Event,
     Interrupted,
+    LinkBack,
+    LinkGone,
     Progressed,
     Retried,
     ServerBack,
@@ -38,6 +40,8 @@ class Room:
     seed: int
     servers: Sequence[str] = ()
     switches: Sequence[str] = ()
+    links: Sequence[str] = ()
+    """As ``a-b``."""
     mishaps: float = 1.0
     check: Callable[[Desired], None] = lambda desired: None
     events: list[Event] = field(default_factory=list)
@@ -84,8 +88,10 @@ class Room:
                     self.tell(Progressed(now_s, name, done[name]))
             for name in [name for name, until_s in down.items() if until_s <= now_s]:
                 del down[name]
-                back = ServerBack(now_s, name) if name in self.servers else SwitchBack(now_s, name)
-                self.tell(back)
+                if name in self.links:
+                    self.tell(LinkBack(now_s, *name.split("-")))
+                else:
+                    self.tell((ServerBack if name in self.servers else SwitchBack)(now_s, name))
             if mishap_s <= now_s:
                 left -= 1
                 self.mishap(rng, now_s, down)
@@ -96,7 +102,7 @@ class Room:
         core = self.core
         running = [name for run in core.desired().runs for name in run.jobs]
         failed = [each.job.spec.name for each in core.over if each.outcome == "failed"]
-        kind = rng.choice(("fail", "interrupt", "cancel", "retry", "server", "server", "switch"))
+        kind = rng.choice(("fail", "interrupt", "cancel", "retry", "server", "server", "switch", "link"))
         if kind == "fail" and running:
             self.tell(Ended(now_s, rng.choice(running), "exited with status 3"))
         elif kind == "interrupt" and running:
@@ -114,6 +120,10 @@ class Room:
             name = rng.choice(up)
             down[name] = now_s + rng.uniform(1, 60)
             self.tell(SwitchGone(now_s, name))
+        elif kind == "link" and (up := [name for name in self.links if name not in down]):
+            name = rng.choice(up)
+            down[name] = now_s + rng.uniform(1, 60)
+            self.tell(LinkGone(now_s, *name.split("-")))
 
     def tell(self, event: Event) -> None:
         self.events.append(event)

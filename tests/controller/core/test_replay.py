@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.core import Core, Desired, Event, Log, Rules, Submitted, Tick
+from controller.core import Core, Desired, Event, LinkBack, LinkGone, Log, Measured, Rules, Submitted, Tick
 from controller.core.compose import networked
 from controller.core.events import event_of, plain
 from controller.core.submissions import submission_of
+from controller.errors import BadSpec
 from controller.policies import registry
 from controller.policies.by_kind import AllocationSettings
 from controller.policies.families.base import SimulationConfig
@@ -146,21 +147,103 @@ def test_runs_on_a_network_replay(
         seed,
         servers=[server.name for server in NETWORK.servers],
         switches=[switch.name for switch in NETWORK.switches],
+        links=[f"{link.a}-{link.b}" for link in NETWORK.links],
         mishaps=2.0,
-        check=check_network,
     )
+    room.check = lambda desired: check_network(desired, room.events)
     room.run()
     check_replays(room, lambda: network_core(policy, given), cut)
 
 
-def check_network(desired: Desired) -> None:
-    """Trees reach all servers, regions lie in their switches, and no server has more workers than GPUs."""
+def check_network(desired: Desired, events: Sequence[Event]) -> None:
+    """Trees reach all servers on links that are up, and regions lie in their switches."""
     check_servers(desired)
+    cut: set[frozenset[str]] = set()
+    for event in events:
+        if isinstance(event, LinkGone):
+            cut.add(frozenset({event.a, event.b}))
+        elif isinstance(event, LinkBack):
+            cut.discard(frozenset({event.a, event.b}))
     for place in desired.places.values():
         if place.tree is None:
             assert len({*place.servers}) == 1
             continue
         racks = {NETWORK.rack_of[server] for server in place.servers}
         assert racks <= {*place.tree.switches}
+        used = [*place.tree.parents.items(), *((server, NETWORK.rack_of[server]) for server in place.servers)]
+        assert not cut & {frozenset(link) for link in used}, "it uses a link that is cut"
         assert all(region.end <= NETWORK.switch[at].slots for at, region in place.regions.items())
         assert place.regions.keys() <= {*place.tree.switches}
+
+
+def test_a_job_gets_another_tree_when_a_link_of_its_own_is_cut() -> None:
+    core = network_core("fifo", AllocationSettings(memory="shared"))
+    job = Job(name="a", workers=2, servers=("h1", "h4"), layers_bytes=(1_000_000,), iterations=100)
+    core.handle(Submitted(0.0, submission_of(job, NETWORK), job))
+    core.handle(Tick(0.0))
+    before = core.desired().places["a"].tree
+    assert before is not None
+    child, parent = next(iter(before.parents.items()))
+    core.handle(LinkGone(1.0, parent, child, "port 1 of s1 is down"))
+    core.handle(Tick(1.0))
+    after = core.desired().places["a"].tree
+    assert after is not None
+    assert after != before
+    assert {frozenset(link) for link in after.parents.items()}.isdisjoint({frozenset((child, parent))})
+    core.handle(LinkBack(2.0, child, parent))
+    core.handle(Tick(2.0))
+    assert core.desired().places["a"].tree == after, "a tree that stands is kept"
+
+
+def test_a_job_whose_server_is_cut_off_waits_until_the_link_is_back() -> None:
+    core = network_core("fifo", AllocationSettings(memory="shared"))
+    job = Job(name="a", workers=2, servers=("h1", "h4"), layers_bytes=(1_000_000,), iterations=100)
+    core.handle(Submitted(0.0, submission_of(job, NETWORK), job))
+    core.handle(Tick(0.0))
+    rack = NETWORK.rack_of["h4"]
+    core.handle(LinkGone(1.0, "h4", rack, "cut"))
+    core.handle(Tick(1.0))
+    assert core.desired().places == {}
+    assert core.log is not None
+    (reason,) = [entry.text for entry in core.log.entries if entry.event == "interrupted"]
+    assert reason.endswith("down: no way is left between its servers")
+    core.handle(LinkBack(2.0, rack, "h4"))
+    core.handle(Tick(2.0))
+    assert core.desired().places["a"].servers == ("h1", "h4")
+
+
+def test_a_link_that_the_cluster_does_not_have_is_refused() -> None:
+    with pytest.raises(BadSpec, match="no link between 'h1' and 'h2'"):
+        network_core("fifo", AllocationSettings()).handle(LinkGone(0.0, "h1", "h2"))
+
+
+def two_far(core: Core, **keys: object) -> None:
+    job = Job(name="a", workers=2, servers=("h1", "h4"), layers_bytes=(125_000_000,), iterations=100, **keys)  # type: ignore[arg-type]
+    core.handle(Submitted(0.0, submission_of(job, NETWORK), job))
+    core.handle(Tick(0.0))
+
+
+def test_a_job_that_is_too_late_ends_or_goes_on_as_its_owner_said() -> None:
+    """125 MB take 0.01 s on a link of 100 Gb/s: 100 of them are not done in half a second."""
+    core = network_core("fifo", AllocationSettings(memory="deadline"))
+    two_far(core, deadline_s=0.5)
+    assert [(each.job.spec.name, each.outcome) for each in core.over] == [("a", "missed")]
+    core = network_core("fifo", AllocationSettings(memory="deadline"))
+    two_far(core, deadline_s=0.5, on_late="best-effort")
+    assert core.over == []
+    place = core.desired().places["a"]
+    assert place.standing is not None
+    assert place.standing.value == "shared"
+    assert core.log is not None
+    (said,) = [entry.text for entry in core.log.entries if entry.event == "late"]
+    assert said.startswith("cannot be done by its deadline, 0.5 s, any more: alone it would be done at 1")
+
+
+def test_memory_follows_what_is_measured_of_a_job() -> None:
+    core = network_core("fifo", AllocationSettings(memory="deadline", period_s=10.0))
+    two_far(core, deadline_s=100.0, compute_s=0.5)
+    (before,) = {region.size for region in core.desired().places["a"].regions.values()}
+    core.handle(Measured(1.0, "a", compute_s=0.1, model_bytes=12_500_000))
+    core.handle(Tick(10.0))
+    (after,) = {region.size for region in core.desired().places["a"].regions.values()}
+    assert after < before / 4, "a tenth of the bytes in more time for them"

@@ -18,7 +18,7 @@ from controller.placement.policies import POLICIES
 from controller.placement.policy import Policy, Question, place
 from controller.placement.switching import efficiency, without_useless_sums
 from controller.simulator.network import generate
-from controller.vocabulary import Job, fabrics
+from controller.vocabulary import Job, Topology, fabrics
 from tests import effort
 
 SMALL = fabrics.leaf_spine(2, 2, 3, fabrics.Parts(gpus=3, slots=256))
@@ -52,6 +52,25 @@ def test_netpack_is_better_than_chance_and_balance() -> None:
         for name in ("netpack", "random", "gpu-balance")
     }
     assert values["netpack"] > 1.05 * max(values["random"], values["gpu-balance"])
+
+
+def mixed(slow: set[str]) -> Topology:
+    """Two racks of three servers with three GPUs, some of them with a tenth of the others' links."""
+    links = tuple(replace(link, rate_bps=10e9) if slow & {link.a, link.b} else link for link in SMALL.links)
+    found = replace(SMALL, links=links)
+    assert sum(rate == 10e9 for rate in found.link_bps_of.values()) == len(slow)
+    return found
+
+
+@pytest.mark.parametrize("name", ["netpack", "locality-fast-links"])
+def test_jobs_across_servers_get_the_fast_links_and_others_leave_them(name: str) -> None:
+    """The value of a server was once the free part of its link, whatever the link's rate."""
+    topology = mixed({"h1", "h2", "h4"})
+    question = Question(topology, (), random.Random(0))
+    one, wide, all_of = (replace(jobs(1, 0)[0], workers=count) for count in (2, 7, 12))
+    assert set(POLICIES[name].choose(question, one) or ()) <= {"h1", "h2", "h4"}
+    assert set(POLICIES[name].choose(question, wide) or ()) == {"h3", "h5", "h6"}
+    assert len(POLICIES[name].choose(question, all_of) or ()) == 12
 
 
 @settings(max_examples=effort.cases(40), deadline=None)

@@ -79,7 +79,7 @@ def test_grid_comes_near_the_best_of_all_trees_and_never_below_shortest_paths(qu
 
 
 @settings(max_examples=effort.cases(30), deadline=None)
-@given(questions(), st.sampled_from(["grid", "tor-only", "ecmp", "shortest-path"]))
+@given(questions(), st.sampled_from(["grid", "tor-only", "ecmp", "ecmp-everywhere", "shortest-path"]))
 def test_every_tree_can_be_laid_out_on_switches(question: Question, name: str) -> None:
     trees = check(question, POLICIES[name](question))
     for each in question.routed:
@@ -116,6 +116,19 @@ def test_where_few_switches_sum_grid_finds_them_and_shortest_paths_do_not() -> N
     rates = {name: score(question.evaluate(POLICIES[name](question)))[0] for name in POLICIES}
     assert rates["grid"] == rates["exact"] > 1.2 * rates["shortest-path"]
     assert POLICIES["grid"](question)["a"].aggregators == {"leaf1", "spine3"}
+
+
+@pytest.mark.parametrize("share", [0.0, 0.05, 0.2, 1.0])
+def test_grid_is_never_below_equal_cost_paths_with_all_sums(share: float) -> None:
+    """With few switches that sum, all draws once went to the root over one path: half of ecmp's rate."""
+    for seed in range(3):
+        fabric = fabrics.leaf_spine(4, 8, 3, fabrics.Parts(slots=8192, programmable=share, seed=seed))
+        names = [server.name for server in fabric.servers]
+        rng = random.Random(seed)
+        jobs = tuple(job(f"j{n}", *rng.sample(names, 6)) for n in range(4))
+        question = Question(fabric, jobs, rng=random.Random(seed))
+        mine = score(question.evaluate(POLICIES["grid"](question)))
+        assert mine >= score(question.evaluate(POLICIES["ecmp-everywhere"](question)))
 
 
 def test_a_program_that_no_solver_would_end_is_refused() -> None:

@@ -81,7 +81,7 @@ def test_counts_and_slots_agree_in_racks(servers: list[tuple[int, str]], sizes: 
 
 
 def test_all_servers_are_in_racks_or_none() -> None:
-    with pytest.raises(BadSpec, match="server 'n1' is in no rack, others are"):
+    with pytest.raises(BadSpec, match="server 'n1' is in no rack, but others are"):
         racks((8, "a"), (8, ""))
 
 

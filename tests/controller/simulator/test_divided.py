@@ -42,7 +42,7 @@ def test_a_job_has_to_be_of_a_virtual_cluster_and_fit_into_it() -> None:
         run.run([Submission("j", 0, 1, 10)], CLUSTER)
     with pytest.raises(BadSpec, match="'j' asks for 3 GPUs; the cluster has 2"):
         run.run([Submission("j", 0, 3, 10, vc="y")], CLUSTER)
-    with pytest.raises(BadSpec, match="server 'b' is of no virtual cluster, others are"):
+    with pytest.raises(BadSpec, match="server 'b' is in no virtual cluster, but others are"):
         Cluster((CLUSTER.servers[0], replace(CLUSTER.servers[1], vc="")))
 
 

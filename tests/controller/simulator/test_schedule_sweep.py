@@ -59,10 +59,10 @@ def test_a_table_and_a_plot_from_two_processes(tmp_path: Path) -> None:
     [
         (["--loads", "many"], "--loads 'many': want numbers"),
         (["--loads", ""], "no load to sweep over"),
-        (["--loads", "1,1"], "a load is there twice"),
+        (["--loads", "1,1"], "a load appears twice"),
         (["--loads", "-1"], "a load of -1"),
         (["--seeds", "a"], "--seeds 'a'"),
-        (["--seeds", "1,1"], "a seed is there twice"),
+        (["--seeds", "1,1"], "a seed appears twice"),
         (["--trace", TRACE, "--nodes", 2, "--seeds", "0-4"], "nothing in a trace is random"),
         (["--policy", "best"], "policy 'best' is unknown"),
         (["--plot", "x.txt"], "want a name that ends in .svg"),

@@ -160,5 +160,5 @@ def test_what_a_command_does_not_use_is_told() -> None:
 def test_a_duration_says_how_many_iterations() -> None:
     (job,) = parse_jobs("[[job]]\nworkers = 1\nduration_s = 10\ncompute_s = 0.5")
     assert (job.iterations, job.duration_s) == (20, 10)
-    with pytest.raises(BadSpec, match="duration_s: iterations says it already"):
+    with pytest.raises(BadSpec, match="duration_s: iterations already determines it"):
         parse_jobs("[[job]]\nworkers = 1\nduration_s = 10\niterations = 5")

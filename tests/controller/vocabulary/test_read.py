@@ -138,7 +138,7 @@ def test_what_is_wrong_with_a_cluster_is_said(text: str, said: str) -> None:
 
 def test_texts_that_are_none_of_these_formats(tmp_path: Path) -> None:
     for name, text, said in (
-        ("a.json", '{"job": 1, "job": 2}', "'job' is there twice"),
+        ("a.json", '{"job": 1, "job": 2}', "'job' appears twice"),
         ("a.json", "[" * 100_000, "too deep"),
         ("a.json", "{\n,}", "a.json:2: not JSON"),
         ("a.json", '{"job": ' + "9" * 5000 + "}", "too many digits"),
@@ -146,7 +146,7 @@ def test_texts_that_are_none_of_these_formats(tmp_path: Path) -> None:
         ("a.yaml", "job: [\n", "a.yaml:2: not YAML"),
         ("a.yaml", "a: 1\na: 2\n", "twice"),
         ("a.yaml", "job: \0\n", "a.yaml: not YAML: unacceptable character"),
-        ("a.json", '{"": 1, "": 2}', "'' is there twice"),
+        ("a.json", '{"": 1, "": 2}', "'' appears twice"),
         ("a.txt", "", "want a name that ends in"),
         ("a.toml", "\udcff", "cannot be read"),
     ):

@@ -114,7 +114,7 @@ def test_any_names_and_numbers_are_read_again(nodes: list[str], rate: float, los
         ("server:", "hosts:", "x.yaml:6: hosts is called server"),
         ("link:\n", "links:\n", "x.yaml:7: links is called link"),
         ("switch:", "swich:", "x.yaml:3: unknown key 'swich'; did you mean 'switch'?"),
-        ("name: office", "link_defaults: {}", "x.yaml:2: the key 'link_defaults' is there twice"),
+        ("name: office", "link_defaults: {}", "x.yaml:2: the key 'link_defaults' appears twice"),
         (GOOD, "name: a", "x.yaml: switch is missing"),
         (GOOD, "", "x.yaml: switch is missing"),
         (GOOD, "- 1", "x.yaml: want a table at the top, not [1]"),

@@ -32,6 +32,8 @@ from controller.policies.by_kind import AllocationSettings
 from controller.scheduling.model import Submission
 from controller.vocabulary import BadSpec, Job, Topology
 from ina.service.errors import Conflict, Unknown
+from ina.service.policies import Policies
+from ina.service.quotas import Quota, Quotas, QuotaState
 from ina.service.records import Audit, Difference, JobRecord, Said, State
 from ina.service.service import ClusterState, Decision, Explanation, ServerState, Share, SwitchState
 
@@ -52,6 +54,7 @@ class SmallService:
         self._down: dict[str, str] = {}
         self._cancelled: set[str] = set()
         self._news = asyncio.Condition()
+        self._quotas = Quotas(cluster.gpus)
         self.differences: tuple[Difference, ...] = ()
         self.ready = ""
         self.now_s = 0.0
@@ -133,6 +136,21 @@ class SmallService:
         self._handle(event)
         await self.tell()
 
+    def quotas(self) -> list[QuotaState]:
+        return self._quotas.states()
+
+    async def set_quota(self, quota: Quota) -> None:
+        self._quotas.check(quota)
+        self._quotas.grant(quota)
+
+    async def remove_quota(self, tenant: str) -> None:
+        if tenant not in self._quotas.quotas:
+            raise Unknown(f"tenant {tenant!r} has no quota")
+        self._quotas.remove(tenant)
+
+    async def reload(self, policies: Policies) -> None:
+        self._policies = policies.names
+
     async def audit(self) -> Audit:
         return Audit(self.now_s, self.differences)
 
@@ -183,6 +201,10 @@ class SmallService:
         return Explanation(
             record, decisions, ("wait until more GPUs are free",) if record.state == "queued" else ()
         )
+
+    @property
+    def topology(self) -> Topology:
+        return self._cluster
 
     def cluster(self) -> ClusterState:
         places = self._core.desired().places

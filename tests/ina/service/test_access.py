@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
+import pwd
 import ssl
 import stat
 import subprocess
@@ -22,6 +24,9 @@ from ina.service.tokens import FILE, Role, Tokens
 from tests.ina.service.bed import TIMEOUT_S, Bed, cluster, job, serving
 from tests.ina.service.small import SmallService
 
+USER = pwd.getpwuid(os.geteuid()).pw_name
+"""As whom commands run: nobody has to be become."""
+
 
 def asking(bed: Bed, token: str) -> httpx.Client:
     headers = {"Authorization": f"Bearer {token}"} if token else {}
@@ -32,15 +37,15 @@ def asking(bed: Bed, token: str) -> httpx.Client:
 def people(bed: Bed) -> Iterator[dict[str, httpx.Client]]:
     """Two submitters, an operator, and somebody without a token."""
     tokens = Tokens(bed.folder)
-    made = {name: tokens.add(name, Role.SUBMITTER) for name in ("alice", "bob")}
-    made |= {"root": tokens.add("root", Role.OPERATOR), "nobody": "", "guess": "ina_guess"}
+    made = {name: tokens.add(name, Role.SUBMITTER, USER) for name in ("alice", "bob")}
+    made |= {"root": tokens.add("root", Role.OPERATOR, USER), "nobody": "", "guess": "ina_guess"}
     clients = {name: asking(bed, token) for name, token in made.items()}
     yield clients
     for client in clients.values():
         client.close()
 
 
-def test_without_tokens_everybody_on_this_machine_is_operator(shared: httpx.Client) -> None:
+def test_without_tokens_the_controllers_own_user_is_operator(shared: httpx.Client) -> None:
     assert shared.get("/v1/audit").status_code == 200
 
 
@@ -199,7 +204,7 @@ def test_the_page_itself_may_change_things(http: httpx.Client, bed: Bed) -> None
     assert http.post("/v1/nodes/h1/drain", headers=headers).status_code == 204
 
 
-@pytest.mark.parametrize("path", ["/", "/page.js", "/v1/jobs", "/v1/none", "/healthz"])
+@pytest.mark.parametrize("path", ["/", "/page/page.js", "/v1/jobs", "/v1/none", "/healthz"])
 def test_answers_tell_browsers_what_they_may_do(shared: httpx.Client, path: str) -> None:
     headers = shared.get(path).headers
     policy = headers["content-security-policy"]

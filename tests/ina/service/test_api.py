@@ -210,6 +210,8 @@ def test_the_schema_describes_every_resource(http: httpx.Client) -> None:
         "/v1/nodes/{name}/drain",
         "/v1/nodes/{name}/undrain",
         "/v1/audit",
+        "/v1/quotas",
+        "/v1/quotas/{tenant}",
         "/v1/events",
     }
     for path, methods in schema["paths"].items():

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import pwd
 import socket
 import sys
 import threading
@@ -227,7 +229,7 @@ def test_a_token_comes_from_a_file_or_the_environment(ina: Run, bed: Bed, tmp_pa
     assert said(ina("jobs", INA_CONTROLLER_TOKEN=added.strip())) == "no jobs\n"
     assert refusal(ina("audit", "--token-file", path))[0] == FAILED
     listed = json.loads(said(ina("controller", "token", "list", "--state", bed.folder, "--json")))
-    assert listed == {"tokens": [{"name": "alice", "role": "submitter"}]}
+    assert listed == {"tokens": [{"name": "alice", "role": "submitter", "user": ""}]}
     assert added.strip() not in said(ina("controller", "token", "list", "--state", bed.folder))
     said(ina("controller", "token", "remove", "alice", "--state", bed.folder))
     assert said(ina("jobs")) == "no jobs\n", "without tokens everybody on this machine is operator"
@@ -343,9 +345,20 @@ def test_a_controller_that_does_not_answer_is_given_up() -> None:
 
 def test_a_tenant_has_own_jobs_alone_through_the_client(bed: Bed) -> None:
     tokens = Tokens(bed.folder)
-    one, other = (tokens.add(name, Role.SUBMITTER) for name in ("one", "other"))
+    user = pwd.getpwuid(os.geteuid()).pw_name
+    one, other = (tokens.add(name, Role.SUBMITTER, user) for name in ("one", "other"))
     with Client(bed.url, token=one) as mine, Client(bed.url, token=other) as theirs:
         mine.submit([job("mine")])
         assert theirs.jobs() == []
         with pytest.raises(Refused, match="there is no job 'mine'"):
             theirs.cancel("mine")
+
+
+def test_quotas_are_shown_set_and_removed(ina: Run, bed: Bed) -> None:
+    assert "alice" in said(ina("quota", "alice", "--gpus", "3", "--reserved", "2"))
+    (found,) = json.loads(said(ina("quota", "--json")))["quotas"]
+    assert found == {"tenant": "alice", "gpus": 3, "reserved": 2, "used": 0, "waiting": []}
+    assert said(ina("quota", "alice", "--remove")) == "alice: no quota any more\n"
+    assert refusal(ina("quota", "alice", "--remove"))[0] == FAILED
+    assert refusal(ina("quota", "--gpus", "3"))[0] == USAGE
+    assert refusal(ina("quota", "alice", "--gpus", "3", "--remove"))[0] == USAGE

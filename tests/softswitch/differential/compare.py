@@ -9,7 +9,7 @@ from softswitch.compiler import ir
 from softswitch.engine.build import FLAGS, build_c
 from softswitch.engine.compiled import CompiledPipeline
 from softswitch.engine.emit_c.program import emit_c
-from softswitch.engine.interpreter.pipeline import Interpreter
+from softswitch.engine.interpreter import interpreter
 from softswitch.engine.pipeline import Pipeline
 
 from .traffic import Bench, Sent, snapshot
@@ -30,7 +30,7 @@ class Pair:
     def __post_init__(self) -> None:
         library = build_c(emit_c(self.program), flags=self.flags)
         self.pipelines = (
-            Interpreter(self.program, seed=self.seed),
+            interpreter(self.program, seed=self.seed),
             CompiledPipeline(self.program, library, seed=self.seed),
         )
         self.benches = [Bench(pipeline, self.groups, self.sessions) for pipeline in self.pipelines]

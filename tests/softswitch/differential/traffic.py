@@ -64,9 +64,11 @@ class Bench:
         if verdict.resubmit:
             fields = verdict.resubmit_fields
             return sent + self._ingress(frame, port, now_us, RESUBMITTED, packet, fields, passes - 1)
-        if verdict.mcast_grp:
-            copies = self.groups.get(verdict.mcast_grp, ())
-            return sent + self._copies(packet, copies, REPLICATED, port, now_us, passes)
+        for group in filter(None, (verdict.mcast_grp, verdict.mcast_grp_2)):
+            copies = self.groups.get(group, ())
+            sent += self._copies(packet, copies, REPLICATED, port, now_us, passes)
+        if (verdict.mcast_grp or verdict.mcast_grp_2) and not verdict.unicast:
+            return sent
         if verdict.dropped:
             return sent
         return sent + self._egress(packet, (verdict.egress_spec, 0), 0, port, now_us, passes)
@@ -119,10 +121,10 @@ class Bench:
             sent += self._copies(clone, copies, EGRESS_CLONE, port, now_us, passes - 1) if passes > 1 else []
         if frame is None:
             return sent
-        if verdict.recirculate:
+        if verdict.recirculate and not verdict.dropped:
             fields = verdict.recirculate_fields
             return sent + self._ingress(frame, port, now_us, RECIRCULATED, packet, fields, passes - 1)
-        return [*sent, Sent(egress_port, frame)]
+        return sent if verdict.dropped else [*sent, Sent(egress_port, frame)]
 
 
 def meaning(verdict: Verdict, *, ingress: bool) -> Verdict:

@@ -78,7 +78,7 @@ def test_a_file_that_is_no_socket_is_left_alone(tmp_path: Path) -> None:
     file = tmp_path / "notes"
     file.write_text("precious")
     with Switch({}) as switch:
-        with pytest.raises(OSError, match="the file exists and is no socket"):
+        with pytest.raises(OSError, match="the file exists and is not a socket"):
             serve(switch, address=f"unix:{file}")
         with pytest.raises(OSError, match="has 1 to 107 bytes"):
             serve(switch, address=f"unix:/tmp/{'x' * 200}")

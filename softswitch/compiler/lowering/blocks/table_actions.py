@@ -71,6 +71,9 @@ class ActionList:
             if listed.name == "NoAction":
                 return listed.ref.action
         action = find_action(body, ast.ActionRef("NoAction", True, None, pos))
+        if action.decl.params:
+            message = f"NoAction, the default action of table {self._table!r}, has parameters"
+            raise CompileError(message, action.decl.pos, "the NoAction of core.p4, or a default_action")
         lowered = shared_action(action, body, pos)
         annotation = ir.Annotation("defaultonly", "")
         ref = ir.ActionRef(lowered.name, "default_only", (annotation,))

@@ -29,9 +29,15 @@ DEFAULT_SIZE = 1024
 _PROPERTIES = (
     *("default_action", "size", "counters", "key", "actions", "entries", "const entries"),
     *("largest_priority_wins", "priority_delta", "implementation", "meters", "support_timeout"),
+    "idle_timeout",
 )
+_DIRECT = {"counter": ("direct_counter", "DirectCounter"), "meter": ("direct_meter", "DirectMeter")}
+_IDLE = ("support_timeout", "idle_timeout")
+"""Properties of tables with idle timeouts: v1model's and Tofino's."""
+_SELECTORS = ("action_selector", "ActionSelector")
+_LAYOUTS = ("Alpm", "Atcam")
+"""Implementations that say how a table of a chip is laid out."""
 _REFUSED = {
-    "idle_timeout": "TNA",
     "psa_direct_counter": "PSA",
 }
 
@@ -80,10 +86,10 @@ def _lower(table: Table) -> ir.Table:
     size = _size(body, properties.get("size"))
     counter = _counter(body, table, properties.get("counters"), size)
     profile = _implementation(body, properties.get("implementation"), table.name)
-    if hashed and (profile is None or profile.type.name != "action_selector"):
+    if hashed and (profile is None or profile.type.name not in _SELECTORS):
         remark(f"the selector keys of table {decl.name!r} mean nothing without a selector", decl.pos)
     refs = actions.refs()
-    if profile is not None and profile.type.name == "action_selector":
+    if profile is not None and profile.type.name in _SELECTORS:
         refs = _add_selector(body, table, profile, data, refs)
     return ir.Table(
         table.name,
@@ -99,7 +105,7 @@ def _lower(table: Table) -> ir.Table:
         ir_annotations(decl.annotations),
         implementation="" if profile is None else profile.name,
         direct_meter=_meter(body, table, properties.get("meters"), size),
-        idle_timeout="support_timeout" in properties and _is_true(body, properties["support_timeout"].value),
+        idle_timeout=any(_is_true(body, properties[name].value) for name in _IDLE if name in properties),
     )
 
 
@@ -109,8 +115,11 @@ def _implementation(body: Body, prop: ast.Property | None, table: str) -> Object
         return None
     expected = "an action_profile or action_selector"
     if isinstance(prop.value, ast.Call):
-        return _in_place(body, prop, table, expected)
+        made = _in_place(body, prop, table, expected)
+        return None if made.type.name in _LAYOUTS else made
     value = evaluate(body, prop.value)
+    if isinstance(value, Object) and value.type.name in _LAYOUTS:
+        return None
     if not isinstance(value, Object) or value.name not in body.unit.action_profiles:
         raise CompileError(f"{show(value)} as the implementation", prop.value.pos, expected)
     return value
@@ -267,7 +276,7 @@ def _direct(
         value: Value = _in_place(body, prop, table.name, f"a direct_{kind}")
     else:
         value = evaluate(body, prop.value)
-    if not isinstance(value, Object) or value.type.name != f"direct_{kind}":
+    if not isinstance(value, Object) or value.type.name not in _DIRECT[kind]:
         raise CompileError(f"{show(value)} as the {kind} of a table", prop.value.pos, f"a direct_{kind}")
     other = owned.get(value.name)
     if other is not None:

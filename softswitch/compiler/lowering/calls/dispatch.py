@@ -99,7 +99,7 @@ def apply_table(body: Body, table: Table, expr: ast.Call) -> Outcome:
         raise CompileError(
             f"a table cannot be applied in {body.place.value}", expr.pos, "the apply block of a control"
         )
-    if body.stage in (Stage.VERIFY, Stage.COMPUTE, Stage.DEPARSER):
+    if body.stage in (Stage.VERIFY, Stage.COMPUTE, Stage.DEPARSER, Stage.INGRESS_DEPARSER):
         raise Unsupported(f"a table in the {body.stage.name.lower()} block", expr.pos, "ingress or egress")
     lowered = lowered_table(table, expr.pos)
     body.usage.exits |= table.exits

@@ -175,10 +175,7 @@ def hash_into(
     body: Body, target: ir.Var, algorithm: str, data: tuple[ir.Expr, ...], limit: ir.Expr, pos: ir.Position
 ) -> ir.Extern:
     """Return the statement ``target = H(data) % limit``, by the name of one of v1model's algorithms."""
-    algorithms = body.unit.globals.find("HashAlgorithm")
-    assert isinstance(algorithms, TypeName)
-    assert isinstance(algorithms.type, ir.Enum)
-    kind = ir.Const(algorithms.type, algorithms.type.members.index(algorithm), pos)
+    kind = ir.Const(ir.Enum("HashAlgorithm", (algorithm,)), 0, pos)
     base = ir.Const(t.BIT32, 0, pos)
     return ir.Extern("hash", "", ((target,), (kind,), (base,), data, (limit,)), pos)
 

@@ -12,7 +12,6 @@ from softswitch.compiler.lowering.calls.extern_calls import (
     choose,
     enum_constant,
     extern_arguments,
-    foreign_call,
     plain_target,
     scalar,
 )
@@ -31,9 +30,7 @@ def call_extern_function(body: Body, symbol: ExternFunctions, expr: ast.Call, na
     """Emit a call of an extern function. Raises CompileError."""
     prototype = choose(symbol.overloads, expr, name)
     if name not in _FUNCTIONS:
-        message = f"extern function {name!r}: v1model has none of that name"
-        body.unit.refuse(Unsupported(message, expr.pos))
-        return foreign_call(body, prototype, expr, name, {})
+        return body.unit.foreign_function(body, prototype, expr, name)
     stages, counts, lower = _FUNCTIONS[name]
     if len(prototype.params) not in counts:
         message = f"extern function {name!r} of {len(prototype.params)} parameters: v1model's has others"

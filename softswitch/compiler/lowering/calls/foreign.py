@@ -6,14 +6,14 @@ methods"): no extern of v1model has any.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from softswitch.compiler.errors import CompileError, Unsupported
 from softswitch.compiler.frontend import ast
 from softswitch.compiler.lowering import types as t
 from softswitch.compiler.lowering.blocks.actions import formals_of
-from softswitch.compiler.lowering.calls.extern_calls import foreign_object
+from softswitch.compiler.lowering.calls.extern_calls import foreign_call, foreign_object
 from softswitch.compiler.lowering.calls.functions import check_function
 from softswitch.compiler.lowering.expressions.check import type_at
 from softswitch.compiler.lowering.instances import declare_instance
@@ -22,7 +22,7 @@ from softswitch.compiler.lowering.scope import BlockDef, ExternDef, Scope, TypeN
 from softswitch.compiler.lowering.signatures import Role, check_prototype
 from softswitch.compiler.lowering.stand_ins import passed_to_nothing
 from softswitch.compiler.lowering.unit import Body, Place, constant_body
-from softswitch.compiler.lowering.values import Object
+from softswitch.compiler.lowering.values import Object, Value
 
 
 def foreign_instance(
@@ -31,6 +31,27 @@ def foreign_instance(
     """Return an object of an extern that v1model does not have, for checking the rest of the program."""
     unsupported = f"extern {symbol.decl.name!r}: v1model has none of that name"
     body.unit.refuse(Unsupported(unsupported, decl.pos))
+    return checked_instance(body, symbol, ref, decl, name)
+
+
+def foreign_method(
+    body: Body, base: Object, prototype: ast.Prototype, expr: ast.Call, known: Mapping[str, t.Type]
+) -> Value:
+    """Check a method of such an object; its extern was refused already."""
+    return foreign_call(body, prototype, expr, f"{base.type.name}.{prototype.name}", known)
+
+
+def foreign_function(body: Body, prototype: ast.Prototype, expr: ast.Call, name: str) -> Value:
+    """Refuse an extern function that v1model does not have, and check its call."""
+    message = f"extern function {name!r}: v1model has none of that name"
+    body.unit.refuse(Unsupported(message, expr.pos))
+    return foreign_call(body, prototype, expr, name, {})
+
+
+def checked_instance(
+    body: Body, symbol: ExternDef, ref: ast.NamedType, decl: ast.Instantiation, name: str
+) -> Object:
+    """Return an object of an extern by its declaration alone, with its constructor and methods checked."""
     if any(_constructs(body, arg.value) for arg in decl.args):
         raise Unsupported("an extern without a name of its own", decl.pos, "a declaration of the instance")
     bare = body.scope.lookup(ref.name, ref.pos, absolute=ref.absolute) is symbol and not ref.args

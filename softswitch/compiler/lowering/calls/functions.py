@@ -26,7 +26,7 @@ def call_function(body: Body, symbol: Functions, expr: ast.Call, name: str) -> V
     formals = formals_of(body.unit, decl.prototype.params, scope)
     args = bind(f"function {name}", formals, expr.args, expr.pos)
     passed = pass_arguments(body, formals, args, prefix=f"{body.prefix}.{name}")
-    return _lower_body(body, decl, scope, formals, passed, expr.pos)
+    return lower_body(body, decl, scope, formals, passed, expr.pos)
 
 
 def _specialised(body: Body, prototype: ast.Prototype, scope: Scope, expr: ast.Call) -> Scope:
@@ -70,12 +70,13 @@ def check_function(
     body: Body, decl: ast.FunctionDecl, formals: list[Formal], passed: Passed, scope: Scope
 ) -> None:
     """Lower a function that is never called, with variables for its parameters."""
-    _lower_body(body, decl, scope, formals, passed, decl.pos)
+    lower_body(body, decl, scope, formals, passed, decl.pos)
 
 
-def _lower_body(
+def lower_body(
     body: Body, decl: ast.FunctionDecl, scope: Scope, formals: list[Formal], passed: Passed, pos: ir.Position
 ) -> Value:
+    """Emit the body of a function with its parameters bound, and return its result. Raises CompileError."""
     name = decl.prototype.name
     assert decl.prototype.result is not None
     result_type = type_at(constant_body(body.unit, scope), decl.prototype.result)

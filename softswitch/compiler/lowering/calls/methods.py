@@ -9,7 +9,6 @@ from softswitch.compiler.lowering import types as t
 from softswitch.compiler.lowering.calls.extern_calls import (
     choose,
     extern_arguments,
-    foreign_call,
     hash_into,
     plain_target,
     scalar,
@@ -188,7 +187,7 @@ def _call_object(body: Body, base: Object, expr: ast.Call, method: str) -> Value
     prototype = choose(overloads, expr, what)
     known = {param.name: arg for param, arg in zip(base.decl.type_params, base.type.args, strict=True)}
     if base.type.name not in OBJECTS:
-        return foreign_call(body, prototype, expr, what, known)
+        return body.unit.foreign_method(body, base, prototype, expr, known)
     values = extern_arguments(body, prototype, expr, what, known)
     places = [arg.value.pos for arg in expr.args]
     match what:

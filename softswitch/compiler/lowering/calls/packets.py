@@ -30,7 +30,7 @@ def call_packet_method(body: Body, base: Packet, expr: ast.Call, method: str) ->
         case "extract":
             return _extract(body, expr)
         case "lookahead":
-            return _lookahead(body, expr)
+            return lookahead(body, expr)
         case "length":
             return Run(t.BIT32, ir.PacketLength(t.BIT32, expr.pos))
         case "advance":
@@ -70,7 +70,8 @@ def _extract_target(body: Body, expr: ast.Call, arg: ast.Expr) -> Run:
     return Run(type_, body.temporary(type_, "skipped", arg.pos), writable=True)
 
 
-def _lookahead(body: Body, expr: ast.Call) -> Value:
+def lookahead(body: Body, expr: ast.Call) -> Value:
+    """Emit what reads a type from the packet without moving on, and return its value. Raises CompileError."""
     if len(expr.type_args) != 1:
         raise CompileError(f"lookahead with {len(expr.type_args)} types", expr.pos, "lookahead<type>()")
     type_ = type_at(body, expr.type_args[0])

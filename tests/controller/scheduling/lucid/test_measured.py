@@ -33,7 +33,7 @@ def test_files_are_read(tmp_path: Path) -> None:
         (USAGES.replace(",50,", ",much,"), "f.csv:2: column gpu_util: 'much' is not a number"),
         (USAGES.replace(",50,", ",150,"), "f.csv:2: gpu_util is 150.0; it can be 0 to 100"),
         (USAGES.replace("net,data", ",data"), "f.csv:2: column model: it is missing"),
-        (USAGES + USAGES.splitlines()[1] + "\n", "f.csv:3: .* is there twice"),
+        (USAGES + USAGES.splitlines()[1] + "\n", "f.csv:3: .* appears twice"),
     ],
 )
 def test_bad_usages_are_named(tmp_path: Path, text: str, message: str) -> None:

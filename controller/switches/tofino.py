@@ -1,0 +1,243 @@
+"""A switch that runs a program for Tofino, seen as one that runs a program for v1model.
+
+Controllers write and read rows of the v1model programs' tables (`controller.switches.jobs`). Here each of
+those is kept on the switch as it is. Once the job's row is there, the last of all, the job gets its rows in
+the program's own tables (`controller.switches.tofino_rows`); they are removed with that row, the first of
+all.
+
+Rows are kept as metadata of entries of the table of receivers, for kinds of packets that do not exist: all
+that a controller knows is read from the switch, here as well.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+
+from controller.switches import names
+from controller.switches.entries import CounterCell, Entry, Match, MulticastGroup, RegisterCell, TableEntry
+from controller.switches.jobs import TABLES, parse
+from controller.switches.model import Admission
+from controller.switches.programs import ProgramBundle
+from controller.switches.target import Kind, ProgramInfo, Target
+from controller.switches.tofino_rows import (
+    BITMAPS,
+    BRIDGE,
+    COUNTER,
+    EGRESS_PORT,
+    EXITS,
+    JOB_KEY,
+    KIND_KEY,
+    MEMBER,
+    NEIGHBOUR,
+    NEVER_USED,
+    PART,
+    RECEIVER,
+    SELF_GROUP,
+    SELF_PORT,
+    SLOT_PSN,
+    STRENGTH,
+    rows,
+)
+
+_KEPT = {names.JOB: 8, names.MEMBER: 9, names.UPLINK: 10, names.RECEIVER: 11}
+"""The kinds that no packet has, by the table whose rows are kept under it."""
+_TABLE_OF = {kind: table for table, kind in _KEPT.items()}
+_SECOND_KEY = {names.MEMBER: names.INGRESS_PORT, names.RECEIVER: names.REPLICA}
+_BRIDGE = {
+    names.FORWARD: ("Ingress.leaving.to_port", "port"),
+    names.FLOOD: ("Ingress.leaving.to_group", "group"),
+}
+
+
+class TofinoTarget:
+    """A `Target` over another one, which it passes everything to as long as that runs no program of ours."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self._physical: ProgramInfo | None = None
+        self._asked = False
+        self.address = target.address
+
+    @property
+    def restarts(self) -> int:
+        """How often the switch was seen to have been started anew."""
+        return self._target.restarts
+
+    def close(self) -> None:
+        """Disconnect from the switch."""
+        self._target.close()
+
+    def turn(self, *, timeout_s: float) -> AbstractContextManager[None]:
+        """Be the only controller that writes during the block."""
+        return self._target.turn(timeout_s=timeout_s)
+
+    def program(self) -> ProgramInfo | None:
+        """Return the description of the loaded program, or None if there is none."""
+        found = self._target.program()
+        self._physical = None if found is None else found.physical
+        self._asked = True
+        return found
+
+    def runs(self, bundle: ProgramBundle) -> bool:
+        """Return True if the switch runs this program."""
+        return self._target.runs(bundle)
+
+    def load(self, bundle: ProgramBundle, replacing: Callable[[ProgramInfo, int], None]) -> bool:
+        """Make the switch run this program; see `Target.load`."""
+        anew = self._target.load(bundle, replacing)
+        self.program()
+        return anew
+
+    def write(self, kind: Kind, entries: Sequence[Entry]) -> None:
+        """Apply the same kind of update to some entries. Raises Refused, UnknownName; BadJob."""
+        if not self._asked:
+            self.program()
+        if self._physical is None:
+            self._target.write(kind, entries)
+            return
+        touched = {
+            _job(row): row.table == names.JOB
+            for row in sorted(entries, key=_is_job_row)
+            if isinstance(row, TableEntry) and row.table in _KEPT
+        }
+        if kind == "DELETE":
+            for job, closes in touched.items():
+                if closes:
+                    self._put(job, ())
+        self._target.write(kind, [_kept(entry) for entry in entries])
+        for job, opens in touched.items():
+            if not (kind == "DELETE" and opens):
+                self._update(job, opens=kind == "INSERT" and opens)
+
+    def read(self, tables: Iterable[str]) -> list[TableEntry | MulticastGroup]:
+        """Read all entries of these tables but the defaults, and all multicast groups."""
+        if self._physical is None:
+            return self._target.read(tables)
+        wanted = set(tables)
+        found: list[TableEntry | MulticastGroup] = []
+        for row in self._target.read([RECEIVER]):
+            if isinstance(row, MulticastGroup):
+                found += [row] if row.id != SELF_GROUP else []
+            elif (seen := _seen(row)) is not None and seen.table in wanted:
+                found.append(seen)
+        return found
+
+    def read_row(self, table: str, match: Mapping[str, Match]) -> TableEntry | None:
+        """Read the entry of a table with this match; None if there is none."""
+        if self._physical is None or table not in _KEPT:
+            return self._target.read_row(table, match)
+        kept = self._target.read_row(RECEIVER, _kept_match(table, match))
+        return None if kept is None else _seen(kept)
+
+    def read_counter(self, counter: str, cells: Sequence[int]) -> list[int]:
+        """Read the packet counts of some cells of a counter."""
+        return self._target.read_counter(counter if self._physical is None else COUNTER, cells)
+
+    # ------------------------------------------------------------------ jobs
+
+    @property
+    def _shared(self) -> bool:
+        assert self._physical is not None
+        return NEIGHBOUR in self._physical.tables
+
+    def _update(self, job: int, *, opens: bool) -> None:
+        """Make the program's own tables what the kept rows of a job say; `opens`: it has just come."""
+        jobs = parse(self.read(TABLES), job_groups=range(0)).jobs
+        admission = jobs.get(job)
+        if admission is None:
+            return
+        wanted = rows(admission, shared=self._shared)
+        if opens:
+            self._prepare(admission, alone=len(jobs) == 1)
+        self._put(job, wanted)
+
+    def _put(self, job: int, wanted: Sequence[TableEntry]) -> None:
+        tables = [MEMBER, EXITS, RECEIVER, *([NEIGHBOUR, PART] if self._shared else [])]
+        there = {
+            _key(row): row
+            for row in self._target.read(tables)
+            if isinstance(row, TableEntry) and row.match[JOB_KEY] == job and _seen(row) is None
+        }
+        goal = {_key(row): row for row in wanted}
+        self._write_if_any("DELETE", [row for key, row in there.items() if key not in goal])
+        self._write_if_any("MODIFY", [row for key, row in goal.items() if key in there and there[key] != row])
+        self._write_if_any("INSERT", [row for key, row in goal.items() if key not in there])
+
+    def _write_if_any(self, kind: Kind, entries: Sequence[Entry]) -> None:
+        if entries:
+            self._target.write(kind, entries)
+
+    def _prepare(self, admission: Admission, *, alone: bool) -> None:
+        """Clear what earlier jobs have left in the slots of a job that is about to come.
+
+        Where jobs share them, slots are cleared only for the first one: others may have sums there.
+        """
+        cells = range(admission.region.offset, admission.region.end)
+        if not self._shared:
+            self._target.write("MODIFY", [RegisterCell(SLOT_PSN, cell, NEVER_USED) for cell in cells])
+            return
+        if not any(isinstance(row, MulticastGroup) and row.id == SELF_GROUP for row in self._target.read([])):
+            self._target.write("INSERT", [MulticastGroup(SELF_GROUP, ((SELF_PORT, 0),))])
+        if alone:
+            for register in (STRENGTH, *BITMAPS):
+                self._target.write("MODIFY", [RegisterCell(register, cell, 0) for cell in cells])
+
+
+def _is_job_row(entry: Entry) -> bool:
+    return isinstance(entry, TableEntry) and entry.table == names.JOB
+
+
+def _job(row: TableEntry) -> int:
+    job = row.match[names.JOB_KEY]
+    assert isinstance(job, int)
+    return job
+
+
+def _key(row: TableEntry) -> tuple[str, tuple[tuple[str, Match], ...], int]:
+    return row.table, tuple(sorted(row.match.items())), row.priority
+
+
+def _kept(entry: Entry) -> Entry:
+    """Return the entry that keeps a row, or is it under the program's own names."""
+    match entry:
+        case CounterCell():
+            return replace(entry, counter=COUNTER)
+        case TableEntry(table=names.BRIDGE):
+            action, param = _BRIDGE[entry.action]
+            return replace(entry, table=BRIDGE, action=action, params={param: entry.params[param]})
+        case TableEntry(table=table) if table in _KEPT:
+            said = {
+                "action": entry.action,
+                "params": dict(entry.params),
+                "metadata": entry.metadata.decode("latin-1"),
+            }
+            match = _kept_match(table, entry.match)
+            return TableEntry(RECEIVER, match, "Egress.drop", metadata=json.dumps(said).encode())
+        case _:
+            return entry
+
+
+def _kept_match(table: str, match: Mapping[str, Match]) -> dict[str, Match]:
+    second = _SECOND_KEY.get(table)
+    return {
+        JOB_KEY: match[names.JOB_KEY],
+        EGRESS_PORT: match[second] if second else 0,
+        KIND_KEY: _KEPT[table],
+    }
+
+
+def _seen(row: TableEntry) -> TableEntry | None:
+    """Return the row that an entry keeps, None of those that keep none."""
+    kind = row.match.get(KIND_KEY)
+    table = _TABLE_OF.get(kind) if row.table == RECEIVER and isinstance(kind, int) else None
+    if table is None:
+        return None
+    said = json.loads(row.metadata)
+    match = {names.JOB_KEY: row.match[JOB_KEY]}
+    if (second := _SECOND_KEY.get(table)) is not None:
+        match[second] = row.match[EGRESS_PORT]
+    metadata = said["metadata"].encode("latin-1")
+    return TableEntry(table, match, said["action"], said["params"], metadata=metadata)

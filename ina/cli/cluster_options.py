@@ -1,0 +1,132 @@
+"""The options of commands that use running switches and machines of a cluster file."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from controller.vocabulary import read_topology
+from ina.cli import options
+from ina.cli.errors import USAGE, Failure
+from ina.cli.run_options import SwitchOptions
+from ina.runtime.spec import ClusterSpec, FabricSpec
+
+MACHINES = "Ranks on several machines"
+
+ClusterFile = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        rich_help_panel=MACHINES,
+        help="Find switches, ports and addresses by the machines' names in this cluster file.",
+    ),
+]
+
+
+def cluster_of(
+    path: Path,
+    fabric: FabricSpec,
+    switches: SwitchOptions,
+    tls: options.TlsOptions,
+    listen: str | None = None,
+) -> ClusterSpec:
+    """Return the running switches and the machines of a file.
+
+    Args:
+        path: The file.
+        fabric: What the options say of switches.
+        switches: These options.
+        tls: Options of the connections to the switches.
+        listen: Address at which ranks meet; None: to be found.
+
+    Raises Failure, BadSpec.
+    """
+    if fabric.attached or fabric.tree:
+        raise Failure("--cluster, --tree and --switch are mutually exclusive", exit_code=USAGE)
+    if fabric.impairments:
+        raise Failure("link faults belong to the switch: give them to 'ina switch --impair'", exit_code=USAGE)
+    return ClusterSpec(
+        topology=read_topology(path),
+        tls=tls.tls(""),
+        replace_program=switches.replace_program,
+        lease_s=switches.lease,
+        secret=os.environ.get("INA_TOKEN", ""),
+        listen=listen,
+    )
+
+
+def required(path: Path | None, option: str) -> Path:
+    """Return the cluster file that an option needs: the given one, or that of INA_CLUSTER. Raises Failure."""
+    found = path or os.environ.get("INA_CLUSTER")
+    if not found:
+        raise Failure(f"{option} needs a cluster file: give --cluster, or set INA_CLUSTER", exit_code=USAGE)
+    return Path(found)
+
+
+@dataclass(frozen=True, slots=True)
+class RanksOn:
+    """The machines of a job, and the ranks of each."""
+
+    machines: tuple[str, ...]
+    ranks: tuple[tuple[int, ...], ...]
+
+    @property
+    def size(self) -> int:
+        """Number of ranks."""
+        return sum(map(len, self.ranks))
+
+    @property
+    def several(self) -> bool:
+        """True if a machine has several ranks."""
+        return any(len(ranks) > 1 for ranks in self.ranks)
+
+
+def ranks_on(text: str, workers: int | None) -> RanksOn:
+    """Return the machines of ``--hosts`` and their ranks, consecutive on each.
+
+    Args:
+        text: ``h1,h2:2``, or a file with a line for each machine: ``h1``, ``h1:2`` or ``h1 slots=2``.
+        workers: Number of ranks; None: one on each machine, or as many as it says.
+
+    Raises Failure.
+    """
+    entries = _lines(Path(text)) if Path(text).is_file() else text.split(",")
+    slots: dict[str, int | None] = {}
+    for entry in entries:
+        found = re.fullmatch(r"([^\s:=]+)(?:(?::|\s+slots=)([0-9]+))?", entry.strip())
+        if not found or found[2] == "0":
+            raise Failure(f"--hosts {entry.strip()!r}: want NAME, NAME:RANKS or NAME slots=RANKS", USAGE)
+        if found[1] in slots:
+            raise Failure(f"--hosts: machine {found[1]!r} is given twice; want NAME:RANKS", USAGE)
+        slots[found[1]] = int(found[2]) if found[2] else None
+    if not slots:
+        raise Failure(f"--hosts {text!r}: there are no machines", USAGE)
+    if workers is None:
+        counts = [each or 1 for each in slots.values()]
+    elif all(slots.values()):
+        room = sum(each or 0 for each in slots.values())
+        if workers > room:
+            raise Failure(f"-np {workers}: the machines of --hosts have room for {room} ranks", USAGE)
+        counts, left = [], workers
+        for each in slots.values():
+            counts.append(min(each or 0, left))
+            left -= counts[-1]
+    else:
+        counts = [workers // len(slots) + (at < workers % len(slots)) for at in range(len(slots))]
+    first = list(itertools.accumulate(counts, initial=0))
+    used = [at for at, count in enumerate(counts) if count]
+    names = list(slots)
+    return RanksOn(
+        tuple(names[at] for at in used), tuple(tuple(range(first[at], first[at + 1])) for at in used)
+    )
+
+
+def _lines(path: Path) -> list[str]:
+    lines = (line.partition("#")[0].strip() for line in path.read_text().splitlines())
+    return [line for line in lines if line]

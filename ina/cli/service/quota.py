@@ -1,0 +1,74 @@
+"""``ina quota``: how many GPUs tenants may use at once, and how many are kept for them."""
+
+from __future__ import annotations
+
+import json as json_module
+from typing import Annotated
+
+import typer
+
+from ina.cli import options
+from ina.cli.errors import USAGE, Failure
+from ina.cli.output import out, table
+from ina.cli.plain import plural
+from ina.cli.service.common import ControllerOptions, plain
+
+EPILOG = """Examples:
+
+  ina quota --controller http://127.0.0.1:9580
+
+  ina quota alice --gpus 8 --reserved 4
+
+  ina quota alice --remove
+"""
+
+
+def quota(
+    tenant: Annotated[
+        str | None, typer.Argument(metavar="[TENANT]", help="Show or change this tenant's quota alone.")
+    ] = None,
+    *,
+    gpus: Annotated[
+        int | None,
+        typer.Option(min=0, metavar="N", help="Let the tenant use at most N GPUs at once; more jobs wait."),
+    ] = None,
+    reserved: Annotated[
+        int | None, typer.Option(min=0, metavar="N", help="Keep N GPUs free of other tenants' jobs.")
+    ] = None,
+    remove: Annotated[bool, typer.Option("--remove", help="Remove the tenant's quota.")] = False,
+    at: ControllerOptions,
+    json: options.Json = False,
+) -> None:
+    """Show, set or remove quotas and reservations of tenants.
+
+    Jobs above a quota wait, and say so. Setting replaces both values: without --gpus there is no limit,
+    without --reserved nothing is kept. Only operators may set and remove.
+    """
+    sets = gpus is not None or reserved is not None
+    if tenant is None and (sets or remove):
+        raise Failure("whose quota? give the TENANT", USAGE)
+    if sets and remove:
+        raise Failure("--remove and --gpus or --reserved are mutually exclusive", USAGE)
+    with at.connect() as controller:
+        if tenant is not None and remove:
+            controller.remove_quota(tenant)
+            if not json:
+                out.print(f"{plain(tenant)}: no quota any more", soft_wrap=True)
+                return
+        if tenant is not None and sets:
+            controller.set_quota(tenant, gpus=gpus, reserved=reserved or 0)
+        found = [each for each in controller.quotas() if tenant in (None, each["tenant"])]
+    if json:
+        print(json_module.dumps({"quotas": found}, indent=2))
+        return
+    rows = [
+        [
+            plain(each["tenant"]),
+            str(each["used"]),
+            "no limit" if each["gpus"] is None else str(each["gpus"]),
+            str(each["reserved"]),
+            ", ".join(map(plain, each["waiting"])),
+        ]
+        for each in found
+    ]
+    table(plural(len(rows), "quota"), ["tenant", "GPUs in use", "at most", "reserved", "waiting"], rows)

@@ -1,0 +1,276 @@
+"""Jobs on running switches and machines that a cluster file describes: ranks found by machine name."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from controller import Controller, Fleet, Member, connect
+from controller.errors import ProgramMismatch
+from controller.switches import forwarding
+from controller.switches.model import INA_UDP_PORT, SWITCH_IP, SWITCH_MAC, Uplink
+from controller.vocabulary import Topology
+from controller.vocabulary.topology import FALLBACK_PORT
+from hostlib.launcher import Output, Rendezvous
+from ina.runtime import programs
+from ina.runtime.addresses import HostAddresses
+from ina.runtime.agents import Agents, RemoteWorkers
+from ina.runtime.errors import BadRun
+from ina.runtime.fabric import AttachedSwitch, RunningWorkers, SwitchFabric
+from ina.runtime.fallback_process import Fallback
+from ina.runtime.remote_fallback import RemoteFallback
+from ina.runtime.spec import Attachment, ClusterSpec, FabricSpec, LaunchSpec
+
+T = TypeVar("T")
+
+
+class ClusterFabric(SwitchFabric):
+    """The switches of a cluster file, for one job on some of its machines."""
+
+    def __init__(
+        self,
+        spec: FabricSpec,
+        cluster: ClusterSpec,
+        topology: Topology,
+        at: Mapping[str, Controller],
+        *,
+        server: str | None,
+        agents: Agents | None,
+    ) -> None:
+        """Use switches that are connected.
+
+        Args:
+            spec: The switches' program.
+            cluster: The cluster file.
+            topology: The same, with the root of the job's tree.
+            at: The switches of the tree.
+            server: The machine of the fallback server; None: there is none.
+            agents: Start ranks on the machines; None: others start them.
+        """
+        switches = {name: AttachedSwitch(address_of(topology, name), "", 0) for name in at}
+        super().__init__(spec, topology, switches, Fleet(at), HostAddresses())
+        self._cluster = cluster
+        self._topology = topology
+        self._server = server
+        self._agents = agents
+        self._listen = cluster.listen
+
+    @property
+    def lease_s(self) -> float | None:
+        """Time for which a job stays admitted if nobody renews its lease."""
+        return self._cluster.lease_s
+
+    @property
+    def server_host(self) -> str:
+        """The machine of the fallback server. Raises BadRun if there is none."""
+        if self._server is None:
+            raise BadRun(
+                f"{self.offers.title} shares slots and needs a fallback server: no machine of the cluster "
+                "file without a worker of this job has the role fallback, or a fallback_port"
+            )
+        return self._server
+
+    def fallback_uplink(self) -> Uplink:
+        """Return the uplink from the root to the fallback server. Raises BadRun."""
+        topology, server = self._topology, self.server_host
+        return Uplink(topology.port_to(self.root, server), topology.mac(server), topology.ip(server))
+
+    def transport(self, switch: str, member: Member) -> Mapping[str, Any]:
+        """Return a worker's `hostlib.TransportConfig`."""
+        local = f"{member.ip}:{member.udp_port}"
+        return {"kind": "udp", "local": local, "switch": switch_address(self._topology)}
+
+    def inside(self, switch: str, member: Member, call: Callable[[str], T]) -> T:
+        """Call with the address of this machine at which the workers' machines reach it."""
+        return call(self._listen or address_towards(reached_at(self._topology, self._machine(member))))
+
+    @contextlib.contextmanager
+    def torch_store(self, switch: str, member: Member) -> Iterator[tuple[str, int]]:
+        """Keep an address at a worker's machine, for the store of ``torch.distributed``."""
+        assert self._agents is not None
+        machine = self._machine(member)
+        yield reached_at(self._topology, machine), self._agents.store_port(machine)
+
+    def environment(self, switch: str, member: Member) -> Mapping[str, str]:
+        """Return the environment variable that names the interface that gloo uses, if it is known."""
+        server = self._topology.server[self._machine(member)]
+        return {"GLOO_SOCKET_IFNAME": server.interface} if server.interface and not server.address else {}
+
+    def start_workers(
+        self,
+        spec: LaunchSpec,
+        command: Sequence[str],
+        environments: Sequence[Mapping[str, str]],
+        rendezvous: Rendezvous,
+        on_output: Output,
+    ) -> RunningWorkers:
+        """Start the workers of a job on their machines; see `SwitchFabric.start_workers`."""
+        assert self._agents is not None
+        ranks = dict(zip(spec.places, spec.machines, strict=True))
+        return RemoteWorkers(self._agents, ranks, command, environments, rendezvous, on_output)
+
+    def _machine(self, member: Member) -> str:
+        return next(name for name in self._topology.server if self._topology.ip(name) == member.ip)
+
+    def _fallback_process(self, port: int) -> Fallback:
+        server = self._topology.server[self.server_host]
+        address = (reached_at(self._topology, server.name), server.serves_fallback_at)
+        return RemoteFallback(port, server.name, address, self._cluster.secret, lanes=self.offers.lanes)
+
+
+@contextlib.contextmanager
+def opened(
+    spec: FabricSpec, cluster: ClusterSpec, places: Sequence[str], launch_with: str | None = None
+) -> Iterator[ClusterFabric]:
+    """Connect to the switches between these machines, and have them run the program.
+
+    Where jobs share slots, the tree's root is the switch of the fallback server's machine: one without a
+    worker of the job.
+
+    Args:
+        spec: The program that the switches are to run.
+        cluster: The switches and machines.
+        places: Names of the job's machines, one each.
+        launch_with: Command that starts ranks on a machine (`agents.launch_command`); None: others do.
+
+    Raises:
+        BadRun: a machine is not in the file, is there twice, or a switch has no address.
+        ProgramMismatch, ControllerError: a switch runs another program, or cannot be asked.
+        LaunchError: nothing can be started on a machine, or it has another version.
+    """
+    topology = cluster.topology
+    _check_places(topology, places)
+    with contextlib.ExitStack() as stack:
+        agents = None
+        if launch_with is not None:  # they start while the switches are asked
+            machines = {place: reached_at(topology, place) for place in places}
+            agents = stack.enter_context(Agents(machines, launch_with))
+        at = {topology.root: stack.enter_context(_connected(topology, topology.root, cluster))}
+        _load(spec, cluster, at)
+        server = None
+        if at[topology.root].info().shared:
+            server = _server_for(topology, places)
+            if server is not None:
+                topology = replace(topology, root=topology.rack_of[server])
+        for switch in sorted(_between(topology, places) - at.keys()):
+            at[switch] = stack.enter_context(_connected(topology, switch, cluster))
+        _load(spec, cluster, at)
+        for controller in at.values():  # kernels ask who has the address that they send to
+            controller.install([forwarding.own_address(_switch_ip(topology), SWITCH_MAC)])
+        if agents is not None:
+            agents.ready()
+        fabric = ClusterFabric(spec, cluster, topology, at, server=server, agents=agents)
+        stack.callback(fabric.close)
+        yield fabric
+
+
+def address_of(topology: Topology, switch: str) -> str:
+    """Return the address of a switch's P4Runtime service, as `controller.connect` takes it. Raises BadRun."""
+    address = topology.switch[switch].p4runtime.removeprefix("grpc://")
+    if not address:
+        raise BadRun(
+            f"switch {switch!r} has no p4runtime in the cluster file: want grpc://HOST:PORT or unix:PATH"
+        )
+    return address
+
+
+def address_towards(host: str) -> str:
+    """Return the address of this machine at which another one can reach it. Raises BadRun."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((host, FALLBACK_PORT))  # sends nothing
+        except OSError as error:
+            raise BadRun(f"no way from this machine to {host}: {error.strerror}") from error
+        return str(probe.getsockname()[0])
+
+
+def reached_at(topology: Topology, machine: str) -> str:
+    """Return the address at which other machines reach a machine's processes."""
+    return topology.server[machine].address or topology.ip(machine)
+
+
+def identified(topology: Topology, known_as: Sequence[str]) -> str:
+    """Return the machine of the cluster file that is known by one of these names and addresses.
+
+    Where a name leads to it, and there are addresses, too, its own must be among them. Raises BadRun.
+    """
+    by_ip = {topology.ip(name): name for name in topology.server}
+    addresses = [each for each in known_as if each.count(".") == 3 and each.replace(".", "").isdecimal()]
+    shown = ", ".join(known_as)
+    for each in known_as:
+        name = next((name for name in (each, each.partition(".")[0]) if name in topology.server), None)
+        if name is None or each in addresses:
+            continue
+        if addresses and topology.ip(name) not in addresses:
+            raise BadRun(
+                f"machine {name!r} has the addresses {', '.join(addresses)}, and {topology.ip(name)} in the "
+                "cluster file: 'ina host' there prints its lines"
+            )
+        return name
+    for each in addresses:
+        if each in by_ip:
+            return by_ip[each]
+    names = list(topology.server)
+    more = f", … ({len(names)})" if len(names) > 8 else ""
+    raise BadRun(
+        f"machine {shown} is not in the cluster file, which has {', '.join(names[:8])}{more}: 'ina host' "
+        "there prints its lines"
+    )
+
+
+def switch_address(topology: Topology) -> str:
+    """Return the address that workers and fallback servers send to."""
+    return f"{_switch_ip(topology)}:{INA_UDP_PORT}"
+
+
+def _switch_ip(topology: Topology) -> str:
+    return topology.switch_ip or SWITCH_IP
+
+
+def _check_places(topology: Topology, places: Sequence[str]) -> None:
+    for place in places:
+        if place not in topology.server:
+            identified(topology, [place])
+        if places.count(place) > 1:
+            raise BadRun(f"machine {place!r} is given twice, and a port of a switch has one worker")
+
+
+def _server_for(topology: Topology, places: Collection[str]) -> str | None:
+    """Return the machine whose fallback server a job uses: at the file's root if there is one; or None."""
+    found = [
+        server.name for server in topology.servers if server.serves_fallback_at and server.name not in places
+    ]
+    near = [name for name in found if topology.rack_of[name] == topology.root]
+    return next(iter([*near, *found]), None)
+
+
+def _between(topology: Topology, places: Sequence[str]) -> set[str]:
+    """Return the switches on the ways from machines to the root."""
+    parents = topology.parents
+    found = {topology.root}
+    for place in places:
+        node: str | None = topology.rack_of[place]
+        while node is not None:
+            found.add(node)
+            node = parents[node]
+    return found
+
+
+def _connected(topology: Topology, switch: str, cluster: ClusterSpec) -> Controller:
+    return connect(address_of(topology, switch), tls=cluster.tls)
+
+
+def _load(spec: FabricSpec, cluster: ClusterSpec, at: Mapping[str, Controller]) -> None:
+    """Have all switches run the program, and one that offers the same. Raises ProgramMismatch and others."""
+    offers = None
+    for switch, controller in at.items():
+        address = address_of(cluster.topology, switch)
+        asked = Attachment(address=address, tls=cluster.tls, replace_program=cluster.replace_program)
+        programs.load(spec, asked, controller)
+        info = controller.info()
+        if offers is not None and not info.covers(offers):
+            raise ProgramMismatch(f"switch {switch!r} runs {info.title}, and others {offers.title}")
+        offers = offers or info

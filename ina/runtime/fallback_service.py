@@ -1,0 +1,170 @@
+"""The fallback server as a service of its machine: over TCP, for whoever admits jobs from other machines.
+
+Lines of JSON (`hostlib.messages`). The service says a random challenge; who connects shows that it has the
+secret, which never travels, and its version. Then:
+
+=====================================  ========================================================
+``{"add": {...}}``                     serve a job, as ``ina fallback`` does on its input
+``{"remove": id}``                     forget it
+``{"statistics": id}``                 answer ``{"statistics": {...}, "job": id}``; every
+                                       `ASK_S`, to show that both ends live
+=====================================  ========================================================
+
+What a connection has added is removed when it ends, or is silent for `SILENCE_S`. The server itself is a
+process (`FallbackProcess`), which is started again if it dies or hangs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hmac
+import json
+import logging
+import secrets
+import socket
+import threading
+from collections.abc import Iterator
+from typing import Any, Final, Self
+
+from hostlib.messages import Lines, MessageError, encode
+from hostlib.sealed import proof
+from hostlib.version import version
+from ina.runtime.errors import BadRun
+from ina.runtime.fallback_process import Fallback
+
+ASK_S: Final = 0.5
+SILENCE_S: Final = 30.0
+HELLO_S: Final = 10.0
+MOST: Final = 256
+"""Connections at a time."""
+LINE_BYTES: Final = 1 << 20
+BRACKETS: Final = 1 << 12
+"""Objects and lists of a line: a tree has one for each of its switches."""
+LEAST_SECRET: Final = 16
+
+_log = logging.getLogger(__name__)
+
+
+class FallbackService:
+    """Listens, and serves one connection in each of its threads; a context manager that stops."""
+
+    def __init__(self, fallback: Fallback, address: tuple[str, int], secret: str, *, lanes: int) -> None:
+        """Listen. `lanes` are those of the server.
+
+        Raises BadRun for an address that cannot be listened at, or a short secret.
+        """
+        check_secret(secret)
+        self._fallback = fallback
+        self._secret = secret
+        self._hello = {"version": version(), "lanes": lanes}
+        self._room = threading.BoundedSemaphore(MOST)
+        self._owners: dict[int, int] = {}
+        """The connection that has added each job last."""
+        self._lock = threading.Lock()
+        try:
+            self._listener = socket.create_server(address, backlog=MOST)
+        except OSError as error:
+            raise BadRun(
+                f"cannot listen there: {error.strerror}", setting="serve", value="{}:{}".format(*address)
+            ) from error
+        threading.Thread(target=self._accept, name="fallback service", daemon=True).start()
+
+    @property
+    def address(self) -> str:
+        """``host:port`` where it listens."""
+        host, port = self._listener.getsockname()[:2]
+        return f"{host}:{port}"
+
+    def close(self) -> None:
+        """Stop listening; the process ends the rest."""
+        self._listener.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _accept(self) -> None:
+        for number in range(1 << 62):
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:  # closed
+                return
+            if not self._room.acquire(blocking=False):
+                connection.close()
+                continue
+            threading.Thread(target=self._serve, args=(connection, number), daemon=True).start()
+
+    def _serve(self, connection: socket.socket, number: int) -> None:
+        try:
+            with connection, contextlib.suppress(OSError, MessageError):
+                self._converse(connection, number)
+        finally:
+            with self._lock:
+                left = [job for job, owner in self._owners.items() if owner == number]
+                for job in left:
+                    del self._owners[job]
+                    self._fallback.remove(job)
+            if left:
+                _log.warning("job %s: whoever had it served is gone", ", ".join(map(str, left)))
+            self._room.release()
+
+    def _converse(self, connection: socket.socket, number: int) -> None:
+        challenge = secrets.token_hex(16)
+        connection.sendall(encode({**self._hello, "challenge": challenge}))
+        messages = received(connection, HELLO_S)
+        hello = next(messages)
+        shown = str(hello.get("proof"))
+        if not hmac.compare_digest(shown.encode(), proof(challenge, self._secret).encode()):
+            connection.sendall(encode({"refused": "its INA_TOKEN is another one"}))
+            return
+        connection.sendall(encode({"welcome": True}))
+        for message in received(connection, SILENCE_S):
+            self._execute(message, connection, number)
+
+    def _execute(self, message: dict[str, Any], connection: socket.socket, number: int) -> None:
+        match message:
+            case {"add": {"job": int(job)} as description}:
+                with self._lock:
+                    if job in self._owners:  # of a connection that is lost, and has not ended here yet
+                        self._fallback.remove(job)
+                    self._owners[job] = number
+                    self._fallback.add(job, description)
+            case {"remove": int(job)}:
+                with self._lock:
+                    if self._owners.pop(job, None) is not None:
+                        self._fallback.remove(job)
+            case {"statistics": int(job)}:
+                answer = {"statistics": self._fallback.statistics(job), "job": job}
+                connection.sendall(encode(answer))
+            case _:
+                raise MessageError(f"{json.dumps(message)[:100]} is no command")
+
+
+def check_secret(secret: str) -> None:
+    """Raise BadRun for a secret that could be guessed."""
+    if len(secret) < LEAST_SECRET:
+        raise BadRun(
+            f"INA_TOKEN has {len(secret)} characters: it must be a secret of {LEAST_SECRET} or more, the "
+            "same on all machines (openssl rand -hex 32)"
+        )
+
+
+def received(connection: socket.socket, silence_s: float) -> Iterator[dict[str, Any]]:
+    """Yield what the other end says, until it ends or is silent for so long. Raises OSError, MessageError."""
+    lines = Lines(LINE_BYTES, brackets=BRACKETS)
+    while True:
+        connection.settimeout(silence_s)
+        data = connection.recv(1 << 16)
+        if not data:
+            raise ConnectionAbortedError("the connection has ended")
+        yield from lines.feed(data)
+
+
+def wait_until_ended(fallback: Fallback, stopped: threading.Event) -> str | None:
+    """See to the server until `stopped`, or it has ended for good; return why, or None."""
+    while not stopped.wait(0.1):
+        if why := fallback.check():
+            return why
+    return None

@@ -1,0 +1,86 @@
+"""What ``ina doctor`` wants to know of a machine, gathered there: one line of JSON."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import resource
+import socket
+import sys
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from hostlib.interfaces import Interface, interfaces
+from hostlib.version import version
+
+RECEIVE_LIMIT = Path("/proc/sys/net/core/rmem_max")
+SHARED_MEMORY = Path("/dev/shm")
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Facts of a machine."""
+
+    version: str
+    time_s: float
+    """Its clock, seconds since 1970."""
+    interfaces: tuple[Interface, ...]
+    port_taken: str
+    """Why the workers' UDP port cannot be had; "": it can."""
+    receive_bytes: int | None
+    """Largest receive buffer of a socket; None: not known."""
+    open_files: int
+    """Most files that a process may open."""
+    shared_bytes: int
+    """Free shared memory."""
+    sealing: bool
+    """Whether the package that seals messages is there."""
+
+    @classmethod
+    def here(cls, ip: str, udp_port: int) -> Self:
+        """Return this machine's, whose workers use this address."""
+        try:
+            receive_bytes = int(RECEIVE_LIMIT.read_text())
+        except (OSError, ValueError):
+            receive_bytes = None
+        try:
+            space = os.statvfs(SHARED_MEMORY)
+            shared_bytes = space.f_bavail * space.f_frsize
+        except OSError:
+            shared_bytes = 0
+        return cls(
+            version(),
+            time.time(),
+            interfaces(),
+            _taken(ip, udp_port),
+            receive_bytes,
+            resource.getrlimit(resource.RLIMIT_NOFILE)[0],
+            shared_bytes,
+            importlib.util.find_spec("cryptography") is not None,
+        )
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Read what another machine has printed. Raises ValueError."""
+        try:
+            fields: dict[str, Any] = json.loads(text)
+            fields["interfaces"] = tuple(Interface(**each) for each in fields["interfaces"])
+            return cls(**fields)
+        except (TypeError, KeyError) as error:
+            raise ValueError(str(error)) from error
+
+
+def _taken(ip: str, udp_port: int) -> str:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.bind((ip, udp_port))
+        except OSError as error:
+            return error.strerror or str(error)
+    return ""
+
+
+if __name__ == "__main__":
+    print(json.dumps(asdict(Facts.here(sys.argv[1], int(sys.argv[2])))))

@@ -1,0 +1,41 @@
+"""A rank of ``ina doctor``: sums, checks the sums, and prints its goodput."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import numpy as np
+
+import hostlib
+
+ELEMENTS = 250_000
+ROUNDS = 3
+
+
+def main() -> None:
+    """Join, sum, and leave."""
+    hostlib.init()
+    values = np.arange(ELEMENTS, dtype=np.int32)
+    hostlib.barrier()
+    started = time.monotonic()
+    for _ in range(ROUNDS):
+        total = hostlib.allreduce(values)
+    elapsed_s = time.monotonic() - started
+    if not (total == values * hostlib.size()).all():
+        raise SystemExit("a sum is wrong")
+    statistics = hostlib.statistics()
+    print(
+        json.dumps(
+            {
+                "goodput_bps": ROUNDS * values.nbytes * 8 / elapsed_s,
+                "sent": statistics["packets_sent"],
+                "again": statistics.get("packets_retransmitted", 0.0),
+            }
+        )
+    )
+    hostlib.shutdown()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,152 @@
+"""The fallback server of another machine, as jobs here see it (`ina.runtime.fallback_service`)."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import Mapping
+from typing import Any, Final
+
+from hostlib.messages import MessageError, encode
+from hostlib.sealed import proof
+from hostlib.version import version
+from ina.runtime.errors import ProcessFailed
+from ina.runtime.fallback_service import ASK_S, HELLO_S, check_secret, received
+
+PATIENCE_S: Final = 5.0
+"""Silence after which jobs end: within the workers' own time-outs, so that they learn why."""
+_RETRY_S: Final = 0.2
+
+
+class RemoteFallback:
+    """As of `ina.runtime.fallback_process.Fallback`. A connection that is lost is made again."""
+
+    def __init__(self, port: int, machine: str, address: tuple[str, int], secret: str, *, lanes: int) -> None:
+        """Connect.
+
+        Args:
+            port: the root switch's port for it.
+            machine: name of its machine, for messages.
+            address: where its service listens.
+            secret: that it has, too.
+            lanes: values of a packet, which it must have, too.
+
+        Raises:
+            BadRun: a short secret.
+            ProcessFailed: it is not there, or of another version, or has other lanes or another secret.
+        """
+        check_secret(secret)
+        self.port = port
+        self._address = address
+        self._secret = secret
+        self._lanes = lanes
+        self._title = "the fallback server on {} ({}:{})".format(machine, *address)
+        self._jobs: dict[int, Mapping[str, Any]] = {}
+        self._statistics: dict[int, dict[str, float]] = {}
+        self._change = threading.Condition()
+        self._over = False
+        self._heard_s = time.monotonic()
+        self._why = "it is silent"
+        try:
+            self._connection = self._connect(HELLO_S)
+        except (OSError, MessageError) as error:
+            raise ProcessFailed(
+                f"{self._title} does not answer: {error}; 'ina fallback --serve' starts one there"
+            ) from error
+        threading.Thread(target=self._listen, name="fallback", daemon=True).start()
+        threading.Thread(target=self._ask, name="ask fallback", daemon=True).start()
+
+    def add(self, job: int, description: Mapping[str, Any]) -> None:
+        """Serve a job from now on."""
+        with self._change:
+            self._jobs[job] = description
+            self._say({"add": description})
+
+    def remove(self, job: int) -> None:
+        """Stop serving a job."""
+        with self._change:
+            self._jobs.pop(job, None)
+            self._say({"remove": job})
+
+    def check(self) -> str | None:
+        """Return why there is no fallback server any more, or None."""
+        silent_s = time.monotonic() - self._heard_s
+        if silent_s > PATIENCE_S and self._jobs:
+            return f"{self._title} has not answered for {silent_s:.0f} s: {self._why}"
+        return None
+
+    def statistics(self, job: int) -> dict[str, float]:
+        """Return the latest known counters of a job, at most `PATIENCE_S` old."""
+        with self._change:
+            self._statistics.pop(job, None)
+            self._say({"statistics": job})
+            self._change.wait_for(lambda: job in self._statistics, PATIENCE_S)
+            return self._statistics.get(job, {})
+
+    def stop(self) -> None:
+        """Disconnect, which removes the jobs there."""
+        with self._change:
+            self._over = True
+            self._connection.close()
+
+    def _say(self, message: object) -> None:
+        with contextlib.suppress(OSError):  # said again once there is a connection
+            self._connection.sendall(encode(message))  # type: ignore[arg-type]
+
+    def _ask(self) -> None:
+        while not self._over:
+            with self._change:
+                for job in self._jobs:
+                    self._say({"statistics": job})
+                if not self._jobs:
+                    self._heard_s = time.monotonic()
+            time.sleep(ASK_S)
+
+    def _listen(self) -> None:
+        while not self._over:
+            try:
+                for message in received(self._connection, PATIENCE_S + ASK_S):
+                    self._take(message)
+            except (OSError, MessageError) as error:
+                self._why = str(error)
+            self._reconnect()
+
+    def _take(self, message: Mapping[str, Any]) -> None:
+        if isinstance(found := message.get("statistics"), dict):
+            with self._change:
+                self._heard_s = time.monotonic()
+                self._statistics[message.get("job", -1)] = found
+                self._change.notify_all()
+
+    def _reconnect(self) -> None:
+        while not self._over:
+            try:
+                connection = self._connect(1.0)
+            except (OSError, MessageError, ProcessFailed) as error:
+                self._why = str(error)
+                time.sleep(_RETRY_S)
+                continue
+            with self._change:
+                self._connection.close()
+                self._connection = connection
+                for description in self._jobs.values():
+                    self._say({"add": description})
+            return
+
+    def _connect(self, patience_s: float) -> socket.socket:
+        """Return a connection that has been welcomed. Raises OSError, MessageError, ProcessFailed."""
+        with contextlib.ExitStack() as stack:
+            connection = stack.enter_context(socket.create_connection(self._address, timeout=patience_s))
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            messages = received(connection, patience_s)
+            hello = next(messages)
+            for what, own in (("version", version()), ("lanes", self._lanes)):
+                if hello.get(what) != own:
+                    raise ProcessFailed(f"{self._title} has {what} {hello.get(what)}, must be {own} as here")
+            connection.sendall(encode({"proof": proof(str(hello.get("challenge")), self._secret)}))
+            if why := next(messages).get("refused"):
+                raise ProcessFailed(f"{self._title} refuses this machine: {why}")
+            stack.pop_all()
+            return connection

@@ -1,0 +1,302 @@
+"""Effects: what is to be is carried out on switches, servers and processes.
+
+An effect can be broken off anywhere, and be tried again. One that fails is tried again later and later; why
+it failed is its jobs' reason to wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import pwd
+import shlex
+from collections.abc import Collection, Coroutine
+from dataclasses import dataclass
+from typing import Any
+
+from controller.core import Ended
+from controller.errors import BadSpec, ControllerError
+from controller.switches.model import INA_UDP_PORT, Registration
+from controller.switches.tree import TreeAdmission
+from controller.vocabulary import Job, Topology
+from ina.runtime.errors import RunError
+from ina.service import network, plain
+from ina.service.errors import RunnerGone, StoreError
+from ina.service.executor import Executor
+from ina.service.fallback import FallbackServing
+from ina.service.faults import fault_point
+from ina.service.holds import Hold, hosts
+from ina.service.ledger import Ledger
+from ina.service.network import Network
+from ina.service.runner import JobOrder, RunOrder
+from ina.service.runs import Runs
+from ina.service.steps import Held, Resize, Stage, Start, Step, Stop, steps
+from ina.service.switches import Switches
+from ina.service.threads import Blocking
+
+BACK_OFF_S = (0.5, 15.0)
+"""Time until an effect that failed is tried again: at first, and at most."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """An effect that failed: why, and when to try again."""
+
+    why: str
+    again_s: float
+    after_s: float
+
+
+class Effects:
+    """Carries out what the core wants; used in the thread of the loop.
+
+    Args:
+        ledger: What is to be and what is held.
+        testbed: The name of the testbed whose hosts run the workers.
+        network: The switches.
+        executor: The processes of runs.
+        fallbacks: The fallback servers.
+        blocking: Where calls that block are made.
+        runs: Takes in how the jobs of a run have ended.
+        switches: Is told to compare the switches soon.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        testbed: str,
+        network: Network,
+        executor: Executor,
+        fallbacks: FallbackServing,
+        blocking: Blocking,
+        runs: Runs,
+        switches: Switches,
+    ) -> None:
+        self._ledger = ledger
+        self._testbed = testbed
+        self._network = network
+        self._executor = executor
+        self._fallbacks = fallbacks
+        self._blocking = blocking
+        self._runs = runs
+        self._switches = switches
+        self.troubles: dict[tuple[int, type[Step]], Trouble] = {}
+        """Effects that failed, by run and kind."""
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def next_s(self) -> float:
+        """When the next effect that failed is to be tried again."""
+        return min((each.again_s for each in self.troubles.values()), default=float("inf"))
+
+    def why(self) -> dict[str, str]:
+        """Return the reasons of effects that failed, by job."""
+        return {
+            name: each.why
+            for run in self._ledger.core.desired().runs
+            for (number, _), each in self.troubles.items()
+            if number == run.number
+            for name in run.jobs
+        }
+
+    def carry_out(self) -> None:
+        """Begin all that can be done now."""
+        now_s = self._ledger.now_s
+        held = {number: hold.held for number, hold in self._ledger.holds.items()}
+        for step in steps(self._ledger.core.desired(), held):
+            number = step.run.number if isinstance(step, Start) else step.number
+            trouble = self.troubles.get((number, type(step)))
+            if trouble is None or trouble.again_s <= now_s:
+                self._begin(number, step)
+
+    def close(self) -> None:
+        """Break off all effects."""
+        for task in self._tasks:
+            task.cancel()
+
+    def spawn(self, effect: Coroutine[Any, Any, None]) -> None:
+        """Have something done beside the loop."""
+        task = asyncio.get_running_loop().create_task(effect)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # ------------------------------------------------------------------ beginning
+
+    def _begin(self, number: int, step: Step) -> None:
+        ledger = self._ledger
+        match step:
+            case Start(run, places):
+                ports = self._udp_ports(step)
+                before = {name: ledger.latest.get(name, 0.0) for name in run.jobs}
+                ledger.holds[number] = Hold(Held(run, places, busy=True), {}, ports, before)
+                ledger.keep(number)
+                self.spawn(self._effect(number, Start, self._start(number, ledger.up)))
+            case Stop():
+                ledger.set(number, stage="stopping", busy=True)
+                ledger.keep(number)
+                self.spawn(self._effect(number, Stop, self._stop(number)))
+            case Resize(_, job, place):
+                hold = ledger.holds[number]
+                ledger.set(number, places={**hold.held.places, job: place})
+                if job in hold.admissions:
+                    hold.admissions[job] = network.with_regions(hold.admissions[job], place.regions)
+                ledger.keep(number)
+                self._switches.check_soon()
+
+    def _udp_ports(self, step: Start) -> dict[str, tuple[int, ...]]:
+        """Choose where each job's servers take packets: the lowest that no other job there uses."""
+        used: dict[str, set[int]] = {}
+        for hold in self._ledger.holds.values():
+            for name, ports in hold.udp_ports.items():
+                for host, port in zip(hosts(hold.held.places[name].servers), ports, strict=True):
+                    used.setdefault(host, set()).add(port)
+        found = {}
+        for name, place in step.places.items():
+            chosen = []
+            for host in hosts(place.servers):
+                taken = used.setdefault(host, set())
+                port = next(p for p in range(INA_UDP_PORT + 1, 1 << 16) if p not in taken)
+                taken.add(port)
+                chosen.append(port)
+            found[name] = tuple(chosen)
+        return found
+
+    # ------------------------------------------------------------------ carrying out
+
+    async def _effect(self, number: int, kind: type[Step], effect: Coroutine[Any, Any, None]) -> None:
+        """Carry out an effect of a run; note why it failed, and when to try again."""
+        ledger = self._ledger
+        try:
+            await effect
+        except (ControllerError, RunError, RunnerGone, StoreError, OSError) as error:
+            before = self.troubles.get((number, kind))
+            after_s = min(2 * before.after_s, BACK_OFF_S[1]) if before else BACK_OFF_S[0]
+            self.troubles[number, kind] = Trouble(str(error), ledger.now_s + after_s, after_s)
+            _log.warning("run %d: %s; trying again in %g s", number, error, after_s)
+            self._switches.check_soon()  # it may be that a switch is gone
+            if number in ledger.holds:
+                ledger.set(number, busy=False)
+        else:
+            self.troubles.pop((number, kind), None)
+        ledger.woken.set()
+
+    async def _start(self, number: int, up: Topology) -> None:
+        ledger = self._ledger
+        hold = ledger.holds[number]
+        stage: Stage = "stopping"  # what has been done by then is undone, and all of it tried again
+        try:
+            await self._blocking.switches(lambda: self._admit(hold, up))
+            ledger.keep(number)
+            fault_point("admitted")
+            await self._serve_fallbacks()
+            fault_point("served")
+            order = self._order(hold)
+            await self._blocking.runs(lambda: self._executor.start(order))
+            fault_point("started")
+            stage = "running"
+        except BadSpec as error:
+            ledger.record([Ended(ledger.now_s, name, str(error)) for name in hold.held.run.jobs])
+        finally:
+            ledger.set(number, stage=stage, busy=False)
+            ledger.keep(number)
+
+    def _admit(self, hold: Hold, up: Topology) -> None:
+        for name, place in hold.held.places.items():
+            said = self._ledger.submitted[name]
+            job = said.job
+            if place.tree is None:
+                hold.admissions[name] = network.without_switch(self._ledger.topology, place)
+            else:
+                who = Registration(
+                    "ina controller",
+                    name=name,
+                    user=said.tenant,
+                    command=shlex.join(job.command or ()),
+                    priority=job.priority,
+                )
+                hold.admissions[name] = self._network.admit(job, place, hold.udp_ports[name], who, up)
+            fault_point("one admitted")
+
+    async def _stop(self, number: int) -> None:
+        ledger = self._ledger
+        hold = ledger.holds[number]
+        await self._blocking.runs(lambda: self._executor.stop(number))
+        fault_point("stopped")
+        self._runs.take_ends(number, stopping=True)
+        ledger.set(number, over=frozenset(hold.held.run.jobs))  # nothing of it is to be on switches any more
+        on_switches = [
+            each for name, each in hold.admissions.items() if hold.held.places[name].tree is not None
+        ]
+        await self._blocking.switches(lambda: self._remove(on_switches))
+        fault_point("removed")
+        del ledger.holds[number]
+        await self._serve_fallbacks(hold)
+        ledger.let_go(number)
+        await self._blocking.runs(lambda: self._executor.forget(number))
+
+    def _remove(self, admissions: Collection[TreeAdmission]) -> None:
+        for admission in admissions:
+            try:
+                self._network.remove(admission)
+            except ControllerError as error:
+                _log.warning("job %d stays on a switch until it answers: %s", admission.job, error)
+
+    async def _serve_fallbacks(self, *also: Hold) -> None:
+        """Have fallback servers serve all jobs that have one, and no others."""
+        wanted: dict[str, list[TreeAdmission]] = {}
+        for hold in (*self._ledger.holds.values(), *also):
+            for name, place in hold.held.places.items():
+                if place.fallback is not None:
+                    jobs = wanted.setdefault(place.fallback, [])
+                    if hold not in also and (admission := hold.of_switches().get(name)) is not None:
+                        jobs.append(admission)
+        if wanted:
+            await self._blocking.switches(lambda: self._fallbacks.serve(wanted))
+
+    def _order(self, hold: Hold) -> RunOrder:
+        run = hold.held.run
+        jobs = []
+        for name, offset in zip(run.jobs, run.offsets, strict=True):
+            said = self._ledger.submitted[name]
+            servers = hold.held.places[name].servers
+            machines = tuple(
+                tuple(rank for rank, server in enumerate(servers) if server == host)
+                for host in hosts(servers)
+            )
+            jobs.append(
+                JobOrder(
+                    name,
+                    _command(said.job),
+                    machines,
+                    plain.of_admission(hold.admissions[name]),
+                    offset,
+                    str(self._ledger.logs(said)),
+                    congestion=said.job.congestion,
+                    numbers=said.job.numbers,
+                    priority=said.job.priority,
+                )
+            )
+        switch = any(place.tree is not None for place in hold.held.places.values())
+        offers = self._network.offers
+        return RunOrder(run.number, self._testbed, switch, offers.lanes, offers.salted, tuple(jobs))
+
+
+def _command(job: Job) -> tuple[str, ...]:
+    """Return what a worker runs, in its job's folder and as its user. Raises BadSpec if that is gone."""
+    assert job.command is not None
+    folder, user = job.extra.get("folder"), job.extra.get("user")
+    command = job.command if folder is None else ("env", "-C", str(folder), *job.command)
+    if user is None:
+        return command
+    try:
+        entry = pwd.getpwnam(str(user))
+    except KeyError:
+        raise BadSpec(f"there is no user {user!r} on this machine any more") from None
+    return (
+        *("setpriv", "--reuid", str(entry.pw_uid), "--regid", str(entry.pw_gid), "--init-groups"),
+        *("--inh-caps=-all", "--no-new-privs"),
+        *("env", f"HOME={entry.pw_dir}", f"USER={user}", f"LOGNAME={user}"),
+        *command,
+    )

@@ -1,0 +1,248 @@
+"""What the service knows: the events, the core that has taken them in, and what is held of each run.
+
+All that changes the core passes `Ledger.record`: it is written down first. So another ledger of the same
+store knows the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from controller.core import (
+    Cancelled,
+    Core,
+    Event,
+    LinkBack,
+    LinkGone,
+    Progressed,
+    Retried,
+    ServerBack,
+    ServerGone,
+    Submitted,
+    SwitchBack,
+    SwitchGone,
+    Tick,
+)
+from controller.core.events import event_of
+from controller.core.events import plain as plain_event
+from controller.core.log import Kind
+from controller.core.submissions import submission_of
+from controller.vocabulary import Topology
+from ina.service.clock import Clock
+from ina.service.faults import fault_point
+from ina.service.holds import Hold
+from ina.service.policies import Policies
+from ina.service.quotas import Quota, Quotas
+from ina.service.records import Said
+from ina.service.store import Store
+
+POLICIES, QUOTA, NO_QUOTA = "policies", "quota", "no-quota"
+"""Events that other policies decide, and that a tenant has a quota, or none; all others are the core's."""
+
+
+class Ledger:
+    """The service's knowledge; used in the thread of its loop.
+
+    Attributes:
+        topology: The whole cluster.
+        policies: Who decides.
+        core: The core; to be changed by `record` only.
+        submitted: What was submitted, by name.
+        keys: The jobs of each submission, by tenant and idempotency key.
+        drained: Why nobody may use these servers and switches.
+        down: Why these switches are gone.
+        cut: Why these links are, by their ends.
+        latest: Iterations that jobs have done by now; the core is told less often.
+        quotas: What tenants may use.
+        left: Why jobs are over that had only waited for their tenant's quota.
+        holds: What is held, by run.
+        woken: Set when the loop has something to do.
+    """
+
+    def __init__(self, store: Store, topology: Topology, policies: Policies, clock: Clock) -> None:
+        """`policies` are those that are to decide from now on; the store may know that others did before."""
+        self._store = store
+        self._clock = clock
+        self._wanted = policies
+        self.topology = topology
+        first = store.fact("policies", json.dumps(policies.plain()))
+        assert first is not None
+        self.policies = Policies.of(json.loads(first))
+        self.core = self.policies.core(topology)
+        self.submitted: dict[str, Said] = {}
+        self.keys: dict[tuple[str, str], list[str]] = {}
+        self.drained: dict[str, str] = {}
+        self.down: dict[str, str] = {}
+        self.cut: dict[tuple[str, str], str] = {}
+        self.latest: dict[str, float] = {}
+        self.quotas = Quotas(topology.gpus)
+        self.left: dict[str, str] = {}
+        self._counted = 0  # jobs that are over whose quota is free again
+        self.holds: dict[int, Hold] = {}
+        self.woken = asyncio.Event()
+
+    @property
+    def now_s(self) -> float:
+        """Seconds since the service's first start."""
+        return max(self._clock.now_s(), self.core.now_s)
+
+    @property
+    def up(self) -> Topology:
+        """The part of the cluster that works; the same object as long as that does not change."""
+        allocation = self.core.allocation
+        assert allocation is not None
+        return allocation.allocator.topology
+
+    def recover(self) -> None:
+        """Take in what the store holds. Raises StoreError, and BadSpec for events of another cluster."""
+        for row in self._store.events():
+            self._take_in(row.body)
+        self.holds = {number: Hold.of(body) for number, body in self._store.holds().items()}
+        if self.policies != self._wanted:
+            self.change(self._wanted)
+
+    # ------------------------------------------------------------------ events
+
+    def record(self, events: Sequence[Event], **beside: Any) -> None:
+        """Write events down, and have the core know them. Raises StoreError; then nothing has happened."""
+        if not events:
+            return
+        bodies = [{"event": plain_event(event), **beside} for event in events]
+        self._store.append([(event.at_s, body) for event, body in zip(events, bodies, strict=True)])
+        fault_point("recorded")
+        for body in bodies:
+            self._take_in(body)
+        self.woken.set()
+
+    def change(self, policies: Policies) -> None:
+        """Have other policies decide from now on: written down as an event, replayed like all others.
+
+        Raises BadSpec if they cannot follow those that decide now, and StoreError; nothing has changed then.
+        """
+        now_s = self.now_s
+        core = copy.deepcopy(self.core)
+        _take_over(policies, core, self.topology, now_s)
+        core.handle(Tick(now_s))  # a policy that cannot go on from here says so now
+        self._record_own(POLICIES, policies=policies.plain())
+
+    def set_quota(self, quota: Quota) -> None:
+        """Have a tenant use so much at most from now on. Raises BadSpec and StoreError."""
+        self.quotas.check(quota)
+        self._record_own(QUOTA, quota=quota.plain())
+
+    def remove_quota(self, tenant: str) -> None:
+        """Have a tenant use as much as all. Raises StoreError."""
+        self._record_own(NO_QUOTA, tenant=tenant)
+
+    def _record_own(self, kind: str, **what: Any) -> None:
+        body = {"event": {"kind": kind, "at_s": self.now_s}, **what}
+        self._store.append([(self.now_s, body)])
+        fault_point("recorded")
+        self._take_in(body)
+        self.woken.set()
+
+    def decide(self) -> None:
+        """Have the core decide all that is due."""
+        while self.core.next_s <= self.now_s:
+            self.record([Tick(self.now_s)])
+
+    def _take_in(self, body: Mapping[str, Any]) -> None:
+        """Have the core know an event that is written down."""
+        at_s = body["event"]["at_s"]
+        match body["event"]["kind"]:
+            case "policies":
+                self.policies = Policies.of(body["policies"])
+                _take_over(self.policies, self.core, self.topology, at_s)
+            case "quota":
+                self._let_in(self.quotas.grant(Quota(**body["quota"])), at_s)
+            case "no-quota":
+                self._let_in(self.quotas.remove(body["tenant"]), at_s)
+            case _:
+                self._take_event(event_of(body["event"]), body)
+
+    def _take_event(self, event: Event, body: Mapping[str, Any]) -> None:
+        name = event.job if isinstance(event, Cancelled) else ""
+        if self.quotas.waits(name) is not None:
+            self.left[name] = event.reason  # type: ignore[union-attr]
+            self._note(event.at_s, "cancelled", name, self.left[name])
+            self._let_in(self.quotas.end(name), event.at_s)
+            return
+        match event:
+            case Submitted():
+                assert event.job is not None
+                tenant, key = body.get("tenant", ""), body.get("key", "")
+                said = Said(len(self.submitted) + 1, event.job, tenant, key)
+                self.submitted[said.job.name] = said
+                if key:
+                    self.keys.setdefault((tenant, key), []).append(said.job.name)
+                if why := self.quotas.take(said.job.name, tenant, said.job.gpus):
+                    self._note(event.at_s, "waits", said.job.name, why)
+                    return
+            case Retried():
+                said = self.submitted[event.job]
+                self.quotas.again(event.job, said.tenant, said.job.gpus)
+            case ServerGone() | SwitchGone() if "drained" in body:
+                self.drained[_node(event)] = event.reason
+            case ServerBack() | SwitchBack() if "drained" in body:
+                self.drained.pop(_node(event), None)
+            case SwitchGone():
+                self.down[event.switch] = event.reason
+            case SwitchBack():
+                self.down.pop(event.switch, None)
+            case LinkGone():
+                self.cut[event.a, event.b] = event.reason
+            case LinkBack():
+                self.cut.pop((event.a, event.b), None)
+            case Progressed() if event.done is not None:
+                self.latest[event.job] = event.done
+        self.core.handle(event)
+        over = self.core.over
+        for each in over[self._counted :]:
+            self._let_in(self.quotas.end(each.job.spec.name), event.at_s)
+        self._counted = len(over)
+
+    def _let_in(self, names: Sequence[str], at_s: float) -> None:
+        """Have the core know jobs that have waited for their tenant's quota."""
+        for name in names:
+            job = self.submitted[name].job
+            self.core.handle(Submitted(at_s, submission_of(job, self.topology), job))
+
+    def _note(self, at_s: float, kind: Kind, job: str, text: str) -> None:
+        assert self.core.log is not None
+        self.core.log.note(at_s, kind, (job,), text)
+
+    # ------------------------------------------------------------------ holds
+
+    def set(self, number: int, **changes: Any) -> None:
+        """Change what is held of a run; `keep` writes it down."""
+        hold = self.holds[number]
+        hold.held = replace(hold.held, **changes)
+
+    def keep(self, number: int) -> None:
+        """Write down what is held of a run. Raises StoreError."""
+        self._store.hold(number, self.holds[number].plain())
+        fault_point("kept")
+
+    def let_go(self, number: int) -> None:
+        """Write down that nothing is held of a run any more. Raises StoreError."""
+        self._store.let_go(number)
+        fault_point("let go")
+
+    def logs(self, said: Said) -> Path:
+        """Return the folder for what a job's ranks write."""
+        return self._store.folder / "logs" / str(said.number)
+
+
+def _take_over(policies: Policies, core: Core, topology: Topology, now_s: float) -> None:
+    core.handle(Tick(now_s))
+    policies.take_over(core, topology)
+
+
+def _node(event: ServerGone | ServerBack | SwitchGone | SwitchBack) -> str:
+    return event.server if isinstance(event, ServerGone | ServerBack) else event.switch

@@ -1,0 +1,81 @@
+"""What the service writes of itself: a line for each decision and each trouble, as text or JSON.
+
+Each line has, as far as there are any, the jobs, the switch, the run and the number of the decision, so that
+it can be found in the log of decisions (``GET /v1/events``) again. No token comes here.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import time
+from collections.abc import AsyncIterator
+from typing import Literal, Protocol, TextIO
+
+from ina.service.service import Decision
+
+KINDS = ("text", "json")
+FIELDS = ("decision", "event", "jobs", "switch", "run")
+"""What a line may say beside its text, in this order."""
+
+_log = logging.getLogger("ina.service.decisions")
+_SWITCH = re.compile(r"\bswitch '([^']+)'")
+_RUN = re.compile(r"^run (\d+)\b")
+
+
+class _Watched(Protocol):
+    def watch(self, after: int = 0) -> AsyncIterator[Decision]:
+        """Yield the lines of the log later than number `after`, and all to come."""
+        ...
+
+
+class _Format(logging.Formatter):
+    """A line of JSON, or of text with the fields in brackets."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self._kind = kind
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line."""
+        text = record.getMessage()
+        found = {name: getattr(record, name) for name in FIELDS if getattr(record, name, None)}
+        for name, pattern in (("switch", _SWITCH), ("run", _RUN)):
+            if name not in found and (match := pattern.search(text)):
+                found[name] = int(match[1]) if name == "run" else match[1]
+        stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+        when = f"{stamp}.{record.msecs:03.0f}Z"
+        if record.exc_info:
+            text = f"{text}\n{self.formatException(record.exc_info)}"
+        if self._kind == "json":
+            return json.dumps({"time": when, "level": record.levelname.lower(), **found, "text": text})
+        beside = " ".join(
+            f"{name}={','.join(value) if isinstance(value, list) else value}" for name, value in found.items()
+        )
+        return f"{when} {record.levelname.lower():<7} {f'[{beside}] ' if beside else ''}{_one_line(text)}"
+
+
+def write_to(stream: TextIO, kind: Literal["text", "json"] = "text") -> None:
+    """Have all that the service says be written to a stream, a line each."""
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(_Format(kind))
+    log = logging.getLogger("ina.service")
+    log.handlers[:] = [handler]
+    log.setLevel(logging.INFO)
+    log.propagate = False
+
+
+async def follow(service: _Watched, after: int) -> None:
+    """Write down each decision later than number `after`, until cancelled."""
+    async for number, entry in service.watch(after):
+        _log.info(
+            "%s",
+            entry.text,
+            extra={"decision": number, "event": entry.event, "jobs": list(entry.jobs)},
+        )
+
+
+def _one_line(text: str) -> str:
+    """Return a text with nothing in it that begins a line of its own, which could look like another's."""
+    return text.replace("\r", "\\r").replace("\n", "\\n  ")

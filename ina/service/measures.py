@@ -1,0 +1,175 @@
+"""What is measured of jobs that run: the share of their packets without a slot, bytes and computing time.
+
+Counters of switches are read for a few jobs at a time. The core is told (`Measured`) when a job differs from
+what it has been told, so that memory is divided by what is, not by what a file says.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from controller.core import Measured
+from controller.errors import ControllerError
+from controller.switches.tree import TreeAdmission
+from ina.service.executor import Executor
+from ina.service.ledger import Ledger
+from ina.service.network import Network
+from ina.service.threads import Blocking
+
+COUNT_S = 2.0
+"""Interval at which counters are read."""
+AT_ONCE = 16
+"""Most jobs whose counters are read at once; the others follow."""
+DIFFERS = 0.1
+"""Part by which a measured value has to differ from the one known for the core to be told."""
+
+FOUND = ("aggregated", "completed")
+"""Outcomes of packets that found a slot, or took one."""
+MISSED = ("collided", "bypassed")
+"""Outcomes of those that went on to the fallback server."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """A job's packets at all its switches until a moment, and its iterations by then."""
+
+    packets: int
+    missed: int
+    done: float
+
+
+class Measures:
+    """Measures the jobs that run; used in the thread of the loop."""
+
+    def __init__(self, ledger: Ledger, network: Network, executor: Executor, blocking: Blocking) -> None:
+        self._ledger = ledger
+        self._network = network
+        self._executor = executor
+        self._blocking = blocking
+        self._counts: dict[tuple[int, str], Count] = {}
+        self._shares: dict[tuple[int, str], float] = {}
+        self._turn = 0
+        self._busy = False
+        self._next_s = 0.0
+
+    @property
+    def next_s(self) -> float:
+        """When counters are to be read next; infinite while they are, or nothing runs."""
+        return float("inf") if self._busy or not self._ledger.holds else self._next_s
+
+    def share(self, run: int, job: str) -> float | None:
+        """Return the part of a job's packets that found no slot lately, 0 to 1; None: not known."""
+        return self._shares.get((run, job))
+
+    async def measure(self) -> None:
+        """Read the counters of some jobs that run, and tell the core what is new."""
+        ledger = self._ledger
+        self._busy = True
+        running = {
+            (number, name): admission
+            for number, hold in ledger.holds.items()
+            if hold.held.stage == "running"
+            for name, admission in hold.of_switches().items()
+        }
+        keys = list(running)
+        chosen = [keys[(self._turn + at) % len(keys)] for at in range(min(AT_ONCE, len(keys)))]
+        self._turn += len(chosen)
+        try:
+            found = await self._blocking.switches(lambda: self._read({key: running[key] for key in chosen}))
+        finally:
+            self._busy = False
+            self._next_s = ledger.now_s + COUNT_S
+        for each in (self._counts, self._shares):
+            for key in each.keys() - running.keys():
+                del each[key]
+        for key, counters in found.items():
+            if key[0] in ledger.holds:
+                self._take(key, running[key], counters)
+
+    def _read(self, jobs: Mapping[tuple[int, str], TreeAdmission]) -> dict[tuple[int, str], dict[str, int]]:
+        found = {}
+        for key, admission in jobs.items():
+            try:
+                found[key] = self._network.counters(admission)
+            except ControllerError as error:
+                _log.debug("counters of job %s: %s", key[1], error)
+        return found
+
+    def _take(self, key: tuple[int, str], admission: TreeAdmission, counters: Mapping[str, int]) -> None:
+        missed = sum(counters.get(name, 0) for name in MISSED)
+        packets = missed + sum(counters.get(name, 0) for name in FOUND)
+        now = Count(packets, missed, self._ledger.latest.get(key[1], 0.0))
+        before = self._counts.get(key)
+        if before is not None and packets <= before.packets:
+            if packets < before.packets:  # its switch was started anew
+                self._counts[key] = now
+            return
+        self._counts[key] = now
+        if before is None:
+            return
+        self._shares[key] = (missed - before.missed) / (packets - before.packets)
+        self._tell(key, _bytes(self._network.offers.lanes, admission, before, now))
+
+    def _tell(self, key: tuple[int, str], model_bytes: int | None) -> None:
+        number, name = key
+        ledger = self._ledger
+        allocation = ledger.core.allocation
+        status = self._executor.status(number)
+        if allocation is None or status is None or name not in ledger.core.jobs:
+            return
+        known = allocation.described(name)
+        compute_s = status.compute_s.get(name)
+        events = Measured(
+            ledger.now_s,
+            name,
+            compute_s if compute_s is not None and _differs(compute_s, known.compute_s) else None,
+            model_bytes if model_bytes is not None and _differs(model_bytes, known.model_bytes) else None,
+        )
+        if events.compute_s is not None or events.model_bytes is not None:
+            ledger.record([events])
+
+
+def _bytes(lanes: int, admission: TreeAdmission, before: Count, now: Count) -> int | None:
+    """Return the gradient bytes of an iteration; None: none has ended."""
+    copies = sum(on.fan_in for on in admission.switches.values() if not on.transit)
+    if now.done <= before.done or not copies:
+        return None
+    packets = (now.packets - before.packets) / copies
+    return max(1, round(packets * lanes * 4 / (now.done - before.done)))
+
+
+def _differs(value: float, known: float) -> bool:
+    return abs(value - known) > DIFFERS * max(known, 1e-9)
+
+
+def percent(share: float) -> str:
+    """Return a share for people.
+
+    >>> percent(0.412), percent(0.001)
+    ('41 %', '0.1 %')
+    """
+    return f"{100 * share:.0f} %" if share >= 0.01 else f"{100 * share:.1g} %"
+
+
+def holders(places: Mapping[str, Mapping[str, tuple[int, int]]], job: str) -> Collection[str]:
+    """Return the jobs whose slots meet those of a job at some switch.
+
+    `places` are the first slot and the one after the last, by job and switch.
+
+    >>> holders({"a": {"s1": (0, 8)}, "b": {"s1": (4, 9)}, "c": {"s1": (8, 9)}}, "a")
+    ['b']
+    """
+    own = places.get(job, {})
+    return [
+        name
+        for name, slots in places.items()
+        if name != job
+        and any(
+            at in own and begin < own[at][1] and own[at][0] < end and begin < end
+            for at, (begin, end) in slots.items()
+        )
+    ]

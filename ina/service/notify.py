@@ -1,0 +1,62 @@
+"""What a supervisor is told (systemd's ``sd_notify``): that the service is ready, lives, and ends.
+
+A datagram to the socket of ``NOTIFY_SOCKET``; without that variable nobody is told anything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+from collections.abc import Mapping
+from typing import Protocol
+
+LOOK_S = 0.05
+
+
+class _Serving(Protocol):
+    @property
+    def ready(self) -> str:
+        """Why it does not serve yet; "": it does."""
+        ...
+
+
+def tell(*lines: str, environment: Mapping[str, str] = os.environ) -> bool:
+    """Tell the supervisor these lines, such as ``READY=1``; return False if there is none, or it is gone."""
+    path = environment.get("NOTIFY_SOCKET", "")
+    if not path.startswith(("/", "@")):
+        return False
+    where = "\0" + path[1:] if path.startswith("@") else path
+    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as made:
+        made.sendto("\n".join(lines).encode(), where)
+        return True
+    return False
+
+
+def watchdog_s(environment: Mapping[str, str] = os.environ) -> float | None:
+    """Return how often the supervisor is to be told that the service lives; None: it does not ask.
+
+    Half of what it allows, as sd_watchdog_enabled(3) recommends.
+    """
+    allowed = environment.get("WATCHDOG_USEC", "")
+    of_us = environment.get("WATCHDOG_PID", str(os.getpid())) == str(os.getpid())
+    return int(allowed) / 2e6 if of_us and allowed.isdecimal() and int(allowed) else None
+
+
+async def follow(service: _Serving, where: str) -> None:
+    """Say that the service, which people reach at `where`, is ready, and then that it lives, until cancelled.
+
+    What is said comes from the service's own loop: if that hangs, the supervisor hears nothing.
+    """
+    try:
+        while service.ready:
+            await asyncio.sleep(LOOK_S)
+        tell("READY=1", f"STATUS=serving at {where}")
+        every_s = watchdog_s()
+        while every_s is not None:
+            tell("WATCHDOG=1")
+            await asyncio.sleep(every_s)
+        await asyncio.Event().wait()
+    finally:
+        tell("STOPPING=1", "STATUS=ending; jobs run on")

@@ -1,0 +1,163 @@
+// The page of a job: what it is, why, its time, tree, memory and output.
+
+import { at, rows } from "./state.js";
+import { empty, h, replace, s, section } from "./elements.js";
+import { bar, bytes, clock, color, count, share, tone } from "./words.js";
+import { due, eventList } from "./events.js";
+import { clusterPicture, drawn, memoryMap } from "./pictures.js";
+import { ask, attempt, request, stream } from "./asking.js";
+
+let log = { text: "", stop: null }; // the output that is followed
+
+export const leaveJob = () => log.stop?.abort();
+
+export function jobPage(name) {
+  document.getElementById("main").replaceChildren(
+    h("div", { class: "column" }, section("facts", name), section("time", "Time"), section("tree", "Tree")),
+    h("div", { class: "column" }, section("why", "Explanation"), section("memory", "Its switch memory over time"), section("log", "Output")),
+  );
+}
+
+export function drawJob(name) {
+  const job = rows.get(name);
+  if (!job) {
+    document.getElementById("main").replaceChildren(h("section", {}, h("h2", {}, "No such job"), empty(`There is no job ${name}, or it is another tenant’s.`)));
+    return false;
+  }
+  const { now_s } = at.cluster;
+  const fact = (term, value) => (value === "" || value == null ? [] : [h("dt", {}, term), h("dd", {}, value)]);
+  const cancel = async () => {
+    if (await ask(`Cancel ${name}?`, "Its workers end; what its program has saved stays.")) await attempt(() => request(`/v1/jobs/${encodeURIComponent(name)}`, "DELETE"));
+  };
+  const again = () => attempt(() => request(`/v1/jobs/${encodeURIComponent(name)}/retry`, "POST"));
+  const action = !job.over
+    ? h("button", { type: "button", onclick: cancel, "data-key": "cancel" }, "Cancel")
+    : job.state === "failed"
+      ? h("button", { type: "button", onclick: again, "data-key": "retry" }, "Retry")
+      : null;
+  replace(
+    "facts-body",
+    h(
+      "dl",
+      {},
+      fact("state", h("span", { class: tone(job.state) }, job.state)),
+      fact("why", job.reason),
+      fact("progress", [bar(job.done / job.iterations, name), `${count(Math.floor(job.done))} of ${count(job.iterations)} iterations`]),
+      fact("ends", job.ends_s == null ? "" : `in ${clock(job.ends_s - now_s)}, by estimate`),
+      fact("deadline", job.due_s == null ? "best effort" : due(job)),
+      fact("command", h("code", {}, job.command.join(" "))),
+      fact("workers", `${job.workers}, ${job.gpus} GPUs`),
+      fact("gradient", bytes(job.model_bytes)),
+      fact("servers", [...new Set(job.servers)].join(", ")),
+      fact("slots", Object.entries(job.slots).map(([where, each]) => `${count(each.slots)} at ${where}`).join(", ")),
+      fact("standing", job.standing),
+      fact("fallback", job.fallback && `${job.fallback}; ${job.fallback_share == null ? "share not known yet" : `${share(job.fallback_share)} of its packets went there`}`),
+      fact("tenant", job.tenant),
+      fact("started", job.starts > 1 ? `${job.starts} times` : ""),
+    ),
+    h("p", { class: "buttons" }, action),
+  );
+  replace("time-body", timeline(job), slotsPlot(name));
+  const explanation = at.explanation?.job.name === name ? at.explanation : null;
+  replace(
+    "why-body",
+    explanation?.advice.length ? h("ul", { class: "plain" }, explanation.advice.map((each) => h("li", {}, each))) : null,
+    explanation ? eventList(explanation.decisions, name) : empty("Loading."),
+  );
+  replace("tree-body", job.tree ? clusterPicture(name) : empty(job.over ? "It is over." : "It uses no tree now."));
+  replace("memory-body", memoryMap(name));
+  drawLog(job);
+  return true;
+}
+
+function timeline(job) {
+  const { now_s } = at.cluster;
+  const last = Math.max(job.ended_s ?? now_s, job.ends_s ?? 0, job.over ? 0 : job.due_s ?? 0, job.submitted_s + 1);
+  const [width, height] = [drawn(), 62];
+  const x = (time_s) => 4 + ((width - 8) * (time_s - job.submitted_s)) / (last - job.submitted_s);
+  const piece = (from, to, attributes, what) => s("rect", { x: x(from), y: 20, width: Math.max(0, x(to) - x(from)), height: 16, ...attributes }, s("title", {}, `${what}: ${clock(to - from)}`));
+  const start = job.started_s ?? job.ended_s ?? now_s;
+  const until = job.ended_s ?? now_s;
+  return s(
+    "svg",
+    { viewBox: `0 0 ${width} ${height}`, width: "100%", role: "img", "aria-label": `waited ${clock(start - job.submitted_s)}, since its start ${clock(until - start)}` },
+    piece(job.submitted_s, start, { class: "idle" }, "waited"),
+    piece(start, until, { fill: color(job.name) }, "since its start"),
+    job.ends_s != null ? piece(now_s, job.ends_s, { fill: color(job.name), opacity: 0.35 }, "to go") : null,
+    s("text", { x: 4, y: 52, class: "soft" }, `waited ${clock(start - job.submitted_s)}`),
+    s("text", { x: width - 4, y: 52, "text-anchor": "end", class: "soft" }, job.over ? `ended after ${clock(until - job.submitted_s)}` : job.ends_s != null ? `${clock(job.ends_s - now_s)} to go` : ""),
+    job.due_s != null && x(job.due_s) <= width
+      ? [s("line", { x1: x(job.due_s), x2: x(job.due_s), y1: 14, y2: 42, class: "mark" }), s("text", { x: Math.min(width - 4, Math.max(50, x(job.due_s))), y: 10, "text-anchor": x(job.due_s) > width / 2 ? "end" : "middle", class: "marktext" }, "deadline")]
+      : null,
+  );
+}
+
+function slotsPlot(name) {
+  const { memory } = at;
+  const [width, height, left] = [drawn(), 130, 46];
+  const lines = [];
+  let most = 1;
+  for (const [where, moments] of Object.entries(memory.switches)) {
+    const points = moments.map((moment) => [moment.at_s, moment.shares.filter((share) => share.job === name).reduce((sum, share) => sum + share.slots, 0)]);
+    if (!points.some(([, slots]) => slots)) continue;
+    most = Math.max(most, ...points.map(([, slots]) => slots));
+    lines.push([where, points]);
+  }
+  if (!lines.length) return null;
+  const begin = Math.max(memory.since_s, rows.get(name).submitted_s);
+  const end = Math.max(memory.now_s, begin + 1);
+  const x = (time_s) => left + ((width - left) * (Math.max(begin, time_s) - begin)) / (end - begin);
+  const y = (slots) => 6 + ((height - 24) * (most - slots)) / most;
+  const dashes = ["", "6 3", "2 3", "8 3 2 3"];
+  return h(
+    "figure",
+    { class: "map" },
+    h("h3", {}, "Slots at each switch"),
+    s(
+      "svg",
+      { viewBox: `0 0 ${width} ${height}`, width: "100%", role: "img", "aria-label": "slots at each switch over time" },
+      s("line", { x1: left, x2: width, y1: y(0), y2: y(0), class: "axis" }),
+      s("text", { x: left - 6, y: y(most) + 6, "text-anchor": "end", class: "soft" }, count(most)),
+      s("text", { x: left - 6, y: y(0), "text-anchor": "end", class: "soft" }, "0"),
+      s("text", { x: left, y: height - 3, class: "soft" }, `${clock(end - begin)} ago`),
+      s("text", { x: width, y: height - 3, "text-anchor": "end", class: "soft" }, "now"),
+      lines.map(([, points], number) => {
+        const path = points.filter(([time_s], index) => (points[index + 1]?.[0] ?? end) >= begin);
+        const steps = path.map(([time_s, slots], index) => `${index ? `H${x(time_s)}V` : `M${x(time_s)} `}${y(slots)}`).join("");
+        return s("path", { d: `${steps}H${x(end)}`, fill: "none", stroke: color(name), "stroke-width": 2, "stroke-dasharray": dashes[number % dashes.length] });
+      }),
+    ),
+    h("ul", { class: "legend" }, lines.map(([where], number) => h("li", {}, ["solid", "dashed", "dotted", "dash-dotted"][number % 4], ": ", where))),
+  );
+}
+
+function drawLog(job) {
+  const body = document.getElementById("log-body");
+  if (!body.firstChild) {
+    const pick = h("select", { "aria-label": "Rank", class: "end", onchange: (event) => follow(job.name, Number(event.target.value)) }, Array.from({ length: Math.min(job.workers, 1024) }, (_, rank) => h("option", { value: rank }, `rank ${rank}`)));
+    document.getElementById("log-title").append(pick);
+    body.append(h("pre", { id: "log-text", tabindex: "0", "aria-label": "Output of the rank" }));
+    follow(job.name, 0);
+  }
+}
+
+async function follow(name, rank) {
+  log.stop?.abort();
+  const stop = new AbortController();
+  log = { text: "", stop };
+  const place = document.getElementById("log-text");
+  place.textContent = "";
+  try {
+    await stream(`/v1/jobs/${encodeURIComponent(name)}/logs/${rank}?follow=true&offset=-65536`, stop.signal, (data) => {
+      if (data.text === undefined) return;
+      const low = place.scrollTop + place.clientHeight >= place.scrollHeight - 4;
+      log.text = (log.text + data.text).slice(-131072);
+      place.textContent = log.text;
+      if (low) place.scrollTop = place.scrollHeight;
+    });
+    if (!log.text) place.textContent = "Nothing was written.";
+  } catch (error) {
+    if (!stop.signal.aborted) place.textContent = `Not to be had: ${error.message}`;
+  }
+}
+

@@ -1,0 +1,152 @@
+// The overview: what runs, what waits and why, what happens.
+
+import { at, view, WINDOWS } from "./state.js";
+import { empty, h, replace, section, table } from "./elements.js";
+import { BAD, bar, clock, count, jobLink, share, tone, wall } from "./words.js";
+import { due, eventList } from "./events.js";
+import { clusterPicture, memoryMap } from "./pictures.js";
+import { ask, attempt, request } from "./asking.js";
+
+export const EVENTS = 200;
+
+export function overview() {
+  const pick = h(
+    "select",
+    { "aria-label": "Time shown", class: "end", onchange: (event) => ((view.window = event.target.value), view.redraw()) },
+    Object.keys(WINDOWS).map((name) => h("option", { selected: name === view.window }, name)),
+  );
+  const parts = [
+    h("section", { id: "tiles", class: "tiles", "aria-label": "In numbers" }),
+    h("div", { class: "column" }, section("cluster", "Cluster"), section("memory", "Switch memory over time"), section("nodes", "Servers and switches")),
+    h("div", { class: "column" }, section("jobs", "Running"), section("queue", "Queue"), section("events", "Events")),
+    section("over", "Over"),
+  ];
+  document.getElementById("main").replaceChildren(...parts);
+  document.getElementById("memory-title").append(pick);
+}
+
+export function drawOverview() {
+  const { cluster, jobs } = at;
+  const active = jobs.filter((job) => !job.over);
+  const placed = active.filter((job) => job.state !== "queued");
+  const waiting = active.filter((job) => job.state === "queued");
+  const over = jobs.filter((job) => job.over);
+  const states = (...names) => names.reduce((sum, name) => sum + (cluster.jobs[name] ?? 0), 0);
+  const gpus = cluster.servers.reduce((sum, each) => sum + each.gpus, 0);
+  const used = cluster.servers.reduce((sum, each) => sum + each.used, 0);
+  const slots = cluster.switches.reduce((sum, each) => sum + each.slots, 0);
+  const free = cluster.switches.reduce((sum, each) => sum + each.free, 0);
+  const late = active.filter((job) => job.late).length;
+  const failed = states(...BAD);
+  const tile = (number, text, kind) => h("div", {}, h("b", { class: kind }, number), h("span", {}, text));
+  replace(
+    "tiles",
+    tile(count(states("starting", "running", "stopping")), "running"),
+    tile(count(states("queued")), "waiting"),
+    tile(`${used} / ${gpus}`, "GPUs in use"),
+    tile(slots ? `${Math.round((100 * (slots - free)) / slots)} %` : "–", "switch slots held"),
+    tile(count(late), "late, by estimate", late ? "warn" : ""),
+    tile(count(failed), "failed, missed, refused", failed ? "bad" : ""),
+  );
+  replace("cluster-body", clusterPicture());
+  replace("jobs-body", placed.length ? jobTable(placed) : empty("No job runs."));
+  const more = states("queued") - waiting.length;
+  replace("queue-body", waiting.length ? queueTable(waiting) : empty("No job waits."), more > 0 ? empty(`and ${count(more)} more`) : null);
+  replace("memory-body", memoryMap());
+  replace("nodes-body", nodeTable());
+  replace("events-body", eventList(at.events.slice(-EVENTS).reverse()));
+  replace("over-body", over.length ? overTable(over.slice(-50).reverse()) : empty("No job is over."));
+}
+
+
+
+function jobTable(jobs) {
+  const { now_s } = at.cluster;
+  return table(
+    [["job"], ["state", "wide"], ["progress"], ["ends in", "number"], ["deadline", "number"], ["slots", "number wide"], ["fallback", "number wide"], ["servers", "wide"]],
+    jobs.map((job) =>
+      h(
+        "tr",
+        {},
+        h("td", { class: "name" }, jobLink(job.name, "jobs")),
+        h("td", { class: `state wide ${tone(job.state)}` }, job.state),
+        h("td", { title: `${count(Math.floor(job.done))} of ${count(job.iterations)} iterations` }, bar(job.done / job.iterations, job.name)),
+        h("td", { class: "number", title: job.ends_s == null ? null : wall(job.ends_s) }, clock(job.ends_s == null ? null : job.ends_s - now_s)),
+        h("td", { class: "number" }, due(job)),
+        h("td", { class: "number wide" }, Object.values(job.slots).length ? count(Math.max(...Object.values(job.slots).map((each) => each.slots))) : "–"),
+        h("td", { class: "number wide", title: "Part of its packets that found no slot, and went to the fallback server" }, share(job.fallback_share)),
+        h("td", { class: "wide" }, [...new Set(job.servers)].join(", ")),
+      ),
+    ),
+  );
+}
+
+function queueTable(jobs) {
+  const { now_s } = at.cluster;
+  return table(
+    [["job"], ["GPUs", "number wide"], ["waits for", "number wide"], ["deadline", "number"], ["why"]],
+    jobs.map((job) =>
+      h(
+        "tr",
+        {},
+        h("td", { class: "name" }, jobLink(job.name, "queue")),
+        h("td", { class: "number wide" }, job.gpus),
+        h("td", { class: "number wide" }, clock(now_s - job.submitted_s)),
+        h("td", { class: "number" }, due(job)),
+        h("td", { class: "why" }, job.reason || "–"),
+      ),
+    ),
+  );
+}
+
+function overTable(jobs) {
+  const { now_s } = at.cluster;
+  return table(
+    [["job"], ["outcome"], ["ended", "number"], ["took", "number"], ["why"]],
+    jobs.map((job) =>
+      h(
+        "tr",
+        {},
+        h("td", { class: "name" }, jobLink(job.name, "over")),
+        h("td", { class: `state ${tone(job.state)}` }, job.state),
+        h("td", { class: "number" }, job.ended_s == null ? "" : `${clock(now_s - job.ended_s)} ago`),
+        h("td", { class: "number" }, job.ended_s == null ? "" : clock(job.ended_s - job.submitted_s)),
+        h("td", { class: job.reason ? "why" : "" }, job.reason),
+      ),
+    ),
+  );
+}
+
+function nodeTable() {
+  const line = (node, kind, part, whole, unit) =>
+    h(
+      "tr",
+      {},
+      h("td", { class: "name" }, node.name),
+      h("td", { class: "wide" }, kind),
+      h("td", { class: "number" }, whole ? `${count(part)} / ${count(whole)} ${unit}` : "–"),
+      h("td", {}, node.down ? h("span", { class: "bad" }, node.down) : h("span", { class: "good" }, "in use")),
+      h("td", { class: "number" }, drainButton(node)),
+    );
+  return table(
+    [["name"], ["kind", "wide"], ["held", "number"], ["state"], ["", "number"]],
+    [
+      at.cluster.switches.map((each) => line(each, "switch", each.slots - each.free, each.slots, "slots")),
+      at.cluster.servers.map((each) => line(each, each.role === "worker" ? "server" : `server, ${each.role}`, each.used, each.gpus, "GPUs")),
+    ].flat(),
+  );
+}
+
+function drainButton(node) {
+  const back = Boolean(node.down);
+  const text = back
+    ? `Jobs may use ${node.name} again.`
+    : `No new job starts on ${node.name}; jobs that use it are moved, or wait.`;
+  const act = async () => {
+    if (!(await ask(back ? `Use ${node.name} again?` : `Drain ${node.name}?`, text))) return;
+    await attempt(() => request(`/v1/nodes/${encodeURIComponent(node.name)}/${back ? "undrain" : "drain"}`, "POST"));
+  };
+  return h("button", { type: "button", onclick: act, "data-key": `drain:${node.name}`, "aria-label": `${back ? "Undrain" : "Drain"} ${node.name}` }, back ? "Undrain" : "Drain");
+}
+
+

@@ -1,0 +1,10 @@
+// What the page knows, as the API told it, and what its parts share.
+
+export const WINDOWS = { "5 min": 300, "1 h": 3600, "all": Infinity };
+export const at = { cluster: null, jobs: [], memory: null, events: [], explanation: null };
+export const rows = new Map(); // jobs by name
+export const view = {
+  window: "5 min", // of memory maps: one of WINDOWS
+  redraw() {}, // draws again what is known
+  async refresh() {}, // asks again, and draws
+};

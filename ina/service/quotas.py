@@ -1,0 +1,182 @@
+"""Quotas and reservations of tenants: which jobs may go to the core, and what the others wait for. Pure.
+
+A job counts from when the core has it until it is over, whether it runs or waits for its turn. Jobs that have
+to wait for their tenant's quota are taken in the order in which they came, tenant by tenant: the jobs of one
+do not hold up those of another.
+
+>>> shares = Quotas(16, {"a": Quota("a", gpus=8)})
+>>> shares.take("one", "a", 6)
+''
+>>> shares.take("two", "a", 4)
+'tenant a: 6 of 8 GPUs in use, needs 4'
+>>> shares.take("three", "b", 8)
+''
+>>> shares.end("one")
+['two']
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
+
+from controller.errors import BadSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """What a tenant may use, and what is kept for it. Raises BadSpec.
+
+    Attributes:
+        tenant: Its name.
+        gpus: Most GPUs of its jobs at once; None: no limit.
+        reserved: GPUs that other tenants leave free for it.
+    """
+
+    tenant: str
+    gpus: int | None = None
+    reserved: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.tenant:
+            raise BadSpec("tenant = '': want a name")
+        if self.gpus is not None and self.gpus < 0:
+            raise BadSpec(f"tenant {self.tenant!r}: gpus = {self.gpus}: want 0 or more")
+        if self.reserved < 0 or (self.gpus is not None and self.reserved > self.gpus):
+            most = "" if self.gpus is None else f", and at most its gpus, {self.gpus}"
+            raise BadSpec(f"tenant {self.tenant!r}: reserved = {self.reserved}: want 0 or more{most}")
+
+    def plain(self) -> dict[str, Any]:
+        """Return it as numbers and strings."""
+        return asdict(self)
+
+
+class QuotaState(NamedTuple):
+    """A tenant's quota, the GPUs of its jobs that the core has, and the jobs that wait for the quota."""
+
+    quota: Quota
+    used: int
+    waiting: tuple[str, ...]
+
+
+class _Wish(NamedTuple):
+    job: str
+    tenant: str
+    gpus: int
+
+
+class Quotas:
+    """Who may use how much of `gpus` GPUs, who does, and who waits."""
+
+    def __init__(self, gpus: int, quotas: Mapping[str, Quota] | None = None) -> None:
+        self.gpus = gpus
+        self.quotas = dict(quotas or {})
+        """By tenant."""
+        self._inside: dict[str, _Wish] = {}
+        self._outside: dict[str, _Wish] = {}
+
+    def check(self, quota: Quota) -> None:
+        """Raise BadSpec for a quota with which more would be reserved than there is."""
+        others = sum(each.reserved for each in self.quotas.values() if each.tenant != quota.tenant)
+        if others + quota.reserved > self.gpus:
+            raise BadSpec(
+                f"tenant {quota.tenant!r}: reserved = {quota.reserved}: want at most {self.gpus - others};"
+                f" the cluster has {self.gpus} GPUs, and {others} are reserved for others"
+            )
+
+    def never(self, tenant: str, gpus: int) -> str:
+        """Return why a job of so many GPUs could never start; "": it could."""
+        most = self._most(tenant)
+        return "" if gpus <= most else f"tenant {tenant} may use {most} GPUs; the job needs {gpus}"
+
+    def take(self, job: str, tenant: str, gpus: int) -> str:
+        """Take a job in; return what it waits for, "" if it may go on."""
+        wish = _Wish(job, tenant, gpus)
+        why = self._why(wish)
+        if not why and (before := [each.job for each in self._outside.values() if each.tenant == tenant]):
+            why = f"tenant {tenant}: {before[0]} came before it"
+        (self._outside if why else self._inside)[job] = wish
+        return why
+
+    def again(self, job: str, tenant: str, gpus: int) -> None:
+        """Count a job that runs again, and was counted before: it does not wait for its tenant's quota."""
+        self._inside[job] = _Wish(job, tenant, gpus)
+
+    def end(self, job: str) -> list[str]:
+        """Note that a job is over; return the jobs that may go on now, in their order."""
+        self._inside.pop(job, None)
+        self._outside.pop(job, None)
+        return self._admitted()
+
+    def grant(self, quota: Quota) -> list[str]:
+        """Change or add a tenant's quota; return the jobs that may go on now."""
+        self.quotas[quota.tenant] = quota
+        return self._admitted()
+
+    def remove(self, tenant: str) -> list[str]:
+        """Remove a tenant's quota; return the jobs that may go on now."""
+        del self.quotas[tenant]
+        return self._admitted()
+
+    def waits(self, job: str) -> str | None:
+        """Return what a job waits for; None: it does not."""
+        wish = self._outside.get(job)
+        return None if wish is None else self._why(wish) or f"tenant {wish.tenant}: others came before it"
+
+    def states(self) -> list[QuotaState]:
+        """Return all quotas, and how far they are used."""
+        return [
+            QuotaState(
+                quota,
+                self._used(quota.tenant),
+                tuple(each.job for each in self._outside.values() if each.tenant == quota.tenant),
+            )
+            for _, quota in sorted(self.quotas.items())
+        ]
+
+    def _admitted(self) -> list[str]:
+        found: list[str] = []
+        held_up: set[str] = set()
+        for wish in list(self._outside.values()):
+            if wish.tenant in held_up or self._why(wish):
+                held_up.add(wish.tenant)
+                continue
+            self._inside[wish.job] = self._outside.pop(wish.job)
+            found.append(wish.job)
+        return found
+
+    def _why(self, wish: _Wish) -> str:
+        quota = self.quotas.get(wish.tenant)
+        used = self._used(wish.tenant)
+        if quota is not None and quota.gpus is not None and used + wish.gpus > quota.gpus:
+            return f"tenant {wish.tenant}: {used} of {quota.gpus} GPUs in use, needs {wish.gpus}"
+        kept = sum(each.reserved for each in self.quotas.values())
+        if not kept:
+            return ""
+        own = quota.reserved if quota is not None else 0
+        taken = sum(max(0, self._used(each) - self._reserved(each)) for each in self._tenants())
+        extra = max(0, used + wish.gpus - own) - max(0, used - own)
+        if extra > 0 and taken + extra > self.gpus - kept:
+            others = kept - own
+            return (
+                f"{others} of {self.gpus} GPUs are reserved for other tenants, and {taken} of the other"
+                f" {self.gpus - kept} in use; needs {extra}"
+            )
+        return ""
+
+    def _most(self, tenant: str) -> int:
+        quota = self.quotas.get(tenant)
+        others = sum(each.reserved for each in self.quotas.values() if each.tenant != tenant)
+        most = self.gpus - others
+        return most if quota is None or quota.gpus is None else min(most, quota.gpus)
+
+    def _used(self, tenant: str) -> int:
+        return sum(each.gpus for each in self._inside.values() if each.tenant == tenant)
+
+    def _reserved(self, tenant: str) -> int:
+        quota = self.quotas.get(tenant)
+        return 0 if quota is None else quota.reserved
+
+    def _tenants(self) -> set[str]:
+        return {each.tenant for each in self._inside.values()}

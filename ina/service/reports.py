@@ -1,0 +1,212 @@
+"""What is said of jobs, decisions and machines, to those who ask: made of the ledger and the effects."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+from controller.core import Over
+from ina.service.effects import Effects
+from ina.service.errors import Unknown
+from ina.service.ledger import Ledger
+from ina.service.measures import Measures, holders, percent
+from ina.service.network import Network
+from ina.service.records import JobRecord, Said, State
+from ina.service.service import (
+    ClusterState,
+    Decision,
+    Explanation,
+    ServerState,
+    Share,
+    SwitchState,
+)
+from ina.service.steps import Held
+
+
+class Reports:
+    """Says how all is; changes nothing."""
+
+    def __init__(self, ledger: Ledger, effects: Effects, network: Network, measures: Measures) -> None:
+        self._ledger = ledger
+        self._effects = effects
+        self._network = network
+        self._measures = measures
+        self._waits_of: dict[str, str] = {}
+        self._waits_to = 0
+        """Lines of the log that `_waits_of` knows."""
+        self._over_of: dict[str, Over] = {}
+        self._over_to = 0
+
+    def records(self) -> list[JobRecord]:
+        """Return all jobs, in order of submission."""
+        return self.of(self._ledger.submitted)
+
+    def record(self, name: str) -> JobRecord:
+        """Return a job."""
+        if name not in self._ledger.submitted:
+            raise Unknown(f"there is no job {name!r}")
+        return self.of([name])[0]
+
+    def of(self, names: Iterable[str]) -> list[JobRecord]:
+        """Return these jobs. O(runs + jobs that are asked for), over all calls also O(lines of the log)."""
+        over = self._over()
+        held = {name: hold.held for hold in self._ledger.holds.values() for name in hold.held.run.jobs}
+        waits, troubles = self._waits(), self._effects.why()
+        return [self._of(self._ledger.submitted[name], over, held, waits, troubles) for name in names]
+
+    def _waits(self) -> dict[str, str]:
+        """Return what each job has last waited for. The log only grows: each line of it is read once."""
+        assert self._ledger.core.log is not None
+        entries = self._ledger.core.log.entries
+        for number in range(self._waits_to, len(entries)):
+            if entries[number].event in ("waits", "interrupted", "stopped", "retried"):
+                self._waits_of.update(dict.fromkeys(entries[number].jobs, entries[number].text))
+        self._waits_to = len(entries)
+        return self._waits_of
+
+    def _over(self) -> dict[str, Over]:
+        """Return how each job ended that has, of one that ran again the latest end. The list only grows."""
+        ended = self._ledger.core.over
+        for number in range(self._over_to, len(ended)):
+            self._over_of[ended[number].job.spec.name] = ended[number]
+        self._over_to = len(ended)
+        return self._over_of
+
+    def _of(
+        self,
+        said: Said,
+        over: Mapping[str, Over],
+        held: Mapping[str, Held],
+        waits: Mapping[str, str],
+        troubles: Mapping[str, str],
+    ) -> JobRecord:
+        name, now_s = said.job.name, self._ledger.now_s
+        if name in self._ledger.core.refused:
+            return JobRecord(submitted=said, state="refused", reason=self._ledger.core.refused[name])
+        if (why := self._ledger.quotas.waits(name)) is not None:
+            return JobRecord(submitted=said, state="queued", reason=why)
+        if name in self._ledger.left:
+            return JobRecord(submitted=said, state="cancelled", reason=self._ledger.left[name])
+        job = self._ledger.core.jobs.get(name)
+        if job is None:
+            ended = over[name]
+            return JobRecord(
+                submitted=said,
+                state=ended.outcome,
+                reason=ended.reason,
+                started_s=ended.job.start_s,
+                ended_s=ended.job.finish_s,
+                done=float(ended.job.spec.iterations) if ended.outcome == "completed" else 0.0,
+                left_s=0.0,
+                starts=ended.job.starts,
+            )
+        has = held.get(name)
+        state: State = "queued"
+        if has is not None:
+            state = {"preparing": "starting", "running": "running", "stopping": "stopping"}[has.stage]  # type: ignore[assignment]
+        left_s = job.remaining_s(now_s) if job.group is not None else job.iterations_left(now_s) * job.alone_s
+        due_s = said.job.due_s
+        return JobRecord(
+            submitted=said,
+            state=state,
+            reason=troubles.get(name)
+            or ("" if state == "running" else waits.get(name, "waits for its turn")),
+            place=has.places.get(name) if has is not None else None,
+            run=has.run.number if has is not None else None,
+            started_s=job.start_s,
+            done=self._ledger.latest.get(name, 0.0),
+            left_s=max(0.0, left_s),
+            starts=job.starts,
+            fallback_share=self._measures.share(has.run.number, name) if has is not None else None,
+            late=due_s is not None and now_s + left_s > due_s,
+        )
+
+    def explain(self, name: str) -> Explanation:
+        """Say why a job stands as it does."""
+        record = self.record(name)
+        about = tuple(each for each in self.decisions() if name in each.entry.jobs)
+        advice = [record.reason] if record.reason and not record.over else []
+        if record.late:
+            due_s = record.submitted.job.due_s
+            assert due_s is not None
+            assert record.left_s is not None
+            late_s = self._ledger.now_s + record.left_s - due_s
+            advice.append(f"it will miss its deadline by about {late_s:.1f} s")
+        if why := self._why_fallback(record):
+            advice.append(why)
+        return Explanation(record, about, tuple(advice))
+
+    def _why_fallback(self, record: JobRecord) -> str:
+        """Return whose slots had a job's packets go to the fallback server; "": they did not, or too few."""
+        share, place = record.fallback_share, record.place
+        if not share or place is None:
+            return ""
+        places = {
+            name: {at: (region.offset, region.end) for at, region in each.regions.items()}
+            for hold in self._ledger.holds.values()
+            for name, each in hold.held.places.items()
+            if name not in hold.held.over
+        }
+        others = holders(places, record.name)
+        slots = ", ".join(f"{region.size} slots of {at}" for at, region in sorted(place.regions.items()))
+        if not others:
+            held = f"its own packets in flight need more than {slots or 'no slots'}"
+        else:
+            held = f"{slots} are also those of {', '.join(others)}"
+        return f"{percent(share)} of its packets went to the fallback server {place.fallback}: {held}"
+
+    def cluster(self) -> ClusterState:
+        """Return the cluster as it is."""
+        gpus = self._gpus_used()
+        used: dict[str, list[str]] = {}
+        shares: dict[str, list[Share]] = {}
+        for hold in self._ledger.holds.values():
+            for name, place in hold.held.places.items():
+                for server in place.servers:
+                    used.setdefault(server, []).append(name)
+                for switch, region in place.regions.items():
+                    if name not in hold.held.over:
+                        shares.setdefault(switch, []).append(Share(name, region, place.standing))
+        servers = tuple(
+            ServerState(
+                each.name,
+                each.gpus,
+                min(each.gpus, gpus[each.name]),
+                tuple(dict.fromkeys(used.get(each.name, ()))),
+                self._ledger.drained.get(each.name, ""),
+            )
+            for each in self._ledger.topology.servers
+        )
+        switches = tuple(
+            SwitchState(
+                each.name,
+                self._network.addresses.get(each.name, ""),
+                each.slots,
+                tuple(shares.get(each.name, ())),
+                self._ledger.drained.get(each.name, "") or self._ledger.down.get(each.name, ""),
+            )
+            for each in self._ledger.topology.switches
+        )
+        return ClusterState(
+            self._ledger.topology, self._ledger.policies.names, servers, switches, dict(self._ledger.cut)
+        )
+
+    def _gpus_used(self) -> Counter[str]:
+        """Return the GPUs in use by server; jobs of a run take turns on theirs."""
+        found: Counter[str] = Counter()
+        for hold in self._ledger.holds.values():
+            most: Counter[str] = Counter()
+            for name, place in hold.held.places.items():
+                gpus = self._ledger.submitted[name].job.gpus_per_worker
+                most |= Counter({server: n * gpus for server, n in Counter(place.servers).items()})
+            found += most
+        return found
+
+    def decisions(self, after: int = 0) -> Sequence[Decision]:
+        """Return the lines of the log later than number `after`."""
+        log = self._ledger.core.log
+        assert log is not None
+        return [
+            Decision(number, log.entries[number - 1])
+            for number in range(max(after, 0) + 1, len(log.entries) + 1)
+        ]

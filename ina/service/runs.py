@@ -1,0 +1,123 @@
+"""Runs are looked at: how far they are, how their jobs have ended, and whether their runners live."""
+
+from __future__ import annotations
+
+from controller.core import Ended, Event, Interrupted, Progressed
+from ina.service.executor import Executor
+from ina.service.holds import Hold
+from ina.service.ledger import Ledger
+from ina.service.switches import Switches
+
+LOOK_S = 0.25
+"""Interval at which runs are looked at."""
+PROGRESS_S = 5.0
+"""Least time between two reports of a job's progress that are written down."""
+JUDGE_S = 20.0
+"""Longest time until a failure counts whose network could not be looked at."""
+LOST_RUNS = 3
+"""Times that a job's runner may be lost before the job counts as failed."""
+
+
+class Runs:
+    """Looks at the runs that are held, and tells the core."""
+
+    def __init__(self, ledger: Ledger, executor: Executor, switches: Switches) -> None:
+        self._ledger = ledger
+        self._executor = executor
+        self._switches = switches
+        self._lost: dict[str, int] = {}
+        self._told_s: dict[str, float] = {}
+        self._failed_s: dict[tuple[int, str], float] = {}
+        """When jobs were seen to have failed whose network has still to be looked at."""
+
+    def look(self) -> None:
+        """See what has become of all runs."""
+        for number, hold in list(self._ledger.holds.items()):
+            if hold.held.stage != "running" or hold.held.busy:
+                continue
+            lives = self._executor.lives(number)
+            self.take_ends(number)
+            judging = any((number, name) in self._failed_s for name in hold.held.run.jobs)
+            if not lives and not judging and hold.held.over != {*hold.held.run.jobs}:
+                self._lose(number)
+
+    def take_ends(self, number: int, *, stopping: bool = False) -> None:
+        """Note which jobs of a run have ended, and how far the others are.
+
+        A job whose run is being stopped does not fail: what ended it may be what it is stopped for.
+        """
+        ledger = self._ledger
+        hold = ledger.holds[number]
+        status = self._executor.status(number)
+        if status is None:
+            return
+        now_s = ledger.now_s
+        events: list[Event] = []
+        ended = set(hold.held.over)
+        for name in hold.held.run.jobs:
+            if name in ended:
+                continue
+            if name in status.done:
+                events += self._progress(hold, name, status.done[name], status.iteration_s.get(name))
+            failure = status.ends.get(name, status.failure or None)
+            if failure is None or name not in ledger.core.jobs:
+                continue
+            if not failure:
+                events.append(Ended(now_s, name))
+            elif stopping:
+                continue
+            elif status.blame not in (None, name):
+                events.append(Interrupted(now_s, name, f"its group broke: {failure}"))
+            elif (event := self._failed(number, name, failure)) is not None:
+                events.append(event)
+            else:
+                continue
+            ended.add(name)
+        ledger.record(events)
+        if ended != hold.held.over:
+            ledger.set(number, over=frozenset(ended))
+            ledger.keep(number)
+            self._switches.check_soon()
+
+    def _failed(self, number: int, name: str, failure: str) -> Event | None:
+        """Return what a failure means; None: that is not known until the network has been looked at.
+
+        A job whose switches or links were gone lately starts again, elsewhere if need be.
+        """
+        ledger = self._ledger
+        now_s, place = ledger.now_s, ledger.holds[number].held.places[name]
+        failed_s = self._failed_s.setdefault((number, name), now_s)
+        if place.tree is not None and self._switches.seen_s < failed_s and now_s - failed_s < JUDGE_S:
+            self._switches.check_soon()
+            return None
+        del self._failed_s[number, name]
+        if why := self._switches.ill(ledger.topology, place):
+            return Interrupted(now_s, name, f"{why}; {failure}")
+        return Ended(now_s, name, failure)
+
+    def _progress(self, hold: Hold, name: str, done: int, iteration_s: float | None) -> list[Event]:
+        ledger = self._ledger
+        now_s = ledger.now_s
+        total = hold.before.get(name, 0.0) + done
+        ledger.latest[name] = total
+        if name not in ledger.core.jobs or now_s - self._told_s.get(name, -PROGRESS_S) < PROGRESS_S:
+            return []
+        self._told_s[name] = now_s
+        return [Progressed(now_s, name, total, iteration_s)]
+
+    def _lose(self, number: int) -> None:
+        """Have the jobs of a run whose runner is gone go back to the queue, or count as failed."""
+        ledger = self._ledger
+        hold = ledger.holds[number]
+        why = self._executor.why_ended(number)
+        events: list[Event] = []
+        for name in hold.held.run.jobs:
+            if name in hold.held.over or name not in ledger.core.jobs:
+                continue
+            self._lost[name] = self._lost.get(name, 0) + 1
+            if self._lost[name] > LOST_RUNS:
+                events.append(Ended(ledger.now_s, name, f"its runner ended {LOST_RUNS + 1} times: {why}"))
+            else:
+                events.append(Interrupted(ledger.now_s, name, f"its runner ended: {why}"))
+        ledger.set(number, stage="stopping")
+        ledger.record(events)

@@ -1,0 +1,138 @@
+"""Switches are compared with what they should hold, and looked at: which answer, and which links work."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Mapping
+
+from controller.core import LinkBack, LinkGone, Place, SwitchBack, SwitchGone
+from controller.errors import ControllerError
+from controller.switches.fleet import Report
+from controller.vocabulary import Topology
+from ina.service.ledger import Ledger
+from ina.service.network import Network
+from ina.service.records import Audit
+from ina.service.threads import Blocking
+
+CHECK_S = 2.0
+"""Interval at which switches are compared with what they should hold."""
+SOON_S = 0.25
+"""The same while something waits, or does not answer."""
+GONE_S = 3.0
+"""Time for which a switch may not answer, or a link be down, until jobs get other trees: less than workers
+wait."""
+ILL_S = 20.0
+"""Time after which what was gone no longer explains why a job failed: more than workers wait."""
+
+_log = logging.getLogger(__name__)
+
+
+class Switches:
+    """Keeps the switches as they should be, and tells the core which switches and links are gone."""
+
+    def __init__(self, ledger: Ledger, network: Network, blocking: Blocking) -> None:
+        self._ledger = ledger
+        self._network = network
+        self._blocking = blocking
+        self._silent: dict[str, tuple[float, str]] = {}
+        """Switches that do not answer: since when, and why."""
+        self._cut: dict[tuple[str, str], tuple[float, str]] = {}
+        """Links that are down: since when, and why."""
+        self._ill: dict[str | frozenset[str], tuple[float, str]] = {}
+        """Switches, by name, and links, by their ends, that were gone: when last, and why."""
+        self._busy = False
+        self._next_s = 0.0
+        self.seen_s = -math.inf
+        """When they were looked at last: all of it was later."""
+
+    @property
+    def next_s(self) -> float:
+        """When they are to be compared next; infinite while they are."""
+        return math.inf if self._busy else self._next_s
+
+    def check_soon(self) -> None:
+        """Have them be compared next."""
+        self._next_s = 0.0
+
+    def ill(self, cluster: Topology, place: Place) -> str:
+        """Return what was gone lately of the way that a job's packets take; "": nothing was."""
+        tree = place.tree
+        if tree is None:
+            return ""
+        way: list[str | frozenset[str]] = [*tree.switches, *map(frozenset, tree.parents.items())]
+        way += [frozenset((server, cluster.rack_of[server])) for server in place.servers]
+        if place.fallback is not None:
+            way.append(frozenset((place.fallback, cluster.rack_of[place.fallback])))
+        for each in way:
+            at_s, why = self._ill.get(each, (-math.inf, ""))
+            if self._ledger.now_s - at_s <= ILL_S:
+                return why
+        return ""
+
+    async def check(self) -> None:
+        """Compare the switches with what they should hold; note which answer, and which links work."""
+        self._busy = True
+        self._next_s = math.inf  # `check_soon` meanwhile asks for another comparison
+        began_s, up, soon = self._ledger.now_s, self._ledger.up, False
+        try:
+            report, links = await self._blocking.switches(lambda: self._compare(up))
+            soon = bool(report.waiting or report.left_out) or any(links.values())
+        except ControllerError as error:
+            _log.warning("comparing the switches: %s", error)
+            return
+        finally:
+            self._busy = False
+            self._next_s = min(self._next_s, self._ledger.now_s + (SOON_S if soon else CHECK_S))
+        for action in report.actions:
+            _log.info("%s", action)
+        self.seen_s = began_s
+        self._see_switches(report.left_out)
+        self._see_links(links)
+
+    def _see_switches(self, left_out: Mapping[str, str]) -> None:
+        ledger, now_s = self._ledger, self._ledger.now_s
+        self._silent = {
+            name: (self._silent.get(name, (now_s, why))[0], why) for name, why in left_out.items()
+        }
+        self._ill |= {name: (now_s, f"switch {name}: {why}") for name, why in left_out.items()}
+        for name in self._network.addresses:
+            since_s, why = self._silent.get(name, (now_s, ""))
+            if name not in ledger.down and why and now_s - since_s >= GONE_S:
+                ledger.record([SwitchGone(now_s, name, why)])
+            elif name in ledger.down and not why:
+                ledger.record([SwitchBack(now_s, name)])
+                if name in ledger.drained:
+                    ledger.record([SwitchGone(now_s, name, ledger.drained[name])], drained=True)
+
+    def _see_links(self, links: Mapping[tuple[str, str], str]) -> None:
+        ledger, now_s = self._ledger, self._ledger.now_s
+        for ends, why in links.items():
+            if not why:
+                self._cut.pop(ends, None)
+                if ends in ledger.cut:
+                    ledger.record([LinkBack(now_s, *ends)])
+                continue
+            since_s, _ = self._cut.setdefault(ends, (now_s, why))
+            self._ill[frozenset(ends)] = now_s, f"link {'-'.join(ends)}: {why}"
+            if ends not in ledger.cut and now_s - since_s >= GONE_S:
+                ledger.record([LinkGone(now_s, *ends, why)])
+
+    async def audit(self) -> Audit:
+        """Compare what switches should hold with what they do; write nothing."""
+        return await self._blocking.switches(self._audit)
+
+    # These two run where all calls to switches do, admissions, too: so nothing is admitted meanwhile.
+
+    def _compare(self, up: Topology) -> tuple[Report, dict[tuple[str, str], str]]:
+        holds = list(self._ledger.holds.values())  # the loop may change it
+        wanted = [each for hold in holds for each in hold.of_switches().values()]
+        report = self._network.reconcile(wanted, up)
+        return report, self._network.links(report.left_out)
+
+    def _audit(self) -> Audit:
+        holds = list(self._ledger.holds.values())
+        wanted = {name: each for hold in holds for name, each in hold.of_switches().items()}
+        known = {each.job for hold in holds for each in hold.admissions.values()}
+        leaving = known - {each.job for each in wanted.values()}
+        return self._network.audit(wanted, leaving, self._ledger.now_s)

@@ -1,0 +1,50 @@
+"""Where calls that block are made: those to switches in one thread, in turn; those to runs in several."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Protocol, TypeVar
+
+T = TypeVar("T")
+
+RUNS = 16
+"""Runs that are started, stopped or looked at at once."""
+
+
+class Blocking(Protocol):
+    """Makes calls that block without holding up the loop."""
+
+    async def switches(self, call: Callable[[], T]) -> T:
+        """Make a call to switches or fallback servers: one after the other."""
+        ...
+
+    async def runs(self, call: Callable[[], T]) -> T:
+        """Make a call to the executor."""
+        ...
+
+    def close(self) -> None:
+        """Wait for the calls that are being made; the others are dropped."""
+        ...
+
+
+class Threads:
+    """`Blocking` by threads."""
+
+    def __init__(self) -> None:
+        self._switches = ThreadPoolExecutor(1, thread_name_prefix="switches")
+        self._runs = ThreadPoolExecutor(RUNS, thread_name_prefix="runs")
+
+    async def switches(self, call: Callable[[], T]) -> T:
+        """Make a call to switches or fallback servers: one after the other."""
+        return await asyncio.get_running_loop().run_in_executor(self._switches, call)
+
+    async def runs(self, call: Callable[[], T]) -> T:
+        """Make a call to the executor."""
+        return await asyncio.get_running_loop().run_in_executor(self._runs, call)
+
+    def close(self) -> None:
+        """Wait for the calls that are being made; the others are dropped."""
+        self._switches.shutdown(wait=True, cancel_futures=True)
+        self._runs.shutdown(wait=True, cancel_futures=True)

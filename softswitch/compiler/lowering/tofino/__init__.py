@@ -1,0 +1,17 @@
+"""Programs for Tofino, architectures TNA and T2NA, beside those for v1model.
+
+====================  =====================================================================
+module                what it does
+====================  =====================================================================
+`switch`              the six blocks of a pipeline, and the storages of their parameters
+`objects`             instances of the externs
+`calls`               their methods, and the extern functions
+`stateful`            registers and the actions on them
+`hashing`             hashes as expressions, or as calls of a CRC with any polynomial
+`checksums`           checksums of parsers and deparsers
+====================  =====================================================================
+
+A packet passes the ingress parser, ingress and the ingress deparser; what that emits, with the payload behind
+it, are the bytes that the traffic manager keeps and the egress parser gets: nothing else goes with them. So
+``hdr``, ``meta`` and ``standard_metadata`` are structs of both gresses' own.
+"""

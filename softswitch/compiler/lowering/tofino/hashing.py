@@ -1,0 +1,103 @@
+"""Hashes of Tofino: identity and XOR are expressions, a CRC is a call with its polynomial in its name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from softswitch.compiler import ir
+from softswitch.compiler.errors import Unsupported
+from softswitch.compiler.ir.crc import STANDARD, Crc
+from softswitch.compiler.lowering.unit import Body
+
+_XORS = {"XOR8": 8, "XOR16": 16, "XOR32": 32}
+_RANDOM = "CRC32"
+"""A random hash function is one that nobody relies on; here it is always the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hashing:
+    """The algorithm of a hash: its name in HashAlgorithm_t, and the CRC of a CUSTOM one."""
+
+    name: str
+    crc: Crc | None = None
+
+
+def hashed(body: Body, how: Hashing, data: Sequence[ir.Expr], width: int, pos: ir.Position) -> ir.Expr:
+    """Return the hash of scalars as ``bit<width>``; a CRC is computed by a statement that is emitted."""
+    result = ir.Bits(width)
+    if how.name == "IDENTITY":
+        return _low_bits(data, width, pos)
+    if how.name in _XORS:
+        return ir.Cast(result, _xor(data, _XORS[how.name], pos), pos)
+    crc = how.crc or STANDARD.get(_RANDOM if how.name == "RANDOM" else how.name)
+    if crc is None:
+        raise Unsupported(f"HashAlgorithm_t.{how.name} without a polynomial", pos, "a CRCPolynomial")
+    variable = body.temporary(result, "hash", pos)
+    body.out.append(hash_call(variable, crc.name, data, width, pos))
+    return variable
+
+
+def hash_call(
+    target: ir.Var, algorithm: str, data: Sequence[ir.Expr], width: int, pos: ir.Position
+) -> ir.Extern:
+    """Return the statement ``target = H(data)``, by the name of one of the back ends' algorithms."""
+    kind = ir.Const(ir.Enum("HashAlgorithm", (algorithm,)), 0, pos)
+    limit = ir.Const(ir.Bits(72), 1 << min(width, 64), pos)
+    base = ir.Const(ir.Bits(32), 0, pos)
+    return ir.Extern("hash", "", ((target,), (kind,), (base,), tuple(data), (limit,)), pos)
+
+
+def _unsigned(expr: ir.Expr) -> tuple[ir.Expr, int]:
+    if isinstance(expr.type, ir.Bool):
+        return ir.Cast(ir.Bits(1), expr, expr.pos), 1
+    assert isinstance(expr.type, ir.Bits)
+    width = expr.type.width
+    return (ir.Cast(ir.Bits(width), expr, expr.pos) if expr.type.signed else expr), width
+
+
+def _low_bits(data: Sequence[ir.Expr], width: int, pos: ir.Position) -> ir.Expr:
+    """Return the last `width` bits of the values in a row."""
+    joined: ir.Expr | None = None
+    have = 0
+    for expr in reversed(data):
+        if have >= width:
+            break
+        plain, bits = _unsigned(expr)
+        if have + bits > width:
+            plain, bits = _cut(plain, width - have - 1, 0, pos), width - have
+        have += bits
+        joined = plain if joined is None else ir.Binary(ir.Bits(have), "++", plain, joined, pos)
+    if joined is None:
+        return ir.Const(ir.Bits(width), 0, pos)
+    return joined if have == width else ir.Cast(ir.Bits(width), joined, pos)
+
+
+def _xor(data: Sequence[ir.Expr], width: int, pos: ir.Position) -> ir.Expr:
+    """Return the exclusive or of the words of the values in a row, which zero bits fill up at the end."""
+    word = ir.Bits(width)
+    total: ir.Expr = ir.Const(word, 0, pos)
+    at = 0
+    for expr in data:
+        plain, bits = _unsigned(expr)
+        while bits:
+            room = width - at
+            taken = min(room, bits)
+            part = (
+                ir.Cast(word, _cut(plain, bits - 1, bits - taken, pos), pos)
+                if taken < width
+                else (_cut(plain, bits - 1, bits - taken, pos))
+            )
+            if room > taken:
+                part = ir.Binary(word, "<<", part, ir.Const(ir.Bits(8), room - taken, pos), pos)
+            zero = isinstance(total, ir.Const)
+            total = part if zero else ir.Binary(word, "^", total, part, pos)
+            at, bits = (at + taken) % width, bits - taken
+    return total
+
+
+def _cut(expr: ir.Expr, high: int, low: int, pos: ir.Position) -> ir.Expr:
+    assert isinstance(expr.type, ir.Bits)
+    if high - low + 1 == expr.type.width:
+        return expr
+    return ir.Slice(ir.Bits(high - low + 1), expr, high, low, pos)

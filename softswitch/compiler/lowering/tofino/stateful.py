@@ -1,0 +1,175 @@
+"""Registers, and the actions that a packet runs on one cell of them: read, the action's body, write."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from softswitch.compiler import ir
+from softswitch.compiler.errors import CompileError, Unsupported
+from softswitch.compiler.frontend import ast
+from softswitch.compiler.lowering import types as t
+from softswitch.compiler.lowering.blocks.actions import formals_of
+from softswitch.compiler.lowering.calls.functions import lower_body
+from softswitch.compiler.lowering.emit import clear, expression
+from softswitch.compiler.lowering.expressions.convert import convert
+from softswitch.compiler.lowering.passing import Formal, Passed
+from softswitch.compiler.lowering.paths import overlap, path_of, storage_of
+from softswitch.compiler.lowering.scope import Scope
+from softswitch.compiler.lowering.unit import Body
+from softswitch.compiler.lowering.values import (
+    Group,
+    Nothing,
+    Object,
+    Run,
+    Value,
+    parts_of,
+    show,
+    type_of,
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Cells:
+    """What a register holds, as the source has it."""
+
+    type: t.Type
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Action:
+    """An action on a register: its ``apply``, in the scope that it was declared in."""
+
+    register: Object
+    apply: ast.FunctionDecl
+    scope: Scope
+
+
+def leaves(value: Value, pos: ir.Position) -> list[Value]:
+    """Return the scalars that a value consists of, in order."""
+    if isinstance(value, Group) or isinstance(t.base(type_of(value)), t.StructType | t.Tuple):
+        return [leaf for part in parts_of(value, pos) for leaf in leaves(part, pos)]
+    return [value]
+
+
+def call_register(body: Body, base: Object, method: str, values: list[Value], expr: ast.Call) -> Value:
+    """Emit ``read`` or ``write`` of a register. Raises CompileError."""
+    cells = base.details
+    assert isinstance(cells, Cells)
+    match method:
+        case "read":
+            index = _index(body, values[0] if values else None, expr.pos)
+            return _read(body, base, cells.type, index, expr.pos)
+        case "write":
+            index = _index(body, values[0], expr.pos)
+            _write(body, base, convert(values[1], cells.type, expr.pos), index, expr.pos)
+            return Nothing()
+    raise Unsupported(f"Register.{method}", expr.pos, "read or write")
+
+
+def execute(body: Body, base: Object, values: list[Value], expr: ast.Call) -> Value:
+    """Emit ``execute``: its first argument is the index, the others get the further results."""
+    action = base.details
+    assert isinstance(action, Action)
+    cells = action.register.details
+    assert isinstance(cells, Cells)
+    formals = formals_of(body.unit, action.apply.prototype.params, action.scope)
+    targets = [value for value, arg in zip(values[1:], expr.args[1:], strict=False) if arg is not None]
+    index = _index(body, values[0] if values else None, expr.pos)
+    cell = _read(body, action.register, cells.type, index, expr.pos)
+    results = [_result(body, formal, expr.pos) for formal in formals[1:]]
+    passed = Passed({formal.name: value for formal, value in zip(formals, (cell, *results), strict=True)}, ())
+    mark = len(body.out)
+    lower_body(body, action.apply, action.scope, formals, passed, expr.pos)
+    if _changes(body.out[mark:], index):
+        raise Unsupported(f"{base.name!r} changes its own index", expr.pos, "results by way of parameters")
+    _write(body, action.register, cell, index, expr.pos)
+    if len(targets) > len(results) - 1 and targets:
+        message = f"{base.name!r} gives {len(results)} results"
+        raise CompileError(message, expr.pos, f"at most {len(results)}, the first as the call's value")
+    for target, result in zip(targets, results[1:], strict=False):
+        assert isinstance(target, Run)
+        body.out.append(ir.Assign(target.expr, result.expr, expr.pos))
+    return results[0] if results else _nothing(base, expr.pos)
+
+
+def _changes(statements: Sequence[ir.Stmt], expr: ir.Expr) -> bool:
+    """Return True if statements assign to a place that `expr` is read from."""
+    place = path_of(expr)
+    if place is None:
+        return False
+    for s in statements:
+        match s:
+            case ir.Assign(target):
+                written = storage_of(target)
+                if written is not None and overlap(written, place):
+                    return True
+            case ir.If(_, then, otherwise):
+                if _changes((*then, *otherwise), expr):
+                    return True
+            case ir.Scope(inner):
+                if _changes(inner, expr):
+                    return True
+    return False
+
+
+def _nothing(base: Object, pos: ir.Position) -> Value:
+    """Return the result of an action that sets none: zero, if its type is known."""
+    type_ = base.type.args[-1] if base.type.args else t.VOID
+    scalar = t.lowered(type_)
+    if isinstance(scalar, ir.Bits | ir.Bool):
+        return Run(type_, ir.Const(scalar, 0, pos))
+    return Nothing()
+
+
+def _result(body: Body, formal: Formal, pos: ir.Position) -> Run:
+    result = Run(formal.type, body.temporary(formal.type, formal.name, pos), writable=True)
+    clear(body, result, pos)
+    return result
+
+
+def _index(body: Body, value: Value | None, pos: ir.Position) -> ir.Expr:
+    """Return an index that stays the same while the action runs."""
+    if value is None:
+        return ir.Const(t.BIT32, 0, pos)
+    if not isinstance(value, Run) or not isinstance(t.lowered(value.type), ir.Bits):
+        value = convert(value, t.BIT32, pos, "the index")
+    assert isinstance(value, Run)
+    if isinstance(value.expr, ir.Const) or path_of(value.expr) is not None:
+        return value.expr  # as it is: registers that share an index lie side by side
+    if not isinstance(t.lowered(value.type), ir.Bits):
+        raise CompileError(f"the index is {show(value)}", pos, "bit<W>")
+    variable = body.temporary(value.type, "index", pos)
+    body.out.append(ir.Assign(variable, value.expr, pos))
+    return variable
+
+
+def _read(body: Body, register: Object, type_: t.Type, index: ir.Expr, pos: ir.Position) -> Run:
+    cell = Run(type_, body.temporary(type_, "cell", pos), writable=True)
+    parts = body.unit.register_arrays[register.name].parts
+    for part, leaf in zip(parts, leaves(cell, pos), strict=True):
+        assert isinstance(leaf, Run)
+        body.out.append(ir.Extern("register.read", part, ((leaf.expr,), (index,)), pos))
+    return cell
+
+
+def _write(body: Body, register: Object, value: Value, index: ir.Expr, pos: ir.Position) -> None:
+    parts = body.unit.register_arrays[register.name].parts
+    for part, leaf in zip(parts, leaves(value, pos), strict=True):
+        stored = expression(body, leaf, pos)
+        body.out.append(ir.Extern("register.write", part, ((index,), (stored,)), pos))
+
+
+def initial_values(value: Value | None, type_: t.Type, pos: ir.Position) -> tuple[int, ...]:
+    """Return the initial value of each scalar of a register; () if none is given.
+
+    Raises CompileError for values that are not constant.
+    """
+    if value is None:
+        return ()
+    numbers = []
+    for leaf in leaves(convert(value, type_, pos, "the initial value"), pos):
+        if not isinstance(leaf, Run) or not isinstance(leaf.expr, ir.Const):
+            raise CompileError(f"{show(leaf)} as the initial value", pos, "a constant")
+        numbers.append(leaf.expr.value)
+    return tuple(numbers)

@@ -1,0 +1,224 @@
+"""Tables that decide the same, one after the other: one decision for all, so that what follows can be a loop.
+
+A chip has a table for each register, and so a program for one spells out lane by lane not only what it does
+to a lane but also when. Tables whose entries are constant, with the same keys and patterns, decide alike as
+long as none of their actions changes a key; then it is the same to decide once, and run the actions in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from dataclasses import fields, replace
+from itertools import groupby
+from typing import Any
+
+from softswitch.compiler import ir
+from softswitch.engine.emit_c.walk import (
+    all_statements,
+    statement_expressions,
+    subexpressions,
+    variables_read_first,
+    without_positions,
+)
+
+MIN_TABLES = 8
+_BOOL = ir.Bool()
+
+
+def with_joint_decisions(program: ir.Program) -> ir.Program:
+    """Return a program in which runs of tables that decide alike are conditions with their actions inside."""
+    joiner = _Joiner(program)
+    ingress, egress = joiner.body(program.ingress), joiner.body(program.egress)
+    return replace(program, variables=joiner.variables, ingress=ingress, egress=egress)
+
+
+class _Joiner:
+    def __init__(self, program: ir.Program) -> None:
+        self._program = program
+        self.variables = dict(program.variables)
+        self._users: dict[str, int] = {}
+        for action in program.actions.values():
+            for name in _variables(action.body):
+                self._users[name] = self._users.get(name, 0) + 1
+        states = [state for parser in program.parsers.values() for state in parser.values()]
+        elsewhere = [*program.blocks.values(), *(state.body for state in states)]
+        self._shared = {name for body in elsewhere for name in _variables(body)}
+        self._shared |= {
+            expr.name
+            for table in program.tables.values()
+            for key in table.keys
+            for expr in subexpressions(key.expr)
+            if isinstance(expr, ir.Var)
+        }
+
+    def body(self, statements: Sequence[ir.Stmt]) -> tuple[ir.Stmt, ...]:
+        """Return statements with what can be joined in them, or below them."""
+        joined: list[ir.Stmt] = []
+        for key, group in groupby(statements, self._decision):
+            run = list(group)
+            if key is None or len(run) < MIN_TABLES:
+                joined += map(self._nested, run)
+            else:
+                joined += self._join([self._program.tables[s.table] for s in run if isinstance(s, ir.Apply)])
+        return tuple(joined)
+
+    def _nested(self, s: ir.Stmt) -> ir.Stmt:
+        match s:
+            case ir.If(_, then, otherwise):
+                return replace(s, then=self.body(then), otherwise=self.body(otherwise))
+            case ir.Scope(body):
+                return replace(s, body=self.body(body))
+            case ir.Switch(_, cases):
+                return replace(s, cases=tuple((constants, self.body(body)) for constants, body in cases))
+            case _:
+                return s
+
+    def _decision(self, s: ir.Stmt) -> Hashable:
+        """Return the keys and patterns of a table's application, None if it is none to be joined."""
+        if not isinstance(s, ir.Apply) or s.hit is not None or s.action is not None:
+            return None
+        table = self._program.tables[s.table]
+        plain = not (table.direct_counter or table.direct_meter or table.idle_timeout or table.implementation)
+        if not (plain and table.keys and table.const_default and table.const_entries):
+            return None
+        invoked = [table.default, *(entry.invocation for entry in table.entries)]
+        bodies = [self._program.actions[each.action].body for each in invoked]
+        keys = tuple(without_positions(key.expr) for key in table.keys)
+        if any(each.args for each in invoked) or not all(_is_simple(body) for body in bodies):
+            return None
+        reads = {_root_and_field(expr) for key in keys for expr in subexpressions(key)} - {None}
+        if any(_root_and_field(target) in reads for body in bodies for target in _targets(body)):
+            return None
+        return keys, tuple((entry.patterns, entry.priority) for entry in table.entries)
+
+    def _join(self, tables: Sequence[ir.Table]) -> Iterator[ir.Stmt]:
+        first = tables[0]
+        order = sorted(range(len(first.entries)), key=lambda i: -first.entries[i].priority)
+        keys = [self._key(key.expr) for key in first.keys]
+        for key, place in zip(first.keys, keys, strict=True):
+            yield ir.Assign(place, key.expr, first.pos)
+        decided = self._actions([table.default for table in tables])
+        for i in reversed(order):
+            condition = _condition(keys, first.entries[i].patterns, first.pos)
+            then = self._actions([table.entries[i].invocation for table in tables])
+            decided = (ir.If(condition, then, decided, first.pos),)
+        yield from decided
+
+    def _key(self, expr: ir.Expr) -> ir.Var:
+        """Return a variable for a key: read once, and as wide as it was written."""
+        name = f"joint#{len(self.variables)}"
+        self.variables[name] = expr.type
+        return ir.Var(expr.type, name, expr.pos)
+
+    def _actions(self, invoked: Sequence[ir.Invocation]) -> tuple[ir.Stmt, ...]:
+        """Return the bodies of actions in order; where they may, they share the first one's variables."""
+        bodies = [self._program.actions[each.action].body for each in invoked]
+        own = [self._own_variables(body) for body in bodies]
+        names = [(name, type_) for name, type_ in own[0].items()]
+        result: list[ir.Stmt] = []
+        for body, variables in zip(bodies, own, strict=True):
+            alike = [type_ for _, type_ in names] == list(variables.values())
+            renamed = dict(zip(variables, (name for name, _ in names), strict=True)) if alike else {}
+            result += (_renamed(statement, renamed) for statement in body)
+        return tuple(result)
+
+    def _own_variables(self, body: Sequence[ir.Stmt]) -> dict[str, ir.Type]:
+        """Return the variables that only this action has, and always assigns first, in their order."""
+        exposed = variables_read_first(body, set())
+        return {
+            name: type_
+            for name, type_ in _variables(body).items()
+            if self._users.get(name) == 1 and name not in self._shared and name not in exposed
+        }
+
+
+def _is_simple(body: Iterable[ir.Stmt]) -> bool:
+    return all(
+        isinstance(s, ir.Assign | ir.If)
+        or (isinstance(s, ir.Extern) and s.function in ("register.read", "register.write"))
+        for s in all_statements(body)
+    )
+
+
+def _targets(body: Iterable[ir.Stmt]) -> Iterator[ir.Expr]:
+    for s in all_statements(body):
+        match s:
+            case ir.Assign(target=target):
+                yield target
+            case ir.Extern(function="register.read", args=args):
+                yield args[0][0]
+
+
+def _root_and_field(expr: ir.Expr) -> tuple[str, ...] | None:
+    """Return the names that lead to a scalar, None of what is none; stacks count as one."""
+    match expr:
+        case ir.Var(_, name):
+            return (name,)
+        case ir.Member(_, base, field):
+            inner = _root_and_field(base)
+            return None if inner is None else (*inner, field)
+        case ir.Index(base=base) | ir.Slice(base=base):
+            return _root_and_field(base)
+        case _:
+            return None
+
+
+def _variables(body: Iterable[ir.Stmt]) -> dict[str, ir.Type]:
+    return {
+        expr.name: expr.type
+        for s in all_statements(body)
+        for outer in statement_expressions(s)
+        for expr in subexpressions(outer)
+        if isinstance(expr, ir.Var)
+    }
+
+
+def _condition(keys: Sequence[ir.Expr], patterns: Sequence[ir.Pattern], pos: ir.Position) -> ir.Expr:
+    """Return the condition under which an entry matches."""
+    whole: ir.Expr | None = None
+    for key, pattern in zip(keys, patterns, strict=True):
+        one = _matches(key, pattern, pos)
+        if one is not None:
+            whole = one if whole is None else ir.Binary(_BOOL, "&&", whole, one, pos)
+    return ir.Const(_BOOL, 1, pos) if whole is None else whole
+
+
+def _matches(expr: ir.Expr, pattern: ir.Pattern, pos: ir.Position) -> ir.Expr | None:
+    scalar = expr.type
+    assert isinstance(scalar, ir.Scalar)
+    if pattern.kind == "any":
+        return None
+    if pattern.kind == "range":
+        low, high = ir.Const(scalar, pattern.value, pos), ir.Const(scalar, pattern.mask, pos)
+        above, below = ir.Binary(_BOOL, ">=", expr, low, pos), ir.Binary(_BOOL, "<=", expr, high, pos)
+        return ir.Binary(_BOOL, "&&", above, below, pos)
+    if pattern.kind == "mask" and isinstance(scalar, ir.Bits):
+        plain = ir.Bits(scalar.width)
+        bits = ir.Cast(plain, expr, pos) if scalar.signed else expr
+        full = (1 << scalar.width) - 1
+        if pattern.mask & full != full:
+            bits = ir.Binary(plain, "&", bits, ir.Const(plain, pattern.mask & full, pos), pos)
+        value = ir.Const(plain, pattern.value & pattern.mask & full, pos)
+        return ir.Binary(_BOOL, "==", bits, value, pos)
+    return ir.Binary(_BOOL, "==", expr, ir.Const(scalar, pattern.value, pos), pos)
+
+
+def _renamed(node: Any, names: dict[str, str]) -> Any:
+    """Return a statement or expression with variables under other names."""
+    if not names:
+        return node
+    match node:
+        case ir.Var(_, name):
+            return replace(node, name=names.get(name, name))
+        case tuple():
+            return tuple(_renamed(item, names) for item in node)
+        case _ if isinstance(node, ir.Expr | ir.Stmt):
+            kept = {"type", "pos"}
+            changed = {
+                item.name: _renamed(getattr(node, item.name), names)
+                for item in fields(node)
+                if item.name not in kept
+            }
+            return replace(node, **changed)
+        case _:
+            return node

@@ -1,0 +1,318 @@
+"""What the engine calls of programs for Tofino: frames with metadata in front of them, and back again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from softswitch.compiler import ir
+from softswitch.engine.emit_c.externs import KEPT_BYTES
+from softswitch.engine.emit_c.layout import HeaderHome, ScalarHome
+from softswitch.engine.emit_c.text import Writer, c_integer, storage_bits, width_of
+from softswitch.engine.emit_c.unit import Unit
+from softswitch.engine.tofino import (
+    CELL,
+    DROP,
+    EGRESS_DEPARSER,
+    EGRESS_PARSER,
+    INGRESS_DEPARSER,
+    INGRESS_PARSER,
+    NO_MIRROR,
+    NO_PORT,
+    PORTS_OF_A_PIPE,
+    RECIRCULATING,
+    TM,
+    behind_bytes,
+    egress_header,
+    error_numbers,
+    front_bytes,
+    passes_over_front,
+    reads_parser_error,
+)
+
+_COPIES = """\
+/* A packet between ingress and egress is its bytes, with room in front for what egress is told. */
+static void keep(struct p4_packet *to, const struct p4_packet *from)
+{
+    to->packet_length = from->packet_length;
+    to->queue = from->queue;
+    to->cos = from->cos;
+    to->bypass = from->bypass;
+}
+
+static void p4_copy_packet(struct p4_packet *to, const struct p4_packet *from)
+{
+    start_packet(to, to->bytes, from->frame_length);
+    keep(to, from);
+    memcpy(to->bytes + P4_BEHIND, from->frame + P4_BEHIND, from->packet_length);
+}
+
+static void p4_lend_packet(struct p4_packet *to, const struct p4_packet *from)
+{
+    start_packet(to, from->frame, from->frame_length);
+    keep(to, from);
+}
+
+/* The mirror of `from`: a header and the frame. */
+static void p4_clone_packet(struct p4_pipeline *s, struct p4_packet *to, const struct p4_packet *from,
+                            const uint8_t *frame, uint32_t length, int32_t field_list)
+{
+    (void)s, (void)field_list;
+    if (length > P4_MAX_FRAME - from->mirror_length)
+        length = P4_MAX_FRAME - from->mirror_length;
+    start_packet(to, to->bytes, P4_BEHIND + from->mirror_length + length);
+    to->packet_length = from->mirror_length + length;
+    memcpy(to->bytes + P4_BEHIND, from->mirror, from->mirror_length);
+    memcpy(to->bytes + P4_BEHIND + from->mirror_length, frame, length);
+}
+
+/* What the parser did not reach goes behind the headers; returns the length of both. */
+P4_INLINE uint32_t add_payload(const struct p4_packet *p, uint8_t *to, uint32_t headers)
+{
+    uint32_t payload = p->frame_length - p->payload, room = P4_MAX_FRAME - headers;
+    if (payload > room)
+        payload = room;
+    if (payload)
+        memcpy(to + headers, p->frame + p->payload, payload);
+    return headers + payload;
+}
+"""
+
+_INGRESS = """\
+P4_INLINE void enter(struct p4_pipeline *restrict s, struct p4_packet *restrict p, const uint8_t *restrict in,
+                     uint64_t now_us, struct p4_verdict *restrict verdict)
+{
+    struct variables variables = {0}, *v = &variables;
+    uint32_t length;
+@given@
+    uint32_t error = run_parser(s, p, v, in);
+@found@
+    *verdict = (struct p4_verdict){.egress_spec = @no_port@, .dropped = 1, .clone_fields = -1,
+                                   .resubmit_fields = -1, .recirculate_fields = -1};
+@erroneous@
+    run_ingress(s, p, v);
+    length = (uint32_t)(run_ingress_deparser(s, p, v, p->bytes + P4_BEHIND) - p->bytes - P4_BEHIND);
+    length = add_payload(p, p->bytes + P4_BEHIND, length);
+    p->frame = p->bytes;
+    p->frame_length = P4_BEHIND + length;
+    p->packet_length = length;
+    verdict->clone = v->request.clone && !(@drop_ctl@ & @no_mirror@);
+    verdict->clone_session = (uint16_t)v->request.clone_session;
+    if (@drop_ctl@ & @drop@)
+        return;
+    verdict->resubmit = (uint8_t)v->request.resubmit;
+    verdict->egress_spec = @ucast@;
+    verdict->mcast_grp = @group_1@;
+    verdict->mcast_grp_2 = @group_2@;
+    verdict->rid = @rid@;
+    verdict->exclude_1 = @exclude_1@;
+    verdict->exclude_2 = @exclude_2@;
+    verdict->unicast = verdict->egress_spec != @no_port@;
+    verdict->dropped = !(verdict->unicast || verdict->mcast_grp || verdict->mcast_grp_2);
+    p->queue = (uint8_t)@queue@;
+    p->cos = (uint8_t)@cos@;
+    p->bypass = (uint8_t)@bypass@;
+    verdict->priority = p->queue < P4_PRIORITIES ? p->queue : P4_PRIORITIES - 1;
+}
+
+static void p4_ingress(struct p4_pipeline *s, struct p4_packet *p, const uint8_t *frame, uint32_t length,
+                       uint16_t port, uint32_t instance_type, uint64_t now_us,
+                       const struct p4_packet *previous, int32_t field_list, struct p4_verdict *verdict)
+{
+    int again = previous && instance_type == P4_RESUBMITTED;
+    (void)field_list;
+    if (previous && instance_type == P4_RECIRCULATED)
+        port = previous->left_by;
+@front@
+    start_packet(p, in, P4_FRONT + length);
+    p->counted = length;
+@told@
+    enter(s, p, in, now_us, verdict);
+}
+"""
+
+_FRONT = """\
+    uint8_t bytes[P4_FRONT + P4_MAX_FRAME];
+    const uint8_t *in = bytes;
+    p4_store16(bytes, (again ? 0x8000u : 0) | (port & 0x1ffu));
+    p4_store48(bytes + 2, now_us * 1000);
+    memset(bytes + 8, 0, P4_FRONT - 8);
+    if (again)
+        memcpy(bytes + 8, previous->resubmit,
+               previous->resubmit_length < P4_FRONT - 8 ? previous->resubmit_length : P4_FRONT - 8);
+    memcpy(bytes + P4_FRONT, frame, length);
+"""
+
+_NO_FRONT = "    const uint8_t *in = frame - P4_FRONT;  /* nobody looks at what would be in front of it */"
+
+_EGRESS = """\
+static uint32_t p4_egress(struct p4_pipeline *restrict s, struct p4_packet *restrict p,
+                          const struct p4_copy *restrict copy, uint8_t *restrict out,
+                          struct p4_verdict *restrict verdict)
+{
+    struct variables variables = {0}, *v = &variables;
+    uint32_t cells = (p->packet_length + @cell@ - 1) / @cell@;
+    uint8_t *front = (uint8_t *)p->frame;   /* ours, or a lender's who does not look at it again */
+    *verdict = (struct p4_verdict){.clone_fields = -1, .resubmit_fields = -1, .recirculate_fields = -1};
+    p->left_by = copy->egress_port;
+    p->counted = p->packet_length;
+    verdict->recirculate = copy->egress_port % @ports@ - @first@ < @count@u;
+    if (p->bypass) {
+        memcpy(out, front + P4_BEHIND, p->packet_length);
+        return p->packet_length;
+    }
+@told@
+    p4_store_@header@(front, &p->standard_metadata.egress);
+@given@
+    uint32_t error = run_egress_parser(s, p, v, front);
+@found@
+    run_egress(s, p, v);
+    uint32_t length = add_payload(p, out, (uint32_t)(run_deparser(s, p, v, out) - out));
+    verdict->clone = v->request.clone && !(@drop_ctl@ & @no_mirror@);
+    verdict->clone_session = (uint16_t)v->request.clone_session;
+    verdict->dropped = @drop_ctl@ & @drop@;
+    return length;
+}
+"""
+
+_TOLD_INGRESS = {
+    "resubmit_flag": "again",
+    "ingress_port": "port",
+    "ingress_mac_tstamp": "now_us * 1000",
+}
+_TOLD = {
+    "egress_port": "copy->egress_port",
+    "enq_qdepth": "copy->enq_qdepth * cells",
+    "enq_tstamp": "(uint64_t)copy->enq_timestamp * 1000",
+    "deq_qdepth": "copy->deq_qdepth * cells",
+    "deq_timedelta": "(uint64_t)copy->deq_timedelta * 1000",
+    "egress_rid": "copy->egress_rid",
+    "egress_qid": "p->queue",
+    "egress_cos": "p->cos",
+    "pkt_length": "p->packet_length",
+}
+
+
+def emit_tofino(unit: Unit, out: Writer) -> None:
+    """Write the functions that copy, lend and mirror packets."""
+    _lines(_COPIES, out)
+
+
+def emit_entries(unit: Unit, *, timed: bool, out: Writer) -> None:
+    """Write ``p4_ingress`` and ``p4_egress``; `timed`: something in the program needs the time."""
+    numbers = ", ".join(map(str, error_numbers(unit.program)))
+    out.line(f"static const uint16_t parser_errors[] = {{{numbers}}};")
+    out.line()
+    clock = "    s->now_us = {};" if timed else ""
+    erroneous = [] if reads_parser_error(unit.program) else ["    if (error)", "        return;"]
+    _write(
+        _INGRESS,
+        out,
+        {
+            "given": [
+                clock.format("now_us"),
+                *_set(unit, TM, ucast_egress_port=str(NO_PORT)),
+                *_set(unit, INGRESS_PARSER, global_tstamp="now_us * 1000"),
+            ],
+            "found": _set(unit, INGRESS_PARSER, parser_err="parser_errors[error]"),
+            "erroneous": erroneous,
+            "front": [_NO_FRONT] if passes_over_front(unit.program) else _FRONT.splitlines(),
+            "told": _tell(unit, "ingress", _TOLD_INGRESS),
+        },
+        no_port=str(NO_PORT),
+        drop=str(DROP),
+        no_mirror=str(NO_MIRROR),
+        drop_ctl=_home(unit, (*INGRESS_DEPARSER, "drop_ctl")).text,
+        ucast=_tm(unit, "ucast_egress_port"),
+        group_1=_tm(unit, "mcast_grp_a"),
+        group_2=_tm(unit, "mcast_grp_b"),
+        rid=_tm(unit, "rid"),
+        exclude_1=_tm(unit, "level1_exclusion_id"),
+        exclude_2=_tm(unit, "level2_exclusion_id"),
+        queue=_tm(unit, "qid"),
+        cos=_tm(unit, "ingress_cos"),
+        bypass=_tm(unit, "bypass_egress"),
+    )
+    _write(
+        _EGRESS,
+        out,
+        {
+            "given": [
+                clock.format("copy->now_us"),
+                *_set(unit, EGRESS_PARSER, global_tstamp="copy->now_us * 1000"),
+            ],
+            "found": _set(unit, EGRESS_PARSER, parser_err="parser_errors[error]"),
+            "told": _tell(unit, "egress", _TOLD),
+        },
+        header=unit.headers[egress_header(unit.program)].c_name,
+        cell=str(CELL),
+        ports=str(PORTS_OF_A_PIPE),
+        first=str(RECIRCULATING.start),
+        count=str(len(RECIRCULATING)),
+        drop=str(DROP),
+        no_mirror=str(NO_MIRROR),
+        drop_ctl=_home(unit, (*EGRESS_DEPARSER, "drop_ctl")).text,
+    )
+
+
+def declare_sizes(program: ir.Program, out: Writer) -> None:
+    """Write the sizes that ``struct p4_packet`` needs."""
+    out.line(
+        f"enum {{ P4_FRONT = {front_bytes(program)}, P4_BEHIND = {behind_bytes(program)}, "
+        f"P4_MIRROR_BYTES = {KEPT_BYTES}, P4_RESUBMIT_BYTES = {KEPT_BYTES} }};"
+    )
+    out.line()
+
+
+def _home(unit: Unit, path: tuple[str, ...]) -> ScalarHome:
+    home = unit.homes.home(path)
+    assert isinstance(home, ScalarHome)
+    return home
+
+
+def _tm(unit: Unit, field: str) -> str:
+    return _home(unit, (*TM, field)).text
+
+
+def _set(unit: Unit, struct: tuple[str, ...], **values: str) -> list[str]:
+    """Return assignments to fields of intrinsic metadata."""
+    lines = []
+    for field, value in values.items():
+        home = _home(unit, (*struct, field))
+        width = width_of(home.type)
+        lines.append(
+            f"    {home.text} = ({c_integer(storage_bits(width))})({value} & {(1 << width) - 1:#x});"
+        )
+    return lines
+
+
+def _tell(unit: Unit, gress: str, told: Mapping[str, str]) -> list[str]:
+    """Return assignments to the header in front of a packet, which is not valid before it is extracted."""
+    home = unit.homes.home(("standard_metadata", gress))
+    assert isinstance(home, HeaderHome)
+    lines = []
+    for slot in home.layout.slots:
+        if slot.name in told:
+            width = width_of(slot.type)
+            value = f"({c_integer(storage_bits(width))})({told[slot.name]} & {(1 << width) - 1:#x})"
+            lines.append(f"    {home.text}.{slot.member} = {value};")
+    return lines
+
+
+def _write(template: str, out: Writer, parts: dict[str, list[str]], **words: str) -> None:
+    """Write `template`: a line ``@name@`` stands for the lines of that part, others for words."""
+    for line in template.splitlines():
+        if line.startswith("@"):
+            for inserted in parts[line.strip("@")]:
+                if inserted:
+                    out.line(inserted)
+            continue
+        for name, text in words.items():
+            line = line.replace(f"@{name}@", text)
+        out.line(line)
+    out.line()
+
+
+def _lines(text: str, out: Writer) -> None:
+    for line in text.splitlines():
+        out.line(line)
+    out.line()

@@ -1,0 +1,123 @@
+"""What both back ends and the traffic manager know of Tofino: intrinsic metadata as bytes, errors, ports.
+
+Times are in nanoseconds, depths in cells of 80 bytes, as if all packets of a queue were as long as this one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import fields
+
+from softswitch.compiler import ir
+
+NO_PORT = 511
+"""``ucast_egress_port`` of a packet that goes to no port."""
+
+CELL = 80
+"""Bytes of a cell of the packet buffer."""
+
+DROP, NO_MIRROR = 1, 4
+"""Bits of ``drop_ctl``; the one between them is about copies to the CPU."""
+
+RECIRCULATING = range(68, 72)
+"""Ports of a pipe that lead back into it."""
+
+PORTS_OF_A_PIPE = 128
+
+TM = ("standard_metadata", "ingress_for_tm")
+INGRESS_DEPARSER = ("standard_metadata", "ingress_for_deparser")
+EGRESS_DEPARSER = ("standard_metadata", "egress_for_deparser")
+INGRESS_PARSER = ("standard_metadata", "ingress_from_parser")
+EGRESS_PARSER = ("standard_metadata", "egress_from_parser")
+
+_ERRORS = {
+    "NoError": 0,
+    "NoMatch": 1,
+    "PacketTooShort": 2,
+    "HeaderTooShort": 2,
+    "ParserTimeout": 8,
+    "Timeout": 8,
+}
+_OTHER_ERROR = 4
+_HEADER = 8
+"""Bytes of the header in front of a frame."""
+
+
+def is_recirculating(port: int) -> bool:
+    """Return True of a port that leads back into its pipe."""
+    return port % PORTS_OF_A_PIPE in RECIRCULATING
+
+
+def front_bytes(program: ir.Program) -> int:
+    """Return the bytes in front of a frame in ingress: intrinsic metadata, and those of the port."""
+    return _HEADER + (24 if program.architecture == "t2na" else 8)
+
+
+def passes_over_front(program: ir.Program) -> bool:
+    """Return True if ingress takes its header first, and then passes over what follows it, up to the frame.
+
+    Then those bytes need not be there: what the header says is in its place already.
+    """
+    match program.states["start"].body:
+        case (ir.Extract(header, None), ir.Advance(ir.Const(value=bits)), *_):
+            return bits == 8 * (front_bytes(program) - _HEADER) and is_told(header, "ingress")
+    return False
+
+
+def is_told(header: ir.Expr, gress: str) -> bool:
+    """Return True of the header in front of a packet."""
+    match header:
+        case ir.Member(base=ir.Var(name="standard_metadata"), field=field):
+            return field == gress
+    return False
+
+
+def egress_header(program: ir.Program) -> ir.Header:
+    """Return the header in front of a packet in egress."""
+    found = dict(program.standard_metadata.fields)["egress"]
+    assert isinstance(found, ir.Header)
+    return found
+
+
+def behind_bytes(program: ir.Program) -> int:
+    """Return the size of `egress_header`."""
+    bits = sum(type_.width for _, type_ in egress_header(program).fields if isinstance(type_, ir.Bits))
+    return (bits + 7) // 8
+
+
+def error_numbers(program: ir.Program) -> list[int]:
+    """Return ``parser_err`` for each of the program's errors."""
+    return [_ERRORS.get(name, _OTHER_ERROR) for name in program.errors.members]
+
+
+def reads_parser_error(program: ir.Program) -> bool:
+    """Return True if ingress looks at ``parser_err``; if it does not, packets with errors are dropped."""
+    nodes = (
+        program.ingress,
+        program.ingress_deparser,
+        tuple(program.actions.values()),
+        tuple(program.tables.values()),
+    )
+    return any(
+        isinstance(node, ir.Member)
+        and node.field == "parser_err"
+        and isinstance(node.base, ir.Member)
+        and node.base.field == INGRESS_PARSER[1]
+        for node in _nodes(nodes)
+    )
+
+
+def _nodes(node: object) -> Iterator[object]:
+    match node:
+        case tuple():
+            for item in node:
+                yield from _nodes(item)
+        case ir.Action(body=body):
+            yield from _nodes(body)
+        case ir.Table(keys=keys):
+            yield from _nodes(tuple(key.expr for key in keys))
+        case _ if isinstance(node, ir.Expr | ir.Stmt):
+            yield node
+            for item in fields(node):
+                if item.name not in ("type", "pos"):
+                    yield from _nodes(getattr(node, item.name))

@@ -1,0 +1,86 @@
+"""Quotas and reservations over HTTP: who sees and changes them, and what is refused."""
+
+from __future__ import annotations
+
+import os
+import pwd
+from collections.abc import Iterator
+
+import httpx
+import pytest
+
+from ina.service.tokens import Role, Tokens
+from tests.ina.service.bed import TIMEOUT_S, Bed
+from tests.ina.service.test_refusals import problem
+
+USER = pwd.getpwuid(os.geteuid()).pw_name
+
+
+@pytest.fixture
+def people(bed: Bed) -> Iterator[dict[str, httpx.Client]]:
+    tokens = Tokens(bed.folder)
+    roles = {"alice": Role.SUBMITTER, "bob": Role.SUBMITTER, "admin": Role.OPERATOR}
+    clients = {
+        name: httpx.Client(
+            base_url=bed.url,
+            headers={"Authorization": f"Bearer {tokens.add(name, role, USER)}"},
+            timeout=TIMEOUT_S,
+            trust_env=False,
+        )
+        for name, role in roles.items()
+    }
+    yield clients
+    for client in clients.values():
+        client.close()
+
+
+def test_who_may_see_and_change_quotas(people: dict[str, httpx.Client]) -> None:
+    admin, alice = people["admin"], people["alice"]
+    for name in ("alice", "bob"):
+        admin.put(f"/v1/quotas/{name}", json={"gpus": 3}).raise_for_status()
+    assert [each["tenant"] for each in admin.get("/v1/quotas").json()["quotas"]] == ["alice", "bob"]
+    assert [each["tenant"] for each in alice.get("/v1/quotas").json()["quotas"]] == ["alice"]
+    assert alice.get("/v1/quotas/alice").json()["gpus"] == 3
+    assert alice.get("/v1/quotas/bob").status_code == 404
+    assert alice.put("/v1/quotas/alice", json={"gpus": 99}).status_code == 403
+    assert alice.delete("/v1/quotas/alice").status_code == 403
+    assert admin.get("/v1/quotas/none").status_code == 404
+    assert admin.delete("/v1/quotas/none").status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "pointer"),
+    [
+        ({"gpus": -1}, 422, "/gpus"),
+        ({"gpus": 1.5}, 422, "/gpus"),
+        ({"gpus": "3"}, 422, "/gpus"),
+        ({"reserved": True}, 422, "/reserved"),
+        ({"slots": 3}, 422, "/slots"),
+        ([], 422, ""),
+    ],
+)
+def test_a_wrong_quota_is_refused_with_the_way_to_it(
+    http: httpx.Client, body: object, status: int, pointer: str
+) -> None:
+    found = problem(http.put("/v1/quotas/alice", json=body))
+    assert (found["status"], found["pointer"]) == (status, pointer)
+    assert http.get("/v1/quotas").json() == {"quotas": []}
+
+
+def test_no_json_is_no_quota(http: httpx.Client) -> None:
+    answer = http.put("/v1/quotas/alice", content=b"{", headers={"Content-Type": "application/json"})
+    assert problem(answer)["status"] == 400
+
+
+def test_a_reservation_that_exceeds_the_cluster_is_refused_with_the_numbers(http: httpx.Client) -> None:
+    http.put("/v1/quotas/alice", json={"reserved": 6}).raise_for_status()
+    found = problem(http.put("/v1/quotas/bob", json={"gpus": 4, "reserved": 3}))
+    assert found["status"] == 422
+    assert "want at most 2; the cluster has 8 GPUs, and 6 are reserved for others" in str(found["detail"])
+    assert http.get("/v1/quotas/alice").json() == {
+        "tenant": "alice",
+        "gpus": None,
+        "reserved": 6,
+        "used": 0,
+        "waiting": [],
+    }

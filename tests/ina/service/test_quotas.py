@@ -1,0 +1,115 @@
+"""Jobs that wait for their tenant's quota, and reservations."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from controller.core import Cancelled, Ended, Retried, Submitted
+from controller.core.submissions import submission_of
+from controller.errors import BadSpec
+from controller.vocabulary import Job
+from ina.service.ledger import Ledger
+from ina.service.policies import Policies
+from ina.service.quotas import Quota, Quotas
+from ina.service.store import Store
+from tests.ina.service.test_policies import ledger_of
+
+
+def submit(ledger: Ledger, name: str, tenant: str, workers: int = 2) -> None:
+    job = Job(name=name, workers=workers, layers_bytes=(1000,), iterations=1000)
+    event = Submitted(ledger.now_s, submission_of(job, ledger.topology), job)
+    ledger.record([event], tenant=tenant)
+
+
+def waiting(ledger: Ledger) -> list[str]:
+    return [name for each in ledger.quotas.states() for name in each.waiting]
+
+
+def test_a_job_waits_for_its_tenants_quota_and_goes_on_when_there_is_room(tmp_path: Path) -> None:
+    with Store(tmp_path) as store:
+        ledger = ledger_of(store, Policies("fifo"))
+        ledger.set_quota(Quota("a", gpus=4))
+        for name in ("one", "two", "three", "four"):
+            submit(ledger, name, "a")
+        submit(ledger, "other", "b")
+        ledger.decide()
+        assert [*ledger.core.jobs] == ["one", "two", "other"]
+        assert ledger.quotas.waits("three") == "tenant a: 4 of 4 GPUs in use, needs 2"
+        ledger.record([Cancelled(ledger.now_s, "three", "by its owner")])
+        assert ledger.left == {"three": "by its owner"}
+        ledger.record([Ended(ledger.now_s, "one")])
+        assert [*ledger.core.jobs] == ["two", "other", "four"]
+        ledger.record([Ended(ledger.now_s, "two", "exited with status 1"), Retried(ledger.now_s, "two")])
+        assert [*ledger.core.jobs] == ["other", "four", "two"]
+        ledger.decide()
+        wanted = ledger.core.desired()
+    with Store(tmp_path) as store:
+        again = ledger_of(store, Policies("fifo"))
+        again.recover()
+        assert again.core.desired() == wanted
+        assert again.quotas.states() == ledger.quotas.states()
+        assert again.left == ledger.left
+
+
+def test_a_larger_quota_lets_jobs_in_that_wait(tmp_path: Path) -> None:
+    with Store(tmp_path) as store:
+        ledger = ledger_of(store, Policies("fifo"))
+        ledger.set_quota(Quota("a", gpus=2))
+        submit(ledger, "one", "a")
+        submit(ledger, "two", "a")
+        assert waiting(ledger) == ["two"]
+        ledger.set_quota(Quota("a", gpus=4))
+        assert waiting(ledger) == []
+        submit(ledger, "three", "a")
+        ledger.remove_quota("a")
+        assert [*ledger.core.jobs] == ["one", "two", "three"]
+
+
+def test_what_is_reserved_is_left_free_by_others() -> None:
+    quotas = Quotas(8, {"a": Quota("a", reserved=4)})
+    assert quotas.take("b1", "b", 4) == ""
+    why = quotas.take("b2", "b", 2)
+    assert why == "4 of 8 GPUs are reserved for other tenants, and 4 of the other 4 in use; needs 2"
+    assert quotas.take("a1", "a", 4) == ""
+    assert quotas.never("b", 5) == "tenant b may use 4 GPUs; the job needs 5"
+    assert quotas.end("b1") == ["b2"]
+
+
+def test_quotas_that_cannot_be_are_refused() -> None:
+    with pytest.raises(BadSpec, match="reserved = 5: want 0 or more, and at most its gpus, 4"):
+        Quota("a", gpus=4, reserved=5)
+    with pytest.raises(BadSpec, match="gpus = -1: want 0 or more"):
+        Quota("a", gpus=-1)
+    with pytest.raises(
+        BadSpec, match="want at most 4; the cluster has 8 GPUs, and 4 are reserved for others"
+    ):
+        Quotas(8, {"a": Quota("a", reserved=4)}).check(Quota("b", reserved=6))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_no_tenant_uses_more_than_its_quota_and_all_jobs_get_in(seed: int) -> None:
+    rng = random.Random(seed)
+    quotas = Quotas(
+        16, {"a": Quota("a", gpus=6, reserved=2), "b": Quota("b", gpus=8), "c": Quota("c", reserved=4)}
+    )
+    inside: list[tuple[str, str, int]] = []
+    known: dict[str, tuple[str, str, int]] = {}
+    for number in range(60):
+        tenant = rng.choice("abcd")
+        gpus = rng.randint(1, 4)
+        wish = known[f"j{number}"] = (f"j{number}", tenant, gpus)
+        if not quotas.take(*wish):
+            inside.append(wish)
+        while inside and rng.random() < 0.5:
+            gone = inside.pop(rng.randrange(len(inside)))
+            inside += [known[name] for name in quotas.end(gone[0])]
+        used = {each: sum(n for _, tenant, n in inside if tenant == each) for each in "abcd"}
+        assert used["a"] <= 6
+        assert used["b"] <= 8
+        assert max(0, used["a"] - 2) + used["b"] + max(0, used["c"] - 4) + used["d"] <= 16 - 6
+    while inside:
+        inside += [known[name] for name in quotas.end(inside.pop(0)[0])]
+    assert not [name for name in known if quotas.waits(name) is not None], "nobody is left outside"

@@ -1,0 +1,115 @@
+"""Who may ask without a token, and as whom commands run."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import socket
+import subprocess
+import sys
+
+import httpx
+import pytest
+
+from controller.vocabulary import Job
+from ina.service.api.peers import uid_of
+from ina.service.api.problems import Problem
+from ina.service.api.users import as_user
+from ina.service.effects import _command
+from ina.service.tokens import Person, Role, Tokens
+from tests.ina.service.bed import TIMEOUT_S, Bed, job
+
+NOBODY = pwd.getpwnam("nobody").pw_uid
+OWN = pwd.getpwuid(os.geteuid()).pw_name
+as_root = pytest.mark.skipif(
+    os.geteuid() != 0 or shutil.which("setpriv") is None, reason="only root becomes another user"
+)
+ASK = """
+import http.client, sys
+connection = http.client.HTTPConnection("127.0.0.1", int(sys.argv[1]), timeout=30)
+connection.request("GET", "/v1/jobs")
+answer = connection.getresponse()
+print(answer.status, answer.read().decode())
+"""
+
+
+@pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_INET6])
+def test_the_kernel_says_whose_a_connection_is(family: socket.AddressFamily) -> None:
+    host = "127.0.0.1" if family == socket.AF_INET else "::1"
+    with socket.create_server((host, 0), family=family) as server:
+        place = server.getsockname()[:2]
+        with socket.create_connection(place) as client:
+            assert uid_of(client.getsockname()[:2], place) == os.geteuid()
+            assert uid_of((host, 1), place) is None
+
+
+@as_root
+def test_another_user_of_the_machine_needs_a_token(bed: Bed) -> None:
+    port = bed.url.rpartition(":")[2]
+    python = shutil.which("python3", path="/usr/bin:/bin") or sys.executable
+    found = subprocess.run(
+        ["setpriv", "--reuid=nobody", "--clear-groups", python, "-c", ASK, port],
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=True,
+        cwd="/",
+    )
+    assert found.stdout.startswith("401 "), found.stdout
+    assert "only the controller's own user and root may ask" in found.stdout
+    with httpx.Client(base_url=bed.url, trust_env=False) as own:
+        assert own.get("/v1/jobs").status_code == 200
+
+
+def named(user: str = "", name: str = "alice") -> Person:
+    return Person(name, Role.SUBMITTER, user)
+
+
+A = Job(name="a", workers=1, command=("id", "-u"))
+
+
+def test_a_root_controller_runs_commands_as_the_tokens_user_or_the_tenants() -> None:
+    assert as_user([A], named("nobody"), 0)[0].extra == {"user": "nobody"}
+    assert as_user([A], named(name="nobody"), 0)[0].extra == {"user": "nobody"}
+    assert as_user([A], named("root"), 0)[0].extra == {}
+    assert as_user([A], Person("", Role.OPERATOR), 0)[0].extra == {}
+
+
+@pytest.mark.parametrize(
+    ("person", "own_uid", "said"),
+    [
+        (named(name="no-such-user"), 0, "there is no user 'no-such-user' on this machine"),
+        (named("no-such-user"), 1, "there is no user 'no-such-user'"),
+        (named("nobody"), 1, "which only root may become"),
+        (named("root"), NOBODY, "which only root may become"),
+    ],
+)
+def test_what_cannot_run_as_its_user_is_refused(person: Person, own_uid: int, said: str) -> None:
+    with pytest.raises(Problem, match=said) as refused:
+        as_user([A], person, own_uid)
+    assert refused.value.status == 403
+
+
+def test_nobody_chooses_a_user_in_a_job(bed: Bed) -> None:
+    token = Tokens(bed.folder).add("alice", Role.SUBMITTER, "nobody" if os.geteuid() == 0 else OWN)
+    with httpx.Client(
+        base_url=bed.url, trust_env=False, headers={"Authorization": f"Bearer {token}"}
+    ) as http:
+        body = {"jobs": [job("a", extra={"user": "root", "folder": "/"})]}
+        assert http.post("/v1/jobs", json=body).status_code == 201
+    extra = bed.service.record("a").submitted.job.extra
+    assert extra == {"folder": "/", **({"user": "nobody"} if os.geteuid() == 0 else {})}
+
+
+@as_root
+def test_a_command_runs_as_its_user_in_its_folder() -> None:
+    told = Job(
+        name="a",
+        workers=1,
+        command=("sh", "-c", "id -u; id -g; pwd; echo $USER; grep NoNewPrivs /proc/self/status"),
+        extra={"user": "nobody", "folder": "/tmp"},
+    )
+    found = subprocess.run(_command(told), capture_output=True, text=True, check=True)
+    gid = pwd.getpwnam("nobody").pw_gid
+    assert found.stdout.split() == [str(NOBODY), str(gid), "/tmp", "nobody", "NoNewPrivs:", "1"]

@@ -1,0 +1,187 @@
+"""What a packet of a program for Tofino meets: two gresses, and bytes between them."""
+
+from typing import Literal
+
+import pytest
+
+from softswitch.compiler import CompileError, compile_source
+from softswitch.engine.build import load
+from softswitch.engine.ports import MemoryPort
+from softswitch.engine.switch import Switch
+from tests.softswitch.differential.compare import Pair
+from tests.softswitch.differential.traffic import Sent
+
+from .programs import frame, program, source
+
+BRIDGED = "header bridged_t { bit<16> number; }"
+TAKE_BRIDGED = "packet.extract(hdr.bridged); packet.extract(hdr.ethernet); transition accept;"
+
+
+def sent(pair: Pair, packet: bytes, port: int = 1) -> list[Sent]:
+    """Return what leaves both back ends, which is the same."""
+    found = pair.send(packet, port)
+    pair.compare_state()
+    return found
+
+
+def test_a_frame_passes_and_its_payload_stays() -> None:
+    assert sent(Pair(program()), frame()) == [Sent(2, frame())]
+
+
+def test_metadata_of_ingress_reaches_egress_only_as_bytes() -> None:
+    pair = Pair(
+        program(
+            declarations=BRIDGED,
+            headers="bridged_t bridged;",
+            metadata="bit<16> number;",
+            ingress="meta.number = 7; hdr.bridged.setValid(); hdr.bridged.number = 0xbeef;"
+            " tm.ucast_egress_port = 2;",
+            egress_start=TAKE_BRIDGED,
+            egress="hdr.ethernet.kind = hdr.bridged.number; hdr.ethernet.src = (bit<48>)meta.number;"
+            " hdr.bridged.setInvalid();",
+        )
+    )
+    assert sent(pair, frame()) == [Sent(2, frame(src=0, kind=0xBEEF))]
+
+
+def test_a_frame_without_a_port_is_dropped_and_so_is_one_that_asks_for_it() -> None:
+    assert sent(Pair(program(ingress="")), frame()) == []
+    assert sent(Pair(program(ingress="tm.ucast_egress_port = 2; deparser.drop_ctl = 1;")), frame()) == []
+    assert sent(Pair(program(egress="deparser.drop_ctl = 1;")), frame()) == []
+    gone = Pair(program(ingress="tm.ucast_egress_port = 2; invalidate(tm.ucast_egress_port);"))
+    assert sent(gone, frame()) == []
+
+
+def test_two_groups_and_a_port_get_copies_at_once() -> None:
+    ingress = "tm.ucast_egress_port = 2; tm.mcast_grp_a = 5; tm.mcast_grp_b = 6;"
+    egress = "hdr.ethernet.src = (bit<48>)intrinsic.egress_rid;"
+    pair = Pair(program(ingress=ingress, egress=egress), groups={5: [(3, 30), (4, 40)], 6: [(3, 31)]})
+    expected = [Sent(3, frame(src=30)), Sent(4, frame(src=40)), Sent(3, frame(src=31)), Sent(2, frame(src=0))]
+    assert sent(pair, frame()) == expected
+
+
+@pytest.mark.parametrize(("backend", "engine"), [("compiled", "native"), ("interpreter", "python")])
+def test_the_engines_send_to_both_groups_and_exclude_by_the_second_level(
+    backend: Literal["compiled", "interpreter"], engine: Literal["native", "python"]
+) -> None:
+    ingress = (
+        "tm.mcast_grp_a = 5; tm.mcast_grp_b = 6; tm.ucast_egress_port = 3; tm.rid = 9;"
+        " tm.level2_exclusion_id = intrinsic.ingress_port;"
+    )
+    with Switch({port: MemoryPort() for port in (1, 2, 3)}, engine=engine) as switch:
+        switch.load(load(program(ingress=ingress), backend=backend))
+        switch.set_multicast_group(5, [(1, 9), (2, 9), (1, 8)])
+        switch.set_multicast_group(6, [(2, 7), (1, 9)])
+        switch.inject(1, [frame()], now_us=1)
+        left = {port: len(switch.drain(port)) for port in (1, 2, 3)}
+    assert left == {1: 1, 2: 2, 3: 1}
+
+
+def test_an_ingress_mirror_is_the_frame_as_it_came_behind_its_header() -> None:
+    pair = Pair(
+        program(
+            declarations="header mirrored_t { bit<8> what; bit<8> port; }",
+            headers="mirrored_t mirrored;",
+            metadata="bit<8> what; bit<8> port; MirrorId_t session;",
+            ingress="hdr.ethernet.src = 0xabc; tm.ucast_egress_port = 2; deparser.mirror_type = 1;"
+            " meta.what = 3; meta.port = (bit<8>)intrinsic.ingress_port; meta.session = 11;",
+            ingress_deparser_locals="Mirror() mirror;",
+            ingress_deparser="if (deparser.mirror_type == 1)"
+            " { mirror.emit<mirrored_t>(meta.session, {meta.what, meta.port}); } packet.emit(hdr);",
+            egress_start="transition select(intrinsic.egress_port) { 7: of_mirror; default: of_frame; } }"
+            " state of_mirror { packet.extract(hdr.mirrored); transition of_frame; }"
+            " state of_frame { packet.extract(hdr.ethernet); transition accept;",
+        ),
+        sessions={11: [(7, 0)]},
+    )
+    assert sent(pair, frame(), port=5) == [Sent(7, b"\x03\x05" + frame()), Sent(2, frame(src=0xABC))]
+
+
+def test_an_egress_mirror_is_the_frame_as_it_leaves_even_if_it_is_dropped() -> None:
+    pair = Pair(
+        program(
+            egress="if (intrinsic.egress_port == 2)"
+            " { hdr.ethernet.kind = 1; deparser.drop_ctl = 1; deparser.mirror_type = 1; }",
+            egress_deparser_locals="Mirror() mirror;",
+            egress_deparser="if (deparser.mirror_type == 1) { mirror.emit(10w12); } packet.emit(hdr);",
+        ),
+        sessions={12: [(7, 0)]},
+    )
+    assert sent(pair, frame()) == [Sent(7, frame(kind=1))]
+
+
+def test_bit_2_of_drop_ctl_suppresses_the_mirror() -> None:
+    pair = Pair(
+        program(
+            ingress="tm.ucast_egress_port = 2; deparser.drop_ctl = 4;",
+            ingress_deparser_locals="Mirror() mirror;",
+            ingress_deparser="mirror.emit(10w11); packet.emit(hdr);",
+        ),
+        sessions={11: [(7, 0)]},
+    )
+    assert sent(pair, frame()) == [Sent(2, frame())]
+
+
+def test_a_resubmitted_frame_comes_again_with_data_in_the_place_of_the_ports() -> None:
+    pair = Pair(
+        program(
+            declarations="header again_t { bit<64> data; }",
+            headers="",
+            metadata="again_t again; bit<64> data;",
+            ingress="if (intrinsic.resubmit_flag == 0) { deparser.resubmit_type = 1; meta.data = 0xabcd; }"
+            " else { hdr.ethernet.src = hdr.ethernet.src + 1; tm.ucast_egress_port = 2; }",
+            ingress_deparser_locals="Resubmit() resubmit;",
+            ingress_deparser="if (deparser.resubmit_type == 1)"
+            " { resubmit.emit<again_t>({meta.data}); } packet.emit(hdr);",
+        )
+    )
+    assert sent(pair, frame()) == [Sent(2, frame(src=3))]
+
+
+def test_a_recirculation_port_leads_back_and_is_the_port_of_origin_then() -> None:
+    ingress = "if (intrinsic.ingress_port == 68) { hdr.ethernet.kind = 9; tm.ucast_egress_port = 2; }"
+    pair = Pair(program(ingress=ingress + " else { tm.ucast_egress_port = 68; }"))
+    assert sent(pair, frame()) == [Sent(2, frame(kind=9))]
+
+
+def test_a_truncated_frame_is_dropped_unless_ingress_looks_at_the_error() -> None:
+    assert sent(Pair(program()), b"short") == []
+    looks = "if (parsed.parser_err == PARSER_ERROR_PARTIAL_HDR) { tm.ucast_egress_port = 3; }"
+    assert sent(Pair(program(ingress=looks)), b"short") == [Sent(3, b"short")]
+
+
+def test_bypassing_egress_sends_what_the_ingress_deparser_made() -> None:
+    pair = Pair(
+        program(ingress="tm.ucast_egress_port = 2; tm.bypass_egress = 1;", egress="hdr.ethernet.kind = 1;")
+    )
+    assert sent(pair, frame()) == [Sent(2, frame())]
+
+
+def test_egress_is_told_of_the_queue_and_the_length() -> None:
+    egress = (
+        "hdr.ethernet.src = (bit<48>)intrinsic.enq_qdepth; hdr.ethernet.kind = intrinsic.pkt_length;"
+        " hdr.ethernet.dst = (bit<48>)intrinsic.deq_timedelta;"
+    )
+    (left,) = sent(Pair(program(egress=egress)), frame())
+    # the queue of `traffic.QUEUE`: 5 packets of one cell each, 40 us
+    assert left.frame == frame(dst=40_000, src=5, kind=len(frame()))
+
+
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        ({"ingress": "tm.no_such_field = 1;"}, "no_such_field"),
+        ({"ingress_locals": "Lpf<bit<32>, bit<8>>(16) filter;"}, "extern 'Lpf'"),
+        ({"ingress_deparser": "hdr.ethernet.src = meta.unused;"}, "bit<8>"),
+        ({"egress_start": "transition nowhere;"}, "unknown state 'nowhere'"),
+    ],
+)
+def test_what_cannot_be_is_refused(parts: dict[str, str], message: str) -> None:
+    with pytest.raises(CompileError, match=message):
+        program(**parts)
+
+
+def test_a_switch_of_two_pipelines_is_refused() -> None:
+    text = source().replace("Switch(pipe)", "Switch(pipe, pipe)")
+    with pytest.raises(CompileError, match="a switch of 2 pipelines"):
+        compile_source(text)

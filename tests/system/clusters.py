@@ -1,0 +1,184 @@
+"""A cluster for tests: two racks of machines, each a network namespace with its own host name and files.
+
+Machines share nothing but the Python sources and the switches' P4Runtime sockets: ``/dev/shm`` and the
+folder for a user's own files are each machine's own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bmv2_topos.testbeds import netns
+from bmv2_topos.testbeds.netns.names import namespace
+from bmv2_topos.testbeds.netns.namespaces import FOLDER, processes
+from controller import connect
+from controller.vocabulary.files import topology_document
+from tests.system.command import ROOT
+
+TOKEN = "a secret of all machines"
+PATIENCE_S = 120
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Four machines ``h1`` to ``h4`` in two racks, and ``p1`` for the fallback server; a root above."""
+
+    state: netns.State
+    file: Path
+    private: Path
+    enter: Path
+    """Script that runs a command on a machine."""
+    holders: Mapping[str, int]
+    """By machine: the process that keeps its host name and files."""
+    running: list[subprocess.Popen[str]] = field(default_factory=list)
+
+    def on(self, machine: str) -> list[str]:
+        """Return the prefix of a command on a machine."""
+        return ["sh", str(self.enter), machine]
+
+    @property
+    def template(self) -> str:
+        """Return what ``--launch-with`` gets."""
+        return f"sh {self.enter} {{host}} {{command}}"
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """Return the environment of whoever starts something."""
+        own = {"INA_CLUSTER": str(self.file), "INA_TOKEN": TOKEN, "OMP_NUM_THREADS": "1"}
+        return {**os.environ, **own, "XDG_RUNTIME_DIR": str(self.private), "INA_MEETING_S": "20"}
+
+    def start(
+        self, machine: str, command: Sequence[str], variables: Mapping[str, str] | None = None
+    ) -> subprocess.Popen[str]:
+        """Start a command on a machine."""
+        process = subprocess.Popen(
+            [*self.on(machine), *command],
+            cwd=ROOT,
+            env=self.variables | (variables or {}),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        self.running.append(process)
+        return process
+
+    def run(self, hosts: str, command: Sequence[str], *options: str) -> subprocess.Popen[str]:
+        """Start ``ina run`` on the first machine."""
+        ina = [sys.executable, "-m", "ina", "run", "--hosts", hosts, "--launch-with", self.template]
+        return self.start("h1", [*ina, *options, "--", *command])
+
+    def serve_fallback(self, machine: str = "p1") -> subprocess.Popen[str]:
+        """Start ``ina fallback --serve`` on a machine; return once it serves."""
+        command = [sys.executable, "-m", "ina", "fallback", "--serve", "--lanes", "32"]
+        process = self.start(machine, command)
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        assert line, process.communicate()[1]
+        assert json.loads(line)["ready"]["machine"] == machine
+        return process
+
+    def jobs(self) -> list[int]:
+        """Return the jobs on all switches."""
+        found: set[int] = set()
+        for switch in self.state.topology.ports:
+            with connect(f"unix:{self.state.socket(switch)}") as controller:
+                found.update(controller.jobs())
+        return sorted(found)
+
+    def signal_machine(self, machine: str, number: int, *, but: Sequence[int] = ()) -> None:
+        """Send a signal to every process of a machine, but for some."""
+        for process in self._processes(machine):
+            if process not in (*but, self.holders[machine]):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(process, number)
+
+    def _processes(self, machine: str) -> list[int]:
+        found = (FOLDER / namespace(self.state.name, machine)).stat()
+        return list(processes([(found.st_dev, found.st_ino)]))
+
+    def signal_ranks(self, machine: str, text: str, number: int) -> None:
+        """Send a signal to the processes of a machine that have this text as an argument."""
+        others = [process for process in self._processes(machine) if text.encode() not in arguments(process)]
+        self.signal_machine(machine, number, but=others)
+
+    def end_all(self) -> None:
+        """End what was started and still runs, but for the switches."""
+        for machine in self.holders:
+            self.signal_machine(machine, signal.SIGKILL)
+        for process in self.running:
+            process.kill()
+            process.communicate()
+        self.running.clear()
+
+
+@contextlib.contextmanager
+def cluster(folder: Path, program: str = "shared") -> Iterator[Cluster]:
+    """Make one, for as long as the context lasts."""
+    name = f"t{os.getpid()}"
+    private = folder / "private"
+    private.mkdir()
+    up = ("topo", "up", "two-racks:2", "--name", name, "--program", program, "--lanes", "32")
+    subprocess.run([sys.executable, "-m", "ina", *up], check=True, capture_output=True)
+    state = netns.find(name)
+    holders = {}
+    try:
+        (
+            groups := folder / "cgroup"
+        ).mkdir()  # `ip netns exec` makes a /sys without them, and slurmd wants them
+        own = f"mount -t tmpfs none {private} && mount -t tmpfs none /dev/shm"
+        own = f"{own} && mount --rbind {groups} /sys/fs/cgroup"
+        for server in state.topology.servers:
+            script = f"{own} && hostname {server.name} && echo ready && exec sleep 100000"
+            network = f"ip netns exec {namespace(name, server.name)}"
+            outer = f"mount --rbind /sys/fs/cgroup {groups} && exec {network} sh -c '{script}'"
+            inside = ["unshare", "--mount", "--uts", "sh", "-c", outer]
+            holders[server.name] = subprocess.Popen(inside, stdout=subprocess.PIPE)
+        for machine, holder in holders.items():
+            assert holder.stdout is not None
+            assert holder.stdout.readline() == b"ready\n", machine
+            for known in (machine, state.topology.ip(machine)):
+                (folder / f"{known}.pid").write_text(f"{holder.pid}")
+        enter = folder / "enter"
+        enter.write_text(
+            f'machine=$1; shift; here=$(pwd)\nexec nsenter -t "$(cat {folder}/"$machine".pid)" -m -u -n '
+            'sh -c \'cd "$0" && exec "$@"\' "$here" "$@"\n'
+        )
+        file = folder / "cluster.json"
+        file.write_text(json.dumps(topology_document(netns.exported(state))))
+        found = Cluster(state, file, private, enter, {name: each.pid for name, each in holders.items()})
+        try:
+            yield found
+        finally:
+            found.end_all()
+    finally:
+        for holder in holders.values():
+            holder.kill()
+            holder.communicate()
+        netns.down(name)
+
+
+def arguments(process: int) -> list[bytes]:
+    """Return the arguments of a process; none if it has ended."""
+    try:
+        return Path(f"/proc/{process}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return []
+
+
+def until(done: Callable[[], bool], patience_s: float = 30.0) -> None:
+    """Wait until something holds; fail if it does not in time."""
+    deadline = time.monotonic() + patience_s
+    while not done():
+        assert time.monotonic() < deadline, "it has not happened in time"
+        time.sleep(0.05)

@@ -1,0 +1,166 @@
+"""Real launchers on the machines of a cluster: srun with slurmctld and four slurmd, mpirun with daemons."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.softswitch.namespaces import why_not
+from tests.softswitch.script_program import have_compiler
+from tests.system.clusters import PATIENCE_S, Cluster, cluster, until
+from tests.system.test_clusters import LOOP, SUM
+
+REASON = why_not() if have_compiler else "no C compiler: interface ports need the engine in C"
+pytestmark = [pytest.mark.netns, pytest.mark.skipif(bool(REASON), reason=REASON)]
+
+SLURM = all(map(shutil.which, ("slurmctld", "slurmd", "srun", "munged")))
+MPIRUN = shutil.which("mpirun") or shutil.which("mpirun", path=str(Path(sys.executable).parent))
+CONFIGURATION = """\
+ClusterName=test
+SlurmctldHost=p1({controller})
+SlurmUser=root
+AuthType=auth/munge
+AuthInfo=socket={folder}/munge.socket
+CryptoType=crypto/munge
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SelectType=select/cons_tres
+ReturnToService=2
+MpiDefault=none
+KillWait=2
+StateSaveLocation={folder}
+SlurmdSpoolDir={folder}/spool-%n
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/slurmd-%n.pid
+{nodes}
+PartitionName=all Nodes=ALL Default=YES State=UP
+"""
+
+
+@pytest.fixture(scope="module")
+def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("INA_TESTBEDS", str(tmp_path_factory.mktemp("testbeds")))
+        with cluster(tmp_path_factory.mktemp("cluster")) as made:
+            made.serve_fallback()
+            yield made
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left(here: Cluster) -> Iterator[None]:
+    """Every test ends with switches that serve no job."""
+    yield
+    until(lambda: not here.jobs(), 20.0)
+
+
+@pytest.fixture(scope="module")
+def slurm(here: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """Run Slurm with a node on each machine, each with its name; give the variables of its users."""
+    folder = tmp_path_factory.mktemp("slurm")
+    topology = here.state.topology
+    machines = topology.servers_for("worker")
+    for machine in machines:
+        (folder / f"spool-{machine}").mkdir()
+    nodes = [f"NodeName={name} NodeAddr={topology.ip(name)} NodeHostname={name} CPUs=2" for name in machines]
+    configuration = folder / "slurm.conf"
+    configuration.write_text(
+        CONFIGURATION.format(folder=folder, controller=topology.ip("p1"), nodes="\n".join(nodes))
+    )
+    key = folder / "munge.key"
+    key.write_bytes(os.urandom(128))
+    key.chmod(0o400)
+    files = {"key": key, "socket": folder / "munge.socket", "pid": folder / "munge.pid"}
+    munged = ["munged", "--foreground", "--force", f"--key-file={key}", f"--socket={files['socket']}"]
+    munged += [f"--pid-file={files['pid']}", f"--seed-file={folder}/munge.seed", "--log-file=/dev/null"]
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(_running(munged))
+        until(files["socket"].exists)
+        options = ["-D", "-f", str(configuration)]
+        stack.enter_context(_running([*here.on("p1"), "slurmctld", *options]))
+        for machine in machines:
+            stack.enter_context(_running([*here.on(machine), "slurmd", *options, "-N", machine]))
+        variables = {"SLURM_CONF": str(configuration), "INA_MEETING": f"{topology.ip('h1')}:29600"}
+        user = os.environ | variables
+
+        def all_idle() -> bool:
+            asked = [*here.on("p1"), "sinfo", "-h", "-o", "%D %t"]
+            return subprocess.run(asked, capture_output=True, env=user, text=True).stdout.strip() == "4 idle"
+
+        until(all_idle, 60.0)
+        yield variables
+
+
+@contextlib.contextmanager
+def _running(command: list[str]) -> Iterator[None]:
+    process = subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    try:
+        yield
+    finally:
+        process.terminate()
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def eight_ranks(process: subprocess.Popen[str]) -> None:
+    output, errors = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 0, errors
+    said = sorted(json.loads(text) for text in re.findall(r"\[\d.*?\]", output))
+    assert said == [[rank, True, True, rank % 2 == 0] for rank in range(8)]
+
+
+@pytest.mark.skipif(not SLURM, reason="needs slurmctld, slurmd, srun and munged")
+def test_srun_on_four_nodes(here: Cluster, slurm: dict[str, str]) -> None:
+    command = ["srun", "-N4", "-n8", "--ntasks-per-node=2", sys.executable, "-c", SUM]
+    eight_ranks(here.start("h1", command, slurm))
+
+
+@pytest.mark.skipif(not SLURM, reason="needs slurmctld, slurmd, srun and munged")
+def test_ina_run_starts_ranks_by_srun(here: Cluster, slurm: dict[str, str]) -> None:
+    run = [sys.executable, "-m", "ina", "run", "--hosts", "h1:2,h2:2,h3:2,h4:2"]
+    run += ["--launch-with", "srun -N1 -n1 --overlap -w {host} {command}", "--", "python", "-c", SUM]
+    process = here.start("h1", run, slurm)
+    output, errors = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 0, errors
+    assert len(re.findall(r"\[\d, true, true, (?:true|false)\]", output)) == 8
+
+
+@pytest.mark.skipif(not SLURM, reason="needs slurmctld, slurmd, srun and munged")
+def test_an_srun_whose_rank_is_killed_leaves_nothing(here: Cluster, slurm: dict[str, str]) -> None:
+    process = here.start("h1", ["srun", "-N4", "-n4", sys.executable, "-uc", LOOP], slurm)
+    assert process.stdout is not None
+    for _ in range(4):
+        assert process.stdout.readline() == "going\n"
+    here.signal_ranks("h3", LOOP, signal.SIGKILL)
+    _, errors = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode != 0
+    assert errors.count("hostlib.errors.PeerLost") == 3, errors
+    assert "lost rank 2: its connection to the launcher closed" in errors
+
+
+@pytest.mark.skipif(not MPIRUN, reason="needs mpirun")
+def test_mpirun_on_four_machines(here: Cluster, tmp_path: Path) -> None:
+    agent = tmp_path / "agent"
+    agent.write_text(f'#!/bin/sh\nmachine=$1; shift\nexec sh {here.enter} "$machine" sh -c "$*"\n')
+    agent.chmod(0o755)
+    hosts = ",".join(f"{here.state.topology.ip(machine)}:2" for machine in ("h1", "h2", "h3", "h4"))
+    command = [str(MPIRUN), "--allow-run-as-root", "--host", hosts, "-n", "8", "--map-by", "slot"]
+    command += ["--prtemca", "plm_ssh_agent", str(agent), "--prtemca", "prte_keep_fqdn_hostnames", "1"]
+    for name in ("INA_CLUSTER", "INA_TOKEN", "INA_MEETING", "XDG_RUNTIME_DIR", "OMP_NUM_THREADS"):
+        command += ["-x", name]
+    variables = {"INA_MEETING": f"{here.state.topology.ip('h1')}:29601"}
+    eight_ranks(here.start("h1", [*command, sys.executable, "-c", SUM], variables))

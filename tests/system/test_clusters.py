@@ -1,0 +1,362 @@
+"""Ranks on four machines of two racks, found by name in a cluster file, with a fallback server on a fifth."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.softswitch.namespaces import why_not
+from tests.softswitch.script_program import have_compiler
+from tests.system.clusters import PATIENCE_S, Cluster, arguments, cluster, until
+from tests.system.test_machines import openmpi, slurm
+
+REASON = why_not() if have_compiler else "no C compiler: interface ports need the engine in C"
+pytestmark = [pytest.mark.netns, pytest.mark.skipif(bool(REASON), reason=REASON)]
+
+HOSTS = "h1:2,h2:2,h3:2,h4:2"
+SUM = """
+import json, numpy as np, hostlib as ina
+ina.init()
+n = ina.size()
+total = ina.allreduce(np.arange(3000, dtype=np.int32) + ina.rank())
+exact = bool((total == n * np.arange(3000) + n * (n - 1) // 2).all())
+near = np.abs(ina.allreduce(np.linspace(-1, 1, 3000, dtype=np.float32)) / n - np.linspace(-1, 1, 3000)).max()
+print(json.dumps([ina.rank(), exact, bool(near < 1e-2), ina.statistics()["packets_sent"] > 0]), flush=True)
+ina.shutdown()
+"""
+LOOP = """
+import numpy as np, hostlib as ina
+ina.init()
+for step in range(100000):
+    ina.allreduce(np.ones(1000, np.float32))
+    if step == 20:
+        print("going", flush=True)
+"""
+STEPS = """
+import numpy as np, hostlib as ina, sys
+ina.init()
+for step in range(400):
+    total = ina.allreduce(np.full(2000, step + ina.rank(), np.int32))
+    assert (total == ina.size() * step + sum(range(ina.size()))).all()
+    if step == 20:
+        print("going", flush=True)
+print("all right", flush=True)
+ina.shutdown()
+"""
+TRAIN = """
+import json, os, torch, torch.distributed as dist, hostlib, hostlib.torch
+from torch.nn.parallel import DistributedDataParallel
+dist.init_process_group(os.environ.get("BACKEND", "ina"))
+torch.manual_seed(7)
+model = DistributedDataParallel(torch.nn.Linear(20, 2))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+torch.manual_seed(dist.get_rank())
+losses = []
+for step in range(5):
+    optimizer.zero_grad()
+    loss = model(torch.randn(8, 20)).square().mean()
+    loss.backward()
+    optimizer.step()
+    losses.append(round(loss.item(), 4))
+answer = os.environ["ANSWERS"] + f"/{os.environ.get('BACKEND', 'ina')}-{dist.get_rank()}"
+open(answer, "w").write(json.dumps(losses))
+del model
+dist.destroy_process_group()
+"""
+
+
+@pytest.fixture(scope="module")
+def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("INA_TESTBEDS", str(tmp_path_factory.mktemp("testbeds")))
+        with cluster(tmp_path_factory.mktemp("cluster")) as made:
+            yield made
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Every test ends with switches that serve no job."""
+    yield
+    made: Cluster = request.getfixturevalue("here")
+    made.end_all()
+    until(lambda: not made.jobs(), 5.0)
+
+
+def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+    output, errors = process.communicate(timeout=PATIENCE_S)
+    return process.returncode, output, errors
+
+
+def all_going(process: subprocess.Popen[str], ranks: int) -> None:
+    """Wait until all ranks of `ina run` sum."""
+    assert process.stdout is not None
+    for _ in range(ranks):
+        line = process.stdout.readline()
+        assert "going" in line, (line, *process.communicate())
+
+
+@pytest.mark.parametrize("options", [(), ("--preempt",), ("--numbers", "block16"), ("--slots", "0")])
+def test_shared_slots_a_tree_and_ranks_summed_on_their_machines(
+    here: Cluster, options: Sequence[str]
+) -> None:
+    here.serve_fallback()
+    status, output, errors = ended(here.run(HOSTS, ["python", "-c", SUM], *options))
+    assert status == 0, errors
+    said = sorted(json.loads(text) for text in re.findall(r"\] (\[.*)", output))
+    assert said == [[rank, True, True, rank % 2 == 0] for rank in range(8)]
+    if options == ("--slots", "0"):
+        assert "fallback: results" in output
+
+
+@pytest.mark.parametrize("launcher", ["srun", "mpirun"])
+def test_ranks_of_other_launchers_find_their_machine_by_name(here: Cluster, launcher: str) -> None:
+    here.serve_fallback()
+    ranks = []
+    for rank in range(8):
+        node, local = divmod(rank, 2)
+        own = openmpi(rank, 8, local, 2) if launcher == "mpirun" else slurm(rank, 8, local, node, "2(x4)")
+        variables = own | {"INA_MEETING": f"{here.state.topology.ip('h1')}:29600"}
+        ranks.append(here.start(f"h{node + 1}", [sys.executable, "-c", SUM], variables))
+    done = [ended(process) for process in ranks]
+    assert [status for status, _, _ in done] == [0] * 8, done
+    assert sorted(json.loads(output)[:3] for _, output, _ in done) == [
+        [rank, True, True] for rank in range(8)
+    ]
+
+
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs torch")
+def test_torchrun_and_ina_run_give_the_losses_of_gloo(here: Cluster, tmp_path: Path) -> None:
+    here.serve_fallback()
+    script = tmp_path / "train.py"
+    script.write_text(TRAIN)
+    answers = tmp_path / "answers"
+    answers.mkdir()
+    launch = [sys.executable, "-m", "torch.distributed.run", "--nnodes", "4", "--nproc-per-node", "2"]
+    losses = {}
+    for backend, port in (("ina", 29611), ("gloo", 29612)):
+        address = ["--master-addr", here.state.topology.ip("h1"), "--master-port", str(port)]
+        agents = [
+            here.start(
+                f"h{node + 1}",
+                [*launch, *address, "--node-rank", str(node), str(script)],
+                {"ANSWERS": str(answers), "BACKEND": backend, "GLOO_SOCKET_IFNAME": f"h{node + 1}-eth0"},
+            )
+            for node in range(4)
+        ]
+        done = [ended(process) for process in agents]
+        assert [status for status, _, _ in done] == [0] * 4, done
+        losses[backend] = [json.loads((answers / f"{backend}-{rank}").read_text()) for rank in range(8)]
+    (answers / "ina-0").unlink()
+    process = here.start(
+        "h1",
+        [
+            *(sys.executable, "-m", "ina", "run", "--hosts", HOSTS, "--launch-with", here.template),
+            *("--", "env", f"ANSWERS={answers}", "python", str(script)),
+        ],
+    )
+    status, _, errors = ended(process)
+    assert status == 0, errors
+    losses["ina run"] = [json.loads((answers / f"ina-{rank}").read_text()) for rank in range(8)]
+    for way in ("ina", "ina run"):
+        for ours, theirs in zip(losses[way], losses["gloo"], strict=True):
+            assert ours == pytest.approx(theirs, abs=1e-3)
+
+
+# --------------------------------------------------------------------------- faults
+
+
+def test_a_fallback_server_that_is_killed_is_started_again(here: Cluster) -> None:
+    service = here.serve_fallback()
+    run = here.run(HOSTS, ["python", "-c", STEPS], "--slots", "0")
+    all_going(run, 8)
+    here.signal_machine("p1", signal.SIGKILL, but=[service.pid])
+    status, output, errors = ended(run)
+    assert status == 0, errors
+    assert output.count("all right") == 8
+
+
+def test_a_fallback_service_that_comes_back_in_time_goes_on(here: Cluster) -> None:
+    here.serve_fallback()
+    run = here.run(HOSTS, ["python", "-c", STEPS], "--slots", "0")
+    all_going(run, 8)
+    here.signal_machine("p1", signal.SIGKILL)
+    here.serve_fallback()
+    status, output, errors = ended(run)
+    assert status == 0, errors
+    assert output.count("all right") == 8
+
+
+def test_the_fallback_servers_machine_dies(here: Cluster) -> None:
+    here.serve_fallback()
+    run = here.run(HOSTS, ["python", "-c", LOOP])
+    all_going(run, 8)
+    here.signal_machine("p1", signal.SIGKILL)
+    status, _, errors = ended(run)
+    assert status == 1
+    why = r"the fallback server on p1 \(10\.0\.0\.5:9560\) has not answered for \d+ s"
+    for rank in range(8):
+        assert re.search(rf"\[{rank}\] hostlib\.errors\.JobFault: .*{why}", errors), errors
+    assert re.search(f"ina: {why}", errors)
+
+
+@pytest.mark.parametrize("machine", ["h3", "h2"])
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_machine_that_dies_or_hangs_is_named_on_all_ranks(
+    here: Cluster, machine: str, number: signal.Signals
+) -> None:
+    here.serve_fallback()
+    run = here.run(HOSTS, ["python", "-c", LOOP])
+    all_going(run, 8)
+    here.signal_machine(machine, number)
+    status, _, errors = ended(run)
+    assert status == 1
+    lost = [2 * (int(machine[1]) - 1), 2 * (int(machine[1]) - 1) + 1]
+    for rank in {*range(8)} - {*lost}:
+        assert re.search(rf"\[{rank}\] hostlib\.errors\.PeerLost: .*lost rank {lost[0]}", errors), errors
+    assert re.search(rf"ina: rank {lost[0]} .*", errors)
+    if number == signal.SIGSTOP:
+        assert f"machine {machine}: it has not answered for 6 s" in errors
+
+
+def test_the_first_ranks_machine_dies(here: Cluster) -> None:
+    """The ranks are on other machines than `ina run` itself."""
+    here.serve_fallback()
+    run = here.run("h3:2,h4:2,h2:2", ["python", "-c", LOOP])
+    all_going(run, 6)
+    here.signal_machine("h3", signal.SIGKILL)
+    status, _, errors = ended(run)
+    assert status == 1
+    for rank in range(2, 6):
+        assert re.search(rf"\[{rank}\] hostlib\.errors\.PeerLost: .*lost rank 0", errors), errors
+
+
+def test_a_rank_that_is_killed_is_named_on_all(here: Cluster) -> None:
+    here.serve_fallback()
+    die = "import os, hostlib as i; i.init(); i.rank() == 5 and os.kill(os.getpid(), 9); i.barrier()"
+    status, _, errors = ended(here.run(HOSTS, ["python", "-c", die]))
+    assert status == 1
+    for rank in {*range(8)} - {5}:
+        assert re.search(rf"\[{rank}\] hostlib\.errors\.PeerLost: .*lost rank .*5", errors), errors
+    assert "rank 5 killed by SIGKILL" in errors
+
+
+def test_ranks_end_with_the_ina_run_that_started_them(here: Cluster) -> None:
+    """Also if it is killed; the lease removes its job, which the next run watches."""
+    here.serve_fallback()
+    run = here.run(HOSTS, ["python", "-c", LOOP], "--lease", "2")
+    all_going(run, 8)
+    os.killpg(run.pid, signal.SIGKILL)
+    run.communicate()
+    until(lambda: not _mentioning(LOOP), 30.0)
+    status, _, errors = ended(here.run(HOSTS, ["python", "-c", SUM], "--lease", "2"))
+    assert status == 0, errors
+
+
+def _mentioning(text: str) -> list[int]:
+    """Return the processes with this text as an argument."""
+    found = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal()]
+    return [process for process in found if text.encode() in arguments(process)]
+
+
+# --------------------------------------------------------------------------- bad input
+
+
+@pytest.mark.parametrize(
+    ("hosts", "said"),
+    [
+        ("h1,h9", "machine h9 is not in the cluster file, which has h1, h2, h3, h4, p1"),
+        ("h1,h1", "--hosts: machine 'h1' is given twice; want NAME:RANKS"),
+        ("h1:0", "--hosts 'h1:0': want NAME, NAME:RANKS or NAME slots=RANKS"),
+        ("", "--hosts '': want NAME"),
+    ],
+)
+def test_machines_that_cannot_be_used_are_named(here: Cluster, hosts: str, said: str) -> None:
+    status, output, errors = ended(here.run(hosts, ["true"]))
+    assert (status, output) == (2, "")
+    assert said in errors
+
+
+def test_a_job_on_the_fallback_servers_machine_alone_is_refused(here: Cluster) -> None:
+    status, _, errors = ended(here.run("p1,h1", ["true"]))
+    assert status == 2
+    assert "no machine of the cluster file without a worker of this job has the role fallback" in errors
+
+
+def test_a_fallback_server_that_is_not_there_is_named(here: Cluster) -> None:
+    status, _, errors = ended(here.run("h1,h2", ["true"]))
+    assert status == 1
+    assert "the fallback server on p1 (10.0.0.5:9560) does not answer: [Errno 111]" in errors
+    assert "'ina fallback --serve' starts one there" in errors
+
+
+def test_a_fallback_server_with_another_secret_is_named(here: Cluster) -> None:
+    here.serve_fallback()
+    command = [sys.executable, "-m", "ina", "run", "--hosts", "h1,h2", "--launch-with", here.template]
+    run = here.start("h1", [*command, "--", "true"], {"INA_TOKEN": "another secret, as long"})
+    status, _, errors = ended(run)
+    assert status == 1
+    assert (
+        "the fallback server on p1 (10.0.0.5:9560) refuses this machine: its INA_TOKEN is another" in errors
+    )
+
+
+def test_a_machine_on_which_nothing_can_be_started_is_named(here: Cluster) -> None:
+    here.serve_fallback()
+    command = [sys.executable, "-m", "ina", "run", "--hosts", "h1,h2"]
+    run = here.start(
+        "h1", [*command, "--launch-with", "ip netns exec nowhere.{host} {command}", "--", "true"]
+    )
+    status, _, errors = ended(run)
+    assert status == 1
+    assert re.search(
+        r"machine h1 has not started: its launch command ended with status 255: .*nowhere\.h1", errors
+    )
+
+
+def test_a_template_without_a_command_is_refused(here: Cluster) -> None:
+    command = [sys.executable, "-m", "ina", "run", "--hosts", "h1,h2", "--launch-with", "ssh {host}"]
+    status, _, errors = ended(here.start("h1", [*command, "--", "true"]))
+    assert status == 2
+    assert "--launch-with 'ssh {host}': want {host} or {address}, and {command}" in errors
+
+
+def test_a_launcher_that_starts_too_few_ranks_is_named_on_all(here: Cluster) -> None:
+    here.serve_fallback()
+    variables = {"INA_MEETING": f"{here.state.topology.ip('h1')}:29600", "INA_MEETING_S": "3"}
+    ranks = [
+        here.start(f"h{rank + 1}", [sys.executable, "-c", SUM], openmpi(rank, 4, 0, 1) | variables)
+        for rank in range(3)
+    ]
+    for status, _, errors in map(ended, ranks):
+        assert status == 1
+        assert "rank 3 has not come to INA_MEETING within 3 s, of 4 ranks" in errors
+
+
+def test_a_rank_on_a_machine_that_is_not_in_the_file_is_named_on_all(here: Cluster) -> None:
+    here.serve_fallback()
+    variables = {"INA_MEETING": f"{here.state.topology.ip('h1')}:29600"}
+    shorter = json.loads(here.file.read_text())
+    shorter["server"] = [each for each in shorter["server"] if each["name"] != "h2"]
+    shorter["link"] = [each for each in shorter["link"] if each["a"] != "h2"]
+    file = here.file.with_name("shorter.json")
+    file.write_text(json.dumps(shorter))
+    ranks = [
+        here.start(
+            f"h{rank + 1}",
+            [sys.executable, "-c", SUM],
+            openmpi(rank, 2, 0, 1) | variables | {"INA_CLUSTER": str(file)},
+        )
+        for rank in range(2)
+    ]
+    for status, _, errors in map(ended, ranks):
+        assert status == 1
+        assert "machine h2, 10.0.0.2 is not in the cluster file, which has h1, h3, h4, p1" in errors

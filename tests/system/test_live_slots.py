@@ -1,0 +1,148 @@
+"""Jobs under a live policy move to other slots while they run, as the memory policy decides."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from controller.core import Core, Log, Rules, Submitted
+from controller.core.compose import networked
+from controller.policies.by_kind import AllocationSettings
+from controller.scheduling import Submission
+from controller.vocabulary import Job, Region, documents, topology_of
+from ina.runtime.fabric import SwitchFabric, open_fabric
+from ina.runtime.live_jobs import LiveJobs
+from ina.runtime.spec import FabricSpec, LaunchSpec
+from tests.system.command import ROOT
+
+# Sums until the flag is there, and fails on a wrong sum.
+SUMS = """
+import sys
+from pathlib import Path
+import numpy as np
+import hostlib as ina
+from hostlib import interleave
+
+flag = Path(sys.argv[1])
+ina.init()
+mine = np.arange(4096, dtype=np.int32) + ina.rank()
+right = ina.size() * np.arange(4096) + sum(range(ina.size()))
+with interleave.join(ina.rank()) as timer:
+    while True:
+        with timer.iteration(), timer.stage("network"):
+            done = ina.allreduce(np.full(1, flag.exists(), np.int32))
+            assert (ina.allreduce(mine) == right).all()
+        if done[0]:
+            break
+ina.shutdown()
+"""
+
+
+class Bed:
+    """Two jobs on the racks of the examples, of which the second has a deadline; each ends at its flag."""
+
+    def __init__(self, fabric: SwitchFabric, folder: Path) -> None:
+        self.fabric = fabric
+        self.flags = {name: folder / name for name in ("easy", "urgent")}
+        script = folder / "sums.py"
+        script.write_text(SUMS)
+        network = topology_of(documents.read(ROOT / "examples" / "cluster" / "racks.toml"))
+        policies = AllocationSettings(placement="gpu-balance", memory="deadline")
+        parts = networked(network, "fifo", policies)
+        jobs = {
+            "easy": Job(name="easy", workers=2, iterations=100_000),
+            "urgent": Job(name="urgent", workers=2, iterations=1000, deadline_s=60.0, arrival_s=0.5),
+        }
+        self.core = Core(
+            parts.servers, parts.setup, allocation=parts.allocation, rules=Rules(reported=True), log=Log()
+        )
+        self._live = LiveJobs(
+            self.core,
+            fabric,
+            {
+                name: LaunchSpec(
+                    job=Job(
+                        name=name, workers=2, command=(sys.executable, str(script), str(self.flags[name]))
+                    )
+                )
+                for name in jobs
+            },
+            on_output=lambda spec, rank, data, is_error: print(spec.job.name, rank, data.decode()),
+        )
+        submissions = [
+            Submission(job.name, job.arrival_s, job.workers, job.iterations, 1e-3, deadline_s=job.deadline_s)
+            for job in jobs.values()
+        ]
+        self._thread = threading.Thread(
+            target=self._live.run,
+            args=([Submitted(each.arrival_s, each, jobs[each.name]) for each in submissions],),
+        )
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def end(self, name: str) -> None:
+        self.flags[name].touch()
+
+    def join(self) -> None:
+        self._thread.join(60)
+        assert not self._thread.is_alive()
+
+    def there(self) -> dict[str, tuple[Region, bool]]:
+        """Return each job's slots on the switch, by name, and whether it is moving."""
+        with self.fabric.lock:
+            served = self.fabric.fleet.read()
+            names = {tree.job: name for name, tree in self.fabric.jobs.items()}
+        found = {}
+        for number, tree in served.items():
+            (held,) = tree.switches.values()
+            if number in names:
+                found[names[number]] = (held.region, held.change is not None)
+        return found
+
+    def decided(self) -> dict[str, Region]:
+        """Return the slots that the core has decided on, by name."""
+        places = self.core.desired().places.items()
+        return {name: place.regions[place.tree.root] for name, place in places if place.tree is not None}
+
+    def settles(self, jobs: int, easy: Region | None = None) -> dict[str, Region]:
+        """Wait until the switch holds as many jobs, each with the slots decided on; return these.
+
+        With `easy`, wait until that job has these slots.
+        """
+        until = time.monotonic() + 60
+        while time.monotonic() < until:
+            found, decided = self.there(), self.decided()
+            settled = {name: region for name, (region, moving) in found.items() if not moving}
+            if len(found) == jobs and settled == decided and easy in (None, settled["easy"]):
+                return settled
+            time.sleep(0.05)
+        pytest.fail(f"the switch has {self.there()}, decided is {self.decided()}")
+
+
+@pytest.mark.parametrize("port_kind", ["shm", "udp"])
+def test_a_running_job_makes_room_for_one_with_a_deadline_and_gets_it_back(
+    tmp_path: Path, port_kind: str
+) -> None:
+    spec = FabricSpec("shared", port_kind=port_kind)  # type: ignore[arg-type]
+    with open_fabric(spec, [2, 2]) as fabric:
+        bed = Bed(fabric, tmp_path)
+        bed.start()
+        try:
+            alone = bed.settles(1)
+            beside = bed.settles(2)
+            bed.end("urgent")
+            bed.settles(1, easy=alone["easy"])
+        finally:
+            bed.end("urgent")
+            bed.end("easy")
+            bed.join()
+        assert beside["easy"].size < alone["easy"].size
+        assert {each.job.spec.name: each.outcome for each in bed.core.over} == {
+            "easy": "completed",
+            "urgent": "completed",
+        }
