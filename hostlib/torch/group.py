@@ -30,6 +30,7 @@ from hostlib.torch.joining import join
 from hostlib.torch.staging import can_stage, devices
 from hostlib.torch.sums import Sum, SwitchSums
 from hostlib.torch.tensors import SUMMED
+from hostlib.torch.untraced import untraced
 from hostlib.torch.work import GlooWork
 from hostlib.torch_autoload import BACKEND
 from hostlib.watch import Watch
@@ -100,14 +101,17 @@ class InaProcessGroup(dist.ProcessGroup):
         """Return "ina"."""
         return BACKEND
 
+    @untraced
     def allreduce(self, tensors: Any, opts: Any = None, timeout: timedelta | None = None) -> Any:
         """Reduce a tensor over all ranks, in place."""
         return self._reduce("allreduce", tensors, _options(dist.AllreduceOptions, opts))
 
+    @untraced
     def allreduce_coalesced(self, tensors: Any, opts: Any = None) -> Any:
         """Reduce several tensors over all ranks, in place."""
         return self._reduce("allreduce_coalesced", tensors, _options(dist.AllreduceCoalescedOptions, opts))
 
+    @untraced
     def reduce(self, tensors: Any, opts: Any = None, op: Any = None, timeout: timedelta | None = None) -> Any:
         """Reduce a tensor over all ranks, in place at one of them; see `torch.distributed.reduce`."""
         if isinstance(opts, int):
@@ -115,6 +119,7 @@ class InaProcessGroup(dist.ProcessGroup):
             opts.rootRank = root
         return self._reduce("reduce", tensors, _options(dist.ReduceOptions, opts))
 
+    @untraced
     def allreduce_as(
         self,
         tensor: torch.Tensor,
@@ -338,7 +343,7 @@ def _around(name: str) -> Callable[..., Any]:
 
     call.__name__ = name
     call.__doc__ = f"Do as torch's `ProcessGroup.{name}`, through gloo."
-    return call
+    return untraced(call)
 
 
 for _name in AROUND:

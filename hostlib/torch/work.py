@@ -16,6 +16,7 @@ import torch.distributed as dist
 from hostlib.errors import NotInitialized
 from hostlib.torch.bytewise import typed
 from hostlib.torch.callbacks import Callbacks
+from hostlib.torch.untraced import untraced
 
 _LOOK: Final = timedelta(seconds=0.25)
 _TIMED_OUT: Final = "Operation timed out!"
@@ -81,6 +82,7 @@ class SwitchWork(dist.Work):
         if end is not None:
             self._callbacks.run(lambda: self._set(end))
 
+    @untraced
     def wait(self, timeout: timedelta = timedelta(0)) -> bool:
         """Wait for the end; a `timeout` of 0 is none. Raises what it ran into, or WaitTimeout."""
         if os.getpid() != self._process and not self._done.is_set():
@@ -100,6 +102,7 @@ class SwitchWork(dist.Work):
         """Wait for the end."""
         self.wait()
 
+    @untraced
     def get_future(self) -> Any:
         """Return a future of the tensors."""
         with self._lock:
@@ -161,6 +164,7 @@ class GlooWork(dist.Work):
         self._dtype = dtype
         self._waited = False
 
+    @untraced
     def wait(self, timeout: timedelta = timedelta(0)) -> bool:
         """Wait for the end; a `timeout` of 0 is the group's. Raises what it ran into."""
         deadline = time.monotonic() + timeout.total_seconds() if timeout else None
@@ -187,6 +191,7 @@ class GlooWork(dist.Work):
         """Wait for the end."""
         self.wait()
 
+    @untraced
     def get_future(self) -> Any:
         """Return the inner work's future."""
         future = self._inner.get_future()

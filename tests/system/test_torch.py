@@ -209,6 +209,13 @@ def test_callbacks_of_futures_may_wait_for_further_collectives(ranks: Ranks) -> 
     assert first[1] == ["switch"]
 
 
+def test_a_compiled_model_trains_as_it_does_without_compiler(ranks: Ranks) -> None:
+    for apart, learns, paths in ranks.results("compiled"):
+        assert apart < 1e-5
+        assert learns
+        assert paths == ["switch"]
+
+
 def test_ranks_may_differ_in_whether_they_wait(ranks: Ranks) -> None:
     (few, mean, *sums), (many, other_mean, *other_sums) = ranks.results("uneven_inputs")
     assert (few, many) == (2, 5)

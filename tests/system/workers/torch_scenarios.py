@@ -600,6 +600,22 @@ def powersgd() -> Any:
     return [weights, paths]
 
 
+def compiled() -> Any:
+    """A compiled DDP model, and the same without compiler; how far their gradients are apart."""
+    begin()
+    found = []
+    for change in (lambda model: model, lambda model: torch.compile(model, backend="eager")):
+        torch.manual_seed(0)
+        layers = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU(), torch.nn.Linear(8, 1))
+        model = change(DistributedDataParallel(layers))
+        for step in range(2):
+            model(values(torch.float32, seed=step, shape=(4, 8))).sum().backward()
+        found.append(torch.cat([each.grad.reshape(-1) for each in layers.parameters()]))
+    paths = sorted(hostlib.torch.paths()["allreduce sum float32"])
+    dist.destroy_process_group()
+    return [float((found[0] - found[1]).abs().max()), float(found[0].abs().max()) > 0.1, paths]
+
+
 def uneven_inputs() -> Any:
     """Ranks with fewer batches wait for counts that the others add asynchronously."""
     rank = begin()
