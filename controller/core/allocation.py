@@ -213,9 +213,8 @@ class Allocation:
             crossed |= self.allocator.crosses(name)
             self.allocator.stop(name)
             del self._of[name]
-        if gone:
-            used = {group.gpus for _, group in running.values()}
-            for gpus in [gpus for gpus in self._places if gpus not in used]:
+        if gone:  # GPUs of which nobody is left have no servers, even if another group has got them at once
+            for gpus in self._places.keys() - self._of.values():
                 del self._places[gpus]
         return crossed
 

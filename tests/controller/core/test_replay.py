@@ -224,6 +224,18 @@ def test_a_job_whose_server_is_cut_off_waits_until_the_link_is_back() -> None:
     assert core.desired().places["a"].servers == ("h1", "h4")
 
 
+def test_a_job_that_starts_as_another_ends_is_placed_where_its_owner_wants_it() -> None:
+    """It gets the numbers of the GPUs that have become free, not the servers of the job that had them."""
+    core = network_core("fifo", AllocationSettings(memory="shared"))
+    for at_s, name, servers in ((0.0, "a", ("h1", "h2")), (1.0, "b", ("h3", "h4"))):
+        if name == "b":
+            core.handle(Ended(at_s, "a"))
+        job = Job(name=name, workers=2, servers=servers, arrival_s=at_s)
+        core.handle(Submitted(at_s, submission_of(job, NETWORK), job))
+        core.handle(Tick(at_s))
+        assert core.desired().places[name].servers == servers
+
+
 def test_a_link_that_the_cluster_does_not_have_is_refused() -> None:
     with pytest.raises(BadSpec, match="no link between 'h1' and 'h2'"):
         network_core("fifo", AllocationSettings()).handle(LinkGone(0.0, "h1", "h2"))
