@@ -111,7 +111,10 @@ class Effects:
             return
         now_s = ledger.now_s
         held = {number: hold.held for number, hold in ledger.holds.items()}
-        found = steps(ledger.desired(), held)
+        desired = ledger.desired()
+        found = steps(desired, held)
+        known = held.keys() | {run.number for run in desired.runs}
+        self.troubles = {key: each for key, each in self.troubles.items() if key[0] in known}
         for step in found:
             number = step.run.number if isinstance(step, Start) else step.number
             trouble = self.troubles.get((number, type(step)))
