@@ -248,6 +248,8 @@ class RemoteWorkers:
         """
         self.exits: list[WorkerExit] = []
         self.left_running = 0
+        self.lost: dict[str, str] = {}
+        """Machines whose ranks are gone with them, and why."""
         self._agents = agents
         self._machines = machines
         self._size = len(environments)
@@ -317,6 +319,7 @@ class RemoteWorkers:
             elif agent.silent_s > HANG_S:
                 lost = f"it has not answered for {HANG_S:g} s"
             if lost and agent.left_running is None:
+                self.lost.setdefault(name, lost)
                 found += [WorkerExit(rank, 1, f"is lost with machine {name}: {lost}") for rank in ranks]
         for exit_ in sorted(found, key=by_cause):
             self._note(exit_)

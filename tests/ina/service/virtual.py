@@ -181,6 +181,12 @@ class World:
     def why_ended(self, number: int) -> str:
         return "its runner was killed"
 
+    def shown(self, number: int) -> str:
+        return ""
+
+    def gone(self) -> dict[str, str]:
+        return {}
+
     def tick(self) -> None:
         """Let all runs come to now; to be called often."""
         for run in self.runs.values():
