@@ -303,6 +303,9 @@ class Inline:
     async def runs(self, call: Callable[[], T]) -> T:
         return await self._make(call)
 
+    async def disk(self, call: Callable[[], T]) -> T:
+        return await self._make(call)
+
     async def _make(self, call: Callable[[], T]) -> T:
         await asyncio.sleep(self._world.rng.uniform(0.001, 0.1))
         if self.dead:
