@@ -112,7 +112,10 @@ class Effects:
             return
         now_s = ledger.now_s
         held = {number: hold.held for number, hold in ledger.holds.items()}
-        found = steps(ledger.desired(), held)
+        desired = ledger.desired()
+        found = steps(desired, held)
+        known = held.keys() | {run.number for run in desired.runs}
+        self.troubles = {key: each for key, each in self.troubles.items() if key[0] in known}
         for step in found:
             number = step.run.number if isinstance(step, Start) else step.number
             trouble = self.troubles.get((number, type(step)))
@@ -137,7 +140,9 @@ class Effects:
         while True:
             try:
                 await self._blocking.runs(lambda: self._executor.stop(number))
+                fault_point("stray stopped")
                 await self._blocking.runs(lambda: self._executor.forget(number))
+                fault_point("stray forgotten")
                 return
             except (EngineError, RunnerGone, OSError) as error:
                 _log.warning("run %d, which is not held: %s; trying again in %g s", number, error, after_s)
@@ -258,8 +263,10 @@ class Effects:
         fault_point("removed")
         del ledger.holds[number]
         await self._serve_fallbacks(hold)
+        fault_point("served no more")
         ledger.let_go(number)
         await self._blocking.runs(lambda: self._executor.forget(number))
+        fault_point("forgotten")
 
     def _remove(self, admissions: Collection[TreeAdmission]) -> None:
         for admission in admissions:
@@ -267,6 +274,7 @@ class Effects:
                 self._network.remove(admission)
             except ControllerError as error:
                 _log.warning("job %d stays on a switch until it answers: %s", admission.job, error)
+            fault_point("one removed")
 
     async def _serve_fallbacks(self, *also: Hold) -> None:
         """Have fallback servers serve all jobs that have one, and no others."""

@@ -22,6 +22,7 @@ from hostlib import command_line
 from hostlib.keeper import GRACE_S
 from ina.service import files
 from ina.service.errors import RunnerGone
+from ina.service.faults import fault_point
 from ina.service.runner import RunOrder, RunStatus
 
 STOP_S = 4 * GRACE_S + 10.0
@@ -120,6 +121,7 @@ class RunFolders:
         folder = self._of(order.number)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         files.write(folder / "run.json", asdict(order))
+        fault_point("ordered")
         return folder
 
 

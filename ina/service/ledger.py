@@ -161,6 +161,7 @@ class Ledger:
         self._frozen_at = self._last
         if (body := frozen({name: getattr(self, name) for name in _KNOWN})) is not None:
             self._store.snapshot(program(), body)
+            fault_point("frozen")
 
     # ------------------------------------------------------------------ events
 
@@ -184,6 +185,7 @@ class Ledger:
     def sync(self) -> None:
         """Have all events that are written down outlive a loss of power. Raises StoreError."""
         self._store.sync()
+        fault_point("synced")
 
     def change(self, policies: Policies) -> None:
         """Have other policies decide from now on: written down as an event, replayed like all others.
