@@ -46,7 +46,8 @@ class Settings:
     meeting_s: float = 300.0
     """``INA_MEETING_S``: longest wait at ``INA_MEETING`` for ranks that do not come."""
     meeting: Address | None = None
-    """``INA_MEETING``: ``host:port`` of the first rank's machine, where ranks of mpirun and srun meet."""
+    """``INA_MEETING``: ``host:port`` of the first rank's machine, where ranks of mpirun and srun meet; None:
+    with srun a port of its first node."""
     numbers: Numbers | None = None
     """``INA_NUMBERS``: how a framework's floats travel, "exponent" or "block16"; None: as the job's do."""
 

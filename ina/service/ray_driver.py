@@ -5,16 +5,13 @@ Only imported where Ray is.
 
 from __future__ import annotations
 
-import json
 import threading
-from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from collections.abc import Callable, Mapping, Sequence
 
 from controller.vocabulary import Topology
 from hostlib.launcher import Output, Workers
 from ina.runtime.cluster_fabric import reached_at
 from ina.service import ray_agents, ray_train
-from ina.service.runner import RunOrder
 
 
 class _Nobody:
@@ -25,9 +22,11 @@ class _Nobody:
 
 
 def drive(
-    order: RunOrder,
+    command: Sequence[str],
+    servers: Mapping[str, int],
     topology: Topology,
     *,
+    given: str,
     on_output: Output,
     stopping: threading.Event,
     on_placed: Callable[[str], None],
@@ -35,8 +34,10 @@ def drive(
     """Run the driver of a job to its end, or until it is stopped.
 
     Args:
-        order: The run, of one job.
+        command: Its program and arguments.
+        servers: The number of workers on each of the job's servers.
         topology: The cluster, with the addresses of its servers.
+        given: The run's order, as ``ina admit --given`` takes it.
         on_output: Gets what it writes, as rank 0.
         stopping: Set when it is to end.
         on_placed: Told where the workers are to be.
@@ -46,15 +47,12 @@ def drive(
 
     Raises LaunchError: a server is no node of Ray, or the command cannot be run.
     """
-    (job,) = order.jobs
     ray_agents.connect()
-    machines = {name: reached_at(topology, name) for name in job.servers}
-    at = ray_agents.placed(machines)
-    nodes = [at[name].number for name, ranks in zip(job.servers, job.machines, strict=True) for _ in ranks]
-    given = json.dumps(asdict(order))
-    workers = Workers(job.command, [ray_train.variables(given, nodes)], _Nobody(), on_output)
-    on_placed(f"Ray Train on {', '.join(job.servers)}")
-    failure = workers.wait(on_tick=lambda: workers.kill() if stopping.is_set() else None)
+    at = ray_agents.placed({name: reached_at(topology, name) for name in servers})
+    nodes = [at[name].number for name, workers in servers.items() for _ in range(workers)]
+    driver = Workers(command, [ray_train.variables(given, nodes)], _Nobody(), on_output)
+    on_placed(f"Ray Train on {', '.join(servers)}")
+    failure = driver.wait(on_tick=lambda: driver.kill() if stopping.is_set() else None)
     if stopping.is_set():
         return None, {}
     alive = ray_agents.nodes()

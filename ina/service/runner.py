@@ -84,6 +84,11 @@ class JobOrder:
     numbers: Encoding = "exponent"
     priority: int | None = None
 
+    @property
+    def ranks(self) -> dict[str, int]:
+        """The number of ranks on each server."""
+        return {server: len(ranks) for server, ranks in zip(self.servers, self.machines, strict=True)}
+
 
 @dataclass(frozen=True, slots=True)
 class RunOrder:
@@ -267,8 +272,10 @@ class Runner:
         signal.signal(signal.SIGTERM, lambda *_: self._stopping.set())
         spec = launch_spec(job, switch=self._order.switch)
         end, self._status.lost = ray_driver.drive(
-            self._order,
+            job.command,
+            job.ranks,
             topology_of(self._order),
+            given=json.dumps(asdict(self._order)),
             on_output=partial(logs.write, spec),
             stopping=self._stopping,
             on_placed=self._placed,
@@ -292,11 +299,10 @@ class Runner:
             from ina.service import ray_agents
 
             ray_agents.connect()  # before there is a handler of signals, for Ray sets its own
-            ranks = {server: len(each) for server, each in zip(job.servers, job.machines, strict=True)}
             start = partial(
                 ray_agents.agents,
                 name=f"ina {job.name}",
-                ranks=ranks,
+                ranks=job.ranks,
                 stopping=self._stopping,
                 on_placed=self._placed,
             )

@@ -92,12 +92,11 @@ class SlurmRuns(RunFolders):
             return
         folder = self._written(replace(order, engine="slurm", cluster=topology_document(self._cluster)))
         (job,) = order.jobs
-        tasks = {server: len(ranks) for server, ranks in zip(job.servers, job.machines, strict=True)}
         hosts = folder / "hosts"
-        hosts.write_text("".join(f"{server}\n" * ranks for server, ranks in tasks.items()))
+        hosts.write_text("".join(f"{server}\n" * ranks for server, ranks in job.ranks.items()))
         comment = f"{self._comment}{order.number}"
         licences = f"{self._licence}:{job.granted}" if self._licence and job.granted else ""
-        batch = slurm.Batch(job.name, comment, tasks, str(folder / "runner.log"), licences)
+        batch = slurm.Batch(job.name, comment, job.ranks, str(folder / "runner.log"), licences)
         runner = shlex.join(command_line.module("ina.service.runner", str(folder)))
         number = slurm.submit(batch, f"#!/bin/sh\nexec {runner}\n", str(hosts))
         with self._lock:
