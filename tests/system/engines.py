@@ -56,7 +56,7 @@ class Service:
         """Submit jobs of two workers that sum, check the sums, and go on until the file ``stop`` is there."""
         command = [sys.executable, str(WORKERS / "marks.py")]
         until = ["--until", str(self._folder / "stop")]
-        common = {"workers": 2, "extra": {"folder": str(self._folder)}}
+        common = {"workers": 2}
         made = [
             {**common, "command": [*command, str(self._folder / job["name"]), *until], **job} for job in jobs
         ]
