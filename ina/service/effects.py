@@ -307,6 +307,7 @@ class Effects:
                     offset,
                     str(self._ledger.logs(said)),
                     servers=hosts(servers),
+                    driver=bool(said.job.extra.get("driver")),
                     granted=_granted(hold.held.places[name]),
                     congestion=said.job.congestion,
                     numbers=said.job.numbers,
