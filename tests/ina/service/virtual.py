@@ -69,6 +69,10 @@ class _Run:
     """Since when jobs have no way for their packets."""
     status: RunStatus = field(default_factory=RunStatus)
 
+    def again(self) -> _Run:
+        """Return another run of the same order."""
+        return _Run(self.order, self.began_s)
+
     def __post_init__(self) -> None:
         self.admissions = {job.name: plain.admission_of(job.admission) for job in self.order.jobs}
 
