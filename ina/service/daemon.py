@@ -82,6 +82,7 @@ class Daemon:
         self._ready = "starting"
         self._news = asyncio.Condition()
         self._sync: asyncio.Task[None] | None = None
+        self._syncing = asyncio.Lock()
 
     # ------------------------------------------------------------------ its life
 
@@ -263,9 +264,10 @@ class Daemon:
         await asyncio.shield(self._sync)
 
     async def _sync_soon(self) -> None:
-        await asyncio.sleep(0)  # let in those whose requests have come, too
-        self._sync = None
-        self._ledger.sync()
+        async with self._syncing:  # those who come while the disk is busy share the next sync
+            await asyncio.sleep(0)  # let in those whose requests have come, too
+            self._sync = None
+            await self._blocking.disk(self._ledger.sync)
 
     async def cancel(self, name: str, *, by: str = "") -> JobRecord:
         """End a job, whether it runs or waits."""

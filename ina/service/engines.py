@@ -9,7 +9,9 @@ from typing import get_args
 from bmv2_topos.testbeds import netns
 from ina.service.errors import ServiceError
 from ina.service.executor import Executor, LocalRuns
+from ina.service.ray_runs import RayRuns
 from ina.service.runner import Engine
+from ina.service.slurm_runs import SlurmRuns
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,6 @@ class EngineChoice:
         if self.engine == "local":
             return LocalRuns(folder)
         cluster = netns.exported(bed)
-        from ina.service.slurm_runs import SlurmRuns
-
+        if self.engine == "ray":
+            return RayRuns(folder, cluster)
         return SlurmRuns(folder, service, cluster, self.licence)

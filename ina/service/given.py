@@ -14,7 +14,7 @@ from controller.switches.tree import TreeAdmission
 from controller.vocabulary import Topology
 from hostlib.launcher import Output, Rendezvous
 from ina.runtime.agents import Agents, RemoteWorkers
-from ina.runtime.cluster_fabric import ClusterFabric, reached_at
+from ina.runtime.cluster_fabric import ClusterFabric, address_towards, reached_at
 from ina.runtime.fabric import RunningWorkers, SwitchFabric
 from ina.runtime.spec import ClusterSpec, FabricSpec, LaunchSpec
 from ina.runtime.testbed_fabric import NamespaceFabric
@@ -89,6 +89,11 @@ class GivenMachines(Given, ClusterFabric):
     def lost(self) -> Mapping[str, str]:
         """Machines that are gone with their workers, and why."""
         return self._workers.lost if self._workers else {}
+
+    @property
+    def group_host(self) -> str:
+        """Address of this machine at which workers take their turns, and tell how far they are."""
+        return address_towards(next(iter(self._machines.values())))
 
     @contextlib.contextmanager
     def torch_store(self, switch: str, member: Member) -> Iterator[tuple[str, int]]:

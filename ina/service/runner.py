@@ -34,7 +34,7 @@ from ina.runtime.job_group import Cancelled, GroupRun
 from ina.runtime.jobs import JobEnd
 from ina.runtime.spec import LaunchSpec
 from ina.service import files, plain
-from ina.service.given import Given, GivenHosts, GivenMachines
+from ina.service.given import Given, GivenHosts, GivenMachines, StartAgents
 
 PERIOD_S = 0.5
 """Interval at which progress is written down."""
@@ -134,6 +134,7 @@ class RunStatus:
         ends: How each job ended that has: "" well, else what went wrong.
         blame: The job that broke its group; None: none.
         lost: Servers that were gone with their workers, and how.
+        engine: How Ray names the run, and its state there; "": not yet, or it is not Ray's.
         over: All have ended, or the run could not be.
         failure: Why it could not; "": it could.
     """
@@ -144,6 +145,7 @@ class RunStatus:
     ends: dict[str, str] = field(default_factory=dict)
     blame: str | None = None
     lost: dict[str, str] = field(default_factory=dict)
+    engine: str = ""
     over: bool = False
     failure: str = ""
 
@@ -188,22 +190,6 @@ def launch_spec(order: JobOrder, *, switch: bool, places: Sequence[str] = ()) ->
     return LaunchSpec(job=job, machines=order.machines, hierarchical=shared, places=tuple(places))
 
 
-def _fabric(order: RunOrder) -> Given:
-    """Return the switches of a run, whose workers are started as its engine has it."""
-    fabric: Given
-    if order.engine == "local":
-        fabric = GivenHosts(order.testbed)
-    else:
-        assert order.cluster is not None
-        (job,) = order.jobs
-        topology = parse_topology(json.dumps(order.cluster), source="order.json")
-        fabric = GivenMachines(topology, job.servers, partial(Agents, template=SLURM_STEP))
-    given = {job.name: plain.admission_of(job.admission) for job in order.jobs}
-    offers = SwitchInfo(order.lanes, 0, 0, 0, mode="shared", salted=order.salted)
-    fabric.give(given, offers, switch=order.switch)
-    return fabric
-
-
 class Runner:
     """Carries out one order."""
 
@@ -213,6 +199,7 @@ class Runner:
         self._status = RunStatus()
         self._lock = threading.Lock()
         self._over = threading.Event()
+        self._stopping = threading.Event()
 
     def run(self) -> None:
         """Run the jobs to their ends, or until SIGTERM; say all the while how it goes."""
@@ -220,7 +207,7 @@ class Runner:
         names = [job.name for job in order.jobs]
         try:
             logs = _Logs({job.name: job.logs for job in order.jobs})
-            self._fabric = _fabric(order)
+            self._fabric = self._switches()
             group = GroupRun(
                 self._fabric,
                 [
@@ -233,7 +220,7 @@ class Runner:
                 on_output=logs.write,
                 on_end=lambda end: self._ended(end, group),
             )
-            signal.signal(signal.SIGTERM, lambda *_: group.cancel())
+            signal.signal(signal.SIGTERM, lambda *_: self._stop(group))
             watcher = threading.Thread(target=self._watch, args=(group, names))
             watcher.start()
             try:
@@ -248,6 +235,44 @@ class Runner:
         finally:
             self._status.over = True
             self._write()
+
+    def _stop(self, group: GroupRun) -> None:
+        self._stopping.set()
+        group.cancel()
+
+    def _switches(self) -> Given:
+        """Return the switches of the run, whose workers are started as its engine has it."""
+        order = self._order
+        fabric = GivenHosts(order.testbed) if order.engine == "local" else self._machines()
+        given = {job.name: plain.admission_of(job.admission) for job in order.jobs}
+        offers = SwitchInfo(order.lanes, 0, 0, 0, mode="shared", salted=order.salted)
+        fabric.give(given, offers, switch=order.switch)
+        return fabric
+
+    def _machines(self) -> GivenMachines:
+        order = self._order
+        (job,) = order.jobs
+        if order.engine == "slurm":
+            start: StartAgents = partial(Agents.launched, template=SLURM_STEP)
+        else:
+            from ina.service import ray_agents
+
+            ray_agents.connect()  # before there is a handler of signals, for Ray sets its own
+            ranks = {server: len(each) for server, each in zip(job.servers, job.machines, strict=True)}
+            start = partial(
+                ray_agents.agents,
+                name=f"ina {job.name}",
+                ranks=ranks,
+                stopping=self._stopping,
+                on_placed=self._placed,
+            )
+        topology = parse_topology(json.dumps(order.cluster), source="order.json")
+        return GivenMachines(topology, job.servers, start)
+
+    def _placed(self, said: str) -> None:
+        with self._lock:
+            self._status.engine = said
+        self._write()
 
     def _ended(self, end: JobEnd, group: GroupRun) -> None:
         failure = end.failure()

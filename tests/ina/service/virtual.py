@@ -290,6 +290,9 @@ class Inline:
     async def runs(self, call: Callable[[], T]) -> T:
         return await self._make(call)
 
+    async def disk(self, call: Callable[[], T]) -> T:
+        return await self._make(call)
+
     async def _make(self, call: Callable[[], T]) -> T:
         slow = self._world.slow and self._world.rng.random() < 0.3
         await asyncio.sleep(self._world.rng.uniform(0.001, 20.0 if slow else 0.1))
