@@ -25,7 +25,7 @@ from ina.service.policies import Policies
 from ina.service.store import Store
 from tests.ina.service.mishaps import Mishaps, Wrong
 from tests.ina.service.reached import program
-from tests.ina.service.virtual import Died, Inline, VirtualLoop, World
+from tests.ina.service.virtual import LONGEST_CALL_S, Died, Inline, VirtualLoop, World
 
 LENGTHS_S = (8.0, 16.0, 32.0)
 """Times in which mishaps happen, one for each schedule."""
@@ -246,7 +246,7 @@ class Schedule:
 
     async def check(self) -> None:
         """Look at what is left, and how jobs have ended. Raises Wrong."""
-        await self.wait(5.0)
+        await self.wait(LONGEST_CALL_S + 1.0)  # a run may still be being forgotten
         daemon, store = self.daemon, self._store
         assert store is not None
         audit = await daemon.audit()
