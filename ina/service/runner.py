@@ -112,6 +112,7 @@ class RunStatus:
         blame: The job that broke its group; None: none.
         over: All have ended, or the run could not be.
         failure: Why it could not; "": it could.
+        final: Its workers cannot be started again.
     """
 
     done: dict[str, int] = field(default_factory=dict)
@@ -121,6 +122,7 @@ class RunStatus:
     blame: str | None = None
     over: bool = False
     failure: str = ""
+    final: bool = False
 
 
 class _GivenFabric(NamespaceFabric):
