@@ -11,7 +11,7 @@ Leases are kept in memory. A controller that starts again gives each holder a wh
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 
@@ -120,6 +120,14 @@ class ExternalRuns:
     def why_ended(self, number: int) -> str:
         """Return why a run has ended that has not said how its jobs did."""
         return "its workers have ended" if self._has(number) else self._own.why_ended(number)
+
+    def shown(self, number: int) -> str:
+        """Return how the engine names a run, and its state there; "": no engine has it."""
+        return "" if self._has(number) else self._own.shown(number)
+
+    def gone(self) -> Mapping[str, str]:
+        """Return the servers that the engine cannot use, and why."""
+        return self._own.gone()
 
     def _has(self, number: int) -> bool:
         return (self._of(number) / "run.json").exists()

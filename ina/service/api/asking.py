@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from typing import Annotated
 
 from fastapi import Depends, Header, Query, Request
@@ -11,7 +10,7 @@ from fastapi.security import HTTPBearer
 from starlette.responses import Response
 
 from ina.service.api.access import Gate, operator
-from ina.service.api.peers import uid_of
+from ina.service.api.peers import Peer
 from ina.service.api.problems import Problem
 from ina.service.service import Service
 from ina.service.tokens import Person
@@ -41,15 +40,8 @@ async def service_of(request: Request) -> Service:
 async def person_of(request: Request) -> Person:
     """Return who asks. Raises Problem for somebody unknown."""
     gate: Gate = request.app.state.gate
-    return gate.person(request.headers.get("authorization"), lambda: uid_asking(request))
-
-
-def uid_asking(request: Request) -> int | None:
-    """Return the user at the other end; a Unix socket lets only its owner and root in."""
-    client, server = request.scope.get("client"), request.scope.get("server")
-    if client is None or server is None or server[1] is None:
-        return os.geteuid()
-    return uid_of((client[0], client[1]), (server[0], server[1]))
+    peer: Peer = request.scope["state"]["peer"]  # see `ina.service.api.web`
+    return gate.person(request.headers.get("authorization"), peer.uid)
 
 
 async def _operator(person: Annotated[Person, Depends(person_of)]) -> Person:
