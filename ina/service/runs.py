@@ -41,6 +41,10 @@ class Runs:
         """When runs are to be looked at next; infinite if there are none."""
         return self._next_s if self._ledger.holds else math.inf
 
+    def look_soon(self) -> None:
+        """Have them be looked at in the next round."""
+        self._next_s = 0.0
+
     def look(self) -> None:
         """See what has become of all runs, if it is time."""
         holds, now_s = self._ledger.holds, self._ledger.now_s
@@ -79,6 +83,8 @@ class Runs:
                 continue
             if not failure:
                 events.append(Ended(now_s, name))
+            elif status.final:
+                events.append(Ended(now_s, name, failure, final=True))
             elif stopping:
                 continue
             elif status.blame not in (None, name):
