@@ -182,7 +182,8 @@ def test_on_a_full_disk_jobs_run_on_and_new_ones_are_refused_until_there_is_room
     for job in site.client.jobs(states=["queued", "running"]):
         if job["name"] != name:
             site.client.cancel(job["name"])
-    assert site.over(name)["state"] == "completed"
+    job = site.over(name)
+    assert job["state"] == "completed", (job, site.client.log(name, 0))
     assert site.marks(name) == "x"
 
 
@@ -220,10 +221,11 @@ def test_a_damaged_state_is_refused_by_the_command_and_kept(site: Site, tmp_path
 
 
 HANGING = """
-import sys, time
+import signal, sys, time
 from pathlib import Path
 from ina.service import files
 with files.alive(Path(sys.argv[1])):
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     print("lives", flush=True)
     time.sleep(600)
 """
@@ -238,7 +240,6 @@ def test_a_runner_that_hangs_is_killed(tmp_path: Path, monkeypatch: pytest.Monke
         try:
             assert runner.stdout is not None
             assert runner.stdout.readline() == "lives\n"
-            os.kill(runner.pid, signal.SIGSTOP)
             assert files.process_of(folder) == runner.pid
             with contextlib.suppress(RunnerGone):  # the machine is slow: it is tried again
                 LocalRuns(tmp_path).stop(7)

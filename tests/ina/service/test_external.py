@@ -81,7 +81,7 @@ def _daemon(folder: Path, loop: VirtualLoop, world: World, policies: Policies) -
         testbed="virtual",
         switches=Network(CLUSTER, world.fleet(), program(), ports=world.ports),
         executor=world,
-        fallbacks=world,
+        fallbacks=world.fallbacks,
         blocking=Inline(world),
         began_at=0.0,
     )
