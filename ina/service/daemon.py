@@ -81,8 +81,8 @@ class Daemon:
         self._executor = executor = self._external
         self._holders = Holders(ledger, self._external)
         self._switches = Switches(ledger, switches, blocking)
-        self._runs = Runs(ledger, executor, self._switches)
         self._fallback_jobs = FallbackJobs(ledger, fallbacks, blocking)
+        self._runs = Runs(ledger, executor, self._switches, self._fallback_jobs)
         self._effects = Effects(
             ledger, testbed, switches, executor, self._fallback_jobs, blocking, self._runs, self._switches
         )

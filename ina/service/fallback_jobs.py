@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Collection
 
+from controller.core import Place
 from controller.switches.tree import TreeAdmission
 from ina.runtime.errors import RunError
 from ina.service.fallback import FallbackServing
@@ -13,6 +15,8 @@ from ina.service.holds import Hold
 from ina.service.ledger import Ledger
 from ina.service.threads import Blocking
 
+ILL_S = 20.0
+"""Time after which a server that had ended no longer explains why a job failed: more than workers wait."""
 LOOK_S = 1.0
 """Interval at which it is seen whether fallback servers live: less than workers wait for their packets."""
 
@@ -28,11 +32,19 @@ class FallbackJobs:
         self._blocking = blocking
         self._busy = False
         self._next_s = 0.0
+        self._ended_s: dict[str, float] = {}
+        """When servers had ended, last."""
+
+    def ill(self, place: Place) -> str:
+        """Return that the fallback server of a place was gone lately; "": it was not."""
+        ended_s = self._ended_s.get(place.fallback or "", -math.inf)
+        gone = self._ledger.now_s - ended_s <= ILL_S
+        return f"its fallback server at {place.fallback} had ended" if gone else ""
 
     @property
     def next_s(self) -> float:
         """When it is to be seen next whether they live; infinite meanwhile, or if nothing is held."""
-        return float("inf") if self._busy or not self._ledger.holds else self._next_s
+        return math.inf if self._busy or not self._ledger.holds else self._next_s
 
     async def serve(self, hold: Hold) -> None:
         """Have the fallback servers of a run's jobs serve all jobs that have theirs there, and no others.
@@ -55,7 +67,9 @@ class FallbackJobs:
             ended = [server for server in sorted(used) if not self._fallbacks.lives(server)]
             if ended:
                 _log.warning("fallback servers at %s have ended, and are started again", ", ".join(ended))
+                self._ended_s |= dict.fromkeys(ended, self._ledger.now_s)
                 await self._serve(ended)
+                self._ended_s |= dict.fromkeys(ended, self._ledger.now_s)
         except (RunError, OSError) as error:
             _log.warning("%s; trying again in %g s", error, LOOK_S)
         finally:
