@@ -45,6 +45,8 @@ class P4RuntimeClient:
         self._ids_grow = False
         self.restarts = 0
         """How often the switch was seen to have been started anew: it had forgotten the election ids."""
+        self.undisturbed = False
+        """Whether nobody else has been primary between this `mastership` and the last one."""
         options = [
             ("grpc.max_receive_message_length", _MAX_MESSAGE),
             ("grpc.enable_http_proxy", 0),  # what http_proxy names is for the web, and would see all of this
@@ -98,24 +100,27 @@ class P4RuntimeClient:
         """
         stream = acquire(self._stub, self.device_id, self.address, timeout_s=timeout_s)
         self._election_id = stream.election_id
-        self._notice_restart(stream.election_id)
+        self._notice_others(stream.election_id)
         try:
             yield
         finally:
             self._election_id = None
             stream.release()
 
-    def _notice_restart(self, election_id: int | None) -> None:
+    def _notice_others(self, election_id: int | None) -> None:
         """Compare an id that was claimed with the one before.
 
-        A controller claims more than the highest id so far, which a switch forgets only when it restarts. It
-        says nothing of switches whose ids have not been seen to grow, nor once somebody has claimed the last.
+        A controller claims one more than the highest id so far, which a switch forgets only when it restarts.
+        It says nothing of switches whose ids have not been seen to grow, nor once somebody has claimed the
+        last.
         """
+        self.undisturbed = False
         if election_id is None or election_id == HIGHEST_ID:
             return
         if self._last_id is not None:
             if election_id > self._last_id:
                 self._ids_grow = True
+                self.undisturbed = election_id == self._last_id + 1
             elif self._ids_grow:
                 self.restarts += 1
         self._last_id = election_id

@@ -34,6 +34,11 @@ class P4RuntimeTarget:
         """How often the switch was seen to have been started anew."""
         return self._client.restarts
 
+    @property
+    def undisturbed(self) -> bool:
+        """Within `turn`: whether nobody else has had a turn since the last one, by the election ids."""
+        return self._client.undisturbed
+
     def program(self) -> ProgramInfo | None:
         """Read the tables, actions and counters of the loaded program; None if there is no program."""
         cookie = self._client.cookie()

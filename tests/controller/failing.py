@@ -42,6 +42,10 @@ class Failing:
     def restarts(self) -> int:
         return self.target.restarts
 
+    @property
+    def undisturbed(self) -> bool:
+        return self.target.undisturbed
+
     def write(self, kind: Kind, entries: Sequence[Entry]) -> None:
         fault, at = self.fault, self.fault.left
         fault.left -= len(entries)

@@ -80,6 +80,8 @@ class Reached:
         self.address = target.address
         self.gone = False
         self.restarts = 0
+        self.undisturbed = False
+        self._wiped = False
 
     def _here(self) -> PipelineTarget:
         if self.gone:
@@ -92,6 +94,7 @@ class Reached:
     @contextmanager
     def turn(self, *, timeout_s: float) -> Iterator[None]:
         with self._here().turn(timeout_s=timeout_s):
+            self.undisturbed, self._wiped = not self._wiped, False  # there is one daemon at a time
             yield
 
     def program(self) -> ProgramInfo | None:
@@ -121,6 +124,7 @@ class Reached:
         program = self._target.program()
         tables = [name for name in program.tables if name in self._kept()]
         self._target.write("DELETE", self._target.read(tables))
+        self._wiped = True
 
     @cache  # noqa: B019 - there are few targets, and they live as long as the tests
     def _kept(self) -> frozenset[str]:
