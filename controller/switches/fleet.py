@@ -25,6 +25,7 @@ from controller.errors import (
 from controller.switches import forwarding
 from controller.switches.layout import Deployment, lay_out
 from controller.switches.model import Admission, Part, Registration, SwitchInfo
+from controller.switches.outcomes import OUTCOMES
 from controller.switches.planning import Identity, check_mode
 from controller.switches.reconcile import Action, Observed, Waiting, not_leased, per_switch, reconcile
 from controller.switches.session import Controller
@@ -427,8 +428,10 @@ class Fleet:
                 found[name] = self.controllers[name].counters(on_switch.job)
         return found
 
-    def counters_of(self, jobs: Mapping[_Key, TreeAdmission]) -> dict[_Key, dict[str, dict[str, int]]]:
-        """Read the counters of several jobs, each by switch, with one request to a switch.
+    def counters_of(
+        self, jobs: Mapping[_Key, TreeAdmission], outcomes: Collection[str] = OUTCOMES
+    ) -> dict[_Key, dict[str, dict[str, int]]]:
+        """Read these counters of several jobs, each by switch, with one request to a switch.
 
         What a switch counts in a job's row is taken for the job's: whether it still has it is not looked at.
         Switches that fail are left out.
@@ -440,7 +443,7 @@ class Fleet:
         found: dict[_Key, dict[str, dict[str, int]]] = {key: {} for key in jobs}
         for name, rows in at.items():
             with contextlib.suppress(ControllerError):
-                counted = self._controller(name).rows_counters(list(rows.values()))
+                counted = self._controller(name).rows_counters(list(rows.values()), outcomes)
                 for key, row in rows.items():
                     found[key][name] = counted[row]
         return found

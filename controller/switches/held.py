@@ -23,7 +23,10 @@ class Held:
 
     def __init__(self, tables: Iterable[str]) -> None:
         self._tables = frozenset(tables)
+        self._read: Sequence[Row] | None = None
+        """The rows as they were read last; None: they are not known."""
         self._rows: dict[Key, Row] | None = None
+        """The same with what was written since; None: nothing."""
         self._in_turn = False
         self._in_doubt = False
 
@@ -31,7 +34,7 @@ class Held:
         """Begin a turn; `undisturbed`: nobody else has had one since this controller's last."""
         self._in_turn, self._in_doubt = True, False
         if not undisturbed:
-            self._rows = None
+            self._read = self._rows = None
 
     def end(self) -> None:
         """End the turn."""
@@ -39,17 +42,21 @@ class Held:
 
     def rows(self) -> list[Row] | None:
         """Return the rows if they are known, within a turn (else others may be writing); None: read them."""
-        return None if self._rows is None or not self._in_turn else list(self._rows.values())
+        if self._read is None or not self._in_turn:
+            return None
+        return list(self._read if self._rows is None else self._rows.values())
 
     def read(self, rows: Sequence[Row]) -> None:
         """Note all rows, as they were read."""
         if not self._in_doubt:  # what has failed may still be carried out, until this turn is over
-            self._rows = {key_of(row): row for row in rows}
+            self._read, self._rows = rows, None
 
     def wrote(self, kind: Kind, entries: Iterable[Entry]) -> None:
         """Note a write that the switch has carried out."""
-        if self._rows is None:
+        if self._read is None:
             return
+        if self._rows is None:
+            self._rows = {key_of(row): row for row in self._read}
         for entry in entries:
             if isinstance(entry, MulticastGroup) or (
                 isinstance(entry, TableEntry) and entry.table in self._tables and not entry.default
@@ -61,4 +68,5 @@ class Held:
 
     def lose(self) -> None:
         """Note that the rows are not known any more, as after a write that has failed."""
-        self._rows, self._in_doubt = None, True
+        self._read = self._rows = None
+        self._in_doubt = True

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from types import TracebackType
@@ -397,12 +397,14 @@ class Controller:
         """Read a row of outcome counters; row 0 is for packets that belong to no job."""
         return self.rows_counters([row])[row]
 
-    def rows_counters(self, rows: Sequence[int]) -> dict[int, dict[str, int]]:
-        """Read rows of outcome counters in one request. Raises SwitchError."""
+    def rows_counters(
+        self, rows: Sequence[int], outcomes: Collection[str] = OUTCOMES
+    ) -> dict[int, dict[str, int]]:
+        """Read these outcomes of rows of outcome counters in one request. Raises SwitchError."""
         self.info()  # or the counters are not ours
         return {
             row: {name: count - self._baselines.get(row, {}).get(name, 0) for name, count in cells.items()}
-            for row, cells in self._read_counter_rows(rows).items()
+            for row, cells in self._read_counter_rows(rows, outcomes).items()
         }
 
     # ------------------------------------------------------------------ as a whole
@@ -467,7 +469,7 @@ class Controller:
         Entries of the same tables with other matches stay.
         """
         wanted = list(entries)
-        there = self._target.read({each.table for each in wanted})
+        there = self._target.read(sorted({each.table for each in wanted}))
         known = {
             (row.table, frozenset(row.match.items())): row for row in there if isinstance(row, TableEntry)
         }
@@ -593,10 +595,12 @@ class Controller:
         except Refused:
             self._baselines |= self._read_counter_rows([row])
 
-    def _read_counter_rows(self, rows: Sequence[int]) -> dict[int, dict[str, int]]:
-        cells = [row * COLUMNS + column for row in rows for column in OUTCOMES.values()]
+    def _read_counter_rows(
+        self, rows: Sequence[int], outcomes: Collection[str] = OUTCOMES
+    ) -> dict[int, dict[str, int]]:
+        cells = [row * COLUMNS + OUTCOMES[name] for row in rows for name in outcomes]
         counts = iter(self._target.read_counter(names.OUTCOMES, cells))
-        return {row: {name: next(counts) for name in OUTCOMES} for row in rows}
+        return {row: {name: next(counts) for name in outcomes} for row in rows}
 
 
 def _counter_rows(program: ProgramInfo) -> int:
