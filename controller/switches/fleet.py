@@ -72,7 +72,7 @@ class Fleet:
         self._at_rest: tuple[Mapping[str, Sequence[Admission]], Mapping[str, Observed]] | None = None
         """What was desired and what was there when nothing was to be done last."""
         self._there: dict[str, dict[int, Admission]] | None = None
-        """By switch and job: what was desired then, with what this fleet has admitted and removed since; None:
+        """By switch and job: what was desired then, with what this fleet admitted and removed since; None:
         something else may be there."""
         self._wanted: dict[tuple[str, int], Region] = {}
         """The same: where they are to go next."""

@@ -117,6 +117,15 @@ def admit(
             help="Set the IP address at which these machines reach the switch.",
         ),
     ] = SWITCH_IP,
+    given: Annotated[
+        bool,
+        typer.Option(
+            "--given",
+            rich_help_panel=MACHINES,
+            help="Serve the job of the environment variable INA_GIVEN, which a controller has admitted and "
+            "will remove. Machines are given with --machine.",
+        ),
+    ] = False,
     listen: Annotated[
         str | None,
         typer.Option(
@@ -134,6 +143,9 @@ def admit(
     configurations contain the job's token: keep them out of logs. Serves the job until all ranks have left,
     or until standard input ends before all ranks have joined. The last line holds the statistics of the job.
     """
+    if given:
+        _serve_given(_machines(machines, workers), machine or [], listen)
+        return
     fabric = fabric_of(program, lanes, switches, tls, faults, cluster=cluster is not None)
     running = cluster_of(cluster, fabric, switches, tls) if cluster else None
     spec = LaunchSpec(
@@ -162,6 +174,22 @@ def admit(
             result = serve(switches_there, spec, on_ready=_announce, starter_left=_input_ended, listen=listen)
     except Exception as error:
         _print({"failed": verdict(error)[0]})  # for the ranks of other machines, who do not see our messages
+        raise
+    _print(metrics(result))
+
+
+def _serve_given(machines: Sequence[Sequence[int]], known_as: Sequence[str], listen: str | None) -> None:
+    """Serve a job that a controller has admitted to the machines of these ranks."""
+    from ina.service.given_job import given_job
+
+    text = os.environ.get("INA_GIVEN", "")
+    try:
+        fabric, spec, first = given_job(text, machines, [each.split(",") for each in known_as])
+        with contextlib.closing(fabric):
+            ready, left = _announce, _input_ended
+            result = serve(fabric, spec, on_ready=ready, starter_left=left, listen=listen or first)
+    except Exception as error:
+        _print({"failed": verdict(error)[0]})
         raise
     _print(metrics(result))
 

@@ -37,6 +37,7 @@ from ina.service.records import Audit, Difference, JobRecord
 from ina.service.reports import Reports
 from ina.service.runner import log_file
 from ina.service.runs import Runs
+from ina.service.servers import see_servers
 from ina.service.service import ClusterState, Decision, Explanation
 from ina.service.switches import CHECK_S, Switches
 from ina.service.threads import Blocking
@@ -77,7 +78,7 @@ class Daemon:
             ledger, testbed, switches, executor, fallbacks, blocking, self._runs, self._switches
         )
         self._measures = Measures(ledger, switches, executor, blocking)
-        self._reports = Reports(ledger, self._effects, switches, self._measures)
+        self._reports = Reports(ledger, self._effects, switches, self._measures, executor)
         self._ready = "starting"
         self._news = asyncio.Condition()
         self._sync: asyncio.Task[None] | None = None
@@ -113,6 +114,7 @@ class Daemon:
 
     def _round(self) -> None:
         """Look, decide, and begin what is to be done. Raises StoreError, OSError: it cannot be written."""
+        see_servers(self._ledger, self._executor)
         self._runs.look()
         self._ledger.decide()
         self._ledger.freeze()
@@ -327,4 +329,6 @@ class Daemon:
         ledger.record([event], drained=True)
         if back and name in ledger.down:
             ledger.record([SwitchGone(now_s, name, ledger.down[name])])
+        if back and name in ledger.lost:
+            ledger.record([ServerGone(now_s, name, ledger.lost[name])])
         await self._tell()

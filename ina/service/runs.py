@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 from controller.core import Ended, Event, Interrupted, Progressed
 from ina.service.executor import Executor
@@ -82,7 +83,7 @@ class Runs:
                 continue
             elif status.blame not in (None, name):
                 events.append(Interrupted(now_s, name, f"its group broke: {failure}"))
-            elif (event := self._failed(number, name, failure)) is not None:
+            elif (event := self._failed(number, name, failure, status.lost)) is not None:
                 events.append(event)
             else:
                 continue
@@ -93,10 +94,11 @@ class Runs:
             ledger.keep(number)
             self._switches.check_soon()
 
-    def _failed(self, number: int, name: str, failure: str) -> Event | None:
+    def _failed(self, number: int, name: str, failure: str, lost: Mapping[str, str]) -> Event | None:
         """Return the event that a failure means; None: not known before the network was looked at.
 
-        A job whose switches or links were gone lately starts again, elsewhere if need be.
+        A job whose switches or links were gone lately, or that has `lost` a server, starts again, elsewhere
+        if need be.
         """
         ledger = self._ledger
         now_s, place = ledger.now_s, ledger.holds[number].held.places[name]
@@ -107,6 +109,8 @@ class Runs:
         del self._failed_s[number, name]
         if why := self._switches.ill(ledger.topology, place):
             return Interrupted(now_s, name, f"{why}; {failure}")
+        if server := next(filter(lost.__contains__, place.servers), None):
+            return self._again(name, f"server {server} is lost: {lost[server]}")
         return Ended(now_s, name, failure)
 
     def _progress(self, hold: Hold, name: str, done: int, iteration_s: float | None) -> list[Event]:
@@ -128,10 +132,14 @@ class Runs:
         for name in hold.held.run.jobs:
             if name in hold.held.over or name not in ledger.core.jobs:
                 continue
-            self._lost[name] = self._lost.get(name, 0) + 1
-            if self._lost[name] > LOST_RUNS:
-                events.append(Ended(ledger.now_s, name, f"its runner ended {LOST_RUNS + 1} times: {why}"))
-            else:
-                events.append(Interrupted(ledger.now_s, name, f"its runner ended: {why}"))
+            events.append(self._again(name, f"its runner ended: {why}"))
         ledger.set(number, stage="stopping")
         ledger.record(events)
+
+    def _again(self, name: str, why: str) -> Event:
+        """Return the event that a job starts again, or has failed if that was so too often."""
+        now_s = self._ledger.now_s
+        self._lost[name] = self._lost.get(name, 0) + 1
+        if self._lost[name] > LOST_RUNS:
+            return Ended(now_s, name, f"{LOST_RUNS + 1} times: {why}")
+        return Interrupted(now_s, name, why)
