@@ -30,6 +30,8 @@ POLICIES: Mapping[str, str] = {
     "memory": "deadline",
 }
 """Of both, the service and the simulation."""
+PERIOD_S = 60.0
+"""Interval at which both divide memory again."""
 TICK_S = 0.02
 PATIENCE_S = 120.0
 """Longest time for a controller to serve, and for a command to end."""
@@ -62,10 +64,19 @@ def command(*words: object) -> subprocess.CompletedProcess[str]:
 
 @dataclass(slots=True)
 class Controller:
-    """``ina controller`` as a process: started, killed, started again on the same state."""
+    """``ina controller`` as a process: started, killed, started again on the same state.
+
+    Attributes:
+        folder: The folder for its state, its socket and its log.
+        testbed: The name of the testbed that it controls.
+        policies: The names of its policies by kind.
+        period_s: Interval at which it divides memory again.
+    """
 
     folder: Path
     testbed: str
+    policies: Mapping[str, str] = field(default_factory=lambda: POLICIES)
+    period_s: float = PERIOD_S
     _process: subprocess.Popen[bytes] | None = field(default=None, init=False)
 
     @property
@@ -75,12 +86,13 @@ class Controller:
 
     def start(self) -> None:
         """Start it, and wait until it serves. Raises TrialFailed."""
-        options = [word for kind, name in POLICIES.items() for word in (f"--{kind}", name)]
+        options = [word for kind, name in self.policies.items() for word in (f"--{kind}", name)]
         with (self.folder / "controller.log").open("ab") as log:
             self._process = subprocess.Popen(
                 [
                     *(sys.executable, "-m", "ina", "controller", "--state", str(self.folder / "state")),
-                    *("--testbed", self.testbed, "--listen", self.url, *options),
+                    *("--testbed", self.testbed, "--listen", self.url),
+                    *("--period", str(self.period_s), *options),
                 ],
                 cwd=ROOT,
                 stdin=subprocess.DEVNULL,

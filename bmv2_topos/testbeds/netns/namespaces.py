@@ -112,15 +112,18 @@ def _identities(namespaces: Collection[str]) -> set[Identity]:
 
 
 def _end_all(networks: Collection[Identity]) -> None:
+    """End all processes, those too that others start there meanwhile: a supervisor may be outside."""
     for number, patience_s in ((signal.SIGTERM, GRACE_S), (signal.SIGKILL, END_S)):
         deadline = time.monotonic() + patience_s
-        running = list(processes(networks))
-        for process in running:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(process, number)
-        while running and time.monotonic() < deadline:
+        told: set[int] = set()
+        while running := set(processes(networks)):
+            for process in running - told:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(process, number)
+            told = running
+            if time.monotonic() > deadline:
+                break
             time.sleep(_TICK_S)
-            running = list(processes(networks))
         if not running:
             return
-    raise StepFailed(f"process {running[0]} does not end, and keeps its namespace")
+    raise StepFailed(f"process {min(running)} does not end, and keeps its namespace")
