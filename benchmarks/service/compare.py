@@ -145,7 +145,7 @@ def compare(work: Workload, name: str) -> Comparison:
 def _run_live(name: str, folder: Path, cluster: Path, jobs: Path) -> _Live:
     load = os.getloadavg()[0]
     controller = Controller(folder, name)
-    with testbed(name, cluster), running(controller), Client(controller.url) as client:
+    with testbed(name, cluster, "embedded"), running(controller), Client(controller.url) as client:
         submit(controller, jobs)
         give_up_s = time.monotonic() + MOST_S
         while not all(job["over"] for job in client.jobs()):

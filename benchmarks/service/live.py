@@ -33,6 +33,8 @@ POLICIES: Mapping[str, str] = {
 PERIOD_S = 60.0
 """Interval at which both divide memory again."""
 TICK_S = 0.02
+UP_S = 900.0
+"""Longest time for a testbed to be made: p4c may compile its program."""
 PATIENCE_S = 120.0
 """Longest time for a controller to serve, and for a command to end."""
 
@@ -50,14 +52,14 @@ def until(holds: Callable[[], object], what: str, within_s: float = PATIENCE_S) 
         time.sleep(TICK_S)
 
 
-def command(*words: object) -> subprocess.CompletedProcess[str]:
+def command(*words: object, within_s: float = PATIENCE_S) -> subprocess.CompletedProcess[str]:
     """Run ``ina words…`` to its end, in the folder of the clone."""
     return subprocess.run(
         [sys.executable, "-m", "ina", *map(str, words)],
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=PATIENCE_S,
+        timeout=within_s,
         stdin=subprocess.DEVNULL,
     )
 
@@ -171,9 +173,14 @@ class Bed:
 
 
 @contextlib.contextmanager
-def testbed(name: str, cluster: Path) -> Iterator[Bed]:
-    """Have a testbed of the program `shared` for as long as the block lasts. Raises TrialFailed."""
-    done = command("topo", "up", cluster, "--name", name, "--program", "shared")
+def testbed(name: str, cluster: Path, target: str) -> Iterator[Bed]:
+    """Have a testbed of the program `shared` on switches of a kind for as long as the block lasts.
+
+    Raises TrialFailed.
+    """
+    done = command(
+        "topo", "up", cluster, "--name", name, "--program", "shared", "--target", target, within_s=UP_S
+    )
     if done.returncode:
         raise TrialFailed(f"ina topo up: {done.stderr.strip()}")
     bed = Bed(name)

@@ -94,7 +94,7 @@ def run(jobs: Sequence[Planned], seed: int, policy: str, name: str) -> list[Row]
         memory = MEMORY.get(policy, "shared")
         controller = Controller(folder, name, {**POLICIES, "memory": memory}, PERIOD_S)
         load = os.getloadavg()[0]
-        with testbed(name, file), running(controller), Client(controller.url) as client:
+        with testbed(name, file, "embedded"), running(controller), Client(controller.url) as client:
             _submit(client, jobs, saved)
             _await_all(client)
             return _rows(client, jobs, partial(Row, seed=seed, policy=policy, load=load))

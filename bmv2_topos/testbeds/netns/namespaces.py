@@ -84,12 +84,21 @@ def inside(namespace: str, call: Callable[[], T]) -> T:
 
 
 def remove(namespaces: Collection[str]) -> None:
-    """End every process in these namespaces, and delete them. Raises StepFailed."""
-    _end_all(_identities(namespaces))
-    for name in namespaces:
-        done = subprocess.run(["ip", "netns", "delete", name], capture_output=True, text=True)
-        if done.returncode and (FOLDER / name).exists():
-            raise StepFailed(f"ip netns delete {name}: {done.stderr.strip()}")
+    """End every process in these namespaces, and delete them. Raises StepFailed.
+
+    Somebody outside may start processes there meanwhile: they end, too.
+    """
+    with contextlib.ExitStack() as kept:  # so that their numbers stay theirs until the last process has ended
+        for name in namespaces:
+            if (FOLDER / name).exists():
+                kept.enter_context((FOLDER / name).open())
+        networks = _identities(namespaces)
+        _end_all(networks)
+        for name in namespaces:
+            done = subprocess.run(["ip", "netns", "delete", name], capture_output=True, text=True)
+            if done.returncode and (FOLDER / name).exists():
+                raise StepFailed(f"ip netns delete {name}: {done.stderr.strip()}")
+        _end_all(networks)
 
 
 def processes(networks: Collection[Identity]) -> Iterator[int]:
@@ -112,7 +121,6 @@ def _identities(namespaces: Collection[str]) -> set[Identity]:
 
 
 def _end_all(networks: Collection[Identity]) -> None:
-    """End all processes, those too that others start there meanwhile: a supervisor may be outside."""
     for number, patience_s in ((signal.SIGTERM, GRACE_S), (signal.SIGKILL, END_S)):
         deadline = time.monotonic() + patience_s
         told: set[int] = set()
