@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import time
 from dataclasses import asdict, dataclass
@@ -123,10 +124,17 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0, help="of who computes longer, and how much")
     parser.add_argument("--integers", action="store_true", help="have int32 gradients")
     parser.add_argument("--saved", type=Path, required=True, help="file of the iterations that are done")
+    parser.add_argument("--marks", type=Path, help="file that rank 0 adds a mark to when all is done")
+    parser.add_argument("--absent", action="store_true", help="have rank 1 never join the job")
     asked = parser.parse_args()
+    if asked.absent and json.loads(os.environ["INA_JOB"])["rank"] == 1:
+        time.sleep(3600.0)
     ina.init()
     work = Work(asked.iterations, asked.compute, asked.bytes, asked.spread, asked.seed, asked.integers)
     report = train(work, asked.saved)
+    if asked.marks is not None and ina.rank() == 0:
+        with asked.marks.open("a") as marks:
+            marks.write("x")
     ina.shutdown()
     print(json.dumps(asdict(report)), flush=True)
 

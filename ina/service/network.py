@@ -26,6 +26,7 @@ from controller.switches.routed import deployment_of
 from controller.switches.tree import TreeAdmission
 from controller.vocabulary import Job, Region, Topology
 from ina.runtime.admission import shared_window
+from ina.service.faults import fault_point
 from ina.service.records import Audit, Difference
 
 if TYPE_CHECKING:
@@ -108,6 +109,11 @@ class Network:
         """What the program offers to jobs."""
         return self._offers
 
+    @property
+    def paced(self) -> bool:
+        """Whether switches hold so few packets at a port that workers have to pace theirs."""
+        return self._queue_packets is not None
+
     def admit(
         self, job: Job, place: Place, udp_ports: Sequence[int], registration: Registration, up: Topology
     ) -> TreeAdmission:
@@ -145,9 +151,11 @@ class Network:
         Raises ControllerError.
         """
         report = self._fleet.reconcile(admissions, program=self._program)
+        fault_point("reconciled")
         for name, controller in self._fleet.controllers.items():
             if name not in report.left_out:  # it may have been started anew, without them
                 controller.adjust(self._forwarding(name, up))
+                fault_point("forwards")
         return report
 
     def _forwarding(self, switch: str, up: Topology) -> list[TableEntry]:
@@ -191,13 +199,15 @@ class Network:
         ]
         return Audit(now_s, tuple(found), left_out)
 
-    def counters(self, jobs: Mapping[_Key, TreeAdmission]) -> dict[_Key, dict[str, int]]:
-        """Return the packets of jobs by outcome, over all their switches.
+    def counters(
+        self, jobs: Mapping[_Key, TreeAdmission], outcomes: Collection[str]
+    ) -> dict[_Key, dict[str, int]]:
+        """Return the packets of jobs with these outcomes, over all their switches.
 
         Jobs are left out of which a switch fails.
         """
         found = {}
-        for key, at in self._fleet.counters_of(jobs).items():
+        for key, at in self._fleet.counters_of(jobs, outcomes).items():
             if at.keys() == jobs[key].switches.keys():
                 total: Counter[str] = Counter()
                 for counted in at.values():

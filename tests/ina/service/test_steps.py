@@ -38,6 +38,16 @@ def test_nobody_starts_on_gpus_that_somebody_is_still_to_leave() -> None:
     assert steps(desired(other, b=HERE), {}) == [Start(other, {"b": HERE})]
 
 
+def test_a_job_does_not_start_elsewhere_before_its_workers_have_ended() -> None:
+    """Found by schedules: it ran twice at once if its start, or its end, took long as it got other GPUs."""
+    moved = Run(2, ("a",), (2, 3), (0,))
+    place = replace(HERE, servers=("h4", "h5"))
+    starting = Held(RUN, {"a": HERE}, "preparing", busy=True)
+    assert steps(desired(moved, a=place), {1: starting}) == []
+    ended = replace(starting, stage="stopping", over=frozenset("a"))
+    assert steps(desired(moved, a=place), {1: ended}) == [Start(moved, {"a": place})]
+
+
 def test_runs_that_share_gpus_as_decided_do_not_wait_for_each_other() -> None:
     other = Run(2, ("b",), (0, 1), (0,))
     assert steps(desired(RUN, other, a=HERE, b=HERE), {1: Held(RUN, {"a": HERE}, "running")}) == [
