@@ -27,6 +27,7 @@ from controller.core.events import (
     LinkGone,
     Measured,
     Progressed,
+    Reallocated,
     Retried,
     ServerBack,
     ServerGone,
@@ -221,6 +222,11 @@ class Core:
                 self._losses.links.pop(ends, None)
                 self._note("back", (), f"link {ends[0]}-{ends[1]}")
                 self._lose(now_s)
+            case Reallocated():
+                if self.allocation is None:
+                    raise BadSpec("a core without a network has no memory to divide")
+                self.allocation.divide_next(now_s)
+                self._note("note", (), f"memory is divided again: {event.reason}")
             case _:
                 assert_never(event)
 

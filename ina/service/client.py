@@ -41,6 +41,7 @@ if TYPE_CHECKING:
         MemoryView,
         QuotasView,
         QuotaView,
+        ReallocationView,
     )
 
 _SILENT_S = 60.0
@@ -224,6 +225,11 @@ class Client:
     def drain(self, node: str, *, back: bool = False) -> None:
         """Have a server or a switch be used by nobody; `back`: have it be used again."""
         self._ask("POST", f"/v1/nodes/{quote(node, safe='')}/{'undrain' if back else 'drain'}")
+
+    def reallocate(self, job: str = "") -> ReallocationView:
+        """Divide the memory of the switches now; return what each job, or this one, has got, and why."""
+        params = {"job": job} if job else {}
+        return cast("ReallocationView", self._ask("POST", "/v1/reallocation", params=params))
 
     def quotas(self) -> list[QuotaView]:
         """Return the quotas of all tenants that may be seen."""

@@ -12,12 +12,14 @@ from pathlib import Path
 from controller.core import (
     Cancelled,
     Event,
+    Reallocated,
     Retried,
     ServerBack,
     ServerGone,
     Submitted,
     SwitchBack,
     SwitchGone,
+    reasons,
 )
 from controller.core.submissions import submission_of
 from controller.errors import BadSpec
@@ -42,7 +44,7 @@ from ina.service.reports import Reports
 from ina.service.runner import log_file
 from ina.service.runs import Runs
 from ina.service.servers import see_servers
-from ina.service.service import Admission, ClusterState, Decision, Explanation, Grant
+from ina.service.service import Admission, ClusterState, Decision, Explanation, Grant, Slots
 from ina.service.switches import CHECK_S, Switches
 from ina.service.threads import Blocking
 
@@ -384,6 +386,37 @@ class Daemon:
             except (BadSpec, BadDecision) as error:
                 raise Conflict(f"these policies cannot go on from here: {error}") from error
         await self._tell()
+
+    async def reallocate(self, name: str = "", *, by: str = "") -> list[Slots]:
+        """Divide memory now; return the jobs that use it, or this one alone, and what each has got.
+
+        Jobs move to their slots then. Raises Conflict for a job that uses no switch memory.
+        """
+        ledger = self._ledger
+        allocation = ledger.core.allocation
+        assert allocation is not None
+        if name:
+            self.record(name)
+        before = ledger.desired().places
+        ledger.record([Reallocated(self.now_s, f"asked for by {by}" if by else "asked for")])
+        ledger.decide()
+        await self._tell()
+        question, answer = allocation.allocator.question, allocation.allocator.answer
+        after = ledger.desired().places
+        found = [
+            Slots(
+                each,
+                answer.standing[each],
+                before[each].regions if each in before else {},
+                place.regions,
+                reasons.of_slots(question, answer, each),
+            )
+            for each, place in after.items()
+            if place.tree is not None and name in ("", each) and question and answer
+        ]
+        if name and not found:
+            raise Conflict(f"job {name!r} uses no switch memory: {self.record(name).state}")
+        return found
 
     def quotas(self) -> list[QuotaState]:
         """Return the tenants that have quotas, and how far these are used."""

@@ -111,6 +111,22 @@ class Grant:
     address: str
 
 
+@dataclass(frozen=True, slots=True)
+class Slots:
+    """The slots of a job before and after a division of memory, by switch, and why it has them."""
+
+    job: str
+    standing: Standing
+    before: Mapping[str, Region]
+    after: Mapping[str, Region]
+    why: str
+
+    @property
+    def changed(self) -> bool:
+        """Whether it has other slots than before."""
+        return dict(self.before) != dict(self.after)
+
+
 class Service(Protocol):
     """A running service. All of it is called in the thread of its event loop.
 
@@ -174,6 +190,13 @@ class Service(Protocol):
 
     async def drain(self, name: str, *, back: bool = False, by: str = "") -> None:
         """Have a server or switch be used by nobody; `back`: have it be used again."""
+        ...
+
+    async def reallocate(self, name: str = "", *, by: str = "") -> list[Slots]:
+        """Divide memory now; return the jobs that use it, or this one alone, and what each has got.
+
+        Jobs move to their slots then. Raises Conflict for a job that uses no switch memory.
+        """
         ...
 
     def quotas(self) -> Sequence[QuotaState]:

@@ -306,6 +306,17 @@ async def undrain(name: str, service: Serving, person: Operator) -> Response:
     return Response(status_code=204)
 
 
+@_v1.post("/reallocation", response_model=views.ReallocationView)
+async def reallocate(
+    service: Serving,
+    person: Operator,
+    job: Annotated[str, Query(description="Show this job alone; memory is divided among all.")] = "",
+) -> Response:
+    """Divide the memory of the switches now, and show what each job has got, and why."""
+    found = await service.reallocate(job, by=person.name)
+    return Json(views.of_reallocation(found, service.now_s))
+
+
 @_v1.get("/audit", response_model=views.AuditView)
 async def audit(service: Serving, person: Operator) -> Response:
     """Compare what is intended with what switches and servers hold."""

@@ -17,6 +17,7 @@ from controller.core import (
     Ended,
     Entry,
     Log,
+    Reallocated,
     Retried,
     Rules,
     ServerBack,
@@ -28,6 +29,7 @@ from controller.core import (
 )
 from controller.core.compose import networked
 from controller.core.events import Event
+from controller.core.reasons import of_slots
 from controller.policies.by_kind import AllocationSettings
 from controller.scheduling.model import Submission
 from controller.vocabulary import BadSpec, Job, Topology
@@ -43,6 +45,7 @@ from ina.service.service import (
     Grant,
     ServerState,
     Share,
+    Slots,
     SwitchState,
 )
 
@@ -172,6 +175,25 @@ class SmallService:
             self._down[name] = "drained"
         self._handle(event)
         await self.tell()
+
+    async def reallocate(self, name: str = "", *, by: str = "") -> list[Slots]:
+        self._handle(Reallocated(self.now_s))
+        allocation = self._core.allocation
+        assert allocation is not None
+        question, answer = allocation.allocator.question, allocation.allocator.answer
+        assert question is not None
+        assert answer is not None
+        return [
+            Slots(
+                each,
+                answer.standing[each],
+                place.regions,
+                place.regions,
+                of_slots(question, answer, each),
+            )
+            for each, place in self._core.desired().places.items()
+            if place.tree is not None and name in ("", each)
+        ]
 
     def quotas(self) -> list[QuotaState]:
         return self._quotas.states()

@@ -10,19 +10,21 @@ from typing import Any
 
 import pytest
 
+from controller.core import Measured
 from controller.policies.by_kind import AllocationSettings
 from controller.vocabulary import Job, Link
 from controller.vocabulary.catalog import leaf_spine
 from ina.service.clock import Clock
 from ina.service.daemon import Daemon
-from ina.service.errors import Conflict
+from ina.service.errors import Conflict, Unknown
 from ina.service.external import LEASE_S
 from ina.service.ledger import Ledger
 from ina.service.network import Network
 from ina.service.policies import Policies
 from ina.service.quotas import Quota
 from ina.service.store import Store
-from tests.ina.service.virtual import Inline, VirtualLoop, World, program
+from tests.ina.service.reached import program
+from tests.ina.service.virtual import Inline, VirtualLoop, World
 
 CLUSTER = leaf_spine(2, 2, 2, servers=2, link=Link("a", "b"))
 LEFT, RIGHT = CLUSTER.servers_for("worker")[0], CLUSTER.servers_for("worker")[-1]
@@ -232,6 +234,47 @@ def test_where_the_scheduler_chooses_servers_none_is_admitted(tmp_path: Path) ->
             await served.daemon.admit(external(), holder="")
 
     play(tmp_path, story, allocation=AllocationSettings(placement="scheduler", memory="shared"))
+
+
+def test_memory_is_divided_when_somebody_asks_and_each_job_is_told_why(tmp_path: Path) -> None:
+    """One job shares all slots until a measurement shows what another, with a deadline, needs."""
+
+    async def story(served: Served) -> None:
+        daemon = served.daemon
+        await daemon.admit(external("share", (LEFT, RIGHT)), holder="")
+        urgent = Job(
+            name="urgent",
+            workers=2,
+            servers=(CLUSTER.servers_for("worker")[1], CLUSTER.servers_for("worker")[2]),
+            iterations=1000,
+            compute_s=0.05,
+            deadline_s=100.0,
+            layers_bytes=(1_000_000,),
+        )
+        await daemon.admit(urgent, holder="")
+        for name in ("share", "urgent"):
+            await served.state(name, "running")
+        nothing = await daemon.reallocate()
+        assert [(each.job, each.changed) for each in nothing] == [("share", False), ("urgent", False)]
+        assert nothing[0].why.endswith("shared with nobody: it has no deadline")
+        daemon._ledger.record([Measured(daemon.now_s, "urgent", None, 20_000_000)])
+        (found,) = await daemon.reallocate("urgent", by="alice")
+        assert found.changed
+        assert sum(region.size for region in found.after.values()) > sum(
+            region.size for region in found.before.values()
+        )
+        assert "of its own" in found.why
+        assert "iterations of 0.05 s of computing and 20,000,000 bytes in" in found.why
+        assert any("asked for by alice" in each.entry.text for each in daemon.decisions())
+        for name in ("share", "urgent"):
+            await daemon.leave(name)
+        await served.clean()
+        with pytest.raises(Unknown):
+            await daemon.reallocate("nobody")
+        with pytest.raises(Conflict, match="uses no switch memory"):
+            await daemon.reallocate("urgent")
+
+    play(tmp_path, story, allocation=AllocationSettings(memory="deadline", period_s=0.0))
 
 
 def test_a_scheduler_that_groups_does_not_share_gpus_of_workers_that_it_cannot_stop(tmp_path: Path) -> None:
