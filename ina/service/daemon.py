@@ -39,6 +39,7 @@ from ina.service.measures import Measures
 from ina.service.network import Network
 from ina.service.policies import Policies
 from ina.service.quotas import Quota, QuotaState
+from ina.service.rates import Rates
 from ina.service.records import Audit, Difference, JobRecord
 from ina.service.reports import Reports
 from ina.service.runner import log_file
@@ -80,6 +81,7 @@ class Daemon:
         self._network = switches
         self._external = ExternalRuns(executor, ledger.folder / "external", lambda: ledger.now_s)
         self._executor = executor = self._external
+        self._rates = Rates()
         self._holders = Holders(ledger, self._external)
         self._switches = Switches(ledger, switches, blocking)
         self._runs = Runs(ledger, executor, self._switches)
@@ -253,6 +255,8 @@ class Daemon:
             await self._synced()
             return self._reports.of(known)
         now_s = self.now_s
+        quota = ledger.quotas.quotas.get(tenant)
+        self._rates.check(quota, len(jobs), now_s=now_s)
         events: list[Event] = []
         names: set[str] = set()
         for job in jobs:
@@ -266,6 +270,7 @@ class Daemon:
                 raise BadSpec(f"job {job.name!r}: {why}")
             events.append(Submitted(now_s, spec, arrived))
         ledger.record(events, synced=False, tenant=tenant, key=key, **beside)
+        self._rates.take(quota, len(jobs), now_s=now_s)
         await self._tell()
         await self._synced()
         return self._reports.of([job.name for job in jobs])

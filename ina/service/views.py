@@ -196,11 +196,15 @@ class ReallocationView(TypedDict):
 
 
 class QuotaView(TypedDict):
-    """A tenant's most GPUs at once, null: no limit; those kept for it, those in use, and who waits for it."""
+    """A tenant's most GPUs at once, null: no limit; those kept for it, those in use, and who waits for it.
+
+    `per_minute`: most jobs that it may submit in a minute, null: no limit.
+    """
 
     tenant: str
     gpus: int | None
     reserved: int
+    per_minute: int | None
     used: int
     waiting: list[str]
 
@@ -431,6 +435,7 @@ def of_quota(state: QuotaState) -> QuotaView:
         "tenant": state.quota.tenant,
         "gpus": state.quota.gpus,
         "reserved": state.quota.reserved,
+        "per_minute": state.quota.per_minute,
         "used": state.used,
         "waiting": list(state.waiting),
     }

@@ -123,7 +123,7 @@ _open = APIRouter(responses=refusals())
     "/jobs",
     status_code=201,
     response_model=views.JobsView,
-    responses=refusals(415),
+    responses=refusals(415, 429),
     openapi_extra=dict(SUBMISSION),
 )
 async def submit(
@@ -342,7 +342,7 @@ async def quota(tenant: Tenant, service: Serving, person: Asker) -> Response:
 @_v1.put("/quotas/{tenant}", response_model=views.QuotaView)
 async def set_quota(tenant: Tenant, wanted: Wanted, service: Serving, person: Operator) -> Response:
     """Give a tenant a quota and a reservation, in the place of those before; what runs runs on."""
-    await service.set_quota(Quota(tenant, wanted.gpus, wanted.reserved))
+    await service.set_quota(Quota(tenant, wanted.gpus, wanted.reserved, wanted.per_minute))
     return Json(_quota(service, person, tenant))
 
 

@@ -36,6 +36,7 @@ from controller.vocabulary import BadSpec, Job, Topology
 from ina.service.errors import Conflict, Unknown
 from ina.service.policies import Policies
 from ina.service.quotas import Quota, Quotas, QuotaState
+from ina.service.rates import Rates
 from ina.service.records import Audit, Difference, JobRecord, Said, State
 from ina.service.service import (
     Admission,
@@ -67,6 +68,7 @@ class SmallService:
         self._cancelled: set[str] = set()
         self._news = asyncio.Condition()
         self._quotas = Quotas(cluster.gpus)
+        self._rates = Rates()
         self.differences: tuple[Difference, ...] = ()
         self.ready = ""
         self.now_s = 0.0
@@ -106,6 +108,9 @@ class SmallService:
     ) -> list[JobRecord]:
         if key and (tenant, key) in self._keys:
             return [self.record(name) for name in self._keys[tenant, key]]
+        quota = self._quotas.quotas.get(tenant)
+        self._rates.check(quota, len(jobs), now_s=self.now_s)
+        self._rates.take(quota, len(jobs), now_s=self.now_s)
         for job in jobs:
             if job.name in self._taken:
                 raise Conflict(f"there is a job {job.name!r} already: choose another name")

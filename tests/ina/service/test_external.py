@@ -16,7 +16,7 @@ from controller.vocabulary import Job, Link
 from controller.vocabulary.catalog import leaf_spine
 from ina.service.clock import Clock
 from ina.service.daemon import Daemon
-from ina.service.errors import Conflict, Unknown
+from ina.service.errors import Conflict, TooMany, Unknown
 from ina.service.external import LEASE_S
 from ina.service.ledger import Ledger
 from ina.service.network import Network
@@ -234,6 +234,28 @@ def test_where_the_scheduler_chooses_servers_none_is_admitted(tmp_path: Path) ->
             await served.daemon.admit(external(), holder="")
 
     play(tmp_path, story, allocation=AllocationSettings(placement="scheduler", memory="shared"))
+
+
+def test_a_tenant_submits_no_more_than_its_quota_allows_in_a_minute(tmp_path: Path) -> None:
+    async def story(served: Served) -> None:
+        daemon = served.daemon
+        await daemon.set_quota(Quota("a", per_minute=2))
+        await daemon.admit(external("first"), holder="", tenant="a", key="1")
+        await daemon.admit(external("first"), holder="", tenant="a", key="1")
+        with pytest.raises(Conflict):  # what is refused for another reason does not count
+            await daemon.admit(external("first"), holder="", tenant="a")
+        await daemon.admit(external("second"), holder="", tenant="a")
+        with pytest.raises(TooMany) as refused:
+            await daemon.admit(external("third"), holder="", tenant="a")
+        assert 0 < refused.value.after_s <= 30
+        for name in ("first", "second"):
+            await daemon.leave(name, "not needed")
+        await asyncio.sleep(refused.value.after_s)
+        await daemon.admit(external("third"), holder="", tenant="a")
+        await daemon.leave("third", "not needed")
+        await served.clean()
+
+    play(tmp_path, story)
 
 
 def test_memory_is_divided_when_somebody_asks_and_each_job_is_told_why(tmp_path: Path) -> None:
