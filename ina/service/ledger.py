@@ -49,14 +49,15 @@ SNAPSHOT_EVENTS = 5000
 """Events after which a snapshot is kept: at least so many a start replays in less than a second or two."""
 _KNOWN = (
     *("core", "policies", "submitted", "keys", "drained", "lost", "down", "cut", "latest", "quotas", "left"),
-    "_counted",
+    *("again", "_counted"),
 )
 """What a ledger knows from events alone."""
 _TOLD_AGAIN = (Tick, Progressed, Measured)
 """Events that a loss of power may undo: nothing has been done by then of what they led to, for each effect
 begins with a synced write, and all of it is decided or measured again."""
-POLICIES, QUOTA, NO_QUOTA = "policies", "quota", "no-quota"
-"""Events that other policies decide, and that a tenant has a quota, or none; all others are the core's."""
+POLICIES, QUOTA, NO_QUOTA, AGAIN = "policies", "quota", "no-quota", "again"
+"""Events that other policies decide, that a tenant has a quota, or none, and that workers start again; all
+others are the core's."""
 
 
 class Ledger:
@@ -75,6 +76,7 @@ class Ledger:
         latest: Iterations that jobs have done by now; the core is told less often.
         quotas: What tenants may use.
         left: Why jobs are over that had only waited for their tenant's quota.
+        again: How often the workers of jobs started again in the same run, and the admission before the last.
         holds: What is held, by run.
         stirred: Whether what is wanted or what is held may have changed since the two were compared.
         woken: Set when the loop has something to do.
@@ -116,6 +118,7 @@ class Ledger:
         self.latest: dict[str, float] = {}
         self.quotas = Quotas(topology.gpus)
         self.left: dict[str, str] = {}
+        self.again: dict[str, tuple[int, int]] = {}
         self._last = store.last
         self._frozen_at = 0
         self._counted = 0  # jobs that are over whose quota is free again
@@ -207,6 +210,10 @@ class Ledger:
         """Have a tenant use as much as all. Raises StoreError."""
         self._record_own(NO_QUOTA, tenant=tenant)
 
+    def start_again(self, epochs: Mapping[str, int], why: str) -> None:
+        """Count that workers start again, of jobs whose admissions had these epochs. Raises StoreError."""
+        self._record_own(AGAIN, jobs=dict(epochs), why=why)
+
     def _record_own(self, kind: str, **what: Any) -> None:
         body = {"event": {"kind": kind, "at_s": self.now_s}, **what}
         (self._last,) = self._store.append([(self.now_s, body)])
@@ -225,6 +232,12 @@ class Ledger:
         self.stirred = True
         at_s = body["event"]["at_s"]
         match body["event"]["kind"]:
+            case "again":
+                for name, epoch in body["jobs"].items():
+                    times, last = self.again.get(name, (0, -1))
+                    if epoch != last:  # else it was written down before the daemon died
+                        self.again[name] = times + 1, epoch
+                        self._note(at_s, "note", name, f"its workers start again: {body['why']}")
             case "policies":
                 self.policies = Policies.of(body["policies"])
                 _take_over(self.policies, self.core, self.topology, at_s)

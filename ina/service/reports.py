@@ -91,6 +91,7 @@ class Reports:
             return JobRecord(submitted=said, state="queued", reason=why)
         if name in self._ledger.left:
             return JobRecord(submitted=said, state="cancelled", reason=self._ledger.left[name])
+        again, _ = self._ledger.again.get(name, (0, -1))
         job = self._ledger.core.jobs.get(name)
         if job is None:
             ended = over[name]
@@ -102,7 +103,7 @@ class Reports:
                 ended_s=ended.job.finish_s,
                 done=float(ended.job.spec.iterations) if ended.outcome == "completed" else 0.0,
                 left_s=0.0,
-                starts=ended.job.starts,
+                starts=ended.job.starts + again,
             )
         has = held.get(name)
         state: State = "queued"
@@ -123,7 +124,7 @@ class Reports:
             started_s=job.start_s,
             done=self._ledger.latest.get(name, 0.0),
             left_s=max(0.0, left_s),
-            starts=job.starts,
+            starts=job.starts + again,
             fallback_share=self._measures.share(has.run.number, name) if has is not None else None,
             late=due_s is not None and now_s + left_s > due_s,
         )

@@ -55,7 +55,8 @@ class Served:
         """Let time go on until this holds."""
         give_up = self.loop.time() + within_s
         while not holds():
-            assert self.loop.time() < give_up, [(r.name, r.state, r.reason) for r in self.daemon.records()]
+            jobs = [(each.name, each.state, each.reason) for each in self.daemon.records()]
+            assert self.loop.time() < give_up, (jobs, self.world.left())
             await asyncio.sleep(0.1)
 
     async def state(self, name: str, state: str, *, renewing: bool = True) -> None:
@@ -316,3 +317,32 @@ def test_a_scheduler_that_groups_does_not_share_gpus_of_workers_that_it_cannot_s
         await served.clean()
 
     play(tmp_path, story, scheduler="muri-s")
+
+
+def test_starts_counts_when_a_new_tree_makes_workers_start_again(tmp_path: Path) -> None:
+    """Also if the daemon is killed meanwhile."""
+
+    async def story(served: Served) -> None:
+        served.world.iterations["own"] = 2000
+        job = Job(name="own", workers=2, servers=(LEFT, RIGHT), command=("train",), iterations=2000)
+        await served.daemon.submit([job])
+        await served.until(lambda: served.daemon.record("own").state == "running")
+        assert served.daemon.record("own").starts == 1
+        place = served.daemon.record("own").place
+        assert place is not None
+        assert place.tree is not None
+        racks = {CLUSTER.rack_of[LEFT], CLUSTER.rack_of[RIGHT]}
+        (spine,) = (each for each in place.tree.switches if each not in racks)
+        await served.daemon.drain(spine)
+        await served.until(lambda: served.daemon.record("own").starts == 2)
+        await served.again()
+        await served.until(lambda: served.daemon.record("own").state == "running")
+        assert served.daemon.record("own").starts == 2
+        told = [each.entry.text for each in served.daemon.explain("own").decisions]
+        assert "its workers start again: job 'own' is to have another tree" in told
+        await served.until(lambda: served.daemon.record("own").over)
+        assert (served.daemon.record("own").state, served.daemon.record("own").starts) == ("completed", 2)
+        await served.daemon.drain(spine, back=True)
+        await served.clean()
+
+    play(tmp_path, story)
