@@ -258,6 +258,22 @@ class Core:
         self._stirred = True
         self._ask_at(self.now_s)
 
+    def forget(self, names: Collection[str]) -> None:
+        """Forget jobs that are over or were refused; their names may be used again. O(jobs that are over).
+
+        Raises BadSpec for a job that is not over.
+        """
+        if unfinished := self.jobs.keys() & set(names):
+            raise BadSpec(f"job {min(unfinished)!r} is not over; only jobs that are can be forgotten")
+        gone = {*names}
+        self.over = [each for each in self.over if each.job.spec.name not in gone]
+        self._finished = [job for job in self._finished if job.spec.name not in gone]
+        self._told_to_wait -= gone
+        self._crowded -= gone
+        for known in (self._submissions, self.refused, self._left, self._failures):
+            for name in gone & known.keys():
+                del known[name]
+
     def admit(self, spec: Submission) -> None:
         """Raise BadSpec for a job that would be refused: too large, or with a name already used."""
         self._whole.check_room(spec.name, spec.gpus)

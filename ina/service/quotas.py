@@ -84,6 +84,11 @@ class Quotas:
         self._used: Counter[str] = Counter()
         """GPUs of the jobs inside, by tenant."""
 
+    @property
+    def waiting(self) -> int:
+        """Number of jobs that wait for their tenants' quotas."""
+        return len(self._outside)
+
     def check(self, quota: Quota) -> None:
         """Raise BadSpec for a quota with which more would be reserved than there is."""
         others = sum(each.reserved for each in self.quotas.values() if each.tenant != quota.tenant)

@@ -40,6 +40,8 @@ class Reports:
         """Lines of the log that `_waits_of` knows."""
         self._over_of: dict[str, Over] = {}
         self._over_to = 0
+        self._forgotten = 0
+        """Jobs that were forgotten when the two were looked at last."""
 
     def records(self) -> list[JobRecord]:
         """Return all jobs, in order of submission."""
@@ -53,23 +55,33 @@ class Reports:
 
     def of(self, names: Iterable[str]) -> list[JobRecord]:
         """Return these jobs. O(runs + jobs that are asked for), over all calls also O(lines of the log)."""
+        self._forget()
         over = self._over()
         held = {name: hold.held for hold in self._ledger.holds.values() for name in hold.held.run.jobs}
         waits, troubles = self._waits(), self._effects.why()
         return [self._of(self._ledger.submitted[name], over, held, waits, troubles) for name in names]
 
+    def _forget(self) -> None:
+        """Know nothing of jobs that have been forgotten since the last time."""
+        ledger = self._ledger
+        if self._forgotten != ledger.forgotten:
+            self._forgotten = ledger.forgotten
+            self._waits_of = {name: why for name, why in self._waits_of.items() if name in ledger.submitted}
+            self._over_of, self._over_to = {}, 0
+
     def _waits(self) -> dict[str, str]:
         """Return the last reason for which each job waited. Each line of the log is read once."""
-        assert self._ledger.core.log is not None
-        entries = self._ledger.core.log.entries
-        for number in range(self._waits_to, len(entries)):
-            if entries[number].event in ("waits", "interrupted", "stopped", "retried"):
-                self._waits_of.update(dict.fromkeys(entries[number].jobs, entries[number].text))
-        self._waits_to = len(entries)
+        log = self._ledger.core.log
+        assert log is not None
+        if self._waits_to < log.last:
+            for _, entry in log.after(self._waits_to):
+                if entry.event in ("waits", "interrupted", "stopped", "retried"):
+                    self._waits_of.update(dict.fromkeys(entry.jobs, entry.text))
+            self._waits_to = log.last
         return self._waits_of
 
     def _over(self) -> dict[str, Over]:
-        """Return how each job ended that has, of one that ran again the latest end. The list only grows."""
+        """Return how each job ended that has, of one that ran again the latest end. Each is read once."""
         ended = self._ledger.core.over
         for number in range(self._over_to, len(ended)):
             self._over_of[ended[number].job.spec.name] = ended[number]
@@ -214,7 +226,4 @@ class Reports:
         """Return the lines of the log later than number `after`."""
         log = self._ledger.core.log
         assert log is not None
-        return [
-            Decision(number, log.entries[number - 1])
-            for number in range(max(after, 0) + 1, len(log.entries) + 1)
-        ]
+        return [Decision(number, entry) for number, entry in log.after(after)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from controller.core import Ended, Event, Interrupted, Progressed
 from ina.service.executor import Executor
@@ -40,6 +40,12 @@ class Runs:
     def next_s(self) -> float:
         """When runs are to be looked at next; infinite if there are none."""
         return self._next_s if self._ledger.holds else math.inf
+
+    def forget(self, names: Iterable[str]) -> None:
+        """Forget jobs that are over."""
+        for name in names:
+            self._lost.pop(name, None)
+            self._told_s.pop(name, None)
 
     def look_soon(self) -> None:
         """Have them be looked at in the next round."""

@@ -230,6 +230,10 @@ class Service(Protocol):
         """Return a job."""
         ...
 
+    def archived(self, name: str) -> Mapping[str, Any] | None:
+        """Return a job that is over and forgotten, as `views.JobView`; None: there was none of this name."""
+        ...
+
     def explain(self, name: str) -> Explanation:
         """Say why a job stands as it does."""
         ...
@@ -245,6 +249,10 @@ class Service(Protocol):
 
     def decisions(self, after: int = 0) -> Sequence[Decision]:
         """Return the lines of the log later than number `after`."""
+        ...
+
+    def counted(self) -> Mapping[str, int]:
+        """Return how many lines the log has had, by event, also those that are not kept."""
         ...
 
     def watch(self, after: int = 0) -> AsyncIterator[Decision]:

@@ -185,8 +185,14 @@ async def jobs(
 
 @_v1.get("/jobs/{name}", response_model=views.JobView)
 async def job(name: str, service: Serving, person: Asker) -> Response:
-    """Show a job."""
-    return Json(views.of_job(own(service, person, name), service.now_s))
+    """Show a job, also one that is over and no longer listed."""
+    try:
+        return Json(views.of_job(own(service, person, name), service.now_s))
+    except Unknown:
+        archived = service.archived(name)
+        if archived is None or not person.owns(archived["tenant"]):
+            raise
+        return Json(archived)
 
 
 @_v1.delete("/jobs/{name}", response_model=views.JobView)
@@ -375,7 +381,7 @@ async def events(
 ) -> Response:
     """Show what happened and was decided, oldest first."""
     if after < 0:
-        after = max(0, len(service.decisions()) + after)
+        after = next((each.number - 1 for each in service.decisions()[after:]), 0)
     if follow:
         begin = after if last < 0 else last
         streams: Streams = request.app.state.streams

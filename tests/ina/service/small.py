@@ -7,9 +7,10 @@ test says.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from controller.core import (
     Cancelled,
@@ -258,6 +259,13 @@ class SmallService:
             starts=1,
             late=due_s is not None and self.now_s + left_s > due_s,
         )
+
+    def archived(self, name: str) -> Mapping[str, Any] | None:
+        return None
+
+    def counted(self) -> Mapping[str, int]:
+        assert self._core.log is not None
+        return self._core.log.counts
 
     def explain(self, name: str) -> Explanation:
         record = self.record(name)

@@ -1,118 +1,19 @@
-"""Leases of jobs whose workers somebody else starts, by the real daemon in virtual time."""
+"""Jobs whose workers somebody else starts, by the real daemon in virtual time: leases, ends, limits."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from controller.core import Measured
 from controller.policies.by_kind import AllocationSettings
-from controller.vocabulary import Job, Link
-from controller.vocabulary.catalog import leaf_spine
-from ina.service.clock import Clock
-from ina.service.daemon import Daemon
+from controller.vocabulary import Job
 from ina.service.errors import Conflict, TooMany, Unknown
 from ina.service.external import LEASE_S
-from ina.service.ledger import Ledger
-from ina.service.network import Network
-from ina.service.policies import Policies
 from ina.service.quotas import Quota
-from ina.service.store import Store
-from tests.ina.service.reached import program
-from tests.ina.service.virtual import Inline, VirtualLoop, World
-
-CLUSTER = leaf_spine(2, 2, 2, servers=2, link=Link("a", "b"))
-LEFT, RIGHT = CLUSTER.servers_for("worker")[0], CLUSTER.servers_for("worker")[-1]
-
-
-@dataclass
-class Served:
-    """A daemon that can be killed, and a world that lasts."""
-
-    folder: Path
-    loop: VirtualLoop
-    world: World
-    policies: Policies
-    daemon: Daemon
-
-    async def again(self) -> None:
-        """Kill it, and start another."""
-        own = asyncio.current_task()
-        tasks = [task for task in asyncio.all_tasks() if task is not own]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        self.daemon = _daemon(self.folder, self.loop, self.world, self.policies)
-        _serve(self)
-        await self.until(lambda: not self.daemon.ready)
-
-    async def until(self, holds: Callable[[], bool], within_s: float = 200.0) -> None:
-        """Let time go on until this holds."""
-        give_up = self.loop.time() + within_s
-        while not holds():
-            jobs = [(each.name, each.state, each.reason) for each in self.daemon.records()]
-            assert self.loop.time() < give_up, (jobs, self.world.left())
-            await asyncio.sleep(0.1)
-
-    async def state(self, name: str, state: str, *, renewing: bool = True) -> None:
-        """Let time go on until a job is in a state."""
-        while (record := self.daemon.record(name)).state != state:
-            assert not record.over, (record.state, record.reason)
-            if renewing:
-                await self.daemon.renew(name)
-            await asyncio.sleep(0.5)
-
-    async def clean(self) -> None:
-        """Wait until nothing is held; then nothing may be left."""
-        await self.until(lambda: not self.daemon.holds)
-        assert (await self.daemon.audit()).clean
-        await self.until(lambda: not any(self.world.left().values()))
-        await self.until(lambda: not [*(self.folder / "external").glob("*")])
-
-
-def _daemon(folder: Path, loop: VirtualLoop, world: World, policies: Policies) -> Daemon:
-    store = Store(folder)
-    last_s = max((row.body["event"]["at_s"] for row in store.events()), default=0.0)
-    return Daemon(
-        Ledger(store, CLUSTER, policies, Clock(0.0, last_s, wall=loop.time, monotonic=loop.time)),
-        testbed="virtual",
-        switches=Network(CLUSTER, world.fleet(), program(), ports=world.ports),
-        executor=world,
-        fallbacks=world,
-        blocking=Inline(world),
-        began_at=0.0,
-    )
-
-
-def _serve(served: Served) -> None:
-    served.loop.create_task(served.daemon.run(), name="daemon")
-
-
-def play(folder: Path, story: Callable[[Served], Coroutine[Any, Any, None]], **policies: Any) -> None:
-    """Have a story happen to a daemon."""
-    loop = VirtualLoop()
-    world = World(CLUSTER, 1, loop.time)
-    chosen = Policies(**{"scheduler": "fifo", "allocation": AllocationSettings(memory="shared"), **policies})
-
-    async def run() -> None:
-        served = Served(folder, loop, world, chosen, _daemon(folder, loop, world, chosen))
-        _serve(served)
-        await served.until(lambda: not served.daemon.ready)
-        await story(served)
-        tasks = asyncio.all_tasks() - {asyncio.current_task()}  # type: ignore[operator]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-    try:
-        loop.run_until_complete(run())
-    finally:
-        loop.close()
+from tests.ina.service.served import CLUSTER, LEFT, RIGHT, Served, play
 
 
 def external(name: str = "job", servers: tuple[str, ...] = (LEFT, RIGHT)) -> Job:
@@ -317,32 +218,3 @@ def test_a_scheduler_that_groups_does_not_share_gpus_of_workers_that_it_cannot_s
         await served.clean()
 
     play(tmp_path, story, scheduler="muri-s")
-
-
-def test_starts_counts_when_a_new_tree_makes_workers_start_again(tmp_path: Path) -> None:
-    """Also if the daemon is killed meanwhile."""
-
-    async def story(served: Served) -> None:
-        served.world.iterations["own"] = 2000
-        job = Job(name="own", workers=2, servers=(LEFT, RIGHT), command=("train",), iterations=2000)
-        await served.daemon.submit([job])
-        await served.until(lambda: served.daemon.record("own").state == "running")
-        assert served.daemon.record("own").starts == 1
-        place = served.daemon.record("own").place
-        assert place is not None
-        assert place.tree is not None
-        racks = {CLUSTER.rack_of[LEFT], CLUSTER.rack_of[RIGHT]}
-        (spine,) = (each for each in place.tree.switches if each not in racks)
-        await served.daemon.drain(spine)
-        await served.until(lambda: served.daemon.record("own").starts == 2)
-        await served.again()
-        await served.until(lambda: served.daemon.record("own").state == "running")
-        assert served.daemon.record("own").starts == 2
-        told = [each.entry.text for each in served.daemon.explain("own").decisions]
-        assert "its workers start again: job 'own' is to have another tree" in told
-        await served.until(lambda: served.daemon.record("own").over)
-        assert (served.daemon.record("own").state, served.daemon.record("own").starts) == ("completed", 2)
-        await served.daemon.drain(spine, back=True)
-        await served.clean()
-
-    play(tmp_path, story)
