@@ -165,9 +165,9 @@ class Effects:
                 before = {name: ledger.latest.get(name, 0.0) for name in run.jobs}
                 ledger.holds[number] = Hold(Held(run, places, busy=True), {}, ports, before)
                 self.spawn(self._effect(number, Start, partial(self._start, number, ledger.up)))
-            case Stop():
+            case Stop(_, why):
                 ledger.set(number, stage="stopping", busy=True)
-                self.spawn(self._effect(number, Stop, partial(self._stop, number)))
+                self.spawn(self._effect(number, Stop, partial(self._stop, number, why)))
             case Resize(_, job, place):
                 hold = ledger.holds[number]
                 ledger.set(number, places={**hold.held.places, job: place})
@@ -265,13 +265,14 @@ class Effects:
                 hold.admissions[name] = self._network.admit(job, place, hold.udp_ports[name], who, up)
             fault_point("one admitted")
 
-    async def _stop(self, number: int) -> None:
+    async def _stop(self, number: int, why: str) -> None:
         ledger = self._ledger
         hold = ledger.holds[number]
         ledger.keep(number)
         await self._blocking.runs(lambda: self._executor.stop(number))
         fault_point("stopped")
         self._runs.take_ends(number, stopping=True)
+        self._count_again(hold, why)
         ledger.set(number, over=frozenset(hold.held.run.jobs))  # nothing of it is to be on switches any more
         on_switches = [
             each for name, each in hold.admissions.items() if hold.held.places[name].tree is not None
@@ -283,6 +284,14 @@ class Effects:
         ledger.let_go(number)
         await self._blocking.runs(lambda: self._executor.forget(number))
         fault_point("forgotten")
+
+    def _count_again(self, hold: Hold, why: str) -> None:
+        """Count the jobs whose workers had started, and start again in the same run: with another tree."""
+        ledger, run = self._ledger, hold.held.run
+        wanted = next((each.jobs for each in ledger.desired().runs if each.number == run.number), ())
+        names = [name for name in run.jobs if name in wanted and name not in hold.held.over]
+        if names and self._executor.status(run.number) is not None:
+            ledger.start_again({name: hold.admissions[name].epoch for name in names}, why)
 
     def _remove(self, admissions: Collection[TreeAdmission]) -> None:
         for admission in admissions:
