@@ -23,6 +23,7 @@ from controller.core.submissions import submission_of
 from controller.errors import BadSpec
 from controller.scheduling.errors import BadDecision
 from controller.vocabulary import Job, Topology
+from ina.service.data_plane import DataPlane
 from ina.service.effects import Effects
 from ina.service.errors import Conflict, StoreError, Unknown
 from ina.service.executor import Executor
@@ -30,13 +31,12 @@ from ina.service.fallback import FallbackServing
 from ina.service.holds import hosts
 from ina.service.ledger import Ledger
 from ina.service.measures import Measures
-from ina.service.network import Network
 from ina.service.policies import Policies
 from ina.service.quotas import Quota, QuotaState
 from ina.service.records import Audit, Difference, JobRecord
 from ina.service.reports import Reports
 from ina.service.runner import log_file
-from ina.service.runs import Runs
+from ina.service.runs import PROGRESS_S, Runs
 from ina.service.service import ClusterState, Decision, Explanation
 from ina.service.switches import CHECK_S, Switches
 from ina.service.threads import Blocking
@@ -61,18 +61,31 @@ class Daemon:
         ledger: Ledger,
         *,
         testbed: str,
-        switches: Network,
+        switches: DataPlane,
         executor: Executor,
         fallbacks: FallbackServing,
         blocking: Blocking,
         began_at: float,
+        progress_s: float = PROGRESS_S,
     ) -> None:
+        """Make the daemon of what a ledger knows.
+
+        Args:
+            ledger: What is known.
+            testbed: The name of the testbed whose hosts run workers.
+            switches: The switches.
+            executor: What starts workers.
+            fallbacks: The fallback servers.
+            blocking: Where calls that block are made.
+            began_at: When the service was first started, as Unix time.
+            progress_s: Least time between two reports of a job's progress to the core.
+        """
         self._ledger = ledger
         self._executor = executor
         self._blocking = blocking
         self._began_at = began_at
         self._switches = Switches(ledger, switches, blocking)
-        self._runs = Runs(ledger, executor, self._switches)
+        self._runs = Runs(ledger, executor, self._switches, progress_s)
         self._effects = Effects(
             ledger, testbed, switches, executor, fallbacks, blocking, self._runs, self._switches
         )
@@ -145,6 +158,11 @@ class Daemon:
     async def _tell(self) -> None:
         async with self._news:
             self._news.notify_all()
+
+    def look_soon(self) -> None:
+        """Look at what runs at once: something has become of it."""
+        self._runs.look_soon()
+        self._ledger.woken.set()
 
     # ------------------------------------------------------------------ how it is
 
@@ -250,6 +268,11 @@ class Daemon:
         await self._tell()
         await self._synced()
         return self._reports.of([job.name for job in jobs])
+
+    async def take_in(self, jobs: Sequence[Submitted]) -> None:
+        """Take in jobs as the core is to see them. Raises StoreError."""
+        self._ledger.record(jobs)
+        await self._tell()
 
     async def _synced(self) -> None:
         """Wait until what is written down outlives a loss of power; those who wait at once share one sync.

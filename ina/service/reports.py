@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from controller.core import Over
+from ina.service.data_plane import DataPlane
 from ina.service.effects import Effects
 from ina.service.errors import Unknown
 from ina.service.ledger import Ledger
 from ina.service.measures import Measures, holders, percent
-from ina.service.network import Network
 from ina.service.records import JobRecord, Said, State
 from ina.service.service import (
     ClusterState,
@@ -26,7 +26,7 @@ from ina.service.steps import Held
 class Reports:
     """Says how all is; changes nothing."""
 
-    def __init__(self, ledger: Ledger, effects: Effects, network: Network, measures: Measures) -> None:
+    def __init__(self, ledger: Ledger, effects: Effects, network: DataPlane, measures: Measures) -> None:
         self._ledger = ledger
         self._effects = effects
         self._network = network

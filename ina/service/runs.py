@@ -25,7 +25,10 @@ LOST_RUNS = 3
 class Runs:
     """Looks at the runs that are held, and tells the core."""
 
-    def __init__(self, ledger: Ledger, executor: Executor, switches: Switches) -> None:
+    def __init__(
+        self, ledger: Ledger, executor: Executor, switches: Switches, progress_s: float = PROGRESS_S
+    ) -> None:
+        self._progress_s = progress_s
         self._ledger = ledger
         self._executor = executor
         self._switches = switches
@@ -39,6 +42,10 @@ class Runs:
     def next_s(self) -> float:
         """When runs are to be looked at next; infinite if there are none."""
         return self._next_s if self._ledger.holds else math.inf
+
+    def look_soon(self) -> None:
+        """Have them be looked at in the next round."""
+        self._next_s = 0.0
 
     def look(self) -> None:
         """See what has become of all runs, if it is time."""
@@ -81,7 +88,7 @@ class Runs:
             elif stopping:
                 continue
             elif status.blame not in (None, name):
-                events.append(Interrupted(now_s, name, f"its group broke: {failure}"))
+                events.append(Interrupted(now_s, name, f"its group broke: {status.broke or failure}"))
             elif (event := self._failed(number, name, failure)) is not None:
                 events.append(event)
             else:
@@ -114,7 +121,7 @@ class Runs:
         now_s = ledger.now_s
         total = hold.before.get(name, 0.0) + done
         ledger.latest[name] = total
-        if name not in ledger.core.jobs or now_s - self._told_s.get(name, -PROGRESS_S) < PROGRESS_S:
+        if name not in ledger.core.jobs or self._told_s.get(name, -math.inf) + self._progress_s > now_s:
             return []
         self._told_s[name] = now_s
         return [Progressed(now_s, name, total, iteration_s)]
