@@ -69,6 +69,12 @@ class Controller:
     _process: subprocess.Popen[bytes] | None = field(default=None, init=False)
 
     @property
+    def process(self) -> int | None:
+        """Its process; None: it does not run, or has ended."""
+        running = self._process is not None and self._process.poll() is None
+        return self._process.pid if running and self._process is not None else None
+
+    @property
     def url(self) -> str:
         """Where it serves."""
         return f"unix:{self.folder / 'api'}"
@@ -122,15 +128,25 @@ class Bed:
         """Its topology, and its processes."""
         return netns.find(self.name)
 
+    def switch_process(self, switch: str) -> int:
+        """Return the process of a switch."""
+        again = self._again.get(switch)
+        return self.state.switches[switch] if again is None else again.pid
+
     def restart_switch(self, switch: str, down_s: float) -> None:
         """Kill a switch, and start it again, empty, after `down_s` seconds. Raises StepFailed."""
         state = self.state
-        process = state.switches[switch]
+        process = self.switch_process(switch)
         argv = Path(f"/proc/{process}/cmdline").read_bytes().decode().split("\0")[:-1]
-        os.kill(process, signal.SIGKILL)
+        if switch in self._again:
+            self._again[switch].kill()
+            self._again[switch].wait()
+        else:
+            os.kill(process, signal.SIGKILL)
         time.sleep(down_s)
-        inside = ("ip", "netns", "exec", namespace(self.name, switch))
-        self._again[switch] = started = start_switch([*inside, *argv], state.log(switch))
+        if argv[:3] != ["ip", "netns", "exec"]:  # it is what that has become
+            argv = ["ip", "netns", "exec", namespace(self.name, switch), *argv]
+        self._again[switch] = started = start_switch(argv, state.log(switch))
         await_service(switch, started, state.socket(switch), state.log(switch))
 
     def set_link(self, node: str, neighbour: str, to: str) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import time
 from dataclasses import asdict, dataclass
@@ -93,9 +94,16 @@ def main() -> None:
     parser.add_argument("--compute", type=float, required=True, metavar="SECONDS", help="of each iteration")
     parser.add_argument("--bytes", type=int, required=True, help="of the gradient")
     parser.add_argument("--saved", type=Path, required=True, help="file of the iterations that are done")
+    parser.add_argument("--marks", type=Path, help="file that rank 0 adds a mark to when all is done")
+    parser.add_argument("--absent", action="store_true", help="have rank 1 never join the job")
     asked = parser.parse_args()
+    if asked.absent and json.loads(os.environ["INA_JOB"])["rank"] == 1:
+        time.sleep(3600.0)
     ina.init()
     report = train(asked.iterations, asked.compute, asked.bytes, asked.saved)
+    if asked.marks is not None and ina.rank() == 0:
+        with asked.marks.open("a") as marks:
+            marks.write("x")
     ina.shutdown()
     print(json.dumps(asdict(report)), flush=True)
 

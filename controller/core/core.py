@@ -9,14 +9,15 @@ is a network, chooses servers, trees and slots. ``desired()`` returns the desire
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import filterfalse
 from typing import Literal, NamedTuple, assert_never
 
 from controller.core import reasons
 from controller.core.allocation import Allocation
 from controller.core.crowd import with_room
-from controller.core.desired import Desired, Place
+from controller.core.desired import Desired, Place, Run
 from controller.core.events import (
     Cancelled,
     Ended,
@@ -163,12 +164,11 @@ class Core:
 
     def desired(self) -> Desired:
         """Return the desired state from now on."""
-        absent = self._absent()
-        runs = tuple(self.running.runs(absent))
+        runs = self._runs()
         here = dict.fromkeys(name for run in runs for name in run.jobs)
         places = {name: self._place(self.jobs[name]) for name in here}
         waiting = tuple(name for name in self.jobs if name not in here)
-        return Desired(self.now_s, runs, places, waiting, self.next_s)
+        return Desired(self.now_s, tuple(runs), places, waiting, self.next_s)
 
     # ------------------------------------------------------------------ what happens
 
@@ -406,7 +406,7 @@ class Core:
         self.now_s = now_s
         ask = now_s >= self._ask_s
         follow = self.allocation is not None and (ask or now_s >= self.next_s)
-        before = None if self.log is None or not (ask or follow) else self.desired()
+        before = None if self.log is None or not (ask or follow) else self._runs()
         if ask:
             self._ask(now_s)
         if follow:
@@ -517,11 +517,13 @@ class Core:
 
     # ------------------------------------------------------------------ what is told
 
-    def _absent(self) -> list[JobState]:
-        """Return the jobs that hold a share of GPUs but have no servers."""
-        if self.allocation is None:
-            return []
-        return [job for job in self.running.jobs if not self.allocation.has_servers(job.spec.name)]
+    def _runs(self) -> list[Run]:
+        """Return what runs, without the jobs that hold a share of GPUs but have no servers."""
+        absent: list[JobState] = []
+        if self.allocation is not None:
+            has_servers = self.allocation.has_servers
+            absent = [job for job in self.running.jobs if not has_servers(job.spec.name)]
+        return self.running.runs(absent)
 
     def _place(self, job: JobState) -> Place:
         if self.allocation is not None:
@@ -530,15 +532,15 @@ class Core:
         nodes, node_of = self._whole.servers, self._whole.node_of
         return Place(tuple(nodes[node_of[gpu]].name for gpu in job.group.gpus))
 
-    def _explain(self, before: Desired, now_s: float) -> None:
+    def _explain(self, before: Sequence[Run], now_s: float) -> None:
         """Log the changes by the decision, with its reasons."""
         assert self.log is not None
-        after = self.desired()
-        reasons.of_changes(self.log, before, after, self.jobs, self._policy.name)
-        ran = {name for run in before.runs for name in run.jobs}
-        started = {name for run in after.runs for name in run.jobs}
-        for name in after.waiting:
-            if name not in self._told_to_wait and name not in ran:
+        after = self._runs()
+        reasons.of_changes(self.log, now_s, before, after, self.jobs, self._policy.name)
+        ran = {name for run in before for name in run.jobs}
+        started = {name for run in after for name in run.jobs}
+        for name in [*filterfalse(self._told_to_wait.__contains__, self.jobs)]:  # many wait, few anew
+            if name not in ran and name not in started:
                 self._told_to_wait.add(name)
                 reasons.of_waiting(self.log, now_s, self.jobs[name], self.running.groups, self._cluster)
         self._told_to_wait -= started

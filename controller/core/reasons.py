@@ -4,27 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from controller.core.desired import Desired, Run, Start, Stop, difference
+from controller.core.desired import Run
 from controller.core.log import Log
 from controller.memory.policy import Answer, Question, Standing
 from controller.scheduling.policy import Group, JobState
 from controller.vocabulary import Cluster, Job, Region
 
 
-def of_changes(log: Log, before: Desired, after: Desired, jobs: Mapping[str, JobState], policy: str) -> None:
-    """Log the runs that are stopped, moved and started between two states.
+def of_changes(
+    log: Log,
+    now_s: float,
+    before: Sequence[Run],
+    after: Sequence[Run],
+    jobs: Mapping[str, JobState],
+    policy: str,
+) -> None:
+    """Log the runs that are stopped, moved and started by a decision.
 
     Args:
         log: Gets the entries.
-        before: The desired state before the decision.
-        after: The desired state after it.
+        now_s: Time of the decision.
+        before: The runs before it.
+        after: The runs after it.
         jobs: The unfinished jobs, by name.
         policy: Name of the scheduling policy, for runs that give no reason of their own.
     """
-    actions = difference(before, after)
-    stops = {action.run.jobs: action.run for action in actions if isinstance(action, Stop)}
-    starts = {action.run.jobs: action.run for action in actions if isinstance(action, Start)}
-    now_s = after.at_s
+    had, has = ({run.number for run in runs} for runs in (before, after))
+    stops = {run.jobs: run for run in before if run.number not in has}
+    starts = {run.jobs: run for run in after if run.number not in had}
     for names in stops:
         if names not in starts:
             why = "to make room" if starts else "by the policy"

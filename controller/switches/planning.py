@@ -36,7 +36,13 @@ def choose_identity(
     generation = int(clock() * 1000) % (1 << 32)
     while generation == 0 or generation in used:
         generation = (generation + 1) % (1 << 32)
-    return Identity(rng.choice([i for i in _JOB_IDS if i not in used_ids]), generation)
+    free = len(_JOB_IDS) - len(used_ids)
+    if not free:
+        raise OutOfRows("all job ids are in use")
+    job = _JOB_IDS[rng.randrange(free)]  # counted without those that are used
+    for taken in sorted(used_ids):
+        job += taken <= job
+    return Identity(job, generation)
 
 
 def plan(

@@ -397,7 +397,10 @@ class Controller:
 
         Raises NoProgram, ProgramMismatch; SwitchError.
         """
+        program, offers = self._program, self._info
         self._program = self._info = None  # the switch may have been started anew
+        if self.program == program:
+            self._info = offers
         info = self.info()
         rows = self._read_rows()
         jobs = self._parsed(rows, self._before).jobs.values()

@@ -263,6 +263,11 @@ class SwitchFabric:
             "shares slots and needs one, for the fallback server"
         )
 
+    @property
+    def group_host(self) -> str | None:
+        """Address at which workers on other machines take their turns; None: all are on this machine."""
+        return None
+
     def fallback_uplink(self) -> Uplink:
         """Return the uplink from the root to the fallback server; port None: the controller chooses."""
         if self.fallback is not None:

@@ -37,6 +37,7 @@ from ina.service.records import Audit, Difference, JobRecord
 from ina.service.reports import Reports
 from ina.service.runner import log_file
 from ina.service.runs import PROGRESS_S, Runs
+from ina.service.servers import see_servers
 from ina.service.service import ClusterState, Decision, Explanation
 from ina.service.switches import CHECK_S, Switches
 from ina.service.threads import Blocking
@@ -90,10 +91,11 @@ class Daemon:
             ledger, testbed, switches, executor, fallbacks, blocking, self._runs, self._switches
         )
         self._measures = Measures(ledger, switches, executor, blocking)
-        self._reports = Reports(ledger, self._effects, switches, self._measures)
+        self._reports = Reports(ledger, self._effects, switches, self._measures, executor)
         self._ready = "starting"
         self._news = asyncio.Condition()
         self._sync: asyncio.Task[None] | None = None
+        self._syncing = asyncio.Lock()
 
     # ------------------------------------------------------------------ its life
 
@@ -125,6 +127,7 @@ class Daemon:
 
     def _round(self) -> None:
         """Look, decide, and begin what is to be done. Raises StoreError, OSError: it cannot be written."""
+        see_servers(self._ledger, self._executor)
         self._runs.look()
         self._ledger.decide()
         self._ledger.freeze()
@@ -284,9 +287,10 @@ class Daemon:
         await asyncio.shield(self._sync)
 
     async def _sync_soon(self) -> None:
-        await asyncio.sleep(0)  # let in those whose requests have come, too
-        self._sync = None
-        self._ledger.sync()
+        async with self._syncing:  # those who come while the disk is busy share the next sync
+            await asyncio.sleep(0)  # let in those whose requests have come, too
+            self._sync = None
+            await self._blocking.disk(self._ledger.sync)
 
     async def cancel(self, name: str, *, by: str = "") -> JobRecord:
         """End a job, whether it runs or waits."""
@@ -348,4 +352,6 @@ class Daemon:
         ledger.record([event], drained=True)
         if back and name in ledger.down:
             ledger.record([SwitchGone(now_s, name, ledger.down[name])])
+        if back and name in ledger.lost:
+            ledger.record([ServerGone(now_s, name, ledger.lost[name])])
         await self._tell()

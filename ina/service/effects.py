@@ -15,15 +15,16 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from controller.core import Ended
+from controller.core import Ended, Place
 from controller.errors import BadSpec, ControllerError
+from controller.memory.policy import Standing
 from controller.switches.model import INA_UDP_PORT, Registration
 from controller.switches.tree import TreeAdmission
 from controller.vocabulary import Job, Topology
 from ina.runtime.errors import RunError
 from ina.service import plain
 from ina.service.data_plane import DataPlane
-from ina.service.errors import RunnerGone, StoreError
+from ina.service.errors import EngineError, RunnerGone, StoreError
 from ina.service.executor import Executor
 from ina.service.fallback import FallbackServing
 from ina.service.faults import fault_point
@@ -111,7 +112,10 @@ class Effects:
             return
         now_s = ledger.now_s
         held = {number: hold.held for number, hold in ledger.holds.items()}
-        found = steps(ledger.desired(), held)
+        desired = ledger.desired()
+        found = steps(desired, held)
+        known = held.keys() | {run.number for run in desired.runs}
+        self.troubles = {key: each for key, each in self.troubles.items() if key[0] in known}
         for step in found:
             number = step.run.number if isinstance(step, Start) else step.number
             trouble = self.troubles.get((number, type(step)))
@@ -136,9 +140,11 @@ class Effects:
         while True:
             try:
                 await self._blocking.runs(lambda: self._executor.stop(number))
+                fault_point("stray stopped")
                 await self._blocking.runs(lambda: self._executor.forget(number))
+                fault_point("stray forgotten")
                 return
-            except (RunnerGone, OSError) as error:
+            except (EngineError, RunnerGone, OSError) as error:
                 _log.warning("run %d, which is not held: %s; trying again in %g s", number, error, after_s)
                 await asyncio.sleep(after_s)
                 after_s = min(2 * after_s, BACK_OFF_S[1])
@@ -191,7 +197,7 @@ class Effects:
         ledger = self._ledger
         try:
             await effect()
-        except (ControllerError, RunError, RunnerGone, StoreError, OSError) as error:
+        except (ControllerError, EngineError, RunError, RunnerGone, StoreError, OSError) as error:
             before = self.troubles.get((number, kind))
             after_s = min(2 * before.after_s, BACK_OFF_S[1]) if before else BACK_OFF_S[0]
             self.troubles[number, kind] = Trouble(str(error), ledger.now_s + after_s, after_s)
@@ -254,8 +260,10 @@ class Effects:
         fault_point("removed")
         del ledger.holds[number]
         await self._serve_fallbacks(hold)
+        fault_point("served no more")
         ledger.let_go(number)
         await self._blocking.runs(lambda: self._executor.forget(number))
+        fault_point("forgotten")
 
     def _remove(self, admissions: Collection[TreeAdmission]) -> None:
         for admission in admissions:
@@ -263,6 +271,7 @@ class Effects:
                 self._network.remove(admission)
             except ControllerError as error:
                 _log.warning("job %d stays on a switch until it answers: %s", admission.job, error)
+            fault_point("one removed")
 
     async def _serve_fallbacks(self, *also: Hold) -> None:
         """Have fallback servers serve all jobs that have one, and no others."""
@@ -294,6 +303,8 @@ class Effects:
                     plain.of_admission(hold.admissions[name]),
                     offset,
                     str(self._ledger.logs(said)),
+                    servers=hosts(servers),
+                    granted=_granted(hold.held.places[name]),
                     congestion=said.job.congestion,
                     numbers=said.job.numbers,
                     priority=said.job.priority,
@@ -302,6 +313,12 @@ class Effects:
         switch = any(place.tree is not None for place in hold.held.places.values())
         offers = self._network.offers
         return RunOrder(run.number, self._testbed, switch, offers.lanes, offers.salted, tuple(jobs))
+
+
+def _granted(place: Place) -> int:
+    """Return the slots that only this job uses, over all switches."""
+    own = place.standing is Standing.GRANTED
+    return sum(region.size for region in place.regions.values()) if own else 0
 
 
 def _command(job: Job) -> tuple[str, ...]:

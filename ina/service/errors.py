@@ -21,3 +21,7 @@ class Conflict(ServiceError):
 
 class RunnerGone(ServiceError):
     """The process that runs a job's workers does not answer."""
+
+
+class EngineError(ServiceError):
+    """Slurm or Ray does not do what it was asked to, or does not answer."""

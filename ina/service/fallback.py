@@ -30,6 +30,7 @@ from hostlib import command_line
 from ina.runtime.errors import ProcessFailed
 from ina.runtime.fallback_process import FallbackProcess
 from ina.service import files
+from ina.service.faults import fault_point
 
 LOOK_S = 0.05
 PATIENCE_S = 30.0
@@ -84,8 +85,10 @@ class FallbackServers:
             files.write(folder / "keeper.json", asdict(Kept(self._testbed, server, self._lanes)))
             if files.read(folder / "jobs.json") != jobs:
                 files.write(folder / "jobs.json", jobs)
+                fault_point("told")
             if jobs:
                 self._start(server)
+                fault_point("kept alive")
         for server, admissions in wanted.items():
             self._await(server, {str(each.job): each.epoch for each in admissions})
 

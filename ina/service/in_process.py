@@ -218,3 +218,11 @@ class FabricRuns:
     def why_ended(self, number: int) -> str:
         """Return why a run has ended that has not said how its jobs did."""
         return "its launch was cancelled"
+
+    def shown(self, number: int) -> str:
+        """Return nothing: there is no engine."""
+        return ""
+
+    def gone(self) -> Mapping[str, str]:
+        """Return nothing: all servers are this machine."""
+        return {}

@@ -49,7 +49,7 @@ from ina.service.store import Store
 SNAPSHOT_EVENTS = 5000
 """Events after which a snapshot is kept: at least so many a start replays in less than a second or two."""
 _KNOWN = (
-    *("core", "policies", "submitted", "keys", "drained", "down", "cut", "latest", "quotas", "left"),
+    *("core", "policies", "submitted", "keys", "drained", "lost", "down", "cut", "latest", "quotas", "left"),
     "_counted",
 )
 """What a ledger knows from events alone."""
@@ -70,6 +70,7 @@ class Ledger:
         submitted: What was submitted, by name.
         keys: The jobs of each submission, by tenant and idempotency key.
         drained: Why nobody may use these servers and switches.
+        lost: Why these servers are gone.
         down: Why these switches are gone.
         cut: Why these links are, by their ends.
         latest: Iterations that jobs have done by now; the core is told less often.
@@ -110,6 +111,7 @@ class Ledger:
         self.submitted: dict[str, Said] = {}
         self.keys: dict[tuple[str, str], list[str]] = {}
         self.drained: dict[str, str] = {}
+        self.lost: dict[str, str] = {}
         self.down: dict[str, str] = {}
         self.cut: dict[tuple[str, str], str] = {}
         self.latest: dict[str, float] = {}
@@ -159,6 +161,7 @@ class Ledger:
         self._frozen_at = self._last
         if (body := frozen({name: getattr(self, name) for name in _KNOWN})) is not None:
             self._store.snapshot(program(), body)
+            fault_point("frozen")
 
     # ------------------------------------------------------------------ events
 
@@ -182,6 +185,7 @@ class Ledger:
     def sync(self) -> None:
         """Have all events that are written down outlive a loss of power. Raises StoreError."""
         self._store.sync()
+        fault_point("synced")
 
     def change(self, policies: Policies) -> None:
         """Have other policies decide from now on: written down as an event, replayed like all others.
@@ -258,6 +262,10 @@ class Ledger:
                 self.drained[_node(event)] = event.reason
             case ServerBack() | SwitchBack() if "drained" in body:
                 self.drained.pop(_node(event), None)
+            case ServerGone():
+                self.lost[event.server] = event.reason
+            case ServerBack():
+                self.lost.pop(event.server, None)
             case SwitchGone():
                 self.down[event.switch] = event.reason
             case SwitchBack():

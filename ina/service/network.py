@@ -26,6 +26,7 @@ from controller.switches.routed import deployment_of
 from controller.switches.tree import TreeAdmission
 from controller.vocabulary import Job, Region, Topology
 from ina.runtime.admission import shared_window
+from ina.service.faults import fault_point
 from ina.service.records import Audit, Difference
 
 if TYPE_CHECKING:
@@ -158,9 +159,11 @@ class Network:
         Raises ControllerError.
         """
         report = self._fleet.reconcile(admissions, program=self._program)
+        fault_point("reconciled")
         for name, controller in self._fleet.controllers.items():
             if name not in report.left_out:  # it may have been started anew, without them
                 controller.adjust(self._forwarding(name, up))
+                fault_point("forwards")
         return report
 
     def _forwarding(self, switch: str, up: Topology) -> list[TableEntry]:

@@ -42,6 +42,7 @@ class JobRecord:
         reason: Why it is there: what it waits for, why it was refused, how it ended.
         place: Its servers, tree and slots while it runs; else None.
         run: The number of its run while it runs; else None.
+        engine: How Slurm or Ray names that run, and its state there; "": this machine runs it, or nobody.
         started_s: When its workers were first started; None: never yet.
         ended_s: When it was over; None: it is not.
         done: Iterations that it has done, as far as is known.
@@ -56,6 +57,7 @@ class JobRecord:
     reason: str = ""
     place: Place | None = None
     run: int | None = None
+    engine: str = ""
     started_s: float | None = None
     ended_s: float | None = None
     done: float = 0.0

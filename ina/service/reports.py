@@ -9,6 +9,7 @@ from controller.core import Over
 from ina.service.data_plane import DataPlane
 from ina.service.effects import Effects
 from ina.service.errors import Unknown
+from ina.service.executor import Executor
 from ina.service.ledger import Ledger
 from ina.service.measures import Measures, holders, percent
 from ina.service.records import JobRecord, Said, State
@@ -26,11 +27,14 @@ from ina.service.steps import Held
 class Reports:
     """Says how all is; changes nothing."""
 
-    def __init__(self, ledger: Ledger, effects: Effects, network: DataPlane, measures: Measures) -> None:
+    def __init__(
+        self, ledger: Ledger, effects: Effects, network: DataPlane, measures: Measures, executor: Executor
+    ) -> None:
         self._ledger = ledger
         self._effects = effects
         self._network = network
         self._measures = measures
+        self._executor = executor
         self._waits_of: dict[str, str] = {}
         self._waits_to = 0
         """Lines of the log that `_waits_of` knows."""
@@ -113,6 +117,9 @@ class Reports:
             or ("" if state == "running" else waits.get(name, "waits for its turn")),
             place=has.places.get(name) if has is not None else None,
             run=has.run.number if has is not None else None,
+            engine=self._executor.shown(has.run.number)
+            if has is not None and has.stage != "preparing"
+            else "",
             started_s=job.start_s,
             done=self._ledger.latest.get(name, 0.0),
             left_s=max(0.0, left_s),
@@ -173,7 +180,7 @@ class Reports:
                 each.gpus,
                 min(each.gpus, gpus[each.name]),
                 tuple(dict.fromkeys(used.get(each.name, ()))),
-                self._ledger.drained.get(each.name, ""),
+                self._ledger.drained.get(each.name, "") or self._ledger.lost.get(each.name, ""),
             )
             for each in self._ledger.topology.servers
         )

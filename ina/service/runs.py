@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 from controller.core import Ended, Event, Interrupted, Progressed
 from ina.service.executor import Executor
@@ -81,7 +82,10 @@ class Runs:
             if name in status.done:
                 events += self._progress(hold, name, status.done[name], status.iteration_s.get(name))
             failure = status.ends.get(name, status.failure or None)
-            if failure is None or name not in ledger.core.jobs:
+            if failure is None:
+                continue
+            if name not in ledger.core.jobs:  # it was cancelled, or the daemon died as it noted the end
+                ended.add(name)
                 continue
             if not failure:
                 events.append(Ended(now_s, name))
@@ -89,7 +93,7 @@ class Runs:
                 continue
             elif status.blame not in (None, name):
                 events.append(Interrupted(now_s, name, f"its group broke: {status.broke or failure}"))
-            elif (event := self._failed(number, name, failure)) is not None:
+            elif (event := self._failed(number, name, failure, status.lost)) is not None:
                 events.append(event)
             else:
                 continue
@@ -100,10 +104,11 @@ class Runs:
             ledger.keep(number)
             self._switches.check_soon()
 
-    def _failed(self, number: int, name: str, failure: str) -> Event | None:
+    def _failed(self, number: int, name: str, failure: str, lost: Mapping[str, str]) -> Event | None:
         """Return the event that a failure means; None: not known before the network was looked at.
 
-        A job whose switches or links were gone lately starts again, elsewhere if need be.
+        A job whose switches or links were gone lately, or that has `lost` a server, starts again, elsewhere
+        if need be.
         """
         ledger = self._ledger
         now_s, place = ledger.now_s, ledger.holds[number].held.places[name]
@@ -114,6 +119,8 @@ class Runs:
         del self._failed_s[number, name]
         if why := self._switches.ill(ledger.topology, place):
             return Interrupted(now_s, name, f"{why}; {failure}")
+        if server := next(filter(lost.__contains__, place.servers), None):
+            return self._again(name, f"server {server} is lost: {lost[server]}")
         return Ended(now_s, name, failure)
 
     def _progress(self, hold: Hold, name: str, done: int, iteration_s: float | None) -> list[Event]:
@@ -135,10 +142,14 @@ class Runs:
         for name in hold.held.run.jobs:
             if name in hold.held.over or name not in ledger.core.jobs:
                 continue
-            self._lost[name] = self._lost.get(name, 0) + 1
-            if self._lost[name] > LOST_RUNS:
-                events.append(Ended(ledger.now_s, name, f"its runner ended {LOST_RUNS + 1} times: {why}"))
-            else:
-                events.append(Interrupted(ledger.now_s, name, f"its runner ended: {why}"))
+            events.append(self._again(name, f"its runner ended: {why}"))
         ledger.set(number, stage="stopping")
         ledger.record(events)
+
+    def _again(self, name: str, why: str) -> Event:
+        """Return the event that a job starts again, or has failed if that was so too often."""
+        now_s = self._ledger.now_s
+        self._lost[name] = self._lost.get(name, 0) + 1
+        if self._lost[name] > LOST_RUNS:
+            return Ended(now_s, name, f"{LOST_RUNS + 1} times: {why}")
+        return Interrupted(now_s, name, why)

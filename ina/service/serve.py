@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import secrets
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -15,8 +16,8 @@ from controller import Fleet
 from ina.runtime.testbed_fabric import program_of
 from ina.service.clock import Clock
 from ina.service.daemon import Daemon
+from ina.service.engines import EngineChoice
 from ina.service.errors import ServiceError
-from ina.service.executor import LocalRuns
 from ina.service.fallback import FallbackServers
 from ina.service.ledger import Ledger
 from ina.service.network import Network
@@ -31,6 +32,7 @@ async def opened(
     testbed: str | None,
     policies: Policies,
     *,
+    engine: EngineChoice | None = None,
     on_wait: Callable[[str], None] = lambda holder: None,
 ) -> AsyncIterator[Daemon]:
     """Make the daemon of a state and a testbed; its `run` is for the caller to start.
@@ -39,15 +41,18 @@ async def opened(
         state: The folder of the state.
         testbed: The testbed's name; None: the only one that is up.
         policies: Who decides.
+        engine: What starts the workers of jobs; None: this machine.
         on_wait: Called if another process uses this state, with what it wrote of itself; it is waited for.
 
     Raises:
         StoreError: the state cannot be used.
-        ServiceError: it was begun on another testbed, or the testbed's program does not share slots.
+        ServiceError: it was begun on another testbed, or with another engine, the engine does not answer, or
+            the testbed's program does not share slots.
         LiveError: there is no such testbed, or this user cannot use it.
         ControllerError: a switch cannot be reached.
     """
     netns.check_here()
+    engine = engine or EngineChoice()
     bed = netns.find(testbed)
     program = program_of(bed)
     if not program.offers().shared:
@@ -61,6 +66,9 @@ async def opened(
         known = store.fact("testbed", bed.name)
         if known != bed.name:
             raise ServiceError(f"{state} belongs to testbed {known!r}, not to {bed.name!r}")
+        if (known := store.fact("engine", engine.engine)) != engine.engine:
+            raise ServiceError(f"the jobs of {state} are run by executor {known!r}, not by {engine.engine!r}")
+        service = store.fact("service", secrets.token_hex(4)) or ""
         began_at = float(store.fact("began", repr(time.time())) or 0.0)
         at = stack.enter_context(controllers(bed))
         last_s = max((row.body["event"]["at_s"] for row in store.events()), default=0.0)
@@ -68,7 +76,7 @@ async def opened(
             Ledger(store, bed.topology, policies, Clock(began_at, last_s)),
             testbed=bed.name,
             switches=Network(bed.topology, Fleet(at), program, target_of(bed.program).queue_packets),
-            executor=LocalRuns(state / "runs"),
+            executor=engine.executor(state / "runs", service, bed),
             fallbacks=FallbackServers(state / "fallback", bed.name, bed.program.lanes),
             blocking=Threads(),
             began_at=began_at,

@@ -58,6 +58,7 @@ class JobView(TypedDict):
     fallback_share: float | None
     starts: int
     run: int | None
+    engine: str
     servers: list[str]
     fallback: str | None
     tree: TreeView | None
@@ -240,6 +241,7 @@ def of_job(record: JobRecord, now_s: float) -> JobView:
         "fallback_share": record.fallback_share,
         "starts": record.starts,
         "run": record.run,
+        "engine": record.engine,
         "servers": list(place.servers) if place else [],
         "fallback": place.fallback if place else None,
         "tree": None

@@ -140,7 +140,7 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
     "ina.service": (
         *(*CONTROLLER, "controller.core/", "controller.policies/*", "controller.scheduling/"),
         *("bmv2_topos.testbeds.netns/", "hostlib", "hostlib.command_line", "hostlib.keeper", "ina.runtime/"),
-        "hostlib.stages",
+        *("hostlib.launcher", "hostlib.stages"),
     ),
     # The service over HTTP: it alone knows status codes, and the daemon nothing of it.
     "ina.service.api": (

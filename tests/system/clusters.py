@@ -54,7 +54,12 @@ class Cluster:
     @property
     def variables(self) -> dict[str, str]:
         """Return the environment of whoever starts something."""
-        own = {"INA_CLUSTER": str(self.file), "INA_TOKEN": TOKEN, "OMP_NUM_THREADS": "1"}
+        own = {
+            "INA_CLUSTER": str(self.file),
+            "INA_TOKEN": TOKEN,
+            "OMP_NUM_THREADS": "1",
+            "PYTHONFAULTHANDLER": "1",
+        }
         return {**os.environ, **own, "XDG_RUNTIME_DIR": str(self.private), "INA_MEETING_S": "20"}
 
     def start(

@@ -17,6 +17,7 @@ import pytest
 from tests.softswitch.namespaces import why_not
 from tests.softswitch.script_program import have_compiler
 from tests.system.clusters import PATIENCE_S, Cluster, arguments, cluster, until
+from tests.system.command import succeed
 from tests.system.test_machines import openmpi, slurm
 
 REASON = why_not() if have_compiler else "no C compiler: interface ports need the engine in C"
@@ -126,11 +127,8 @@ def test_ranks_of_other_launchers_find_their_machine_by_name(here: Cluster, laun
         own = openmpi(rank, 8, local, 2) if launcher == "mpirun" else slurm(rank, 8, local, node, "2(x4)")
         variables = own | {"INA_MEETING": f"{here.state.topology.ip('h1')}:29600"}
         ranks.append(here.start(f"h{node + 1}", [sys.executable, "-c", SUM], variables))
-    done = [ended(process) for process in ranks]
-    assert [status for status, _, _ in done] == [0] * 8, done
-    assert sorted(json.loads(output)[:3] for _, output, _ in done) == [
-        [rank, True, True] for rank in range(8)
-    ]
+    said = sorted(json.loads(output)[:3] for output in succeed(ranks, PATIENCE_S))
+    assert said == [[rank, True, True] for rank in range(8)]
 
 
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs torch")
@@ -152,8 +150,7 @@ def test_torchrun_and_ina_run_give_the_losses_of_gloo(here: Cluster, tmp_path: P
             )
             for node in range(4)
         ]
-        done = [ended(process) for process in agents]
-        assert [status for status, _, _ in done] == [0] * 4, done
+        succeed(agents, PATIENCE_S)
         losses[backend] = [json.loads((answers / f"{backend}-{rank}").read_text()) for rank in range(8)]
     (answers / "ina-0").unlink()
     process = here.start(

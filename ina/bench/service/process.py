@@ -93,6 +93,14 @@ class NoWorkers:
         """Return why a run has ended."""
         return f"run {number} has no workers"
 
+    def shown(self, number: int) -> str:
+        """Return nothing: there is no engine."""
+        return ""
+
+    def gone(self) -> Mapping[str, str]:
+        """Return none."""
+        return {}
+
 
 class NoFallbacks:
     """Fallback servers that sum nothing, since nobody sends."""

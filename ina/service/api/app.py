@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import json
 import logging
-import os
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Collection
 from importlib.metadata import version
@@ -26,7 +25,7 @@ from ina.service.api.guard import Guard
 from ina.service.api.history import History
 from ina.service.api.logs import following, piece
 from ina.service.api.openapi import MAX_JOBS, STREAM, SUBMISSION, TEXT, refusals
-from ina.service.api.peers import uid_of
+from ina.service.api.peers import Peer
 from ina.service.api.problems import Problem, register
 from ina.service.api.quotas import Tenant, Wanted
 from ina.service.api.streams import EventStream, Streams, event
@@ -128,15 +127,8 @@ async def _service(request: Request) -> Service:
 
 async def _person(request: Request) -> Person:
     gate: Gate = request.app.state.gate
-    return gate.person(request.headers.get("authorization"), lambda: _uid(request))
-
-
-def _uid(request: Request) -> int | None:
-    """Return the user at the other end; a Unix socket lets only its owner and root in."""
-    client, server = request.scope.get("client"), request.scope.get("server")
-    if client is None or server is None or server[1] is None:
-        return os.geteuid()
-    return uid_of((client[0], client[1]), (server[0], server[1]))
+    peer: Peer = request.scope["state"]["peer"]  # see `ina.service.api.web`
+    return gate.person(request.headers.get("authorization"), peer.uid)
 
 
 async def _operator(person: Annotated[Person, Depends(_person)]) -> Person:

@@ -12,11 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from controller.vocabulary import BadSpec
 from ina.service.api.access import Gate
 from ina.service.api.app import app
 from ina.service.api.guard import LOOPBACK
+from ina.service.api.peers import Peer
 from ina.service.service import Service
 from ina.service.tokens import Tokens
 
@@ -111,6 +113,15 @@ class Certificate:
     key: Path
 
 
+class _Connection(H11Protocol):
+    """A connection whose requests know whose it is, as ``state["peer"]`` of their scopes."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Take a connection."""
+        super().connection_made(transport)
+        self.app_state = {**self.app_state, "peer": Peer(self.client, self.server)}
+
+
 class _Server(uvicorn.Server):
     """A web server that leaves signals to others, and says when it listens."""
 
@@ -158,7 +169,7 @@ async def speaking(
         )
         config = uvicorn.Config(
             made,
-            http="h11",
+            http=_Connection,
             ws="none",
             lifespan="on",
             log_config=None,

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import itertools
 import threading
-from collections.abc import Coroutine, Iterator
+import time
+from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
@@ -27,6 +29,8 @@ T = TypeVar("T")
 
 TIMEOUT_S = 120.0
 ON_GPUS = AllocationSettings(placement="scheduler")
+Stages = tuple[float, ...]
+EVEN: Stages = (0.005,) * 4
 GPUS = (2, 1, 2)
 """Of the jobs, of which not all have room at once."""
 MANY = "synergy:"
@@ -61,13 +65,19 @@ class Bed:
     def decide_by(self, policies: Policies) -> None:
         self.wait(self.live.daemon.reload(policies))
 
-    def submit(self, name: str, scheduler: str, number: int) -> None:
+    def submit(
+        self,
+        name: str,
+        scheduler: str,
+        gpus: int,
+        command: tuple[str, ...] = ("true",),
+        stages_s: Stages = EVEN,
+    ) -> None:
         """Submit a job of a model that the scheduler knows."""
-        config = SimulationConfig(CLUSTER)
-        plain = Submission(name, self.live.daemon.now_s, GPUS[number], 10, 0.02, (0.005,) * 4)
-        (spec,) = registry.dress([plain], registry.family(scheduler), config)
-        job = Job(name=name, workers=spec.gpus, command=("true",), model=spec.model, extra=spec.extra)
-        self.specs[name] = LaunchSpec(job=Job(name=name, workers=spec.gpus, command=("true",)))
+        plain = Submission(name, self.live.daemon.now_s, gpus, 10, sum(stages_s), stages_s)
+        (spec,) = registry.dress([plain], registry.family(scheduler), SimulationConfig(CLUSTER))
+        job = Job(name=name, workers=spec.gpus, command=command, model=spec.model, extra=spec.extra)
+        self.specs[name] = LaunchSpec(job=Job(name=name, workers=spec.gpus, command=command))
         self.wait(self.live.daemon.take_in([Submitted(spec.arrival_s, spec, job)]))
 
     def outcomes(self, names: list[str]) -> dict[str, str]:
@@ -106,7 +116,7 @@ def bed() -> Iterator[Bed]:
     jobs = [Submitted(1e9, last, Job(name="last", workers=1, command=("true",)))]
     with (
         family(),
-        open_fabric(FabricSpec("shared"), [max(GPUS)] * len(GPUS)) as fabric,
+        open_fabric(FabricSpec("shared"), [CLUSTER.gpus] * 4) as fabric,
         serving(TOPOLOGY, Policies("fifo", ON_GPUS), fabric, specs, on_output=lambda *_: None) as live,
     ):
         run = loop.create_task(live.run(jobs))
@@ -133,7 +143,41 @@ def test_the_service_runs_jobs_under_every_scheduler(bed: Bed, scheduler: str) -
     settings = next((each for begin, each in SETTINGS.items() if scheduler.startswith(begin)), ())
     bed.decide_by(Policies(scheduler, ON_GPUS, settings=settings))
     names = [f"{scheduler}-{number}" for number in range(len(GPUS))]
-    for number, name in enumerate(names):
-        bed.submit(name, scheduler, number)
+    for name, gpus in zip(names, GPUS, strict=True):
+        bed.submit(name, scheduler, gpus)
     assert bed.outcomes(names) == dict.fromkeys(names, "completed")
     assert bed.live.core.undecided == ""
+
+
+def test_a_member_that_is_cancelled_ends_and_the_others_of_its_group_start_again(
+    bed: Bed, tmp_path: Path
+) -> None:
+    """Found by cancelling one: its workers went on to their end, in turns with the others."""
+    bed.decide_by(Policies("muri-s", ON_GPUS))
+    flag = tmp_path / "flag"
+    stages_s = {"stays": (0.04, 0.01, 0.01, 0.01), "goes": (0.01, 0.04, 0.01, 0.01)}
+    for name in stages_s:
+        script = f"echo $$ >> {tmp_path / name}; until [ -e {flag} ]; do sleep 0.02; done"
+        bed.submit(name, "muri-s", 4, ("sh", "-c", script), stages_s[name])
+
+    def processes(name: str) -> list[int]:
+        path = tmp_path / name
+        return [int(line) for line in path.read_text().split()] if path.exists() else []
+
+    def lives(process: int) -> bool:
+        return Path(f"/proc/{process}").exists()
+
+    def until(holds: Callable[[], bool]) -> None:
+        give_up = time.monotonic() + TIMEOUT_S
+        while not holds():
+            assert time.monotonic() < give_up, bed.live.core.desired()
+            time.sleep(0.02)
+
+    until(lambda: len(processes("stays")) == len(processes("goes")) == 4)
+    assert len(bed.live.core.desired().runs) == 1, "they are a group"
+    bed.wait(bed.live.daemon.cancel("goes"))
+    until(lambda: len(processes("stays")) == 8)
+    assert not any(map(lives, processes("goes")))
+    assert [*map(lives, processes("stays"))] == [False] * 4 + [True] * 4
+    flag.touch()
+    assert bed.outcomes(["stays", "goes"]) == {"stays": "completed", "goes": "cancelled"}

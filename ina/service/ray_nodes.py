@@ -1,0 +1,35 @@
+"""Watches the nodes of Ray, and says which are alive: a process beside the daemon, so that Ray is not in it.
+
+Each line is a JSON object with the address of each node by its name and by that address, or with ``failed``.
+Only imported where Ray is.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+
+from hostlib.launcher import LaunchError
+from ina.service import ray_agents
+
+LOOK_S = 1.0
+
+
+def main() -> int:
+    """Write what changes, until nobody reads it."""
+    try:
+        ray_agents.connect()
+    except LaunchError as error:
+        print(json.dumps({"failed": str(error)}), flush=True)
+        return 1
+    last = None
+    while True:
+        found = ray_agents.addresses()
+        if found != last:
+            print(json.dumps({"alive": found}), flush=True)
+            last = found
+        time.sleep(LOOK_S)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
