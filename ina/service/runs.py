@@ -19,7 +19,7 @@ LOOKS_PER_S = 200
 PROGRESS_S = 5.0
 """Least time between two reports of a job's progress that are written down."""
 JUDGE_S = 60.0
-"""Longest time until a failure counts whose network was not looked at: more than a switch that hangs takes."""
+"""Longest time until a failure counts whose network was not looked at: a switch that hangs takes as long."""
 LOST_RUNS = 3
 """Times that a job's runner may be lost before the job counts as failed."""
 
