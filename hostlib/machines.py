@@ -106,10 +106,12 @@ def check(settings: Settings, *, first: bool) -> None:
 
     The `first` rank's machine has to know the switches, and admits the job for all.
     """
-    if first and settings.switch == EMBEDDED and not (settings.cluster or settings.given):
+    names_machines = settings.cluster or settings.given or settings.controller
+    if first and settings.switch == EMBEDDED and not names_machines:
         raise ConfigError(
-            "the ranks are on several machines, and neither INA_CLUSTER nor INA_SWITCH is set: want a "
-            "cluster file, or the grpc://host:port of a switch that all reach (docs/torch.md)"
+            "the ranks are on several machines, and neither INA_CLUSTER, INA_CONTROLLER nor INA_SWITCH is "
+            "set: want a cluster file, the URL of a controller, or the grpc://host:port of a switch that all "
+            "reach (docs/torch.md)"
         )
     if len(settings.token) < LEAST_SECRET:
         raise ConfigError(

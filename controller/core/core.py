@@ -27,6 +27,7 @@ from controller.core.events import (
     LinkGone,
     Measured,
     Progressed,
+    Reallocated,
     Retried,
     ServerBack,
     ServerGone,
@@ -178,7 +179,7 @@ class Core:
             case Tick():
                 self.tick(now_s)
             case Ended():
-                self.ended(now_s, event.job, event.failure)
+                self.ended(now_s, event.job, event.failure, final=event.final)
             case Submitted():
                 self._submitted(event, now_s)
             case Progressed():
@@ -221,6 +222,11 @@ class Core:
                 self._losses.links.pop(ends, None)
                 self._note("back", (), f"link {ends[0]}-{ends[1]}")
                 self._lose(now_s)
+            case Reallocated():
+                if self.allocation is None:
+                    raise BadSpec("a core without a network has no memory to divide")
+                self.allocation.divide_next(now_s)
+                self._note("note", (), f"memory is divided again: {event.reason}")
             case _:
                 assert_never(event)
 
@@ -251,6 +257,22 @@ class Core:
         self._note("note", (), f"policies: scheduler {setup.policy.name}, {_named(settings.names)}")
         self._stirred = True
         self._ask_at(self.now_s)
+
+    def forget(self, names: Collection[str]) -> None:
+        """Forget jobs that are over or were refused; their names may be used again. O(jobs that are over).
+
+        Raises BadSpec for a job that is not over.
+        """
+        if unfinished := self.jobs.keys() & set(names):
+            raise BadSpec(f"job {min(unfinished)!r} is not over; only jobs that are can be forgotten")
+        gone = {*names}
+        self.over = [each for each in self.over if each.job.spec.name not in gone]
+        self._finished = [job for job in self._finished if job.spec.name not in gone]
+        self._told_to_wait -= gone
+        self._crowded -= gone
+        for known in (self._submissions, self.refused, self._left, self._failures):
+            for name in gone & known.keys():
+                del known[name]
 
     def admit(self, spec: Submission) -> None:
         """Raise BadSpec for a job that would be refused: too large, or with a name already used."""
@@ -304,12 +326,21 @@ class Core:
             numbers = {"compute_s": job.compute_s, "model_bytes": float(job.model_bytes)}
             self._note("note", (event.job,), text, **numbers)
 
-    def ended(self, now_s: float, name: str, failure: str = "") -> None:
-        """Take in an `Ended`."""
+    def ended(self, now_s: float, name: str, failure: str = "", *, final: bool = False) -> None:
+        """Take in an `Ended`.
+
+        Args:
+            now_s: The time.
+            name: The job's name.
+            failure: What went wrong; "": nothing.
+            final: It is not tried again.
+        """
         self.now_s = now_s
         job = self._job(name)
         if not failure:
             self._close(job, "completed", "", now_s)
+        elif final:
+            self._close(job, "failed", failure, now_s)
         elif (before := self._failures.get(name, 0)) < self._rules.retries:
             self._failures[name] = before + 1
             text = f"{failure}; retry {before + 1} of {self._rules.retries}"

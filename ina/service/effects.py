@@ -11,7 +11,7 @@ import logging
 import pwd
 import shlex
 from collections.abc import Callable, Collection, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -25,6 +25,7 @@ from ina.runtime.errors import RunError
 from ina.service import network, plain
 from ina.service.errors import EngineError, RunnerGone, StoreError
 from ina.service.executor import Executor
+from ina.service.external import is_external
 from ina.service.fallback_jobs import FallbackJobs
 from ina.service.faults import fault_point
 from ina.service.holds import Hold, hosts
@@ -123,6 +124,11 @@ class Effects:
                 self._begin(number, step)
         ledger.stirred = bool(found)  # a step that has failed is to be found again
 
+    def again(self, number: int) -> None:
+        """Try the effects of a run that have failed again at once."""
+        for key in [key for key in self.troubles if key[0] == number]:
+            self.troubles[key] = replace(self.troubles[key], again_s=0.0)
+
     def close(self) -> None:
         """Break off all effects."""
         for task in self._tasks:
@@ -159,9 +165,9 @@ class Effects:
                 before = {name: ledger.latest.get(name, 0.0) for name in run.jobs}
                 ledger.holds[number] = Hold(Held(run, places, busy=True), {}, ports, before)
                 self.spawn(self._effect(number, Start, partial(self._start, number, ledger.up)))
-            case Stop():
+            case Stop(_, why):
                 ledger.set(number, stage="stopping", busy=True)
-                self.spawn(self._effect(number, Stop, partial(self._stop, number)))
+                self.spawn(self._effect(number, Stop, partial(self._stop, number, why)))
             case Resize(_, job, place):
                 hold = ledger.holds[number]
                 ledger.set(number, places={**hold.held.places, job: place})
@@ -216,6 +222,8 @@ class Effects:
         stage: Stage = "stopping"  # what has been done by then is undone, and all of it tried again
         try:
             ledger.keep(number)
+            if self._end_grouped(hold):
+                return
             await self._blocking.switches(lambda: self._admit(hold, up))
             ledger.keep(number)
             fault_point("admitted")
@@ -229,6 +237,16 @@ class Effects:
         finally:
             ledger.set(number, stage=stage, busy=False)
             ledger.keep(number)
+
+    def _end_grouped(self, hold: Hold) -> bool:
+        """End the external jobs of a group: nobody here can have their workers take turns."""
+        jobs = hold.held.run.jobs
+        external = [name for name in jobs if is_external(self._ledger.submitted[name].job)]
+        if len(jobs) == 1 or not external:
+            return False
+        why = "is to take turns with other jobs, which workers that somebody else started cannot"
+        self._ledger.record([Ended(self._ledger.now_s, name, f"it {why}", final=True) for name in external])
+        return True
 
     def _admit(self, hold: Hold, up: Topology) -> None:
         for name, place in hold.held.places.items():
@@ -247,13 +265,14 @@ class Effects:
                 hold.admissions[name] = self._network.admit(job, place, hold.udp_ports[name], who, up)
             fault_point("one admitted")
 
-    async def _stop(self, number: int) -> None:
+    async def _stop(self, number: int, why: str) -> None:
         ledger = self._ledger
         hold = ledger.holds[number]
         ledger.keep(number)
         await self._blocking.runs(lambda: self._executor.stop(number))
         fault_point("stopped")
         self._runs.take_ends(number, stopping=True)
+        self._count_again(hold, why)
         ledger.set(number, over=frozenset(hold.held.run.jobs))  # nothing of it is to be on switches any more
         on_switches = [
             each for name, each in hold.admissions.items() if hold.held.places[name].tree is not None
@@ -265,6 +284,14 @@ class Effects:
         ledger.let_go(number)
         await self._blocking.runs(lambda: self._executor.forget(number))
         fault_point("forgotten")
+
+    def _count_again(self, hold: Hold, why: str) -> None:
+        """Count the jobs whose workers had started, and start again in the same run: with another tree."""
+        ledger, run = self._ledger, hold.held.run
+        wanted = next((each.jobs for each in ledger.desired().runs if each.number == run.number), ())
+        names = [name for name in run.jobs if name in wanted and name not in hold.held.over]
+        if names and self._executor.status(run.number) is not None:
+            ledger.start_again({name: hold.admissions[name].epoch for name in names}, why)
 
     def _remove(self, admissions: Collection[TreeAdmission]) -> None:
         for admission in admissions:
@@ -312,8 +339,12 @@ def _granted(place: Place) -> int:
 
 
 def _command(job: Job) -> tuple[str, ...]:
-    """Return the command of a worker, in its job's folder and as its user. Raises BadSpec if that is gone."""
-    assert job.command is not None
+    """Return the command of a worker, in its job's folder and as its user; (): somebody else starts it.
+
+    Raises BadSpec if that user is gone.
+    """
+    if job.command is None:
+        return ()
     folder, user = job.extra.get("folder"), job.extra.get("user")
     command = job.command if folder is None else ("env", "-C", str(folder), *job.command)
     if user is None:

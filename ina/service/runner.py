@@ -145,6 +145,7 @@ class RunStatus:
         engine: How Ray names the run, and its state there; "": not yet, or it is not Ray's.
         over: All have ended, or the run could not be.
         failure: Why it could not; "": it could.
+        final: Its workers cannot be started again.
     """
 
     done: dict[str, int] = field(default_factory=dict)
@@ -156,6 +157,7 @@ class RunStatus:
     engine: str = ""
     over: bool = False
     failure: str = ""
+    final: bool = False
 
 
 class _Logs:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from controller.core import Ended, Event, Interrupted, Progressed
 from ina.service.executor import Executor
@@ -19,7 +19,7 @@ LOOKS_PER_S = 200
 PROGRESS_S = 5.0
 """Least time between two reports of a job's progress that are written down."""
 JUDGE_S = 60.0
-"""Longest time until a failure counts whose network was not looked at: a switch that hangs takes as long."""
+"""Longest time until a failure counts whose network was not looked at: longer than a switch that hangs."""
 LOST_RUNS = 3
 """Times that a job's runner may be lost before the job counts as failed."""
 
@@ -44,6 +44,16 @@ class Runs:
     def next_s(self) -> float:
         """When runs are to be looked at next; infinite if there are none."""
         return self._next_s if self._ledger.holds else math.inf
+
+    def forget(self, names: Iterable[str]) -> None:
+        """Forget jobs that are over."""
+        for name in names:
+            self._lost.pop(name, None)
+            self._told_s.pop(name, None)
+
+    def look_soon(self) -> None:
+        """Have them be looked at in the next round."""
+        self._next_s = 0.0
 
     def look(self) -> None:
         """See what has become of all runs, if it is time."""
@@ -83,6 +93,8 @@ class Runs:
                 continue
             if not failure:
                 events.append(Ended(now_s, name))
+            elif status.final:
+                events.append(Ended(now_s, name, failure, final=True))
             elif stopping:
                 continue
             elif status.blame not in (None, name):
