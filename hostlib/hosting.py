@@ -74,7 +74,8 @@ def meeting(rank: int, size: int, key: str, settings: Settings) -> Iterator[JobC
         publish(file, json.dumps(here))
         try:
             # at a port of a cluster's switch there is one worker
-            hierarchical = bool(settings.hierarchical or settings.cluster or settings.controller)
+            of_cluster = settings.cluster or settings.given or settings.controller
+            hierarchical = bool(settings.hierarchical or of_cluster)
             configs = admit(settings, [range(size)], [known_as()], hierarchical=hierarchical)
         except RendezvousError as error:
             publish(file, json.dumps({**here, "failed": str(error)}))
@@ -164,7 +165,9 @@ def admit_options(
     options = ["-np", str(sum(map(len, machines)))]
     options += ["--machines", "/".join(",".join(map(str, ranks)) for ranks in machines)]
     options += ["--hierarchical"] * hierarchical
-    if settings.cluster:
+    if settings.given:
+        options += ["--given", *(f"--machine={','.join(each)}" for each in names)]
+    elif settings.cluster:
         options += ["--cluster", settings.cluster, *(f"--machine={','.join(each)}" for each in names)]
     elif settings.controller:
         options += ["--controller", settings.controller, f"--name={_name()}"]

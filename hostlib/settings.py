@@ -36,6 +36,8 @@ class Settings:
     cluster: str = ""
     """``INA_CLUSTER``: cluster file with the machines and the switches between them; read where the first
     rank is."""
+    given: bool = False
+    """``INA_GIVEN``, if set: the job as a controller has admitted it already (``ina admit --given``)."""
     controller: str = ""
     """``INA_CONTROLLER``: URL of a controller that admits the job; used where neither a switch nor a cluster
     file is given."""
@@ -47,7 +49,8 @@ class Settings:
     meeting_s: float = 300.0
     """``INA_MEETING_S``: longest wait at ``INA_MEETING`` for ranks that do not come."""
     meeting: Address | None = None
-    """``INA_MEETING``: ``host:port`` of the first rank's machine, where ranks of mpirun and srun meet."""
+    """``INA_MEETING``: ``host:port`` of the first rank's machine, where ranks of mpirun and srun meet; None:
+    with srun a port of its first node."""
     numbers: Numbers | None = None
     """``INA_NUMBERS``: how a framework's floats travel, "exponent" or "block16"; None: as the job's do."""
 
@@ -58,6 +61,7 @@ class Settings:
             switch=environment.get("INA_SWITCH") or EMBEDDED,
             options=_words(environment.get("INA_OPTIONS", "")),
             cluster=environment.get("INA_CLUSTER", ""),
+            given="INA_GIVEN" in environment,
             controller=_controller(environment),
             hierarchical=_switch(environment, "INA_HIERARCHICAL"),
             token=environment.get("INA_TOKEN", ""),

@@ -25,6 +25,7 @@ from controller.errors import (
 from controller.switches import forwarding
 from controller.switches.layout import Deployment, lay_out
 from controller.switches.model import Admission, Part, Registration, SwitchInfo
+from controller.switches.outcomes import OUTCOMES
 from controller.switches.planning import Identity, check_mode
 from controller.switches.reconcile import Action, Observed, Waiting, not_leased, per_switch, reconcile
 from controller.switches.session import Controller
@@ -70,6 +71,9 @@ class Fleet:
         """By switch and job: jobs that are on their way to another region there."""
         self._at_rest: tuple[Mapping[str, Sequence[Admission]], Mapping[str, Observed]] | None = None
         """What was desired and what was there when nothing was to be done last."""
+        self._there: dict[str, dict[int, Admission]] | None = None
+        """By switch and job: what was desired then, with what this fleet admitted and removed since; None:
+        something else may be there."""
         self._wanted: dict[tuple[str, int], Region] = {}
         """The same: where they are to go next."""
 
@@ -124,6 +128,7 @@ class Fleet:
         identity: Identity,
         registration: Registration | None,
     ) -> TreeAdmission:
+        there, self._there = self._there, None
         with contextlib.ExitStack() as undo:
             admitted = {}
             for name, part in parts.items():
@@ -134,6 +139,10 @@ class Fleet:
                     )
                 undo.callback(_remove_if_possible, controller, identity.job)
             undo.pop_all()
+        if there is not None:
+            for name, on_switch in admitted.items():
+                there.setdefault(name, {})[on_switch.job] = on_switch
+            self._there = there
         return TreeAdmission(admitted)
 
     def _choose_identity(self, switches: Collection[str], *, read: bool) -> Identity:
@@ -150,6 +159,7 @@ class Fleet:
         After all switches have been tried, raises the first error; NoSuchJob only if no switch has the job
         any more.
         """
+        there, self._there = self._there, None
         errors: list[ControllerError] = []
         removed = 0
         for name, on_switch in admission.switches.items():
@@ -164,6 +174,10 @@ class Fleet:
         failed = [e for e in errors if not isinstance(e, NoSuchJob)]
         if failed or (gone and not removed):
             raise (failed or gone)[0]
+        if there is not None:
+            for name, on_switch in admission.switches.items():
+                there.get(name, {}).pop(on_switch.job, None)
+            self._there = there
 
     def renew(self, admission: TreeAdmission, registration: Registration) -> None:
         """Register a job anew on all its switches. Raises NoSuchJob; SwitchError."""
@@ -235,6 +249,7 @@ class Fleet:
         return not self._moving
 
     def _begin_move(self, switch: str, job: int, region: Region) -> None:
+        self._there = None
         self._moving[switch, job] = self.controllers[switch].resize(job, region)
 
     def _forget_move(self, switch: str, job: int) -> Admission | None:
@@ -291,12 +306,17 @@ class Fleet:
         done: list[Action] = []
         observed = self._observe(program, left_out, done)
         if not done and (wanted, observed) == self._at_rest:
+            self._there = _by_job(wanted, observed)
             self._arrived(trees)
             return Report((), (), left_out)
         decision = reconcile(wanted, observed, may_remove=may_remove)
         nothing = not done and not decision.actions and not decision.waiting
         # Jobs of others may have to go later although no row has changed: when their leases run out.
-        self._at_rest = (wanted, observed) if nothing and not decision.others else None
+        if nothing and not decision.others:
+            self._at_rest = wanted, observed
+            self._there = _by_job(wanted, observed)
+        else:
+            self._at_rest = self._there = None
         with contextlib.ExitStack() as turns:
             touched = sorted({a.switch for a in decision.actions}, key=lambda n: self.controllers[n].address)
             for name in touched:  # by address: two fleets that take several turns do not wait for each other
@@ -324,15 +344,16 @@ class Fleet:
         A switch that does not answer, was started anew, or has lost the job that is asked for is noticed, and
         so is another desired job; other rows that somebody else has changed are not.
         """
-        wanted = per_switch(desired)
-        if self._at_rest is None or wanted != self._at_rest[0]:
+        jobs_of = per_switch(desired)
+        wanted, there = _by_job(jobs_of, jobs_of), self._there
+        if there is None or there.keys() != self.controllers.keys():
             return False
-        if self.controllers.keys() != self._at_rest[1].keys():
+        if {name: jobs for name, jobs in there.items() if jobs} != wanted:
             return False
         try:
             for name, controller in self.controllers.items():
                 if jobs := wanted.get(name):
-                    controller.check(jobs[-1])
+                    controller.check(next(reversed(jobs.values())))
                 elif not controller.has_program():
                     return False
         except ControllerError:
@@ -427,8 +448,10 @@ class Fleet:
                 found[name] = self.controllers[name].counters(on_switch.job)
         return found
 
-    def counters_of(self, jobs: Mapping[_Key, TreeAdmission]) -> dict[_Key, dict[str, dict[str, int]]]:
-        """Read the counters of several jobs, each by switch, with one request to a switch.
+    def counters_of(
+        self, jobs: Mapping[_Key, TreeAdmission], outcomes: Collection[str] = OUTCOMES
+    ) -> dict[_Key, dict[str, dict[str, int]]]:
+        """Read these counters of several jobs, each by switch, with one request to a switch.
 
         What a switch counts in a job's row is taken for the job's: whether it still has it is not looked at.
         Switches that fail are left out.
@@ -440,7 +463,7 @@ class Fleet:
         found: dict[_Key, dict[str, dict[str, int]]] = {key: {} for key in jobs}
         for name, rows in at.items():
             with contextlib.suppress(ControllerError):
-                counted = self._controller(name).rows_counters(list(rows.values()))
+                counted = self._controller(name).rows_counters(list(rows.values()), outcomes)
                 for key, row in rows.items():
                     found[key][name] = counted[row]
         return found
@@ -473,6 +496,13 @@ class Fleet:
             known = ", ".join(sorted(self.controllers))
             raise BadJob(f"switch '{switch}' is unknown; known are {known}")
         return self.controllers[switch]
+
+
+def _by_job(
+    wanted: Mapping[str, Sequence[Admission]], switches: Iterable[str]
+) -> dict[str, dict[int, Admission]]:
+    """Return the jobs that are wanted at these switches, by switch and job."""
+    return {name: {job.job: job for job in wanted.get(name, ())} for name in switches}
 
 
 def _check_programs(parts: Mapping[str, Part], infos: Mapping[str, SwitchInfo]) -> None:

@@ -39,7 +39,7 @@ from ina.runtime.fabric import SwitchFabric, open_fabric
 from ina.runtime.metrics import metrics
 from ina.runtime.programs import settled
 from ina.runtime.served import serve
-from ina.runtime.spec import Attachment, FabricSpec, LaunchSpec, Machine
+from ina.runtime.spec import Attachment, FabricSpec, JobResult, LaunchSpec, Machine
 
 _ONE_EACH = (
     "--host needs a program whose slots are not shared, such as exclusive, and a running switch: "
@@ -125,6 +125,15 @@ def admit(
             help="Set the IP address at which these machines reach the switch.",
         ),
     ] = SWITCH_IP,
+    given: Annotated[
+        bool,
+        typer.Option(
+            "--given",
+            rich_help_panel=MACHINES,
+            help="Serve the job of the environment variable INA_GIVEN, which a controller has admitted and "
+            "will remove. Machines are given with --machine.",
+        ),
+    ] = False,
     listen: Annotated[
         str | None,
         typer.Option(
@@ -149,6 +158,11 @@ def admit(
     switches serve the job, which 'ina jobs' and 'ina explain' then show. --cluster, --switch and --tree take
     precedence over INA_CONTROLLER.
     """
+    if given:
+        with _telling():
+            result = _serve_given(_machines(machines, workers), machine or [], listen)
+        _print(metrics(result))
+        return
     if admission.asks(at, admission.elsewhere(switches, cluster, host)):
         admission.check(program, lanes, switches, faults)
         spec = LaunchSpec(
@@ -199,6 +213,17 @@ def admit(
             check_memory(memory, [spec], switches_there.offers)
             result = serve(switches_there, spec, on_ready=_announce, starter_left=_input_ended, listen=listen)
     _print(metrics(result))
+
+
+def _serve_given(machines: Sequence[Sequence[int]], known_as: Sequence[str], listen: str | None) -> JobResult:
+    """Serve a job that a controller has admitted to the machines of these ranks."""
+    from ina.service.given_job import given_job
+
+    text = os.environ.get("INA_GIVEN", "")
+    fabric, spec, first = given_job(text, machines, [each.split(",") for each in known_as])
+    with contextlib.closing(fabric):
+        ready, left = _announce, _input_ended
+        return serve(fabric, spec, on_ready=ready, starter_left=left, listen=listen or first)
 
 
 @contextlib.contextmanager

@@ -127,6 +127,12 @@ _add(
 )
 _add(
     _ALLOT,
+    "advise",
+    "advise:advise",
+    "Recommend scheduler, placement, memory and routing for given jobs and cluster.",
+)
+_add(
+    _ALLOT,
     "explain",
     "allocation.explain:explain",
     "Explain why a job got its slots, servers, tree or completion time, or why a controller's job waits.",

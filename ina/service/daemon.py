@@ -35,6 +35,7 @@ from ina.service.errors import Conflict, StoreError, Unknown
 from ina.service.executor import Executor
 from ina.service.external import LEASE_S, ExternalRuns, Holders, is_external
 from ina.service.fallback import FallbackServing
+from ina.service.fallback_jobs import FallbackJobs
 from ina.service.holds import hosts
 from ina.service.ledger import Ledger
 from ina.service.measures import Measures
@@ -90,9 +91,10 @@ class Daemon:
         self._rates = Rates()
         self._holders = Holders(ledger, self._external)
         self._switches = Switches(ledger, switches, blocking)
-        self._runs = Runs(ledger, executor, self._switches)
+        self._fallback_jobs = FallbackJobs(ledger, fallbacks, blocking)
+        self._runs = Runs(ledger, executor, self._switches, self._fallback_jobs)
         self._effects = Effects(
-            ledger, testbed, switches, executor, fallbacks, blocking, self._runs, self._switches
+            ledger, testbed, switches, executor, self._fallback_jobs, blocking, self._runs, self._switches
         )
         self._measures = Measures(ledger, switches, executor, blocking)
         self._reports = Reports(ledger, self._effects, switches, self._measures, executor)
@@ -141,6 +143,8 @@ class Daemon:
         self._effects.carry_out()
         if self._ledger.now_s >= self._switches.next_s:
             self._effects.spawn(self._switches.check())
+        if self._ledger.now_s >= self._fallback_jobs.next_s:
+            self._effects.spawn(self._fallback_jobs.look())
         if self._ledger.now_s >= self._measures.next_s:
             self._effects.spawn(self._measures.measure())
 
@@ -180,7 +184,10 @@ class Daemon:
 
     async def _pause(self) -> None:
         ledger = self._ledger
-        parts = (self._runs, self._holders, self._switches, self._effects, self._measures)
+        parts = (
+            *(self._runs, self._holders, self._switches),
+            *(self._fallback_jobs, self._effects, self._measures),
+        )
         next_s = min(ledger.core.next_s, *(each.next_s for each in parts))
         wait_s = min(CHECK_S, next_s - ledger.now_s)
         # Not wait_for: until Python 3.12 that may swallow a cancellation that comes together with the event.

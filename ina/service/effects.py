@@ -26,7 +26,7 @@ from ina.service import network, plain
 from ina.service.errors import EngineError, RunnerGone, StoreError
 from ina.service.executor import Executor
 from ina.service.external import is_external
-from ina.service.fallback import FallbackServing
+from ina.service.fallback_jobs import FallbackJobs
 from ina.service.faults import fault_point
 from ina.service.holds import Hold, hosts
 from ina.service.ledger import Ledger
@@ -60,7 +60,7 @@ class Effects:
         testbed: The name of the testbed whose hosts run the workers.
         network: The switches.
         executor: The processes of runs.
-        fallbacks: The fallback servers.
+        fallback_jobs: Has fallback servers serve them.
         blocking: Where calls that block are made.
         runs: Takes in how the jobs of a run have ended.
         switches: Is told to compare the switches soon.
@@ -72,7 +72,7 @@ class Effects:
         testbed: str,
         network: Network,
         executor: Executor,
-        fallbacks: FallbackServing,
+        fallback_jobs: FallbackJobs,
         blocking: Blocking,
         runs: Runs,
         switches: Switches,
@@ -81,7 +81,7 @@ class Effects:
         self._testbed = testbed
         self._network = network
         self._executor = executor
-        self._fallbacks = fallbacks
+        self._fallback_jobs = fallback_jobs
         self._blocking = blocking
         self._runs = runs
         self._switches = switches
@@ -227,8 +227,7 @@ class Effects:
             await self._blocking.switches(lambda: self._admit(hold, up))
             ledger.keep(number)
             fault_point("admitted")
-            await self._serve_fallbacks()
-            fault_point("served")
+            await self._fallback_jobs.serve(hold)
             order = self._order(hold)
             await self._blocking.runs(lambda: self._executor.start(order))
             fault_point("started")
@@ -281,8 +280,7 @@ class Effects:
         await self._blocking.switches(lambda: self._remove(on_switches))
         fault_point("removed")
         del ledger.holds[number]
-        await self._serve_fallbacks(hold)
-        fault_point("served no more")
+        await self._fallback_jobs.serve(hold)
         ledger.let_go(number)
         await self._blocking.runs(lambda: self._executor.forget(number))
         fault_point("forgotten")
@@ -303,18 +301,6 @@ class Effects:
                 _log.warning("job %d stays on a switch until it answers: %s", admission.job, error)
             fault_point("one removed")
 
-    async def _serve_fallbacks(self, *also: Hold) -> None:
-        """Have fallback servers serve all jobs that have one, and no others."""
-        wanted: dict[str, list[TreeAdmission]] = {}
-        for hold in (*self._ledger.holds.values(), *also):
-            for name, place in hold.held.places.items():
-                if place.fallback is not None:
-                    jobs = wanted.setdefault(place.fallback, [])
-                    if hold not in also and (admission := hold.of_switches().get(name)) is not None:
-                        jobs.append(admission)
-        if wanted:
-            await self._blocking.switches(lambda: self._fallbacks.serve(wanted))
-
     def _order(self, hold: Hold) -> RunOrder:
         run = hold.held.run
         jobs = []
@@ -334,6 +320,7 @@ class Effects:
                     offset,
                     str(self._ledger.logs(said)),
                     servers=hosts(servers),
+                    driver=bool(said.job.extra.get("driver")),
                     granted=_granted(hold.held.places[name]),
                     congestion=said.job.congestion,
                     numbers=said.job.numbers,

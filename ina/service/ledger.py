@@ -188,8 +188,8 @@ class Ledger:
         bodies = [{"event": plain_event(event), **beside} for event in events]
         rows = [(event.at_s, body) for event, body in zip(events, bodies, strict=True)]
         numbers = self._store.append(rows, synced=synced)
-        self._last = numbers[-1]
         fault_point("recorded")
+        self._last = numbers[-1]
         for body in bodies:
             self._take_in(body)
         self.woken.set()

@@ -18,13 +18,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from controller.errors import BadSpec
 from controller.vocabulary import Topology
 from controller.vocabulary.files import topology_document
 from hostlib import command_line
 from ina.runtime.cluster_fabric import reached_at
 from ina.service.errors import EngineError
-from ina.service.executor import LocalRuns
+from ina.service.executor import LocalRuns, check_alone
 from ina.service.runner import RunOrder
 
 AGAIN_S = 5.0
@@ -47,19 +46,19 @@ class RayRuns(LocalRuns):
         if importlib.util.find_spec("ray") is None:
             raise EngineError("executor ray needs ray: pip install 'ina[ray]'")
         self._cluster = cluster
-        self._alive: Mapping[str, str] = {}
+        self._alive: frozenset[str] = frozenset()
         self._trouble = ""
         self._watcher = self._watching()
         self._see()
         if self._trouble:
             raise EngineError(self._trouble)
-        threading.Thread(target=self._watch, name="ray", daemon=True).start()
+        self._closing = False
+        self._thread = threading.Thread(target=self._watch, name="ray", daemon=True)
+        self._thread.start()
 
     def start(self, order: RunOrder) -> None:
         """Start a run, unless it runs already. Raises OSError; BadSpec for a group."""
-        if len(order.jobs) > 1:
-            names = ", ".join(job.name for job in order.jobs)
-            raise BadSpec(f"jobs that take turns ({names}) run on this machine only, not on Ray")
+        check_alone(order)
         super().start(replace(order, engine="ray", cluster=topology_document(self._cluster)))
 
     def shown(self, number: int) -> str:
@@ -74,27 +73,30 @@ class RayRuns(LocalRuns):
         return {
             name: f"no node of Ray at {address} is alive"
             for name in self._cluster.servers_for("worker")
-            if not {name, address := reached_at(self._cluster, name)} & alive.keys()
+            if not {name, address := reached_at(self._cluster, name)} & alive
         }
 
     def close(self) -> None:
-        """End the process that watches the nodes."""
+        """Watch no longer."""
+        self._closing = True
         self._watcher.kill()
-        self._watcher.wait()
+        self._thread.join()
 
     def _watching(self) -> subprocess.Popen[str]:
         command = command_line.module("ina.service.ray_nodes")
         return subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
         )
 
     def _watch(self) -> None:
         while True:
             while self._see():
                 pass
+            self._watcher.communicate()
+            if self._closing:
+                return
             self._trouble = self._trouble or "the process that watches Ray's nodes has ended"
             _log.warning("%s; starting it again in %g s, and jobs run on", self._trouble, AGAIN_S)
-            self._watcher.wait()
             time.sleep(AGAIN_S)
             self._watcher = self._watching()
 
@@ -106,7 +108,7 @@ class RayRuns(LocalRuns):
         with contextlib.suppress(ValueError):
             said = json.loads(line)
         if "alive" in said:
-            self._alive, self._trouble = said["alive"], ""
+            self._alive, self._trouble = frozenset(said["alive"]), ""
         elif "failed" in said:
             self._trouble = str(said["failed"])
         return bool(line)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from controller.core import Ended, Event, Interrupted, Progressed
 from ina.service.executor import Executor
+from ina.service.fallback_jobs import FallbackJobs
 from ina.service.holds import Hold
 from ina.service.ledger import Ledger
 from ina.service.switches import Switches
@@ -17,8 +18,9 @@ LOOKS_PER_S = 200
 """Most runs that are looked at in a second: many are looked at less often, each takes the same time."""
 PROGRESS_S = 5.0
 """Least time between two reports of a job's progress that are written down."""
-JUDGE_S = 20.0
-"""Longest time until a failure counts whose network could not be looked at."""
+JUDGE_S = 60.0
+"""Longest time until a failure counts whose network was not looked at: longer than a switch that hangs takes
+to be noticed."""
 LOST_RUNS = 3
 """Times that a job's runner may be lost before the job counts as failed."""
 
@@ -26,10 +28,13 @@ LOST_RUNS = 3
 class Runs:
     """Looks at the runs that are held, and tells the core."""
 
-    def __init__(self, ledger: Ledger, executor: Executor, switches: Switches) -> None:
+    def __init__(
+        self, ledger: Ledger, executor: Executor, switches: Switches, fallback_jobs: FallbackJobs
+    ) -> None:
         self._ledger = ledger
         self._executor = executor
         self._switches = switches
+        self._fallback_jobs = fallback_jobs
         self._lost: dict[str, int] = {}
         self._told_s: dict[str, float] = {}
         self._failed_s: dict[tuple[int, str], float] = {}
@@ -109,8 +114,8 @@ class Runs:
     def _failed(self, number: int, name: str, failure: str, lost: Mapping[str, str]) -> Event | None:
         """Return the event that a failure means; None: not known before the network was looked at.
 
-        A job whose switches or links were gone lately, or that has `lost` a server, starts again, elsewhere
-        if need be.
+        A job whose switches, links or fallback server were gone lately, or that has `lost` a server, starts
+        again, elsewhere if need be.
         """
         ledger = self._ledger
         now_s, place = ledger.now_s, ledger.holds[number].held.places[name]
@@ -119,7 +124,7 @@ class Runs:
             self._switches.check_soon()
             return None
         del self._failed_s[number, name]
-        if why := self._switches.ill(ledger.topology, place):
+        if why := self._switches.ill(ledger.topology, place) or self._fallback_jobs.ill(place):
             return Interrupted(now_s, name, f"{why}; {failure}")
         if server := next(filter(lost.__contains__, place.servers), None):
             return self._again(name, f"server {server} is lost: {lost[server]}")

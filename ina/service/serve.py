@@ -79,7 +79,7 @@ async def opened(
             Ledger(store, bed.topology, policies, Clock(began_at, last_s), retention=retention),
             testbed=bed.name,
             switches=Network(bed.topology, Fleet(at), program, target_of(bed.program).queue_packets),
-            executor=engine.executor(state / "runs", service, bed),
+            executor=stack.enter_context(engine.executor(state / "runs", service, bed)),
             fallbacks=FallbackServers(state / "fallback", bed.name, bed.program.lanes),
             blocking=Threads(),
             began_at=began_at,

@@ -15,13 +15,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from controller.errors import BadSpec
 from controller.vocabulary import Topology
 from controller.vocabulary.files import topology_document
 from hostlib import command_line
 from ina.service import files, slurm
 from ina.service.errors import EngineError, RunnerGone
-from ina.service.executor import STOP_S, RunFolders
+from ina.service.executor import STOP_S, RunFolders, check_alone, check_drivers
 from ina.service.runner import RunOrder, RunStatus
 
 LOOK_S = 2.0
@@ -76,30 +75,30 @@ class SlurmRuns(RunFolders):
         self._suspects: dict[str, float] = {}
         """Servers that a run has lost, and when."""
         self._trouble = ""
+        self._closing = threading.Event()
         if licence and not slurm.has_licence(licence):
             raise EngineError(
                 f"Slurm counts no licence {licence!r}: want Licenses={licence}:SLOTS in slurm.conf, with the "
                 "slots of all switches together"
             )
         self._look()
-        threading.Thread(target=self._watch, name="slurm", daemon=True).start()
+        self._watcher = threading.Thread(target=self._watch, name="slurm", daemon=True)
+        self._watcher.start()
 
     def start(self, order: RunOrder) -> None:
         """Submit a run, unless it is there already. Raises OSError, EngineError; BadSpec for a group."""
-        if len(order.jobs) > 1:
-            names = ", ".join(job.name for job in order.jobs)
-            raise BadSpec(f"jobs that take turns ({names}) run on this machine only, not by Slurm")
+        check_alone(order)
+        check_drivers(order)
         self._look()
         if self._live(order.number):
             return
         folder = self._written(replace(order, engine="slurm", cluster=topology_document(self._cluster)))
         (job,) = order.jobs
-        tasks = {server: len(ranks) for server, ranks in zip(job.servers, job.machines, strict=True)}
         hosts = folder / "hosts"
-        hosts.write_text("".join(f"{server}\n" * ranks for server, ranks in tasks.items()))
+        hosts.write_text("".join(f"{server}\n" * ranks for server, ranks in job.ranks.items()))
         comment = f"{self._comment}{order.number}"
         licences = f"{self._licence}:{job.granted}" if self._licence and job.granted else ""
-        batch = slurm.Batch(job.name, comment, tasks, str(folder / "runner.log"), licences)
+        batch = slurm.Batch(job.name, comment, job.ranks, str(folder / "runner.log"), licences)
         runner = shlex.join(command_line.module("ina.service.runner", str(folder)))
         number = slurm.submit(batch, f"#!/bin/sh\nexec {runner}\n", str(hosts))
         with self._lock:
@@ -186,11 +185,15 @@ class SlurmRuns(RunFolders):
                 found[server] = f"Slurm: node {server} does not answer"
         return found
 
+    def close(self) -> None:
+        """Watch no longer."""
+        self._closing.set()
+        self._watcher.join()
+
     # ------------------------------------------------------------------ Slurm's view
 
     def _watch(self) -> None:
-        while True:
-            time.sleep(LOOK_S)
+        while not self._closing.wait(LOOK_S):
             try:
                 self._look()
             except EngineError as error:
@@ -249,4 +252,4 @@ def _ended_by_hand(found: RunStatus, job: slurm.SlurmJob) -> RunStatus:
     """Return the status of a run whose job of Slurm somebody has ended: that is why what failed did."""
     why = f"{_named(job)}: ended by Slurm, or by somebody there"
     ends = {name: said and why for name, said in found.ends.items()}
-    return replace(found, ends=ends, lost={}, over=True, failure=why)
+    return replace(found, ends=ends, lost={}, over=True, final=True, failure=why)

@@ -50,6 +50,14 @@ def submit(
             "another. Default: the current directory.",
         ),
     ] = None,
+    driver: Annotated[
+        bool,
+        typer.Option(
+            "--driver",
+            help="With --workers: run the command once; it has Ray Train start the workers. The controller "
+            "needs --executor ray.",
+        ),
+    ] = False,
     key: Annotated[
         str,
         typer.Option(
@@ -70,8 +78,8 @@ def submit(
     """
     given = job.keys() | ({} if job.name is None else {"name": job.name})
     if workers is not None:
-        jobs = [_of_command(what, workers, given)]
-    elif given or len(what) != 1:
+        jobs = [_of_command(what, workers, given) | ({"extra": {"driver": True}} if driver else {})]
+    elif given or driver or len(what) != 1:
         raise Failure("want one FILE of jobs, or -np WORKERS and a command behind --", USAGE)
     else:
         jobs = _of_file(Path(what[0]))

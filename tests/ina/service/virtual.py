@@ -30,6 +30,12 @@ T = TypeVar("T")
 
 ITERATION_S = 0.05
 PATIENCE_S = 8.0
+LONGEST_CALL_S = 20.0
+"""Of one that hangs."""
+
+
+_PSN = count()
+"""Of all worlds: the switches keep what was summed in earlier ones, for jobs with the same identities."""
 
 
 class Died(BaseException):
@@ -69,8 +75,36 @@ class _Run:
     """Since when jobs have no way for their packets."""
     status: RunStatus = field(default_factory=RunStatus)
 
+    def again(self) -> _Run:
+        """Return another run of the same order."""
+        return _Run(self.order, self.began_s)
+
     def __post_init__(self) -> None:
         self.admissions = {job.name: plain.admission_of(job.admission) for job in self.order.jobs}
+
+
+class Fallbacks:
+    """Fallback servers, which may end.
+
+    Attributes:
+        served: The jobs that each serves; those that have ended serve none.
+    """
+
+    def __init__(self) -> None:
+        self.served: dict[str, list[TreeAdmission]] = {}
+
+    def serve(self, wanted: Mapping[str, Sequence[TreeAdmission]]) -> None:
+        self.served |= {server: list(jobs) for server, jobs in wanted.items()}
+
+    def lives(self, server: str) -> bool:
+        return server in self.served
+
+    def counters(self, server: str, job: int) -> dict[str, float]:
+        return {}
+
+    def kill(self, server: str) -> None:
+        """Have one end, and forget all."""
+        self.served.pop(server, None)
 
 
 class World:
@@ -104,10 +138,9 @@ class World:
         self.absent: set[str] = set()
         self.endless: set[str] = set()
         self.completed: dict[str, int] = {}
-        self.served: dict[str, list[TreeAdmission]] = {}
+        self.fallbacks = Fallbacks()
         self.sums = 0
         self.hangs = self.slow = self.refuses = False
-        self._numbers = count()
 
     def before_each_write(self, call: Callable[[], None]) -> None:
         """Have this called before each entry that is written to a switch."""
@@ -238,7 +271,13 @@ class World:
     def _sums(self, admission: TreeAdmission) -> bool:
         """Sum once in packets; return whether that was completed. Raises WrongSum."""
         switches = {name: each.switch for name, each in self.switches.items()}
-        done = summed(self.cluster, switches, admission, next(self._numbers), self._works)
+        served = {
+            server
+            for server, jobs in self.fallbacks.served.items()
+            for job in jobs
+            if job.job == admission.job
+        }
+        done = summed(self.cluster, switches, served, admission, next(_PSN), self._works)
         self.sums += done
         return done
 
@@ -246,21 +285,13 @@ class World:
         gone = any(name in self.switches and self.switches[name].gone for name in (a, b))
         return not gone and (a, b) not in self.cut and (b, a) not in self.cut
 
-    # ------------------------------------------------------------------ fallback servers
-
-    def serve(self, wanted: Mapping[str, Sequence[TreeAdmission]]) -> None:
-        self.served |= {server: list(jobs) for server, jobs in wanted.items()}
-
-    def counters(self, server: str, job: int) -> dict[str, float]:
-        return {}
-
     # ------------------------------------------------------------------ what must not stay
 
     def left(self) -> dict[str, Collection[Any]]:
         """Return all that is held somewhere."""
         return {
             "runs": self.known(),
-            "served": [job.job for jobs in self.served.values() for job in jobs],
+            "served": [job.job for jobs in self.fallbacks.served.values() for job in jobs],
             "jobs on switches": list(self.fleet().read()),
             "rows": [
                 (name, row)
@@ -291,7 +322,7 @@ class Inline:
 
     async def _make(self, call: Callable[[], T]) -> T:
         slow = self._world.slow and self._world.rng.random() < 0.3
-        await asyncio.sleep(self._world.rng.uniform(0.001, 20.0 if slow else 0.1))
+        await asyncio.sleep(self._world.rng.uniform(0.001, LONGEST_CALL_S if slow else 0.1))
         if self.dead:
             raise Died
         return call()
