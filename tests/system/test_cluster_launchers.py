@@ -62,7 +62,7 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 def nothing_is_left(here: Cluster) -> Iterator[None]:
     """Every test ends with switches that serve no job."""
     yield
-    until(lambda: not here.jobs(), 20.0)
+    until(lambda: not here.jobs())
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +98,7 @@ def slurm(here: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[d
             asked = [*here.on("p1"), "sinfo", "-h", "-o", "%D %t"]
             return subprocess.run(asked, capture_output=True, env=user, text=True).stdout.strip() == "4 idle"
 
-        until(all_idle, 60.0)
+        until(all_idle)
         yield variables
 
 
