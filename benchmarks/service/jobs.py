@@ -9,8 +9,10 @@ from pathlib import Path
 SPINES, LEAVES = ("s1", "s2"), ("s3", "s4")
 RATE_BPS = 100e6
 """Of all links: slow, so that two cores suffice for all switches and hosts."""
-SIZE_BYTES = {"embedded": 100_000, "bmv2": 10_000}
-"""Of a gradient, by the kind of switches: BMv2 takes a few thousand packets a second, of 32 values each."""
+SIZE_BYTES = 100_000
+"""Of a gradient."""
+SIZES = {"embedded": SIZE_BYTES, "bmv2": 10_000}
+"""The same by the kind of switches: BMv2 takes a few thousand packets a second, of 32 values each."""
 SLOTS = 256
 """Of each switch: few, so that jobs without a deadline notice what those with one get."""
 HOLD_S = 0.05
@@ -109,4 +111,4 @@ def workload(*, quick: bool = False, target: str = "embedded") -> Workload:
         kind("small", 10),
         kind("last", 15),
     )
-    return Workload(0.05 if quick else 0.08, SIZE_BYTES[target], jobs)
+    return Workload(0.05 if quick else 0.08, SIZES[target], jobs)

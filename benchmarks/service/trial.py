@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from benchmarks.fill import check, publish
-from benchmarks.service.jobs import CLUSTER, SIZE_BYTES, Workload, workload
+from benchmarks.service.jobs import CLUSTER, SIZES, Workload, workload
 from benchmarks.service.live import Bed, Controller, TrialFailed, command, reports, running, submit, testbed
 from benchmarks.service.live import until as wait_until
 from benchmarks.service.memory_map import MemoryMap, draw
@@ -367,7 +367,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--output", type=Path, required=True, help="folder of service-trial.md, .json and .svg"
     )
     parser.add_argument("--quick", action="store_true", help="have shorter jobs")
-    parser.add_argument("--target", choices=list(SIZE_BYTES), default="embedded", help="kind of switches")
+    parser.add_argument("--target", choices=list(SIZES), default="embedded", help="kind of switches")
     asked = parser.parse_args(arguments)
     page = "service-trial" if asked.target == "embedded" else f"service-trial-{asked.target}"
     try:

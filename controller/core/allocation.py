@@ -148,6 +148,14 @@ class Allocation:
         reason = "cannot be done by its deadline any more"
         return reason if demand is None else f"{reason}: alone it would be done at {demand.estimate_s:.6g} s"
 
+    def check(self, groups: Iterable[Group]) -> None:
+        """Raise BadDecision if no servers can be found for a scheduler's groups."""
+        if not self.own_places and (shared := next((group for group in groups if group.neighbours), None)):
+            raise BadDecision(
+                f"{shared.jobs[0]} shares only some of its GPUs, which placement"
+                f" {self._settings.placement!r} does not support; placement 'scheduler' does"
+            )
+
     def follow(self, now_s: float, groups: Sequence[Group]) -> list[JobState]:
         """Place the jobs that have started and divide memory if it is time; return the jobs to end.
 
@@ -244,11 +252,6 @@ class Allocation:
                     self._put(job, group, names)
 
     def _ask_for_places(self, groups: Iterable[Group]) -> None:
-        if shared := [group for group in groups if group.neighbours]:
-            raise BadDecision(
-                f"{shared[0].jobs[0]} shares only some of its GPUs, which placement"
-                f" {self._settings.placement!r} does not support; placement 'scheduler' does"
-            )
         hosts = {group.gpus: group for group in groups if group.gpus not in self._places}
         batch = {group.jobs[0].spec.name: group for group in hosts.values()}
         for name in self.allocator.start([self._jobs[name] for name in batch]):

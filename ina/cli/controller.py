@@ -106,7 +106,8 @@ def controller(
             "--policies",
             metavar="FILE",
             help="Take policies from this file, instead of the options: scheduler, placement, routing, "
-            "memory, period_s, interval_s and retries. It is read again on SIGHUP.",
+            "memory, period_s, interval_s, retries and a table of the scheduler's settings. It is read "
+            "again on SIGHUP.",
         ),
     ] = None,
     retries: Annotated[

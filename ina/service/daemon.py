@@ -30,6 +30,7 @@ from controller.vocabulary import Job, Topology
 from ina.runtime.cluster_fabric import identified, switch_address
 from ina.runtime.errors import BadRun
 from ina.service import plain, views
+from ina.service.data_plane import DataPlane
 from ina.service.effects import Effects
 from ina.service.errors import Conflict, StoreError, Unknown
 from ina.service.executor import Executor
@@ -40,14 +41,13 @@ from ina.service.faults import fault_point
 from ina.service.holds import hosts
 from ina.service.ledger import Ledger
 from ina.service.measures import Measures
-from ina.service.network import Network
 from ina.service.policies import Policies
 from ina.service.quotas import Quota, QuotaState
 from ina.service.rates import Rates
 from ina.service.records import Audit, Difference, JobRecord
 from ina.service.reports import Reports
 from ina.service.runner import log_file
-from ina.service.runs import Runs
+from ina.service.runs import PROGRESS_S, Runs
 from ina.service.servers import see_servers
 from ina.service.service import Admission, ClusterState, Decision, Explanation, Grant, Slots
 from ina.service.switches import CHECK_S, Switches
@@ -77,12 +77,25 @@ class Daemon:
         ledger: Ledger,
         *,
         testbed: str,
-        switches: Network,
+        switches: DataPlane,
         executor: Executor,
         fallbacks: FallbackServing,
         blocking: Blocking,
         began_at: float,
+        progress_s: float = PROGRESS_S,
     ) -> None:
+        """Make the daemon of what a ledger knows.
+
+        Args:
+            ledger: What is known.
+            testbed: The name of the testbed whose hosts run workers.
+            switches: The switches.
+            executor: What starts workers.
+            fallbacks: The fallback servers.
+            blocking: Where calls that block are made.
+            began_at: When the service was first started, as Unix time.
+            progress_s: Least time between two reports of a job's progress to the core.
+        """
         self._ledger = ledger
         self._blocking = blocking
         self._began_at = began_at
@@ -93,7 +106,7 @@ class Daemon:
         self._holders = Holders(ledger, self._external)
         self._switches = Switches(ledger, switches, blocking)
         self._fallback_jobs = FallbackJobs(ledger, fallbacks, blocking)
-        self._runs = Runs(ledger, executor, self._switches, self._fallback_jobs)
+        self._runs = Runs(ledger, executor, self._switches, self._fallback_jobs, progress_s)
         self._effects = Effects(
             ledger, testbed, switches, executor, self._fallback_jobs, blocking, self._runs, self._switches
         )
@@ -201,6 +214,11 @@ class Daemon:
     async def _tell(self) -> None:
         async with self._news:
             self._news.notify_all()
+
+    def look_soon(self) -> None:
+        """Look at what runs at once: something has become of it."""
+        self._runs.look_soon()
+        self._ledger.woken.set()
 
     # ------------------------------------------------------------------ how it is
 
@@ -396,6 +414,11 @@ class Daemon:
         if record.over or (record.run is not None and self._external.to_stop(record.run)):
             stop = record.reason or f"the job is {record.state}"
         return Admission(record, LEASE_S, stop)
+
+    async def take_in(self, jobs: Sequence[Submitted]) -> None:
+        """Take in jobs as the core is to see them. Raises StoreError."""
+        self._ledger.record(jobs)
+        await self._tell()
 
     async def _synced(self) -> None:
         """Wait until what is written down outlives a loss of power; those who wait at once share one sync.

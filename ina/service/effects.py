@@ -22,7 +22,8 @@ from controller.switches.model import INA_UDP_PORT, Registration
 from controller.switches.tree import TreeAdmission
 from controller.vocabulary import Job, Topology
 from ina.runtime.errors import RunError
-from ina.service import network, plain
+from ina.service import plain
+from ina.service.data_plane import DataPlane
 from ina.service.errors import EngineError, RunnerGone, StoreError
 from ina.service.executor import Executor
 from ina.service.external import is_external
@@ -30,7 +31,6 @@ from ina.service.fallback_jobs import FallbackJobs
 from ina.service.faults import fault_point
 from ina.service.holds import Hold, hosts
 from ina.service.ledger import Ledger
-from ina.service.network import Network
 from ina.service.runner import JobOrder, RunOrder
 from ina.service.runs import Runs
 from ina.service.steps import Held, Resize, Stage, Start, Step, Stop, steps
@@ -70,7 +70,7 @@ class Effects:
         self,
         ledger: Ledger,
         testbed: str,
-        network: Network,
+        network: DataPlane,
         executor: Executor,
         fallback_jobs: FallbackJobs,
         blocking: Blocking,
@@ -172,7 +172,7 @@ class Effects:
                 hold = ledger.holds[number]
                 ledger.set(number, places={**hold.held.places, job: place})
                 if job in hold.admissions:
-                    hold.admissions[job] = network.with_regions(hold.admissions[job], place.regions)
+                    hold.admissions[job] = self._network.resized(job, hold.admissions[job], place)
                 ledger.keep(number)
                 self._switches.check_soon()
 
@@ -252,17 +252,14 @@ class Effects:
         for name, place in hold.held.places.items():
             said = self._ledger.submitted[name]
             job = said.job
-            if place.tree is None:
-                hold.admissions[name] = network.without_switch(self._ledger.topology, place)
-            else:
-                who = Registration(
-                    "ina controller",
-                    name=name,
-                    user=said.tenant,
-                    command=shlex.join(job.command or ()),
-                    priority=job.priority,
-                )
-                hold.admissions[name] = self._network.admit(job, place, hold.udp_ports[name], who, up)
+            who = Registration(
+                "ina controller",
+                name=name,
+                user=said.tenant,
+                command=shlex.join(job.command or ()),
+                priority=job.priority,
+            )
+            hold.admissions[name] = self._network.admit(job, place, hold.udp_ports[name], who, up)
             fault_point("one admitted")
 
     async def _stop(self, number: int, why: str) -> None:

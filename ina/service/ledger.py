@@ -35,6 +35,7 @@ from controller.core.events import event_of
 from controller.core.events import plain as plain_event
 from controller.core.log import Kind
 from controller.core.submissions import submission_of
+from controller.errors import BadSpec
 from controller.vocabulary import Topology
 from ina.service.clock import Clock
 from ina.service.faults import fault_point
@@ -145,8 +146,7 @@ class Ledger:
     def up(self) -> Topology:
         """The part of the cluster that works; the same object as long as that does not change."""
         allocation = self.core.allocation
-        assert allocation is not None
-        return allocation.allocator.topology
+        return self.topology if allocation is None else allocation.allocator.topology
 
     def desired(self) -> Desired:
         """Return the desired state of the core, worked out once after each event. O(unfinished jobs)."""
@@ -207,7 +207,9 @@ class Ledger:
         now_s = self.now_s
         core = copy.deepcopy(self.core)
         _take_over(policies, core, self.topology, now_s)
-        core.handle(Tick(now_s))  # a policy that cannot go on from here says so now
+        core.handle(Tick(now_s))
+        if core.undecided:  # a policy that cannot go on from here says so now
+            raise BadSpec(core.undecided)
         self._record_own(POLICIES, policies=policies.plain())
 
     def set_quota(self, quota: Quota) -> None:

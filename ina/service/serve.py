@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from bmv2_topos.testbeds import netns
+from bmv2_topos.testbeds.netns.ports import InterfaceWatch
 from bmv2_topos.testbeds.netns.targets import target_of
 from bmv2_topos.testbeds.netns.testbed import controllers
 from controller import Fleet
@@ -74,11 +75,13 @@ async def opened(
         service = store.fact("service", secrets.token_hex(4)) or ""
         began_at = float(store.fact("began", repr(time.time())) or 0.0)
         at = stack.enter_context(controllers(bed))
+        target = target_of(bed.program)
+        ports = None if target.tells_ports else stack.enter_context(InterfaceWatch(bed))
         last_s = max((row.body["event"]["at_s"] for row in store.events()), default=0.0)
         yield Daemon(
             Ledger(store, bed.topology, policies, Clock(began_at, last_s), retention=retention),
             testbed=bed.name,
-            switches=Network(bed.topology, Fleet(at), program, target_of(bed.program).queue_packets),
+            switches=Network(bed.topology, Fleet(at), program, target.queue_packets, ports),
             executor=stack.enter_context(engine.executor(state / "runs", service, bed)),
             fallbacks=FallbackServers(state / "fallback", bed.name, bed.program.lanes),
             blocking=Threads(),

@@ -106,7 +106,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     name = f"{PREFIX}faults"
     with pytest.MonkeyPatch.context() as patch, family(), contextlib.ExitStack() as stack:
         patch.setenv("INA_TESTBEDS", str(folder / "testbeds"))
-        bed = stack.enter_context(live.testbed(name, cluster))
+        bed = stack.enter_context(live.testbed(name, cluster, "embedded"))
         stack.enter_context(disk(folder / "state", 32))
         controller = Controller(folder, name)
         stack.enter_context(running(controller))
