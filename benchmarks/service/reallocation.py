@@ -205,7 +205,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         rows = (
             read(asked.rows) if asked.rows else run_all(seeds, policies, asked.deadlines, quick=asked.quick)
         )
-        rows.sort(key=lambda row: (policies.index(row.policy), row.seed))
+        rows.sort(key=lambda row: (row.deadlines, policies.index(row.policy), row.seed))
         publish(asked.output, reallocation_page.NAME, reallocation_page.tables(rows), [*map(asdict, rows)])
         reallocation_page.draw(rows, asked.output / f"{reallocation_page.NAME}.svg")
     except (TrialFailed, ValueError, ControllerError, netns.LiveError, OSError) as error:
