@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
@@ -27,7 +28,16 @@ from controller.switches.layout import Deployment, lay_out
 from controller.switches.model import Admission, Part, Registration, SwitchInfo
 from controller.switches.outcomes import OUTCOMES
 from controller.switches.planning import Identity, check_mode
-from controller.switches.reconcile import Action, Observed, Waiting, not_leased, per_switch, reconcile
+from controller.switches.reconcile import (
+    Action,
+    Observed,
+    Waiting,
+    Write,
+    in_few_writes,
+    not_leased,
+    per_switch,
+    reconcile,
+)
 from controller.switches.session import Controller
 from controller.switches.tree import TreeAdmission
 from controller.vocabulary import Region
@@ -37,6 +47,7 @@ if TYPE_CHECKING:
 
 _Key = TypeVar("_Key")
 
+_AT_ONCE = 8  # switches that load a program
 _ATTEMPTS = 5  # to find an identity that no other controller takes at the same time
 
 
@@ -74,6 +85,8 @@ class Fleet:
         self._there: dict[str, dict[int, Admission]] | None = None
         """By switch and job: what was desired then, with what this fleet admitted and removed since; None:
         something else may be there."""
+        self._refused = False
+        """Whether jobs could not be admitted together last: then one by one, up to the one that cannot."""
         self._wanted: dict[tuple[str, int], Region] = {}
         """The same: where they are to go next."""
 
@@ -327,16 +340,38 @@ class Fleet:
                     observed[name] = self.controllers[name].observe()
             decision = reconcile(wanted, observed, may_remove=may_remove)
             waiting = list(decision.waiting)
-            for action in decision.actions:
-                if action.switch not in touched:
-                    waiting.append(Waiting(action.switch, action.job, "others have just written there"))
-                    continue
-                with naming(action.switch):
-                    self.controllers[action.switch].apply(action)
-                self._note(action)
-                done.append(action)
+            here = [action for action in decision.actions if action.switch in touched]
+            waiting += (
+                Waiting(action.switch, action.job, "others have just written there")
+                for action in decision.actions
+                if action.switch not in touched
+            )
+            # Jobs are admitted after all else: together, which takes a few requests instead of some for each.
+            for action in here:
+                if action.verb != "add":
+                    for write in action.writes:
+                        self._apply(action.switch, write)
+                    self._applied(action, done)
+            adds = [action for action in here if action.verb == "add"]
+            one_by_one = [(action.switch, write) for action in adds for write in action.writes]
+            writes = one_by_one if self._refused else in_few_writes(adds)
+            self._refused = True
+            for switch, write in writes:
+                self._apply(switch, write)
+            self._refused = False
+            for action in adds:
+                self._applied(action, done)
         self._arrived(trees)
         return Report(tuple(done), tuple(waiting), left_out)
+
+    def _apply(self, switch: str, write: Write) -> None:
+        with naming(switch):
+            self.controllers[switch].apply(write)
+
+    def _applied(self, action: Action, done: list[Action]) -> None:
+        self.controllers[action.switch].applied(action)
+        self._note(action)
+        done.append(action)
 
     def seems_at_rest(self, desired: Iterable[TreeAdmission]) -> bool:
         """Return whether `reconcile` would find nothing to do, as far as one row of each switch tells.
@@ -368,21 +403,22 @@ class Fleet:
     def _observe(
         self, program: ProgramBundle | None, left_out: dict[str, str], done: list[Action]
     ) -> dict[str, Observed]:
-        """Read all switches; one without a program gets this one first."""
-        observed = {}
+        """Read all switches; those without a program get this one first."""
+        observed: dict[str, Observed] = {}
+        empty: dict[str, Controller] = {}
         for name, controller in self.controllers.items():
             try:
-                try:
-                    observed[name] = controller.observe()
-                except NoProgram:
-                    if program is None:
-                        raise
-                    if controller.load(program):
-                        why = f"it had no program, and runs '{program.name}' now"
-                        done.append(Action("load", name, 0, why))
-                    observed[name] = controller.observe()
+                observed[name] = controller.observe()
+            except NoProgram as error:
+                if program is None:
+                    left_out[name] = str(error)
+                else:
+                    empty[name] = controller
             except (SwitchError, ProgramMismatch) as error:
                 left_out[name] = str(error)
+        if empty:
+            assert program is not None
+            observed |= _load_all(empty, program, left_out, done)
         return observed
 
     def _may_remove(self, job: Admission) -> bool:
@@ -496,6 +532,32 @@ class Fleet:
             known = ", ".join(sorted(self.controllers))
             raise BadJob(f"switch '{switch}' is unknown; known are {known}")
         return self.controllers[switch]
+
+
+def _load_all(
+    controllers: Mapping[str, Controller],
+    program: ProgramBundle,
+    left_out: dict[str, str],
+    done: list[Action],
+) -> dict[str, Observed]:
+    """Have switches run a program, and read them: all at once, for a switch takes its time to load one."""
+
+    def load(controller: Controller) -> tuple[bool, Observed]:
+        return controller.load(program), controller.observe()
+
+    observed = {}
+    with ThreadPoolExecutor(max_workers=_AT_ONCE, thread_name_prefix="load") as threads:
+        loading = {name: threads.submit(load, controller) for name, controller in controllers.items()}
+        for name, future in loading.items():
+            try:
+                anew, observed[name] = future.result()
+            except (SwitchError, ProgramMismatch) as error:
+                left_out[name] = str(error)
+                continue
+            if anew:
+                why = f"it had no program, and runs '{program.name}' now"
+                done.append(Action("load", name, 0, why))
+    return observed
 
 
 def _by_job(

@@ -37,6 +37,8 @@ from controller.switches.tree import TreeAdmission
 from controller.vocabulary import Region
 
 EMPTY = Region(0, 0)
+MOST_ENTRIES = 32 * COLUMNS
+"""Of one request; the counters of a job are in one."""
 
 Verb = Literal["load", "remove", "clear", "settle", "repair", "move", "add"]
 
@@ -165,6 +167,30 @@ def reconcile(
     actions += _add(switches)
     waiting = tuple(each for switch in switches for each in switch.waiting)
     return Decision(tuple(actions), waiting, any(switch.has_others() for switch in switches))
+
+
+def in_few_writes(adds: Iterable[Action]) -> list[tuple[str, Write]]:
+    """Return the writes of actions that admit jobs, by switch, in as few requests as their order allows.
+
+    All that supports the jobs comes first, then their rows, those of parents before those of their children.
+    """
+    supporting: dict[tuple[str, Kind, type[Entry]], list[Entry]] = {}
+    rows: dict[tuple[tuple[int, bool], str], list[Entry]] = {}
+    for action in adds:
+        *before, last = action.writes
+        for write in before:
+            cells = CounterCell if isinstance(write.entries[0], CounterCell) else TableEntry
+            supporting.setdefault((action.switch, write.kind, cells), []).extend(write.entries)
+        rows.setdefault((_depth(action), action.switch), []).extend(last.entries)
+    found = [(switch, kind, entries) for (switch, kind, _), entries in supporting.items()]
+    found += [
+        (switch, "INSERT", entries) for (_, switch), entries in sorted(rows.items(), key=lambda i: i[0])
+    ]
+    return [
+        (switch, Write(kind, tuple(entries[at : at + MOST_ENTRIES])))
+        for switch, kind, entries in found
+        for at in range(0, len(entries), MOST_ENTRIES)
+    ]
 
 
 def _depth(action: Action) -> tuple[int, bool]:

@@ -48,7 +48,7 @@ from controller.switches.leases import Watch
 from controller.switches.model import Admission, Feature, Part, RegionChange, Registration, SwitchInfo
 from controller.switches.outcomes import COLUMNS, OUTCOMES
 from controller.switches.planning import Identity, choose_identity, plan
-from controller.switches.reconcile import Action, Observed
+from controller.switches.reconcile import Action, Observed, Write
 from controller.switches.target import Kind, ProgramInfo, Target, find
 from controller.switches.tofino import TofinoTarget
 from controller.vocabulary import Region
@@ -266,7 +266,7 @@ class Controller:
             opening, rows = job_row(admission), supporting_rows(admission)
             self._insert_all_or_none(rows)
             try:
-                self._reset_counters(admission.counter_row)
+                self._reset_counters([admission.counter_row])
                 self._write("INSERT", [opening])
             except BaseException:
                 self._delete_if_possible([opening, *rows])  # it may be in, and only the answer lost
@@ -428,16 +428,18 @@ class Controller:
             settled = {row: count & _SETTLED_MASK for row, count in zip(counter_rows, counts, strict=True)}
         return Observed(info, rows, self._job_groups, settled)
 
-    def apply(self, action: Action) -> None:
-        """Carry out the writes of `controller.switches.reconcile` within `turn`. Raises SwitchError."""
-        for write in action.writes:
-            counters = next((each for each in write.entries if isinstance(each, CounterCell)), None)
-            if counters is not None:
-                self._reset_counters(counters.index // COLUMNS)
-            elif write.kind == "DELETE":
-                self._delete(write.entries)
-            else:
-                self._write(write.kind, write.entries)
+    def apply(self, write: Write) -> None:
+        """Carry out a write of `controller.switches.reconcile` within `turn`. Raises SwitchError."""
+        cells = [each for each in write.entries if isinstance(each, CounterCell)]
+        if cells:
+            self._reset_counters(sorted({each.index // COLUMNS for each in cells}))
+        elif write.kind == "DELETE":
+            self._delete(write.entries)
+        else:
+            self._write(write.kind, write.entries)
+
+    def applied(self, action: Action) -> None:
+        """Note within `turn` that all writes of an action are carried out."""
         if action.admission is not None:
             if action.verb == "remove":
                 self._baselines.pop(action.admission.counter_row, None)
@@ -586,14 +588,15 @@ class Controller:
             if not error.errors or any(e.code != "NOT_FOUND" for e in error.errors):
                 raise
 
-    def _reset_counters(self, row: int) -> None:
-        """Start a job's counters at zero, or remember where they stand if the switch cannot write them."""
-        self._baselines.pop(row, None)
-        zeros = [CounterCell(names.OUTCOMES, row * COLUMNS + column) for column in OUTCOMES.values()]
+    def _reset_counters(self, rows: Sequence[int]) -> None:
+        """Start jobs' counters at zero, or remember where they stand if the switch cannot write them."""
+        for row in rows:
+            self._baselines.pop(row, None)
+        zeros = [CounterCell(names.OUTCOMES, row * COLUMNS + at) for row in rows for at in OUTCOMES.values()]
         try:
-            self._write("MODIFY", zeros)
+            self._target.write("MODIFY", zeros)
         except Refused:
-            self._baselines |= self._read_counter_rows([row])
+            self._baselines |= self._read_counter_rows(rows)
 
     def _read_counter_rows(
         self, rows: Sequence[int], outcomes: Collection[str] = OUTCOMES

@@ -68,9 +68,16 @@ command = "{marks}/{name}-near {more}"
 
 
 def daemon(
-    state: Path, jobs: Path, *, at: str = BED, memory: str = "shared", **variables: str
+    state: Path,
+    jobs: Path,
+    *,
+    at: str = BED,
+    memory: str = "shared",
+    scheduler: str = "fifo",
+    **variables: str,
 ) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "tests.system.service_driver", str(state), at, str(jobs), memory]
+    driver = [sys.executable, "-m", "tests.system.service_driver"]
+    command = [*driver, str(state), at, str(jobs), memory, scheduler]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), **variables}
     return subprocess.Popen(
         command, env=environment, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
