@@ -19,6 +19,8 @@ from ina.runtime.live_jobs import LiveJobs
 from ina.runtime.spec import FabricSpec, LaunchSpec
 from tests.system.command import ROOT
 
+PATIENCE_S = 300
+
 # Sums until the flag is there, and fails on a wrong sum.
 SUMS = """
 import sys
@@ -89,7 +91,7 @@ class Bed:
         self.flags[name].touch()
 
     def join(self) -> None:
-        self._thread.join(60)
+        self._thread.join(PATIENCE_S)
         assert not self._thread.is_alive()
 
     def there(self) -> dict[str, tuple[Region, bool]]:
@@ -114,7 +116,7 @@ class Bed:
 
         With `easy`, wait until that job has these slots.
         """
-        until = time.monotonic() + 60
+        until = time.monotonic() + PATIENCE_S
         while time.monotonic() < until:
             found, decided = self.there(), self.decided()
             settled = {name: region for name, (region, moving) in found.items() if not moving}
