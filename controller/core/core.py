@@ -183,7 +183,7 @@ class Core:
             case Tick():
                 self.tick(now_s)
             case Ended():
-                self.ended(now_s, event.job, event.failure)
+                self.ended(now_s, event.job, event.failure, final=event.final)
             case Submitted():
                 self._submitted(event, now_s)
             case Progressed():
@@ -314,12 +314,21 @@ class Core:
             numbers = {"compute_s": job.compute_s, "model_bytes": float(job.model_bytes)}
             self._note("note", (event.job,), text, **numbers)
 
-    def ended(self, now_s: float, name: str, failure: str = "") -> None:
-        """Take in an `Ended`."""
+    def ended(self, now_s: float, name: str, failure: str = "", *, final: bool = False) -> None:
+        """Take in an `Ended`.
+
+        Args:
+            now_s: The time.
+            name: The job's name.
+            failure: What went wrong; "": nothing.
+            final: It is not tried again.
+        """
         self.now_s = now_s
         job = self._job(name)
         if not failure:
             self._close(job, "completed", "", now_s)
+        elif final:
+            self._close(job, "failed", failure, now_s)
         elif (before := self._failures.get(name, 0)) < self._rules.retries:
             self._failures[name] = before + 1
             text = f"{failure}; retry {before + 1} of {self._rules.retries}"

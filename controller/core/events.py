@@ -48,11 +48,16 @@ class Measured(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """A job ended, successfully or with a failure. A failed job that may be retried returns to the queue."""
+    """A job ended, successfully or with a failure.
+
+    A failed job that may be retried returns to the queue, unless this is `final`: nobody can start its
+    workers again.
+    """
 
     at_s: float
     job: str
     failure: str = ""
+    final: bool = False
 
 
 class Cancelled(NamedTuple):

@@ -23,10 +23,14 @@ from controller.core.submissions import submission_of
 from controller.errors import BadSpec
 from controller.scheduling.errors import BadDecision
 from controller.vocabulary import Job, Topology
+from ina.runtime.cluster_fabric import identified, switch_address
+from ina.runtime.errors import BadRun
+from ina.service import plain
 from ina.service.data_plane import DataPlane
 from ina.service.effects import Effects
 from ina.service.errors import Conflict, StoreError, Unknown
 from ina.service.executor import Executor
+from ina.service.external import LEASE_S, ExternalRuns, Holders, is_external
 from ina.service.fallback import FallbackServing
 from ina.service.holds import hosts
 from ina.service.ledger import Ledger
@@ -38,7 +42,7 @@ from ina.service.reports import Reports
 from ina.service.runner import log_file
 from ina.service.runs import PROGRESS_S, Runs
 from ina.service.servers import see_servers
-from ina.service.service import ClusterState, Decision, Explanation
+from ina.service.service import Admission, ClusterState, Decision, Explanation, Grant
 from ina.service.switches import CHECK_S, Switches
 from ina.service.threads import Blocking
 
@@ -82,9 +86,12 @@ class Daemon:
             progress_s: Least time between two reports of a job's progress to the core.
         """
         self._ledger = ledger
-        self._executor = executor
         self._blocking = blocking
         self._began_at = began_at
+        self._network = switches
+        self._external = ExternalRuns(executor, ledger.folder / "external", lambda: ledger.now_s)
+        self._executor = executor = self._external
+        self._holders = Holders(ledger, self._external)
         self._switches = Switches(ledger, switches, blocking)
         self._runs = Runs(ledger, executor, self._switches, progress_s)
         self._effects = Effects(
@@ -129,6 +136,7 @@ class Daemon:
         """Look, decide, and begin what is to be done. Raises StoreError, OSError: it cannot be written."""
         see_servers(self._ledger, self._executor)
         self._runs.look()
+        self._holders.look()
         self._ledger.decide()
         self._ledger.freeze()
         self._effects.carry_out()
@@ -140,6 +148,7 @@ class Daemon:
     def _recover(self) -> None:
         ledger, executor = self._ledger, self._executor
         ledger.recover()
+        self._holders.recover()
         for number in executor.known():
             if number not in ledger.holds:  # it died before it had forgotten this one
                 self._effects.spawn(self._effects.clear(number))
@@ -149,7 +158,7 @@ class Daemon:
 
     async def _pause(self) -> None:
         ledger = self._ledger
-        parts = (self._runs, self._switches, self._effects, self._measures)
+        parts = (self._runs, self._holders, self._switches, self._effects, self._measures)
         next_s = min(ledger.core.next_s, *(each.next_s for each in parts))
         wait_s = min(CHECK_S, next_s - ledger.now_s)
         # Not wait_for: until Python 3.12 that may swallow a cancellation that comes together with the event.
@@ -246,6 +255,13 @@ class Daemon:
 
     async def submit(self, jobs: Sequence[Job], *, tenant: str = "", key: str = "") -> list[JobRecord]:
         """Take jobs in, all or none. The same `key` of the same tenant again gives the same jobs."""
+        for job in jobs:
+            if is_external(job):
+                raise BadSpec(f"job {job.name!r} has no command: say what its workers run")
+        return await self._take(jobs, tenant, key)
+
+    async def _take(self, jobs: Sequence[Job], tenant: str, key: str, **beside: str) -> list[JobRecord]:
+        """Take jobs in, all or none; what is `beside` them is written down, too."""
         ledger = self._ledger
         if key and (known := ledger.keys.get((tenant, key))) is not None:
             if known != [job.name for job in jobs]:
@@ -258,8 +274,6 @@ class Daemon:
         for job in jobs:
             if job.name in ledger.submitted or job.name in names:
                 raise Conflict(f"there is a job {job.name!r} already; give another name")
-            if job.command is None:
-                raise BadSpec(f"job {job.name!r} has no command: say what its workers run")
             names.add(job.name)
             arrived = replace(job, arrival_s=now_s)
             spec = submission_of(arrived, ledger.topology)
@@ -267,7 +281,7 @@ class Daemon:
             if why := ledger.quotas.never(tenant, job.gpus):
                 raise BadSpec(f"job {job.name!r}: {why}")
             events.append(Submitted(now_s, spec, arrived))
-        ledger.record(events, synced=False, tenant=tenant, key=key)
+        ledger.record(events, synced=False, tenant=tenant, key=key, **beside)
         await self._tell()
         await self._synced()
         return self._reports.of([job.name for job in jobs])
@@ -276,6 +290,79 @@ class Daemon:
         """Take in jobs as the core is to see them. Raises StoreError."""
         self._ledger.record(jobs)
         await self._tell()
+
+    def machine(self, known_as: Sequence[str]) -> str:
+        """Return the server that is known by one of these names and addresses. Raises BadSpec."""
+        try:
+            return identified(self.topology, known_as)
+        except BadRun as error:
+            raise BadSpec(str(error)) from error
+
+    async def admit(self, job: Job, *, holder: str, tenant: str = "", key: str = "") -> Admission:
+        """Take in a job whose workers somebody else starts, on the servers that it names.
+
+        Args:
+            job: The job.
+            holder: SHA-256 of the token of who holds it.
+            tenant: Whose it is.
+            key: The same one again gives the same job.
+
+        Raises Conflict, BadSpec and StoreError.
+        """
+        allocation = self._ledger.core.allocation
+        assert allocation is not None
+        if allocation.own_places:
+            raise Conflict(
+                "placement 'scheduler' puts jobs on GPUs of its own choice; workers that somebody else"
+                " starts are where they are: want another placement"
+            )
+        (record,) = await self._take([job], tenant, key, holder=holder)
+        self._holders.hear(job.name)
+        return self._admission(record)
+
+    async def renew(self, name: str, done: int | None = None) -> Admission:
+        """Begin the lease of such a job again; `done`: iterations in this run, if they are known."""
+        record = self._held(name)
+        self._holders.renew(name, done)
+        return self._admission(record)
+
+    def grant(self, name: str) -> Grant:
+        """Return the grant of such a job. Raises Conflict as long as no switch serves it."""
+        record = self._held(name)
+        if record.state != "running" or record.run is None:
+            raise Conflict(f"job {name!r} is {record.state}: {record.reason}")
+        hold, offers = self._ledger.holds[record.run], self._network.offers
+        return Grant(
+            plain.of_admission(hold.admissions[name]),
+            crosses=hold.held.places[name].tree is not None,
+            lanes=offers.lanes,
+            salted=offers.salted,
+            paced=self._network.paced,
+            address=switch_address(self.topology),
+        )
+
+    async def leave(self, name: str, failure: str = "") -> Admission:
+        """Note that its workers have ended, with a failure or well."""
+        self._held(name)
+        run = self._holders.run_of(name)  # of a job that was cancelled, too
+        self._holders.end(name, failure)
+        self._runs.look_soon()
+        if run is not None:
+            self._effects.again(run)
+        await self._tell()
+        return self._admission(self.record(name))
+
+    def _held(self, name: str) -> JobRecord:
+        record = self.record(name)
+        if not is_external(record.submitted.job):
+            raise Conflict(f"the workers of job {name!r} are the controller's own")
+        return record
+
+    def _admission(self, record: JobRecord) -> Admission:
+        stop = ""
+        if record.over or (record.run is not None and self._external.to_stop(record.run)):
+            stop = record.reason or f"the job is {record.state}"
+        return Admission(record, LEASE_S, stop)
 
     async def _synced(self) -> None:
         """Wait until what is written down outlives a loss of power; those who wait at once share one sync.
@@ -306,6 +393,8 @@ class Daemon:
         record = self.record(name)
         if record.state != "failed":
             raise Conflict(f"job {name!r} is {record.state}; only one that has failed can be run again")
+        if is_external(record.submitted.job):
+            raise Conflict(f"somebody else starts the workers of job {name!r}: start them again there")
         self._ledger.record([Retried(self.now_s, name)])
         await self._tell()
         return self.record(name)

@@ -28,6 +28,11 @@ class DataPlane(Protocol):
         """What the program offers to jobs."""
         ...
 
+    @property
+    def paced(self) -> bool:
+        """Whether switches hold so few packets at a port that workers have to pace theirs."""
+        ...
+
     def admit(
         self, job: Job, place: Place, udp_ports: Sequence[int], registration: Registration, up: Topology
     ) -> TreeAdmission:

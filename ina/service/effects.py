@@ -11,7 +11,7 @@ import logging
 import pwd
 import shlex
 from collections.abc import Callable, Collection, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -26,6 +26,7 @@ from ina.service import plain
 from ina.service.data_plane import DataPlane
 from ina.service.errors import EngineError, RunnerGone, StoreError
 from ina.service.executor import Executor
+from ina.service.external import is_external
 from ina.service.fallback import FallbackServing
 from ina.service.faults import fault_point
 from ina.service.holds import Hold, hosts
@@ -123,6 +124,11 @@ class Effects:
                 self._begin(number, step)
         ledger.stirred = bool(found)  # a step that has failed is to be found again
 
+    def again(self, number: int) -> None:
+        """Try the effects of a run that have failed again at once."""
+        for key in [key for key in self.troubles if key[0] == number]:
+            self.troubles[key] = replace(self.troubles[key], again_s=0.0)
+
     def close(self) -> None:
         """Break off all effects."""
         for task in self._tasks:
@@ -216,6 +222,8 @@ class Effects:
         stage: Stage = "stopping"  # what has been done by then is undone, and all of it tried again
         try:
             ledger.keep(number)
+            if self._end_grouped(hold):
+                return
             await self._blocking.switches(lambda: self._admit(hold, up))
             ledger.keep(number)
             fault_point("admitted")
@@ -230,6 +238,16 @@ class Effects:
         finally:
             ledger.set(number, stage=stage, busy=False)
             ledger.keep(number)
+
+    def _end_grouped(self, hold: Hold) -> bool:
+        """End the external jobs of a group: nobody here can have their workers take turns."""
+        jobs = hold.held.run.jobs
+        external = [name for name in jobs if is_external(self._ledger.submitted[name].job)]
+        if len(jobs) == 1 or not external:
+            return False
+        why = "is to take turns with other jobs, which workers that somebody else started cannot"
+        self._ledger.record([Ended(self._ledger.now_s, name, f"it {why}", final=True) for name in external])
+        return True
 
     def _admit(self, hold: Hold, up: Topology) -> None:
         for name, place in hold.held.places.items():
@@ -304,6 +322,7 @@ class Effects:
                     offset,
                     str(self._ledger.logs(said)),
                     servers=hosts(servers),
+                    driver=bool(said.job.extra.get("driver")),
                     granted=_granted(hold.held.places[name]),
                     congestion=said.job.congestion,
                     numbers=said.job.numbers,
@@ -322,8 +341,12 @@ def _granted(place: Place) -> int:
 
 
 def _command(job: Job) -> tuple[str, ...]:
-    """Return the command of a worker, in its job's folder and as its user. Raises BadSpec if that is gone."""
-    assert job.command is not None
+    """Return the command of a worker, in its job's folder and as its user; (): somebody else starts it.
+
+    Raises BadSpec if that user is gone.
+    """
+    if job.command is None:
+        return ()
     folder, user = job.extra.get("folder"), job.extra.get("user")
     command = job.command if folder is None else ("env", "-C", str(folder), *job.command)
     if user is None:

@@ -17,6 +17,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Protocol
 
+from controller.errors import BadSpec
 from hostlib import command_line
 from hostlib.keeper import GRACE_S
 from ina.service import files
@@ -66,6 +67,20 @@ class Executor(Protocol):
     def gone(self) -> Mapping[str, str]:
         """Return the servers that the engine cannot use, and why."""
         ...
+
+
+def check_drivers(order: RunOrder) -> None:
+    """Raise BadSpec for a job whose command is a driver of Ray, with another engine."""
+    for job in order.jobs:
+        if job.driver and order.engine != "ray":
+            raise BadSpec(f"job {job.name!r} is a driver of Ray: want a controller with --executor ray")
+
+
+def check_alone(order: RunOrder) -> None:
+    """Raise BadSpec for jobs that take turns: their processes are all on this machine."""
+    if len(order.jobs) > 1:
+        names = ", ".join(job.name for job in order.jobs)
+        raise BadSpec(f"jobs that take turns ({names}) need a controller with --executor local")
 
 
 class RunFolders:
@@ -118,7 +133,8 @@ class LocalRuns(RunFolders):
         self._children: dict[int, subprocess.Popen[bytes]] = {}
 
     def start(self, order: RunOrder) -> None:
-        """Start a run, unless it runs already. Raises OSError."""
+        """Start a run, unless it runs already. Raises OSError; BadSpec: its command has Ray start workers."""
+        check_drivers(order)
         folder = self._written(order)
         with (folder / "runner.log").open("ab") as log:
             self._children[order.number] = subprocess.Popen(

@@ -83,12 +83,13 @@ class FallbackServers:
                 continue
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             files.write(folder / "keeper.json", asdict(Kept(self._testbed, server, self._lanes)))
+            fault_point("keeper described")
             if files.read(folder / "jobs.json") != jobs:
                 files.write(folder / "jobs.json", jobs)
-                fault_point("told")
+                fault_point("keeper told")
             if jobs:
                 self._start(server)
-                fault_point("kept alive")
+                fault_point("keeper started")
         for server, admissions in wanted.items():
             self._await(server, {str(each.job): each.epoch for each in admissions})
 

@@ -8,12 +8,12 @@ from collections.abc import Callable
 
 POINTS = (
     *("recorded", "synced", "kept", "one admitted", "admitted"),
-    *("told", "kept alive", "served", "ordered", "started"),
+    *("keeper described", "keeper told", "keeper started", "served", "ordered", "started"),
     *("reconciled", "forwards", "frozen"),
     *("stopped", "one removed", "removed", "served no more", "let go", "forgotten"),
     *("stray stopped", "stray forgotten"),
 )
-"""All of them, in the order of a job's life: one after each call that leaves something outside the process."""
+"""All of them, in the order of a job's life: one after each call by which something outside changes."""
 VARIABLE = "INA_SERVICE_DIE_AT"
 """``POINT:N``: at the Nth time at this point the process kills itself."""
 

@@ -176,8 +176,8 @@ class Ledger:
         bodies = [{"event": plain_event(event), **beside} for event in events]
         rows = [(event.at_s, body) for event, body in zip(events, bodies, strict=True)]
         numbers = self._store.append(rows, synced=synced)
-        self._last = numbers[-1]
         fault_point("recorded")
+        self._last = numbers[-1]
         for body in bodies:
             self._take_in(body)
         self.woken.set()
@@ -248,7 +248,7 @@ class Ledger:
             case Submitted():
                 assert event.job is not None
                 tenant, key = body.get("tenant", ""), body.get("key", "")
-                said = Said(len(self.submitted) + 1, event.job, tenant, key)
+                said = Said(len(self.submitted) + 1, event.job, tenant, key, body.get("holder", ""))
                 self.submitted[said.job.name] = said
                 if key:
                     self.keys.setdefault((tenant, key), []).append(said.job.name)
@@ -310,9 +310,14 @@ class Ledger:
         self._store.let_go(number)
         fault_point("let go")
 
+    @property
+    def folder(self) -> Path:
+        """The state's folder."""
+        return self._store.folder
+
     def logs(self, said: Said) -> Path:
         """Return the folder for what a job's ranks write."""
-        return self._store.folder / "logs" / str(said.number)
+        return self.folder / "logs" / str(said.number)
 
 
 def _take_over(policies: Policies, core: Core, topology: Topology, now_s: float) -> None:

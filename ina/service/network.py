@@ -109,6 +109,11 @@ class Network:
         """What the program offers to jobs."""
         return self._offers
 
+    @property
+    def paced(self) -> bool:
+        """Whether switches hold so few packets at a port that workers have to pace theirs."""
+        return self._queue_packets is not None
+
     def admit(
         self, job: Job, place: Place, udp_ports: Sequence[int], registration: Registration, up: Topology
     ) -> TreeAdmission:

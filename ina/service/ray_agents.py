@@ -11,7 +11,7 @@ import json
 import queue
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import ray
 from ray.exceptions import RayError
@@ -40,13 +40,35 @@ def connect() -> None:
         raise LaunchError(f"cannot connect to Ray: {error}") from error
 
 
-def addresses() -> dict[str, str]:
-    """Return the address of each node that is alive, by its name and by that address."""
+class Node(NamedTuple):
+    """A node of Ray that is alive."""
+
+    number: str
+    address: str
+    has_gpu: bool
+
+
+def nodes() -> dict[str, Node]:
+    """Return the nodes that are alive, each by its name and by its address."""
     found = {}
-    for node in ray.nodes():
-        if node["Alive"]:
-            address = str(node["NodeManagerAddress"])
-            found[address] = found[str(node.get("NodeName", address))] = address
+    for each in ray.nodes():
+        if each["Alive"]:
+            address = str(each["NodeManagerAddress"])
+            node = Node(str(each["NodeID"]), address, "GPU" in each["Resources"])
+            found[address] = found[str(each.get("NodeName", address))] = node
+    return found
+
+
+def placed(machines: Mapping[str, str]) -> dict[str, Node]:
+    """Return the node of each machine, given with its address. Raises LaunchError."""
+    known = nodes()
+    found = {
+        name: node
+        for name, address in machines.items()
+        if (node := known.get(name) or known.get(address)) is not None
+    }
+    if unknown := [name for name in machines if name not in found]:
+        raise LaunchError(f"no node of Ray is {', '.join(unknown)}; there are {', '.join(sorted(known))}")
     return found
 
 
@@ -148,14 +170,11 @@ def agents(
 
     Raises LaunchError.
     """
-    known = addresses()
-    if unknown := [each for each, address in machines.items() if not {each, address} & known.keys()]:
-        raise LaunchError(f"no node of Ray is {', '.join(unknown)}; there are {', '.join(sorted(known))}")
-    at = {each: known.get(each) or known[address] for each, address in machines.items()}
-    gpus = {node["NodeManagerAddress"] for node in ray.nodes() if node["Resources"].get("GPU")}
+    at = placed(machines)
+    gpus = {each: ranks[each] if node.has_gpu else 0 for each, node in at.items()}
     bundles = [
-        {"CPU": ranks[each], f"node:{at[each]}": PINNED} | ({"GPU": ranks[each]} if at[each] in gpus else {})
-        for each in machines
+        {"CPU": ranks[each], f"node:{node.address}": PINNED} | ({"GPU": gpus[each]} if gpus[each] else {})
+        for each, node in at.items()
     ]
     group = placement_group(bundles, strategy="PACK", name=name)
     number = group.id.hex()
@@ -174,7 +193,7 @@ def agents(
                         name=f"{name} {number[:8]} {each}",
                         max_concurrency=4,
                         num_cpus=ranks[each],
-                        num_gpus=ranks[each] if at[each] in gpus else 0,
+                        num_gpus=gpus[each],
                         scheduling_strategy=PlacementGroupSchedulingStrategy(group, bundle),
                     ).remote(),
                 )

@@ -1,6 +1,6 @@
 """Watches the nodes of Ray, and says which are alive: a process beside the daemon, so that Ray is not in it.
 
-Each line is a JSON object with the address of each node by its name and by that address, or with ``failed``.
+Each line is a JSON object with the names and addresses of all nodes that are ``alive``, or with ``failed``.
 Only imported where Ray is.
 """
 
@@ -22,9 +22,9 @@ def main() -> int:
     except LaunchError as error:
         print(json.dumps({"failed": str(error)}), flush=True)
         return 1
-    last = None
+    last: list[str] = []
     while True:
-        found = ray_agents.addresses()
+        found = sorted(ray_agents.nodes())
         if found != last:
             print(json.dumps({"alive": found}), flush=True)
             last = found

@@ -18,13 +18,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from controller.errors import BadSpec
 from controller.vocabulary import Topology
 from controller.vocabulary.files import topology_document
 from hostlib import command_line
 from ina.runtime.cluster_fabric import reached_at
 from ina.service.errors import EngineError
-from ina.service.executor import LocalRuns
+from ina.service.executor import LocalRuns, check_alone
 from ina.service.runner import RunOrder
 
 AGAIN_S = 5.0
@@ -47,7 +46,7 @@ class RayRuns(LocalRuns):
         if importlib.util.find_spec("ray") is None:
             raise EngineError("executor ray needs ray: pip install 'ina[ray]'")
         self._cluster = cluster
-        self._alive: Mapping[str, str] = {}
+        self._alive: frozenset[str] = frozenset()
         self._trouble = ""
         self._watcher = self._watching()
         self._see()
@@ -57,9 +56,7 @@ class RayRuns(LocalRuns):
 
     def start(self, order: RunOrder) -> None:
         """Start a run, unless it runs already. Raises OSError; BadSpec for a group."""
-        if len(order.jobs) > 1:
-            names = ", ".join(job.name for job in order.jobs)
-            raise BadSpec(f"jobs that take turns ({names}) run on this machine only, not on Ray")
+        check_alone(order)
         super().start(replace(order, engine="ray", cluster=topology_document(self._cluster)))
 
     def shown(self, number: int) -> str:
@@ -74,7 +71,7 @@ class RayRuns(LocalRuns):
         return {
             name: f"no node of Ray at {address} is alive"
             for name in self._cluster.servers_for("worker")
-            if not {name, address := reached_at(self._cluster, name)} & alive.keys()
+            if not {name, address := reached_at(self._cluster, name)} & alive
         }
 
     def close(self) -> None:
@@ -106,7 +103,7 @@ class RayRuns(LocalRuns):
         with contextlib.suppress(ValueError):
             said = json.loads(line)
         if "alive" in said:
-            self._alive, self._trouble = said["alive"], ""
+            self._alive, self._trouble = frozenset(said["alive"]), ""
         elif "failed" in said:
             self._trouble = str(said["failed"])
         return bool(line)

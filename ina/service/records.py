@@ -24,12 +24,14 @@ class Said:
         job: What is to run. `arrival_s` is when it was submitted, on the service's clock.
         tenant: Who submitted it.
         key: The submission's idempotency key; "": none.
+        holder: SHA-256 of the token of who holds it, if somebody else starts its workers.
     """
 
     number: int
     job: Job
     tenant: str = ""
     key: str = ""
+    holder: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,10 +22,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from controller.switches.model import SwitchInfo
-from controller.vocabulary import Job
+from controller.vocabulary import Job, Topology
 from controller.vocabulary.files import parse_topology
 from controller.vocabulary.slots import Encoding
 from hostlib.stages import STAGES
@@ -48,6 +48,7 @@ SLURM_STEP = (
 STAGE_TIMES = 8
 """Latest iterations that the reported time of one is the median of."""
 
+G = TypeVar("G", bound=Given)
 Engine = Literal["local", "slurm", "ray"]
 
 
@@ -64,6 +65,7 @@ class JobOrder:
         logs: The folder for what its ranks write.
         servers: Names of its servers, in the order of `machines`.
         granted: Slots of its own, over all switches.
+        driver: Its command runs once, and has Ray Train start the workers.
         congestion: The rule for its workers' windows.
         numbers: The encoding of values in packets.
         priority: Of its packets; None: each tensor's own.
@@ -77,9 +79,15 @@ class JobOrder:
     logs: str
     servers: tuple[str, ...] = ()
     granted: int = 0
+    driver: bool = False
     congestion: str = "fixed"
     numbers: Encoding = "exponent"
     priority: int | None = None
+
+    @property
+    def ranks(self) -> dict[str, int]:
+        """The number of ranks on each server."""
+        return {server: len(ranks) for server, ranks in zip(self.servers, self.machines, strict=True)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +146,7 @@ class RunStatus:
         engine: How Ray names the run, and its state there; "": not yet, or it is not Ray's.
         over: All have ended, or the run could not be.
         failure: Why it could not; "": it could.
+        final: Its workers cannot be started again.
     """
 
     done: dict[str, int] = field(default_factory=dict)
@@ -146,10 +155,11 @@ class RunStatus:
     ends: dict[str, str] = field(default_factory=dict)
     blame: str | None = None
     broke: str = ""
-    lost: dict[str, str] = field(default_factory=dict)
+    lost: Mapping[str, str] = field(default_factory=dict)
     engine: str = ""
     over: bool = False
     failure: str = ""
+    final: bool = False
 
     def note_end(self, group: GroupRun, job: str, failure: str) -> None:
         """Note that a job of the run has ended: "" well, else with this failure."""
@@ -210,6 +220,24 @@ def launch_spec(order: JobOrder, *, switch: bool, places: Sequence[str] = ()) ->
     return LaunchSpec(job=job, machines=order.machines, hierarchical=shared, places=tuple(places))
 
 
+def topology_of(order: RunOrder) -> Topology:
+    """Return the cluster of an order for an engine."""
+    return parse_topology(json.dumps(order.cluster), source="order.json")
+
+
+def given_machines(order: RunOrder, start: StartAgents) -> GivenMachines:
+    """Return the switches of an order for an engine; `start` starts agents on its servers."""
+    (job,) = order.jobs
+    return _with_jobs(GivenMachines(topology_of(order), job.servers, start), order)
+
+
+def _with_jobs(fabric: G, order: RunOrder) -> G:
+    given = {job.name: plain.admission_of(job.admission) for job in order.jobs}
+    offers = SwitchInfo(order.lanes, 0, 0, 0, mode="shared", salted=order.salted)
+    fabric.give(given, offers, switch=order.switch)
+    return fabric
+
+
 class Runner:
     """Carries out one order."""
 
@@ -227,6 +255,9 @@ class Runner:
         names = [job.name for job in order.jobs]
         try:
             logs = _Logs({job.name: job.logs for job in order.jobs})
+            if any(job.driver for job in order.jobs):
+                self._drive(logs)
+                return
             self._fabric = self._switches()
             group = GroupRun(
                 self._fabric,
@@ -256,6 +287,24 @@ class Runner:
             self._status.over = True
             self._write()
 
+    def _drive(self, logs: _Logs) -> None:
+        from ina.service import ray_driver
+
+        (job,) = self._order.jobs
+        signal.signal(signal.SIGTERM, lambda *_: self._stopping.set())
+        spec = launch_spec(job, switch=self._order.switch)
+        end, self._status.lost = ray_driver.drive(
+            job.command,
+            job.ranks,
+            topology_of(self._order),
+            given=json.dumps(asdict(self._order)),
+            on_output=partial(logs.write, spec),
+            stopping=self._stopping,
+            on_placed=self._placed,
+        )
+        if end is not None:
+            self._status.ends[job.name] = end
+
     def _stop(self, group: GroupRun) -> None:
         self._stopping.set()
         group.cancel()
@@ -263,14 +312,8 @@ class Runner:
     def _switches(self) -> Given:
         """Return the switches of the run, whose workers are started as its engine has it."""
         order = self._order
-        fabric = GivenHosts(order.testbed) if order.engine == "local" else self._machines()
-        given = {job.name: plain.admission_of(job.admission) for job in order.jobs}
-        offers = SwitchInfo(order.lanes, 0, 0, 0, mode="shared", salted=order.salted)
-        fabric.give(given, offers, switch=order.switch)
-        return fabric
-
-    def _machines(self) -> GivenMachines:
-        order = self._order
+        if order.engine == "local":
+            return _with_jobs(GivenHosts(order.testbed), order)
         (job,) = order.jobs
         if order.engine == "slurm":
             start: StartAgents = partial(Agents.launched, template=SLURM_STEP)
@@ -278,16 +321,14 @@ class Runner:
             from ina.service import ray_agents
 
             ray_agents.connect()  # before there is a handler of signals, for Ray sets its own
-            ranks = {server: len(each) for server, each in zip(job.servers, job.machines, strict=True)}
             start = partial(
                 ray_agents.agents,
                 name=f"ina {job.name}",
-                ranks=ranks,
+                ranks=job.ranks,
                 stopping=self._stopping,
                 on_placed=self._placed,
             )
-        topology = parse_topology(json.dumps(order.cluster), source="order.json")
-        return GivenMachines(topology, job.servers, start)
+        return given_machines(order, start)
 
     def _placed(self, said: str) -> None:
         with self._lock:

@@ -89,6 +89,8 @@ class Runs:
                 continue
             if not failure:
                 events.append(Ended(now_s, name))
+            elif status.final:
+                events.append(Ended(now_s, name, failure, final=True))
             elif stopping:
                 continue
             elif status.blame not in (None, name):

@@ -15,13 +15,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from controller.errors import BadSpec
 from controller.vocabulary import Topology
 from controller.vocabulary.files import topology_document
 from hostlib import command_line
 from ina.service import files, slurm
 from ina.service.errors import EngineError, RunnerGone
-from ina.service.executor import STOP_S, RunFolders
+from ina.service.executor import STOP_S, RunFolders, check_alone, check_drivers
 from ina.service.runner import RunOrder, RunStatus
 
 LOOK_S = 2.0
@@ -86,20 +85,18 @@ class SlurmRuns(RunFolders):
 
     def start(self, order: RunOrder) -> None:
         """Submit a run, unless it is there already. Raises OSError, EngineError; BadSpec for a group."""
-        if len(order.jobs) > 1:
-            names = ", ".join(job.name for job in order.jobs)
-            raise BadSpec(f"jobs that take turns ({names}) run on this machine only, not by Slurm")
+        check_alone(order)
+        check_drivers(order)
         self._look()
         if self._live(order.number):
             return
         folder = self._written(replace(order, engine="slurm", cluster=topology_document(self._cluster)))
         (job,) = order.jobs
-        tasks = {server: len(ranks) for server, ranks in zip(job.servers, job.machines, strict=True)}
         hosts = folder / "hosts"
-        hosts.write_text("".join(f"{server}\n" * ranks for server, ranks in tasks.items()))
+        hosts.write_text("".join(f"{server}\n" * ranks for server, ranks in job.ranks.items()))
         comment = f"{self._comment}{order.number}"
         licences = f"{self._licence}:{job.granted}" if self._licence and job.granted else ""
-        batch = slurm.Batch(job.name, comment, tasks, str(folder / "runner.log"), licences)
+        batch = slurm.Batch(job.name, comment, job.ranks, str(folder / "runner.log"), licences)
         runner = shlex.join(command_line.module("ina.service.runner", str(folder)))
         number = slurm.submit(batch, f"#!/bin/sh\nexec {runner}\n", str(hosts))
         with self._lock:

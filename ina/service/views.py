@@ -9,12 +9,13 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
+from typing import Any
 
 from typing_extensions import TypedDict
 
 from ina.service.quotas import QuotaState
 from ina.service.records import Audit, JobRecord
-from ina.service.service import ClusterState, Decision, Explanation, SwitchState
+from ina.service.service import Admission, ClusterState, Decision, Explanation, Grant, SwitchState
 
 
 class SlotsView(TypedDict):
@@ -33,7 +34,10 @@ class TreeView(TypedDict):
 
 
 class JobView(TypedDict):
-    """A job as it stands; see `JobRecord`. `due_s` and `ends_s`, an estimate, are on the service's clock."""
+    """A job as it stands; see `JobRecord`. `due_s` and `ends_s`, an estimate, are on the service's clock.
+
+    `external`: somebody else starts its workers.
+    """
 
     name: str
     number: int
@@ -43,6 +47,7 @@ class JobView(TypedDict):
     over: bool
     late: bool
     command: list[str]
+    external: bool
     workers: int
     gpus: int
     model_bytes: int
@@ -187,6 +192,33 @@ class QuotasView(TypedDict):
     quotas: list[QuotaView]
 
 
+class AdmissionView(TypedDict):
+    """A job whose workers somebody else starts, as it stands for who holds it.
+
+    Its lease ends `lease_s` after the holder was last heard of; `stop` says why its workers have to end, "":
+    they need not.
+    """
+
+    name: str
+    state: str
+    reason: str
+    over: bool
+    lease_s: float
+    stop: str
+    job: JobView
+
+
+class GrantView(TypedDict):
+    """What the workers of such a job have to know; see `ina.service.service.Grant`."""
+
+    switches: dict[str, Any]
+    crosses: bool
+    lanes: int
+    salted: bool
+    paced: bool
+    address: str
+
+
 class DifferenceView(TypedDict):
     """What was expected at a switch or server, and what is there."""
 
@@ -226,6 +258,7 @@ def of_job(record: JobRecord, now_s: float) -> JobView:
         "over": record.over,
         "late": record.late,
         "command": list(job.command or ()),
+        "external": job.command is None,
         "workers": job.workers,
         "gpus": job.gpus,
         "model_bytes": job.model_bytes,
@@ -360,6 +393,32 @@ def of_quota(state: QuotaState) -> QuotaView:
         "reserved": state.quota.reserved,
         "used": state.used,
         "waiting": list(state.waiting),
+    }
+
+
+def of_admission(admission: Admission, now_s: float) -> AdmissionView:
+    """Return an admission as JSON."""
+    record = admission.record
+    return {
+        "name": record.name,
+        "state": record.state,
+        "reason": record.reason,
+        "over": record.over,
+        "lease_s": admission.lease_s,
+        "stop": admission.stop,
+        "job": of_job(record, now_s),
+    }
+
+
+def of_grant(grant: Grant) -> GrantView:
+    """Return a grant as JSON."""
+    return {
+        "switches": dict(grant.switches),
+        "crosses": grant.crosses,
+        "lanes": grant.lanes,
+        "salted": grant.salted,
+        "paced": grant.paced,
+        "address": grant.address,
     }
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import logging
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Collection
@@ -13,19 +12,29 @@ from pathlib import Path
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, FastAPI, Header, Query, Request
-from fastapi.security import HTTPBearer
 from starlette.responses import FileResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from controller.vocabulary import BadSpec, Job, Topology, documents, jobs_of
 from ina.service import views
-from ina.service.api import metrics
-from ina.service.api.access import Gate, operator, own
+from ina.service.api import admissions, metrics
+from ina.service.api.access import Gate, own
+from ina.service.api.asking import (
+    BEARER,
+    MAX_PAGE,
+    After,
+    Asker,
+    Follow,
+    Json,
+    Last,
+    Limit,
+    Operator,
+    Serving,
+)
 from ina.service.api.guard import Guard
 from ina.service.api.history import History
 from ina.service.api.logs import following, piece
 from ina.service.api.openapi import MAX_JOBS, STREAM, SUBMISSION, TEXT, refusals
-from ina.service.api.peers import Peer
 from ina.service.api.problems import Problem, register
 from ina.service.api.quotas import Tenant, Wanted
 from ina.service.api.streams import EventStream, Streams, event
@@ -37,8 +46,6 @@ from ina.service.tokens import Person
 
 SMALL_BYTES = 1 << 14
 """Descriptions of jobs up to this size are read at once, larger ones in a thread."""
-MAX_PAGE = 1_000
-"""Jobs, or lines of the log, in one answer."""
 PAGE = Path(__file__).parent.parent / "page"
 _log = logging.getLogger(__name__)
 
@@ -70,7 +77,7 @@ def app(service: Service, *, gate: Gate, hosts: Collection[str] | None) -> FastA
         redoc_url=None,
         lifespan=lifespan,
     )
-    made.state.routes = [*_open.routes, *_v1.routes]
+    made.state.routes = [*_open.routes, *_v1.routes, *admissions.router.routes]
     made.state.service = service
     made.state.gate = gate
     made.state.history = history
@@ -81,6 +88,7 @@ def app(service: Service, *, gate: Gate, hosts: Collection[str] | None) -> FastA
     made.add_middleware(Guard, hosts=hosts)
     made.include_router(_open)
     made.include_router(_v1)
+    made.include_router(admissions.router)
     return made
 
 
@@ -105,59 +113,7 @@ class _Counting:
         await self._app(scope, receive, sending)
 
 
-class Json(Response):
-    """An answer in JSON, in ASCII: whatever people named."""
-
-    media_type = "application/json"
-
-    def render(self, content: object) -> bytes:
-        """Return it as bytes."""
-        return json.dumps(content, allow_nan=False, separators=(",", ":")).encode()
-
-
-# --------------------------------------------------------------------------- what requests have in common
-
-
-async def _service(request: Request) -> Service:
-    service: Service = request.app.state.service
-    if service.ready:
-        raise Problem(503, f"not yet: {service.ready}", headers={"Retry-After": "1"})
-    return service
-
-
-async def _person(request: Request) -> Person:
-    gate: Gate = request.app.state.gate
-    peer: Peer = request.scope["state"]["peer"]  # see `ina.service.api.web`
-    return gate.person(request.headers.get("authorization"), peer.uid)
-
-
-async def _operator(person: Annotated[Person, Depends(_person)]) -> Person:
-    operator(person)
-    return person
-
-
-_bearer = HTTPBearer(
-    auto_error=False, description="A token of 'ina controller token add'; see docs/security.md."
-)
-Serving = Annotated[Service, Depends(_service)]
-Asker = Annotated[Person, Depends(_person)]
-Operator = Annotated[Person, Depends(_operator)]
-After = Annotated[
-    int,
-    Query(
-        ge=-MAX_PAGE,
-        le=1 << 53,
-        description="Only what has a higher number; a negative one: so many of the latest.",
-    ),
-]
-Limit = Annotated[int, Query(ge=1, le=MAX_PAGE, description="At most so many.")]
-Follow = Annotated[bool, Query(description="Server-sent events instead: what is there, and all to come.")]
-Last = Annotated[
-    int,
-    Header(alias="Last-Event-ID", ge=0, le=1 << 53, description="With follow: go on after this one."),
-]
-
-_v1 = APIRouter(prefix="/v1", dependencies=[Depends(_bearer)], responses=refusals())
+_v1 = APIRouter(prefix="/v1", dependencies=[Depends(BEARER)], responses=refusals())
 _open = APIRouter(responses=refusals())
 
 # --------------------------------------------------------------------------- jobs
@@ -441,7 +397,7 @@ def _may_see(service: Service, person: Person, decision: Decision) -> bool:
 # --------------------------------------------------------------------------- for monitors, and people
 
 
-@_open.get("/metrics", response_class=Response, responses=TEXT, dependencies=[Depends(_bearer)])
+@_open.get("/metrics", response_class=Response, responses=TEXT, dependencies=[Depends(BEARER)])
 async def figures(request: Request, _: Operator) -> Response:
     """Show figures for Prometheus."""
     state = request.app.state

@@ -10,6 +10,9 @@ from ina.service.api.problems import TYPE
 
 MAX_JOBS = 10_000
 """In one request."""
+MAX_RANKS = MAX_WORKERS
+NAME = r"^[A-Za-z0-9][\w.-]{0,199}$"
+"""What the name of an external job looks like."""
 
 _PROBLEM: Mapping[str, Any] = {
     "type": "object",

@@ -8,24 +8,24 @@ import random
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
 from controller.policies.by_kind import AllocationSettings
-from controller.vocabulary import Link
+from controller.vocabulary import Link, Topology
 from controller.vocabulary.catalog import leaf_spine, star
 from ina.service import faults
 from ina.service.clock import Clock
 from ina.service.daemon import Daemon
-from ina.service.errors import StoreError
+from ina.service.errors import Conflict, StoreError
 from ina.service.ledger import Ledger
 from ina.service.network import Network
 from ina.service.policies import Policies
 from ina.service.store import Store
 from tests.ina.service.mishaps import Mishaps, Wrong
 from tests.ina.service.reached import program
-from tests.ina.service.virtual import Died, Inline, VirtualLoop, World
+from tests.ina.service.virtual import LONGEST_CALL_S, Died, Inline, VirtualLoop, World
 
 LENGTHS_S = (8.0, 16.0, 32.0)
 """Times in which mishaps happen, one for each schedule."""
@@ -50,11 +50,11 @@ class Schedule:
 
     daemon: Daemon
 
-    def __init__(self, seed: int, folder: Path, loop: VirtualLoop) -> None:
+    def __init__(self, seed: int, folder: Path, loop: VirtualLoop, cluster: Topology | None) -> None:
         self.rng = random.Random(seed)
         self.loop = loop
         self.folder = folder
-        self.cluster = self.rng.choice(CLUSTERS)
+        self.cluster = cluster or self.rng.choice(CLUSTERS)
         self.world = World(self.cluster, seed, loop.time)
         self.world.before_each_write(lambda: self.point("written"))
         self.mishaps = Mishaps(self.rng, self.world, self)
@@ -63,8 +63,8 @@ class Schedule:
         self.full = False
         self.died_after: Counter[str] = Counter()
         """Deaths of the daemon, by the step it had done; "": between two."""
-        self.steps = 0
-        """That the daemon has done."""
+        self.passed: list[str] = []
+        """The steps that the daemon has done."""
         self.seen: list[int] = []
         """Numbers of the decisions that a slow reader has seen, in its order."""
         self._reads = False
@@ -106,7 +106,7 @@ class Schedule:
         """Die at a step, if it is the one."""
         if self._blocking.dead:
             raise Died
-        self.steps += 1
+        self.passed.append(name)
         if self._die_in:
             self._die_in -= 1
             if not self._die_in:
@@ -172,16 +172,12 @@ class Schedule:
 
     # ------------------------------------------------------------------ what happens
 
-    async def run(self) -> None:
-        """Have it all happen. Raises Wrong."""
+    async def run(self, what: Callable[[Schedule], Coroutine[Any, Any, None]]) -> None:
+        """Have a daemon begin, something happen, and all be mended. Raises Wrong for what is left."""
         faults.hook = self.point
         try:
             self.begin()
-            length_s = self.rng.choice(LENGTHS_S)
-            until_s = self.loop.time() + length_s
-            while self.loop.time() < until_s:
-                await self.wait(self.rng.expovariate(MISHAPS / length_s))
-                await self.mishaps.one()
+            await what(self)
             await self.mend()
             await self.check()
         finally:
@@ -191,6 +187,26 @@ class Schedule:
             if not self._blocking.dead and self._store is not None:
                 self._blocking.dead = True
                 self._store.close()
+
+    async def ask(self, call: Callable[[Daemon], Coroutine[Any, Any, object]]) -> None:
+        """Ask the daemon for something, again after each death; what contradicts what is there was done."""
+        while True:
+            await self.wait(0.05)
+            if self._blocking.dead or self.daemon.ready:
+                continue
+            with contextlib.suppress(Died):
+                with contextlib.suppress(Conflict):
+                    await call(self.daemon)
+                if not self._blocking.dead:
+                    return
+
+    async def until(self, holds: Callable[[Daemon], bool]) -> None:
+        """Wait until something holds of a daemon that lives. Raises Wrong if it never does."""
+        until_s = self.loop.time() + MEND_S
+        while self._blocking.dead or self.daemon.ready or not holds(self.daemon):
+            await self.wait(0.05)
+            if self.loop.time() > until_s:
+                raise Wrong(f"not within {MEND_S:g} s")
 
     async def wait(self, for_s: float) -> None:
         """Let time pass."""
@@ -230,7 +246,7 @@ class Schedule:
 
     async def check(self) -> None:
         """Look at what is left, and how jobs have ended. Raises Wrong."""
-        await self.wait(5.0)
+        await self.wait(LONGEST_CALL_S + 1.0)  # a run may still be being forgotten
         daemon, store = self.daemon, self._store
         assert store is not None
         audit = await daemon.audit()
@@ -268,11 +284,24 @@ def _folder() -> Any:
         shutil.rmtree(path, ignore_errors=True)
 
 
-def play(seed: int) -> Schedule:
-    """Play a schedule. Raises what went wrong."""
+async def at_random(schedule: Schedule) -> None:
+    """Have random things happen for a while."""
+    length_s = schedule.rng.choice(LENGTHS_S)
+    until_s = schedule.loop.time() + length_s
+    while schedule.loop.time() < until_s:
+        await schedule.wait(schedule.rng.expovariate(MISHAPS / length_s))
+        await schedule.mishaps.one()
+
+
+def play(
+    seed: int,
+    what: Callable[[Schedule], Coroutine[Any, Any, None]] = at_random,
+    cluster: Topology | None = None,
+) -> Schedule:
+    """Play a schedule, in a world of this cluster. Raises what went wrong."""
     loop = VirtualLoop()
     loop.set_exception_handler(lambda *_: None)  # of tasks of daemons that are dead
     with _folder() as folder, contextlib.closing(loop):
-        schedule = Schedule(seed, folder, loop)
-        loop.run_until_complete(schedule.run())
+        schedule = Schedule(seed, folder, loop, cluster)
+        loop.run_until_complete(schedule.run(what))
         return schedule

@@ -51,7 +51,7 @@ class Played:
         self.died_after += schedule.died_after
         self.jobs.update(record.state for record in schedule.daemon.records())
         self.sums += schedule.world.sums
-        self.steps += schedule.steps
+        self.steps += len(schedule.passed)
 
     def plain(self) -> dict[str, Any]:
         """Return it as numbers, strings, lists and dicts."""

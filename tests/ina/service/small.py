@@ -35,7 +35,16 @@ from ina.service.errors import Conflict, Unknown
 from ina.service.policies import Policies
 from ina.service.quotas import Quota, Quotas, QuotaState
 from ina.service.records import Audit, Difference, JobRecord, Said, State
-from ina.service.service import ClusterState, Decision, Explanation, ServerState, Share, SwitchState
+from ina.service.service import (
+    Admission,
+    ClusterState,
+    Decision,
+    Explanation,
+    Grant,
+    ServerState,
+    Share,
+    SwitchState,
+)
 
 POLICIES = AllocationSettings(memory="deadline-lazy", routing="grid")
 
@@ -89,7 +98,9 @@ class SmallService:
 
     # ------------------------------------------------------------------ what people ask
 
-    async def submit(self, jobs: Sequence[Job], *, tenant: str = "", key: str = "") -> list[JobRecord]:
+    async def submit(
+        self, jobs: Sequence[Job], *, tenant: str = "", key: str = "", holder: str = ""
+    ) -> list[JobRecord]:
         if key and (tenant, key) in self._keys:
             return [self.record(name) for name in self._keys[tenant, key]]
         for job in jobs:
@@ -97,13 +108,39 @@ class SmallService:
                 raise Conflict(f"there is a job {job.name!r} already: choose another name")
         for job in jobs:
             at = replace(job, arrival_s=self.now_s)
-            self._taken[job.name] = Said(len(self._taken) + 1, at, tenant, key)
+            self._taken[job.name] = Said(len(self._taken) + 1, at, tenant, key, holder)
             self._core.handle(Submitted(self.now_s, Submission.of(at), at))
         self._core.handle(Tick(self.now_s))
         if key:
             self._keys[tenant, key] = [job.name for job in jobs]
         await self.tell()
         return [self.record(job.name) for job in jobs]
+
+    def machine(self, known_as: Sequence[str]) -> str:
+        for name in known_as:
+            if name in self._cluster.server:
+                return name
+        raise BadSpec(f"there is no server {', '.join(known_as)}")
+
+    async def admit(self, job: Job, *, holder: str, tenant: str = "", key: str = "") -> Admission:
+        (record,) = await self.submit([job], tenant=tenant, key=key, holder=holder)
+        return Admission(record, 20.0)
+
+    async def renew(self, name: str, done: int | None = None) -> Admission:
+        record = self.record(name)
+        return Admission(record, 20.0, record.reason if record.over else "")
+
+    def grant(self, name: str) -> Grant:
+        record = self.record(name)
+        if record.place is None:
+            raise Conflict(f"job {name!r} is {record.state}: {record.reason}")
+        return Grant({}, record.place.tree is not None, 32, False, False, "10.0.255.1:47000")
+
+    async def leave(self, name: str, failure: str = "") -> Admission:
+        if not self.record(name).over:
+            self._handle(Ended(self.now_s, name, failure, final=True))
+            await self.tell()
+        return Admission(self.record(name), 20.0)
 
     async def cancel(self, name: str, *, by: str = "") -> JobRecord:
         record = self.record(name)

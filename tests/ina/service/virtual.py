@@ -30,6 +30,12 @@ T = TypeVar("T")
 
 ITERATION_S = 0.05
 PATIENCE_S = 8.0
+LONGEST_CALL_S = 20.0
+"""Of one that hangs."""
+
+
+_PSN = count()
+"""Of all worlds: the switches keep what was summed in earlier ones, for jobs with the same identities."""
 
 
 class Died(BaseException):
@@ -69,6 +75,10 @@ class _Run:
     """Since when jobs have no way for their packets."""
     status: RunStatus = field(default_factory=RunStatus)
 
+    def again(self) -> _Run:
+        """Return another run of the same order."""
+        return _Run(self.order, self.began_s)
+
     def __post_init__(self) -> None:
         self.admissions = {job.name: plain.admission_of(job.admission) for job in self.order.jobs}
 
@@ -107,7 +117,6 @@ class World:
         self.served: dict[str, list[TreeAdmission]] = {}
         self.sums = 0
         self.hangs = self.slow = self.refuses = False
-        self._numbers = count()
 
     def before_each_write(self, call: Callable[[], None]) -> None:
         """Have this called before each entry that is written to a switch."""
@@ -238,7 +247,7 @@ class World:
     def _sums(self, admission: TreeAdmission) -> bool:
         """Sum once in packets; return whether that was completed. Raises WrongSum."""
         switches = {name: each.switch for name, each in self.switches.items()}
-        done = summed(self.cluster, switches, admission, next(self._numbers), self._works)
+        done = summed(self.cluster, switches, admission, next(_PSN), self._works)
         self.sums += done
         return done
 
@@ -291,7 +300,7 @@ class Inline:
 
     async def _make(self, call: Callable[[], T]) -> T:
         slow = self._world.slow and self._world.rng.random() < 0.3
-        await asyncio.sleep(self._world.rng.uniform(0.001, 20.0 if slow else 0.1))
+        await asyncio.sleep(self._world.rng.uniform(0.001, LONGEST_CALL_S if slow else 0.1))
         if self.dead:
             raise Died
         return call()
