@@ -178,7 +178,7 @@ def _draw_collective(draw: random.Random, ranks: int, *, shared: bool) -> Collec
     return Collective(
         dtype,
         0 if draw.random() < 0.03 else draw.randint(1, longest),
-        draw.randrange(ranks) if reduces else wire.ALL,
+        draw.randrange(ranks) if reduces else wire.TARGET_ALL,
         average=dtype == "float32" and draw.random() < 0.2,
         in_place=draw.random() < 0.3,
         large=rare < 0.2,

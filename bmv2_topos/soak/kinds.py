@@ -68,7 +68,7 @@ def traits(schedule: Schedule) -> Counter[str]:
         if job.defector is not None:
             told["a rank dies" if job.defector.dies else "a rank disagrees"] += 1
         for collective in job.collectives:
-            told["reduce" if collective.target != wire.ALL else "allreduce"] += 1
+            told["reduce" if collective.target != wire.TARGET_ALL else "allreduce"] += 1
             told["int32" if collective.dtype == "int32" else f"float32, {job.numbers}"] += 1
             told["stragglers"] += max(collective.waits_us) > 1000
             told["values too large"] += collective.large

@@ -70,8 +70,8 @@ class Collective:
 
     dtype: Dtype
     length: int
-    target: int = wire.ALL
-    """`wire.ALL`: allreduce; else the rank that a reduce sums for."""
+    target: int = wire.TARGET_ALL
+    """`wire.TARGET_ALL`: allreduce; else the rank that a reduce sums for."""
     average: bool = False
     in_place: bool = False
     large: bool = False
@@ -84,7 +84,7 @@ class Collective:
 
     def describe(self) -> str:
         """Say it in a line."""
-        what = "allreduce" if self.target == wire.ALL else f"reduce to rank {self.target}"
+        what = "allreduce" if self.target == wire.TARGET_ALL else f"reduce to rank {self.target}"
         extras = [name for name in ("average", "in_place", "large", "nonfinite") if getattr(self, name)]
         waits = f", ranks wait {self.waits_us} µs" if any(self.waits_us) else ""
         return f"{what} of {self.length} {self.dtype}, priority {self.priority}{waits}" + "".join(

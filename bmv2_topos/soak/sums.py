@@ -145,7 +145,7 @@ class Sum:
             WrongSum: it is not what it has to be.
         """
         self._judge_numeric_errors(rank, numeric_errors)
-        if self.collective.target in (wire.ALL, rank):
+        if self.collective.target in (wire.TARGET_ALL, rank):
             self._judge_values(rank, output, numeric_errors.overflow is not None)
         else:
             kept = self.inputs[rank] if self.collective.in_place else np.full_like(output, SENTINEL)

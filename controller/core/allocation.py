@@ -81,6 +81,10 @@ class Allocation:
         """Time at which memory is to be divided again even if nothing happens; infinite: not needed."""
         return self._due_s if self.allocator.crossing else math.inf
 
+    def divide_next(self, now_s: float) -> None:
+        """Have the next `follow` divide memory, as if the interval had passed."""
+        self._due_s = min(self._due_s, now_s)
+
     def submit(self, job: Job) -> None:
         """Record the network properties of a job."""
         self._jobs[job.name] = job

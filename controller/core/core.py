@@ -27,6 +27,7 @@ from controller.core.events import (
     LinkGone,
     Measured,
     Progressed,
+    Reallocated,
     Retried,
     ServerBack,
     ServerGone,
@@ -226,6 +227,11 @@ class Core:
                 self._losses.links.pop(ends, None)
                 self._note("back", (), f"link {ends[0]}-{ends[1]}")
                 self._lose(now_s)
+            case Reallocated():
+                if self.allocation is None:
+                    raise BadSpec("a core without a network has no memory to divide")
+                self.allocation.divide_next(now_s)
+                self._note("note", (), f"memory is divided again: {event.reason}")
             case _:
                 assert_never(event)
 
@@ -256,6 +262,22 @@ class Core:
         self._note("note", (), f"policies: scheduler {setup.policy.name}, {_named(settings.names)}")
         self._stirred = True
         self._ask_at(self.now_s)
+
+    def forget(self, names: Collection[str]) -> None:
+        """Forget jobs that are over or were refused; their names may be used again. O(jobs that are over).
+
+        Raises BadSpec for a job that is not over.
+        """
+        if unfinished := self.jobs.keys() & set(names):
+            raise BadSpec(f"job {min(unfinished)!r} is not over; only jobs that are can be forgotten")
+        gone = {*names}
+        self.over = [each for each in self.over if each.job.spec.name not in gone]
+        self._finished = [job for job in self._finished if job.spec.name not in gone]
+        self._told_to_wait -= gone
+        self._crowded -= gone
+        for known in (self._submissions, self.refused, self._left, self._failures):
+            for name in gone & known.keys():
+                del known[name]
 
     def admit(self, spec: Submission) -> None:
         """Raise BadSpec for a job that would be refused.

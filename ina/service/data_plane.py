@@ -63,6 +63,8 @@ class DataPlane(Protocol):
         """Compare what switches should hold, by job name, with what they do; write nothing."""
         ...
 
-    def counters(self, jobs: Mapping[_Key, TreeAdmission]) -> dict[_Key, dict[str, int]]:
-        """Return the packets of jobs by outcome, over all their switches."""
+    def counters(
+        self, jobs: Mapping[_Key, TreeAdmission], outcomes: Collection[str]
+    ) -> dict[_Key, dict[str, int]]:
+        """Return the packets of jobs with these outcomes, over all their switches."""
         ...

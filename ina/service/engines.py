@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import get_args
+from typing import assert_never, get_args
 
 from bmv2_topos.testbeds import netns
 from ina.service.errors import ServiceError
@@ -34,8 +36,9 @@ class EngineChoice:
                 f"licence {self.licence!r}: Slurm has licences, executor {self.engine!r} has none"
             )
 
-    def executor(self, folder: Path, service: str, bed: netns.State) -> Executor:
-        """Return what starts, ends and finds the runs of a service on a testbed.
+    @contextlib.contextmanager
+    def executor(self, folder: Path, service: str, bed: netns.State) -> Iterator[Executor]:
+        """Give what starts, ends and finds the runs of a service on a testbed.
 
         Args:
             folder: Of the folders of runs.
@@ -44,9 +47,16 @@ class EngineChoice:
 
         Raises EngineError, ServiceError: the engine does not answer, or is not installed.
         """
-        if self.engine == "local":
-            return LocalRuns(folder)
-        cluster = netns.exported(bed)
-        if self.engine == "ray":
-            return RayRuns(folder, cluster)
-        return SlurmRuns(folder, service, cluster, self.licence)
+        match self.engine:
+            case "local":
+                yield LocalRuns(folder)
+            case "slurm":
+                with contextlib.closing(
+                    SlurmRuns(folder, service, netns.exported(bed), self.licence)
+                ) as slurm:
+                    yield slurm
+            case "ray":
+                with contextlib.closing(RayRuns(folder, netns.exported(bed))) as ray:
+                    yield ray
+            case _:
+                assert_never(self.engine)

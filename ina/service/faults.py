@@ -10,7 +10,7 @@ POINTS = (
     *("recorded", "synced", "kept", "one admitted", "admitted"),
     *("keeper described", "keeper told", "keeper started", "served", "ordered", "started"),
     *("reconciled", "forwards", "frozen"),
-    *("stopped", "one removed", "removed", "served no more", "let go", "forgotten"),
+    *("stopped", "one removed", "removed", "let go", "forgotten"),
     *("stray stopped", "stray forgotten"),
 )
 """All of them, in the order of a job's life: one after each call by which something outside changes."""

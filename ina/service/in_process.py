@@ -99,7 +99,9 @@ class FabricPlane:
         """Return that nothing differs: launches hold the jobs that are on the switch."""
         return Audit(now_s)
 
-    def counters(self, jobs: Mapping[_Key, TreeAdmission]) -> dict[_Key, dict[str, int]]:
+    def counters(
+        self, jobs: Mapping[_Key, TreeAdmission], outcomes: Collection[str]
+    ) -> dict[_Key, dict[str, int]]:
         """Return nothing: launches count."""
         return {}
 
@@ -109,6 +111,10 @@ class OwnFallback:
 
     def serve(self, wanted: Mapping[str, Sequence[TreeAdmission]]) -> None:
         """Do nothing."""
+
+    def lives(self, server: str) -> bool:
+        """Return True: the fabric ends the jobs whose fallback server has ended."""
+        return True
 
     def counters(self, server: str, job: int) -> dict[str, float]:
         """Return nothing: launches count."""

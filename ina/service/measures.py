@@ -76,7 +76,7 @@ class Measures:
         self._turn += len(chosen)
         try:
             jobs = {key: running[key] for key in chosen}
-            found = await self._blocking.switches(lambda: self._network.counters(jobs))
+            found = await self._blocking.switches(lambda: self._network.counters(jobs, (*FOUND, *MISSED)))
         finally:
             self._busy = False
             self._next_s = ledger.now_s + COUNT_S

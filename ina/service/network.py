@@ -212,13 +212,15 @@ class Network:
         ]
         return Audit(now_s, tuple(found), left_out)
 
-    def counters(self, jobs: Mapping[_Key, TreeAdmission]) -> dict[_Key, dict[str, int]]:
-        """Return the packets of jobs by outcome, over all their switches.
+    def counters(
+        self, jobs: Mapping[_Key, TreeAdmission], outcomes: Collection[str]
+    ) -> dict[_Key, dict[str, int]]:
+        """Return the packets of jobs with these outcomes, over all their switches.
 
         Jobs are left out of which a switch fails.
         """
         found = {}
-        for key, at in self._fleet.counters_of(jobs).items():
+        for key, at in self._fleet.counters_of(jobs, outcomes).items():
             if at.keys() == jobs[key].switches.keys():
                 total: Counter[str] = Counter()
                 for counted in at.values():

@@ -7,6 +7,9 @@ Only imported where Ray is.
 from __future__ import annotations
 
 import json
+import os
+import sys
+import threading
 import time
 
 from hostlib.launcher import LaunchError
@@ -16,7 +19,8 @@ LOOK_S = 1.0
 
 
 def main() -> int:
-    """Write what changes, until nobody reads it."""
+    """Write what changes, until standard input ends: with whoever has started this."""
+    threading.Thread(target=_end_with_starter, daemon=True).start()
     try:
         ray_agents.connect()
     except LaunchError as error:
@@ -29,6 +33,11 @@ def main() -> int:
             print(json.dumps({"alive": found}), flush=True)
             last = found
         time.sleep(LOOK_S)
+
+
+def _end_with_starter() -> None:
+    sys.stdin.read()
+    os._exit(0)
 
 
 if __name__ == "__main__":

@@ -52,7 +52,9 @@ class RayRuns(LocalRuns):
         self._see()
         if self._trouble:
             raise EngineError(self._trouble)
-        threading.Thread(target=self._watch, name="ray", daemon=True).start()
+        self._closing = False
+        self._thread = threading.Thread(target=self._watch, name="ray", daemon=True)
+        self._thread.start()
 
     def start(self, order: RunOrder) -> None:
         """Start a run, unless it runs already. Raises OSError; BadSpec for a group."""
@@ -75,23 +77,26 @@ class RayRuns(LocalRuns):
         }
 
     def close(self) -> None:
-        """End the process that watches the nodes."""
+        """Watch no longer."""
+        self._closing = True
         self._watcher.kill()
-        self._watcher.wait()
+        self._thread.join()
 
     def _watching(self) -> subprocess.Popen[str]:
         command = command_line.module("ina.service.ray_nodes")
         return subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
         )
 
     def _watch(self) -> None:
         while True:
             while self._see():
                 pass
+            self._watcher.communicate()
+            if self._closing:
+                return
             self._trouble = self._trouble or "the process that watches Ray's nodes has ended"
             _log.warning("%s; starting it again in %g s, and jobs run on", self._trouble, AGAIN_S)
-            self._watcher.wait()
             time.sleep(AGAIN_S)
             self._watcher = self._watching()
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from controller.core import Ended, Event, Interrupted, Progressed
 from ina.service.executor import Executor
+from ina.service.fallback_jobs import FallbackJobs
 from ina.service.holds import Hold
 from ina.service.ledger import Ledger
 from ina.service.switches import Switches
@@ -17,8 +18,8 @@ LOOKS_PER_S = 200
 """Most runs that are looked at in a second: many are looked at less often, each takes the same time."""
 PROGRESS_S = 5.0
 """Least time between two reports of a job's progress that are written down."""
-JUDGE_S = 20.0
-"""Longest time until a failure counts whose network could not be looked at."""
+JUDGE_S = 60.0
+"""Longest time until a failure counts whose network was not looked at: longer than a switch that hangs."""
 LOST_RUNS = 3
 """Times that a job's runner may be lost before the job counts as failed."""
 
@@ -27,12 +28,18 @@ class Runs:
     """Looks at the runs that are held, and tells the core."""
 
     def __init__(
-        self, ledger: Ledger, executor: Executor, switches: Switches, progress_s: float = PROGRESS_S
+        self,
+        ledger: Ledger,
+        executor: Executor,
+        switches: Switches,
+        fallback_jobs: FallbackJobs,
+        progress_s: float = PROGRESS_S,
     ) -> None:
         self._progress_s = progress_s
         self._ledger = ledger
         self._executor = executor
         self._switches = switches
+        self._fallback_jobs = fallback_jobs
         self._lost: dict[str, int] = {}
         self._told_s: dict[str, float] = {}
         self._failed_s: dict[tuple[int, str], float] = {}
@@ -43,6 +50,12 @@ class Runs:
     def next_s(self) -> float:
         """When runs are to be looked at next; infinite if there are none."""
         return self._next_s if self._ledger.holds else math.inf
+
+    def forget(self, names: Iterable[str]) -> None:
+        """Forget jobs that are over."""
+        for name in names:
+            self._lost.pop(name, None)
+            self._told_s.pop(name, None)
 
     def look_soon(self) -> None:
         """Have them be looked at in the next round."""
@@ -109,8 +122,8 @@ class Runs:
     def _failed(self, number: int, name: str, failure: str, lost: Mapping[str, str]) -> Event | None:
         """Return the event that a failure means; None: not known before the network was looked at.
 
-        A job whose switches or links were gone lately, or that has `lost` a server, starts again, elsewhere
-        if need be.
+        A job whose switches, links or fallback server were gone lately, or that has `lost` a server, starts
+        again, elsewhere if need be.
         """
         ledger = self._ledger
         now_s, place = ledger.now_s, ledger.holds[number].held.places[name]
@@ -119,7 +132,7 @@ class Runs:
             self._switches.check_soon()
             return None
         del self._failed_s[number, name]
-        if why := self._switches.ill(ledger.topology, place):
+        if why := self._switches.ill(ledger.topology, place) or self._fallback_jobs.ill(place):
             return Interrupted(now_s, name, f"{why}; {failure}")
         if server := next(filter(lost.__contains__, place.servers), None):
             return self._again(name, f"server {server} is lost: {lost[server]}")

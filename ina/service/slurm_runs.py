@@ -75,13 +75,15 @@ class SlurmRuns(RunFolders):
         self._suspects: dict[str, float] = {}
         """Servers that a run has lost, and when."""
         self._trouble = ""
+        self._closing = threading.Event()
         if licence and not slurm.has_licence(licence):
             raise EngineError(
                 f"Slurm counts no licence {licence!r}: want Licenses={licence}:SLOTS in slurm.conf, with the "
                 "slots of all switches together"
             )
         self._look()
-        threading.Thread(target=self._watch, name="slurm", daemon=True).start()
+        self._watcher = threading.Thread(target=self._watch, name="slurm", daemon=True)
+        self._watcher.start()
 
     def start(self, order: RunOrder) -> None:
         """Submit a run, unless it is there already. Raises OSError, EngineError; BadSpec for a group."""
@@ -183,11 +185,15 @@ class SlurmRuns(RunFolders):
                 found[server] = f"Slurm: node {server} does not answer"
         return found
 
+    def close(self) -> None:
+        """Watch no longer."""
+        self._closing.set()
+        self._watcher.join()
+
     # ------------------------------------------------------------------ Slurm's view
 
     def _watch(self) -> None:
-        while True:
-            time.sleep(LOOK_S)
+        while not self._closing.wait(LOOK_S):
             try:
                 self._look()
             except EngineError as error:
@@ -246,4 +252,4 @@ def _ended_by_hand(found: RunStatus, job: slurm.SlurmJob) -> RunStatus:
     """Return the status of a run whose job of Slurm somebody has ended: that is why what failed did."""
     why = f"{_named(job)}: ended by Slurm, or by somebody there"
     ends = {name: said and why for name, said in found.ends.items()}
-    return replace(found, ends=ends, lost={}, over=True, failure=why)
+    return replace(found, ends=ends, lost={}, over=True, final=True, failure=why)

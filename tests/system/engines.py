@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from typing import Any
 
 from ina.service.client import Client, Refused
 from tests.system.clusters import Cluster
-from tests.system.command import WORKERS
+from tests.system.command import ROOT, WORKERS
 
 PATIENCE_S = 300.0
 
@@ -56,7 +57,7 @@ class Service:
         """Submit jobs of two workers that sum, check the sums, and go on until the file ``stop`` is there."""
         command = [sys.executable, str(WORKERS / "marks.py")]
         until = ["--until", str(self._folder / "stop")]
-        common = {"workers": 2, "extra": {"folder": str(self._folder)}}
+        common = {"workers": 2}
         made = [
             {**common, "command": [*command, str(self._folder / job["name"]), *until], **job} for job in jobs
         ]
@@ -90,6 +91,13 @@ class Service:
                 raise AssertionError(f"not in time: {jobs}\n{''.join(self._said)}\n{self.logs()}")
             time.sleep(0.2)
 
+    def follow(self, commands: Sequence[str]) -> str:
+        """Run commands of the guide on the controller's machine; return what they write."""
+        variables = {**self._variables, "INA_CONTROLLER": self.url}
+        path = f"{Path(sys.executable).parent}:{variables.get('PATH', os.environ['PATH'])}"
+        run = ("sh", "-ec", "\n".join(commands))
+        return output(self._here, {**variables, "PATH": path}, *run)
+
     def logs(self) -> str:
         """Return what runners and ranks have written."""
         folders = (self._folder / "state" / "runs", self._folder / "state" / "logs")
@@ -104,6 +112,14 @@ class Service:
         except Refused:  # it starts
             return False
         return True
+
+
+def guide(engine: str) -> list[str]:
+    """Return the commands of the guide to an engine that come after the controller's start."""
+    text = (ROOT / "docs" / "executors.md").read_text()
+    section = text.split(f"\n## {engine}\n")[1].split("\n## ")[0]
+    _, after = re.findall(r"```console\n(.*?)```", section, re.DOTALL)
+    return [line.removeprefix("$ ") for line in after.splitlines()]
 
 
 def _keep(process: subprocess.Popen[str], said: list[str]) -> None:

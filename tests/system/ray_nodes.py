@@ -27,7 +27,8 @@ def ray_on(here: Cluster, cpus: Mapping[str, int]) -> str:
         node += ["--object-store-memory=80000000", "--disable-usage-stats"]
         first = ["--head", "--port=6379", "--include-dashboard=false", f"--temp-dir={here.private}/ray"]
         more = first if machine == head else [f"--address={address}"]
-        process = here.start(machine, [*node, *more], {"GLOO_SOCKET_IFNAME": f"{machine}-eth0"})
+        variables = {"GLOO_SOCKET_IFNAME": f"{machine}-eth0", "RAY_raylet_start_wait_time_s": "300"}
+        process = here.start(machine, [*node, *more], variables)
         assert process.stdout is not None
         said = []
         for line in process.stdout:

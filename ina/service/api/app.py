@@ -123,7 +123,7 @@ _open = APIRouter(responses=refusals())
     "/jobs",
     status_code=201,
     response_model=views.JobsView,
-    responses=refusals(415),
+    responses=refusals(415, 429),
     openapi_extra=dict(SUBMISSION),
 )
 async def submit(
@@ -185,8 +185,14 @@ async def jobs(
 
 @_v1.get("/jobs/{name}", response_model=views.JobView)
 async def job(name: str, service: Serving, person: Asker) -> Response:
-    """Show a job."""
-    return Json(views.of_job(own(service, person, name), service.now_s))
+    """Show a job, also one that is over and no longer listed."""
+    try:
+        return Json(views.of_job(own(service, person, name), service.now_s))
+    except Unknown:
+        archived = service.archived(name)
+        if archived is None or not person.owns(archived["tenant"]):
+            raise
+        return Json(archived)
 
 
 @_v1.delete("/jobs/{name}", response_model=views.JobView)
@@ -306,6 +312,17 @@ async def undrain(name: str, service: Serving, person: Operator) -> Response:
     return Response(status_code=204)
 
 
+@_v1.post("/reallocation", response_model=views.ReallocationView)
+async def reallocate(
+    service: Serving,
+    person: Operator,
+    job: Annotated[str, Query(description="Show this job alone; memory is divided among all.")] = "",
+) -> Response:
+    """Divide the memory of the switches now, and show what each job has got, and why."""
+    found = await service.reallocate(job, by=person.name)
+    return Json(views.of_reallocation(found, service.now_s))
+
+
 @_v1.get("/audit", response_model=views.AuditView)
 async def audit(service: Serving, person: Operator) -> Response:
     """Compare what is intended with what switches and servers hold."""
@@ -331,7 +348,7 @@ async def quota(tenant: Tenant, service: Serving, person: Asker) -> Response:
 @_v1.put("/quotas/{tenant}", response_model=views.QuotaView)
 async def set_quota(tenant: Tenant, wanted: Wanted, service: Serving, person: Operator) -> Response:
     """Give a tenant a quota and a reservation, in the place of those before; what runs runs on."""
-    await service.set_quota(Quota(tenant, wanted.gpus, wanted.reserved))
+    await service.set_quota(Quota(tenant, wanted.gpus, wanted.reserved, wanted.per_minute))
     return Json(_quota(service, person, tenant))
 
 
@@ -364,7 +381,7 @@ async def events(
 ) -> Response:
     """Show what happened and was decided, oldest first."""
     if after < 0:
-        after = max(0, len(service.decisions()) + after)
+        after = next((each.number - 1 for each in service.decisions()[after:]), 0)
     if follow:
         begin = after if last < 0 else last
         streams: Streams = request.app.state.streams

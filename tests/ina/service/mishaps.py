@@ -34,6 +34,7 @@ WEIGHTS = {
     "half a write": 4,
     "link": 5,
     "runner": 3,
+    "fallback": 3,
     "stops hang": 1,
     "calls hang": 2,
     "starts fail": 2,
@@ -122,6 +123,8 @@ class Mishaps:
                 world.cut ^= {(link.a, link.b)}
             case "runner" if world.runs:
                 world.kill(rng.choice([*world.runs]))
+            case "fallback" if served := world.fallbacks.served:
+                world.fallbacks.kill(rng.choice([*served]))
             case "stops hang":
                 world.hangs = not world.hangs
             case "calls hang":

@@ -88,7 +88,7 @@ class Schedule:
             testbed="virtual",
             switches=Network(self.cluster, self.world.fleet(), program(), ports=self.world.ports),
             executor=self.world,
-            fallbacks=self.world,
+            fallbacks=self.world.fallbacks,
             blocking=self._blocking,
             began_at=0.0,
         )

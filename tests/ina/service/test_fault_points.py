@@ -18,9 +18,10 @@ from tests.ina.service.virtual import ITERATION_S
 SERVICE = Path(ina.service.__file__).parent
 OUTSIDE = {
     "effects.py": {
-        *("_executor.start", "_executor.stop", "_executor.forget", "_fallbacks.serve"),
-        *("_network.admit", "_network.remove", "self._serve_fallbacks"),
+        *("_executor.start", "_executor.stop", "_executor.forget"),
+        *("_network.admit", "_network.remove"),
     },
+    "fallback_jobs.py": {"_fallbacks.serve"},
     "ledger.py": {"_store.append", "_store.hold", "_store.let_go", "_store.snapshot", "_store.sync"},
     "network.py": {"_fleet.reconcile", "_fleet.admit", "_fleet.remove", "controller.adjust"},
     "executor.py": {"files.write", "subprocess.Popen"},
