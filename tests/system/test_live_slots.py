@@ -64,7 +64,7 @@ class Bed:
                 name="urgent",
                 workers=2,
                 iterations=1000,
-                deadline_s=60.0,
+                deadline_s=600.0,
                 command=commands["urgent"],
             ),
         }
@@ -98,7 +98,7 @@ class Bed:
     def submit(self, name: str) -> None:
         daemon = self._live.daemon
         taking_in = daemon.take_in([self._event(name, daemon.now_s)])
-        asyncio.run_coroutine_threadsafe(taking_in, self._loop).result(60)
+        asyncio.run_coroutine_threadsafe(taking_in, self._loop).result(TIMEOUT_S)
 
     def end(self, name: str) -> None:
         self.flags[name].touch()
