@@ -98,7 +98,7 @@ class Bed:
     def submit(self, name: str) -> None:
         daemon = self._live.daemon
         taking_in = daemon.take_in([self._event(name, daemon.now_s)])
-        asyncio.run_coroutine_threadsafe(taking_in, self._loop).result(TIMEOUT_S)
+        asyncio.run_coroutine_threadsafe(taking_in, self._loop).result(PATIENCE_S)
 
     def end(self, name: str) -> None:
         self.flags[name].touch()
