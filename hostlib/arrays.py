@@ -25,6 +25,8 @@ WIRE_DTYPES: Final = {
 """Type in which each is summed. float64 is rounded to float32 first; float16 fits, its sums are rounded."""
 
 _INT32: Final = np.iinfo(np.int32)
+_WORD: Final = 4
+"""Bytes of a lane."""
 
 
 class Tensor(Protocol):
@@ -106,6 +108,122 @@ def stage(array: ArrayLike | Tensor, out: Output | None = None) -> Staged:
     return staged(staging, lambda: _copy_to(out, memory, staging))
 
 
+def stage_shard(array: ArrayLike | Tensor, whole: Staged, out: Output | None, rank: int, size: int) -> Staged:
+    """Return what sums `array`, staged as `whole`, so that this rank gets its shard alone.
+
+    What `finish` returns is the shard: `out`, or else new.
+
+    Args:
+        array: The array whose first dimension is split into shards.
+        whole: The same, staged.
+        out: Where to put the shard; it may be that part of `array`. None: a new array.
+        rank: This rank.
+        size: Number of ranks.
+
+    Raises:
+        UnsupportedArray: there are no `size` equal shards, or `out` does not fit one.
+    """
+    if not whole.shape or whole.shape[0] % size:
+        raise UnsupportedArray(
+            f"the array's shape is {whole.shape}, its first dimension must be a multiple of {size}: a shard"
+            " for each rank"
+        )
+    shape = (whole.shape[0] // size, *whole.shape[1:])
+    length = len(whole.source) // size
+    own = whole.source[rank * length : (rank + 1) * length]
+    if out is None:
+        target = np.empty(length, whole.source.dtype)
+        return replace(
+            whole, target=target, finish=lambda: _like(array, _cast(target, whole.dtype).reshape(shape))
+        )
+    memory = _writable(out, np.empty(shape, whole.dtype), what="a shard")
+    if _is_direct(memory, whole.source.dtype):
+        target = memory.reshape(-1)
+        source = whole.source
+        if np.may_share_memory(target, source) and target.ctypes.data != own.ctypes.data:
+            source = source.copy()
+        return replace(whole, source=source, target=target, finish=lambda: out)
+    target = np.empty(length, whole.source.dtype)
+    return replace(whole, target=target, finish=lambda: _copy_to(out, memory, target))
+
+
+def stage_shards(array: ArrayLike | Tensor, out: Output | None, rank: int, size: int) -> Staged:
+    """Prepare this rank's shard, to be moved as it is to all others, and room for all shards.
+
+    Source and target are words of 32 bits; a shard's bytes are filled up to whole ones. What `finish` returns
+    has all shards, one behind the other in the first dimension: `out`, or else new.
+
+    Args:
+        array: This rank's shard, of any type of a fixed size.
+        out: Where to put all shards; `array` may be this rank's part of it. None: a new array.
+        rank: This rank.
+        size: Number of ranks.
+
+    Raises:
+        UnsupportedArray: `array` cannot be moved, or `out` does not fit.
+    """
+    given = _movable(array)
+    shape = (size * given.shape[0], *given.shape[1:]) if given.shape else (size,)
+    memory = (
+        np.empty(shape, given.dtype)
+        if out is None
+        else _writable(out, np.empty(shape, given.dtype), what="all shards")
+    )
+    source = _words(given)
+    whole_words = given.nbytes % _WORD == 0 and memory.flags.c_contiguous
+    target = _words(memory) if whole_words else np.empty(size * len(source), np.int32)
+    mine = target[rank * len(source) : (rank + 1) * len(source)]
+
+    def finish() -> Any:
+        if mine.ctypes.data != source.ctypes.data:
+            mine[:] = source
+        if not whole_words:
+            rows = target.view(np.uint8).reshape(size, -1)[:, : given.nbytes]
+            memory[...] = np.ascontiguousarray(rows).view(given.dtype).reshape(memory.shape)
+        return _like(array, memory) if out is None else out
+
+    return Staged(source, target, given.dtype, given.shape, None, finish)
+
+
+def stage_moved(array: ArrayLike | Tensor, out: Output | None, *, sends: bool) -> Staged:
+    """Prepare an array that moves as it is from one rank to all others; it `sends` at that one.
+
+    Source and target are the same words of 32 bits. What `finish` returns is `out`, or else new.
+
+    Raises:
+        UnsupportedArray: `array` cannot be moved, or `out` does not fit it.
+    """
+    given = _movable(array)
+    memory = np.empty(given.shape, given.dtype) if out is None else _writable(out, given)
+    whole_words = given.nbytes % _WORD == 0 and memory.flags.c_contiguous
+    if sends and memory is not given:
+        memory[...] = given
+    words = _words(memory) if whole_words else _words(np.array(memory, order="C"))
+
+    def finish() -> Any:
+        if not whole_words:
+            memory[...] = words.view(np.uint8)[: given.nbytes].view(given.dtype).reshape(given.shape)
+        return _like(array, memory) if out is None else out
+
+    return Staged(words, words, given.dtype, given.shape, None, finish)
+
+
+def _movable(array: object) -> NDArray[Any]:
+    given = _read(array, "the array")
+    if given.dtype.hasobject:
+        raise UnsupportedArray(f"dtype is {given.dtype}: only the memory of an array moves, not objects")
+    return given
+
+
+def _words(array: NDArray[Any]) -> NDArray[np.int32]:
+    """Return the bytes of an array as words: its own memory if that is possible, else a copy."""
+    if array.flags.c_contiguous and array.nbytes % _WORD == 0:
+        return array.reshape(-1).view(np.uint8).view(np.int32) if array.size else np.empty(0, np.int32)
+    words = np.zeros(-(-array.nbytes // _WORD), np.int32)
+    words.view(np.uint8)[: array.nbytes] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    return words
+
+
 def with_residual(staged: Staged, residual: object) -> Staged:
     """Add the array to `residual`, and return what sums that instead, to leave there what is rounded off.
 
@@ -146,8 +264,8 @@ def _read(value: object, what: str) -> NDArray[Any]:
         ) from error
 
 
-def _writable(out: object, given: NDArray[Any]) -> NDArray[Any]:
-    """Return `out` as an array over the same memory."""
+def _writable(out: object, given: NDArray[Any], what: str = "the array") -> NDArray[Any]:
+    """Return `out` as an array over the same memory, which has to be like `given`."""
     memory = _read(out, "out")
     if not isinstance(out, np.ndarray) and not _shares_memory(out, memory):
         raise UnsupportedArray(
@@ -156,9 +274,7 @@ def _writable(out: object, given: NDArray[Any]) -> NDArray[Any]:
     if not memory.flags.writeable:
         raise UnsupportedArray("out is read-only, must be writable")
     if memory.shape != given.shape or memory.dtype != given.dtype:
-        raise UnsupportedArray(
-            f"out is {memory.dtype}{memory.shape}, the array is {given.dtype}{given.shape}"
-        )
+        raise UnsupportedArray(f"out is {memory.dtype}{memory.shape}, {what} is {given.dtype}{given.shape}")
     if _overlaps_itself(memory):
         raise UnsupportedArray(
             f"elements of out share memory: shape {memory.shape}, strides {memory.strides}; pass a copy"

@@ -6,13 +6,14 @@ import functools
 import time
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal, Protocol, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hostlib import arrays, counters
+from hostlib.core.state import Pattern
 from hostlib.errors import NO_PACKETS, JobBroken, NonFiniteError, UnsupportedArray
 
 Op = Literal["sum", "average"]
@@ -31,9 +32,10 @@ _name_of = functools.cache(str)
 
 @dataclass(frozen=True, slots=True)
 class Collective:
-    """An allreduce, reduce or barrier that has been asked for."""
+    """A collective that has been asked for."""
 
     staged: arrays.Staged
+    """Source and target, as `hostlib.core.window.Window.begin` has them for the pattern."""
     average: bool
     nonfinite: NonFinite
     description: str
@@ -41,7 +43,12 @@ class Collective:
     number: int = 0
     """Number of earlier calls of this rank, those that were refused included."""
     root: int | None = None
-    """The only rank that gets the result; None: all do."""
+    """The only rank that gets the sum, or the one whose array is broadcast; None: there is none."""
+    pattern: Pattern = Pattern.SUM
+    shards: int = 1
+    """Parts of the array that are of one rank each: 1, or as many as ranks."""
+    stride: int | None = None
+    """Elements from one shard to the next, where all of them are; None: they lie back to back."""
     layer: Layer | None = None
     priority: int | None = None
     """Of its packets, 0 to 255; None: by policy."""
@@ -56,6 +63,12 @@ class Collective:
     is_barrier: bool = False
     arrived: Callable[[], None] | None = None
     """Waits until the source is there, if a device still copies to it."""
+
+    @property
+    def length(self) -> int:
+        """Elements of a shard, or of the whole array if there is only one."""
+        shard = self.staged.target if self.pattern is Pattern.SCATTER else self.staged.source
+        return len(shard)
 
     @property
     def tag(self) -> int:
@@ -98,16 +111,7 @@ def make_collective(
         raise UnsupportedArray(f"op is {op!r}, must be one of {_OPS}")
     if not isinstance(nonfinite, str) or nonfinite not in _NON_FINITE:
         raise UnsupportedArray(f"nonfinite is {nonfinite!r}, must be one of {_NON_FINITE}")
-    if layer is not None and not _is_layer(layer):
-        raise UnsupportedArray(
-            f"layer is {layer!r}, must be (position, layers) with 0 <= position < layers, or None"
-        )
-    if name is not None and not isinstance(name, str):
-        raise UnsupportedArray(f"name is {name!r}, must be a text or None")
-    if priority is not None:
-        if not (is_whole(priority) and 0 <= priority <= 0xFF):
-            raise UnsupportedArray(f"priority is {priority!r}, must be 0..255 or None")
-        priority = int(priority)  # NumPy's whole numbers do not fit into a header
+    layer, priority = _checked(name, layer, priority)
     if numbers not in (None, "exponent", "block16"):
         raise UnsupportedArray(f"numbers is {numbers!r}, must be 'exponent', 'block16' or None")
     if residual is not None and numbers != "block16":
@@ -133,11 +137,150 @@ def make_collective(
         description,
         number,
         root,
-        layer,
-        priority,
+        layer=layer,
+        priority=priority,
         block16=None if numbers is None else numbers == "block16",
         feedback=residual is not None,
     )
+
+
+def make_reduce_scatter(
+    array: ArrayLike | arrays.Tensor,
+    op: Op,
+    out: arrays.Output | None,
+    name: str | None,
+    nonfinite: NonFinite,
+    *,
+    number: int,
+    rank: int,
+    size: int,
+    layer: Layer | None = None,
+    priority: int | None = None,
+    numbers: Numbers | None = None,
+) -> Collective:
+    """Check the arguments of a reduce-scatter, and return it; for the arguments see `make_collective`.
+
+    Args:
+        array: The array to sum; its first dimension is split into a shard for each rank.
+        op: "sum" or "average".
+        out: Where to put this rank's shard; None: a new array.
+        name: Name of the array.
+        nonfinite: What NaN and infinity do.
+        number: Number of earlier calls of this rank.
+        rank: This rank.
+        size: Number of ranks.
+        layer: Position of the tensor's layer, and number of layers.
+        priority: Priority of its packets.
+        numbers: Encoding of floats.
+
+    Raises UnsupportedArray.
+    """
+    whole = make_collective(
+        *(array, op, None, name, nonfinite), number=number, layer=layer, priority=priority, numbers=numbers
+    )
+    staged = arrays.stage_shard(array, whole.staged, out, rank, size)
+    return replace(
+        whole,
+        staged=staged,
+        description=f"reduce-scatter, {whole.description}",
+        pattern=Pattern.SCATTER,
+        shards=size,
+    )
+
+
+def make_all_gather(
+    array: ArrayLike | arrays.Tensor,
+    out: arrays.Output | None,
+    name: str | None,
+    *,
+    number: int,
+    rank: int,
+    size: int,
+    layer: Layer | None = None,
+    priority: int | None = None,
+) -> Collective:
+    """Check the arguments of an all-gather, and return it.
+
+    Args:
+        array: This rank's shard, of any type; of the same shape and type on all ranks.
+        out: Where to put all shards, one behind the other in the first dimension; None: a new array.
+        name: Name of the array.
+        number: Number of earlier calls of this rank.
+        rank: This rank.
+        size: Number of ranks.
+        layer: Position of the tensor's layer, and number of layers.
+        priority: Priority of its packets.
+
+    Raises UnsupportedArray.
+    """
+    layer, priority = _checked(name, layer, priority)
+    staged = arrays.stage_shards(array, out, rank, size)
+    description = _described("all-gather", staged, layer, name)
+    return Collective(
+        *(staged, False, "propagate", description, number),
+        pattern=Pattern.GATHER,
+        shards=size,
+        layer=layer,
+        priority=priority,
+    )
+
+
+def make_broadcast(
+    array: ArrayLike | arrays.Tensor,
+    root: int,
+    out: arrays.Output | None,
+    name: str | None,
+    *,
+    number: int,
+    rank: int,
+    layer: Layer | None = None,
+    priority: int | None = None,
+) -> Collective:
+    """Check the arguments of a broadcast, and return it.
+
+    Args:
+        array: What the root sends, of any type; at other ranks an array of the same shape and type.
+        root: The rank that sends.
+        out: Where to put what the root has sent; None: a new array.
+        name: Name of the array.
+        number: Number of earlier calls of this rank.
+        rank: This rank.
+        layer: Position of the tensor's layer, and number of layers.
+        priority: Priority of its packets.
+
+    Raises UnsupportedArray.
+    """
+    layer, priority = _checked(name, layer, priority)
+    staged = arrays.stage_moved(array, out, sends=rank == root)
+    description = f"{_described('broadcast', staged, layer, name)} from rank {root}"
+    return Collective(
+        *(staged, False, "propagate", description, number, root),
+        pattern=Pattern.GATHER,
+        layer=layer,
+        priority=priority,
+    )
+
+
+def _described(what: str, staged: arrays.Staged, layer: Layer | None, name: str | None) -> str:
+    text = f"{what} of {'x'.join(map(str, staged.shape)) or 1} {_name_of(staged.dtype)}"
+    if layer is not None:
+        text += f" of layer {layer[0]}/{layer[1]}"
+    return text if name is None else f"{text} {name!r}"
+
+
+def _checked(name: str | None, layer: Layer | None, priority: int | None) -> tuple[Layer | None, int | None]:
+    """Return layer and priority. Raises UnsupportedArray if one of them, or the name, is none."""
+    if layer is not None and not _is_layer(layer):
+        raise UnsupportedArray(
+            f"layer is {layer!r}, must be (position, layers) with 0 <= position < layers, or None"
+        )
+    if name is not None and not isinstance(name, str):
+        raise UnsupportedArray(f"name is {name!r}, must be a text or None")
+    if priority is None:
+        return layer, None
+    if not (is_whole(priority) and 0 <= priority <= 0xFF):
+        raise UnsupportedArray(f"priority is {priority!r}, must be 0..255 or None")
+    return layer, int(priority)  # NumPy's whole numbers do not fit into a header
 
 
 def make_barrier(number: int) -> Collective:
@@ -200,7 +343,7 @@ class LocalEngine:
         if collective.nonfinite == "raise" and not np.isfinite(staged.source).all():
             first = int(np.argmin(np.isfinite(staged.source)))
             raise NonFiniteError(0, first, staged.unfit(first, 1))
-        if staged.target is not staged.source:
+        if staged.target is not staged.source and collective.pattern is not Pattern.GATHER:
             np.copyto(staged.target, staged.source)
         if collective.feedback:
             staged.source[:] = 0

@@ -38,6 +38,7 @@ from hostlib.engine import SwitchEngine
 from hostlib.errors import JobBroken, JobFault, NotInitialized, UnsupportedArray
 from hostlib.fusion import FusedCollective, error_of_slice, slice_of
 from hostlib.local_ranks import LocalRanks
+from hostlib.moving import MovingCalls
 from hostlib.peers import NoPeers, Peers
 from hostlib.schedule import Fused, Limits, Packets, Schedule, Slice
 
@@ -135,7 +136,7 @@ class Handle(Generic[Result]):
             _log.exception("a callback of %s failed", self.collective.description)
 
 
-class Communicator:
+class Communicator(MovingCalls):
     """One rank of a job.
 
     All ranks must call the same collectives in the same order, and alike in whether they wait for them
@@ -175,6 +176,7 @@ class Communicator:
         self.job = config.job if config else 0
         self.rank = config.rank if config else 0
         self.size = config.size if config else 1
+        self.why_no_shards = _why_no_shards(config)
         self._engine: Engine = LocalEngine()
         if config:
             self._engine = (LocalRanks if config.hosts else SwitchEngine)(config, peers or NoPeers())
@@ -391,6 +393,12 @@ class Communicator:
         )
         return collective, collective.staged.finish if root == self.rank else _nothing
 
+    def _run_moving(self, collective: Collective) -> NDArray[Any]:
+        return self._run(collective, collective.staged.finish)
+
+    def _submit_moving(self, collective: Collective, *, here: bool) -> Handle[NDArray[Any]]:
+        return self._submit(Handle(collective, collective.staged.finish), here=here)
+
     def _run(self, collective: Collective, finish: Callable[[], Result]) -> Result:
         self._check_process()
         inline = False
@@ -554,6 +562,15 @@ class Communicator:
             submitted = [*self._schedule.drain(), *self._queue]
             self._queue.clear()
         return submitted
+
+
+def _why_no_shards(config: JobConfig | None) -> str | None:
+    """Say why a job cannot move shards, None if it can."""
+    if config is None:
+        return None
+    if config.hosts:
+        return "the ranks of a machine are summed there first"
+    return None if config.bare else "its switch program takes no contributions without lanes"
 
 
 def _nothing() -> None:

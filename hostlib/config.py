@@ -111,6 +111,9 @@ class JobConfig:
     atp: bool = False
     """The switch program is ``atp.p4``, to compare with: the whole window may be in flight, and what collides
     gets another slot. Needs a fallback server."""
+    bare: bool = False
+    """The switch program takes contributions without lanes, which reduce-scatter, all-gather and broadcast
+    need."""
     congestion: str = "fixed"
     """Congestion control, which decides how much of the window is used (`hostlib.core.congestion`), or one
     of your own (`hostlib.windows`)."""
@@ -204,6 +207,8 @@ class JobConfig:
     def _check_memory(self) -> None:
         if not isinstance(self.fallback, bool):
             raise ConfigError(f"fallback is {self.fallback!r}, must be true or false")
+        if not isinstance(self.bare, bool):
+            raise ConfigError(f"bare is {self.bare!r}, must be true or false")
         if not isinstance(self.atp, bool):
             raise ConfigError(f"atp is {self.atp!r}, must be true or false")
         if self.atp and not self.fallback:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hostlib.arrays import Staged
 from hostlib.collectives import Collective
@@ -86,17 +87,20 @@ def slice_of(collective: Collective, first: int, count: int, *, is_last: bool) -
 
     Args:
         collective: The whole.
-        first: The first element, a multiple of a packet's.
-        count: Number of elements.
+        first: The first element of each shard, a multiple of a packet's.
+        count: Number of elements of each shard.
         is_last: It is the last part.
     """
-    staged, end = collective.staged, first + count
+    staged, end, length = collective.staged, first + count, collective.length
     beyond = staged.beyond and (staged.beyond[0] - first, staged.beyond[1])
+
+    def part(array: NDArray[Any]) -> NDArray[Any]:
+        return array[first : len(array) - length + end]  # of all shards, or of one
+
     return replace(
         collective,
-        staged=replace(
-            staged, source=staged.source[first:end], target=staged.target[first:end], beyond=beyond
-        ),
+        staged=replace(staged, source=part(staged.source), target=part(staged.target), beyond=beyond),
+        stride=length if collective.shards > 1 else None,
         part=f"from {first} to {end}",
         calls=int(is_last),
     )

@@ -195,6 +195,104 @@ def reduce_async(
     )
 
 
+def reduce_scatter(
+    array: ArrayLike | Tensor,
+    op: Op = "sum",
+    *,
+    out: Output | None = None,
+    name: str | None = None,
+    nonfinite: NonFinite = "raise",
+    layer: Layer | None = None,
+    priority: int | None = None,
+    numbers: Numbers | None = None,
+) -> NDArray[Any]:
+    """Return this rank's shard of the sum or average of `array`; see `Communicator.reduce_scatter`."""
+    return current().reduce_scatter(
+        array,
+        op,
+        out=out,
+        name=name,
+        nonfinite=nonfinite,
+        layer=layer,
+        priority=priority,
+        numbers=numbers,
+    )
+
+
+def reduce_scatter_async(
+    array: ArrayLike | Tensor,
+    op: Op = "sum",
+    *,
+    out: Output | None = None,
+    name: str | None = None,
+    nonfinite: NonFinite = "raise",
+    layer: Layer | None = None,
+    priority: int | None = None,
+    numbers: Numbers | None = None,
+) -> Handle[NDArray[Any]]:
+    """Start `reduce_scatter` and return at once; see `Communicator.reduce_scatter_async`."""
+    return current().reduce_scatter_async(
+        array,
+        op,
+        out=out,
+        name=name,
+        nonfinite=nonfinite,
+        layer=layer,
+        priority=priority,
+        numbers=numbers,
+    )
+
+
+def all_gather(
+    array: ArrayLike | Tensor,
+    *,
+    out: Output | None = None,
+    name: str | None = None,
+    layer: Layer | None = None,
+    priority: int | None = None,
+) -> NDArray[Any]:
+    """Return the arrays of all ranks, one behind the other; see `Communicator.all_gather`."""
+    return current().all_gather(array, out=out, name=name, layer=layer, priority=priority)
+
+
+def all_gather_async(
+    array: ArrayLike | Tensor,
+    *,
+    out: Output | None = None,
+    name: str | None = None,
+    layer: Layer | None = None,
+    priority: int | None = None,
+) -> Handle[NDArray[Any]]:
+    """Start `all_gather` and return at once; see `Communicator.all_gather_async`."""
+    return current().all_gather_async(array, out=out, name=name, layer=layer, priority=priority)
+
+
+def broadcast(
+    array: ArrayLike | Tensor,
+    root: int = 0,
+    *,
+    out: Output | None = None,
+    name: str | None = None,
+    layer: Layer | None = None,
+    priority: int | None = None,
+) -> NDArray[Any]:
+    """Return the array of rank `root`, on all ranks; see `Communicator.broadcast`."""
+    return current().broadcast(array, root, out=out, name=name, layer=layer, priority=priority)
+
+
+def broadcast_async(
+    array: ArrayLike | Tensor,
+    root: int = 0,
+    *,
+    out: Output | None = None,
+    name: str | None = None,
+    layer: Layer | None = None,
+    priority: int | None = None,
+) -> Handle[NDArray[Any]]:
+    """Start `broadcast` and return at once; see `Communicator.broadcast_async`."""
+    return current().broadcast_async(array, root, out=out, name=name, layer=layer, priority=priority)
+
+
 def barrier() -> None:
     """Return when all ranks have called it."""
     current().barrier()

@@ -58,7 +58,7 @@ class Ina(Packet):
         FieldLenField("lanes", None, count_of="values", fmt="H"),
         XIntField("tag", 0),
         ShortField("node", 0),
-        XShortField("target", wire.ALL),
+        XShortField("target", wire.TARGET_ALL),
         ConditionalField(
             FieldListField("values", [], SignedIntField("value", 0), count_from=_lanes, max_count=_MOST),
             lambda packet: not _is_float(packet),

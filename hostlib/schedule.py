@@ -19,6 +19,7 @@ from typing import Final, Generic, Protocol, TypeVar
 import numpy as np
 
 from hostlib.collectives import Collective, is_whole
+from hostlib.core.state import Pattern
 from hostlib.errors import ConfigError
 
 FUSION_BYTES: Final = 1 << 20
@@ -56,7 +57,7 @@ class Packets:
 
     def count(self, collective: Collective) -> int:
         """Return the number of packets that its elements fill, at least 1."""
-        return max(1, -(-len(collective.staged.source) // self.elements(collective)))
+        return collective.shards * max(1, -(-collective.length // self.elements(collective)))
 
 
 class Call(Protocol):
@@ -80,7 +81,7 @@ class Fused(Generic[AnyCall]):
 
 @dataclass(frozen=True, slots=True)
 class Slice(Generic[AnyCall]):
-    """Part of a large collective: `count` elements from `first` on."""
+    """Part of a large collective: `count` elements from `first` on, of each shard."""
 
     call: AnyCall
     first: int
@@ -155,10 +156,11 @@ class Schedule(Generic[AnyCall]):
 
     def _next_slice(self) -> Slice[AnyCall]:
         call = min(self._large, key=_front)
-        number, length = call.collective.number, len(call.collective.staged.source)
+        number, length = call.collective.number, call.collective.length
         first = self._begun.pop(number, 0)
         packet = self._packets.elements(call.collective)
-        count = min(max(1, self._limits.slice_bytes // (4 * packet)) * packet, length - first)
+        across = packet * call.collective.shards
+        count = min(max(1, self._limits.slice_bytes // (4 * across)) * packet, length - first)
         if first + count < length:
             self._begun[number] = first + count
             return Slice(call, first, count, is_last=False)
@@ -169,10 +171,11 @@ class Schedule(Generic[AnyCall]):
 def _kind(call: Call) -> object:
     """Return the properties that collectives must share to be fused.
 
-    A reduce, a barrier, or one with a residual, has it with no other.
+    A reduce, a barrier, one of shards, or one with a residual, has it with no other.
     """
     collective = call.collective
-    if collective.root is not None or collective.is_barrier or collective.feedback:
+    alone = collective.root is not None or collective.pattern is not Pattern.SUM
+    if alone or collective.is_barrier or collective.feedback:
         return collective.number
     return collective.staged.source.dtype, collective.average, collective.block16
 

@@ -59,8 +59,10 @@ ECN_CONGESTED: Final = 3
 STICKY_FLAGS: Final = FLAG_OVERFLOW | FLAG_DISAGREE | FLAG_COLLISION | FLAG_ECN
 """Flags of contributions that their sum keeps."""
 
-ALL: Final = 0xFFFF
-"""`target` of a result that every rank gets."""
+TARGET_BUT: Final = 0x8000
+"""Bit of `target`: not the rank in the other bits takes the result, but all the others."""
+TARGET_ALL: Final = 0xFFFF
+"""`target` of a result that every rank takes: all but one that does not exist."""
 ROOT_NODE: Final = 0
 VALID_INT32: Final = 0x8000
 """Bit of `valid` in RAW packets: the lanes are int32, not float32."""

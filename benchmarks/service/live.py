@@ -30,7 +30,11 @@ POLICIES: Mapping[str, str] = {
     "memory": "deadline",
 }
 """Of both, the service and the simulation."""
+PERIOD_S = 60.0
+"""Interval at which both divide memory again."""
 TICK_S = 0.02
+UP_S = 900.0
+"""Longest time for a testbed to be made: p4c may compile its program."""
 PATIENCE_S = 120.0
 """Longest time for a controller to serve, and for a command to end."""
 
@@ -48,24 +52,33 @@ def until(holds: Callable[[], object], what: str, within_s: float = PATIENCE_S) 
         time.sleep(TICK_S)
 
 
-def command(*words: object) -> subprocess.CompletedProcess[str]:
+def command(*words: object, within_s: float = PATIENCE_S) -> subprocess.CompletedProcess[str]:
     """Run ``ina words…`` to its end, in the folder of the clone."""
     return subprocess.run(
         [sys.executable, "-m", "ina", *map(str, words)],
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=PATIENCE_S,
+        timeout=within_s,
         stdin=subprocess.DEVNULL,
     )
 
 
 @dataclass(slots=True)
 class Controller:
-    """``ina controller`` as a process: started, killed, started again on the same state."""
+    """``ina controller`` as a process: started, killed, started again on the same state.
+
+    Attributes:
+        folder: The folder for its state, its socket and its log.
+        testbed: The name of the testbed that it controls.
+        policies: The names of its policies by kind.
+        period_s: Interval at which it divides memory again.
+    """
 
     folder: Path
     testbed: str
+    policies: Mapping[str, str] = field(default_factory=lambda: POLICIES)
+    period_s: float = PERIOD_S
     _process: subprocess.Popen[bytes] | None = field(default=None, init=False)
 
     @property
@@ -81,12 +94,13 @@ class Controller:
 
     def start(self) -> None:
         """Start it, and wait until it serves. Raises TrialFailed."""
-        options = [word for kind, name in POLICIES.items() for word in (f"--{kind}", name)]
+        options = [word for kind, name in self.policies.items() for word in (f"--{kind}", name)]
         with (self.folder / "controller.log").open("ab") as log:
             self._process = subprocess.Popen(
                 [
                     *(sys.executable, "-m", "ina", "controller", "--state", str(self.folder / "state")),
-                    *("--testbed", self.testbed, "--listen", self.url, *options),
+                    *("--testbed", self.testbed, "--listen", self.url),
+                    *("--period", str(self.period_s), *options),
                 ],
                 cwd=ROOT,
                 stdin=subprocess.DEVNULL,
@@ -175,9 +189,14 @@ class Bed:
 
 
 @contextlib.contextmanager
-def testbed(name: str, cluster: Path) -> Iterator[Bed]:
-    """Have a testbed of the program `shared` for as long as the block lasts. Raises TrialFailed."""
-    done = command("topo", "up", cluster, "--name", name, "--program", "shared")
+def testbed(name: str, cluster: Path, target: str) -> Iterator[Bed]:
+    """Have a testbed of the program `shared` on switches of a kind for as long as the block lasts.
+
+    Raises TrialFailed.
+    """
+    done = command(
+        "topo", "up", cluster, "--name", name, "--program", "shared", "--target", target, within_s=UP_S
+    )
     if done.returncode:
         raise TrialFailed(f"ina topo up: {done.stderr.strip()}")
     bed = Bed(name)

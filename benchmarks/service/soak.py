@@ -89,7 +89,7 @@ def soak(minutes: float, seed: int, name: str, folder: Path) -> Outcome:
     (folder / "saved").mkdir()
     controller = Controller(folder, name)
     with (
-        testbed(name, cluster) as bed,
+        testbed(name, cluster, "embedded") as bed,
         _small_disk(folder / "state"),
         running(controller),
         Client(controller.url) as client,

@@ -27,6 +27,7 @@ from controller.core.events import (
     LinkGone,
     Measured,
     Progressed,
+    Reallocated,
     Retried,
     ServerBack,
     ServerGone,
@@ -67,12 +68,15 @@ class Rules:
         verify: Check every decision of the scheduling policy.
         sharing: Most jobs on one GPU at once; further ones wait. None: no limit.
         retries: How often a failed job returns to the queue, to restart from its last checkpoint.
+        endures: A policy that fails to decide is asked again when something has happened, and what runs runs
+            on; else its error is raised.
     """
 
     reported: bool = False
     verify: bool = True
     sharing: int | None = None
     retries: int = 0
+    endures: bool = False
 
     def __post_init__(self) -> None:
         if (self.sharing is not None and self.sharing < 1) or self.retries < 0:
@@ -113,6 +117,8 @@ class Core:
         """Why submissions were refused, by name."""
         self.decisions = 0
         """Times that the policy was asked."""
+        self.undecided = ""
+        """Why the policy failed to decide when it was asked last; "": it did not (`Rules.endures`)."""
         self._whole = self._cluster = cluster
         self._policy = setup.policy
         self._speed = setup.speed
@@ -221,6 +227,11 @@ class Core:
                 self._losses.links.pop(ends, None)
                 self._note("back", (), f"link {ends[0]}-{ends[1]}")
                 self._lose(now_s)
+            case Reallocated():
+                if self.allocation is None:
+                    raise BadSpec("a core without a network has no memory to divide")
+                self.allocation.divide_next(now_s)
+                self._note("note", (), f"memory is divided again: {event.reason}")
             case _:
                 assert_never(event)
 
@@ -252,11 +263,32 @@ class Core:
         self._stirred = True
         self._ask_at(self.now_s)
 
+    def forget(self, names: Collection[str]) -> None:
+        """Forget jobs that are over or were refused; their names may be used again. O(jobs that are over).
+
+        Raises BadSpec for a job that is not over.
+        """
+        if unfinished := self.jobs.keys() & set(names):
+            raise BadSpec(f"job {min(unfinished)!r} is not over; only jobs that are can be forgotten")
+        gone = {*names}
+        self.over = [each for each in self.over if each.job.spec.name not in gone]
+        self._finished = [job for job in self._finished if job.spec.name not in gone]
+        self._told_to_wait -= gone
+        self._crowded -= gone
+        for known in (self._submissions, self.refused, self._left, self._failures):
+            for name in gone & known.keys():
+                del known[name]
+
     def admit(self, spec: Submission) -> None:
-        """Raise BadSpec for a job that would be refused: too large, or with a name already used."""
+        """Raise BadSpec for a job that would be refused.
+
+        It is too large, its name is used already or, under `Rules.endures`, its speed cannot be predicted.
+        """
         self._whole.check_room(spec.name, spec.gpus)
         if spec.name in self._submissions:
             raise BadSpec(f"two jobs are called {spec.name!r}")
+        if self._rules.endures:
+            self._speed.alone_s(spec)
 
     def _submitted(self, event: Submitted, now_s: float) -> None:
         spec = event.spec
@@ -422,8 +454,17 @@ class Core:
             self._ask_s = math.inf
             return
         view = View(now_s, self._cluster, self.jobs, self._arrived, self._finished, self.running.groups)
-        decision = ask(self._policy, view, verify=self._rules.verify)
         self.decisions += 1
+        try:
+            decision = ask(self._policy, view, verify=self._rules.verify)
+            if self.allocation is not None:
+                self.allocation.check(decision.groups)
+        except (BadSpec, BadDecision) as error:
+            if not self._rules.endures:
+                raise
+            self._fail_to_decide(str(error))
+            return
+        self.undecided = ""
         self._arrived, self._finished = [], []
         self._ask_s = math.inf if decision.wake_s is None else self._slot_s(decision.wake_s)
         for name, sentence in decision.notes:
@@ -436,6 +477,13 @@ class Core:
             groups = self._with_room(groups, self._rules.sharing)
         self.running.change_to(groups, now_s, decision.reset, self._policy.name)
         self._stirred = True
+
+    def _fail_to_decide(self, why: str) -> None:
+        """Go on with what runs; the policy is asked again, and told the same news, when something happens."""
+        self._ask_s = math.inf
+        if why != self.undecided:
+            self.undecided = why
+            self._note("note", tuple(self.jobs), f"{self._policy.name} cannot decide: {why}")
 
     def _that_are_there(self, groups: list[Group]) -> list[Group]:
         """Return the groups without those on servers that are down: some policies keep books of their own."""

@@ -130,6 +130,13 @@ class LinkBack(NamedTuple):
     b: str
 
 
+class Reallocated(NamedTuple):
+    """Somebody wants memory to be divided again at the next `Tick`."""
+
+    at_s: float
+    reason: str = "asked for"
+
+
 class Tick(NamedTuple):
     """The time is `at_s`: decide, if it is time to."""
 
@@ -150,6 +157,7 @@ Event = (
     | SwitchBack
     | LinkGone
     | LinkBack
+    | Reallocated
     | Tick
 )
 
@@ -167,6 +175,7 @@ KINDS: Mapping[str, type[Event]] = {
     "switch-back": SwitchBack,
     "link-gone": LinkGone,
     "link-back": LinkBack,
+    "reallocated": Reallocated,
     "tick": Tick,
 }
 """Events by the name that their plain form has as ``kind``."""

@@ -69,6 +69,38 @@ def of_waiting(log: Log, now_s: float, job: JobState, groups: Sequence[Group], c
     log.note(now_s, "waits", (job.spec.name,), text, needs=needs, free=free, gpus=cluster.gpus)
 
 
+def of_slots(question: Question, answer: Answer, name: str) -> str:
+    """Return why a division gave a job the slots that it has, with the numbers that led to it."""
+    (job,) = (each for each in question.jobs if each.name == name)
+    sizes = {switch: region.size for switch, region in answer.regions[name].items()}
+    slots = ", ".join(f"{size} slots at {switch}" for switch, size in sorted(sizes.items())) or "no slots"
+    need = answer.demands.get(name)
+    if need is not None:
+        left_s = (job.due_s or question.now_s) - question.now_s
+        rate = f"{need.rate_bps / 1e6:.4g} Mb/s" if need.feasible else "more than its links carry"
+        wants = (
+            f"{job.iterations} iterations of {job.compute_s:.3g} s of computing and {job.model_bytes:,} bytes"
+            f" in {left_s:.4g} s need {rate}"
+        )
+        if answer.standing[name] is Standing.GRANTED:
+            return f"{slots} of its own: {wants}"
+        return f"{slots}, shared: {wants}, and slots of its own do not fit"
+    if answer.standing[name] is Standing.GRANTED:
+        return f"{slots} of its own, by the policy; it has no deadline"
+    others = sorted(
+        each.name for each in question.jobs if each.name != name and _meets(answer, name, each.name)
+    )
+    return f"{slots}, shared with {', '.join(others) or 'nobody'}: it has no deadline"
+
+
+def _meets(answer: Answer, a: str, b: str) -> bool:
+    of_a, of_b = answer.regions[a], answer.regions[b]
+    return any(
+        of_a[switch].offset < of_b[switch].end and of_b[switch].offset < of_a[switch].end
+        for switch in of_a.keys() & of_b.keys()
+    )
+
+
 class OfAllocation:
     """Logs servers, trees and slots as they are assigned: a watcher of an `Allocation`."""
 

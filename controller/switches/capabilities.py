@@ -13,6 +13,8 @@ shared            ``slot_job``, or the table or the counter of moves       jobs 
 preemption        ``slot_priority``                                        a packet can take another's slot
 salted            ``slot_salt``                                            a packet that collided is hashed
                                                                            anew, and has no priority (ATP)
+shards            the table ``lane_work``                                  contributions may have no lanes, as
+                                                                           in a broadcast
 ================  =======================================================  =================================
 """
 
@@ -78,6 +80,7 @@ def capabilities(program: ProgramInfo, title: str) -> SwitchInfo:
     lacks = {
         Feature.PREEMPTION: _absent("register", program.registers, names.PRIORITY_REGISTER),
         Feature.MOVES: moving,
+        Feature.SHARDS: [] if names.LANE_WORK in program.tables else [f"table '{names.LANE_WORK}'"],
     }
     return SwitchInfo(
         lanes=lanes,

@@ -262,6 +262,7 @@ class Feature(StrEnum):
 
     PREEMPTION = "jobs with preemption"
     MOVES = "jobs that move to other slots"
+    SHARDS = "reduce-scatter, all-gather and broadcast"
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,9 @@ SET_ECN = "InaEgress.marking.set_threshold"
 
 OUTCOMES = "InaIngress.outcomes"
 
+LANE_WORK = "InaIngress.aggregator.lane_work.lane_work"
+"""Only programs that take contributions without lanes have this table."""
+
 SLOT_REGISTER = "InaIngress.aggregator.slot_psn"
 JOB_REGISTER = "InaIngress.aggregator.slot_job"
 PRIORITY_REGISTER = "InaIngress.aggregator.slot_priority"

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from hostlib import wire
 from hostlib._native.layout import REMEDY, Field, fields_of, require_constants, require_fields
 from hostlib.core.congestion import RULE_STATE
-from hostlib.core.state import ALL_WAIT, Chain, CoreState, CoreStruct, Counter, Kept, Mark
+from hostlib.core.state import ALL_WAIT, Chain, CoreState, CoreStruct, Counter, Kept, Mark, Pattern
 from hostlib.errors import NativeMissing
 
 
@@ -102,8 +102,11 @@ def _load(path: Path) -> ctypes.CDLL:
     return library
 
 
-_FLAGS_AND_COUNTERS = {"CHAIN": Chain, "KEPT": Kept, "MARK": Mark, "COUNT": Counter}
-_WIRE = ("INA_", "FRAME_PREFIX_BYTES", "MAX_FAN_IN", "ROOT_NODE", "KIND_", "FLAG_", "VALID_INT32", "ECN_")
+_FLAGS_AND_COUNTERS = {"CHAIN": Chain, "KEPT": Kept, "MARK": Mark, "COUNT": Counter, "PATTERN": Pattern}
+_WIRE = (
+    *("INA_", "FRAME_PREFIX_BYTES", "MAX_FAN_IN", "ROOT_NODE", "KIND_", "FLAG_", "VALID_INT32", "ECN_"),
+    "TARGET_",
+)
 _PREFIXES = (*_WIRE, *(f"{prefix}_" for prefix in _FLAGS_AND_COUNTERS))
 
 
@@ -136,10 +139,9 @@ class NativeKernel:
         self.library.ina_begin(ctypes.byref(state.struct), now)
 
     def emit(self, state: CoreState, out: NDArray[Any], now: int) -> int:
-        """Write the packets that may be sent now into `out`, as many as fit; return how many."""
-        stride = state.packet_dtype.itemsize
-        room = out.nbytes // stride
-        return int(self.library.ina_emit(ctypes.byref(state.struct), out.ctypes.data, room, stride, now))
+        """Write the next packets of one length into `out`, as many as fit; return how many."""
+        room = out.nbytes // state.packet_dtype.itemsize
+        return int(self.library.ina_emit(ctypes.byref(state.struct), out.ctypes.data, room, 0, now))
 
     def absorb(self, state: CoreState, data: NDArray[Any], segment: int, now: int) -> None:
         """Process received packets; see `Kernel.absorb`."""

@@ -4,7 +4,10 @@
 
 #include <string.h>
 
-enum { NONFINITE = 255, PROMPT_TRIPS = 8, MOST_PROBES = 2 };
+enum { NONFINITE = 255, PROMPT_TRIPS = 8, MOST_PROBES = 2, MOST_LANES = 256 };
+
+/* Packets of a shard in a row, before those of the next (hostlib/core/shards.py). */
+enum { TURN = 8 };
 
 static uint32_t chain_of(const struct ina_core *core, int64_t index)
 {
@@ -61,52 +64,127 @@ void ina_begin(struct ina_core *core, int64_t now)
         make_ready(core, i, chain_of(core, i));
 }
 
-/* Where the values of a data packet are, in elements of input and output. */
-static int64_t first_of(const struct ina_core *core, int64_t data_packet)
+/* Where the values of a data packet are: `count` elements from `at` on of the shard of rank `owner`. */
+struct place {
+    int64_t shard, at, count;
+    uint32_t owner;
+};
+
+static struct place place_of(const struct ina_core *core, int64_t data)
 {
-    return data_packet * core->lanes * core->per_lane;
+    int64_t shard = 0, number = data, most = (int64_t)core->lanes * core->per_lane;
+    if (core->shards > 1) {
+        int64_t round = data / (TURN * core->shards), left = core->data_packets / core->shards - TURN * round;
+        int64_t turn = left < TURN ? left : TURN, in_round = data - round * TURN * core->shards;
+        shard = in_round / turn;
+        number = round * TURN + in_round % turn;
+    }
+    int64_t at = number * most, count = core->length - at;
+    return (struct place){shard, at, count < most ? count : most, core->shards > 1 ? (uint32_t)shard : core->target};
 }
 
-static int64_t elements_of(const struct ina_core *core, int64_t data_packet)
+/* Who gathers has its own shard alone as its input; who scatters has its own shard alone as its output. */
+static uint8_t *input_at(const struct ina_core *core, const struct place *place)
 {
-    int64_t left = core->length - first_of(core, data_packet), most = (int64_t)core->lanes * core->per_lane;
-    return left < most ? left : most;
+    return core->input + 4 * (place->at + (core->pattern == PATTERN_GATHER ? 0 : place->shard * core->stride));
 }
 
-static void fill(const struct ina_core *core, uint8_t *packet, int64_t index, uint32_t flags)
+static uint8_t *output_at(const struct ina_core *core, const struct place *place)
 {
-    memcpy(packet, core->header, core->prefix + INA_BYTES);
-    uint8_t *header = packet + core->prefix;
-    uint8_t *lanes = header + INA_BYTES;
+    return core->output + 4 * (place->at + (core->pattern == PATTERN_SCATTER ? 0 : place->shard * core->stride));
+}
+
+/* Whether the owner adds its own values to the sum of the others' by itself. Not of int32: all ranks have to see if the
+   sum leaves the range. */
+static int adds_own(const struct ina_core *core, const struct place *place)
+{
+    return core->pattern == PATTERN_SCATTER && core->is_float && core->ranks > 1 && place->owner == core->rank;
+}
+
+/* Whether our contribution to a packet has lanes. */
+static int gives(const struct ina_core *core, int64_t index, uint32_t flags)
+{
     int64_t data = index - core->lookahead;
-    int64_t count = data >= 0 ? elements_of(core, data) : 0;
-    int64_t used = count < core->lanes ? count : core->lanes;
+    if (core->pattern == PATTERN_SUM)
+        return 1;
+    if (data < 0)
+        return 0;
+    struct place place = place_of(core, data);
+    if (core->pattern == PATTERN_GATHER)
+        return place.owner == core->rank;
+    return flags & FLAG_RAW || !adds_own(core, &place);
+}
+
+/* Whether the result of a packet has to bring us lanes. */
+static int takes(const struct ina_core *core, int64_t index)
+{
+    int64_t data = index - core->lookahead;
+    if (core->pattern == PATTERN_SUM)
+        return core->target == TARGET_ALL || core->target == core->rank;
+    if (data < 0)
+        return 0;
+    return (place_of(core, data).owner == core->rank) == (core->pattern == PATTERN_SCATTER);
+}
+
+static uint32_t target_of(const struct ina_core *core, const struct place *place)
+{
+    if (core->pattern == PATTERN_SUM)
+        return core->target;
+    return core->pattern == PATTERN_GATHER ? TARGET_BUT | place->owner : place->owner;
+}
+
+static uint32_t bytes_of(const struct ina_core *core, int has_lanes)
+{
+    return core->prefix + INA_BYTES + (has_lanes ? 4 * core->lanes : 0);
+}
+
+/* Write our values of a data packet as lanes. Returns 0 if some do not fit the fixed scale. */
+static int encode(const struct ina_core *core, const struct place *place, int64_t data, uint32_t flags, uint8_t *lanes)
+{
+    const uint8_t *from = input_at(core, place);
+    int64_t used = place->count < core->lanes ? place->count : core->lanes;
+    memset(lanes + used * 4, 0, (size_t)(core->lanes - used) * 4);
+    if (place->count == 0)
+        return 1;
+    if (core->per_lane == 2)
+        ina_pack((const float *)from, lanes, place->count, core->lanes, *exponent_of(core, data), core->ranks);
+    else if (!core->is_float || flags & FLAG_RAW)
+        ina_swap(from, lanes, place->count);
+    else if (!core->fixed)
+        ina_quantize((const float *)from, lanes, place->count, *exponent_of(core, data), core->ranks);
+    else
+        return ina_quantize_fixed((const float *)from, lanes, place->count, core->scale_bits, core->ranks);
+    return 1;
+}
+
+/* Write our contribution to a packet. Returns its length. */
+static uint32_t fill(const struct ina_core *core, uint8_t *packet, int64_t index, uint32_t flags)
+{
+    uint8_t unsent[4 * MOST_LANES];
+    int has_lanes = gives(core, index, flags);
+    memcpy(packet, has_lanes ? core->header : core->bare_header, core->prefix + INA_BYTES);
+    uint8_t *header = packet + core->prefix;
+    int64_t data = index - core->lookahead;
+    struct place place = data >= 0 ? place_of(core, data) : (struct place){.owner = core->target};
+    int64_t used = place.count < core->lanes ? place.count : core->lanes;
 
     store32(header + AT(psn), psn_of(core, index));
     store16(header + AT(valid), (uint32_t)used | (flags & FLAG_RAW && !core->is_float ? VALID_INT32 : 0));
     store32(header + AT(tag), core->tag);
+    store16(header + AT(target), target_of(core, &place));
     if (core->salted)
         header[AT(priority)] = core->salts[chain_of(core, index)];
     header[AT(exponent)] = (uint8_t)(index < core->change_at ? core->waits : core->waits_next);
     if (core->is_float && index < core->data_packets) {
-        const uint8_t *from = core->input + first_of(core, index) * 4;
-        uint8_t exponent = ina_exponent((const float *)from, elements_of(core, index));
+        struct place announced = place_of(core, index);
+        uint8_t exponent = ina_exponent((const float *)input_at(core, &announced), announced.count);
         if (!core->fixed || exponent == NONFINITE)
             header[AT(exponent)] = exponent;
     }
-    if (count > 0) {
-        const uint8_t *from = core->input + first_of(core, data) * 4;
-        if (core->per_lane == 2)
-            ina_pack((const float *)from, lanes, count, core->lanes, *exponent_of(core, data), core->ranks);
-        else if (!core->is_float || flags & FLAG_RAW)
-            ina_swap(from, lanes, count);
-        else if (!core->fixed)
-            ina_quantize((const float *)from, lanes, count, *exponent_of(core, data), core->ranks);
-        else if (!ina_quantize_fixed((const float *)from, lanes, count, core->scale_bits, core->ranks))
-            flags |= FLAG_OVERFLOW;
-    }
+    if (has_lanes || (core->fixed && core->is_float && core->pattern == PATTERN_SCATTER))  /* all hear of what does not fit */
+        flags |= encode(core, &place, data, flags, has_lanes ? header + INA_BYTES : unsent) ? 0 : FLAG_OVERFLOW;
     header[AT(flags)] = (uint8_t)flags;
-    memset(lanes + used * 4, 0, (size_t)(core->lanes - used) * 4);
+    return bytes_of(core, has_lanes);
 }
 
 static uint8_t *answer_of(const struct ina_core *core, uint32_t chain)
@@ -154,18 +232,49 @@ static uint32_t way_of(struct ina_core *core, uint32_t chain)
     return FLAG_BYPASS;
 }
 
+enum queue { NO_QUEUE, RESENDS, ANSWERS, READY };
+
+/* From which queue the next packet comes, and its length. */
+static enum queue next_queue(struct ina_core *core, uint32_t *bytes)
+{
+    uint32_t chain;
+    while (core->resend_count > 0) {
+        chain = core->resend_ring[core->resend_head];
+        if (core->status[chain] & CHAIN_QUEUED) {
+            uint32_t flags = core->status[chain] & CHAIN_RAW ? FLAG_RAW : 0;
+            *bytes = bytes_of(core, gives(core, core->index[chain], flags));
+            return RESENDS;
+        }
+        core->resend_head = (core->resend_head + 1) % core->window; /* its result came in between */
+        core->resend_count--;
+    }
+    if (core->answer_count > 0) {
+        chain = core->answer_ring[core->answer_head];
+        *bytes = bytes_of(core, load16(answer_of(core, chain) + core->prefix + AT(lanes)) > 0);
+        return ANSWERS;
+    }
+    if (core->ready_count > 0 && (core->in_flight < core->limit || prefer_oldest(core))) {
+        *bytes = bytes_of(core, gives(core, core->index[core->ready_ring[core->ready_head]], 0));
+        return READY;
+    }
+    return NO_QUEUE;
+}
+
 int64_t ina_emit(struct ina_core *core, uint8_t *out, int64_t max_packets, int64_t stride, int64_t now)
 {
     int64_t count = 0;
     while (count < max_packets) {
-        uint32_t chain;
+        uint32_t chain, bytes = 0;
         uint32_t flags = 0;
-        if (core->resend_count > 0) {
+        enum queue queue = next_queue(core, &bytes);
+        if (queue == NO_QUEUE || (count > 0 && bytes != core->emitted_bytes))
+            break;
+        core->emitted_bytes = bytes;
+        uint8_t *packet = out + count * (stride > 0 ? stride : bytes);
+        if (queue == RESENDS) {
             chain = core->resend_ring[core->resend_head];
             core->resend_head = (core->resend_head + 1) % core->window;
             core->resend_count--;
-            if (!(core->status[chain] & CHAIN_QUEUED))
-                continue;               /* its result came in between */
             flags = FLAG_RESEND | (core->status[chain] & CHAIN_QUERY ? FLAG_QUERY : 0)
                     | (core->status[chain] & CHAIN_RAW ? FLAG_RAW : 0)
                     | (core->status[chain] & CHAIN_LOST ? FLAG_ECN : 0);
@@ -175,16 +284,16 @@ int64_t ina_emit(struct ina_core *core, uint8_t *out, int64_t max_packets, int64
             core->status[chain] &= (uint16_t)~(CHAIN_QUEUED | CHAIN_QUERY | CHAIN_ASKED | CHAIN_LOST | CHAIN_PROBE);
             core->status[chain] |= (uint16_t)(CHAIN_RESENT | asked);
             core->counters[COUNT_RESENT]++;
-        } else if (core->answer_count > 0) {
+        } else if (queue == ANSWERS) {
             chain = core->answer_ring[core->answer_head];
             core->answer_head = (core->answer_head + 1) % core->window;
             core->answer_count--;
             core->kept[chain] = KEPT_THERE;
-            memcpy(out + count * stride, answer_of(core, chain), core->packet_bytes);
+            memcpy(packet, answer_of(core, chain), bytes);
             core->counters[COUNT_ANSWERS]++;
             count++;
             continue;
-        } else if (core->ready_count > 0 && (core->in_flight < core->limit || prefer_oldest(core))) {
+        } else {
             chain = core->ready_ring[core->ready_head];
             core->ready_head = (core->ready_head + 1) % core->window;
             core->ready_count--;
@@ -198,10 +307,8 @@ int64_t ina_emit(struct ina_core *core, uint8_t *out, int64_t max_packets, int64
                 core->echo--;
                 flags |= FLAG_ECN;
             }
-        } else {
-            break;
         }
-        fill(core, out + count * stride, core->index[chain], flags);
+        fill(core, packet, core->index[chain], flags);
         core->sent_at[chain] = now;
         count++;
     }
@@ -258,7 +365,8 @@ static void keep_answer(struct ina_core *core, const uint8_t *result, uint32_t c
     uint8_t *packet = answer_of(core, chain);
     core->kept[chain] |= KEPT_THERE;
     if (load16(result + AT(lanes)) == 0) {
-        int raw = result[AT(flags)] & FLAG_RAW || core->status[chain] & CHAIN_RAW || !core->is_float;
+        int raw = (result[AT(flags)] & FLAG_RAW || core->status[chain] & CHAIN_RAW || !core->is_float)
+                  && core->pattern != PATTERN_GATHER;
         fill(core, packet, index, FLAG_RESEND | (raw ? FLAG_RAW : 0));
         return;
     }
@@ -272,9 +380,17 @@ static void keep_answer(struct ina_core *core, const uint8_t *result, uint32_t c
 /* Write the values that a result brought. */
 static void take_values(const struct ina_core *core, const uint8_t *header, int64_t data)
 {
+    uint8_t whole[4 * MOST_LANES];
     const uint8_t *lanes = header + INA_BYTES;
-    int64_t count = elements_of(core, data);
-    uint8_t *to = core->output + first_of(core, data) * 4;
+    struct place place = place_of(core, data);
+    int64_t count = place.count;
+    uint8_t *to = output_at(core, &place);
+    if (adds_own(core, &place) && !(header[AT(flags)] & FLAG_RAW)) {
+        encode(core, &place, data, 0, whole);
+        for (size_t lane = 0; lane < core->lanes; lane++)
+            store32(whole + 4 * lane, load32(whole + 4 * lane) + load32(lanes + 4 * lane));
+        lanes = whole;
+    }
     if (core->per_lane == 2)
         ina_unpack(lanes, (float *)to, count, core->lanes, *exponent_of(core, data), core->ranks, (int)core->average);
     else if (!core->is_float)
@@ -314,11 +430,12 @@ static int64_t take_result(struct ina_core *core, const uint8_t *header, uint32_
             core->tolerance += core->srtt / 8;
         keep_answer(core, header, chain, index);
     }
-    if (data >= 0 && core->feedback)
-        ina_leave_rest((float *)core->input + first_of(core, data), elements_of(core, data), *exponent_of(core, data),
-                       core->ranks);
-    if (data >= 0 && core->is_target)
+    if (data >= 0 && takes(core, index))
         take_values(core, header, data);
+    if (data >= 0 && core->feedback) {
+        struct place place = place_of(core, data);
+        ina_leave_rest((float *)input_at(core, &place), place.count, *exponent_of(core, data), core->ranks);
+    }
     int nonfinite = core->is_float && index < core->data_packets && header[AT(exponent)] == NONFINITE;
     if (flags & FLAG_OVERFLOW && !nonfinite)
         note_first(&core->overflow_index, index);
@@ -388,7 +505,7 @@ static void take_status(struct ina_core *core, const uint8_t *header, uint32_t c
 /* Ask for the sum of the raw values instead of one that overflowed. */
 static void repair(struct ina_core *core, uint32_t chain)
 {
-    if (core->status[chain] & CHAIN_RAW || core->per_lane == 2)
+    if (core->status[chain] & CHAIN_RAW || core->per_lane == 2 || core->pattern == PATTERN_GATHER)
         return;                         /* of two values in a lane no sum overflows, and raw they would not fit */
     core->status[chain] &= (uint16_t)~(CHAIN_QUERY | CHAIN_COUNTED);
     core->status[chain] |= CHAIN_RAW;
@@ -461,7 +578,7 @@ static int64_t take_packet(struct ina_core *core, const uint8_t *packet, int64_t
         return INA_NEVER;
     }
     uint32_t lanes = load16(header + AT(lanes));
-    int has_lanes = kind == KIND_RESULT && (core->is_target || lanes > 0);
+    int has_lanes = kind == KIND_RESULT && lanes > 0;
     if (lanes != (has_lanes ? core->lanes : 0) || (core->per_lane == 2 && header[AT(flags)] & FLAG_RAW && has_lanes)) {
         counters[COUNT_BAD_LANES]++;
         return INA_NEVER;
@@ -490,6 +607,10 @@ static int64_t take_packet(struct ina_core *core, const uint8_t *packet, int64_t
     }
     if (kind == KIND_STATUS) {
         take_status(core, header, chain, now);
+        return INA_NEVER;
+    }
+    if (!has_lanes && takes(core, core->index[chain])) {
+        counters[COUNT_BAD_LANES]++;
         return INA_NEVER;
     }
     if (load32(header + AT(bitmap)) != core->result_bitmap || load16(header + AT(node)) != ROOT_NODE) {

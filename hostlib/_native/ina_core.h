@@ -37,8 +37,15 @@
     CONSTANT(MARK_LATE, 0x04) \
     CONSTANT(MARK_WAITS, 0x08)
 
+/* What a collective does; a shard is the part of its data that is one rank's. */
+#define INA_PATTERNS(CONSTANT) \
+    CONSTANT(PATTERN_SUM, 0)            /* the sum goes to all ranks, or to `target` */ \
+    CONSTANT(PATTERN_SCATTER, 1)        /* the sum of a shard goes to its owner */ \
+    CONSTANT(PATTERN_GATHER, 2)         /* a shard goes from its owner to all others; with one shard, `target` is its owner */
+
 #define DECLARE(name, value) name = value,
 enum { INA_CHAIN_FLAGS(DECLARE) };
+enum { INA_PATTERNS(DECLARE) };
 enum { INA_KEPT_FLAGS(DECLARE) };
 enum { INA_MARK_FLAGS(DECLARE) };
 #undef DECLARE
@@ -62,14 +69,16 @@ enum { INA_PUMPED(DECLARE) };
 /* `CoreStruct` in Python. */
 #define INA_CORE_FIELDS(FIELD, ARRAY) \
     /* the job */ \
-    ARRAY(uint8_t, header, 72)              /* what every packet begins with: prefix and INA header */ \
+    ARRAY(uint8_t, header, 72)              /* what packets begin with: prefix and INA header */ \
+    ARRAY(uint8_t, bare_header, 72)         /* the same for packets without lanes */ \
     FIELD(uint32_t, prefix)                 /* bytes before the INA header: FRAME_PREFIX_BYTES or 0 */ \
-    FIELD(uint32_t, packet_bytes) \
+    FIELD(uint32_t, packet_bytes)           /* the most */ \
     FIELD(uint32_t, lanes) \
     FIELD(uint32_t, window) \
     FIELD(uint32_t, most)                   /* packets that a congestion control may ever allow in flight */ \
     FIELD(uint32_t, job) \
     FIELD(uint32_t, epoch) \
+    FIELD(uint32_t, rank) \
     FIELD(uint32_t, ranks)                  /* terms of every sum */ \
     FIELD(uint32_t, fan_in)                 /* children of the own switch; so the bitmap that follows */ \
     FIELD(uint32_t, own_bitmap) \
@@ -104,18 +113,22 @@ enum { INA_PUMPED(DECLARE) };
     /* the collective */ \
     FIELD(uint8_t *, input)                 /* written to with `feedback` only */ \
     FIELD(uint8_t *, output) \
-    FIELD(int64_t, length) \
-    FIELD(int64_t, data_packets) \
+    FIELD(int64_t, length)                  /* elements of a shard */ \
+    FIELD(int64_t, shards)                  /* 1, or as many as ranks */ \
+    FIELD(int64_t, stride)                  /* elements from one shard to the next, where all are */ \
+    FIELD(int64_t, data_packets)            /* of all shards */ \
     FIELD(int64_t, lookahead) \
     FIELD(int64_t, total) \
     FIELD(uint64_t, base)                   /* PSN of packet 0 */ \
     FIELD(uint32_t, tag) \
     FIELD(uint32_t, is_float) \
     FIELD(uint32_t, average) \
-    FIELD(uint32_t, is_target)              /* results bring us values */ \
+    FIELD(uint32_t, pattern)                /* PATTERN_* */ \
+    FIELD(uint32_t, target)                 /* of a sum: the rank that takes it, or TARGET_ALL; the owner of one shard */ \
     FIELD(uint32_t, per_lane)               /* values in each lane: 1, or 2 of 16 bits (float32 with exponents only) */ \
     FIELD(uint32_t, feedback)               /* with 2: what a sum leaves out of the input stays there, in its place */ \
     /* progress */ \
+    FIELD(uint32_t, emitted_bytes)          /* of each packet that was emitted last */ \
     FIELD(uint32_t, ready_head) \
     FIELD(uint32_t, ready_count) \
     FIELD(uint32_t, resend_head) \
@@ -198,7 +211,7 @@ void ina_take_raw(const uint8_t *wire, float *values, int64_t count, uint32_t ra
 
 /* Window, ina_core.c. */
 void ina_begin(struct ina_core *core, int64_t now);
-/* Packets begin `stride` bytes after one another. */
+/* Packets of one length, `emitted_bytes`, which begin `stride` bytes after one another; with 0 there is nothing in between. */
 int64_t ina_emit(struct ina_core *core, uint8_t *out, int64_t max_packets, int64_t stride, int64_t now);
 void ina_absorb(struct ina_core *core, const uint8_t *data, int64_t bytes, int64_t segment, int64_t now);
 

@@ -7,13 +7,21 @@ struct header {                         /* of the packet that is being taken in 
     uint32_t kind, flags, job, psn, bitmap, fan_in, priority, exponent, epoch, valid, lanes, tag, node, target;
     uint32_t index;                     /* of the node */
     int32_t child;                      /* a contribution of one bit: whose */
-    const uint8_t *values;
+    const uint8_t *values;              /* NULL: without lanes, as zeros */
 };
 
 /* Whether a frame is UDP over plain IPv4 from or to the INA port: nothing else is for us. */
 static int is_ours(const uint8_t *frame)
 {
     return is_udp(frame) && (udp_source(frame) == INA_UDP_PORT || udp_destination(frame) == INA_UDP_PORT);
+}
+
+static void read_values(const struct ina_fallback *core, uint32_t piece, const struct header *header)
+{
+    if (header->values == NULL)
+        memset(fb_values(core, piece), 0, core->lanes * sizeof(int32_t));
+    else
+        fb_read(fb_values(core, piece), header->values, core->lanes);
 }
 
 static int can_be_repaired(const struct fb_entry *entry)
@@ -122,7 +130,7 @@ static void take_raw(struct ina_fallback *core, struct fb_entry *entry, const st
     }
     if (!fb_place(core, job, header->psn, entry))
         return;
-    fb_read(fb_values(core, fb_keep(core, entry, rank, 0)), header->values, core->lanes);
+    read_values(core, fb_keep(core, entry, rank, 0), header);
     note(entry, header, FB_MARKS);
     fb_wait(core, entry, 0, now);
     settle_raw(core, entry, header);
@@ -199,10 +207,10 @@ static void take_sum(struct ina_fallback *core, struct fb_entry *entry, const st
         if (!fb_place(core, job, header->psn, entry))
             return;
         piece = fb_keep(core, entry, header->index, 0);
-        fb_read(fb_values(core, piece), header->values, core->lanes);
+        read_values(core, piece, header);
     } else if (contains) {
-        fb_read(fb_values(core, piece), header->values, core->lanes);
-    } else if (fb_add_wire(fb_values(core, piece), header->values, core->lanes)) {
+        read_values(core, piece, header);
+    } else if (header->values != NULL && fb_add_wire(fb_values(core, piece), header->values, core->lanes)) {
         entry->flags |= FLAG_OVERFLOW;
     }
     core->pieces[piece].bitmap |= header->bitmap;
@@ -221,7 +229,7 @@ static void take_first(struct ina_fallback *core, struct fb_job *job, const stru
     int is_raw = (header->flags & FLAG_RAW) != 0;
     struct fb_entry *entry = fb_new_entry(core, job, header->psn);
     uint32_t piece = fb_keep(core, entry, is_raw ? (uint32_t)header->child : header->index, header->bitmap);
-    fb_read(fb_values(core, piece), header->values, core->lanes);
+    read_values(core, piece, header);
     entry->tag = header->tag;
     entry->target = (uint16_t)header->target;
     entry->valid = (uint16_t)header->valid;
@@ -283,7 +291,7 @@ static void take_result(struct ina_fallback *core, struct fb_job *job, const str
     entry->flags = (uint8_t)((header->flags & ~(uint32_t)(FLAG_RESEND | FLAG_QUERY | FLAG_BYPASS)) | kept);
     if (header->tag != entry->tag)
         entry->flags |= FLAG_DISAGREE;
-    fb_read(fb_values(core, entry->pieces), header->values, core->lanes);
+    read_values(core, entry->pieces, header);
     job->counters[FB_ANSWERS]++;
     finish(core, entry);
 }
@@ -294,10 +302,13 @@ static int refusal(const struct ina_fallback *core, const struct fb_job *job, st
     int is_raw = (header->flags & FLAG_RAW) != 0;
     if (header->epoch != job->epoch)
         return FB_WRONG_EPOCH;
-    if (header->lanes != core->lanes || (header->valid & ~(uint32_t)VALID_INT32) > core->lanes
-        || (header->valid & VALID_INT32 && !is_raw))
+    if (header->lanes == 0 && !is_raw)
+        header->values = NULL;
+    else if (header->lanes != core->lanes)
         return FB_BAD_LANES;
-    if (bytes < 4 * (int64_t)core->lanes)
+    if ((header->valid & ~(uint32_t)VALID_INT32) > core->lanes || (header->valid & VALID_INT32 && !is_raw))
+        return FB_BAD_LANES;
+    if (bytes < 4 * (int64_t)header->lanes)
         return FB_BAD_LENGTH;
     header->index = fb_find_node(job, header->node);
     if (header->index == FALLBACK_NONE)
@@ -357,7 +368,7 @@ static void take_packet(struct ina_fallback *core, const uint8_t *packet, int64_
         take_result(core, job, &header, now);
         return;
     }
-    job->counters[FB_GRADIENT_BYTES] += 4 * (uint64_t)core->lanes;
+    job->counters[FB_GRADIENT_BYTES] += 4 * (uint64_t)header.lanes;
     fb_advance(job, header.psn);
     take_partial(core, job, &header, now);
 }

@@ -9,8 +9,8 @@ static void send_all(struct ina_core *core, struct ina_io *io, int64_t now)
         ina_ring_send(core, io, now);
         return;
     }
-    while (ina_flush(io, core->packet_bytes)
-           && (io->pending = ina_emit(core, io->send_buffer, io->send_packets, core->packet_bytes, now)) > 0)
+    while (ina_flush(io, core->emitted_bytes)
+           && (io->pending = ina_emit(core, io->send_buffer, io->send_packets, 0, now)) > 0)
         ;
 }
 

@@ -41,12 +41,12 @@ void ina_ring_send(struct ina_core *core, struct ina_io *io, int64_t now)
         asked = free < io->send_packets ? free : io->send_packets;
         sent = ina_emit(core, first + RING_FRAME_AT, asked, io->slot_bytes, now);
         for (int64_t i = 0; i < sent; i++)
-            memcpy(first + i * io->slot_bytes, &core->packet_bytes, sizeof core->packet_bytes);
+            memcpy(first + i * io->slot_bytes, &core->emitted_bytes, sizeof core->emitted_bytes);
         io->written += (uint32_t)sent;
         atomic_store_explicit(&area_of(io)->in.head.value, io->written, memory_order_release);
         if (sent)
             wake_switch(io);
-    } while (asked > 0 && sent == asked);
+    } while (sent > 0);
     io->full = asked == 0;
 }
 

@@ -46,9 +46,7 @@ class Driver:
         self.check_at = NEVER
         """Time to ask the watchdog, if there is one and a collective is under way."""
         self._send = send
-        self._batch = batch
-        self._packet_bytes = window.state.packet_dtype.itemsize
-        self._out = np.zeros(batch * self._packet_bytes, np.uint8)
+        self._out = np.zeros(batch * window.state.packet_dtype.itemsize, np.uint8)
         self._watchdog = watchdog
         self._call = ""
 
@@ -110,7 +108,5 @@ class Driver:
         """Send what may be sent; return when to serve again at the latest, if nothing arrives."""
         assert self._send is not None, "somebody else sends"
         while count := self.window.emit(self._out, now):
-            self._send(self._out, count, self._packet_bytes)
-            if count < self._batch:
-                break
+            self._send(self._out, count, self.window.emitted_bytes)
         return min(self.window.next_timeout(), self.check_at) if self.busy else NEVER

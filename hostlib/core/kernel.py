@@ -17,7 +17,10 @@ class Kernel(Protocol):
         ...
 
     def emit(self, state: CoreState, out: NDArray[Any], now: int) -> int:
-        """Write the packets that may be sent now into `out`, as many as fit; return how many."""
+        """Write packets that may be sent now into `out`, as many as fit; return how many.
+
+        All have the same length, which `CoreStruct.emitted_bytes` is then. 0: nothing may be sent now.
+        """
         ...
 
     def absorb(self, state: CoreState, data: NDArray[Any], segment: int, now: int) -> None:

@@ -144,6 +144,17 @@ class Mark(enum.IntFlag):
     """It announced no exponent, so that field reported waiting."""
 
 
+class Pattern(enum.IntEnum):
+    """What a collective does with the values of the ranks; a *shard* is the part that is one rank's."""
+
+    SUM = 0
+    """The sum goes to all ranks, or to one."""
+    SCATTER = 1
+    """Reduce-scatter: the sum of each shard goes to its owner, the rank of its number."""
+    GATHER = 2
+    """All-gather: each shard goes from its owner to all others. With one shard, of any rank: broadcast."""
+
+
 class Counter(enum.IntEnum):
     """Counters of the core; STALE to WRONG_EPOCH are packets that it ignored."""
 
@@ -181,6 +192,7 @@ class CoreStruct(ctypes.Structure):
 
     _fields_ = (
         ("header", ctypes.c_uint8 * _HEADER_ROOM),
+        ("bare_header", ctypes.c_uint8 * _HEADER_ROOM),
         ("prefix", ctypes.c_uint32),
         ("packet_bytes", ctypes.c_uint32),
         ("lanes", ctypes.c_uint32),
@@ -188,6 +200,7 @@ class CoreStruct(ctypes.Structure):
         ("most", ctypes.c_uint32),
         ("job", ctypes.c_uint32),
         ("epoch", ctypes.c_uint32),
+        ("rank", ctypes.c_uint32),
         ("ranks", ctypes.c_uint32),
         ("fan_in", ctypes.c_uint32),
         ("own_bitmap", ctypes.c_uint32),
@@ -219,6 +232,8 @@ class CoreStruct(ctypes.Structure):
         ("input", ctypes.c_void_p),
         ("output", ctypes.c_void_p),
         ("length", ctypes.c_int64),
+        ("shards", ctypes.c_int64),
+        ("stride", ctypes.c_int64),
         ("data_packets", ctypes.c_int64),
         ("lookahead", ctypes.c_int64),
         ("total", ctypes.c_int64),
@@ -226,9 +241,11 @@ class CoreStruct(ctypes.Structure):
         ("tag", ctypes.c_uint32),
         ("is_float", ctypes.c_uint32),
         ("average", ctypes.c_uint32),
-        ("is_target", ctypes.c_uint32),
+        ("pattern", ctypes.c_uint32),
+        ("target", ctypes.c_uint32),
         ("per_lane", ctypes.c_uint32),
         ("feedback", ctypes.c_uint32),
+        ("emitted_bytes", ctypes.c_uint32),
         ("ready_head", ctypes.c_uint32),
         ("ready_count", ctypes.c_uint32),
         ("resend_head", ctypes.c_uint32),
@@ -375,6 +392,7 @@ class CoreState:
         struct.most = settings.packets_in_flight
         struct.job = settings.job
         struct.epoch = settings.epoch & 0xFF
+        struct.rank = settings.rank
         struct.ranks = settings.size
         node, struct.own_bitmap = path[0]
         struct.fan_in = tree.fan_in(node)
@@ -393,9 +411,10 @@ class CoreState:
         struct.rto = round(settings.rto.initial_s * 1e9)
         self.set_limits(settings.rto)
 
-        header = _header_template(settings)
+        header = _header_template(settings, settings.lanes)
         struct.prefix = len(header) - wire.INA_BYTES
         ctypes.memmove(struct.header, header, len(header))
+        ctypes.memmove(struct.bare_header, _header_template(settings, 0), len(header))
 
         self.index = self._array("index", window, np.int64)
         self.sent_at = self._array("sent_at", window, np.int64)
@@ -437,7 +456,8 @@ class CoreState:
             return
         dtype, offset, *_ = wire.HEADER_DTYPE.fields[field]  # type: ignore[index]
         start = self.struct.prefix + offset
-        self.struct.header[start : start + dtype.itemsize] = value.to_bytes(dtype.itemsize, "big")
+        for header in (self.struct.header, self.struct.bare_header):
+            header[start : start + dtype.itemsize] = value.to_bytes(dtype.itemsize, "big")
         self._header[field] = value
 
     def set_limits(self, rto: RtoLimits) -> None:
@@ -457,16 +477,15 @@ class CoreState:
         return array
 
 
-def _header_template(settings: CoreSettings) -> bytes:
+def _header_template(settings: CoreSettings, lanes: int) -> bytes:
     header = np.zeros(1, wire.HEADER_DTYPE)
     header["version_kind"] = wire.version_kind(wire.KIND_GRADIENT)
     header["job"] = settings.job
     header["epoch"] = settings.epoch & 0xFF
     header["node"], header["bitmap"] = settings.resolved_tree.path(settings.rank)[0]
     header["fan_in"] = settings.resolved_tree.fan_in(int(header["node"][0]))
-    header["lanes"] = settings.lanes
-    header["target"] = wire.ALL
+    header["lanes"] = lanes
     prefix = b""
     if settings.endpoints:
-        prefix = wire.frame_prefix(settings.endpoints, wire.INA_BYTES + 4 * settings.lanes)
+        prefix = wire.frame_prefix(settings.endpoints, wire.INA_BYTES + 4 * lanes)
     return prefix + header.tobytes()

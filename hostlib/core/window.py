@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from hostlib import wire
 from hostlib.core.congestion import BadLimits, Congestion, FixedWindow, InC, Limits, Round, asked
 from hostlib.core.kernel import Kernel
-from hostlib.core.state import ALL_WAIT, NEVER, Chain, CoreSettings, CoreState, Counter, RtoLimits
+from hostlib.core.shards import place_of
+from hostlib.core.state import ALL_WAIT, NEVER, Chain, CoreSettings, CoreState, Counter, Pattern, RtoLimits
 from hostlib.errors import JobFault, PsnRange
 
 _MAX_DOUBLINGS = 20
@@ -22,7 +23,10 @@ _FIRST_PROBES = 8
 
 @dataclass(frozen=True, slots=True)
 class NumericErrors:
-    """Numeric errors of a finished collective: of each the first element of the first packet concerned."""
+    """Numeric errors of a finished collective: of each the first element of the first packet concerned.
+
+    Of shards, elements count in the array that has them all.
+    """
 
     nonfinite: int | None
     """Some rank's values there are NaN or infinite; the packet's results are NaN."""
@@ -92,26 +96,40 @@ class Window:
         output: NDArray[Any],
         *,
         tag: int,
+        pattern: Pattern = Pattern.SUM,
         average: bool = False,
         priority: int = 0,
-        target: int = wire.ALL,
+        target: int = wire.TARGET_ALL,
+        stride: int | None = None,
         block16: bool | None = None,
         feedback: bool = False,
         now: int,
     ) -> None:
-        """Start to sum `source` over all ranks into `output`; the previous collective must be complete.
+        """Start a collective; the previous one must be complete.
 
-        Both are flat, contiguous, of the same length and both float32 or both int32; they may be the same
-        array. An empty array takes one packet, so that all ranks still meet.
+        The arrays are flat, contiguous and both float32 or both int32. An empty array takes one packet, so
+        that all ranks still meet.
+
+        ======== =========================== ============================================================
+        pattern  `source`                    `output`
+        ======== =========================== ============================================================
+        SUM      the values of this rank     as long; gets the sum; may be the same array
+        SCATTER  the values of this rank     gets the sum of this rank's shard
+        GATHER   this rank's shard           gets all other ranks' shards; its own is left as it is
+        ======== =========================== ============================================================
 
         Args:
-            source: The values of this rank.
-            output: Gets the sum.
+            source: See above. In a broadcast (GATHER with a target) it is `output`.
+            output: See above. It may be part of `source`, in its place, or the other way round.
             tag: Digest of everything that the ranks must agree on.
+            pattern: What the collective does.
             average: Divide the sum by the number of ranks.
             priority: Priority of its packets, 0 to 255, in a switch whose jobs may preempt each other.
-            target: The only rank that gets the sum; the `output` of the others does not change. `wire.ALL`:
-                all.
+            target: SUM: the only rank that gets the sum; the `output` of the others does not change;
+                `wire.TARGET_ALL`: all. GATHER: the only rank that has something to give, a broadcast;
+                `wire.TARGET_ALL`: each has a shard.
+            stride: Elements from one shard to the next, in the array that has all shards; None: they lie back
+                to back. The first begins with the array.
             block16: Send float32 values in 16 bits each; None: as the settings say.
             feedback: Leave in `source`, which must be a separate array, its rounding error.
             now: The time in nanoseconds.
@@ -119,31 +137,37 @@ class Window:
         self.on_round()
         core = self.state.struct
         core.change_at = max(0, core.change_at - core.total)
-        is_float = source.dtype == np.float32 and len(source) > 0
+        alone = pattern is Pattern.SUM or target != wire.TARGET_ALL
+        shard = output if pattern is Pattern.SCATTER else source
+        is_float = source.dtype == np.float32 and pattern is not Pattern.GATHER and len(shard) > 0
         block16 = self.settings.numbers == "block16" if block16 is None else block16
         core.fixed = self.settings.numbers == "fixed" and not block16
         core.per_lane = 2 if is_float and block16 else 1
         core.feedback = feedback and core.per_lane == 2
-        data_packets = max(1, -(-len(source) // self.packet_elements))
+        core.pattern = pattern if len(shard) else Pattern.SUM  # of nothing: the ranks meet
+        core.shards = 1 if alone or not len(shard) else self.settings.size
+        core.target = target if alone or not len(shard) else 0
+        core.length = len(shard)
+        core.stride = len(shard) if stride is None else stride
+        core.data_packets = core.shards * max(1, -(-len(shard) // self.packet_elements))
         core.lookahead = 0
         if is_float and not core.fixed:
-            core.lookahead = min(data_packets, self.settings.packets_in_flight)
-        core.data_packets = data_packets
-        core.total = data_packets + core.lookahead
-        core.length = len(source)
+            core.lookahead = min(core.data_packets, self.settings.packets_in_flight)
+        core.total = core.data_packets + core.lookahead
         core.is_float = is_float
         core.average = average
         core.tag = tag
         core.base = self._next_psn
         self._next_psn = (self._next_psn + core.total) % core.psn_limit
-        core.is_target = target in (wire.ALL, self.settings.rank)
         self.state.set_header("priority", priority)
-        self.state.set_header("target", target)
         self.state.set_arrays(source, output)
         self.kernel.begin(self.state, now)
 
     def emit(self, out: NDArray[Any], now: int) -> int:
-        """Write packets that may be sent now to `out` (bytes), as many as fit; return how many."""
+        """Write packets that may be sent now to `out`, bytes, as many as fit; return how many.
+
+        All are of the same length, `emitted_bytes`. There may be more as long as it is not 0.
+        """
         return self.kernel.emit(self.state, out, now)
 
     def absorb(self, data: NDArray[Any], segment: int, now: int) -> None:
@@ -270,6 +294,11 @@ class Window:
         core.resend_count += len(chains)
 
     @property
+    def emitted_bytes(self) -> int:
+        """Bytes of each packet that `emit` wrote last."""
+        return int(self.state.struct.emitted_bytes)
+
+    @property
     def packet_elements(self) -> int:
         """Elements of the collective that a packet carries."""
         return int(self.state.struct.lanes * self.state.struct.per_lane)
@@ -285,13 +314,18 @@ class Window:
         return bool(self.state.struct.disagree_index >= 0)
 
     def numeric_errors(self) -> NumericErrors:
-        """Return the numeric errors of the completed collective."""
+        """Return the numeric errors of the completed collective, by its elements in the source."""
         core = self.state.struct
         nonfinite, overflow = int(core.nonfinite_index), int(core.overflow_index)
         return NumericErrors(
-            nonfinite=nonfinite * self.packet_elements if nonfinite >= 0 else None,
-            overflow=(overflow - core.lookahead) * self.packet_elements if overflow >= 0 else None,
+            nonfinite=self._element(nonfinite) if nonfinite >= 0 else None,
+            overflow=self._element(overflow - core.lookahead) if overflow >= 0 else None,
         )
+
+    def _element(self, data: int) -> int:
+        """Return the first element of a data packet, in the array that has all shards."""
+        place = place_of(self.state.struct, data)
+        return int(place.shard * self.state.struct.stride + place.at)
 
     def psns(self) -> PsnRange:
         """Return the PSNs of the collective."""

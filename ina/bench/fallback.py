@@ -76,7 +76,7 @@ class _Driver:
         packets["version_kind"] = wire.version_kind(wire.KIND_PARTIAL)
         packets["job"], packets["epoch"], packets["bitmap"] = JOB, EPOCH, 1 << rank
         packets["fan_in"], packets["valid"], packets["lanes"] = self._workers, lanes, lanes
-        packets["target"], packets["values"] = wire.ALL, values
+        packets["target"], packets["values"] = wire.TARGET_ALL, values
         return packets
 
     def run(self, psns: range) -> None:

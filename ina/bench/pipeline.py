@@ -291,7 +291,7 @@ def _frame(lanes: int, contributors: int, job: int, rank: int, psn: int) -> byte
     packet["bitmap"], packet["fan_in"] = 1 << rank, contributors
     packet["priority"], packet["exponent"] = 1 << job, 120
     packet["valid"], packet["lanes"], packet["tag"] = lanes, lanes, 0xDECAF
-    packet["node"], packet["target"] = wire.ROOT_NODE, wire.ALL
+    packet["node"], packet["target"] = wire.ROOT_NODE, wire.TARGET_ALL
     packet["values"] = (rank + 1) * (np.arange(lanes) - lanes // 2)
     endpoints = wire.Endpoints(
         _worker_mac(job, rank), SWITCH_MAC, _worker_ip(job, rank), SWITCH_IP, wire.INA_UDP_PORT

@@ -106,7 +106,8 @@ def controller(
             "--policies",
             metavar="FILE",
             help="Take policies from this file, instead of the options: scheduler, placement, routing, "
-            "memory, period_s, interval_s and retries. It is read again on SIGHUP.",
+            "memory, period_s, interval_s, retries and a table of the scheduler's settings. It is read "
+            "again on SIGHUP.",
         ),
     ] = None,
     retries: Annotated[
@@ -133,6 +134,19 @@ def controller(
             "its own. Default: none.",
         ),
     ] = "",
+    keep_jobs: Annotated[
+        int,
+        typer.Option(
+            metavar="COUNT",
+            min=0,
+            help="Keep up to this many jobs that are over in lists, with their logs. 'ina show' also finds "
+            "older ones.",
+        ),
+    ] = 10_000,
+    keep_days: Annotated[
+        float,
+        typer.Option(metavar="DAYS", help="Keep a job for this long after its end, if --keep-jobs allows."),
+    ] = 30.0,
     log: Annotated[
         str,
         typer.Option(
@@ -163,6 +177,7 @@ def controller(
     from ina.service.engines import EngineChoice
     from ina.service.policies import Policies, read_policies
     from ina.service.reload import reloading
+    from ina.service.retention import DAY_S, Retention
     from ina.service.serve import opened
     from ina.service.tokens import Tokens
 
@@ -175,6 +190,7 @@ def controller(
         interval_s=interval,
         retries=retries,
     )
+    retention = Retention(keep_jobs, keep_days * DAY_S)
     given = policies if policies_file is None else read_policies(policies_file, policies)
 
     engine = EngineChoice(executor, licence)  # type: ignore[arg-type]  # checked above
@@ -183,7 +199,9 @@ def controller(
     async def serve() -> int:
         """Serve until a signal comes, and return its number."""
         ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        async with opened(folder, testbed, given, engine=engine, on_wait=_waits) as service:
+        async with opened(
+            folder, testbed, given, engine=engine, retention=retention, on_wait=_waits
+        ) as service:
             with _signals(ended):
                 if policies_file is not None:
                     reload = reloading(service, policies_file, policies)
@@ -216,7 +234,7 @@ async def _log_decisions(service: Service) -> None:
 
     while service.ready:
         await asyncio.sleep(0.01)
-    await logs.follow(service, len(service.decisions()))
+    await logs.follow(service, sum(service.counted().values()))
 
 
 def _waits(holder: str) -> None:

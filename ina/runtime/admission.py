@@ -14,7 +14,7 @@ from controller import ControllerError, Member, NoSuchJob, Region, Registration
 from controller.errors import OutOfMemory, OutOfRows
 from controller.switches.cabling import plugged
 from controller.switches.layout import Branch, Deployment
-from controller.switches.model import INA_UDP_PORT, SwitchInfo
+from controller.switches.model import INA_UDP_PORT, Feature, SwitchInfo
 from controller.switches.tree import TreeAdmission
 from controller.vocabulary import Job
 from hostlib import DEFAULT_SLOTS, JobConfig, window_for
@@ -60,6 +60,7 @@ class Admitted:
             "window": self.tree.window,
             "fallback": offers.shared,
             "atp": offers.salted,
+            "bare": Feature.SHARDS not in offers.lacks,
             "congestion": self.spec.job.congestion,
             "numbers": self.spec.job.numbers,
             "priority": self.spec.job.priority,

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
         MemoryView,
         QuotasView,
         QuotaView,
+        ReallocationView,
     )
 
 _SILENT_S = 60.0
@@ -225,14 +226,31 @@ class Client:
         """Have a server or a switch be used by nobody; `back`: have it be used again."""
         self._ask("POST", f"/v1/nodes/{quote(node, safe='')}/{'undrain' if back else 'drain'}")
 
+    def reallocate(self, job: str = "") -> ReallocationView:
+        """Divide the memory of the switches now; return what each job, or this one, has got, and why."""
+        params = {"job": job} if job else {}
+        return cast("ReallocationView", self._ask("POST", "/v1/reallocation", params=params))
+
     def quotas(self) -> list[QuotaView]:
         """Return the quotas of all tenants that may be seen."""
         return cast("QuotasView", self._ask("GET", "/v1/quotas"))["quotas"]
 
-    def set_quota(self, tenant: str, *, gpus: int | None = None, reserved: int = 0) -> QuotaView:
-        """Give a tenant a quota, None: no limit, and a reservation, in the place of those before."""
+    def set_quota(
+        self, tenant: str, *, gpus: int | None = None, reserved: int = 0, per_minute: int | None = None
+    ) -> QuotaView:
+        """Give a tenant a quota, in the place of that before.
+
+        Args:
+            tenant: Its name.
+            gpus: Most GPUs at once; None: no limit.
+            reserved: GPUs that others leave free for it.
+            per_minute: Most jobs that it may submit in a minute; None: no limit.
+        """
         path = f"/v1/quotas/{quote(tenant, safe='')}"
-        return cast("QuotaView", self._ask("PUT", path, json={"gpus": gpus, "reserved": reserved}))
+        return cast(
+            "QuotaView",
+            self._ask("PUT", path, json={"gpus": gpus, "reserved": reserved, "per_minute": per_minute}),
+        )
 
     def remove_quota(self, tenant: str) -> None:
         """Take a tenant's quota away."""

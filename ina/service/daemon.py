@@ -5,19 +5,23 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Sequence
+import shutil
+from collections.abc import AsyncIterator, Hashable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from controller.core import (
     Cancelled,
     Event,
+    Reallocated,
     Retried,
     ServerBack,
     ServerGone,
     Submitted,
     SwitchBack,
     SwitchGone,
+    reasons,
 )
 from controller.core.submissions import submission_of
 from controller.errors import BadSpec
@@ -25,24 +29,27 @@ from controller.scheduling.errors import BadDecision
 from controller.vocabulary import Job, Topology
 from ina.runtime.cluster_fabric import identified, switch_address
 from ina.runtime.errors import BadRun
-from ina.service import plain
+from ina.service import plain, views
+from ina.service.data_plane import DataPlane
 from ina.service.effects import Effects
 from ina.service.errors import Conflict, StoreError, Unknown
 from ina.service.executor import Executor
 from ina.service.external import LEASE_S, ExternalRuns, Holders, is_external
 from ina.service.fallback import FallbackServing
+from ina.service.fallback_jobs import FallbackJobs
+from ina.service.faults import fault_point
 from ina.service.holds import hosts
 from ina.service.ledger import Ledger
 from ina.service.measures import Measures
-from ina.service.network import Network
 from ina.service.policies import Policies
 from ina.service.quotas import Quota, QuotaState
+from ina.service.rates import Rates
 from ina.service.records import Audit, Difference, JobRecord
 from ina.service.reports import Reports
 from ina.service.runner import log_file
-from ina.service.runs import Runs
+from ina.service.runs import PROGRESS_S, Runs
 from ina.service.servers import see_servers
-from ina.service.service import Admission, ClusterState, Decision, Explanation, Grant
+from ina.service.service import Admission, ClusterState, Decision, Explanation, Grant, Slots
 from ina.service.switches import CHECK_S, Switches
 from ina.service.threads import Blocking
 
@@ -52,6 +59,10 @@ REST = 3.0
 """Times the last round took that the loop rests after it: what comes in meanwhile is decided together."""
 LONGEST_REST_S = 0.1
 """But no longer."""
+FORGET_S = 5.0
+"""Least interval at which jobs that are over are looked at, whether they are to be forgotten."""
+FORGET_AT_ONCE = 500
+"""Most jobs that are forgotten in a round: each takes the loop some microseconds."""
 STORE_S = 2.0
 """Time until the store is tried again that could not be written."""
 
@@ -66,27 +77,43 @@ class Daemon:
         ledger: Ledger,
         *,
         testbed: str,
-        switches: Network,
+        switches: DataPlane,
         executor: Executor,
         fallbacks: FallbackServing,
         blocking: Blocking,
         began_at: float,
+        progress_s: float = PROGRESS_S,
     ) -> None:
+        """Make the daemon of what a ledger knows.
+
+        Args:
+            ledger: What is known.
+            testbed: The name of the testbed whose hosts run workers.
+            switches: The switches.
+            executor: What starts workers.
+            fallbacks: The fallback servers.
+            blocking: Where calls that block are made.
+            began_at: When the service was first started, as Unix time.
+            progress_s: Least time between two reports of a job's progress to the core.
+        """
         self._ledger = ledger
         self._blocking = blocking
         self._began_at = began_at
         self._network = switches
         self._external = ExternalRuns(executor, ledger.folder / "external", lambda: ledger.now_s)
         self._executor = executor = self._external
+        self._rates = Rates()
         self._holders = Holders(ledger, self._external)
         self._switches = Switches(ledger, switches, blocking)
-        self._runs = Runs(ledger, executor, self._switches)
+        self._fallback_jobs = FallbackJobs(ledger, fallbacks, blocking)
+        self._runs = Runs(ledger, executor, self._switches, self._fallback_jobs, progress_s)
         self._effects = Effects(
-            ledger, testbed, switches, executor, fallbacks, blocking, self._runs, self._switches
+            ledger, testbed, switches, executor, self._fallback_jobs, blocking, self._runs, self._switches
         )
         self._measures = Measures(ledger, switches, executor, blocking)
         self._reports = Reports(ledger, self._effects, switches, self._measures, executor)
         self._ready = "starting"
+        self._forget_s = 0.0
         self._news = asyncio.Condition()
         self._sync: asyncio.Task[None] | None = None
         self._syncing = asyncio.Lock()
@@ -125,10 +152,13 @@ class Daemon:
         self._runs.look()
         self._holders.look()
         self._ledger.decide()
+        self._forget()
         self._ledger.freeze()
         self._effects.carry_out()
         if self._ledger.now_s >= self._switches.next_s:
             self._effects.spawn(self._switches.check())
+        if self._ledger.now_s >= self._fallback_jobs.next_s:
+            self._effects.spawn(self._fallback_jobs.look())
         if self._ledger.now_s >= self._measures.next_s:
             self._effects.spawn(self._measures.measure())
 
@@ -136,6 +166,8 @@ class Daemon:
         ledger, executor = self._ledger, self._executor
         ledger.recover()
         self._holders.recover()
+        if strays := ledger.stray_logs():  # it died before it had removed them
+            self._effects.spawn(self._remove_logs(strays))
         for number in executor.known():
             if number not in ledger.holds:  # it died before it had forgotten this one
                 self._effects.spawn(self._effects.clear(number))
@@ -143,9 +175,34 @@ class Daemon:
             if hold.held.stage == "preparing":  # its last step is that the runner is started
                 ledger.set(number, stage="running" if executor.lives(number) else "stopping")
 
+    def _forget(self) -> None:
+        """Forget jobs that have been over for long enough; what they were goes to the archive."""
+        ledger = self._ledger
+        if ledger.now_s < self._forget_s:
+            return
+        self._forget_s = ledger.now_s + FORGET_S
+        if not (names := ledger.expired()[:FORGET_AT_ONCE]):
+            return
+        records = self._reports.of(names)
+        ledger.forget({each.name: views.of_job(each, ledger.now_s) for each in records})
+        self._runs.forget(names)
+        self._effects.spawn(self._remove_logs([ledger.logs(each.submitted) for each in records]))
+        self._forget_s = 0.0  # there may be more
+
+    async def _remove_logs(self, folders: Sequence[Path]) -> None:
+        def remove() -> None:
+            for folder in folders:
+                shutil.rmtree(folder, ignore_errors=True)
+                fault_point("log removed")
+
+        await self._blocking.runs(remove)
+
     async def _pause(self) -> None:
         ledger = self._ledger
-        parts = (self._runs, self._holders, self._switches, self._effects, self._measures)
+        parts = (
+            *(self._runs, self._holders, self._switches),
+            *(self._fallback_jobs, self._effects, self._measures),
+        )
         next_s = min(ledger.core.next_s, *(each.next_s for each in parts))
         wait_s = min(CHECK_S, next_s - ledger.now_s)
         # Not wait_for: until Python 3.12 that may swallow a cancellation that comes together with the event.
@@ -158,6 +215,11 @@ class Daemon:
         async with self._news:
             self._news.notify_all()
 
+    def look_soon(self) -> None:
+        """Look at what runs at once: something has become of it."""
+        self._runs.look_soon()
+        self._ledger.woken.set()
+
     # ------------------------------------------------------------------ how it is
 
     @property
@@ -169,6 +231,11 @@ class Daemon:
     def began_at(self) -> float:
         """When that was, as Unix time."""
         return self._began_at
+
+    @property
+    def changes(self) -> Hashable:
+        """Equal to an earlier value as long as nothing was decided since, and no run began or ended."""
+        return self._ledger.changes, len(self._ledger.holds)
 
     @property
     def ready(self) -> str:
@@ -187,6 +254,15 @@ class Daemon:
     def record(self, name: str) -> JobRecord:
         """Return a job."""
         return self._reports.record(name)
+
+    def archived(self, name: str) -> Mapping[str, Any] | None:
+        """Return a job that is over and forgotten, as `views.JobView`; None: there was none of this name."""
+        return self._ledger.archived(name)
+
+    def counted(self) -> Mapping[str, int]:
+        """Return how many lines the log has had, by event, also those that are not kept."""
+        assert self._ledger.core.log is not None
+        return self._ledger.core.log.counts
 
     def explain(self, name: str) -> Explanation:
         """Say why a job stands as it does."""
@@ -251,6 +327,8 @@ class Daemon:
             await self._synced()
             return self._reports.of(known)
         now_s = self.now_s
+        quota = ledger.quotas.quotas.get(tenant)
+        self._rates.check(quota, len(jobs), now_s=now_s)
         events: list[Event] = []
         names: set[str] = set()
         for job in jobs:
@@ -264,6 +342,7 @@ class Daemon:
                 raise BadSpec(f"job {job.name!r}: {why}")
             events.append(Submitted(now_s, spec, arrived))
         ledger.record(events, synced=False, tenant=tenant, key=key, **beside)
+        self._rates.take(quota, len(jobs), now_s=now_s)
         await self._tell()
         await self._synced()
         return self._reports.of([job.name for job in jobs])
@@ -341,6 +420,11 @@ class Daemon:
             stop = record.reason or f"the job is {record.state}"
         return Admission(record, LEASE_S, stop)
 
+    async def take_in(self, jobs: Sequence[Submitted]) -> None:
+        """Take in jobs as the core is to see them. Raises StoreError."""
+        self._ledger.record(jobs)
+        await self._tell()
+
     async def _synced(self) -> None:
         """Wait until what is written down outlives a loss of power; those who wait at once share one sync.
 
@@ -384,6 +468,37 @@ class Daemon:
             except (BadSpec, BadDecision) as error:
                 raise Conflict(f"these policies cannot go on from here: {error}") from error
         await self._tell()
+
+    async def reallocate(self, name: str = "", *, by: str = "") -> list[Slots]:
+        """Divide memory now; return the jobs that use it, or this one alone, and what each has got.
+
+        Jobs move to their slots then. Raises Conflict for a job that uses no switch memory.
+        """
+        ledger = self._ledger
+        allocation = ledger.core.allocation
+        assert allocation is not None
+        if name:
+            self.record(name)
+        before = ledger.desired().places
+        ledger.record([Reallocated(self.now_s, f"asked for by {by}" if by else "asked for")])
+        ledger.decide()
+        await self._tell()
+        question, answer = allocation.allocator.question, allocation.allocator.answer
+        after = ledger.desired().places
+        found = [
+            Slots(
+                each,
+                answer.standing[each],
+                before[each].regions if each in before else {},
+                place.regions,
+                reasons.of_slots(question, answer, each),
+            )
+            for each, place in after.items()
+            if place.tree is not None and name in ("", each) and question and answer
+        ]
+        if name and not found:
+            raise Conflict(f"job {name!r} uses no switch memory: {self.record(name).state}")
+        return found
 
     def quotas(self) -> list[QuotaState]:
         """Return the tenants that have quotas, and how far these are used."""

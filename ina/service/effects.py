@@ -22,15 +22,15 @@ from controller.switches.model import INA_UDP_PORT, Registration
 from controller.switches.tree import TreeAdmission
 from controller.vocabulary import Job, Topology
 from ina.runtime.errors import RunError
-from ina.service import network, plain
+from ina.service import plain
+from ina.service.data_plane import DataPlane
 from ina.service.errors import EngineError, RunnerGone, StoreError
 from ina.service.executor import Executor
 from ina.service.external import is_external
-from ina.service.fallback import FallbackServing
+from ina.service.fallback_jobs import FallbackJobs
 from ina.service.faults import fault_point
 from ina.service.holds import Hold, hosts
 from ina.service.ledger import Ledger
-from ina.service.network import Network
 from ina.service.runner import JobOrder, RunOrder
 from ina.service.runs import Runs
 from ina.service.steps import Held, Resize, Stage, Start, Step, Stop, steps
@@ -60,7 +60,7 @@ class Effects:
         testbed: The name of the testbed whose hosts run the workers.
         network: The switches.
         executor: The processes of runs.
-        fallbacks: The fallback servers.
+        fallback_jobs: Has fallback servers serve them.
         blocking: Where calls that block are made.
         runs: Takes in how the jobs of a run have ended.
         switches: Is told to compare the switches soon.
@@ -70,9 +70,9 @@ class Effects:
         self,
         ledger: Ledger,
         testbed: str,
-        network: Network,
+        network: DataPlane,
         executor: Executor,
-        fallbacks: FallbackServing,
+        fallback_jobs: FallbackJobs,
         blocking: Blocking,
         runs: Runs,
         switches: Switches,
@@ -81,7 +81,7 @@ class Effects:
         self._testbed = testbed
         self._network = network
         self._executor = executor
-        self._fallbacks = fallbacks
+        self._fallback_jobs = fallback_jobs
         self._blocking = blocking
         self._runs = runs
         self._switches = switches
@@ -165,14 +165,14 @@ class Effects:
                 before = {name: ledger.latest.get(name, 0.0) for name in run.jobs}
                 ledger.holds[number] = Hold(Held(run, places, busy=True), {}, ports, before)
                 self.spawn(self._effect(number, Start, partial(self._start, number, ledger.up)))
-            case Stop():
+            case Stop(_, why):
                 ledger.set(number, stage="stopping", busy=True)
-                self.spawn(self._effect(number, Stop, partial(self._stop, number)))
+                self.spawn(self._effect(number, Stop, partial(self._stop, number, why)))
             case Resize(_, job, place):
                 hold = ledger.holds[number]
                 ledger.set(number, places={**hold.held.places, job: place})
                 if job in hold.admissions:
-                    hold.admissions[job] = network.with_regions(hold.admissions[job], place.regions)
+                    hold.admissions[job] = self._network.resized(job, hold.admissions[job], place)
                 ledger.keep(number)
                 self._switches.check_soon()
 
@@ -227,8 +227,7 @@ class Effects:
             await self._blocking.switches(lambda: self._admit(hold, up))
             ledger.keep(number)
             fault_point("admitted")
-            await self._serve_fallbacks()
-            fault_point("served")
+            await self._fallback_jobs.serve(hold)
             order = self._order(hold)
             await self._blocking.runs(lambda: self._executor.start(order))
             fault_point("started")
@@ -253,26 +252,24 @@ class Effects:
         for name, place in hold.held.places.items():
             said = self._ledger.submitted[name]
             job = said.job
-            if place.tree is None:
-                hold.admissions[name] = network.without_switch(self._ledger.topology, place)
-            else:
-                who = Registration(
-                    "ina controller",
-                    name=name,
-                    user=said.tenant,
-                    command=shlex.join(job.command or ()),
-                    priority=job.priority,
-                )
-                hold.admissions[name] = self._network.admit(job, place, hold.udp_ports[name], who, up)
+            who = Registration(
+                "ina controller",
+                name=name,
+                user=said.tenant,
+                command=shlex.join(job.command or ()),
+                priority=job.priority,
+            )
+            hold.admissions[name] = self._network.admit(job, place, hold.udp_ports[name], who, up)
             fault_point("one admitted")
 
-    async def _stop(self, number: int) -> None:
+    async def _stop(self, number: int, why: str) -> None:
         ledger = self._ledger
         hold = ledger.holds[number]
         ledger.keep(number)
         await self._blocking.runs(lambda: self._executor.stop(number))
         fault_point("stopped")
         self._runs.take_ends(number, stopping=True)
+        self._count_again(hold, why)
         ledger.set(number, over=frozenset(hold.held.run.jobs))  # nothing of it is to be on switches any more
         on_switches = [
             each for name, each in hold.admissions.items() if hold.held.places[name].tree is not None
@@ -280,11 +277,18 @@ class Effects:
         await self._blocking.switches(lambda: self._remove(on_switches))
         fault_point("removed")
         del ledger.holds[number]
-        await self._serve_fallbacks(hold)
-        fault_point("served no more")
+        await self._fallback_jobs.serve(hold)
         ledger.let_go(number)
         await self._blocking.runs(lambda: self._executor.forget(number))
         fault_point("forgotten")
+
+    def _count_again(self, hold: Hold, why: str) -> None:
+        """Count the jobs whose workers had started, and start again in the same run: with another tree."""
+        ledger, run = self._ledger, hold.held.run
+        wanted = next((each.jobs for each in ledger.desired().runs if each.number == run.number), ())
+        names = [name for name in run.jobs if name in wanted and name not in hold.held.over]
+        if names and self._executor.status(run.number) is not None:
+            ledger.start_again({name: hold.admissions[name].epoch for name in names}, why)
 
     def _remove(self, admissions: Collection[TreeAdmission]) -> None:
         for admission in admissions:
@@ -293,18 +297,6 @@ class Effects:
             except ControllerError as error:
                 _log.warning("job %d stays on a switch until it answers: %s", admission.job, error)
             fault_point("one removed")
-
-    async def _serve_fallbacks(self, *also: Hold) -> None:
-        """Have fallback servers serve all jobs that have one, and no others."""
-        wanted: dict[str, list[TreeAdmission]] = {}
-        for hold in (*self._ledger.holds.values(), *also):
-            for name, place in hold.held.places.items():
-                if place.fallback is not None:
-                    jobs = wanted.setdefault(place.fallback, [])
-                    if hold not in also and (admission := hold.of_switches().get(name)) is not None:
-                        jobs.append(admission)
-        if wanted:
-            await self._blocking.switches(lambda: self._fallbacks.serve(wanted))
 
     def _order(self, hold: Hold) -> RunOrder:
         run = hold.held.run

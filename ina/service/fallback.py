@@ -57,6 +57,10 @@ class FallbackServing(Protocol):
         """Have each server serve these jobs and no others; return when it does. Raises RunError."""
         ...
 
+    def lives(self, server: str) -> bool:
+        """Return whether the fallback server at a server lives."""
+        ...
+
     def counters(self, server: str, job: int) -> dict[str, float]:
         """Return the latest known counters of a job at a server, by name."""
         ...
@@ -98,6 +102,10 @@ class FallbackServers:
         serves = files.read(self._of(server) / "serves.json") or {"counters": {}}
         found: dict[str, float] = serves["counters"].get(str(job), {})
         return found
+
+    def lives(self, server: str) -> bool:
+        """Return whether the fallback server at a server lives."""
+        return files.process_of(self._of(server)) is not None
 
     def stop(self) -> None:
         """Stop all of them."""
@@ -170,6 +178,8 @@ class Keeper:
             prefix=("ip", "netns", "exec", namespace(kept.testbed, kept.server)),
         )
         self._serves: dict[str, Mapping[str, Any]] = {}
+        self._told = True
+        """Whether it is written down which jobs it serves."""
         self._counted_at = 0.0
 
     def run(self, over: threading.Event) -> None:
@@ -187,7 +197,7 @@ class Keeper:
             self._server.stop()
 
     def _follow(self, jobs: Mapping[str, Mapping[str, Any]]) -> None:
-        changed = jobs != self._serves
+        self._told &= jobs == self._serves
         for job in [job for job, known in self._serves.items() if jobs.get(job) != known]:
             self._server.remove(int(job))
             del self._serves[job]
@@ -196,11 +206,15 @@ class Keeper:
                 self._server.add(int(job), description)
                 self._serves[job] = description
         now = time.monotonic()
-        if changed or now - self._counted_at > COUNT_S:
+        if not self._told or now - self._counted_at > COUNT_S:
             self._counted_at = now
             counters = {job: self._server.statistics(int(job)) for job in self._serves}
             serves = {job: known["epoch"] for job, known in self._serves.items()}
-            files.write(self._folder / "serves.json", {"by": self._by, "jobs": serves, "counters": counters})
+            with contextlib.suppress(OSError):  # the disk is full: it serves on, and says so later
+                files.write(
+                    self._folder / "serves.json", {"by": self._by, "jobs": serves, "counters": counters}
+                )
+                self._told = True
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -10,8 +10,8 @@ POINTS = (
     *("recorded", "synced", "kept", "one admitted", "admitted"),
     *("keeper described", "keeper told", "keeper started", "served", "ordered", "started"),
     *("reconciled", "forwards", "frozen"),
-    *("stopped", "one removed", "removed", "served no more", "let go", "forgotten"),
-    *("stray stopped", "stray forgotten"),
+    *("stopped", "one removed", "removed", "let go", "forgotten"),
+    *("stray stopped", "stray forgotten", "log removed", "asked to end"),
 )
 """All of them, in the order of a job's life: one after each call by which something outside changes."""
 VARIABLE = "INA_SERVICE_DIE_AT"

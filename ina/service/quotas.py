@@ -33,11 +33,13 @@ class Quota:
         tenant: Its name.
         gpus: Most GPUs of its jobs at once; None: no limit.
         reserved: GPUs that other tenants leave free for it.
+        per_minute: Most jobs that it may submit in a minute; None: no limit.
     """
 
     tenant: str
     gpus: int | None = None
     reserved: int = 0
+    per_minute: int | None = None
 
     def __post_init__(self) -> None:
         if not self.tenant:
@@ -47,6 +49,9 @@ class Quota:
         if self.reserved < 0 or (self.gpus is not None and self.reserved > self.gpus):
             most = "" if self.gpus is None else f", and at most its gpus, {self.gpus}"
             raise BadSpec(f"tenant {self.tenant!r}: reserved = {self.reserved}: want 0 or more{most}")
+
+        if self.per_minute is not None and self.per_minute < 1:
+            raise BadSpec(f"tenant {self.tenant!r}: per_minute = {self.per_minute}: want 1 or more")
 
     def plain(self) -> dict[str, Any]:
         """Return it as numbers and strings."""
@@ -78,6 +83,11 @@ class Quotas:
         self._outside: dict[str, _Wish] = {}
         self._used: Counter[str] = Counter()
         """GPUs of the jobs inside, by tenant."""
+
+    @property
+    def waiting(self) -> int:
+        """Number of jobs that wait for their tenants' quotas."""
+        return len(self._outside)
 
     def check(self, quota: Quota) -> None:
         """Raise BadSpec for a quota with which more would be reserved than there is."""

@@ -49,7 +49,7 @@ class JobRecord:
         ended_s: When it was over; None: it is not.
         done: Iterations that it has done, as far as is known.
         left_s: Estimate of the time until it is done; None: unknown.
-        starts: How often it was started.
+        starts: How often its workers were started.
         fallback_share: Part of its packets that found no slot lately, 0 to 1; None: not known.
         late: It is not going to meet its deadline, by the estimate.
     """

@@ -141,6 +141,7 @@ class RunStatus:
         compute_s: The part of that for which the slowest rank does not sum.
         ends: How each job ended that has: "" well, else what went wrong.
         blame: The job that broke its group; None: none.
+        broke: How it did, with job and rank.
         lost: Servers that were gone with their workers, and how.
         engine: How Ray names the run, and its state there; "": not yet, or it is not Ray's.
         over: All have ended, or the run could not be.
@@ -153,11 +154,30 @@ class RunStatus:
     compute_s: dict[str, float] = field(default_factory=dict)
     ends: dict[str, str] = field(default_factory=dict)
     blame: str | None = None
+    broke: str = ""
     lost: Mapping[str, str] = field(default_factory=dict)
     engine: str = ""
     over: bool = False
     failure: str = ""
     final: bool = False
+
+    def note_end(self, group: GroupRun, job: str, failure: str) -> None:
+        """Note that a job of the run has ended: "" well, else with this failure."""
+        self.ends[job] = failure
+        self.blame = group.turns.culprit
+        self.broke = group.turns.broken or ""
+
+    def note_progress(self, group: GroupRun, jobs: Sequence[str]) -> bool:
+        """Note how far the jobs are; return whether any has gone on."""
+        done = {name: group.turns.iterations(name) for name in jobs}
+        if done == self.done:
+            return False
+        self.done = done
+        self.iteration_s = {name: times[len(times) // 2] for name in jobs if (times := _times(group, name))}
+        self.compute_s = {
+            name: compute_s for name in jobs if (compute_s := _compute_s(group, name)) is not None
+        }
+        return True
 
 
 class _Logs:
@@ -318,23 +338,14 @@ class Runner:
     def _ended(self, end: JobEnd, group: GroupRun) -> None:
         failure = end.failure()
         with self._lock:
-            self._status.ends[end.spec.job.name] = "" if failure is None else str(failure)
-            self._status.blame = group.turns.culprit
+            self._status.note_end(group, end.spec.job.name, "" if failure is None else str(failure))
             self._status.lost = dict(self._fabric.lost)
         self._write()
 
     def _watch(self, group: GroupRun, names: Sequence[str]) -> None:
         while True:
             last = self._over.wait(PERIOD_S)
-            done = {name: group.turns.iterations(name) for name in names}
-            if done != self._status.done:
-                self._status.done = done
-                self._status.iteration_s = {
-                    name: times[len(times) // 2] for name in names if (times := _times(group, name))
-                }
-                self._status.compute_s = {
-                    name: compute_s for name in names if (compute_s := _compute_s(group, name)) is not None
-                }
+            if self._status.note_progress(group, names):
                 self._write()
             if last:
                 return

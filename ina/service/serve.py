@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from bmv2_topos.testbeds import netns
+from bmv2_topos.testbeds.netns.ports import InterfaceWatch
 from bmv2_topos.testbeds.netns.targets import target_of
 from bmv2_topos.testbeds.netns.testbed import controllers
 from controller import Fleet
@@ -22,6 +23,7 @@ from ina.service.fallback import FallbackServers
 from ina.service.ledger import Ledger
 from ina.service.network import Network
 from ina.service.policies import Policies
+from ina.service.retention import Retention
 from ina.service.store import Store, locked
 from ina.service.threads import Threads
 
@@ -33,6 +35,7 @@ async def opened(
     policies: Policies,
     *,
     engine: EngineChoice | None = None,
+    retention: Retention | None = None,
     on_wait: Callable[[str], None] = lambda holder: None,
 ) -> AsyncIterator[Daemon]:
     """Make the daemon of a state and a testbed; its `run` is for the caller to start.
@@ -42,6 +45,7 @@ async def opened(
         testbed: The testbed's name; None: the only one that is up.
         policies: Who decides.
         engine: What starts the workers of jobs; None: this machine.
+        retention: How long jobs that are over are kept; None: as by default.
         on_wait: Called if another process uses this state, with what it wrote of itself; it is waited for.
 
     Raises:
@@ -71,11 +75,13 @@ async def opened(
         service = store.fact("service", secrets.token_hex(4)) or ""
         began_at = float(store.fact("began", repr(time.time())) or 0.0)
         at = stack.enter_context(controllers(bed))
+        target = target_of(bed.program)
+        ports = None if target.tells_ports else stack.enter_context(InterfaceWatch(bed))
         last_s = max((row.body["event"]["at_s"] for row in store.events()), default=0.0)
         yield Daemon(
-            Ledger(store, bed.topology, policies, Clock(began_at, last_s)),
+            Ledger(store, bed.topology, policies, Clock(began_at, last_s), retention=retention),
             testbed=bed.name,
-            switches=Network(bed.topology, Fleet(at), program, target_of(bed.program).queue_packets),
+            switches=Network(bed.topology, Fleet(at), program, target.queue_packets, ports),
             executor=stack.enter_context(engine.executor(state / "runs", service, bed)),
             fallbacks=FallbackServers(state / "fallback", bed.name, bed.program.lanes),
             blocking=Threads(),

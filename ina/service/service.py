@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -111,6 +111,22 @@ class Grant:
     address: str
 
 
+@dataclass(frozen=True, slots=True)
+class Slots:
+    """The slots of a job before and after a division of memory, by switch, and why it has them."""
+
+    job: str
+    standing: Standing
+    before: Mapping[str, Region]
+    after: Mapping[str, Region]
+    why: str
+
+    @property
+    def changed(self) -> bool:
+        """Whether it has other slots than before."""
+        return dict(self.before) != dict(self.after)
+
+
 class Service(Protocol):
     """A running service. All of it is called in the thread of its event loop.
 
@@ -126,6 +142,11 @@ class Service(Protocol):
     @property
     def began_at(self) -> float:
         """When that was, as Unix time."""
+        ...
+
+    @property
+    def changes(self) -> Hashable:
+        """Equal to an earlier value as long as nothing was decided since, and no run began or ended."""
         ...
 
     @property
@@ -176,6 +197,13 @@ class Service(Protocol):
         """Have a server or switch be used by nobody; `back`: have it be used again."""
         ...
 
+    async def reallocate(self, name: str = "", *, by: str = "") -> list[Slots]:
+        """Divide memory now; return the jobs that use it, or this one alone, and what each has got.
+
+        Jobs move to their slots then. Raises Conflict for a job that uses no switch memory.
+        """
+        ...
+
     def quotas(self) -> Sequence[QuotaState]:
         """Return the tenants that have quotas, and how far these are used."""
         ...
@@ -207,6 +235,10 @@ class Service(Protocol):
         """Return a job."""
         ...
 
+    def archived(self, name: str) -> Mapping[str, Any] | None:
+        """Return a job that is over and forgotten, as `views.JobView`; None: there was none of this name."""
+        ...
+
     def explain(self, name: str) -> Explanation:
         """Say why a job stands as it does."""
         ...
@@ -222,6 +254,10 @@ class Service(Protocol):
 
     def decisions(self, after: int = 0) -> Sequence[Decision]:
         """Return the lines of the log later than number `after`."""
+        ...
+
+    def counted(self) -> Mapping[str, int]:
+        """Return how many lines the log has had, by event, also those that are not kept."""
         ...
 
     def watch(self, after: int = 0) -> AsyncIterator[Decision]:

@@ -65,7 +65,8 @@ def steps(desired: Desired, held: Mapping[int, Held]) -> list[Step]:
     """Return the steps that can be done now: stops first, then moves to other slots, then starts.
 
     A run starts when nobody holds its GPUs who is to stop, and none of its jobs has workers in another run.
-    One whose tree is to be another is stopped, and starts again there. O(runs · GPUs).
+    One whose tree is to be another is stopped, and starts again there; so is a group of which a member is not
+    to run any more, without that one. O(runs · GPUs).
     """
     wanted = {run.number: run for run in desired.runs}
     stops: list[Step] = []
@@ -107,6 +108,8 @@ def _placed(run: Run, desired: Desired) -> bool:
 def _why_stopped(run: Run | None, places: Mapping[str, Place], has: Held) -> str | None:
     if run is None:
         return "it is not to run any more"
+    if gone := sorted(set(has.run.jobs) - has.over - set(run.jobs)):  # cancelled, or late: the others go on
+        return f"job {gone[0]!r} is not to run any more"
     for name in run.jobs:
         now, then = places.get(name), has.places.get(name)
         if name in has.over or now is None or then is None:

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from typing_extensions import TypedDict
 
+from controller.vocabulary import Region
 from ina.service.quotas import QuotaState
 from ina.service.records import Audit, JobRecord
-from ina.service.service import Admission, ClusterState, Decision, Explanation, Grant, SwitchState
+from ina.service.service import Admission, ClusterState, Decision, Explanation, Grant, Slots, SwitchState
 
 
 class SlotsView(TypedDict):
@@ -176,12 +177,34 @@ class MemoryView(TypedDict):
     switches: dict[str, list[MomentView]]
 
 
+class ReallocatedView(TypedDict):
+    """The slots of a job before and after a division of memory, by switch, and why it has them."""
+
+    job: str
+    standing: str
+    changed: bool
+    before: dict[str, SlotsView]
+    after: dict[str, SlotsView]
+    why: str
+
+
+class ReallocationView(TypedDict):
+    """What a division of memory has given each job that uses it."""
+
+    at_s: float
+    jobs: list[ReallocatedView]
+
+
 class QuotaView(TypedDict):
-    """A tenant's most GPUs at once, null: no limit; those kept for it, those in use, and who waits for it."""
+    """A tenant's most GPUs at once, null: no limit; those kept for it, those in use, and who waits for it.
+
+    `per_minute`: most jobs that it may submit in a minute, null: no limit.
+    """
 
     tenant: str
     gpus: int | None
     reserved: int
+    per_minute: int | None
     used: int
     waiting: list[str]
 
@@ -280,10 +303,7 @@ def of_job(record: JobRecord, now_s: float) -> JobView:
         "tree": None
         if tree is None
         else {"root": tree.root, "parents": dict(tree.parents), "aggregators": sorted(tree.aggregators)},
-        "slots": {
-            switch: {"first": region.offset, "slots": region.size}
-            for switch, region in (place.regions if place else {}).items()
-        },
+        "slots": _slots(place.regions if place else {}),
         "standing": place.standing.value if place and place.standing else None,
     }
 
@@ -385,12 +405,37 @@ def of_cluster(
     }
 
 
+def of_reallocation(found: Iterable[Slots], now_s: float) -> ReallocationView:
+    """Return a division of memory as JSON."""
+    return {
+        "at_s": now_s,
+        "jobs": [
+            {
+                "job": each.job,
+                "standing": each.standing.value,
+                "changed": each.changed,
+                "before": _slots(each.before),
+                "after": _slots(each.after),
+                "why": each.why,
+            }
+            for each in found
+        ],
+    }
+
+
+def _slots(regions: Mapping[str, Region]) -> dict[str, SlotsView]:
+    return {
+        switch: {"first": region.offset, "slots": region.size} for switch, region in sorted(regions.items())
+    }
+
+
 def of_quota(state: QuotaState) -> QuotaView:
     """Return a quota as JSON."""
     return {
         "tenant": state.quota.tenant,
         "gpus": state.quota.gpus,
         "reserved": state.quota.reserved,
+        "per_minute": state.quota.per_minute,
         "used": state.used,
         "waiting": list(state.waiting),
     }

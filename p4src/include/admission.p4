@@ -56,14 +56,17 @@ control Admission(inout headers_t hdr, inout metadata_t meta,
         size = JOB_ROWS * (MAX_FAN_IN + 1);
     }
 
-    // Which kinds have lanes; a result for others than its receiver has none.
+    // Which kinds have lanes. A contribution without lanes adds none to the sum; results for those
+    // that do not take the sum have none.
     table shape {
         key = { hdr.ina.kind: exact; hdr.ina.lanes: exact; }
         actions = { NoAction; }
         const default_action = NoAction;
         const entries = {
             (KIND_GRADIENT, LANES): NoAction();
+            (KIND_GRADIENT, 0):     NoAction();
             (KIND_PARTIAL,  LANES): NoAction();
+            (KIND_PARTIAL,  0):     NoAction();
             (KIND_RESULT,   LANES): NoAction();
             (KIND_RESULT,   0):     NoAction();
             (KIND_STATUS,   0):     NoAction();

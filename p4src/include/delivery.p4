@@ -9,7 +9,7 @@ const bit<8> INA_TTL = 64;
 
 control Delivery(inout headers_t hdr, inout metadata_t meta,
                  inout standard_metadata_t standard_metadata) {
-    // Only the receiver of a sum needs its lanes; on the way to it, switches do.
+    // Only those that take a sum need its lanes; on the way to them, switches do.
     action deliver(mac_t mac, ipv4_t ip, bit<16> udp_port, bit<16> rank) {
         hdr.ethernet.src = hdr.ethernet.dst;    // the address that the sender knows us by
         hdr.ipv4.src = hdr.ipv4.dst;
@@ -46,8 +46,9 @@ control Delivery(inout headers_t hdr, inout metadata_t meta,
         if (hdr.ina.isValid()) {
             if (meta.is_addressed == 1) {
                 receiver.apply();
-                if (hdr.ina.kind == KIND_RESULT && hdr.ina.target != TARGET_ALL
-                    && meta.receiver != hdr.ina.target && meta.receiver != NO_RANK) {
+                bool named = meta.receiver == (hdr.ina.target & ~TARGET_BUT);
+                bool takes = named == ((hdr.ina.target & TARGET_BUT) == 0);
+                if (hdr.ina.kind == KIND_RESULT && !takes && meta.receiver != NO_RANK) {
                     hdr.lanes.setInvalid();
                     hdr.ina.valid = 0;
                 }

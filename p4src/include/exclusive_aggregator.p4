@@ -7,6 +7,7 @@
 #define INA_AGGREGATOR_P4
 
 #include "headers.p4"
+#include "lane_work.p4"
 #include "lanes.p4"
 
 // How a packet relates to the PSN that its slot holds.
@@ -25,7 +26,8 @@ control Aggregator(inout headers_t hdr, inout metadata_t meta,
     register<bit<32>>(SLOTS) slot_bitmap;
     register<bit<32>>(SLOTS) slot_tag;
     register<bit<8>>(SLOTS)  slot_exponent;
-    register<bit<8>>(SLOTS)  slot_flags;        // FLAGS_OF_RESULT, SLOT_FINAL
+    register<bit<8>>(SLOTS)  slot_flags;        // FLAGS_OF_RESULT, SLOT_FINAL, SLOT_BARE
+    LaneWork() lane_work;
     Lanes() lanes;
 
     bit<2> relation = RELATION_NONE;
@@ -52,6 +54,7 @@ control Aggregator(inout headers_t hdr, inout metadata_t meta,
         relation = generation != meta.generation ? RELATION_NEWER : relation;
         flags = relation == RELATION_SAME ? flags : 0;
         final = flags[0:0];
+        meta.bare = flags[6:6];
     }
 
     // From here on the header of a contribution holds what the slot would hold with it:
@@ -84,7 +87,8 @@ control Aggregator(inout headers_t hdr, inout metadata_t meta,
         slot_bitmap.write(meta.index, bitmap);
         slot_tag.write(meta.index, hdr.ina.tag);
         slot_exponent.write(meta.index, hdr.ina.exponent);
-        slot_flags.write(meta.index, (hdr.ina.flags & FLAGS_OF_RESULT) | slot_only);
+        slot_flags.write(meta.index, (hdr.ina.flags & FLAGS_OF_RESULT) | slot_only
+                                     | (meta.bare == 1 ? SLOT_BARE : 0));
     }
 
     action decide(outcome_t outcome, bit<3> lane_operation, bit<2> way, bit<4> kind) {
@@ -164,7 +168,14 @@ control Aggregator(inout headers_t hdr, inout metadata_t meta,
             join();
             gradient.apply();
         }
+        lane_work.apply(hdr, meta);
+        if (meta.leaves_with_lanes == 1) {
+            hdr.lanes.setValid();
+        }
         lanes.apply(hdr, meta);
+        if (meta.leaves_with_lanes == 0) {
+            hdr.lanes.setInvalid();
+        }
         hdr.ina.flags = hdr.ina.flags | (meta.overflow == 1 ? FLAG_OVERFLOW : 0);
 
         if (meta.outcome == outcome_t.AGGREGATED) {

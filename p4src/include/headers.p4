@@ -77,8 +77,10 @@ const bit<8> FLAGS_ASKING    = FLAG_RESEND | FLAG_QUERY | FLAG_BYPASS | FLAG_RAW
 // Bit of ina_t.valid in raw packets: the lanes are int32, else float32.
 const bit<16> VALID_INT32 = 0x8000;
 
-// The receiver of an allreduce, and the rank of what is no worker.
-const bit<16> TARGET_ALL = 0xffff;
+// In ina_t.target: not the rank in the other bits takes the sum, but all the others. So 0xffff is
+// every rank: no rank has so high a number.
+const bit<16> TARGET_BUT = 0x8000;
+// The rank of what is no worker.
 const bit<16> NO_RANK    = 0xffff;
 
 // The node of every job's tree that its results are of.
@@ -95,11 +97,11 @@ header ina_t {
     bit<8>  priority;
     bit<8>  exponent;   // maximum over the contributors
     bit<8>  epoch;      // low byte of the job's generation
-    bit<16> valid;      // lanes that carry elements, from lane 0; in raw packets, the type too
+    bit<16> valid;      // lanes of this PSN that carry elements, from lane 0; in raw packets, the type too
     bit<16> lanes;      // lanes in this packet: LANES or 0
     bit<32> tag;        // digest of what all ranks must agree on (type, length, operation)
     bit<16> node;       // node of the job's tree whose children `bitmap` names; 0 is the root
-    bit<16> target;     // rank that gets the sum; TARGET_ALL: every rank
+    bit<16> target;     // rank that takes the sum; with TARGET_BUT: all ranks but this one
 }
 
 #if LANES == 32
@@ -158,6 +160,8 @@ struct metadata_t {
     // The slot that this packet meets (the aggregators).
     bit<32> index;
     bit<3>  lane_operation; // LANES_*
+    bit<1>  bare;           // its lanes hold no values (lane_work.p4)
+    bit<1>  leaves_with_lanes;
     bit<1>  overflow;       // adding left the int32 range
     // What becomes of the packet.
     outcome_t outcome;

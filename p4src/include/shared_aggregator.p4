@@ -10,6 +10,7 @@
 #include "addressing.p4"
 #include "eviction.p4"
 #include "headers.p4"
+#include "lane_work.p4"
 #include "lanes.p4"
 #include "slot.p4"
 
@@ -63,6 +64,7 @@ control Aggregator(inout headers_t hdr, inout metadata_t meta,
     register<bit<8>>(SLOTS)  slot_priority;
     Addressing() addressing;
     Eviction() eviction;
+    LaneWork() lane_work;
     Lanes() lanes;
 
     slot_t slot = { 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 };
@@ -97,6 +99,7 @@ control Aggregator(inout headers_t hdr, inout metadata_t meta,
         relation = free ? RELATION_FREE : RELATION_OTHER;
         relation = mine && age == 0 && slot.bitmap != 0 ? RELATION_SAME : relation;
         final = relation == RELATION_SAME ? slot.flags[0:0] : 0;
+        meta.bare = slot.flags[6:6];
     }
 
     // From here on the header of a contribution holds what the slot would hold with it:
@@ -144,7 +147,8 @@ control Aggregator(inout headers_t hdr, inout metadata_t meta,
         slot_bitmap.write(meta.index, bitmap);
         slot_tag.write(meta.index, hdr.ina.tag);
         slot_exponent.write(meta.index, hdr.ina.exponent);
-        slot_flags.write(meta.index, (hdr.ina.flags & FLAGS_OF_RESULT) | slot_only);
+        slot_flags.write(meta.index, (hdr.ina.flags & FLAGS_OF_RESULT) | slot_only
+                                     | (meta.bare == 1 ? SLOT_BARE : 0));
         slot_priority.write(meta.index, hdr.ina.priority);  // with every contribution, as in ESA
         slot_touched.write(meta.index, now);
     }
@@ -263,13 +267,19 @@ control Aggregator(inout headers_t hdr, inout metadata_t meta,
             order.apply();
             if (meta.outcome == outcome_t.PULLED) {
                 take_out();
-                hdr.lanes.setValid();
             }
         } else {
             join();
             gradient.apply();
         }
+        lane_work.apply(hdr, meta);
+        if (meta.leaves_with_lanes == 1) {
+            hdr.lanes.setValid();
+        }
         lanes.apply(hdr, meta);
+        if (meta.leaves_with_lanes == 0) {
+            hdr.lanes.setInvalid();
+        }
         hdr.ina.flags = hdr.ina.flags | (meta.overflow == 1 ? FLAG_OVERFLOW : 0);
 
         if (slot_operation == SLOT_JOIN) {
@@ -277,7 +287,7 @@ control Aggregator(inout headers_t hdr, inout metadata_t meta,
         } else if (slot_operation == SLOT_CLAIM) {
             claim();
             hold(hdr.ina.bitmap, 0);
-            if (meta.lane_operation == LANES_EXCHANGE) {
+            if (meta.outcome != outcome_t.AGGREGATED) {     // another sum had to make room
                 meta.evicted = 1;
                 take_out();
             }

@@ -11,7 +11,7 @@ struct slot_t {
     bit<32> tag;
     bit<32> touched;        // microseconds; wraps after 71 minutes
     bit<8>  exponent;
-    bit<8>  flags;          // FLAGS_OF_RESULT, SLOT_FINAL, SLOT_FULL
+    bit<8>  flags;          // FLAGS_OF_RESULT, SLOT_FINAL, SLOT_FULL, SLOT_BARE
     bit<16> job;
     bit<16> target;
     bit<8>  priority;

@@ -80,8 +80,9 @@ def test_the_port_stands_once_for_each_who_may_not_import_the_other() -> None:
     }
 
 
-def test_a_sum_for_all_ranks_has_the_target_that_the_program_knows() -> None:
-    assert constants()["TARGET_ALL"] == wire.ALL
+def test_the_bit_of_a_target_that_means_all_others_is_the_programs() -> None:
+    assert constants()["TARGET_BUT"] == wire.TARGET_BUT
+    assert wire.TARGET_ALL & wire.TARGET_BUT, "all is all but a rank that does not exist"
 
 
 def test_a_sum_keeps_the_flags_that_the_program_keeps() -> None:

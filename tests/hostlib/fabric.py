@@ -38,6 +38,9 @@ SWITCH_PORTS = (UPLINK, *(100 + below for below in ABOVE))
 """Ports between switches."""
 SENTINEL = 77
 
+Does = Literal["sum", "scatter", "gather", "broadcast"]
+"""Allreduce or reduce, reduce-scatter, all-gather, broadcast."""
+
 MakeSwitch = Callable[["FabricCase", Mapping[int, Job]], Device]
 
 
@@ -52,7 +55,8 @@ class JobCase:
     window: int
     lengths: tuple[int, ...]
     kind: Literal["int32", "float32", "block16", "fixed"] = "int32"
-    target: int = wire.ALL
+    target: int = wire.TARGET_ALL
+    """Of a sum; the root of a broadcast."""
     in_place: bool = False
     preempt: bool = False
     priority: int = 0
@@ -61,6 +65,12 @@ class JobCase:
     """Values so large that sums overflow."""
     first_psn: int = 0
     skew_us: int = 0
+    does: Does = "sum"
+
+    @property
+    def root(self) -> int:
+        """Rank that a broadcast is from."""
+        return 0 if self.target == wire.TARGET_ALL else self.target
 
     @property
     def used(self) -> set[int]:
@@ -122,7 +132,7 @@ def job_cases(draw: st.DrawFn) -> JobCase:
         window,
         draw(st.lists(st.integers(0, 800), min_size=1, max_size=3).map(tuple)),
         kind,
-        draw(st.one_of(st.just(wire.ALL), st.integers(0, len(places) - 1))),
+        draw(st.one_of(st.just(wire.TARGET_ALL), st.integers(0, len(places) - 1))),
         draw(st.booleans()),
         draw(st.booleans()),
         draw(st.sampled_from([0, 1, 7, 255])),
@@ -130,6 +140,7 @@ def job_cases(draw: st.DrawFn) -> JobCase:
         draw(st.booleans()) and kind not in ("float32", "block16"),
         draw(st.one_of(st.just(0), st.integers(wrap - 40, wrap - 1))) % wrap,
         draw(st.sampled_from([0, 0, 100, 30_000])),
+        draw(st.sampled_from(["sum", "sum", "sum", "scatter", "gather", "broadcast"])),
     )
 
 
@@ -280,16 +291,14 @@ def carry_out(case: FabricCase, network: Network) -> None:
     tasks: list[list[Task]] = []
     inputs: list[list[list[NDArray[Any]]]] = []
     for job in case.jobs:
-        inputs.append([make_inputs(rng, job, length) for length in job.lengths])
+        shards = len(job.places) if job.does == "scatter" else 1
+        inputs.append([make_inputs(rng, job, shards * length) for length in job.lengths])
         for rank in range(len(job.places)):
             tasks.append([])
             for arrays in inputs[-1]:
-                array = arrays[rank].copy()
-                plan = collectives.make_collective(
-                    array, "sum", array if job.in_place else np.full_like(array, SENTINEL), None, "propagate"
-                )
+                plan, target = plan_of(job, rank, arrays[rank].copy())
                 wait = int(rng.integers(0, job.skew_us + 1))
-                tasks[-1].append(Task(plan, job.target, job.priority, wait))
+                tasks[-1].append(Task(plan, target, job.priority, wait))
     for worker in network.workers:
         worker.numeric_errors.clear()
     network.run_tasks(tasks)
@@ -299,13 +308,73 @@ def carry_out(case: FabricCase, network: Network) -> None:
         for i, arrays in enumerate(rounds):
             plans = [task[i].collective for task in tasks[first : first + len(job.places)]]
             results = [plan.staged.finish() for plan in plans]
-            for rank, result in enumerate(results):
-                if job.target not in (rank, wire.ALL):
-                    assert (result == (arrays[rank] if job.in_place else SENTINEL)).all(), "output touched"
-            got = results if job.target == wire.ALL else [results[job.target]]
             overflows = [worker.numeric_errors[i].overflow is not None for worker in workers]
+            if job.does != "sum":
+                check_moved(case, job, results, arrays, overflows)
+                continue
+            for rank, result in enumerate(results):
+                if job.target not in (rank, wire.TARGET_ALL):
+                    assert (result == (arrays[rank] if job.in_place else SENTINEL)).all(), "output touched"
+            got = results if job.target == wire.TARGET_ALL else [results[job.target]]
             check(case, job, got, arrays, overflows)
         first += len(job.places)
+
+
+def plan_of(job: JobCase, rank: int, array: NDArray[Any]) -> tuple[collectives.Collective, int]:
+    """Return what a rank asks for, and the target as its window takes it."""
+    size = len(job.places)
+    if job.does == "sum":
+        out = array if job.in_place else np.full_like(array, SENTINEL)
+        return collectives.make_collective(array, "sum", out, None, "propagate"), job.target
+    if job.does == "scatter":
+        length = len(array) // size
+        out = array[rank * length : (rank + 1) * length]
+        out = out if job.in_place else np.full_like(out, SENTINEL)
+        scatter = collectives.make_reduce_scatter(
+            *(array, "sum", out, None, "propagate"), number=0, rank=rank, size=size
+        )
+        return scatter, wire.TARGET_ALL
+    if job.does == "gather":
+        out = np.full(size * len(array), SENTINEL, array.dtype)
+        if job.in_place:
+            out[rank * len(array) : (rank + 1) * len(array)] = array
+            array = out[rank * len(array) : (rank + 1) * len(array)]
+        return collectives.make_all_gather(array, out, None, number=0, rank=rank, size=size), wire.TARGET_ALL
+    out = array if job.in_place else np.full_like(array, SENTINEL)
+    return collectives.make_broadcast(array, job.root, out, None, number=0, rank=rank), job.root
+
+
+def check_moved(
+    case: FabricCase,
+    job: JobCase,
+    results: Sequence[NDArray[Any]],
+    inputs: Sequence[NDArray[Any]],
+    overflows: Sequence[bool],
+) -> None:
+    """Check the results of what is no allreduce."""
+    if job.does == "scatter":
+        assert all(overflows) or not any(overflows), "not all ranks were told"
+        length = len(inputs[0]) // len(inputs)
+        lost = []
+        for rank, result in enumerate(results):
+            shard = slice(rank * length, (rank + 1) * length)
+            lost.append(shard_is_lost(job, [array[shard] for array in inputs]))
+            if not overflows[0]:
+                check(case, job, [result], [array[shard] for array in inputs], overflows)
+        if any(lost):
+            assert all(overflows), "an overflow was not told"
+        elif not case.exclusive:
+            assert not any(overflows), "an overflow was not repaired"
+        return
+    assert not any(overflows)
+    right = np.concatenate(inputs) if job.does == "gather" else inputs[job.root]
+    for result in results:
+        assert result.tobytes() == right.tobytes()
+
+
+def shard_is_lost(job: JobCase, inputs: Sequence[NDArray[Any]]) -> bool:
+    exact = np.sum([array.astype(np.float64) for array in inputs], axis=0)
+    return job.kind == "int32" and bool((np.abs(exact + 0.5) > 2**31).any())
 
 
 def check(

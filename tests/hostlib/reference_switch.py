@@ -21,12 +21,7 @@ _ASKING = wire.FLAG_RESEND | wire.FLAG_QUERY | wire.FLAG_BYPASS
 _PREFIX_AND_HEADER = wire.FRAME_PREFIX_BYTES + wire.INA_BYTES
 START_OF_JOB = 0x9E3779B1
 """What a job's id moves it by in its region."""
-_WITH_LANES = {
-    wire.KIND_GRADIENT: True,
-    wire.KIND_PARTIAL: True,
-    wire.KIND_STATUS: False,
-    wire.KIND_REMINDER: False,
-}
+_WITHOUT_LANES = (wire.KIND_STATUS, wire.KIND_REMINDER)
 
 
 @dataclass(frozen=True)
@@ -119,6 +114,8 @@ class Slot:
     full: bool = False
     final: bool = False
     values: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+    bare: bool = True
+    """No contribution had lanes."""
 
 
 class _Switch:
@@ -160,8 +157,8 @@ class _Switch:
         kind = int(packet["version_kind"]) & 0x0F
         if packet["version_kind"] >> 4 != wire.INA_VERSION or not 1 <= kind <= 5:
             return "bad_version_or_kind"
-        has_lanes = _WITH_LANES.get(kind, packet["lanes"] > 0)
-        if packet["lanes"] != (self.lanes if has_lanes else 0) or packet["valid"] & 0x7FFF > packet["lanes"]:
+        has_lanes = kind not in _WITHOUT_LANES and packet["lanes"] > 0
+        if packet["lanes"] != (self.lanes if has_lanes else 0) or packet["valid"] & 0x7FFF > self.lanes:
             return "bad_lanes"
         job = self.jobs.get(int(packet["job"]))
         if job is None:
@@ -209,7 +206,8 @@ class _Switch:
         slot.flags |= int(packet["flags"]) & wire.STICKY_FLAGS
         if slot.tag != packet["tag"]:
             slot.flags |= wire.FLAG_DISAGREE
-        sums = slot.values + packet["values"]
+        slot.bare &= not packet["lanes"]
+        sums = slot.values + (packet["values"] if packet["lanes"] else 0)
         if (np.abs(sums + 0.5) > 2**31).any():
             slot.flags |= wire.FLAG_OVERFLOW
         slot.values = sums.astype(np.int32).astype(np.int64)
@@ -221,7 +219,7 @@ class _Switch:
         slot.job, slot.generation, slot.psn = int(packet["job"]), job.generation, int(packet["psn"])
         slot.bitmap, slot.tag, slot.exponent, slot.flags = 0, int(packet["tag"]), 0, 0
         slot.target = int(packet["target"])
-        slot.full = slot.final = False
+        slot.full, slot.final, slot.bare = False, False, True
         slot.values = np.zeros(self.lanes, np.int64)
         self._add(slot, packets)
 
@@ -248,7 +246,7 @@ class _Switch:
         reply["flags"] = slot.flags | flags
         reply["version_kind"] = wire.version_kind(kind)
         reply["values"] = slot.values
-        reply["lanes"] = self.lanes
+        reply["lanes"] = 0 if slot.bare else self.lanes
         reply["valid"] = reply["valid"] & 0x7FFF if kind == wire.KIND_GRADIENT else self.lanes
         reply["node"], reply["fan_in"] = job.node, job.size
         if kind == wire.KIND_RESULT:
@@ -274,7 +272,9 @@ class _Switch:
         out = packets.copy()
         out["eth_dst"], out["eth_src"] = packets["eth_src"], packets["eth_dst"]
         kind = int(out["version_kind"][0]) & 0x0F
-        if kind == wire.KIND_RESULT and rank is not None and out["target"] not in (rank, wire.ALL):
+        target = int(out["target"][0])
+        takes = (rank == target & ~wire.TARGET_BUT) != bool(target & wire.TARGET_BUT)
+        if kind == wire.KIND_RESULT and rank is not None and not takes:
             out["lanes"] = out["valid"] = 0
         length = self.packet.itemsize if out["lanes"] else _PREFIX_AND_HEADER
         out["ip_total_len"] = length - wire.ETHERNET_BYTES

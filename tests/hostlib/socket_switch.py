@@ -66,7 +66,7 @@ class FallbackOnly:
             if is_result and rank in self.deaf:
                 continue
             data = packet
-            if is_result and header["target"] not in (wire.ALL, rank):
+            if is_result and header["target"] not in (wire.TARGET_ALL, rank):
                 header["lanes"] = header["valid"] = 0
                 data = header.tobytes()
             prefix = wire.frame_prefix(TransportConfig("loopback", "a:0", "b:1").endpoints, len(data))

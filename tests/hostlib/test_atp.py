@@ -134,7 +134,9 @@ def take(window: Window, kind: int, psn: int, **fields: int) -> None:
     lanes = LANES if kind == wire.KIND_RESULT else 0
     packet = np.zeros(1, PACKET)
     header = {"version_kind": wire.version_kind(kind), "job": JOB, "psn": psn, "bitmap": 3, "tag": 5}
-    for name, value in (header | {"valid": lanes, "lanes": lanes, "target": wire.ALL} | fields).items():
+    for name, value in (
+        header | {"valid": lanes, "lanes": lanes, "target": wire.TARGET_ALL} | fields
+    ).items():
         packet[name] = value
     data = packet.view(np.uint8)[: wire.INA_BYTES + 4 * lanes]
     window.absorb(data, len(data), 0)

@@ -344,7 +344,7 @@ packets = st.fixed_dictionaries(
 @given(
     st.lists(packets, max_size=40),
     st.sampled_from(["int32", "exponent", "block16", "fixed"]),
-    st.sampled_from([wire.ALL, 0, 1]),
+    st.sampled_from([wire.TARGET_ALL, 0, 1]),
     st.integers(1, 4),
 )
 def test_any_packets_leave_both_kernels_in_the_same_state(

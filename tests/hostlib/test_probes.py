@@ -154,7 +154,7 @@ def result_of(window: Window, psn: int, flags: int = 0) -> Any:
     packet["udp_src"] = wire.INA_UDP_PORT
     packet["version_kind"] = wire.version_kind(wire.KIND_RESULT)
     packet["job"], packet["psn"], packet["bitmap"], packet["lanes"] = JOB, psn, 0b11, LANES
-    packet["flags"], packet["target"], packet["valid"] = flags, wire.ALL, LANES
+    packet["flags"], packet["target"], packet["valid"] = flags, wire.TARGET_ALL, LANES
     return packet.view(np.uint8)
 
 

@@ -59,7 +59,7 @@ def test_scapy_dissects_a_frame() -> None:
     assert (frame[UDP].sport, frame[UDP].dport) == (42592, 42592)
     ina = frame[Ina]
     assert (ina.version, ina.kind, ina.psn, ina.tag) == (2, 1, 0x01020304, 0xDEADBEEF)
-    assert (ina.node, ina.target, ina.epoch) == (3, wire.ALL, 9)
+    assert (ina.node, ina.target, ina.epoch) == (3, wire.TARGET_ALL, 9)
     assert str(ina.flags) == "resend+raw"
     assert ina.values == list(range(-16, 16))
     assert bytes(ina) == packets.tobytes()[wire.FRAME_PREFIX_BYTES :]

@@ -51,7 +51,7 @@ class Task:
     """A collective that a worker carries out."""
 
     collective: collectives.Collective
-    target: int = wire.ALL
+    target: int = wire.TARGET_ALL
     priority: int = 0
     wait_us: int = 0
     """From the end of the one before."""
@@ -103,6 +103,8 @@ class Worker:
             average=task.collective.average,
             priority=task.priority,
             target=task.target,
+            pattern=task.collective.pattern,
+            stride=task.collective.stride,
             now=now,
         )
         self._driver.start(now)
@@ -292,7 +294,7 @@ class VirtualNetwork(Network):
         limit_s: float = 1000.0,
         absent: Sequence[int] = (),
         names: Sequence[str | None] | None = None,
-        target: int = wire.ALL,
+        target: int = wire.TARGET_ALL,
     ) -> list[NDArray[Any]]:
         """Carry out one allreduce of `arrays[rank]` and return what each rank got.
 

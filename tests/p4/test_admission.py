@@ -36,8 +36,6 @@ WRONG: dict[str, tuple[Packet, dict[str, Any], int, str, int]] = {
     "another version": (GOOD, {"version": 1}, 1, "bad_version", 0),
     "kind 0": (GOOD, {"kind": 0}, 1, "bad_kind", 0),
     "kind 6": (GOOD, {"kind": 6}, 1, "bad_kind", 0),
-    "a gradient without lanes": (GOOD, {"values": NONE, "valid": 0}, 1, "bad_lanes", 0),
-    "a part without lanes": (GOOD, {"kind": PARTIAL, "values": NONE, "valid": 0}, 1, "bad_lanes", 0),
     "a status with lanes": (GOOD, {"kind": STATUS}, 9, "bad_lanes", 0),
     "a reminder with lanes": (GOOD, {"kind": REMINDER}, 9, "bad_lanes", 0),
     "half the lanes": (GOOD, {"values": GOOD.values[:16], "valid": 16}, 1, "bad_lanes", 0),

@@ -27,7 +27,7 @@ from controller.vocabulary.files import topology_document
 from tests.system.command import ROOT
 
 TOKEN = "a secret of all machines"
-PATIENCE_S = 120
+PATIENCE_S = 300
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Cluster:
             "OMP_NUM_THREADS": "1",
             "PYTHONFAULTHANDLER": "1",
         }
-        return {**os.environ, **own, "XDG_RUNTIME_DIR": str(self.private), "INA_MEETING_S": "20"}
+        return {**os.environ, **own, "XDG_RUNTIME_DIR": str(self.private), "INA_MEETING_S": "120"}
 
     def start(
         self, machine: str, command: Sequence[str], variables: Mapping[str, str] | None = None
@@ -187,7 +187,7 @@ def arguments(process: int) -> list[bytes]:
         return []
 
 
-def until(done: Callable[[], bool], patience_s: float = 30.0) -> None:
+def until(done: Callable[[], bool], patience_s: float = PATIENCE_S) -> None:
     """Wait until something holds; fail if it does not in time."""
     deadline = time.monotonic() + patience_s
     while not done():

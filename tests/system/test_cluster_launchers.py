@@ -40,7 +40,7 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 def nothing_is_left(here: Cluster) -> Iterator[None]:
     """Every test ends with switches that serve no job."""
     yield
-    until(lambda: not here.jobs(), 20.0)
+    until(lambda: not here.jobs())
 
 
 @pytest.fixture(scope="module")

@@ -57,6 +57,17 @@ class Site:
         self.client.submit([{**job, "iterations": iterations, "extra": {"folder": str(ROOT)}}])
         return name
 
+    def check(self) -> None:
+        """Look, when all is done, at switches, servers, processes and the state: nothing of a job is left."""
+        for job in self.client.jobs(states=["queued", "running"]):
+            self.client.cancel(job["name"])
+        until(lambda: not self._left(), "nothing is left", WITHIN_S)
+        until(lambda: self.client.audit()["clean"], "the audit is clean", WITHIN_S)
+
+    def _left(self) -> list[str]:
+        found = left_of_jobs(self.bed, self.state, self.controller.process)
+        return [each for each in found if "fallback" not in each]  # they stay for 20 s without jobs
+
     def over(self, name: str) -> JobView:
         """Wait until a job is over, and return it."""
         until(lambda: self.client.job(name)["over"], f"job {name} is over", WITHIN_S)
@@ -95,41 +106,24 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     name = f"{PREFIX}faults"
     with pytest.MonkeyPatch.context() as patch, family(), contextlib.ExitStack() as stack:
         patch.setenv("INA_TESTBEDS", str(folder / "testbeds"))
-        bed = stack.enter_context(live.testbed(name, cluster))
+        bed = stack.enter_context(live.testbed(name, cluster, "embedded"))
         stack.enter_context(disk(folder / "state", 32))
         controller = Controller(folder, name)
         stack.enter_context(running(controller))
-        yield Site(bed, controller, stack.enter_context(Client(controller.url)), folder)
+        found = Site(bed, controller, stack.enter_context(Client(controller.url)), folder)
+        yield found
+        found.check()
 
 
-@pytest.fixture(autouse=True)
-def nothing_of_a_job_stays(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Look, after each test on the site, at switches, servers, processes and the state."""
-    yield
-    if "site" not in request.fixturenames:
-        return
-    site: Site = request.getfixturevalue("site")
-
-    def left() -> list[str]:
-        found = left_of_jobs(site.bed, site.state, site.controller.process)
-        return [each for each in found if "fallback" not in each]  # they stay for 20 s without jobs
-
-    until(lambda: not left(), "nothing is left", WITHIN_S)
-    until(lambda: site.client.audit()["clean"], "the audit is clean", WITHIN_S)
-
-
-@needs_namespaces
-def test_a_worker_that_never_joins_fails_its_job_which_says_who(site: Site) -> None:
-    job = site.over(site.submit("absent", "--absent", servers=list(WIDE)))
-    assert job["state"] == "failed", job
-    assert "rank 0" in job["reason"], job["reason"]
-    assert "rank 1" in site.client.log("absent", 0)["text"]
-    assert not site.marks("absent")
+@pytest.fixture(scope="module")
+def absent(site: Site) -> str:
+    """A job of which a worker never joins: others wait for it for a minute, in which other tests run."""
+    return site.submit("absent", "--absent", servers=["left4", "right4"])
 
 
 @needs_namespaces
 @pytest.mark.parametrize("after_s", [0.0, 0.1, 0.5])
-def test_a_job_may_be_cancelled_while_it_is_admitted(site: Site, after_s: float) -> None:
+def test_a_job_may_be_cancelled_while_it_is_admitted(site: Site, absent: str, after_s: float) -> None:
     """Whether its switches, its fallback server or its workers are being started then."""
     name = site.submit(f"short{after_s}", servers=list(WIDE), iterations=10_000)
     time.sleep(after_s)
@@ -149,7 +143,7 @@ def test_a_job_whose_switch_hangs_gets_another_tree_and_the_switch_is_used_again
         job = site.over(name)
     finally:
         os.kill(root, signal.SIGCONT)
-    assert job["state"] == "completed", job
+    assert job["state"] == "completed", (job, site.client.decisions())
     assert "x" in site.marks(name)
     until(lambda: tree["root"] not in down(site), "the switch is back", WITHIN_S)
 
@@ -180,9 +174,10 @@ def test_on_a_full_disk_jobs_run_on_and_new_ones_are_refused_until_there_is_room
     finally:
         ballast.unlink()
     for job in site.client.jobs(states=["queued", "running"]):
-        if job["name"] != name:
+        if job["name"].startswith("more"):
             site.client.cancel(job["name"])
-    assert site.over(name)["state"] == "completed"
+    job = site.over(name)
+    assert job["state"] == "completed", (job, site.client.log(name, 0))
     assert site.marks(name) == "x"
 
 
@@ -219,11 +214,40 @@ def test_a_damaged_state_is_refused_by_the_command_and_kept(site: Site, tmp_path
     assert database.read_bytes() == before
 
 
+@needs_namespaces
+def test_a_fallback_server_that_is_killed_is_started_again_and_its_job_goes_on(site: Site) -> None:
+    name = site.submit("summed", servers=list(WIDE), iterations=60)
+    site.until_running(name)
+    server = site.client.job(name)["fallback"]
+    assert server is not None
+    keeper = files.process_of(site.state / "fallback" / server)
+    assert keeper is not None
+    os.kill(keeper, signal.SIGKILL)
+
+    def again() -> bool:
+        return files.process_of(site.state / "fallback" / server) not in (None, keeper)
+
+    until(again, "another one serves", WITHIN_S)
+    job = site.over(name)
+    assert job["state"] == "completed", (job, site.client.log(name, 0))
+    assert "x" in site.marks(name)
+
+
+@needs_namespaces
+def test_a_worker_that_never_joins_fails_its_job(site: Site, absent: str) -> None:
+    job = site.over(absent)
+    assert job["state"] == "failed", job
+    assert "exited with status" in job["reason"], job
+    assert "not all of 2 ranks joined" in site.client.log(absent, 0)["text"]
+    assert not site.marks(absent)
+
+
 HANGING = """
-import sys, time
+import signal, sys, time
 from pathlib import Path
 from ina.service import files
 with files.alive(Path(sys.argv[1])):
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     print("lives", flush=True)
     time.sleep(600)
 """
@@ -238,7 +262,6 @@ def test_a_runner_that_hangs_is_killed(tmp_path: Path, monkeypatch: pytest.Monke
         try:
             assert runner.stdout is not None
             assert runner.stdout.readline() == "lives\n"
-            os.kill(runner.pid, signal.SIGSTOP)
             assert files.process_of(folder) == runner.pid
             with contextlib.suppress(RunnerGone):  # the machine is slow: it is tried again
                 LocalRuns(tmp_path).stop(7)

@@ -68,10 +68,12 @@ class Intake:
             job.counters[reason] += 1
             return
         lanes = packet[start : start + 4 * self._store.lanes]
+        if not header.lanes:
+            lanes = np.zeros(4 * self._store.lanes, np.uint8)
         if kind == wire.KIND_RESULT:
             self._take_result(job, header, lanes, now)
             return
-        job.counters[Count.GRADIENT_BYTES] += len(lanes)
+        job.counters[Count.GRADIENT_BYTES] += 4 * header.lanes
         job.advance(header.psn)
         self._take_partial(job, header, lanes, now)
 

@@ -44,11 +44,12 @@ def refusal(job: Job, header: wire.Header, kind: int, lanes: int, lane_bytes: in
     if header.epoch != job.epoch:
         return Count.WRONG_EPOCH
     is_raw = bool(header.flags & wire.FLAG_RAW)
-    if header.lanes != lanes or header.valid & ~wire.VALID_INT32 > lanes:
+    is_bare = header.lanes == 0 and not is_raw
+    if (header.lanes != lanes and not is_bare) or header.valid & ~wire.VALID_INT32 > lanes:
         return Count.BAD_LANES
     if header.valid & wire.VALID_INT32 and not is_raw:
         return Count.BAD_LANES
-    if lane_bytes < 4 * lanes:
+    if lane_bytes < 4 * header.lanes:
         return Count.BAD_LENGTH
     index = job.node_index.get(header.node)
     if index is None:

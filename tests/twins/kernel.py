@@ -11,7 +11,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hostlib import quantize, wire
-from hostlib.core.state import ALL_WAIT, NEVER, PROBES, Chain, CoreState, CoreStruct, Counter, Kept, Mark
+from hostlib.core.shards import Place, place_of
+from hostlib.core.state import (
+    ALL_WAIT,
+    NEVER,
+    PROBES,
+    Chain,
+    CoreState,
+    CoreStruct,
+    Counter,
+    Kept,
+    Mark,
+    Pattern,
+)
 
 _FLIGHT = int(Chain.FLIGHT)
 _PROMPT_TRIPS = 8
@@ -37,19 +49,22 @@ class NumpyKernel:
             _make_ready(state, index)
 
     def emit(self, state: CoreState, out: NDArray[Any], now: int) -> int:
-        """Write the packets that may be sent now into `out`, as many as fit; return how many."""
+        """Write packets of one length that may be sent now into `out`, as many as fit; return how many."""
         core, status = state.struct, state.status
         room = out.nbytes // core.packet_bytes
         chains: list[int] = []
         flags: list[int] = []
         answers: dict[int, int] = {}
         while len(chains) < room:
-            if core.resend_count:
+            queue, has_lanes = _next_queue(state)
+            size = core.packet_bytes if has_lanes else core.prefix + wire.INA_BYTES
+            if queue is None or (chains and size != core.emitted_bytes):
+                break
+            core.emitted_bytes = size
+            if queue == "resends":
                 chain = int(state.resend_ring[core.resend_head])
                 core.resend_head = (core.resend_head + 1) % core.window
                 core.resend_count -= 1
-                if not status[chain] & Chain.QUEUED:
-                    continue  # its result came in between
                 query = wire.FLAG_QUERY if status[chain] & Chain.QUERY else 0
                 raw = wire.FLAG_RAW if status[chain] & Chain.RAW else 0
                 lost = wire.FLAG_ECN if status[chain] & Chain.LOST else 0
@@ -62,7 +77,7 @@ class NumpyKernel:
                 )
                 status[chain] = kept | Chain.RESENT | asked
                 core.counters[Counter.RESENT] += 1
-            elif core.answer_count:
+            elif queue == "answers":
                 chain = int(state.answer_ring[core.answer_head])
                 core.answer_head = (core.answer_head + 1) % core.window
                 core.answer_count -= 1
@@ -70,7 +85,7 @@ class NumpyKernel:
                 answers[len(chains)] = chain
                 flags.append(0)
                 core.counters[Counter.ANSWERS] += 1
-            elif core.ready_count and (core.in_flight < core.limit or _prefer_oldest(state)):
+            else:
                 chain = int(state.ready_ring[core.ready_head])
                 core.ready_head = (core.ready_head + 1) % core.window
                 core.ready_count -= 1
@@ -81,19 +96,19 @@ class NumpyKernel:
                 core.in_flight += 1
                 core.frontier = max(core.frontier, int(state.index[chain]) + 1)
                 core.counters[Counter.SENT] += 1
-            else:
-                break
             chains.append(chain)
-        raw_out = out[: len(chains) * core.packet_bytes].reshape(len(chains), core.packet_bytes)
+        raw_out = out[: len(chains) * core.emitted_bytes].reshape(len(chains), core.emitted_bytes)
         ours = [at for at in range(len(chains)) if at not in answers]
         if ours:
             packets = np.zeros(len(ours), state.packet_dtype)
             sent = [chains[at] for at in ours]
             _fill(state, packets, state.index[sent], np.array([flags[at] for at in ours]))
-            raw_out[ours] = packets.view(np.uint8).reshape(len(ours), core.packet_bytes)
+            raw_out[ours] = packets.view(np.uint8).reshape(len(ours), core.packet_bytes)[
+                :, : core.emitted_bytes
+            ]
             state.sent_at[sent] = now
         for at, chain in answers.items():
-            raw_out[at] = state.answers[chain]
+            raw_out[at] = state.answers[chain, : core.emitted_bytes]
         return len(chains)
 
     def absorb(self, state: CoreState, data: NDArray[Any], segment: int, now: int) -> None:
@@ -152,12 +167,14 @@ class _Results:
         self.exponents: list[int] = []
         self.is_raw: list[bool] = []
         self.lanes: list[NDArray[Any]] = []
+        self.own: list[NDArray[Any]] = []
+        """Lanes of ours to add, which went to nobody."""
 
     def write(self, state: CoreState) -> None:
         if not self.data:
             return
         core = state.struct
-        lanes: NDArray[Any] = np.stack(self.lanes).view(">i4").astype(np.int32)
+        lanes: NDArray[Any] = np.stack(self.lanes).view(">i4").astype(np.int32) + np.stack(self.own)
         values: NDArray[Any] = lanes
         if core.is_float:
             exponents = np.array(self.exponents, np.uint8)
@@ -174,9 +191,9 @@ class _Results:
                 raw = np.array(self.is_raw)
                 values[raw] = lanes[raw].view(np.float32) / divisor
         for data, row in zip(self.data, values, strict=True):
-            elements = core.lanes * core.per_lane
-            target = state.output[data * elements : (data + 1) * elements]
-            target[:] = row[: len(target)]
+            place = place_of(core, data)
+            first = place.at + (0 if core.pattern == Pattern.SCATTER else place.shard * core.stride)
+            state.output[first : first + place.count] = row[: place.count]
 
 
 def _make_ready(state: CoreState, index: int) -> None:
@@ -238,16 +255,75 @@ def _gather(state: CoreState, data: NDArray[Any]) -> NDArray[Any]:
     elements = core.lanes * core.per_lane
     rows = np.zeros((len(data), elements), state.input.dtype)
     for row, number in zip(rows, data, strict=True):
-        source = state.input[number * elements : (number + 1) * elements]
-        row[: len(source)] = source
+        place = place_of(core, int(number))
+        first = place.at + (0 if core.pattern == Pattern.GATHER else place.shard * core.stride)
+        row[: place.count] = state.input[first : first + place.count]
     return rows
+
+
+def _owner_of(core: CoreStruct, place: Place) -> int:
+    return place.shard if core.shards > 1 else int(core.target)
+
+
+def _adds_own(core: CoreStruct, place: Place) -> bool:
+    """Whether the owner of a shard adds its own values to the sum of the others' by itself."""
+    scatters = core.pattern == Pattern.SCATTER and core.is_float and core.ranks > 1
+    return bool(scatters and _owner_of(core, place) == core.rank)
+
+
+def _gives(core: CoreStruct, index: int, *, raw: bool) -> bool:
+    """Whether our contribution to a packet has lanes."""
+    data = index - core.lookahead
+    if core.pattern == Pattern.SUM:
+        return True
+    if data < 0:
+        return False
+    place = place_of(core, data)
+    if core.pattern == Pattern.GATHER:
+        return _owner_of(core, place) == core.rank
+    return raw or not _adds_own(core, place)
+
+
+def _takes(core: CoreStruct, index: int) -> bool:
+    """Whether the result of a packet has to bring us lanes."""
+    data = index - core.lookahead
+    if core.pattern == Pattern.SUM:
+        return core.target in (wire.TARGET_ALL, core.rank)
+    if data < 0:
+        return False
+    owns = _owner_of(core, place_of(core, data)) == core.rank
+    return owns == (core.pattern == Pattern.SCATTER)
+
+
+def _next_queue(state: CoreState) -> tuple[str | None, bool]:
+    """Return the queue from which the next packet comes, and whether it has lanes."""
+    core = state.struct
+    while core.resend_count:
+        chain = int(state.resend_ring[core.resend_head])
+        if state.status[chain] & Chain.QUEUED:
+            raw = bool(state.status[chain] & Chain.RAW)
+            return "resends", _gives(core, int(state.index[chain]), raw=raw)
+        core.resend_head = (core.resend_head + 1) % core.window  # its result came in between
+        core.resend_count -= 1
+    if core.answer_count:
+        answer = state.answers[int(state.answer_ring[core.answer_head])]
+        header = answer[core.prefix : core.prefix + wire.INA_BYTES].view(wire.HEADER_DTYPE)
+        return "answers", bool(header["lanes"][0])
+    if core.ready_count and (core.in_flight < core.limit or _prefer_oldest(state)):
+        return "ready", _gives(core, int(state.index[state.ready_ring[core.ready_head]]), raw=False)
+    return None, False
 
 
 def _fill(state: CoreState, packets: NDArray[Any], index: NDArray[Any], flags: NDArray[Any]) -> None:
     core = state.struct
     prefix_and_header = core.prefix + wire.INA_BYTES
     raw = packets.view(np.uint8).reshape(len(packets), core.packet_bytes)
-    raw[:, :prefix_and_header] = np.frombuffer(core.header, np.uint8, prefix_and_header)
+    has_lanes = [
+        _gives(core, int(number), raw=bool(flag & wire.FLAG_RAW))
+        for number, flag in zip(index, flags, strict=True)
+    ]
+    for row, full in zip(raw, has_lanes, strict=True):
+        row[:prefix_and_header] = (core.header if full else core.bare_header)[:prefix_and_header]
     raw[:, prefix_and_header:] = 0
     packets["psn"] = (core.base + index) % core.psn_limit
     packets["tag"] = core.tag
@@ -257,9 +333,13 @@ def _fill(state: CoreState, packets: NDArray[Any], index: NDArray[Any], flags: N
     data = index - core.lookahead
     carries = data >= 0
     is_raw = flags & wire.FLAG_RAW != 0
-    packets["valid"] = np.where(
-        carries, np.minimum(core.length - data * core.lanes * core.per_lane, core.lanes), 0
-    )
+    places = [place_of(core, int(number)) if number >= 0 else Place(0, 0, 0) for number in data]
+    packets["valid"] = [min(place.count, core.lanes) for place in places]
+    owners = [
+        _owner_of(core, place) if number >= 0 else int(core.target)
+        for place, number in zip(places, data, strict=True)
+    ]
+    packets["target"] = np.array(owners) | (wire.TARGET_BUT if core.pattern == Pattern.GATHER else 0)
     packets["exponent"] = np.where(index < core.change_at, core.waits, core.waits_next)
     if core.is_float:
         announces = index < core.data_packets
@@ -270,33 +350,39 @@ def _fill(state: CoreState, packets: NDArray[Any], index: NDArray[Any], flags: N
     else:
         packets["valid"][is_raw] |= wire.VALID_INT32
     if carries.any():
-        values = _gather(state, data[carries])
-        if core.is_float:
-            raw = is_raw[carries]
-            if core.fixed:
-                quantized, fits = quantize.quantize_fixed(values, core.scale_bits, core.ranks)
-                flags[carries] |= np.where(fits | raw, 0, wire.FLAG_OVERFLOW)
-            elif core.per_lane == 2:
-                exponents = state.exponent[data[carries] % (2 * core.window)]
-                quantized = _pack(core, values, exponents, data[carries])
-            else:
-                exponents = state.exponent[data[carries] % (2 * core.window)]
-                quantized = quantize.quantize(values, exponents, core.ranks)
-            if core.per_lane == 1:
-                quantized[raw] = values.view(np.int32)[raw]
-            values = quantized
-        packets["values"][carries] = values
+        packets["values"][carries], fits = _encode(state, data[carries], is_raw[carries])
+        flags[carries] |= np.where(fits, 0, wire.FLAG_OVERFLOW)
+    packets["values"][~np.array(has_lanes)] = 0
     packets["flags"] = flags
+
+
+def _encode(
+    state: CoreState, data: NDArray[Any], raw: NDArray[np.bool_]
+) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
+    """Return our values of data packets as lanes, and whether they fit a fixed scale."""
+    core = state.struct
+    values = _gather(state, data)
+    fits = np.ones(len(data), np.bool_)
+    if not core.is_float:
+        return values, fits
+    if core.fixed:
+        quantized, fits = quantize.quantize_fixed(values, core.scale_bits, core.ranks)
+    elif core.per_lane == 2:
+        quantized = _pack(core, values, state.exponent[data % (2 * core.window)], data)
+    else:
+        quantized = quantize.quantize(values, state.exponent[data % (2 * core.window)], core.ranks)
+    if core.per_lane == 1:
+        quantized[raw] = values.view(np.int32)[raw]
+    return quantized, fits | raw
 
 
 def _pack(
     core: CoreStruct, values: NDArray[Any], exponents: NDArray[Any], data: NDArray[Any]
 ) -> NDArray[np.int32]:
     """Pack rows of two values per lane, of which the array's last one may be short."""
-    left = core.length - data * core.lanes * 2
     rows = [
-        quantize.pack(row[None], exponent[None], core.ranks, int(count))
-        for row, exponent, count in zip(values, exponents, np.minimum(left, 2 * core.lanes), strict=True)
+        quantize.pack(row[None], exponent[None], core.ranks, place_of(core, int(number)).count)
+        for row, exponent, number in zip(values, exponents, data, strict=True)
     ]
     return np.concatenate(rows)
 
@@ -348,6 +434,9 @@ def _take_packet(
     if header.version_kind & 0x0F == wire.KIND_STATUS:
         _take_status(state, header, chain, now)
         return NEVER
+    if not header.lanes and _takes(core, int(state.index[chain])):
+        core.counters[Counter.BAD_LANES] += 1
+        return NEVER
     if header.bitmap != core.result_bitmap or header.node != wire.ROOT_NODE:
         core.counters[Counter.BAD_BITMAP] += 1
         return NEVER
@@ -374,7 +463,7 @@ def _refusal(state: CoreState, header: wire.Header, lane_bytes: int, chain: int)
         return Counter.WRONG_JOB
     if header.epoch != core.epoch:
         return Counter.WRONG_EPOCH
-    has_lanes = kind == wire.KIND_RESULT and (core.is_target or header.lanes > 0)
+    has_lanes = kind == wire.KIND_RESULT and header.lanes > 0
     raw = core.per_lane == 2 and header.flags & wire.FLAG_RAW and has_lanes
     if raw or header.lanes != (core.lanes if has_lanes else 0):
         return Counter.BAD_LANES
@@ -414,8 +503,9 @@ def _take_result(
         exponent = state.exponent[data % (2 * core.window)]
         left = state.input[data * core.lanes * 2 : (data + 1) * core.lanes * 2]
         left[:] = quantize.rest(left[None], exponent[None], core.ranks)[0]
-    if data >= 0 and core.is_target:
+    if data >= 0 and _takes(core, index):
         results.data.append(data)
+        results.own.append(_own_lanes(state, index, raw=bool(header.flags & wire.FLAG_RAW)))
         scaled_by = header.exponent if core.fixed else state.exponent[data % (2 * core.window)]
         results.exponents.append(int(scaled_by))
         results.is_raw.append(bool(header.flags & wire.FLAG_RAW))
@@ -458,6 +548,16 @@ def _take_result(
         core.oldest += 1
         _make_ready(state, core.oldest + core.window - 1)
     return sample
+
+
+def _own_lanes(state: CoreState, index: int, *, raw: bool) -> NDArray[np.int32]:
+    """Return the lanes that the owner of a shard did not send, zeros for everybody else."""
+    core = state.struct
+    data = index - core.lookahead
+    if raw or not _adds_own(core, place_of(core, data)):
+        return np.zeros(core.lanes, np.int32)
+    lanes, _ = _encode(state, np.array([data]), np.zeros(1, np.bool_))
+    return lanes[0]
 
 
 def _settle(state: CoreState) -> None:
@@ -507,6 +607,7 @@ def _keep_answer(state: CoreState, header: wire.Header, lanes: NDArray[Any], cha
     packet = state.answers[chain : chain + 1].view(state.packet_dtype)[0]
     if not header.lanes:
         raw = header.flags & wire.FLAG_RAW or state.status[chain] & Chain.RAW or not core.is_float
+        raw = raw and core.pattern != Pattern.GATHER
         flags = np.array([wire.FLAG_RESEND | (wire.FLAG_RAW if raw else 0)])
         _fill(state, packet, state.index[chain : chain + 1], flags)
         return
@@ -568,7 +669,7 @@ def _keeps(core: CoreStruct, kept: int, psn: int) -> bool:
 def _repair(state: CoreState, chain: int) -> None:
     """Ask for the sum of the raw values instead of one that overflowed."""
     status = state.status
-    if status[chain] & Chain.RAW or state.struct.per_lane == 2:
+    if status[chain] & Chain.RAW or state.struct.per_lane == 2 or state.struct.pattern == Pattern.GATHER:
         return
     status[chain] &= ~np.uint16(Chain.QUERY | Chain.COUNTED)
     status[chain] |= Chain.RAW

@@ -108,6 +108,10 @@ class NoFallbacks:
     def serve(self, wanted: Mapping[str, Sequence[TreeAdmission]]) -> None:
         """Return at once."""
 
+    def lives(self, server: str) -> bool:
+        """Return True."""
+        return True
+
     def counters(self, server: str, job: int) -> dict[str, float]:
         """Return none."""
         return {}

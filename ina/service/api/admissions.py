@@ -97,7 +97,7 @@ async def _holder(name: str, request: Request, service: Serving) -> str:
 Held = Annotated[str, Depends(_holder)]
 
 
-@router.post("", status_code=201, response_model=views.AdmissionView)
+@router.post("", status_code=201, response_model=views.AdmissionView, responses=refusals(429))
 async def admit(
     asked: Asked,
     service: Serving,

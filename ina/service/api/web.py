@@ -128,6 +128,7 @@ class _Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
         self.listening = asyncio.Event()
+        self.ending = asyncio.Event()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
@@ -138,6 +139,13 @@ class _Server(uvicorn.Server):
         """Start to listen."""
         await super().startup(sockets)
         self.listening.set()
+
+    async def main_loop(self) -> None:
+        """Do once a second, while nobody asks, what uvicorn does ten times, until the server is to end."""
+        while not await self.on_tick(0):
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(1.0):
+                    await self.ending.wait()
 
 
 @contextlib.asynccontextmanager
@@ -193,6 +201,7 @@ async def speaking(
         finally:
             listening.cancel()
             server.should_exit = True
+            server.ending.set()
             await task
             if address.path is not None:
                 address.path.unlink(missing_ok=True)

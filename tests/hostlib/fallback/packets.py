@@ -54,7 +54,7 @@ def packet(
         "lanes": LANES,
         "tag": 99,
         "node": node,
-        "target": wire.ALL,
+        "target": wire.TARGET_ALL,
     }
     for name, value in (header | fields).items():
         frame[name] = value

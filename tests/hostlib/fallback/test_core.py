@@ -54,7 +54,12 @@ def test_contributions_in_any_pieces_make_one_result(make_core: Make) -> None:
     assert lanes_of(result).tolist() == [11, 22, 33, 36]
     assert header["kind"] == wire.KIND_RESULT
     assert header["flags"] == wire.FLAG_ECN | wire.FLAG_COLLISION
-    assert (header["bitmap"], header["fan_in"], header["node"], header["target"]) == (0b111, 3, 0, wire.ALL)
+    assert (header["bitmap"], header["fan_in"], header["node"], header["target"]) == (
+        0b111,
+        3,
+        0,
+        wire.TARGET_ALL,
+    )
     assert (header["exponent"], header["priority"], header["valid"], header["lanes"]) == (9, 3, 3, LANES)
     assert (header["job"], header["epoch"], header["tag"], header["psn"]) == (7, 1, 99, 0)
     assert result[: wire.FRAME_PREFIX_BYTES] == wire.frame_prefix(ENDPOINTS, wire.INA_BYTES + 4 * LANES)

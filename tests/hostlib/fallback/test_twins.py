@@ -71,7 +71,7 @@ def any_packet(random: Random, jobs: dict[int, Tree], psns: list[int]) -> bytes:
         tag=random.choice([99, 98]) if random.random() < 0.01 else 99,
         exponent=random.randrange(256),
         priority=random.randrange(256),
-        target=random.choice([wire.ALL, 1]),
+        target=random.choice([wire.TARGET_ALL, 1]),
     )
     if random.random() < 0.02:
         flipped = bytearray(data)

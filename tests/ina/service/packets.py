@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import cache
 from itertools import count
 
@@ -27,6 +27,7 @@ class WrongSum(AssertionError):
 def summed(
     topology: Topology,
     switches: Mapping[str, Switch],
+    served: Collection[str],
     admission: TreeAdmission,
     psn: int,
     works: Callable[[str, str], bool],
@@ -39,6 +40,7 @@ def summed(
     Args:
         topology: How switches and servers are connected.
         switches: By name.
+        served: The servers whose fallback servers serve the job.
         admission: The job, as its switches should serve it.
         psn: The packets' number.
         works: Returns whether the link between two nodes carries packets now.
@@ -85,7 +87,7 @@ def summed(
                 packet = np.frombuffer(sent[: _FRAME.itemsize], _FRAME)[0]
                 if packet["version_kind"] == wire.version_kind(wire.KIND_RESULT):
                     results.append(int(packet["values"][0]))
-                else:
+                elif other in served:
                     at_server += int(packet["values"][0])
     else:
         raise WrongSum(f"job {admission.job}: packets go round in circles")

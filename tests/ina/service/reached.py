@@ -44,9 +44,11 @@ class Reached:
         self.switch = switch
         self.address = target.address
         self.restarts = 0
+        self.undisturbed = False
         self.gone = False
         self.torn: int | None = None
         self.before_write: Callable[[], None] = never
+        self._wiped = False
 
     def _here(self) -> PipelineTarget:
         if self.gone:
@@ -59,6 +61,7 @@ class Reached:
     @contextmanager
     def turn(self, *, timeout_s: float) -> Iterator[None]:
         with self._here().turn(timeout_s=timeout_s):
+            self.undisturbed, self._wiped = not self._wiped, False  # there is one daemon at a time
             yield
 
     def program(self) -> ProgramInfo | None:
@@ -94,6 +97,7 @@ class Reached:
     def wipe(self) -> None:
         """Lose all entries, as a switch that is started again."""
         self._target.write("DELETE", self._target.read(self.tables))
+        self._wiped = True
 
     def again(self) -> None:
         """Be as new, for another world."""

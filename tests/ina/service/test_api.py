@@ -214,6 +214,7 @@ def test_the_schema_describes_every_resource(http: httpx.Client) -> None:
         "/v1/admissions/{name}/end",
         "/v1/audit",
         "/v1/quotas",
+        "/v1/reallocation",
         "/v1/quotas/{tenant}",
         "/v1/events",
     }

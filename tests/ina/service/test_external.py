@@ -1,116 +1,19 @@
-"""Leases of jobs whose workers somebody else starts, by the real daemon in virtual time."""
+"""Jobs whose workers somebody else starts, by the real daemon in virtual time: leases, ends, limits."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from controller.core import Measured
 from controller.policies.by_kind import AllocationSettings
-from controller.vocabulary import Job, Link
-from controller.vocabulary.catalog import leaf_spine
-from ina.service.clock import Clock
-from ina.service.daemon import Daemon
-from ina.service.errors import Conflict
+from controller.vocabulary import Job
+from ina.service.errors import Conflict, TooMany, Unknown
 from ina.service.external import LEASE_S
-from ina.service.ledger import Ledger
-from ina.service.network import Network
-from ina.service.policies import Policies
 from ina.service.quotas import Quota
-from ina.service.store import Store
-from tests.ina.service.reached import program
-from tests.ina.service.virtual import Inline, VirtualLoop, World
-
-CLUSTER = leaf_spine(2, 2, 2, servers=2, link=Link("a", "b"))
-LEFT, RIGHT = CLUSTER.servers_for("worker")[0], CLUSTER.servers_for("worker")[-1]
-
-
-@dataclass
-class Served:
-    """A daemon that can be killed, and a world that lasts."""
-
-    folder: Path
-    loop: VirtualLoop
-    world: World
-    policies: Policies
-    daemon: Daemon
-
-    async def again(self) -> None:
-        """Kill it, and start another."""
-        own = asyncio.current_task()
-        tasks = [task for task in asyncio.all_tasks() if task is not own]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        self.daemon = _daemon(self.folder, self.loop, self.world, self.policies)
-        _serve(self)
-        await self.until(lambda: not self.daemon.ready)
-
-    async def until(self, holds: Callable[[], bool], within_s: float = 200.0) -> None:
-        """Let time go on until this holds."""
-        give_up = self.loop.time() + within_s
-        while not holds():
-            assert self.loop.time() < give_up, [(r.name, r.state, r.reason) for r in self.daemon.records()]
-            await asyncio.sleep(0.1)
-
-    async def state(self, name: str, state: str, *, renewing: bool = True) -> None:
-        """Let time go on until a job is in a state."""
-        while (record := self.daemon.record(name)).state != state:
-            assert not record.over, (record.state, record.reason)
-            if renewing:
-                await self.daemon.renew(name)
-            await asyncio.sleep(0.5)
-
-    async def clean(self) -> None:
-        """Wait until nothing is held; then nothing may be left."""
-        await self.until(lambda: not self.daemon.holds)
-        assert (await self.daemon.audit()).clean
-        await self.until(lambda: not any(self.world.left().values()))
-        await self.until(lambda: not [*(self.folder / "external").glob("*")])
-
-
-def _daemon(folder: Path, loop: VirtualLoop, world: World, policies: Policies) -> Daemon:
-    store = Store(folder)
-    last_s = max((row.body["event"]["at_s"] for row in store.events()), default=0.0)
-    return Daemon(
-        Ledger(store, CLUSTER, policies, Clock(0.0, last_s, wall=loop.time, monotonic=loop.time)),
-        testbed="virtual",
-        switches=Network(CLUSTER, world.fleet(), program(), ports=world.ports),
-        executor=world,
-        fallbacks=world,
-        blocking=Inline(world),
-        began_at=0.0,
-    )
-
-
-def _serve(served: Served) -> None:
-    served.loop.create_task(served.daemon.run(), name="daemon")
-
-
-def play(folder: Path, story: Callable[[Served], Coroutine[Any, Any, None]], **policies: Any) -> None:
-    """Have a story happen to a daemon."""
-    loop = VirtualLoop()
-    world = World(CLUSTER, 1, loop.time)
-    chosen = Policies(**{"scheduler": "fifo", "allocation": AllocationSettings(memory="shared"), **policies})
-
-    async def run() -> None:
-        served = Served(folder, loop, world, chosen, _daemon(folder, loop, world, chosen))
-        _serve(served)
-        await served.until(lambda: not served.daemon.ready)
-        await story(served)
-        tasks = asyncio.all_tasks() - {asyncio.current_task()}  # type: ignore[operator]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-    try:
-        loop.run_until_complete(run())
-    finally:
-        loop.close()
+from tests.ina.service.served import CLUSTER, LEFT, RIGHT, Served, play
 
 
 def external(name: str = "job", servers: tuple[str, ...] = (LEFT, RIGHT)) -> Job:
@@ -233,6 +136,69 @@ def test_where_the_scheduler_chooses_servers_none_is_admitted(tmp_path: Path) ->
             await served.daemon.admit(external(), holder="")
 
     play(tmp_path, story, allocation=AllocationSettings(placement="scheduler", memory="shared"))
+
+
+def test_a_tenant_submits_no_more_than_its_quota_allows_in_a_minute(tmp_path: Path) -> None:
+    async def story(served: Served) -> None:
+        daemon = served.daemon
+        await daemon.set_quota(Quota("a", per_minute=2))
+        await daemon.admit(external("first"), holder="", tenant="a", key="1")
+        await daemon.admit(external("first"), holder="", tenant="a", key="1")
+        with pytest.raises(Conflict):  # what is refused for another reason does not count
+            await daemon.admit(external("first"), holder="", tenant="a")
+        await daemon.admit(external("second"), holder="", tenant="a")
+        with pytest.raises(TooMany) as refused:
+            await daemon.admit(external("third"), holder="", tenant="a")
+        assert 0 < refused.value.after_s <= 30
+        for name in ("first", "second"):
+            await daemon.leave(name, "not needed")
+        await asyncio.sleep(refused.value.after_s)
+        await daemon.admit(external("third"), holder="", tenant="a")
+        await daemon.leave("third", "not needed")
+        await served.clean()
+
+    play(tmp_path, story)
+
+
+def test_memory_is_divided_when_somebody_asks_and_each_job_is_told_why(tmp_path: Path) -> None:
+    """One job shares all slots until a measurement shows what another, with a deadline, needs."""
+
+    async def story(served: Served) -> None:
+        daemon = served.daemon
+        await daemon.admit(external("share", (LEFT, RIGHT)), holder="")
+        urgent = Job(
+            name="urgent",
+            workers=2,
+            servers=(CLUSTER.servers_for("worker")[1], CLUSTER.servers_for("worker")[2]),
+            iterations=1000,
+            compute_s=0.05,
+            deadline_s=100.0,
+            layers_bytes=(1_000_000,),
+        )
+        await daemon.admit(urgent, holder="")
+        for name in ("share", "urgent"):
+            await served.state(name, "running")
+        nothing = await daemon.reallocate()
+        assert [(each.job, each.changed) for each in nothing] == [("share", False), ("urgent", False)]
+        assert nothing[0].why.endswith("shared with nobody: it has no deadline")
+        daemon._ledger.record([Measured(daemon.now_s, "urgent", None, 20_000_000)])
+        (found,) = await daemon.reallocate("urgent", by="alice")
+        assert found.changed
+        assert sum(region.size for region in found.after.values()) > sum(
+            region.size for region in found.before.values()
+        )
+        assert "of its own" in found.why
+        assert "iterations of 0.05 s of computing and 20,000,000 bytes in" in found.why
+        assert any("asked for by alice" in each.entry.text for each in daemon.decisions())
+        for name in ("share", "urgent"):
+            await daemon.leave(name)
+        await served.clean()
+        with pytest.raises(Unknown):
+            await daemon.reallocate("nobody")
+        with pytest.raises(Conflict, match="uses no switch memory"):
+            await daemon.reallocate("urgent")
+
+    play(tmp_path, story, allocation=AllocationSettings(memory="deadline", period_s=0.0))
 
 
 def test_a_scheduler_that_groups_does_not_share_gpus_of_workers_that_it_cannot_stop(tmp_path: Path) -> None:

@@ -83,6 +83,30 @@ class _Run:
         self.admissions = {job.name: plain.admission_of(job.admission) for job in self.order.jobs}
 
 
+class Fallbacks:
+    """Fallback servers, which may end.
+
+    Attributes:
+        served: The jobs that each serves; those that have ended serve none.
+    """
+
+    def __init__(self) -> None:
+        self.served: dict[str, list[TreeAdmission]] = {}
+
+    def serve(self, wanted: Mapping[str, Sequence[TreeAdmission]]) -> None:
+        self.served |= {server: list(jobs) for server, jobs in wanted.items()}
+
+    def lives(self, server: str) -> bool:
+        return server in self.served
+
+    def counters(self, server: str, job: int) -> dict[str, float]:
+        return {}
+
+    def kill(self, server: str) -> None:
+        """Have one end, and forget all."""
+        self.served.pop(server, None)
+
+
 class World:
     """All that outlives the daemon.
 
@@ -114,7 +138,7 @@ class World:
         self.absent: set[str] = set()
         self.endless: set[str] = set()
         self.completed: dict[str, int] = {}
-        self.served: dict[str, list[TreeAdmission]] = {}
+        self.fallbacks = Fallbacks()
         self.sums = 0
         self.hangs = self.slow = self.refuses = False
 
@@ -247,7 +271,13 @@ class World:
     def _sums(self, admission: TreeAdmission) -> bool:
         """Sum once in packets; return whether that was completed. Raises WrongSum."""
         switches = {name: each.switch for name, each in self.switches.items()}
-        done = summed(self.cluster, switches, admission, next(_PSN), self._works)
+        served = {
+            server
+            for server, jobs in self.fallbacks.served.items()
+            for job in jobs
+            if job.job == admission.job
+        }
+        done = summed(self.cluster, switches, served, admission, next(_PSN), self._works)
         self.sums += done
         return done
 
@@ -255,21 +285,13 @@ class World:
         gone = any(name in self.switches and self.switches[name].gone for name in (a, b))
         return not gone and (a, b) not in self.cut and (b, a) not in self.cut
 
-    # ------------------------------------------------------------------ fallback servers
-
-    def serve(self, wanted: Mapping[str, Sequence[TreeAdmission]]) -> None:
-        self.served |= {server: list(jobs) for server, jobs in wanted.items()}
-
-    def counters(self, server: str, job: int) -> dict[str, float]:
-        return {}
-
     # ------------------------------------------------------------------ what must not stay
 
     def left(self) -> dict[str, Collection[Any]]:
         """Return all that is held somewhere."""
         return {
             "runs": self.known(),
-            "served": [job.job for jobs in self.served.values() for job in jobs],
+            "served": [job.job for jobs in self.fallbacks.served.values() for job in jobs],
             "jobs on switches": list(self.fleet().read()),
             "rows": [
                 (name, row)
