@@ -37,6 +37,7 @@ from ina.service.executor import Executor
 from ina.service.external import LEASE_S, ExternalRuns, Holders, is_external
 from ina.service.fallback import FallbackServing
 from ina.service.fallback_jobs import FallbackJobs
+from ina.service.faults import fault_point
 from ina.service.holds import hosts
 from ina.service.ledger import Ledger
 from ina.service.measures import Measures
@@ -192,6 +193,7 @@ class Daemon:
         def remove() -> None:
             for folder in folders:
                 shutil.rmtree(folder, ignore_errors=True)
+                fault_point("log removed")
 
         await self._blocking.runs(remove)
 
