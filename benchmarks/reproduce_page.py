@@ -329,7 +329,7 @@ def page(tables: Mapping[str, Sequence[ResultRow]]) -> str:
         "other. The public simulators' times were taken with other work on the machine. Lucid's "
         "Venus trace is\n"
         "not in its repository's snapshot: c1000, a week of Philly on 64 GPUs, stands in for it.",
-        "## Again",
+        "## Reproduce",
         "```\npython -m benchmarks.reproduce --traces DIR --output docs/results\n```",
         "makes this page; the rows are in [schedulers.json](schedulers.json). Without `--traces` "
         "shipped and\n"

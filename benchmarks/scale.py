@@ -217,7 +217,7 @@ Memory is the most that the process held, with Python and its libraries, the job
 The queue of `fifo` grows with the trace at this load, for a large job at its head leaves GPUs idle; its
 decisions cost no more for that.
 
-## Again
+## Reproduce
 
 ```
 python -m benchmarks.scale --budget {options.budget:g} --output docs/results

@@ -17,7 +17,10 @@ import contextlib
 import hashlib
 import json
 import os
+import re
+import secrets
 import subprocess
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -71,7 +74,8 @@ def meeting(rank: int, size: int, key: str, settings: Settings) -> Iterator[JobC
         publish(file, json.dumps(here))
         try:
             # at a port of a cluster's switch there is one worker
-            hierarchical = bool(settings.hierarchical or settings.cluster)
+            of_cluster = settings.cluster or settings.given or settings.controller
+            hierarchical = bool(settings.hierarchical or of_cluster)
             configs = admit(settings, [range(size)], [known_as()], hierarchical=hierarchical)
         except RendezvousError as error:
             publish(file, json.dumps({**here, "failed": str(error)}))
@@ -161,12 +165,23 @@ def admit_options(
     options = ["-np", str(sum(map(len, machines)))]
     options += ["--machines", "/".join(",".join(map(str, ranks)) for ranks in machines)]
     options += ["--hierarchical"] * hierarchical
-    if settings.cluster:
+    if settings.given:
+        options += ["--given", *(f"--machine={','.join(each)}" for each in names)]
+    elif settings.cluster:
         options += ["--cluster", settings.cluster, *(f"--machine={','.join(each)}" for each in names)]
+    elif settings.controller:
+        options += ["--controller", settings.controller, f"--name={_name()}"]
+        options += [f"--machine={','.join(each)}" for each in names]
     elif settings.switch != EMBEDDED:
         options += ["--switch", settings.switch]
     options += [] if listen is None else ["--listen", listen]
     return [*options, *settings.options]
+
+
+def _name() -> str:
+    """Return a name for this job that no other has: the program's, and a random number."""
+    program = re.sub(r"[^A-Za-z0-9_.-]", "-", Path(sys.argv[0]).stem).lstrip("-._") or "job"
+    return f"{program[:100]}-{secrets.token_hex(4)}"
 
 
 def _await(file: Path, rank: int, size: int) -> Sequence[Any]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import hmac
 import json
+import os
 import secrets
 import socket
 import threading
@@ -28,6 +29,7 @@ from hostlib.interfaces import known_as
 from hostlib.launched_rank import LaunchedRank
 from hostlib.sealed import proof, seal, unseal
 from hostlib.settings import EMBEDDED, Settings
+from hostlib.slurm_meeting import slurm_meeting
 from hostlib.version import version
 
 LEAST_SECRET: Final = 16
@@ -104,10 +106,12 @@ def check(settings: Settings, *, first: bool) -> None:
 
     The `first` rank's machine has to know the switches, and admits the job for all.
     """
-    if first and settings.switch == EMBEDDED and not settings.cluster:
+    names_machines = settings.cluster or settings.given or settings.controller
+    if first and settings.switch == EMBEDDED and not names_machines:
         raise ConfigError(
-            "the ranks are on several machines, and neither INA_CLUSTER nor INA_SWITCH is set: want a "
-            "cluster file, or the grpc://host:port of a switch that all reach (docs/torch.md)"
+            "the ranks are on several machines, and neither INA_CLUSTER, INA_CONTROLLER nor INA_SWITCH is "
+            "set: want a cluster file, the URL of a controller, or the grpc://host:port of a switch that all "
+            "reach (docs/torch.md)"
         )
     if len(settings.token) < LEAST_SECRET:
         raise ConfigError(
@@ -210,7 +214,9 @@ def launched(place: LaunchedRank, settings: Settings) -> JobConfig:
 
 
 def meeting_place(place: LaunchedRank, settings: Settings) -> Address:
-    """Return the address where ranks without a common store meet. Raises ConfigError if it is not set."""
+    """Return the address where ranks without a common store meet. Raises ConfigError: nobody knows it."""
+    if settings.meeting is None and place.launcher == "srun":
+        return slurm_meeting(os.environ)
     if settings.meeting is None:
         raise ConfigError(
             f"{place.launcher} has put {place.local_size} of {place.size} ranks on this machine, and "

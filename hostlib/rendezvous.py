@@ -97,6 +97,12 @@ class Rendezvous:
         with self._lock:
             return len({*self._left, *self._gone}) == self._size
 
+    @property
+    def gone(self) -> dict[int, str]:
+        """The ranks that are gone without a farewell, each with the reason."""
+        with self._lock:
+            return dict(self._gone)
+
     def reports(self) -> dict[int, dict[str, float]]:
         """Return the latest report of each rank that has sent one."""
         with self._lock:

@@ -36,6 +36,11 @@ class Settings:
     cluster: str = ""
     """``INA_CLUSTER``: cluster file with the machines and the switches between them; read where the first
     rank is."""
+    given: bool = False
+    """``INA_GIVEN``, if set: the job as a controller has admitted it already (``ina admit --given``)."""
+    controller: str = ""
+    """``INA_CONTROLLER``: URL of a controller that admits the job; used where neither a switch nor a cluster
+    file is given."""
     hierarchical: bool | None = None
     """``INA_HIERARCHICAL``: 1: the ranks of a machine are summed there first, 0: never; None: where
     several are on one of several machines."""
@@ -44,7 +49,8 @@ class Settings:
     meeting_s: float = 300.0
     """``INA_MEETING_S``: longest wait at ``INA_MEETING`` for ranks that do not come."""
     meeting: Address | None = None
-    """``INA_MEETING``: ``host:port`` of the first rank's machine, where ranks of mpirun and srun meet."""
+    """``INA_MEETING``: ``host:port`` of the first rank's machine, where ranks of mpirun and srun meet; None:
+    with srun a port of its first node."""
     numbers: Numbers | None = None
     """``INA_NUMBERS``: how a framework's floats travel, "exponent" or "block16"; None: as the job's do."""
 
@@ -55,6 +61,8 @@ class Settings:
             switch=environment.get("INA_SWITCH") or EMBEDDED,
             options=_words(environment.get("INA_OPTIONS", "")),
             cluster=environment.get("INA_CLUSTER", ""),
+            given="INA_GIVEN" in environment,
+            controller=_controller(environment),
             hierarchical=_switch(environment, "INA_HIERARCHICAL"),
             token=environment.get("INA_TOKEN", ""),
             meeting=_address(environment, "INA_MEETING"),
@@ -70,6 +78,12 @@ class Settings:
                 slice_bytes=_size(environment, "INA_SLICE_BYTES", SLICE_BYTES),
             ),
         )
+
+
+def _controller(environment: Mapping[str, str]) -> str:
+    """Return the controller to ask; "" where a switch or a cluster file is given instead."""
+    given = environment.get("INA_SWITCH") or environment.get("INA_CLUSTER")
+    return "" if given else environment.get("INA_CONTROLLER", "")
 
 
 def _switch(environment: Mapping[str, str], name: str) -> bool | None:

@@ -20,62 +20,63 @@ from bmv2_topos.harness import ResultRow, Value, averaged, markdown, number
 from bmv2_topos.plots import draw_lines
 
 QUESTION: Final = """
-Jobs that share one array of slots get them first come, first served (FCFS), or urgent packets take them
-from less urgent ones (ESA, ICNP'23). How much sooner do jobs end with preemption, how much of that is from
-the priorities, and how much from taking slots at all? Does any mix of jobs end later, and does a job of the
-lowest priority starve? ESA's authors report mean job completion times up to 1.35 times better than their
-baselines'.
+Jobs that share an array of slots get them first come, first served (FCFS), or urgent packets preempt less
+urgent ones (ESA, ICNP'23). How much does preemption shorten job completion times, how much of that comes
+from the priorities, and how much from preempting at all? Does it delay any mix of jobs, and does a job of
+the lowest priority starve? ESA's authors report mean job completion times up to 1.35 times better than those
+of their baselines.
 """
 
 ABOUT: Final = f"""
 {WORKERS} workers per job, each on a host of its own, and a fallback server per job; all on one switch;
-links of 10 Gb/s and 2 µs; packets of 64 values; windows of fixed size, {IN_FLIGHT} packets in flight,
-twice as many for straggling jobs. The mixes are data, in `benchmarks/pages/preemption_mixes.py`;
-the policies are, in `preemption_policies.py`. All policies get the same information, and all else is equal:
+links of 10 Gb/s and 2 µs; packets of 64 values; fixed windows of {IN_FLIGHT} packets, twice as large
+for straggling jobs. The mixes are in `benchmarks/pages/preemption_mixes.py`, the policies in
+`preemption_policies.py`. All policies get the same information, and everything else is equal:
 
 | policy | priority of a tensor |
 | --- | --- |
-| first come first served (FCFS) | nobody may take a slot |
+| first come, first served (FCFS) | no preemption |
 | policy | position of its layer * share of time in communication / remaining time |
-| all equal | the same for all; ageing alone decides: who was refused a slot takes it the next time |
-| inverted | the policy's, turned round |
+| all equal | the same for all; only ageing decides: a packet that was refused a slot takes it the next time |
+| inverted | the reverse of the policy's |
 
-*Gain* is the mean job completion time (JCT) under FCFS over that under a policy, each the mean of the
-seeds; in brackets the least and the most of single seeds. *Priority* is the JCT with all priorities equal
-over that under the policy: the gain by the priorities themselves. *Worst job* is the greatest JCT of a job
-under the policy relative to the same job's under FCFS. *In the switch* is the share of contributions that a
-slot took in, the mean over the jobs.
+*Gain* is the mean job completion time (JCT) under FCFS divided by that under a policy, averaged over the
+seeds; the brackets give the lowest and highest gain of single seeds. *Priority* is the JCT with all
+priorities equal divided by that under the policy: the gain of the priorities alone. *Worst job* is the
+largest ratio of a job's JCT under the policy to its JCT under FCFS. *In the switch* is the share of
+contributions that the switch aggregated, averaged over the jobs.
 
-In *{STARVATION}* priorities are fixed: one job of priority 1 beside three of priority 255 that keep the
-switch busy until after its end. *Without slots* is the same with no slots for the first job, the worst that
-can happen to it.
+In *{STARVATION}* priorities are fixed: one job of priority 1 competes with three of priority 255, which
+keep the switch busy until after it ends. In *without slots* the first job gets no slots at all, its worst
+case.
 """
 
 _REASONS: Final = f"""
-- What makes FCFS slow: a packet that finds its slot taken goes to the fallback server, mostly together
-  with those of the other {WORKERS - 1} workers for the same sum. They share one link there, so that
-  such a sum takes {WORKERS} times as long as one in the switch, where each comes in by its worker's own
-  link. A job that waits for a straggler holds slots meanwhile and has no use of them.
-- To take a slot at all is worth much: with all priorities equal, a slot that nobody needs soon goes to
-  the packet that asks twice. But so does one that would have been complete in a moment, which priorities
-  prevent. Where slots are scarce among jobs that all use them quickly, all equal is slower than FCFS.
+- Why FCFS is slow: a packet whose slot is taken goes to the fallback server, usually together with
+  those of the other {WORKERS - 1} workers for the same sum. They share the server's link, so such a sum
+  takes {WORKERS} times as long as one in the switch, where each packet arrives on its worker's own link.
+  Meanwhile a job that waits for a straggler holds slots without using them.
+- Preemption helps even without priorities: with all priorities equal, a slot that is not needed soon goes
+  to the packet that asks twice. But so does a slot that would have been complete in a moment, which
+  priorities prevent. Where slots are scarce and all jobs use them quickly, equal priorities are slower
+  than FCFS.
 """
 
 DIFFERS: Final = """
 In ESA's paper each failed attempt halves the priority of the slot's holder. Here priorities are logarithms,
-and each failed packet subtracts 1 of 255: halving the logarithm removed half of all octaves at once, and
-after eight packets, one from each worker, all priorities were equal. The position counts linearly, the
-ranges of the factors are this library's (`hostlib/priority.py`). Time in communication counts from a
-collective's first result on, so that waiting for a straggler does not make a job look urgent. A full slot
-is available to others at once; the switch multicasts its result. The baselines of the paper's 1.35 are ATP
-and SwitchML, not FCFS among these slots; [atp.md](atp.md) has ATP as published on the same mixes.
+and each failed packet subtracts 1 of 255: halving the logarithm would remove half of all octaves at once,
+and after eight packets, one from each worker, all priorities would be equal. The position counts linearly,
+and the ranges of the factors are chosen in `hostlib/priority.py`. The time in communication starts
+with a collective's first result, so that waiting for a straggler does not make a job look urgent. A full
+slot is available to others at once; the switch multicasts its result. The baselines of the paper's 1.35 are
+ATP and SwitchML, not FCFS among these slots; [atp.md](atp.md) has ATP as published on the same mixes.
 """
 
 LIMITS: Final = f"""
-Jobs are a thousand times shorter than real ones, so that many mixes can be tried; the decisive ratio, of
-memory to packets in flight, is realistic. Windows are fixed, so that two runs differ only in which packets
-get slots. The remaining time of a job is known from its second iteration on, and half of the jobs of the
-favourable mix have two.
+Jobs are a thousand times shorter than real ones, so that many mixes can be tried; the ratio that matters,
+memory to packets in flight, is realistic. Windows are fixed, so that runs differ only in which packets get
+slots. A job's remaining time is known from its second iteration on, and half of the jobs of the favourable
+mix have only two iterations.
 
 ### What differs from the paper
 
@@ -207,12 +208,14 @@ def findings(rows: Sequence[ResultRow]) -> str:
             f"- Favourable mix ({FAVOURABLE}): gain up to {gains[FAVOURABLE, most]:.2f} ({most} slots)."
             f" Most of all: {gains[best]:.2f} ({best[0]}, {best[1]} slots).",
             f"- Least gain of any mix: {gains[worst]:.3f} ({worst[0]}, {worst[1]} slots).",
-            f"- The priorities themselves are worth, over all equal, in the favourable mix {favourable}"
+            f"- The priorities alone bring, compared with all equal, in the favourable mix {favourable}"
             f" slots; of all mixes most in {dearest[0]} with {dearest[1]} slots ({worths[dearest]:.2f}) and"
-            f" least in {least[0]} with {least[1]} ({worths[least]:.2f}). With ample memory all do the same.",
+            f" least in {least[0]} with {least[1]} ({worths[least]:.2f}). With ample"
+            " memory all policies perform alike.",
             f"- Who pays: at most {worst_job(rows, *payer):.2f} times its time under FCFS, for a job of"
             f" {payer[0]} with {payer[1]} slots.",
-            f"- The job of the lowest priority takes at most {lost:.2f} of its time without slots.",
+            f"- The job of the lowest priority needs at most {lost:.2f} of the time that it needs"
+            " without slots.",
             _REASONS.strip(),
         ]
     )

@@ -18,7 +18,16 @@ from statistics import fmean
 
 from benchmarks.fill import check, publish
 from benchmarks.service.jobs import CLUSTER, Workload, workload
-from benchmarks.service.live import POLICIES, Controller, TrialFailed, reports, running, submit, testbed
+from benchmarks.service.live import (
+    PERIOD_S,
+    POLICIES,
+    Controller,
+    TrialFailed,
+    reports,
+    running,
+    submit,
+    testbed,
+)
 from benchmarks.service.worker import Report
 from bmv2_topos.harness.rows import markdown
 from bmv2_topos.testbeds import netns
@@ -32,8 +41,6 @@ from controller.vocabulary.files import read_jobs
 from ina.service.client import Client
 from ina.service.views import DecisionView, JobView
 
-PERIOD_S = 60.0
-"""Interval at which both divide memory again: the defaults of both commands."""
 MOST_S = 600.0
 
 
@@ -138,7 +145,7 @@ def compare(work: Workload, name: str) -> Comparison:
 def _run_live(name: str, folder: Path, cluster: Path, jobs: Path) -> _Live:
     load = os.getloadavg()[0]
     controller = Controller(folder, name)
-    with testbed(name, cluster), running(controller), Client(controller.url) as client:
+    with testbed(name, cluster, "embedded"), running(controller), Client(controller.url) as client:
         submit(controller, jobs)
         give_up_s = time.monotonic() + MOST_S
         while not all(job["over"] for job in client.jobs()):

@@ -11,6 +11,8 @@ RATE_BPS = 100e6
 """Of all links: slow, so that two cores suffice for all switches and hosts."""
 SIZE_BYTES = 100_000
 """Of a gradient."""
+SIZES = {"embedded": SIZE_BYTES, "bmv2": 10_000}
+"""The same by the kind of switches: BMv2 takes a few thousand packets a second, of 32 values each."""
 SLOTS = 256
 """Of each switch: few, so that jobs without a deadline notice what those with one get."""
 HOLD_S = 0.05
@@ -47,9 +49,13 @@ class Kind:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """Eight jobs of two workers, three of which have deadlines; `compute_s` is of an iteration."""
+    """Eight jobs of two workers, three of which have deadlines.
+
+    `compute_s` and `size_bytes`, of the gradient, are of an iteration.
+    """
 
     compute_s: float
+    size_bytes: int
     jobs: tuple[Kind, ...]
 
     @property
@@ -64,7 +70,7 @@ class Workload:
     def _table(self, job: Kind, saved: Path) -> str:
         command = (
             f"{sys.executable} -m benchmarks.service.worker --iterations {job.iterations}"
-            f" --compute {self.compute_s} --bytes {SIZE_BYTES} --saved {saved / job.name}"
+            f" --compute {self.compute_s} --bytes {self.size_bytes} --saved {saved / job.name}"
         )
         lines = [
             "[[job]]",
@@ -72,7 +78,7 @@ class Workload:
             "workers = 2",
             f"iterations = {job.iterations}",
             f"compute_s = {self.compute_s}",
-            f"model_bytes = {SIZE_BYTES}",
+            f"model_bytes = {self.size_bytes}",
             f"hold_s = {HOLD_S}",
             f'command = "{command}"',
         ]
@@ -83,8 +89,8 @@ class Workload:
         return "\n".join(lines)
 
 
-def workload(*, quick: bool = False) -> Workload:
-    """Return the jobs; `quick`: of seconds.
+def workload(*, quick: bool = False, target: str = "embedded") -> Workload:
+    """Return the jobs for a kind of switches; `quick`: of seconds.
 
     Four run at once. Jobs with servers have one in each rack, so that their trees go over a spine.
     """
@@ -105,4 +111,4 @@ def workload(*, quick: bool = False) -> Workload:
         kind("small", 10),
         kind("last", 15),
     )
-    return Workload(0.05 if quick else 0.08, jobs)
+    return Workload(0.05 if quick else 0.08, SIZES[target], jobs)

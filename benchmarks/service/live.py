@@ -30,7 +30,11 @@ POLICIES: Mapping[str, str] = {
     "memory": "deadline",
 }
 """Of both, the service and the simulation."""
+PERIOD_S = 60.0
+"""Interval at which both divide memory again."""
 TICK_S = 0.02
+UP_S = 900.0
+"""Longest time for a testbed to be made: p4c may compile its program."""
 PATIENCE_S = 120.0
 """Longest time for a controller to serve, and for a command to end."""
 
@@ -48,25 +52,40 @@ def until(holds: Callable[[], object], what: str, within_s: float = PATIENCE_S) 
         time.sleep(TICK_S)
 
 
-def command(*words: object) -> subprocess.CompletedProcess[str]:
+def command(*words: object, within_s: float = PATIENCE_S) -> subprocess.CompletedProcess[str]:
     """Run ``ina words…`` to its end, in the folder of the clone."""
     return subprocess.run(
         [sys.executable, "-m", "ina", *map(str, words)],
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=PATIENCE_S,
+        timeout=within_s,
         stdin=subprocess.DEVNULL,
     )
 
 
 @dataclass(slots=True)
 class Controller:
-    """``ina controller`` as a process: started, killed, started again on the same state."""
+    """``ina controller`` as a process: started, killed, started again on the same state.
+
+    Attributes:
+        folder: The folder for its state, its socket and its log.
+        testbed: The name of the testbed that it controls.
+        policies: The names of its policies by kind.
+        period_s: Interval at which it divides memory again.
+    """
 
     folder: Path
     testbed: str
+    policies: Mapping[str, str] = field(default_factory=lambda: POLICIES)
+    period_s: float = PERIOD_S
     _process: subprocess.Popen[bytes] | None = field(default=None, init=False)
+
+    @property
+    def process(self) -> int | None:
+        """Its process; None: it does not run, or has ended."""
+        running = self._process is not None and self._process.poll() is None
+        return self._process.pid if running and self._process is not None else None
 
     @property
     def url(self) -> str:
@@ -75,12 +94,13 @@ class Controller:
 
     def start(self) -> None:
         """Start it, and wait until it serves. Raises TrialFailed."""
-        options = [word for kind, name in POLICIES.items() for word in (f"--{kind}", name)]
+        options = [word for kind, name in self.policies.items() for word in (f"--{kind}", name)]
         with (self.folder / "controller.log").open("ab") as log:
             self._process = subprocess.Popen(
                 [
                     *(sys.executable, "-m", "ina", "controller", "--state", str(self.folder / "state")),
-                    *("--testbed", self.testbed, "--listen", self.url, *options),
+                    *("--testbed", self.testbed, "--listen", self.url),
+                    *("--period", str(self.period_s), *options),
                 ],
                 cwd=ROOT,
                 stdin=subprocess.DEVNULL,
@@ -122,15 +142,25 @@ class Bed:
         """Its topology, and its processes."""
         return netns.find(self.name)
 
+    def switch_process(self, switch: str) -> int:
+        """Return the process of a switch."""
+        again = self._again.get(switch)
+        return self.state.switches[switch] if again is None else again.pid
+
     def restart_switch(self, switch: str, down_s: float) -> None:
         """Kill a switch, and start it again, empty, after `down_s` seconds. Raises StepFailed."""
         state = self.state
-        process = state.switches[switch]
+        process = self.switch_process(switch)
         argv = Path(f"/proc/{process}/cmdline").read_bytes().decode().split("\0")[:-1]
-        os.kill(process, signal.SIGKILL)
+        if switch in self._again:
+            self._again[switch].kill()
+            self._again[switch].wait()
+        else:
+            os.kill(process, signal.SIGKILL)
         time.sleep(down_s)
-        inside = ("ip", "netns", "exec", namespace(self.name, switch))
-        self._again[switch] = started = start_switch([*inside, *argv], state.log(switch))
+        if argv[:3] != ["ip", "netns", "exec"]:  # it is what that has become
+            argv = ["ip", "netns", "exec", namespace(self.name, switch), *argv]
+        self._again[switch] = started = start_switch(argv, state.log(switch))
         await_service(switch, started, state.socket(switch), state.log(switch))
 
     def set_link(self, node: str, neighbour: str, to: str) -> None:
@@ -159,9 +189,14 @@ class Bed:
 
 
 @contextlib.contextmanager
-def testbed(name: str, cluster: Path) -> Iterator[Bed]:
-    """Have a testbed of the program `shared` for as long as the block lasts. Raises TrialFailed."""
-    done = command("topo", "up", cluster, "--name", name, "--program", "shared")
+def testbed(name: str, cluster: Path, target: str) -> Iterator[Bed]:
+    """Have a testbed of the program `shared` on switches of a kind for as long as the block lasts.
+
+    Raises TrialFailed.
+    """
+    done = command(
+        "topo", "up", cluster, "--name", name, "--program", "shared", "--target", target, within_s=UP_S
+    )
     if done.returncode:
         raise TrialFailed(f"ina topo up: {done.stderr.strip()}")
     bed = Bed(name)

@@ -1,8 +1,9 @@
 """Eight jobs on a controller that is killed three times, while a switch and a link are lost, too.
 
 ``python -m benchmarks.service.trial --output docs/results`` fills service-trial.md and draws the map of the
-switches' memory; it needs root. ``--quick`` has shorter jobs. It exits with status 1 if a job did not end as
-it should, or if something is left on a switch, at a server or of the testbed.
+switches' memory; it needs root. ``--quick`` has shorter jobs; ``--target bmv2`` has switches of BMv2, and
+fills service-trial-bmv2.md. It exits with status 1 if a job did not end as it should, or if something is left
+on a switch, at a server or of the testbed.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from benchmarks.fill import check, publish
-from benchmarks.service.jobs import CLUSTER, Workload, workload
+from benchmarks.service.jobs import CLUSTER, SIZES, Workload, workload
 from benchmarks.service.live import Bed, Controller, TrialFailed, command, reports, running, submit, testbed
 from benchmarks.service.live import until as wait_until
 from benchmarks.service.memory_map import MemoryMap, draw
@@ -182,7 +183,7 @@ class Trial:
         self.bed.set_link(*self._cut, "up")
 
 
-def trial(work: Workload, name: str, *, quick: bool = False) -> Outcome:
+def trial(work: Workload, name: str, *, quick: bool = False, target: str = "embedded") -> Outcome:
     """Run a trial on a testbed of this name, which is gone afterwards. Raises TrialFailed.
 
     A quick one does not wait for fallback servers to end for want of jobs.
@@ -193,7 +194,7 @@ def trial(work: Workload, name: str, *, quick: bool = False) -> Outcome:
         cluster.write_text(CLUSTER)
         saved.mkdir()
         jobs.write_text(work.toml(saved))
-        with testbed(name, cluster) as bed:
+        with testbed(name, cluster, target) as bed:
             controller = Controller(folder, name)
             with running(controller), Client(controller.url) as client:
                 submit(controller, jobs)
@@ -366,16 +367,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--output", type=Path, required=True, help="folder of service-trial.md, .json and .svg"
     )
     parser.add_argument("--quick", action="store_true", help="have shorter jobs")
+    parser.add_argument("--target", choices=list(SIZES), default="embedded", help="kind of switches")
     asked = parser.parse_args(arguments)
+    page = "service-trial" if asked.target == "embedded" else f"service-trial-{asked.target}"
     try:
-        check(asked.output / "service-trial.md")
+        check(asked.output / f"{page}.md")
         figures.check()
         netns.check_here()
-        outcome = trial(workload(quick=asked.quick), f"trial-{os.getpid()}", quick=asked.quick)
-        publish(asked.output, "service-trial", tables(outcome), rows(outcome))
+        work = workload(quick=asked.quick, target=asked.target)
+        outcome = trial(work, f"trial-{os.getpid()}", quick=asked.quick, target=asked.target)
+        publish(asked.output, page, tables(outcome), rows(outcome))
         marks = {fault.at_s: fault.what.partition(",")[0] for fault in outcome.faults}
         jobs = [job["name"] for job in outcome.jobs]
-        draw(outcome.memory, jobs, marks, outcome.away, asked.output / "service-trial.svg")
+        draw(outcome.memory, jobs, marks, outcome.away, asked.output / f"{page}.svg")
     except (TrialFailed, ValueError, ControllerError, netns.LiveError, OSError) as error:
         print(f"benchmarks.service.trial: {error}", file=sys.stderr)
         return 1

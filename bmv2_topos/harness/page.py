@@ -52,7 +52,8 @@ def write(experiment: Experiment, rows: Sequence[ResultRow], directory: Path, *,
         _section("What it shows", experiment.findings(rows)),
         _section("Limits", experiment.limits),
         _section(
-            "Again", f"```\n{command}\n```\n\nmakes this page; the rows are in [{data.name}]({data.name})."
+            "Reproduce",
+            f"```\n{command}\n```\n\nmakes this page; the rows are in [{data.name}]({data.name}).",
         ),
     ]
     page = base.with_suffix(".md")

@@ -81,6 +81,10 @@ class Allocation:
         """Time at which memory is to be divided again even if nothing happens; infinite: not needed."""
         return self._due_s if self.allocator.crossing else math.inf
 
+    def divide_next(self, now_s: float) -> None:
+        """Have the next `follow` divide memory, as if the interval had passed."""
+        self._due_s = min(self._due_s, now_s)
+
     def submit(self, job: Job) -> None:
         """Record the network properties of a job."""
         self._jobs[job.name] = job
@@ -143,6 +147,14 @@ class Allocation:
         demand = self.allocator.answer.demands.get(name)
         reason = "cannot be done by its deadline any more"
         return reason if demand is None else f"{reason}: alone it would be done at {demand.estimate_s:.6g} s"
+
+    def check(self, groups: Iterable[Group]) -> None:
+        """Raise BadDecision if no servers can be found for a scheduler's groups."""
+        if not self.own_places and (shared := next((group for group in groups if group.neighbours), None)):
+            raise BadDecision(
+                f"{shared.jobs[0]} shares only some of its GPUs, which placement"
+                f" {self._settings.placement!r} does not support; placement 'scheduler' does"
+            )
 
     def follow(self, now_s: float, groups: Sequence[Group]) -> list[JobState]:
         """Place the jobs that have started and divide memory if it is time; return the jobs to end.
@@ -240,11 +252,6 @@ class Allocation:
                     self._put(job, group, names)
 
     def _ask_for_places(self, groups: Iterable[Group]) -> None:
-        if shared := [group for group in groups if group.neighbours]:
-            raise BadDecision(
-                f"{shared[0].jobs[0]} shares only some of its GPUs, which placement"
-                f" {self._settings.placement!r} does not support; placement 'scheduler' does"
-            )
         hosts = {group.gpus: group for group in groups if group.gpus not in self._places}
         batch = {group.jobs[0].spec.name: group for group in hosts.values()}
         for name in self.allocator.start([self._jobs[name] for name in batch]):

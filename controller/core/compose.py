@@ -42,11 +42,15 @@ def networked(
 
     Raises BadSpec for unknown names.
     """
-    if settings.placement == SCHEDULER:
-        servers = Cluster.of(topology)
-    else:
-        servers = Cluster((Server("all", topology.gpus),), topology)
+    servers = servers_of(topology, settings)
     config = SimulationConfig(servers, seed=settings.seed, settings=of_scheduler)
     setup = registry.make(scheduler, config)
     allocator = Allocator(topology, policies_of(settings), settings)
     return Networked(servers, setup, Allocation(allocator, servers, settings))
+
+
+def servers_of(topology: Topology, settings: AllocationSettings) -> Cluster:
+    """Return the servers as the scheduler sees them: one large one, unless its own places hold."""
+    if settings.placement == SCHEDULER:
+        return Cluster.of(topology)
+    return Cluster((Server("all", topology.gpus),), topology)

@@ -9,14 +9,15 @@ is a network, chooses servers, trees and slots. ``desired()`` returns the desire
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import filterfalse
 from typing import Literal, NamedTuple, assert_never
 
 from controller.core import reasons
 from controller.core.allocation import Allocation
 from controller.core.crowd import with_room
-from controller.core.desired import Desired, Place
+from controller.core.desired import Desired, Place, Run
 from controller.core.events import (
     Cancelled,
     Ended,
@@ -26,6 +27,7 @@ from controller.core.events import (
     LinkGone,
     Measured,
     Progressed,
+    Reallocated,
     Retried,
     ServerBack,
     ServerGone,
@@ -66,12 +68,15 @@ class Rules:
         verify: Check every decision of the scheduling policy.
         sharing: Most jobs on one GPU at once; further ones wait. None: no limit.
         retries: How often a failed job returns to the queue, to restart from its last checkpoint.
+        endures: A policy that fails to decide is asked again when something has happened, and what runs runs
+            on; else its error is raised.
     """
 
     reported: bool = False
     verify: bool = True
     sharing: int | None = None
     retries: int = 0
+    endures: bool = False
 
     def __post_init__(self) -> None:
         if (self.sharing is not None and self.sharing < 1) or self.retries < 0:
@@ -112,6 +117,8 @@ class Core:
         """Why submissions were refused, by name."""
         self.decisions = 0
         """Times that the policy was asked."""
+        self.undecided = ""
+        """Why the policy failed to decide when it was asked last; "": it did not (`Rules.endures`)."""
         self._whole = self._cluster = cluster
         self._policy = setup.policy
         self._speed = setup.speed
@@ -158,12 +165,11 @@ class Core:
 
     def desired(self) -> Desired:
         """Return the desired state from now on."""
-        absent = self._absent()
-        runs = tuple(self.running.runs(absent))
+        runs = self._runs()
         here = dict.fromkeys(name for run in runs for name in run.jobs)
         places = {name: self._place(self.jobs[name]) for name in here}
         waiting = tuple(name for name in self.jobs if name not in here)
-        return Desired(self.now_s, runs, places, waiting, self.next_s)
+        return Desired(self.now_s, tuple(runs), places, waiting, self.next_s)
 
     # ------------------------------------------------------------------ what happens
 
@@ -178,7 +184,7 @@ class Core:
             case Tick():
                 self.tick(now_s)
             case Ended():
-                self.ended(now_s, event.job, event.failure)
+                self.ended(now_s, event.job, event.failure, final=event.final)
             case Submitted():
                 self._submitted(event, now_s)
             case Progressed():
@@ -221,6 +227,11 @@ class Core:
                 self._losses.links.pop(ends, None)
                 self._note("back", (), f"link {ends[0]}-{ends[1]}")
                 self._lose(now_s)
+            case Reallocated():
+                if self.allocation is None:
+                    raise BadSpec("a core without a network has no memory to divide")
+                self.allocation.divide_next(now_s)
+                self._note("note", (), f"memory is divided again: {event.reason}")
             case _:
                 assert_never(event)
 
@@ -252,11 +263,32 @@ class Core:
         self._stirred = True
         self._ask_at(self.now_s)
 
+    def forget(self, names: Collection[str]) -> None:
+        """Forget jobs that are over or were refused; their names may be used again. O(jobs that are over).
+
+        Raises BadSpec for a job that is not over.
+        """
+        if unfinished := self.jobs.keys() & set(names):
+            raise BadSpec(f"job {min(unfinished)!r} is not over; only jobs that are can be forgotten")
+        gone = {*names}
+        self.over = [each for each in self.over if each.job.spec.name not in gone]
+        self._finished = [job for job in self._finished if job.spec.name not in gone]
+        self._told_to_wait -= gone
+        self._crowded -= gone
+        for known in (self._submissions, self.refused, self._left, self._failures):
+            for name in gone & known.keys():
+                del known[name]
+
     def admit(self, spec: Submission) -> None:
-        """Raise BadSpec for a job that would be refused: too large, or with a name already used."""
+        """Raise BadSpec for a job that would be refused.
+
+        It is too large, its name is used already or, under `Rules.endures`, its speed cannot be predicted.
+        """
         self._whole.check_room(spec.name, spec.gpus)
         if spec.name in self._submissions:
             raise BadSpec(f"two jobs are called {spec.name!r}")
+        if self._rules.endures:
+            self._speed.alone_s(spec)
 
     def _submitted(self, event: Submitted, now_s: float) -> None:
         spec = event.spec
@@ -304,12 +336,21 @@ class Core:
             numbers = {"compute_s": job.compute_s, "model_bytes": float(job.model_bytes)}
             self._note("note", (event.job,), text, **numbers)
 
-    def ended(self, now_s: float, name: str, failure: str = "") -> None:
-        """Take in an `Ended`."""
+    def ended(self, now_s: float, name: str, failure: str = "", *, final: bool = False) -> None:
+        """Take in an `Ended`.
+
+        Args:
+            now_s: The time.
+            name: The job's name.
+            failure: What went wrong; "": nothing.
+            final: It is not tried again.
+        """
         self.now_s = now_s
         job = self._job(name)
         if not failure:
             self._close(job, "completed", "", now_s)
+        elif final:
+            self._close(job, "failed", failure, now_s)
         elif (before := self._failures.get(name, 0)) < self._rules.retries:
             self._failures[name] = before + 1
             text = f"{failure}; retry {before + 1} of {self._rules.retries}"
@@ -396,7 +437,7 @@ class Core:
         self.now_s = now_s
         ask = now_s >= self._ask_s
         follow = self.allocation is not None and (ask or now_s >= self.next_s)
-        before = None if self.log is None or not (ask or follow) else self.desired()
+        before = None if self.log is None or not (ask or follow) else self._runs()
         if ask:
             self._ask(now_s)
         if follow:
@@ -413,8 +454,17 @@ class Core:
             self._ask_s = math.inf
             return
         view = View(now_s, self._cluster, self.jobs, self._arrived, self._finished, self.running.groups)
-        decision = ask(self._policy, view, verify=self._rules.verify)
         self.decisions += 1
+        try:
+            decision = ask(self._policy, view, verify=self._rules.verify)
+            if self.allocation is not None:
+                self.allocation.check(decision.groups)
+        except (BadSpec, BadDecision) as error:
+            if not self._rules.endures:
+                raise
+            self._fail_to_decide(str(error))
+            return
+        self.undecided = ""
         self._arrived, self._finished = [], []
         self._ask_s = math.inf if decision.wake_s is None else self._slot_s(decision.wake_s)
         for name, sentence in decision.notes:
@@ -427,6 +477,13 @@ class Core:
             groups = self._with_room(groups, self._rules.sharing)
         self.running.change_to(groups, now_s, decision.reset, self._policy.name)
         self._stirred = True
+
+    def _fail_to_decide(self, why: str) -> None:
+        """Go on with what runs; the policy is asked again, and told the same news, when something happens."""
+        self._ask_s = math.inf
+        if why != self.undecided:
+            self.undecided = why
+            self._note("note", tuple(self.jobs), f"{self._policy.name} cannot decide: {why}")
 
     def _that_are_there(self, groups: list[Group]) -> list[Group]:
         """Return the groups without those on servers that are down: some policies keep books of their own."""
@@ -491,11 +548,13 @@ class Core:
 
     # ------------------------------------------------------------------ what is told
 
-    def _absent(self) -> list[JobState]:
-        """Return the jobs that hold a share of GPUs but have no servers."""
-        if self.allocation is None:
-            return []
-        return [job for job in self.running.jobs if not self.allocation.has_servers(job.spec.name)]
+    def _runs(self) -> list[Run]:
+        """Return what runs, without the jobs that hold a share of GPUs but have no servers."""
+        absent: list[JobState] = []
+        if self.allocation is not None:
+            has_servers = self.allocation.has_servers
+            absent = [job for job in self.running.jobs if not has_servers(job.spec.name)]
+        return self.running.runs(absent)
 
     def _place(self, job: JobState) -> Place:
         if self.allocation is not None:
@@ -504,15 +563,15 @@ class Core:
         nodes, node_of = self._whole.servers, self._whole.node_of
         return Place(tuple(nodes[node_of[gpu]].name for gpu in job.group.gpus))
 
-    def _explain(self, before: Desired, now_s: float) -> None:
+    def _explain(self, before: Sequence[Run], now_s: float) -> None:
         """Log the changes by the decision, with its reasons."""
         assert self.log is not None
-        after = self.desired()
-        reasons.of_changes(self.log, before, after, self.jobs, self._policy.name)
-        ran = {name for run in before.runs for name in run.jobs}
-        started = {name for run in after.runs for name in run.jobs}
-        for name in after.waiting:
-            if name not in self._told_to_wait and name not in ran:
+        after = self._runs()
+        reasons.of_changes(self.log, now_s, before, after, self.jobs, self._policy.name)
+        ran = {name for run in before for name in run.jobs}
+        started = {name for run in after for name in run.jobs}
+        for name in [*filterfalse(self._told_to_wait.__contains__, self.jobs)]:  # many wait, few anew
+            if name not in ran and name not in started:
                 self._told_to_wait.add(name)
                 reasons.of_waiting(self.log, now_s, self.jobs[name], self.running.groups, self._cluster)
         self._told_to_wait -= started

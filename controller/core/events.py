@@ -48,11 +48,16 @@ class Measured(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """A job ended, successfully or with a failure. A failed job that may be retried returns to the queue."""
+    """A job ended, successfully or with a failure.
+
+    A failed job that may be retried returns to the queue, unless this is `final`: nobody can start its
+    workers again.
+    """
 
     at_s: float
     job: str
     failure: str = ""
+    final: bool = False
 
 
 class Cancelled(NamedTuple):
@@ -125,6 +130,13 @@ class LinkBack(NamedTuple):
     b: str
 
 
+class Reallocated(NamedTuple):
+    """Somebody wants memory to be divided again at the next `Tick`."""
+
+    at_s: float
+    reason: str = "asked for"
+
+
 class Tick(NamedTuple):
     """The time is `at_s`: decide, if it is time to."""
 
@@ -145,6 +157,7 @@ Event = (
     | SwitchBack
     | LinkGone
     | LinkBack
+    | Reallocated
     | Tick
 )
 
@@ -162,6 +175,7 @@ KINDS: Mapping[str, type[Event]] = {
     "switch-back": SwitchBack,
     "link-gone": LinkGone,
     "link-back": LinkBack,
+    "reallocated": Reallocated,
     "tick": Tick,
 }
 """Events by the name that their plain form has as ``kind``."""

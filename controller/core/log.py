@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -35,10 +37,19 @@ class Entry:
 
 
 class Log:
-    """Entries in the order in which they were made."""
+    """Entries in the order in which they were made.
+
+    Attributes:
+        entries: Those that are kept.
+        counts: How many were made, by event.
+        last: The number of the last one; they count from 1.
+    """
 
     def __init__(self) -> None:
         self.entries: list[Entry] = []
+        self.counts: Counter[str] = Counter()
+        self.last = 0
+        self._numbers: list[int] = []
 
     def note(self, at_s: float, event: Kind, jobs: tuple[str, ...], text: str, **numbers: float) -> None:
         """Add an entry.
@@ -50,4 +61,22 @@ class Log:
             text: The reason, in words.
             **numbers: The numbers that led to it.
         """
+        self.last += 1
+        self.counts[event] += 1
+        self._numbers.append(self.last)
         self.entries.append(Entry(at_s, event, jobs, text, numbers))
+
+    def after(self, number: int) -> list[tuple[int, Entry]]:
+        """Return the entries that are kept and have a higher number, with their numbers."""
+        begin = bisect_right(self._numbers, number)
+        return list(zip(self._numbers[begin:], self.entries[begin:], strict=True))
+
+    def keep(self, jobs: Container[str], most: int) -> None:
+        """Drop the entries about none but other jobs, and the oldest beyond `most`."""
+        kept = [
+            (number, entry)
+            for number, entry in zip(self._numbers, self.entries, strict=True)
+            if not entry.jobs or any(name in jobs for name in entry.jobs)
+        ][-most:]
+        self._numbers = [number for number, _ in kept]
+        self.entries = [entry for _, entry in kept]

@@ -4,27 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from controller.core.desired import Desired, Run, Start, Stop, difference
+from controller.core.desired import Run
 from controller.core.log import Log
 from controller.memory.policy import Answer, Question, Standing
 from controller.scheduling.policy import Group, JobState
 from controller.vocabulary import Cluster, Job, Region
 
 
-def of_changes(log: Log, before: Desired, after: Desired, jobs: Mapping[str, JobState], policy: str) -> None:
-    """Log the runs that are stopped, moved and started between two states.
+def of_changes(
+    log: Log,
+    now_s: float,
+    before: Sequence[Run],
+    after: Sequence[Run],
+    jobs: Mapping[str, JobState],
+    policy: str,
+) -> None:
+    """Log the runs that are stopped, moved and started by a decision.
 
     Args:
         log: Gets the entries.
-        before: The desired state before the decision.
-        after: The desired state after it.
+        now_s: Time of the decision.
+        before: The runs before it.
+        after: The runs after it.
         jobs: The unfinished jobs, by name.
         policy: Name of the scheduling policy, for runs that give no reason of their own.
     """
-    actions = difference(before, after)
-    stops = {action.run.jobs: action.run for action in actions if isinstance(action, Stop)}
-    starts = {action.run.jobs: action.run for action in actions if isinstance(action, Start)}
-    now_s = after.at_s
+    had, has = ({run.number for run in runs} for runs in (before, after))
+    stops = {run.jobs: run for run in before if run.number not in has}
+    starts = {run.jobs: run for run in after if run.number not in had}
     for names in stops:
         if names not in starts:
             why = "to make room" if starts else "by the policy"
@@ -60,6 +67,38 @@ def of_waiting(log: Log, now_s: float, job: JobState, groups: Sequence[Group], c
     if free >= needs:
         text += ", and the policy leaves them free"
     log.note(now_s, "waits", (job.spec.name,), text, needs=needs, free=free, gpus=cluster.gpus)
+
+
+def of_slots(question: Question, answer: Answer, name: str) -> str:
+    """Return why a division gave a job the slots that it has, with the numbers that led to it."""
+    (job,) = (each for each in question.jobs if each.name == name)
+    sizes = {switch: region.size for switch, region in answer.regions[name].items()}
+    slots = ", ".join(f"{size} slots at {switch}" for switch, size in sorted(sizes.items())) or "no slots"
+    need = answer.demands.get(name)
+    if need is not None:
+        left_s = (job.due_s or question.now_s) - question.now_s
+        rate = f"{need.rate_bps / 1e6:.4g} Mb/s" if need.feasible else "more than its links carry"
+        wants = (
+            f"{job.iterations} iterations of {job.compute_s:.3g} s of computing and {job.model_bytes:,} bytes"
+            f" in {left_s:.4g} s need {rate}"
+        )
+        if answer.standing[name] is Standing.GRANTED:
+            return f"{slots} of its own: {wants}"
+        return f"{slots}, shared: {wants}, and slots of its own do not fit"
+    if answer.standing[name] is Standing.GRANTED:
+        return f"{slots} of its own, by the policy; it has no deadline"
+    others = sorted(
+        each.name for each in question.jobs if each.name != name and _meets(answer, name, each.name)
+    )
+    return f"{slots}, shared with {', '.join(others) or 'nobody'}: it has no deadline"
+
+
+def _meets(answer: Answer, a: str, b: str) -> bool:
+    of_a, of_b = answer.regions[a], answer.regions[b]
+    return any(
+        of_a[switch].offset < of_b[switch].end and of_b[switch].offset < of_a[switch].end
+        for switch in of_a.keys() & of_b.keys()
+    )
 
 
 class OfAllocation:

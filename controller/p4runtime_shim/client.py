@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import grpc
+import grpc.experimental
 
 from controller.errors import Refused, SwitchError, TlsFailure, Unreachable, UpdateError
 from controller.p4runtime_shim.mastership import HIGHEST_ID, acquire
@@ -45,12 +46,15 @@ class P4RuntimeClient:
         self._ids_grow = False
         self.restarts = 0
         """How often the switch was seen to have been started anew: it had forgotten the election ids."""
+        self.undisturbed = False
+        """Whether nobody else has been primary between this `mastership` and the last one."""
         options = [
             ("grpc.max_receive_message_length", _MAX_MESSAGE),
             ("grpc.enable_http_proxy", 0),  # what http_proxy names is for the web, and would see all of this
             ("grpc.max_metadata_size", 1 << 24),  # and so may the errors of a large batch 8 KiB
             ("grpc.initial_reconnect_backoff_ms", 100),  # a switch that was started anew is to be found soon
             ("grpc.max_reconnect_backoff_ms", 1000),
+            (grpc.experimental.ChannelOptions.SingleThreadedUnaryStream, 1),  # or each read starts a thread
         ]
         self._channel = (
             grpc.secure_channel(self.address, tls.credentials(), options)
@@ -58,6 +62,11 @@ class P4RuntimeClient:
             else grpc.insecure_channel(self.address, options)
         )
         self._stub = p4runtime_pb2_grpc.P4RuntimeStub(self._channel)
+        self._read_bytes = self._channel.unary_stream(
+            f"/{p4.DESCRIPTOR.services_by_name['P4Runtime'].full_name}/Read",
+            request_serializer=p4.ReadRequest.SerializeToString,
+            response_deserializer=None,
+        )
         try:
             self._reach(tls)
         except BaseException:
@@ -98,24 +107,27 @@ class P4RuntimeClient:
         """
         stream = acquire(self._stub, self.device_id, self.address, timeout_s=timeout_s)
         self._election_id = stream.election_id
-        self._notice_restart(stream.election_id)
+        self._notice_others(stream.election_id)
         try:
             yield
         finally:
             self._election_id = None
             stream.release()
 
-    def _notice_restart(self, election_id: int | None) -> None:
+    def _notice_others(self, election_id: int | None) -> None:
         """Compare an id that was claimed with the one before.
 
-        A controller claims more than the highest id so far, which a switch forgets only when it restarts. It
-        says nothing of switches whose ids have not been seen to grow, nor once somebody has claimed the last.
+        A controller claims one more than the highest id so far, which a switch forgets only when it restarts.
+        It says nothing of switches whose ids have not been seen to grow, nor once somebody has claimed the
+        last.
         """
+        self.undisturbed = False
         if election_id is None or election_id == HIGHEST_ID:
             return
         if self._last_id is not None:
             if election_id > self._last_id:
                 self._ids_grow = True
+                self.undisturbed = election_id == self._last_id + 1
             elif self._ids_grow:
                 self.restarts += 1
         self._last_id = election_id
@@ -138,10 +150,13 @@ class P4RuntimeClient:
 
     def read(self, entities: Sequence[Any]) -> list[Any]:
         """Read the entities that the given ones select. Raises Refused."""
+        return entities_of(self.read_bytes(entities))
+
+    def read_bytes(self, entities: Sequence[Any]) -> tuple[bytes, ...]:
+        """Read the entities that the given ones select, as `entities_of` takes them. Raises Refused."""
         request = p4.ReadRequest(device_id=self.device_id, entities=entities)
         try:
-            responses = self._stub.Read(request, timeout=self._timeout_s)
-            return [entity for response in responses for entity in response.entities]
+            return tuple(self._read_bytes(request, timeout=self._timeout_s))
         except grpc.RpcError as error:
             raise self._error("read", error) from error
 
@@ -201,6 +216,11 @@ class P4RuntimeClient:
         if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
             return Unreachable(f"{what}: the switch at {self.address} does not answer: {message}")
         return Refused(what, code.name, message, _update_errors(error))
+
+
+def entities_of(answers: Iterable[bytes]) -> list[Any]:
+    """Return the entities that a switch has sent."""
+    return [entity for answer in answers for entity in p4.ReadResponse.FromString(answer).entities]
 
 
 def _update_errors(error: Any) -> tuple[UpdateError, ...]:

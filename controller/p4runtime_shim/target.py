@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from controller.errors import NoProgram
-from controller.p4runtime_shim.client import P4RuntimeClient
+from controller.p4runtime_shim.client import P4RuntimeClient, entities_of
 from controller.p4runtime_shim.codec import Codec
 from controller.p4runtime_shim.tls import Tls
 from controller.switches.entries import CounterCell, Entry, Match, MulticastGroup, TableEntry
@@ -17,14 +17,24 @@ from controller.switches.target import Kind, ProgramInfo
 _log = logging.getLogger("controller")
 
 
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """What a switch has sent: as bytes, as rows, and the row of each entity."""
+
+    codec: Codec | None = None
+    answers: tuple[bytes, ...] = ()
+    rows: tuple[TableEntry | MulticastGroup, ...] = ()
+    decoded: Mapping[bytes, Entry | None] = field(default_factory=dict)
+
+
 class P4RuntimeTarget:
     """The switch at `address`, ``host:port`` or ``unix:path``. Raises Unreachable."""
 
     def __init__(self, address: str, *, device_id: int = 0, tls: Tls | None = None) -> None:
         self._client = client = P4RuntimeClient(address, device_id=device_id, tls=tls)
         self._codec: Codec | None = None
-        self._decoded: tuple[Codec | None, dict[bytes, Entry | None]] = None, {}
-        """What was read last: the codec, and each entity as bytes with its row."""
+        self._answers: dict[tuple[str, ...], _Answer] = {}
+        """What was read last, by tables."""
         self._cookie = 0
         """That of the codec's program, if it has one."""
         self.address, self.close, self.turn = client.address, client.close, client.mastership
@@ -33,6 +43,11 @@ class P4RuntimeTarget:
     def restarts(self) -> int:
         """How often the switch was seen to have been started anew."""
         return self._client.restarts
+
+    @property
+    def undisturbed(self) -> bool:
+        """Within `turn`: whether nobody else has had a turn since the last one, by the election ids."""
+        return self._client.undisturbed
 
     def program(self) -> ProgramInfo | None:
         """Read the tables, actions and counters of the loaded program; None if there is no program."""
@@ -84,19 +99,22 @@ class P4RuntimeTarget:
 
     def read(self, tables: Iterable[str]) -> list[TableEntry | MulticastGroup]:
         """Read all entries of these tables but the defaults, and all multicast groups."""
-        codec = self.codec
-        entities = self._client.read([*map(codec.all_rows, tables), codec.all_groups()])
+        codec, tables = self.codec, tuple(tables)
+        answers = self._client.read_bytes([*map(codec.all_rows, tables), codec.all_groups()])
+        last = self._answers.get(tables, _Answer())
+        if last.codec is codec and last.answers == answers:
+            return list(last.rows)
         # Most rows are as they were when they were read last: these are not decoded again.
-        codec_before, known = self._decoded
+        known = last.decoded if last.codec is codec else {}
         found: dict[bytes, Entry | None] = {}
-        rows = []
-        for entity in entities:
+        rows: list[TableEntry | MulticastGroup] = []
+        for entity in entities_of(answers):
             key = entity.SerializeToString()
-            row = known[key] if codec is codec_before and key in known else codec.decode(entity)
+            row = known[key] if key in known else codec.decode(entity)
             found[key] = row
             if isinstance(row, TableEntry | MulticastGroup):
                 rows.append(row)
-        self._decoded = codec, found
+        self._answers[tables] = _Answer(codec, answers, tuple(rows), found)
         return rows
 
     def read_row(self, table: str, match: Mapping[str, Match]) -> TableEntry | None:

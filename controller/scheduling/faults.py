@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import random
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from controller.scheduling.errors import BadSpec
@@ -58,10 +58,10 @@ class Outages:
         usual = LEMONS / (LEMONS - 1 + WORSE) if nodes >= LEMONS else 1.0
         lemons = set(random.Random(f"lemons {faults.seed}").sample(range(nodes), nodes // LEMONS))
         self._draws = [
-            _failures(faults, number, faults.mtbf_s / (usual * (WORSE if number in lemons else 1.0)))
+            _Failures(faults, number, faults.mtbf_s / (usual * (WORSE if number in lemons else 1.0)))
             for number in range(nodes)
         ]
-        self._begins: list[list[float]] = [[next(draw)] for draw in self._draws]
+        self._begins: list[list[float]] = [[draw.next_s()] for draw in self._draws]
 
     def down(self, now_s: float) -> dict[int, float]:
         """Return the servers that are down, and since when."""
@@ -85,7 +85,7 @@ class Outages:
     def _count(self, number: int, now_s: float) -> int:
         begins = self._begins[number]
         while begins[-1] <= now_s:
-            begins.append(next(self._draws[number]))
+            begins.append(self._draws[number].next_s())
         return bisect_right(begins, now_s)
 
     def _last_s(self, number: int, now_s: float) -> float:
@@ -93,13 +93,20 @@ class Outages:
         return self._begins[number][count - 1] if count else -math.inf
 
 
-def _failures(faults: Faults, node: int, mtbf_s: float) -> Iterator[float]:
-    rng = random.Random(f"failures {faults.seed} {node}")
-    now_s = 0.0
-    while True:
-        now_s += rng.expovariate(1 / mtbf_s) if mtbf_s < math.inf else math.inf
-        yield now_s
-        now_s += faults.repair_s
+class _Failures:
+    """Draws when a server fails, one time after the other; it can be copied, unlike a generator."""
+
+    def __init__(self, faults: Faults, node: int, mtbf_s: float) -> None:
+        self._rng = random.Random(f"failures {faults.seed} {node}")
+        self._rate = 1 / mtbf_s
+        self._repair_s = faults.repair_s
+        self._up_s = 0.0
+
+    def next_s(self) -> float:
+        """Return the time of the next failure; infinite if there is none."""
+        fails_s = self._up_s + (self._rng.expovariate(self._rate) if self._rate else math.inf)
+        self._up_s = fails_s + self._repair_s
+        return fails_s
 
 
 @dataclass(slots=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
@@ -25,8 +26,18 @@ from controller.errors import (
 from controller.switches import forwarding
 from controller.switches.layout import Deployment, lay_out
 from controller.switches.model import Admission, Part, Registration, SwitchInfo
+from controller.switches.outcomes import OUTCOMES
 from controller.switches.planning import Identity, check_mode
-from controller.switches.reconcile import Action, Observed, Waiting, not_leased, per_switch, reconcile
+from controller.switches.reconcile import (
+    Action,
+    Observed,
+    Waiting,
+    Write,
+    in_few_writes,
+    not_leased,
+    per_switch,
+    reconcile,
+)
 from controller.switches.session import Controller
 from controller.switches.tree import TreeAdmission
 from controller.vocabulary import Region
@@ -36,6 +47,7 @@ if TYPE_CHECKING:
 
 _Key = TypeVar("_Key")
 
+_AT_ONCE = 8  # switches that load a program
 _ATTEMPTS = 5  # to find an identity that no other controller takes at the same time
 
 
@@ -70,6 +82,11 @@ class Fleet:
         """By switch and job: jobs that are on their way to another region there."""
         self._at_rest: tuple[Mapping[str, Sequence[Admission]], Mapping[str, Observed]] | None = None
         """What was desired and what was there when nothing was to be done last."""
+        self._there: dict[str, dict[int, Admission]] | None = None
+        """By switch and job: what was desired then, with what this fleet admitted and removed since; None:
+        something else may be there."""
+        self._refused = False
+        """Whether jobs could not be admitted together last: then one by one, up to the one that cannot."""
         self._wanted: dict[tuple[str, int], Region] = {}
         """The same: where they are to go next."""
 
@@ -124,6 +141,7 @@ class Fleet:
         identity: Identity,
         registration: Registration | None,
     ) -> TreeAdmission:
+        there, self._there = self._there, None
         with contextlib.ExitStack() as undo:
             admitted = {}
             for name, part in parts.items():
@@ -134,6 +152,10 @@ class Fleet:
                     )
                 undo.callback(_remove_if_possible, controller, identity.job)
             undo.pop_all()
+        if there is not None:
+            for name, on_switch in admitted.items():
+                there.setdefault(name, {})[on_switch.job] = on_switch
+            self._there = there
         return TreeAdmission(admitted)
 
     def _choose_identity(self, switches: Collection[str], *, read: bool) -> Identity:
@@ -150,6 +172,7 @@ class Fleet:
         After all switches have been tried, raises the first error; NoSuchJob only if no switch has the job
         any more.
         """
+        there, self._there = self._there, None
         errors: list[ControllerError] = []
         removed = 0
         for name, on_switch in admission.switches.items():
@@ -164,6 +187,10 @@ class Fleet:
         failed = [e for e in errors if not isinstance(e, NoSuchJob)]
         if failed or (gone and not removed):
             raise (failed or gone)[0]
+        if there is not None:
+            for name, on_switch in admission.switches.items():
+                there.get(name, {}).pop(on_switch.job, None)
+            self._there = there
 
     def renew(self, admission: TreeAdmission, registration: Registration) -> None:
         """Register a job anew on all its switches. Raises NoSuchJob; SwitchError."""
@@ -235,6 +262,7 @@ class Fleet:
         return not self._moving
 
     def _begin_move(self, switch: str, job: int, region: Region) -> None:
+        self._there = None
         self._moving[switch, job] = self.controllers[switch].resize(job, region)
 
     def _forget_move(self, switch: str, job: int) -> Admission | None:
@@ -291,12 +319,17 @@ class Fleet:
         done: list[Action] = []
         observed = self._observe(program, left_out, done)
         if not done and (wanted, observed) == self._at_rest:
+            self._there = _by_job(wanted, observed)
             self._arrived(trees)
             return Report((), (), left_out)
         decision = reconcile(wanted, observed, may_remove=may_remove)
         nothing = not done and not decision.actions and not decision.waiting
         # Jobs of others may have to go later although no row has changed: when their leases run out.
-        self._at_rest = (wanted, observed) if nothing and not decision.others else None
+        if nothing and not decision.others:
+            self._at_rest = wanted, observed
+            self._there = _by_job(wanted, observed)
+        else:
+            self._at_rest = self._there = None
         with contextlib.ExitStack() as turns:
             touched = sorted({a.switch for a in decision.actions}, key=lambda n: self.controllers[n].address)
             for name in touched:  # by address: two fleets that take several turns do not wait for each other
@@ -307,16 +340,38 @@ class Fleet:
                     observed[name] = self.controllers[name].observe()
             decision = reconcile(wanted, observed, may_remove=may_remove)
             waiting = list(decision.waiting)
-            for action in decision.actions:
-                if action.switch not in touched:
-                    waiting.append(Waiting(action.switch, action.job, "others have just written there"))
-                    continue
-                with naming(action.switch):
-                    self.controllers[action.switch].apply(action)
-                self._note(action)
-                done.append(action)
+            here = [action for action in decision.actions if action.switch in touched]
+            waiting += (
+                Waiting(action.switch, action.job, "others have just written there")
+                for action in decision.actions
+                if action.switch not in touched
+            )
+            # Jobs are admitted after all else: together, which takes a few requests instead of some for each.
+            for action in here:
+                if action.verb != "add":
+                    for write in action.writes:
+                        self._apply(action.switch, write)
+                    self._applied(action, done)
+            adds = [action for action in here if action.verb == "add"]
+            one_by_one = [(action.switch, write) for action in adds for write in action.writes]
+            writes = one_by_one if self._refused else in_few_writes(adds)
+            self._refused = True
+            for switch, write in writes:
+                self._apply(switch, write)
+            self._refused = False
+            for action in adds:
+                self._applied(action, done)
         self._arrived(trees)
         return Report(tuple(done), tuple(waiting), left_out)
+
+    def _apply(self, switch: str, write: Write) -> None:
+        with naming(switch):
+            self.controllers[switch].apply(write)
+
+    def _applied(self, action: Action, done: list[Action]) -> None:
+        self.controllers[action.switch].applied(action)
+        self._note(action)
+        done.append(action)
 
     def seems_at_rest(self, desired: Iterable[TreeAdmission]) -> bool:
         """Return whether `reconcile` would find nothing to do, as far as one row of each switch tells.
@@ -324,15 +379,16 @@ class Fleet:
         A switch that does not answer, was started anew, or has lost the job that is asked for is noticed, and
         so is another desired job; other rows that somebody else has changed are not.
         """
-        wanted = per_switch(desired)
-        if self._at_rest is None or wanted != self._at_rest[0]:
+        jobs_of = per_switch(desired)
+        wanted, there = _by_job(jobs_of, jobs_of), self._there
+        if there is None or there.keys() != self.controllers.keys():
             return False
-        if self.controllers.keys() != self._at_rest[1].keys():
+        if {name: jobs for name, jobs in there.items() if jobs} != wanted:
             return False
         try:
             for name, controller in self.controllers.items():
                 if jobs := wanted.get(name):
-                    controller.check(jobs[-1])
+                    controller.check(next(reversed(jobs.values())))
                 elif not controller.has_program():
                     return False
         except ControllerError:
@@ -347,21 +403,22 @@ class Fleet:
     def _observe(
         self, program: ProgramBundle | None, left_out: dict[str, str], done: list[Action]
     ) -> dict[str, Observed]:
-        """Read all switches; one without a program gets this one first."""
-        observed = {}
+        """Read all switches; those without a program get this one first."""
+        observed: dict[str, Observed] = {}
+        empty: dict[str, Controller] = {}
         for name, controller in self.controllers.items():
             try:
-                try:
-                    observed[name] = controller.observe()
-                except NoProgram:
-                    if program is None:
-                        raise
-                    if controller.load(program):
-                        why = f"it had no program, and runs '{program.name}' now"
-                        done.append(Action("load", name, 0, why))
-                    observed[name] = controller.observe()
+                observed[name] = controller.observe()
+            except NoProgram as error:
+                if program is None:
+                    left_out[name] = str(error)
+                else:
+                    empty[name] = controller
             except (SwitchError, ProgramMismatch) as error:
                 left_out[name] = str(error)
+        if empty:
+            assert program is not None
+            observed |= _load_all(empty, program, left_out, done)
         return observed
 
     def _may_remove(self, job: Admission) -> bool:
@@ -427,8 +484,10 @@ class Fleet:
                 found[name] = self.controllers[name].counters(on_switch.job)
         return found
 
-    def counters_of(self, jobs: Mapping[_Key, TreeAdmission]) -> dict[_Key, dict[str, dict[str, int]]]:
-        """Read the counters of several jobs, each by switch, with one request to a switch.
+    def counters_of(
+        self, jobs: Mapping[_Key, TreeAdmission], outcomes: Collection[str] = OUTCOMES
+    ) -> dict[_Key, dict[str, dict[str, int]]]:
+        """Read these counters of several jobs, each by switch, with one request to a switch.
 
         What a switch counts in a job's row is taken for the job's: whether it still has it is not looked at.
         Switches that fail are left out.
@@ -440,7 +499,7 @@ class Fleet:
         found: dict[_Key, dict[str, dict[str, int]]] = {key: {} for key in jobs}
         for name, rows in at.items():
             with contextlib.suppress(ControllerError):
-                counted = self._controller(name).rows_counters(list(rows.values()))
+                counted = self._controller(name).rows_counters(list(rows.values()), outcomes)
                 for key, row in rows.items():
                     found[key][name] = counted[row]
         return found
@@ -473,6 +532,39 @@ class Fleet:
             known = ", ".join(sorted(self.controllers))
             raise BadJob(f"switch '{switch}' is unknown; known are {known}")
         return self.controllers[switch]
+
+
+def _load_all(
+    controllers: Mapping[str, Controller],
+    program: ProgramBundle,
+    left_out: dict[str, str],
+    done: list[Action],
+) -> dict[str, Observed]:
+    """Have switches run a program, and read them: all at once, for a switch takes its time to load one."""
+
+    def load(controller: Controller) -> tuple[bool, Observed]:
+        return controller.load(program), controller.observe()
+
+    observed = {}
+    with ThreadPoolExecutor(max_workers=_AT_ONCE, thread_name_prefix="load") as threads:
+        loading = {name: threads.submit(load, controller) for name, controller in controllers.items()}
+        for name, future in loading.items():
+            try:
+                anew, observed[name] = future.result()
+            except (SwitchError, ProgramMismatch) as error:
+                left_out[name] = str(error)
+                continue
+            if anew:
+                why = f"it had no program, and runs '{program.name}' now"
+                done.append(Action("load", name, 0, why))
+    return observed
+
+
+def _by_job(
+    wanted: Mapping[str, Sequence[Admission]], switches: Iterable[str]
+) -> dict[str, dict[int, Admission]]:
+    """Return the jobs that are wanted at these switches, by switch and job."""
+    return {name: {job.job: job for job in wanted.get(name, ())} for name in switches}
 
 
 def _check_programs(parts: Mapping[str, Part], infos: Mapping[str, SwitchInfo]) -> None:

@@ -27,8 +27,18 @@ from controller.vocabulary import Region
 Row = TableEntry | MulticastGroup
 """What a job consists of on a switch."""
 
+Key = int | tuple[str, tuple[tuple[str, object], ...]]
+"""What no two rows of a switch have in common: a group's number, or an entry's table and match."""
+
 TABLES = (names.JOB, names.MEMBER, names.UPLINK, names.RECEIVER)
 """Tables with rows of jobs; programs with shared slots have them in `names.CHANGE`, too."""
+
+
+def key_of(row: Row) -> Key:
+    """Return what identifies a row among those of its switch."""
+    if isinstance(row, MulticastGroup):
+        return row.id
+    return row.table, tuple(sorted(row.match.items()))
 
 
 def job_row(admission: Admission) -> TableEntry:

@@ -23,20 +23,37 @@ class Identity:
 
 
 def choose_identity(
-    present: Iterable[Admission], *, clock: Callable[[], float], rng: random.Random
+    present: Iterable[Admission], *, clock: Callable[[], float], rng: random.Random, last: int | None = None
 ) -> Identity:
     """Choose a job id and a generation that no present job has.
 
     The id is random: late packets of an ended job then rarely match a new one. The generation counts
     milliseconds: slots may still hold any of the last 49 days.
+
+    Args:
+        present: The jobs that are there.
+        clock: Returns wall-clock seconds.
+        rng: Draws the id.
+        last: The last generation that was chosen; None: none was. The next one is later, also within the same
+            millisecond, and if the clock was set back: slots may still hold sums of the last one.
+
+    Raises OutOfRows.
     """
     present = list(present)
     used_ids = {a.job for a in present}
     used = {a.generation for a in present}
     generation = int(clock() * 1000) % (1 << 32)
+    if last is not None and (last - generation) % (1 << 32) < 1 << 31:
+        generation = (last + 1) % (1 << 32)
     while generation == 0 or generation in used:
         generation = (generation + 1) % (1 << 32)
-    return Identity(rng.choice([i for i in _JOB_IDS if i not in used_ids]), generation)
+    free = len(_JOB_IDS) - len(used_ids)
+    if not free:
+        raise OutOfRows("all job ids are in use")
+    job = _JOB_IDS[rng.randrange(free)]  # counted without those that are used
+    for taken in sorted(used_ids):
+        job += taken <= job
+    return Identity(job, generation)
 
 
 def plan(

@@ -29,7 +29,7 @@ from typing import Literal
 from controller.errors import BadJob
 from controller.switches import names
 from controller.switches.entries import CounterCell, Entry, MulticastGroup, TableEntry
-from controller.switches.jobs import Row, change_row, job_row, parse, supporting_rows
+from controller.switches.jobs import Row, change_row, job_row, key_of, parse, supporting_rows
 from controller.switches.model import Admission, RegionChange, SwitchInfo
 from controller.switches.outcomes import COLUMNS, OUTCOMES
 from controller.switches.target import Kind
@@ -37,6 +37,8 @@ from controller.switches.tree import TreeAdmission
 from controller.vocabulary import Region
 
 EMPTY = Region(0, 0)
+MOST_ENTRIES = 32 * COLUMNS
+"""Of one request; the counters of a job are in one."""
 
 Verb = Literal["load", "remove", "clear", "settle", "repair", "move", "add"]
 
@@ -167,6 +169,30 @@ def reconcile(
     return Decision(tuple(actions), waiting, any(switch.has_others() for switch in switches))
 
 
+def in_few_writes(adds: Iterable[Action]) -> list[tuple[str, Write]]:
+    """Return the writes of actions that admit jobs, by switch, in as few requests as their order allows.
+
+    All that supports the jobs comes first, then their rows, those of parents before those of their children.
+    """
+    supporting: dict[tuple[str, Kind, type[Entry]], list[Entry]] = {}
+    rows: dict[tuple[tuple[int, bool], str], list[Entry]] = {}
+    for action in adds:
+        *before, last = action.writes
+        for write in before:
+            cells = CounterCell if isinstance(write.entries[0], CounterCell) else TableEntry
+            supporting.setdefault((action.switch, write.kind, cells), []).extend(write.entries)
+        rows.setdefault((_depth(action), action.switch), []).extend(last.entries)
+    found = [(switch, kind, entries) for (switch, kind, _), entries in supporting.items()]
+    found += [
+        (switch, "INSERT", entries) for (_, switch), entries in sorted(rows.items(), key=lambda i: i[0])
+    ]
+    return [
+        (switch, Write(kind, tuple(entries[at : at + MOST_ENTRIES])))
+        for switch, kind, entries in found
+        for at in range(0, len(entries), MOST_ENTRIES)
+    ]
+
+
 def _depth(action: Action) -> tuple[int, bool]:
     """Parents before their children: nodes are numbered from the root down (`layout.lay_out`)."""
     assert action.admission is not None
@@ -208,10 +234,10 @@ class _Switch:
         self._all_desired = desired
         self._observed = observed
         self._may_remove = may_remove
-        self._rows = {_key(row): row for row in observed.rows}
+        self._rows = {key_of(row): row for row in observed.rows}
         self._jobs = parse(observed.rows, job_groups=observed.job_groups).jobs
         wanted = (row for job in self.desired.values() for row in (job_row(job), *supporting_rows(job)))
-        self._wanted = {_key(row) for row in wanted}
+        self._wanted = {key_of(row) for row in wanted}
 
     def has_others(self) -> bool:
         """Return whether jobs are there that are not desired."""
@@ -262,8 +288,8 @@ class _Switch:
             if not ours and not self._may_remove(here):
                 continue
             del self._jobs[number]
-            row = self._rows[_key(job_row(here))]
-            rest = [r for r in self._of(number) if _key(r) not in self._wanted]
+            row = self._rows[key_of(job_row(here))]
+            rest = [r for r in self._of(number) if key_of(r) not in self._wanted]
             group = self._rows.get(here.group)
             if group and not self._uses_group(here.group):
                 rest.append(group)
@@ -303,8 +329,8 @@ class _Switch:
                     self.waiting.append(Waiting(self.name, number, why))
                 continue
             there = self._jobs[number] = replace(here, region=change.region, change=None)
-            old = self._rows[_key(change_row(here))]
-            row = self._rows[_key(job_row(here))]
+            old = self._rows[key_of(change_row(here))]
+            row = self._rows[key_of(job_row(here))]
             assert isinstance(row, TableEntry)
             params = {**row.params, "offset": change.region.offset, "size": change.region.size}
             there_row = [replace(row, params=params)] if change.region != here.region else []
@@ -334,8 +360,8 @@ class _Switch:
                 rows.append(change_row(goal))
             new, wrong = self._differing(rows)
             job = self._differing([job_row(goal)])[1]
-            right = {_key(row) for row in (job_row(goal), *rows)}
-            extra = [row for row in self._of(number) if _key(row) not in right]
+            right = {key_of(row) for row in (job_row(goal), *rows)}
+            extra = [row for row in self._of(number) if key_of(row) not in right]
             if not (new or wrong or job or extra):
                 continue
             counts = {"missing": len(new), "wrong": len(wrong) + len(job), "too many": len(extra)}
@@ -447,7 +473,7 @@ class _Switch:
         """Return those that are not there, and those that are there otherwise."""
         new, wrong = [], []
         for row in rows:
-            there = self._rows.get(_key(row))
+            there = self._rows.get(key_of(row))
             if there is None:
                 new.append(row)
             elif not _same(there, row):
@@ -461,19 +487,10 @@ class _Switch:
                 if not isinstance(entry, TableEntry | MulticastGroup):
                     continue  # cells of counters and registers belong to no job's rows
                 if kind == "DELETE":
-                    del self._rows[_key(entry)]
+                    del self._rows[key_of(entry)]
                 else:
-                    self._rows[_key(entry)] = entry
+                    self._rows[key_of(entry)] = entry
         return tuple(Write(kind, tuple(entries)) for kind, entries in writes if entries)
-
-
-Key = int | tuple[str, tuple[tuple[str, object], ...]]
-
-
-def _key(row: Row) -> Key:
-    if isinstance(row, MulticastGroup):
-        return row.id
-    return row.table, tuple(sorted(row.match.items()))
 
 
 def _same(a: Row, b: Row) -> bool:

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import math
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any, TypeGuard
 
 from controller.switches.model import Registration
@@ -14,6 +15,7 @@ LONGEST_LEASE_S = 1e9
 MOST_RENEWALS = (1 << 63) - 1
 
 
+@lru_cache(maxsize=4096)  # switches are compared with the same rows again and again
 def encode(registration: Registration | None) -> bytes:
     """Write a registration as metadata; none is empty, and what it leaves open is left out.
 

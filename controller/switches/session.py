@@ -10,8 +10,8 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -32,6 +32,7 @@ from controller.switches import names, registrations
 from controller.switches.capabilities import capabilities
 from controller.switches.checks import check_part
 from controller.switches.entries import CounterCell, Entry, MulticastGroup, TableEntry
+from controller.switches.held import Held
 from controller.switches.holders import has_ended
 from controller.switches.jobs import (
     TABLES,
@@ -47,8 +48,8 @@ from controller.switches.leases import Watch
 from controller.switches.model import Admission, Feature, Part, RegionChange, Registration, SwitchInfo
 from controller.switches.outcomes import COLUMNS, OUTCOMES
 from controller.switches.planning import Identity, choose_identity, plan
-from controller.switches.reconcile import Action, Observed
-from controller.switches.target import ProgramInfo, Target, find
+from controller.switches.reconcile import Action, Observed, Write
+from controller.switches.target import Kind, ProgramInfo, Target, find
 from controller.switches.tofino import TofinoTarget
 from controller.vocabulary import Region
 
@@ -90,6 +91,8 @@ class Controller:
         self._info: SwitchInfo | None = None
         self._baselines: dict[int, dict[str, int]] = {}
         self._before = Parsed()
+        self._held = Held((*TABLES, names.CHANGE))
+        self._last_generation: int | None = None
         self._restarts: dict[int, int] = {}
         """By a job's generation: the restarts of the switch that had been seen when the job was put on it."""
 
@@ -115,7 +118,16 @@ class Controller:
 
         Raises NotPrimary if another controller stays primary.
         """
-        return self._target.turn(timeout_s=self._turn_timeout_s)
+        return self._turn(self._turn_timeout_s)
+
+    @contextmanager
+    def _turn(self, timeout_s: float) -> Iterator[None]:
+        with self._target.turn(timeout_s=timeout_s):
+            self._held.begin(undisturbed=self._target.undisturbed)
+            try:
+                yield
+            finally:
+                self._held.end()
 
     # ------------------------------------------------------------------ program
 
@@ -147,7 +159,8 @@ class Controller:
         # Who has its turn at a switch without a program is likely to load one, and a switch may compile it.
         is_empty = self._target.program() is None
         timeout_s = self._load_turn_timeout_s if is_empty else self._turn_timeout_s
-        with self._target.turn(timeout_s=timeout_s):
+        with self._turn(timeout_s):
+            self._held.lose()
             anew = self._target.load(bundle, refuse)
             if anew:
                 self._baselines.clear()
@@ -253,8 +266,8 @@ class Controller:
             opening, rows = job_row(admission), supporting_rows(admission)
             self._insert_all_or_none(rows)
             try:
-                self._reset_counters(admission.counter_row)
-                self._target.write("INSERT", [opening])
+                self._reset_counters([admission.counter_row])
+                self._write("INSERT", [opening])
             except BaseException:
                 self._delete_if_possible([opening, *rows])  # it may be in, and only the answer lost
                 raise
@@ -265,7 +278,7 @@ class Controller:
         """Register a job anew. Raises NoSuchJob if it is not there any more; SwitchError."""
         with self.turn():
             row = self._row_of_the_same(admission)
-            self._target.write("MODIFY", [replace(row, metadata=registrations.encode(registration))])
+            self._write("MODIFY", [replace(row, metadata=registrations.encode(registration))])
 
     def check(self, admission: Admission) -> None:
         """Make sure that a job is still there, which reads one row.
@@ -305,8 +318,10 @@ class Controller:
             return self._sweep()[1]
 
     def choose_identity(self, present: Iterable[Admission]) -> Identity:
-        """Choose a job id and a generation that none of the present jobs has."""
-        return choose_identity(present, clock=self._clock, rng=self._rng)
+        """Choose a job id that none of the present jobs has, and a generation later than those before."""
+        found = choose_identity(present, clock=self._clock, rng=self._rng, last=self._last_generation)
+        self._last_generation = found.generation
+        return found
 
     def resize(self, job: int, region: Region) -> Admission:
         """Move a shared job to other slots.
@@ -334,7 +349,7 @@ class Controller:
                 )
             number = found.generation << 32 | self._settled(found)
             moving = replace(found, change=RegionChange(number, shared.place(info.slots, region)))
-            self._target.write("INSERT", [change_row(moving)])
+            self._write("INSERT", [change_row(moving)])
         return moving
 
     def settle(self, job: int) -> bool:
@@ -354,7 +369,7 @@ class Controller:
             if not self.moved(found):
                 return False
             there = replace(found, region=found.change.region)
-            self._target.write("MODIFY", [job_row(there)])
+            self._write("MODIFY", [job_row(there)])
             self._delete([change_row(found)])
         return True
 
@@ -382,12 +397,14 @@ class Controller:
         """Read a row of outcome counters; row 0 is for packets that belong to no job."""
         return self.rows_counters([row])[row]
 
-    def rows_counters(self, rows: Sequence[int]) -> dict[int, dict[str, int]]:
-        """Read rows of outcome counters in one request. Raises SwitchError."""
+    def rows_counters(
+        self, rows: Sequence[int], outcomes: Collection[str] = OUTCOMES
+    ) -> dict[int, dict[str, int]]:
+        """Read these outcomes of rows of outcome counters in one request. Raises SwitchError."""
         self.info()  # or the counters are not ours
         return {
             row: {name: count - self._baselines.get(row, {}).get(name, 0) for name, count in cells.items()}
-            for row, cells in self._read_counter_rows(rows).items()
+            for row, cells in self._read_counter_rows(rows, outcomes).items()
         }
 
     # ------------------------------------------------------------------ as a whole
@@ -397,7 +414,10 @@ class Controller:
 
         Raises NoProgram, ProgramMismatch; SwitchError.
         """
+        program, offers = self._program, self._info
         self._program = self._info = None  # the switch may have been started anew
+        if self.program == program:
+            self._info = offers
         info = self.info()
         rows = self._read_rows()
         jobs = self._parsed(rows, self._before).jobs.values()
@@ -408,16 +428,18 @@ class Controller:
             settled = {row: count & _SETTLED_MASK for row, count in zip(counter_rows, counts, strict=True)}
         return Observed(info, rows, self._job_groups, settled)
 
-    def apply(self, action: Action) -> None:
-        """Carry out the writes of `controller.switches.reconcile` within `turn`. Raises SwitchError."""
-        for write in action.writes:
-            counters = next((each for each in write.entries if isinstance(each, CounterCell)), None)
-            if counters is not None:
-                self._reset_counters(counters.index // COLUMNS)
-            elif write.kind == "DELETE":
-                self._delete(write.entries)
-            else:
-                self._target.write(write.kind, write.entries)
+    def apply(self, write: Write) -> None:
+        """Carry out a write of `controller.switches.reconcile` within `turn`. Raises SwitchError."""
+        cells = [each for each in write.entries if isinstance(each, CounterCell)]
+        if cells:
+            self._reset_counters(sorted({each.index // COLUMNS for each in cells}))
+        elif write.kind == "DELETE":
+            self._delete(write.entries)
+        else:
+            self._write(write.kind, write.entries)
+
+    def applied(self, action: Action) -> None:
+        """Note within `turn` that all writes of an action are carried out."""
         if action.admission is not None:
             if action.verb == "remove":
                 self._baselines.pop(action.admission.counter_row, None)
@@ -434,14 +456,14 @@ class Controller:
         with self.turn():
             for entry in entries:
                 if isinstance(entry, TableEntry) and entry.default:
-                    self._target.write("MODIFY", [entry])
+                    self._write("MODIFY", [entry])
                     continue
                 try:
-                    self._target.write("INSERT", [entry])
+                    self._write("INSERT", [entry])
                 except Refused as error:
                     if [e.code for e in error.errors] != ["ALREADY_EXISTS"]:
                         raise
-                    self._target.write("MODIFY", [entry])
+                    self._write("MODIFY", [entry])
 
     def adjust(self, entries: Iterable[TableEntry]) -> int:
         """Write those of these entries that are not there as they are; return how many. Raises SwitchError.
@@ -449,7 +471,7 @@ class Controller:
         Entries of the same tables with other matches stay.
         """
         wanted = list(entries)
-        there = self._target.read({each.table for each in wanted})
+        there = self._target.read(sorted({each.table for each in wanted}))
         known = {
             (row.table, frozenset(row.match.items())): row for row in there if isinstance(row, TableEntry)
         }
@@ -485,8 +507,13 @@ class Controller:
         return contents
 
     def _read_rows(self) -> list[Row]:
-        moves = [names.CHANGE] if names.CHANGE in self.program.tables else []
-        return self._target.read([*TABLES, *moves])
+        """Return the rows of all jobs; within a turn those that are known are not read again."""
+        rows = self._held.rows()
+        if rows is None:
+            moves = [names.CHANGE] if names.CHANGE in self.program.tables else []
+            rows = self._target.read([*TABLES, *moves])
+            self._held.read(rows)
+        return rows
 
     @property
     def _job_groups(self) -> range:
@@ -526,9 +553,17 @@ class Controller:
 
     # ------------------------------------------------------------------ writing
 
+    def _write(self, kind: Kind, entries: Sequence[Entry]) -> None:
+        try:
+            self._target.write(kind, entries)
+        except BaseException:
+            self._held.lose()  # some of it may be there, now or later
+            raise
+        self._held.wrote(kind, entries)
+
     def _insert_all_or_none(self, rows: Sequence[Entry]) -> None:
         try:
-            self._target.write("INSERT", rows)
+            self._write("INSERT", rows)
         except Refused as error:
             failed = {e.position for e in error.errors} or set(range(len(rows)))
             self._delete_if_possible([row for i, row in enumerate(rows) if i not in failed])
@@ -548,24 +583,27 @@ class Controller:
         if not rows:
             return
         try:
-            self._target.write("DELETE", rows)
+            self._write("DELETE", rows)
         except Refused as error:
             if not error.errors or any(e.code != "NOT_FOUND" for e in error.errors):
                 raise
 
-    def _reset_counters(self, row: int) -> None:
-        """Start a job's counters at zero, or remember where they stand if the switch cannot write them."""
-        self._baselines.pop(row, None)
-        zeros = [CounterCell(names.OUTCOMES, row * COLUMNS + column) for column in OUTCOMES.values()]
+    def _reset_counters(self, rows: Sequence[int]) -> None:
+        """Start jobs' counters at zero, or remember where they stand if the switch cannot write them."""
+        for row in rows:
+            self._baselines.pop(row, None)
+        zeros = [CounterCell(names.OUTCOMES, row * COLUMNS + at) for row in rows for at in OUTCOMES.values()]
         try:
             self._target.write("MODIFY", zeros)
         except Refused:
-            self._baselines |= self._read_counter_rows([row])
+            self._baselines |= self._read_counter_rows(rows)
 
-    def _read_counter_rows(self, rows: Sequence[int]) -> dict[int, dict[str, int]]:
-        cells = [row * COLUMNS + column for row in rows for column in OUTCOMES.values()]
+    def _read_counter_rows(
+        self, rows: Sequence[int], outcomes: Collection[str] = OUTCOMES
+    ) -> dict[int, dict[str, int]]:
+        cells = [row * COLUMNS + OUTCOMES[name] for row in rows for name in outcomes]
         counts = iter(self._target.read_counter(names.OUTCOMES, cells))
-        return {row: {name: next(counts) for name in OUTCOMES} for row in rows}
+        return {row: {name: next(counts) for name in outcomes} for row in rows}
 
 
 def _counter_rows(program: ProgramInfo) -> int:

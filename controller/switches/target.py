@@ -59,6 +59,10 @@ class Target(Protocol):
     def restarts(self) -> int:
         """How often the switch was seen to have been started anew. Turns show it, where anything does."""
 
+    @property
+    def undisturbed(self) -> bool:
+        """Within `turn`: whether nobody else has had a turn since the last one. False also if unknown."""
+
     def close(self) -> None:
         """Disconnect from the switch; its entries stay."""
 

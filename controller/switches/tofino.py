@@ -66,6 +66,11 @@ class TofinoTarget:
         """How often the switch was seen to have been started anew."""
         return self._target.restarts
 
+    @property
+    def undisturbed(self) -> bool:
+        """Whether nobody else has had a turn since the last one."""
+        return self._target.undisturbed
+
     def close(self) -> None:
         """Disconnect from the switch."""
         self._target.close()

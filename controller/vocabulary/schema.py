@@ -45,7 +45,11 @@ LIVE = "schedule live --cluster"
 ALLOCATION = ("alloc", "place", "route", "cluster simulate", "explain", LIVE)
 TESTBED = ("sim", "scenario")
 SCHEDULE = ("schedule simulate", "schedule plan", "schedule live", LIVE)
-LIKE = {"schedule sweep": "schedule simulate", "schedule tune": "schedule simulate"}
+LIKE = {
+    "schedule sweep": "schedule simulate",
+    "schedule tune": "schedule simulate",
+    "advise": "cluster simulate",
+}
 """Commands that use the same keys as another one."""
 COMMANDS = tuple(dict.fromkeys(("run", *TESTBED, "topo", MACHINES, *ALLOCATION, *SCHEDULE)))
 

@@ -13,7 +13,7 @@ from hostlib.interleave.errors import GroupBroken, GroupError
 from hostlib.stages import Iteration, Stage, StageTimer
 
 VARIABLE: Final = "INA_GROUP"
-"""The environment variable in which a launcher leaves the group's socket and the job's name in the group."""
+"""The environment variable in which a launcher leaves where the group is, and the job's name in it."""
 
 
 def join(rank: int, environment: Mapping[str, str] = os.environ) -> StageTimer:
@@ -29,28 +29,46 @@ def join(rank: int, environment: Mapping[str, str] = os.environ) -> StageTimer:
         return StageTimer()
     try:
         place = json.loads(text)
-        path, job = str(place["socket"]), str(place["job"])
-    except (ValueError, KeyError, TypeError) as error:
+        job, token = str(place["job"]), str(place.get("token", ""))
+        if "socket" in place:
+            path: str | tuple[str, int] = str(place["socket"])
+        else:
+            host, port = place["address"]
+            path = str(host), int(port)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        shown = "an object without these" if "token" in text else repr(text)
         raise GroupError(
-            f'{VARIABLE} is {text!r}; it must be a JSON object with "socket" and "job"'
+            f'{VARIABLE} is {shown}; it must be a JSON object with "job", and "socket" or "address"'
         ) from error
-    return StageTimer(Membership(path, job, rank))
+    return StageTimer(Membership(path, job, rank, token))
 
 
 class Membership:
     """The connection to a group's turn server; implements `hostlib.stages.Turns`. For one thread only."""
 
-    def __init__(self, path: str, job: str, rank: int) -> None:
-        """Join. Raises GroupBroken if there is no such group, or it refuses this process."""
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    def __init__(self, place: str | tuple[str, int], job: str, rank: int, token: str = "") -> None:
+        """Join.
+
+        Args:
+            place: Path of the group's Unix socket, or its TCP address.
+            job: Name of the job in the group.
+            rank: Of this process in the job.
+            token: Of the group, over TCP.
+
+        Raises GroupBroken if there is no such group, or it refuses this process.
+        """
+        family = socket.AF_UNIX if isinstance(place, str) else socket.AF_INET
+        self._socket = socket.socket(family, socket.SOCK_STREAM)
         try:
-            self._socket.connect(path)
+            if family == socket.AF_INET:
+                self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._socket.connect(place)
         except OSError as error:
             self._socket.close()
-            raise GroupBroken(f"job {job}, rank {rank}: cannot join the group at {path}: {error}") from error
+            raise GroupBroken(f"job {job}, rank {rank}: cannot join the group at {place}: {error}") from error
         self._reader = self._socket.makefile("rb")
         try:
-            self._send({"job": job, "rank": rank})
+            self._send({"job": job, "rank": rank, **({"token": token} if token else {})})
             self._await("welcome")
         except GroupBroken:
             self._close()

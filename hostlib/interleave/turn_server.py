@@ -1,7 +1,8 @@
-"""A server that tells the processes of a group when it is their turn: lines of JSON over a Unix socket.
+"""Tells the processes of a group when it is their turn: lines of JSON over a Unix socket, or over TCP.
 
 ===============  ======================================================  ===================================
-from a process   ``{"job": name, "rank": number}``                       once, first
+from a process   ``{"job": name, "rank": number}``                       once, first; over TCP with the
+                                                                         server's ``"token"``
                  ``{"ask": stage}``                                      it stands before this stage
                  ``{"done": true}``                                      it has ended the stage
                  ``{"iterated": [seconds per stage], "total_s": …}``     it has ended an iteration
@@ -20,8 +21,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hmac
 import json
 import os
+import secrets
 import socket
 import sys
 import tempfile
@@ -46,11 +49,22 @@ class TurnServer:
     """Serves the turns of one group of jobs; a context manager, with a thread of its own."""
 
     def __init__(
-        self, offsets: Mapping[str, int], ranks: Mapping[str, int], *, patience_s: float = PATIENCE_S
+        self,
+        offsets: Mapping[str, int],
+        ranks: Mapping[str, int],
+        *,
+        patience_s: float = PATIENCE_S,
+        host: str | None = None,
     ) -> None:
-        """Serve a group of jobs with these first stages and numbers of processes.
+        """Serve a group of jobs.
 
-        Raises GroupError as `TurnOrder` does.
+        Args:
+            offsets: First stage of each job.
+            ranks: Number of its processes.
+            patience_s: Time that the group waits for one of its members.
+            host: Address of this machine at which processes on other machines join; None: all are here.
+
+        Raises GroupError as `TurnOrder` does, and OSError.
         """
         self._turns = TurnOrder(offsets, ranks)
         self._patience_s = patience_s
@@ -63,12 +77,15 @@ class TurnServer:
         self._closing = False
         self._timer: asyncio.TimerHandle | None = None
         self._lock = threading.Lock()  # guards the measurements, which other threads read
+        self._token = "" if host is None else secrets.token_hex(32)
         self._directory = _private_directory()
         self._path = Path(self._directory.name) / "socket"
         self._loop = asyncio.new_event_loop()
         try:
             self._server = self._loop.run_until_complete(
                 asyncio.start_unix_server(self._serve, path=self._path)
+                if host is None
+                else asyncio.start_server(self._serve, host, 0)
             )
         except BaseException:
             self._loop.close()
@@ -78,8 +95,11 @@ class TurnServer:
         self._thread.start()
 
     def environment(self, job: str) -> dict[str, str]:
-        """Return the environment variables with which the processes of `job` join."""
-        return {VARIABLE: json.dumps({"socket": str(self._path), "job": job})}
+        """Return the environment variables with which the processes of `job` join: secret, with a token."""
+        if not self._token:
+            return {VARIABLE: json.dumps({"socket": str(self._path), "job": job})}
+        address = self._server.sockets[0].getsockname()[:2]
+        return {VARIABLE: json.dumps({"address": address, "token": self._token, "job": job})}
 
     @property
     def broken(self) -> str | None:
@@ -102,7 +122,10 @@ class TurnServer:
             return [list(times) for member, times in sorted(self._measured.items()) if member.job == job]
 
     def processes(self, job: str) -> list[int]:
-        """Return the numbers of the processes of `job` that have joined and not ended, by rank."""
+        """Return the numbers of the processes of `job` that have joined and not ended, by rank.
+
+        They are on this machine: not for a server with a `host`.
+        """
         found = asyncio.run_coroutine_threadsafe(self._processes(job), self._loop).result()
         return [number for _, number in sorted(found.items())]
 
@@ -157,6 +180,8 @@ class TurnServer:
 
     def _join(self, message: Any, writer: asyncio.StreamWriter) -> Member:
         member = Member(str(message["job"]), int(message["rank"]))
+        if not hmac.compare_digest(str(message.get("token", "")), self._token):
+            raise GroupError("it does not have this group's token")
         if member not in self._turns.members:
             raise GroupError(f"{member} is not in this group")
         if member in self._writers:

@@ -7,7 +7,7 @@ import json
 import os
 import select
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Annotated
@@ -30,12 +30,16 @@ from ina.cli.run_options import (
     fabric_of,
     only_job,
 )
+from ina.cli.service import admission
+from ina.cli.service.admission import WaitOptions
+from ina.cli.service.common import ControllerOptions
+from ina.cli.service.job_options import JobOptions
 from ina.runtime import cluster_fabric
 from ina.runtime.fabric import SwitchFabric, open_fabric
 from ina.runtime.metrics import metrics
 from ina.runtime.programs import settled
 from ina.runtime.served import serve
-from ina.runtime.spec import Attachment, FabricSpec, LaunchSpec, Machine
+from ina.runtime.spec import Attachment, FabricSpec, JobResult, LaunchSpec, Machine
 
 _ONE_EACH = (
     "--host needs a program whose slots are not shared, such as exclusive, and a running switch: "
@@ -55,8 +59,11 @@ EPILOG = """Examples:
 
   ina admit -np 4 --machines 0,1/2,3 --hierarchical --cluster lab.yaml --machine node1 --machine node2
 
+  ina admit -np 4 --machines 0,1/2,3 --hierarchical --controller https://lab:9580 --machine node1 --machine
+  node2 --listen 10.1.0.1
+
 Programs that use hostlib start it by themselves where torchrun, mpirun or srun has started them; INA_CLUSTER,
-INA_SWITCH and INA_OPTIONS hold its options then.
+INA_SWITCH, INA_CONTROLLER and INA_OPTIONS hold its options then.
 """
 
 
@@ -95,8 +102,9 @@ def admit(
         typer.Option(
             metavar="NAME,…",
             rich_help_panel=MACHINES,
-            help="With --cluster: give the name of a machine in the file, or names and addresses by which to "
-            "find it there. Repeat for each machine, in the order of their lowest ranks.",
+            help="With --cluster or --controller: give the name of a machine in the cluster, or names and "
+            "addresses by which to find it there. Repeat for each machine, in the order of their lowest "
+            "ranks. Default with --controller: this machine.",
         ),
     ] = None,
     host: Annotated[
@@ -117,6 +125,15 @@ def admit(
             help="Set the IP address at which these machines reach the switch.",
         ),
     ] = SWITCH_IP,
+    given: Annotated[
+        bool,
+        typer.Option(
+            "--given",
+            rich_help_panel=MACHINES,
+            help="Serve the job of the environment variable INA_GIVEN, which a controller has admitted and "
+            "will remove. Machines are given with --machine.",
+        ),
+    ] = False,
     listen: Annotated[
         str | None,
         typer.Option(
@@ -126,6 +143,9 @@ def admit(
             "address, which other machines cannot reach.",
         ),
     ] = None,
+    at: ControllerOptions,
+    waiting: WaitOptions,
+    job: JobOptions,
 ) -> None:
     """Admit a job whose workers are started by torchrun, mpirun or srun.
 
@@ -133,7 +153,39 @@ def admit(
     JSON: an object whose "configs" holds, for each rank, the value of its environment variable INA_JOB. The
     configurations contain the job's token: keep them out of logs. Serves the job until all ranks have left,
     or until standard input ends before all ranks have joined. The last line holds the statistics of the job.
+
+    With --controller, a controller finds the machines in its cluster, chooses tree and slots, and has the
+    switches serve the job, which 'ina jobs' and 'ina explain' then show. --cluster, --switch and --tree take
+    precedence over INA_CONTROLLER.
     """
+    if given:
+        with _telling():
+            result = _serve_given(_machines(machines, workers), machine or [], listen)
+        _print(metrics(result))
+        return
+    if admission.asks(at, admission.elsewhere(switches, cluster, host)):
+        admission.check(program, lanes, switches, faults)
+        spec = LaunchSpec(
+            job=only_job(memory.overrides(), workers, ()),
+            timeout_s=timeout,
+            straggler_timeout_s=max(timeout, straggler_timeout),
+            machines=_machines(machines, workers),
+            hierarchical=hierarchical,
+        )
+        with _telling():
+            result = admission.admitted(
+                at,
+                waiting.wait,
+                job,
+                memory,
+                spec,
+                machine or [],
+                listen,
+                on_ready=_announce,
+                starter_left=_input_ended,
+            )
+        _print(metrics(result))
+        return
     fabric = fabric_of(program, lanes, switches, tls, faults, cluster=cluster is not None)
     running = cluster_of(cluster, fabric, switches, tls) if cluster else None
     spec = LaunchSpec(
@@ -144,7 +196,7 @@ def admit(
         hierarchical=hierarchical,
     )
     check(fabric, [spec])
-    try:
+    with _telling():
         if running is not None:
             spec = replace(spec, places=_places(running.topology, machine or [], len(spec.machines)))
             opened: AbstractContextManager[SwitchFabric] = cluster_fabric.opened(fabric, running, spec.places)
@@ -160,10 +212,28 @@ def admit(
         with opened as switches_there:
             check_memory(memory, [spec], switches_there.offers)
             result = serve(switches_there, spec, on_ready=_announce, starter_left=_input_ended, listen=listen)
-    except Exception as error:
-        _print({"failed": verdict(error)[0]})  # for the ranks of other machines, who do not see our messages
-        raise
     _print(metrics(result))
+
+
+def _serve_given(machines: Sequence[Sequence[int]], known_as: Sequence[str], listen: str | None) -> JobResult:
+    """Serve a job that a controller has admitted to the machines of these ranks."""
+    from ina.service.given_job import given_job
+
+    text = os.environ.get("INA_GIVEN", "")
+    fabric, spec, first = given_job(text, machines, [each.split(",") for each in known_as])
+    with contextlib.closing(fabric):
+        ready, left = _announce, _input_ended
+        return serve(fabric, spec, on_ready=ready, starter_left=left, listen=listen or first)
+
+
+@contextlib.contextmanager
+def _telling() -> Iterator[None]:
+    """Print what goes wrong, too, for the ranks of other machines, who do not see our messages."""
+    try:
+        yield
+    except Exception as error:
+        _print({"failed": verdict(error)[0]})
+        raise
 
 
 def _places(topology: Topology, given: Sequence[str], machines: int) -> tuple[str, ...]:

@@ -84,6 +84,7 @@ for _name, _line in (
     ),
     ("undrain", "Let servers or switches that were drained be used again."),
     ("quota", "Show, set or remove quotas and reservations of tenants."),
+    ("reallocate", "Divide the memory of a controller's switches now, and say what changed and why."),
     ("audit", "Compare what a controller intends with what switches and servers hold."),
 ):
     _add(_SERVE, _name, f"service.{_name}:{_name}", _line)
@@ -123,6 +124,12 @@ _add(
     "cluster",
     "cluster:app",
     "Simulate jobs that share a cluster's servers, links and switch memory.",
+)
+_add(
+    _ALLOT,
+    "advise",
+    "advise:advise",
+    "Recommend scheduler, placement, memory and routing for given jobs and cluster.",
 )
 _add(
     _ALLOT,

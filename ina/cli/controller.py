@@ -106,7 +106,8 @@ def controller(
             "--policies",
             metavar="FILE",
             help="Take policies from this file, instead of the options: scheduler, placement, routing, "
-            "memory, period_s, interval_s and retries. It is read again on SIGHUP.",
+            "memory, period_s, interval_s, retries and a table of the scheduler's settings. It is read "
+            "again on SIGHUP.",
         ),
     ] = None,
     retries: Annotated[
@@ -117,6 +118,35 @@ def controller(
             help="Retry a failed job up to this many times, from its last checkpoint.",
         ),
     ] = 0,
+    executor: Annotated[
+        str,
+        typer.Option(
+            metavar="KIND",
+            help="Have workers be started by this machine (local), by Slurm (slurm) or by Ray (ray); see "
+            "docs/executors.md.",
+        ),
+    ] = "local",
+    licence: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="With --executor slurm: have each job use this licence of Slurm, as many as it has slots of "
+            "its own. Default: none.",
+        ),
+    ] = "",
+    keep_jobs: Annotated[
+        int,
+        typer.Option(
+            metavar="COUNT",
+            min=0,
+            help="Keep up to this many jobs that are over in lists, with their logs. 'ina show' also finds "
+            "older ones.",
+        ),
+    ] = 10_000,
+    keep_days: Annotated[
+        float,
+        typer.Option(metavar="DAYS", help="Keep a job for this long after its end, if --keep-jobs allows."),
+    ] = 30.0,
     log: Annotated[
         str,
         typer.Option(
@@ -132,6 +162,10 @@ def controller(
         raise Failure("where is its state? give --state DIR", USAGE)
     if (tls_cert is None) != (tls_key is None):
         raise Failure("--tls-cert and --tls-key need each other: give both or neither", USAGE)
+    if executor not in ("local", "slurm", "ray"):
+        raise Failure(f"--executor {executor}: want local, slurm or ray", USAGE)
+    if licence and executor != "slurm":
+        raise Failure(f"--licence {licence} needs --executor slurm", USAGE)
     if log not in ("text", "json"):
         raise Failure(f"--log {log}: want text or json", USAGE)
     try:
@@ -140,8 +174,10 @@ def controller(
         raise Failure(f"ina controller needs {error.name}: pip install 'ina[service]'") from error
     from controller.policies.by_kind import AllocationSettings
     from ina.service import logs, notify
+    from ina.service.engines import EngineChoice
     from ina.service.policies import Policies, read_policies
     from ina.service.reload import reloading
+    from ina.service.retention import DAY_S, Retention
     from ina.service.serve import opened
     from ina.service.tokens import Tokens
 
@@ -154,14 +190,18 @@ def controller(
         interval_s=interval,
         retries=retries,
     )
+    retention = Retention(keep_jobs, keep_days * DAY_S)
     given = policies if policies_file is None else read_policies(policies_file, policies)
 
+    engine = EngineChoice(executor, licence)  # type: ignore[arg-type]  # checked above
     logs.write_to(sys.stderr, "json" if log == "json" else "text")
 
     async def serve() -> int:
         """Serve until a signal comes, and return its number."""
         ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        async with opened(folder, testbed, given, on_wait=_waits) as service:
+        async with opened(
+            folder, testbed, given, engine=engine, retention=retention, on_wait=_waits
+        ) as service:
             with _signals(ended):
                 if policies_file is not None:
                     reload = reloading(service, policies_file, policies)
@@ -194,7 +234,7 @@ async def _log_decisions(service: Service) -> None:
 
     while service.ready:
         await asyncio.sleep(0.01)
-    await logs.follow(service, len(service.decisions()))
+    await logs.follow(service, sum(service.counted().values()))
 
 
 def _waits(holder: str) -> None:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import shlex
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from controller.core import Core, Entry, Log, Rules, Submitted
-from controller.core.compose import networked
+from controller.core import Core, Entry, Submitted
 from controller.policies.by_kind import AllocationSettings
-from controller.policies.registry import family, make, parse_setting
+from controller.policies.registry import family
 from controller.scheduling import RESOURCES, JobState, Submission
 from controller.simulator.files import check_output, whole
 from controller.simulator.job_table import row_of, write_jobs
@@ -22,7 +22,7 @@ from controller.simulator.network.generate import from_trace
 from controller.simulator.record import Ended
 from controller.simulator.traces import read
 from controller.switches.model import SwitchInfo
-from controller.vocabulary import Cluster, Job, Topology, documents, jobs_of
+from controller.vocabulary import Job, Topology, documents, fabrics, jobs_of
 from controller.vocabulary.schema import LIVE
 from ina.cli import job_files, options
 from ina.cli.allocation.common import load_cluster
@@ -33,11 +33,10 @@ from ina.cli.output import table
 from ina.cli.plain import Result, say
 from ina.cli.schedule import common, inputs
 from ina.runtime.fabric import SwitchFabric, open_fabric
-from ina.runtime.live_jobs import LiveJobs, measure
+from ina.runtime.profiling import measure
 from ina.runtime.spec import FabricSpec, LaunchSpec
-
-SHARING = 4
-"""Jobs that may be on the same GPU at once: as many as there are resources to take turns on."""
+from ina.service.live import serving
+from ina.service.policies import SHARING, Policies
 
 EPILOG = """Examples:
 
@@ -136,27 +135,20 @@ def live(
         )
     with common.refusals():
         network, allocation = None, None
-        if cluster is None:
-            servers = Cluster.uniform(1, gpus)
-            setup = make(name, inputs.ModelOptions().config(servers, [name], settings))
-        else:
+        if cluster is not None:
             network = load_cluster(cluster, LIVE)
-            policies = AllocationSettings(placement=placement, memory=memory, routing=routing)
-            numbers = tuple(parse_setting(text) for text in settings or ())
-            parts = networked(network, name, policies, numbers)
-            servers, setup, allocation = parts.servers, parts.setup, parts.allocation
+            allocation = AllocationSettings(placement=placement, memory=memory, routing=routing)
+        there = network or fabrics.star(1, fabrics.Parts(gpus=gpus))
+        policies = Policies(name, allocation, interval_s=interval, retries=retries)
+        servers = policies.servers(there)
+        numbers = inputs.ModelOptions().config(servers, [name], settings).settings
+        policies = replace(policies, settings=numbers)
+        policies.core(there)  # says what is wrong with them before anything is started
         submissions = read(jobs, servers)
         command = "schedule live" if cluster is None else LIVE
         job_files.note(command, jobs)
         unused_keys = job_files.unused_keys(command, jobs, cluster) if json else None
     specs = {each.name: _spec(jobs, each, slots) for each in submissions}
-    core = Core(
-        servers,
-        replace(setup, interval_s=interval),
-        allocation=allocation,
-        rules=Rules(reported=True, sharing=SHARING, retries=retries),
-        log=Log(),
-    )
     impairments = options.impairments(rate=rate_bps, queue=slots)
     sizes = [max(each.gpus for each in submissions) if allocation else gpus] * min(SHARING, len(submissions))
     program = "shared" if allocation else "exclusive"
@@ -166,23 +158,27 @@ def live(
             _check_slots(network, fabric.offers)
         if profile:
             submissions = [_profiled(fabric, each, specs[each.name], profile) for each in submissions]
-        LiveJobs(
-            core,
-            fabric,
-            specs,
-            on_output=print_output,
-            on_entry=_print,
-            describe=lambda error: verdict(error)[0],
-        ).run(submitted(submissions, jobs, network))
+        events = submitted(submissions, jobs, network, specs)
+        with serving(
+            there, policies, fabric, specs, on_output=print_output, describe=lambda error: verdict(error)[0]
+        ) as service:
+            asyncio.run(service.run(events, on_entry=_print))
+            core = service.core
     if jobs_csv is not None:
         with whole(jobs_csv) as draft:
             write_jobs(draft, [({"policy": name}, [row_of(Ended.of(job)) for job in completed(core)])])
     _report(name, core, len(submissions), unused_keys)
+    if core.refused:
+        raise Failure(f"{len(core.refused)} of {len(submissions)} jobs were refused; {_first(core.refused)}")
     if failed := [each for each in core.over if each.outcome == "failed"]:
         first = failed[0]
         raise Failure(
             f"{len(failed)} of {len(submissions)} jobs failed; {first.job.spec.name}: {first.reason}"
         )
+
+
+def _first(reasons: Mapping[str, str]) -> str:
+    return ": ".join(next(iter(reasons.items())))
 
 
 def _check_slots(network: Topology, offers: SwitchInfo) -> None:
@@ -196,14 +192,23 @@ def _check_slots(network: Topology, offers: SwitchInfo) -> None:
             )
 
 
-def submitted(submissions: Sequence[Submission], path: Path, network: Topology | None) -> list[Submitted]:
-    """Return the events of these submissions, with what a network has to know of each job if there is one."""
-    jobs: Sequence[Job] = ()
+def submitted(
+    submissions: Sequence[Submission], path: Path, network: Topology | None, specs: Mapping[str, LaunchSpec]
+) -> list[Submitted]:
+    """Return the events of these submissions, with what a network has to know of each job if there is one.
+
+    Args:
+        submissions: The jobs as schedulers see them.
+        path: Their file.
+        network: The network; None: there is none.
+        specs: What their workers run.
+    """
+    jobs: Sequence[Job] = [spec.job for spec in specs.values()]
     if network is not None:
         described = path.suffix in documents.FORMATS
         jobs = jobs_of(documents.read(path), network) if described else from_trace(submissions)
-    known = {job.name: job for job in jobs}
-    return [Submitted(each.arrival_s, each, known.get(each.name)) for each in submissions]
+    known = {job.name: replace(job, command=specs[job.name].job.command) for job in jobs}
+    return [Submitted(each.arrival_s, each, known[each.name]) for each in submissions]
 
 
 def completed(core: Core) -> list[JobState]:

@@ -50,7 +50,7 @@ def add(
         typer.Option(
             metavar="USER",
             help="Run the tenant's commands as this user of the machine; only a controller that is root can. "
-            "Default: the user of the tenant's name.",
+            "Default: as the controller's own user; one that is root runs none.",
         ),
     ] = "",
 ) -> None:

@@ -11,7 +11,7 @@ and into the errors of `ina.runtime.errors`.
 `admission`, `lease`   a job's entries in the switches, and their renewal
 `job`, `jobs`          one job from its admission to its end; several at the same time
 `job_group`            jobs that take turns on storage, CPU, GPU and network
-`live_jobs`            jobs started and stopped as a scheduling policy decides
+`profiling`            the stage times of a job, measured
 `job_file`             jobs from a job file and the options beside it
 `metrics`              metrics of jobs that ran
 =====================  =========================================================================

@@ -70,10 +70,9 @@ def launch_command(template: str, host: str, address: str, command: Sequence[str
 
 
 class Agent:
-    """The agent of one machine."""
+    """The agent of one machine, as this end knows it; `LaunchedAgent` is one that a command has started."""
 
-    def __init__(self, machine: str, argv: Sequence[str]) -> None:
-        """Start it. Raises LaunchError if the command cannot be run."""
+    def __init__(self, machine: str) -> None:
         self.machine = machine
         self.here: Mapping[str, Any] | None = None
         self.silent_s = 0.0
@@ -82,6 +81,50 @@ class Agent:
         self.failed: str | None = None
         self.left_running: int | None = None
         self.on_output: Output = lambda rank, data, is_error: None
+
+    def ended(self) -> str | None:
+        """Return why there is no agent any more, or None."""
+        raise NotImplementedError
+
+    def say(self, message: object) -> None:
+        """Send a message; no effect if it is gone."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """End it, and with it what it has started."""
+        raise NotImplementedError
+
+    def wait(self, patience_s: float) -> None:
+        """Wait for the end of what was closed; kill it if it does not end."""
+        raise NotImplementedError
+
+    def _take(self, line: str) -> bool:
+        """Take in a line of its output; return whether it was one of an agent."""
+        try:
+            message = json.loads(line)
+        except ValueError:
+            return False
+        self.silent_s = 0.0
+        match message:
+            case {"here": {"version": str(), "store": int()} as here}:
+                self.here = here
+            case {"output": [int(rank), str(text), bool(is_error)]}:
+                self.on_output(rank, text.encode("latin-1"), is_error)
+            case {"exit": [int(rank), int(status), str(reason)]}:
+                self.exits.append((rank, status, reason))
+            case {"failed": str(reason)}:
+                self.failed = reason
+            case {"done": int(processes)}:
+                self.left_running = processes
+        return True
+
+
+class LaunchedAgent(Agent):
+    """An agent that a command has started, such as ssh."""
+
+    def __init__(self, machine: str, argv: Sequence[str]) -> None:
+        """Start it. Raises LaunchError if the command cannot be run."""
+        super().__init__(machine)
         self._errors: collections.deque[str] = collections.deque(maxlen=_TAIL)
         try:
             self._process = subprocess.Popen(
@@ -135,26 +178,8 @@ class Agent:
         assert self._process.stdout is not None
         with contextlib.suppress(OSError, ValueError):
             for line in self._process.stdout:
-                self._take(line)
-
-    def _take(self, line: str) -> None:
-        try:
-            message = json.loads(line)
-        except ValueError:  # a shell's greeting
-            self._errors.append(line.strip()[:200])
-            return
-        self.silent_s = 0.0
-        match message:
-            case {"here": {"version": str(), "store": int()} as here}:
-                self.here = here
-            case {"output": [int(rank), str(text), bool(is_error)]}:
-                self.on_output(rank, text.encode("latin-1"), is_error)
-            case {"exit": [int(rank), int(status), str(reason)]}:
-                self.exits.append((rank, status, reason))
-            case {"failed": str(reason)}:
-                self.failed = reason
-            case {"done": int(processes)}:
-                self.left_running = processes
+                if not self._take(line):  # a shell's greeting
+                    self._errors.append(line.strip()[:200])
 
     def _read_errors(self) -> None:
         assert self._process.stderr is not None
@@ -167,7 +192,12 @@ class Agent:
 class Agents:
     """Those of all machines of a run; a context manager that ends them."""
 
-    def __init__(self, machines: Mapping[str, str], template: str) -> None:
+    def __init__(self, agents: Mapping[str, Agent]) -> None:
+        """Take over agents that were started, by their machines' names."""
+        self.agents = dict(agents)
+
+    @classmethod
+    def launched(cls, machines: Mapping[str, str], template: str) -> Self:
         """Start all at once.
 
         Args:
@@ -180,13 +210,14 @@ class Agents:
         commands = {
             name: launch_command(template, name, address, command) for name, address in machines.items()
         }
-        self.agents: dict[str, Agent] = {}
+        agents = cls({})
         try:
             for name, argv in commands.items():
-                self.agents[name] = Agent(name, argv)
+                agents.agents[name] = LaunchedAgent(name, argv)
         except BaseException:
-            self.close()
+            agents.close()
             raise
+        return agents
 
     def ready(self) -> None:
         """Wait for all. Raises LaunchError, with the machine: it does not answer, or has another version."""
@@ -248,6 +279,8 @@ class RemoteWorkers:
         """
         self.exits: list[WorkerExit] = []
         self.left_running = 0
+        self.lost: dict[str, str] = {}
+        """Machines whose ranks are gone with them, and why."""
         self._agents = agents
         self._machines = machines
         self._size = len(environments)
@@ -317,6 +350,7 @@ class RemoteWorkers:
             elif agent.silent_s > HANG_S:
                 lost = f"it has not answered for {HANG_S:g} s"
             if lost and agent.left_running is None:
+                self.lost.setdefault(name, lost)
                 found += [WorkerExit(rank, 1, f"is lost with machine {name}: {lost}") for rank in ranks]
         for exit_ in sorted(found, key=by_cause):
             self._note(exit_)

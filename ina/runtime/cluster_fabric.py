@@ -147,7 +147,7 @@ def opened(
         agents = None
         if launch_with is not None:  # they start while the switches are asked
             machines = {place: reached_at(topology, place) for place in places}
-            agents = stack.enter_context(Agents(machines, launch_with))
+            agents = stack.enter_context(Agents.launched(machines, launch_with))
         at = {topology.root: stack.enter_context(_connected(topology, topology.root, cluster))}
         _load(spec, cluster, at)
         server = None

@@ -140,7 +140,8 @@ class SwitchFabric:
         self.jobs: dict[str, TreeAdmission] = {}
         """Those that the switches are to serve, by name, with the slots that they are to end at."""
         self._slots: dict[str, Region] = {}
-        self._moving = False
+        self.moving = False
+        """Whether a job has still to reach its slots (`settle`)."""
         self.silent: str | None = None
         """Why a switch did not answer when it was asked last; None: it did."""
         self._restarts = 0
@@ -217,15 +218,15 @@ class SwitchFabric:
     def settle(self) -> None:
         """Go on with the moves that are not over. Call it often. Raises ControllerError."""
         with self.lock:
-            if self._moving:
+            if self.moving:
                 report = self.fleet.reconcile(self.jobs.values(), may_remove=lambda job: False)
-                self._moving = not self.fleet.settle() or not report.done
+                self.moving = not self.fleet.settle() or not report.done
 
     def _move(self, name: str) -> None:
         region, tree = self._slots.get(name), self.jobs.get(name)
         if region is not None and tree is not None and (there := tree.at(region)) != tree:
             self.jobs[name] = there
-            self._moving = True
+            self.moving = True
             self.settle()
 
     @property
@@ -261,6 +262,11 @@ class SwitchFabric:
             f"the topology has no host with role server at its root {topology.root}: {self.offers.title} "
             "shares slots and needs one, for the fallback server"
         )
+
+    @property
+    def group_host(self) -> str | None:
+        """Address at which workers on other machines take their turns; None: all are on this machine."""
+        return None
 
     def fallback_uplink(self) -> Uplink:
         """Return the uplink from the root to the fallback server; port None: the controller chooses."""

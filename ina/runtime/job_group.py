@@ -42,6 +42,7 @@ class GroupRun:
         self.turns = interleave.TurnServer(
             dict(zip(names, offsets, strict=True)),
             {spec.job.name: spec.job.workers for spec in specs},
+            host=fabric.group_host,
         )
         self._specs = [
             replace(spec, variables={**spec.variables, **self.turns.environment(spec.job.name)})

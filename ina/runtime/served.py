@@ -6,14 +6,23 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 
+from controller import Registration
+from controller.switches.tree import TreeAdmission
 from hostlib.launcher import Rendezvous, WorkerExit
 from ina.runtime.admission import admitted
 from ina.runtime.fabric import SwitchFabric
-from ina.runtime.lease import renewed
-from ina.runtime.spec import JobResult, LaunchSpec
+from ina.runtime.lease import Renewal, renewed
+from ina.runtime.spec import JobResult, LaunchSpec, Reports
 
 LOOK_S = 0.1
+
+Keeping = Callable[
+    [SwitchFabric, TreeAdmission, Registration | None, Callable[[], Reports], Callable[[str], None]],
+    AbstractContextManager[Renewal],
+]
+"""Keeps a job admitted while a context lasts; see `ina.runtime.lease.renewed`."""
 
 
 def serve(
@@ -23,6 +32,7 @@ def serve(
     on_ready: Callable[[Sequence[str]], None],
     starter_left: Callable[[], bool],
     listen: str | None = None,
+    keeping: Keeping = renewed,
 ) -> JobResult:
     """Admit a job, hand out the ranks' configurations, and serve it until all ranks have left.
 
@@ -33,6 +43,7 @@ def serve(
         starter_left: Called several times per second; if it returns True before all ranks have joined, no
             more will come, and the job ends.
         listen: Address of this machine at which the ranks meet; None: one that only this machine reaches.
+        keeping: Keeps the job admitted.
 
     Raises:
         ControllerError: a switch refused the job.
@@ -42,7 +53,7 @@ def serve(
     with contextlib.ExitStack() as stack:
         job = stack.enter_context(admitted(fabric, spec))
         rendezvous = stack.enter_context(job.rendezvous(listen))
-        stack.enter_context(renewed(fabric, job.tree, job.registration, rendezvous.reports, rendezvous.fault))
+        stack.enter_context(keeping(fabric, job.tree, job.registration, rendezvous.reports, rendezvous.fault))
         started = time.monotonic()
         on_ready([job.config(rank, rendezvous) for rank in range(spec.job.workers)])
         failure = _watch(fabric, rendezvous, starter_left)
@@ -69,4 +80,9 @@ def _watch(
             rendezvous.fault(why)
             failure = WorkerExit(-1, 1, why)
         pause.wait(LOOK_S)
+    if failure is None and not rendezvous.complete:
+        return WorkerExit(-1, 1, "its launcher ended before all ranks had joined")
+    if failure is None and (gone := rendezvous.gone):
+        rank, why = next(iter(gone.items()))
+        return WorkerExit(rank, 1, f"rank {rank}: {why}")
     return failure

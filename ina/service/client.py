@@ -12,6 +12,7 @@ Needs ``pip install 'ina[service]'``.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import ssl
 import time
@@ -27,17 +28,20 @@ from ina.service.errors import ServiceError
 
 if TYPE_CHECKING:
     from ina.service.views import (
+        AdmissionView,
         AuditView,
         ClusterView,
         DecisionsView,
         DecisionView,
         ExplanationView,
+        GrantView,
         JobsView,
         JobView,
         LogView,
         MemoryView,
         QuotasView,
         QuotaView,
+        ReallocationView,
     )
 
 _SILENT_S = 60.0
@@ -167,6 +171,47 @@ class Client:
                 return
             yield data["text"]
 
+    # ------------------------------------------------------------------ workers that somebody else starts
+
+    def admit(
+        self,
+        name: str,
+        machines: Sequence[tuple[Sequence[str], Sequence[int]]],
+        token: str,
+        *,
+        job: Mapping[str, object] | None = None,
+        key: str = "",
+    ) -> AdmissionView:
+        """Ask for the admission of a job whose workers somebody else starts.
+
+        Args:
+            name: The job's name.
+            machines: Names and addresses of each machine, and the ranks there.
+            token: The job's own, which is not sent; a client with it may renew, ask for the grant, and leave.
+            job: Further keys of a ``[[job]]`` table.
+            key: Idempotency key; "": none.
+        """
+        asked = {
+            "name": name,
+            "machines": [{"known_as": list(names), "ranks": list(ranks)} for names, ranks in machines],
+            "job": dict(job or {}),
+            "token_sha256": hashlib.sha256(token.encode()).hexdigest(),
+        }
+        headers = {"Idempotency-Key": key} if key else {}
+        return cast("AdmissionView", self._ask("POST", "/v1/admissions", json=asked, headers=headers))
+
+    def renew(self, name: str, *, done: int | None = None) -> AdmissionView:
+        """Renew the lease of such a job; `done`: iterations in this run."""
+        return cast("AdmissionView", self._ask("PUT", _admission(name), json={"done": done}))
+
+    def grant(self, name: str) -> GrantView:
+        """Return the grant of such a job, which its workers need, once it runs."""
+        return cast("GrantView", self._ask("GET", _admission(name)))
+
+    def leave(self, name: str, failure: str = "") -> AdmissionView:
+        """Say that the workers of such a job have ended, with a failure or well."""
+        return cast("AdmissionView", self._ask("POST", f"{_admission(name)}/end", json={"failure": failure}))
+
     # ------------------------------------------------------------------ the cluster
 
     def cluster(self) -> ClusterView:
@@ -181,14 +226,31 @@ class Client:
         """Have a server or a switch be used by nobody; `back`: have it be used again."""
         self._ask("POST", f"/v1/nodes/{quote(node, safe='')}/{'undrain' if back else 'drain'}")
 
+    def reallocate(self, job: str = "") -> ReallocationView:
+        """Divide the memory of the switches now; return what each job, or this one, has got, and why."""
+        params = {"job": job} if job else {}
+        return cast("ReallocationView", self._ask("POST", "/v1/reallocation", params=params))
+
     def quotas(self) -> list[QuotaView]:
         """Return the quotas of all tenants that may be seen."""
         return cast("QuotasView", self._ask("GET", "/v1/quotas"))["quotas"]
 
-    def set_quota(self, tenant: str, *, gpus: int | None = None, reserved: int = 0) -> QuotaView:
-        """Give a tenant a quota, None: no limit, and a reservation, in the place of those before."""
+    def set_quota(
+        self, tenant: str, *, gpus: int | None = None, reserved: int = 0, per_minute: int | None = None
+    ) -> QuotaView:
+        """Give a tenant a quota, in the place of that before.
+
+        Args:
+            tenant: Its name.
+            gpus: Most GPUs at once; None: no limit.
+            reserved: GPUs that others leave free for it.
+            per_minute: Most jobs that it may submit in a minute; None: no limit.
+        """
         path = f"/v1/quotas/{quote(tenant, safe='')}"
-        return cast("QuotaView", self._ask("PUT", path, json={"gpus": gpus, "reserved": reserved}))
+        return cast(
+            "QuotaView",
+            self._ask("PUT", path, json={"gpus": gpus, "reserved": reserved, "per_minute": per_minute}),
+        )
 
     def remove_quota(self, tenant: str) -> None:
         """Take a tenant's quota away."""
@@ -289,6 +351,10 @@ def _url(text: str) -> httpx.URL:
     if url.scheme not in ("http", "https") or not url.host:
         raise ValueError(f"{text!r}: want http://HOST:PORT, https://HOST:PORT or unix:PATH")
     return url
+
+
+def _admission(name: str) -> str:
+    return f"/v1/admissions/{quote(name, safe='')}"
 
 
 def _job(name: str) -> str:

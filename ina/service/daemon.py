@@ -5,39 +5,51 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Sequence
+import shutil
+from collections.abc import AsyncIterator, Hashable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from controller.core import (
     Cancelled,
     Event,
+    Reallocated,
     Retried,
     ServerBack,
     ServerGone,
     Submitted,
     SwitchBack,
     SwitchGone,
+    reasons,
 )
 from controller.core.submissions import submission_of
 from controller.errors import BadSpec
 from controller.scheduling.errors import BadDecision
 from controller.vocabulary import Job, Topology
+from ina.runtime.cluster_fabric import identified, switch_address
+from ina.runtime.errors import BadRun
+from ina.service import plain, views
+from ina.service.data_plane import DataPlane
 from ina.service.effects import Effects
 from ina.service.errors import Conflict, StoreError, Unknown
 from ina.service.executor import Executor
+from ina.service.external import LEASE_S, ExternalRuns, Holders, is_external
 from ina.service.fallback import FallbackServing
+from ina.service.fallback_jobs import FallbackJobs
+from ina.service.faults import fault_point
 from ina.service.holds import hosts
 from ina.service.ledger import Ledger
 from ina.service.measures import Measures
-from ina.service.network import Network
 from ina.service.policies import Policies
 from ina.service.quotas import Quota, QuotaState
+from ina.service.rates import Rates
 from ina.service.records import Audit, Difference, JobRecord
 from ina.service.reports import Reports
 from ina.service.runner import log_file
-from ina.service.runs import Runs
-from ina.service.service import ClusterState, Decision, Explanation
+from ina.service.runs import PROGRESS_S, Runs
+from ina.service.servers import see_servers
+from ina.service.service import Admission, ClusterState, Decision, Explanation, Grant, Slots
 from ina.service.switches import CHECK_S, Switches
 from ina.service.threads import Blocking
 
@@ -47,6 +59,10 @@ REST = 3.0
 """Times the last round took that the loop rests after it: what comes in meanwhile is decided together."""
 LONGEST_REST_S = 0.1
 """But no longer."""
+FORGET_S = 5.0
+"""Least interval at which jobs that are over are looked at, whether they are to be forgotten."""
+FORGET_AT_ONCE = 500
+"""Most jobs that are forgotten in a round: each takes the loop some microseconds."""
 STORE_S = 2.0
 """Time until the store is tried again that could not be written."""
 
@@ -61,26 +77,46 @@ class Daemon:
         ledger: Ledger,
         *,
         testbed: str,
-        switches: Network,
+        switches: DataPlane,
         executor: Executor,
         fallbacks: FallbackServing,
         blocking: Blocking,
         began_at: float,
+        progress_s: float = PROGRESS_S,
     ) -> None:
+        """Make the daemon of what a ledger knows.
+
+        Args:
+            ledger: What is known.
+            testbed: The name of the testbed whose hosts run workers.
+            switches: The switches.
+            executor: What starts workers.
+            fallbacks: The fallback servers.
+            blocking: Where calls that block are made.
+            began_at: When the service was first started, as Unix time.
+            progress_s: Least time between two reports of a job's progress to the core.
+        """
         self._ledger = ledger
-        self._executor = executor
         self._blocking = blocking
         self._began_at = began_at
+        self._network = switches
+        self._external = ExternalRuns(executor, ledger.folder / "external", lambda: ledger.now_s)
+        self._executor = executor = self._external
+        self._rates = Rates()
+        self._holders = Holders(ledger, self._external)
         self._switches = Switches(ledger, switches, blocking)
-        self._runs = Runs(ledger, executor, self._switches)
+        self._fallback_jobs = FallbackJobs(ledger, fallbacks, blocking)
+        self._runs = Runs(ledger, executor, self._switches, self._fallback_jobs, progress_s)
         self._effects = Effects(
-            ledger, testbed, switches, executor, fallbacks, blocking, self._runs, self._switches
+            ledger, testbed, switches, executor, self._fallback_jobs, blocking, self._runs, self._switches
         )
         self._measures = Measures(ledger, switches, executor, blocking)
-        self._reports = Reports(ledger, self._effects, switches, self._measures)
+        self._reports = Reports(ledger, self._effects, switches, self._measures, executor)
         self._ready = "starting"
+        self._forget_s = 0.0
         self._news = asyncio.Condition()
         self._sync: asyncio.Task[None] | None = None
+        self._syncing = asyncio.Lock()
 
     # ------------------------------------------------------------------ its life
 
@@ -112,18 +148,26 @@ class Daemon:
 
     def _round(self) -> None:
         """Look, decide, and begin what is to be done. Raises StoreError, OSError: it cannot be written."""
+        see_servers(self._ledger, self._executor)
         self._runs.look()
+        self._holders.look()
         self._ledger.decide()
+        self._forget()
         self._ledger.freeze()
         self._effects.carry_out()
         if self._ledger.now_s >= self._switches.next_s:
             self._effects.spawn(self._switches.check())
+        if self._ledger.now_s >= self._fallback_jobs.next_s:
+            self._effects.spawn(self._fallback_jobs.look())
         if self._ledger.now_s >= self._measures.next_s:
             self._effects.spawn(self._measures.measure())
 
     def _recover(self) -> None:
         ledger, executor = self._ledger, self._executor
         ledger.recover()
+        self._holders.recover()
+        if strays := ledger.stray_logs():  # it died before it had removed them
+            self._effects.spawn(self._remove_logs(strays))
         for number in executor.known():
             if number not in ledger.holds:  # it died before it had forgotten this one
                 self._effects.spawn(self._effects.clear(number))
@@ -131,9 +175,34 @@ class Daemon:
             if hold.held.stage == "preparing":  # its last step is that the runner is started
                 ledger.set(number, stage="running" if executor.lives(number) else "stopping")
 
+    def _forget(self) -> None:
+        """Forget jobs that have been over for long enough; what they were goes to the archive."""
+        ledger = self._ledger
+        if ledger.now_s < self._forget_s:
+            return
+        self._forget_s = ledger.now_s + FORGET_S
+        if not (names := ledger.expired()[:FORGET_AT_ONCE]):
+            return
+        records = self._reports.of(names)
+        ledger.forget({each.name: views.of_job(each, ledger.now_s) for each in records})
+        self._runs.forget(names)
+        self._effects.spawn(self._remove_logs([ledger.logs(each.submitted) for each in records]))
+        self._forget_s = 0.0  # there may be more
+
+    async def _remove_logs(self, folders: Sequence[Path]) -> None:
+        def remove() -> None:
+            for folder in folders:
+                shutil.rmtree(folder, ignore_errors=True)
+                fault_point("log removed")
+
+        await self._blocking.runs(remove)
+
     async def _pause(self) -> None:
         ledger = self._ledger
-        parts = (self._runs, self._switches, self._effects, self._measures)
+        parts = (
+            *(self._runs, self._holders, self._switches),
+            *(self._fallback_jobs, self._effects, self._measures),
+        )
         next_s = min(ledger.core.next_s, *(each.next_s for each in parts))
         wait_s = min(CHECK_S, next_s - ledger.now_s)
         # Not wait_for: until Python 3.12 that may swallow a cancellation that comes together with the event.
@@ -146,6 +215,11 @@ class Daemon:
         async with self._news:
             self._news.notify_all()
 
+    def look_soon(self) -> None:
+        """Look at what runs at once: something has become of it."""
+        self._runs.look_soon()
+        self._ledger.woken.set()
+
     # ------------------------------------------------------------------ how it is
 
     @property
@@ -157,6 +231,11 @@ class Daemon:
     def began_at(self) -> float:
         """When that was, as Unix time."""
         return self._began_at
+
+    @property
+    def changes(self) -> Hashable:
+        """Equal to an earlier value as long as nothing was decided since, and no run began or ended."""
+        return self._ledger.changes, len(self._ledger.holds)
 
     @property
     def ready(self) -> str:
@@ -175,6 +254,15 @@ class Daemon:
     def record(self, name: str) -> JobRecord:
         """Return a job."""
         return self._reports.record(name)
+
+    def archived(self, name: str) -> Mapping[str, Any] | None:
+        """Return a job that is over and forgotten, as `views.JobView`; None: there was none of this name."""
+        return self._ledger.archived(name)
+
+    def counted(self) -> Mapping[str, int]:
+        """Return how many lines the log has had, by event, also those that are not kept."""
+        assert self._ledger.core.log is not None
+        return self._ledger.core.log.counts
 
     def explain(self, name: str) -> Explanation:
         """Say why a job stands as it does."""
@@ -225,6 +313,13 @@ class Daemon:
 
     async def submit(self, jobs: Sequence[Job], *, tenant: str = "", key: str = "") -> list[JobRecord]:
         """Take jobs in, all or none. The same `key` of the same tenant again gives the same jobs."""
+        for job in jobs:
+            if is_external(job):
+                raise BadSpec(f"job {job.name!r} has no command: say what its workers run")
+        return await self._take(jobs, tenant, key)
+
+    async def _take(self, jobs: Sequence[Job], tenant: str, key: str, **beside: str) -> list[JobRecord]:
+        """Take jobs in, all or none; what is `beside` them is written down, too."""
         ledger = self._ledger
         if key and (known := ledger.keys.get((tenant, key))) is not None:
             if known != [job.name for job in jobs]:
@@ -232,13 +327,13 @@ class Daemon:
             await self._synced()
             return self._reports.of(known)
         now_s = self.now_s
+        quota = ledger.quotas.quotas.get(tenant)
+        self._rates.check(quota, len(jobs), now_s=now_s)
         events: list[Event] = []
         names: set[str] = set()
         for job in jobs:
             if job.name in ledger.submitted or job.name in names:
                 raise Conflict(f"there is a job {job.name!r} already; give another name")
-            if job.command is None:
-                raise BadSpec(f"job {job.name!r} has no command: say what its workers run")
             names.add(job.name)
             arrived = replace(job, arrival_s=now_s)
             spec = submission_of(arrived, ledger.topology)
@@ -246,10 +341,89 @@ class Daemon:
             if why := ledger.quotas.never(tenant, job.gpus):
                 raise BadSpec(f"job {job.name!r}: {why}")
             events.append(Submitted(now_s, spec, arrived))
-        ledger.record(events, synced=False, tenant=tenant, key=key)
+        ledger.record(events, synced=False, tenant=tenant, key=key, **beside)
+        self._rates.take(quota, len(jobs), now_s=now_s)
         await self._tell()
         await self._synced()
         return self._reports.of([job.name for job in jobs])
+
+    def machine(self, known_as: Sequence[str]) -> str:
+        """Return the server that is known by one of these names and addresses. Raises BadSpec."""
+        try:
+            return identified(self.topology, known_as)
+        except BadRun as error:
+            raise BadSpec(str(error)) from error
+
+    async def admit(self, job: Job, *, holder: str, tenant: str = "", key: str = "") -> Admission:
+        """Take in a job whose workers somebody else starts, on the servers that it names.
+
+        Args:
+            job: The job.
+            holder: SHA-256 of the token of who holds it.
+            tenant: Whose it is.
+            key: The same one again gives the same job.
+
+        Raises Conflict, BadSpec and StoreError.
+        """
+        allocation = self._ledger.core.allocation
+        assert allocation is not None
+        if allocation.own_places:
+            raise Conflict(
+                "placement 'scheduler' puts jobs on GPUs of its own choice; workers that somebody else"
+                " starts are where they are: want another placement"
+            )
+        (record,) = await self._take([job], tenant, key, holder=holder)
+        self._holders.hear(job.name)
+        return self._admission(record)
+
+    async def renew(self, name: str, done: int | None = None) -> Admission:
+        """Begin the lease of such a job again; `done`: iterations in this run, if they are known."""
+        record = self._held(name)
+        self._holders.renew(name, done)
+        return self._admission(record)
+
+    def grant(self, name: str) -> Grant:
+        """Return the grant of such a job. Raises Conflict as long as no switch serves it."""
+        record = self._held(name)
+        if record.state != "running" or record.run is None:
+            raise Conflict(f"job {name!r} is {record.state}: {record.reason}")
+        hold, offers = self._ledger.holds[record.run], self._network.offers
+        return Grant(
+            plain.of_admission(hold.admissions[name]),
+            crosses=hold.held.places[name].tree is not None,
+            lanes=offers.lanes,
+            salted=offers.salted,
+            paced=self._network.paced,
+            address=switch_address(self.topology),
+        )
+
+    async def leave(self, name: str, failure: str = "") -> Admission:
+        """Note that its workers have ended, with a failure or well."""
+        self._held(name)
+        run = self._holders.run_of(name)  # of a job that was cancelled, too
+        self._holders.end(name, failure)
+        self._runs.look_soon()
+        if run is not None:
+            self._effects.again(run)
+        await self._tell()
+        return self._admission(self.record(name))
+
+    def _held(self, name: str) -> JobRecord:
+        record = self.record(name)
+        if not is_external(record.submitted.job):
+            raise Conflict(f"the workers of job {name!r} are the controller's own")
+        return record
+
+    def _admission(self, record: JobRecord) -> Admission:
+        stop = ""
+        if record.over or (record.run is not None and self._external.to_stop(record.run)):
+            stop = record.reason or f"the job is {record.state}"
+        return Admission(record, LEASE_S, stop)
+
+    async def take_in(self, jobs: Sequence[Submitted]) -> None:
+        """Take in jobs as the core is to see them. Raises StoreError."""
+        self._ledger.record(jobs)
+        await self._tell()
 
     async def _synced(self) -> None:
         """Wait until what is written down outlives a loss of power; those who wait at once share one sync.
@@ -261,9 +435,10 @@ class Daemon:
         await asyncio.shield(self._sync)
 
     async def _sync_soon(self) -> None:
-        await asyncio.sleep(0)  # let in those whose requests have come, too
-        self._sync = None
-        self._ledger.sync()
+        async with self._syncing:  # those who come while the disk is busy share the next sync
+            await asyncio.sleep(0)  # let in those whose requests have come, too
+            self._sync = None
+            await self._blocking.disk(self._ledger.sync)
 
     async def cancel(self, name: str, *, by: str = "") -> JobRecord:
         """End a job, whether it runs or waits."""
@@ -279,6 +454,8 @@ class Daemon:
         record = self.record(name)
         if record.state != "failed":
             raise Conflict(f"job {name!r} is {record.state}; only one that has failed can be run again")
+        if is_external(record.submitted.job):
+            raise Conflict(f"somebody else starts the workers of job {name!r}: start them again there")
         self._ledger.record([Retried(self.now_s, name)])
         await self._tell()
         return self.record(name)
@@ -291,6 +468,37 @@ class Daemon:
             except (BadSpec, BadDecision) as error:
                 raise Conflict(f"these policies cannot go on from here: {error}") from error
         await self._tell()
+
+    async def reallocate(self, name: str = "", *, by: str = "") -> list[Slots]:
+        """Divide memory now; return the jobs that use it, or this one alone, and what each has got.
+
+        Jobs move to their slots then. Raises Conflict for a job that uses no switch memory.
+        """
+        ledger = self._ledger
+        allocation = ledger.core.allocation
+        assert allocation is not None
+        if name:
+            self.record(name)
+        before = ledger.desired().places
+        ledger.record([Reallocated(self.now_s, f"asked for by {by}" if by else "asked for")])
+        ledger.decide()
+        await self._tell()
+        question, answer = allocation.allocator.question, allocation.allocator.answer
+        after = ledger.desired().places
+        found = [
+            Slots(
+                each,
+                answer.standing[each],
+                before[each].regions if each in before else {},
+                place.regions,
+                reasons.of_slots(question, answer, each),
+            )
+            for each, place in after.items()
+            if place.tree is not None and name in ("", each) and question and answer
+        ]
+        if name and not found:
+            raise Conflict(f"job {name!r} uses no switch memory: {self.record(name).state}")
+        return found
 
     def quotas(self) -> list[QuotaState]:
         """Return the tenants that have quotas, and how far these are used."""
@@ -325,4 +533,6 @@ class Daemon:
         ledger.record([event], drained=True)
         if back and name in ledger.down:
             ledger.record([SwitchGone(now_s, name, ledger.down[name])])
+        if back and name in ledger.lost:
+            ledger.record([ServerGone(now_s, name, ledger.lost[name])])
         await self._tell()

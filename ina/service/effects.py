@@ -11,24 +11,26 @@ import logging
 import pwd
 import shlex
 from collections.abc import Callable, Collection, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from controller.core import Ended
+from controller.core import Ended, Place
 from controller.errors import BadSpec, ControllerError
+from controller.memory.policy import Standing
 from controller.switches.model import INA_UDP_PORT, Registration
 from controller.switches.tree import TreeAdmission
 from controller.vocabulary import Job, Topology
 from ina.runtime.errors import RunError
-from ina.service import network, plain
-from ina.service.errors import RunnerGone, StoreError
+from ina.service import plain
+from ina.service.data_plane import DataPlane
+from ina.service.errors import EngineError, RunnerGone, StoreError
 from ina.service.executor import Executor
-from ina.service.fallback import FallbackServing
+from ina.service.external import is_external
+from ina.service.fallback_jobs import FallbackJobs
 from ina.service.faults import fault_point
 from ina.service.holds import Hold, hosts
 from ina.service.ledger import Ledger
-from ina.service.network import Network
 from ina.service.runner import JobOrder, RunOrder
 from ina.service.runs import Runs
 from ina.service.steps import Held, Resize, Stage, Start, Step, Stop, steps
@@ -58,7 +60,7 @@ class Effects:
         testbed: The name of the testbed whose hosts run the workers.
         network: The switches.
         executor: The processes of runs.
-        fallbacks: The fallback servers.
+        fallback_jobs: Has fallback servers serve them.
         blocking: Where calls that block are made.
         runs: Takes in how the jobs of a run have ended.
         switches: Is told to compare the switches soon.
@@ -68,9 +70,9 @@ class Effects:
         self,
         ledger: Ledger,
         testbed: str,
-        network: Network,
+        network: DataPlane,
         executor: Executor,
-        fallbacks: FallbackServing,
+        fallback_jobs: FallbackJobs,
         blocking: Blocking,
         runs: Runs,
         switches: Switches,
@@ -79,7 +81,7 @@ class Effects:
         self._testbed = testbed
         self._network = network
         self._executor = executor
-        self._fallbacks = fallbacks
+        self._fallback_jobs = fallback_jobs
         self._blocking = blocking
         self._runs = runs
         self._switches = switches
@@ -111,13 +113,21 @@ class Effects:
             return
         now_s = ledger.now_s
         held = {number: hold.held for number, hold in ledger.holds.items()}
-        found = steps(ledger.desired(), held)
+        desired = ledger.desired()
+        found = steps(desired, held)
+        known = held.keys() | {run.number for run in desired.runs}
+        self.troubles = {key: each for key, each in self.troubles.items() if key[0] in known}
         for step in found:
             number = step.run.number if isinstance(step, Start) else step.number
             trouble = self.troubles.get((number, type(step)))
             if trouble is None or trouble.again_s <= now_s:
                 self._begin(number, step)
         ledger.stirred = bool(found)  # a step that has failed is to be found again
+
+    def again(self, number: int) -> None:
+        """Try the effects of a run that have failed again at once."""
+        for key in [key for key in self.troubles if key[0] == number]:
+            self.troubles[key] = replace(self.troubles[key], again_s=0.0)
 
     def close(self) -> None:
         """Break off all effects."""
@@ -136,9 +146,11 @@ class Effects:
         while True:
             try:
                 await self._blocking.runs(lambda: self._executor.stop(number))
+                fault_point("stray stopped")
                 await self._blocking.runs(lambda: self._executor.forget(number))
+                fault_point("stray forgotten")
                 return
-            except (RunnerGone, OSError) as error:
+            except (EngineError, RunnerGone, OSError) as error:
                 _log.warning("run %d, which is not held: %s; trying again in %g s", number, error, after_s)
                 await asyncio.sleep(after_s)
                 after_s = min(2 * after_s, BACK_OFF_S[1])
@@ -153,14 +165,14 @@ class Effects:
                 before = {name: ledger.latest.get(name, 0.0) for name in run.jobs}
                 ledger.holds[number] = Hold(Held(run, places, busy=True), {}, ports, before)
                 self.spawn(self._effect(number, Start, partial(self._start, number, ledger.up)))
-            case Stop():
+            case Stop(_, why):
                 ledger.set(number, stage="stopping", busy=True)
-                self.spawn(self._effect(number, Stop, partial(self._stop, number)))
+                self.spawn(self._effect(number, Stop, partial(self._stop, number, why)))
             case Resize(_, job, place):
                 hold = ledger.holds[number]
                 ledger.set(number, places={**hold.held.places, job: place})
                 if job in hold.admissions:
-                    hold.admissions[job] = network.with_regions(hold.admissions[job], place.regions)
+                    hold.admissions[job] = self._network.resized(job, hold.admissions[job], place)
                 ledger.keep(number)
                 self._switches.check_soon()
 
@@ -191,7 +203,7 @@ class Effects:
         ledger = self._ledger
         try:
             await effect()
-        except (ControllerError, RunError, RunnerGone, StoreError, OSError) as error:
+        except (ControllerError, EngineError, RunError, RunnerGone, StoreError, OSError) as error:
             before = self.troubles.get((number, kind))
             after_s = min(2 * before.after_s, BACK_OFF_S[1]) if before else BACK_OFF_S[0]
             self.troubles[number, kind] = Trouble(str(error), ledger.now_s + after_s, after_s)
@@ -210,11 +222,12 @@ class Effects:
         stage: Stage = "stopping"  # what has been done by then is undone, and all of it tried again
         try:
             ledger.keep(number)
+            if self._end_grouped(hold):
+                return
             await self._blocking.switches(lambda: self._admit(hold, up))
             ledger.keep(number)
             fault_point("admitted")
-            await self._serve_fallbacks()
-            fault_point("served")
+            await self._fallback_jobs.serve(hold)
             order = self._order(hold)
             await self._blocking.runs(lambda: self._executor.start(order))
             fault_point("started")
@@ -225,30 +238,38 @@ class Effects:
             ledger.set(number, stage=stage, busy=False)
             ledger.keep(number)
 
+    def _end_grouped(self, hold: Hold) -> bool:
+        """End the external jobs of a group: nobody here can have their workers take turns."""
+        jobs = hold.held.run.jobs
+        external = [name for name in jobs if is_external(self._ledger.submitted[name].job)]
+        if len(jobs) == 1 or not external:
+            return False
+        why = "is to take turns with other jobs, which workers that somebody else started cannot"
+        self._ledger.record([Ended(self._ledger.now_s, name, f"it {why}", final=True) for name in external])
+        return True
+
     def _admit(self, hold: Hold, up: Topology) -> None:
         for name, place in hold.held.places.items():
             said = self._ledger.submitted[name]
             job = said.job
-            if place.tree is None:
-                hold.admissions[name] = network.without_switch(self._ledger.topology, place)
-            else:
-                who = Registration(
-                    "ina controller",
-                    name=name,
-                    user=said.tenant,
-                    command=shlex.join(job.command or ()),
-                    priority=job.priority,
-                )
-                hold.admissions[name] = self._network.admit(job, place, hold.udp_ports[name], who, up)
+            who = Registration(
+                "ina controller",
+                name=name,
+                user=said.tenant,
+                command=shlex.join(job.command or ()),
+                priority=job.priority,
+            )
+            hold.admissions[name] = self._network.admit(job, place, hold.udp_ports[name], who, up)
             fault_point("one admitted")
 
-    async def _stop(self, number: int) -> None:
+    async def _stop(self, number: int, why: str) -> None:
         ledger = self._ledger
         hold = ledger.holds[number]
         ledger.keep(number)
         await self._blocking.runs(lambda: self._executor.stop(number))
         fault_point("stopped")
         self._runs.take_ends(number, stopping=True)
+        self._count_again(hold, why)
         ledger.set(number, over=frozenset(hold.held.run.jobs))  # nothing of it is to be on switches any more
         on_switches = [
             each for name, each in hold.admissions.items() if hold.held.places[name].tree is not None
@@ -256,9 +277,18 @@ class Effects:
         await self._blocking.switches(lambda: self._remove(on_switches))
         fault_point("removed")
         del ledger.holds[number]
-        await self._serve_fallbacks(hold)
+        await self._fallback_jobs.serve(hold)
         ledger.let_go(number)
         await self._blocking.runs(lambda: self._executor.forget(number))
+        fault_point("forgotten")
+
+    def _count_again(self, hold: Hold, why: str) -> None:
+        """Count the jobs whose workers had started, and start again in the same run: with another tree."""
+        ledger, run = self._ledger, hold.held.run
+        wanted = next((each.jobs for each in ledger.desired().runs if each.number == run.number), ())
+        names = [name for name in run.jobs if name in wanted and name not in hold.held.over]
+        if names and self._executor.status(run.number) is not None:
+            ledger.start_again({name: hold.admissions[name].epoch for name in names}, why)
 
     def _remove(self, admissions: Collection[TreeAdmission]) -> None:
         for admission in admissions:
@@ -266,18 +296,7 @@ class Effects:
                 self._network.remove(admission)
             except ControllerError as error:
                 _log.warning("job %d stays on a switch until it answers: %s", admission.job, error)
-
-    async def _serve_fallbacks(self, *also: Hold) -> None:
-        """Have fallback servers serve all jobs that have one, and no others."""
-        wanted: dict[str, list[TreeAdmission]] = {}
-        for hold in (*self._ledger.holds.values(), *also):
-            for name, place in hold.held.places.items():
-                if place.fallback is not None:
-                    jobs = wanted.setdefault(place.fallback, [])
-                    if hold not in also and (admission := hold.of_switches().get(name)) is not None:
-                        jobs.append(admission)
-        if wanted:
-            await self._blocking.switches(lambda: self._fallbacks.serve(wanted))
+            fault_point("one removed")
 
     def _order(self, hold: Hold) -> RunOrder:
         run = hold.held.run
@@ -297,6 +316,9 @@ class Effects:
                     plain.of_admission(hold.admissions[name]),
                     offset,
                     str(self._ledger.logs(said)),
+                    servers=hosts(servers),
+                    driver=bool(said.job.extra.get("driver")),
+                    granted=_granted(hold.held.places[name]),
                     congestion=said.job.congestion,
                     numbers=said.job.numbers,
                     priority=said.job.priority,
@@ -307,9 +329,19 @@ class Effects:
         return RunOrder(run.number, self._testbed, switch, offers.lanes, offers.salted, tuple(jobs))
 
 
+def _granted(place: Place) -> int:
+    """Return the slots that only this job uses, over all switches."""
+    own = place.standing is Standing.GRANTED
+    return sum(region.size for region in place.regions.values()) if own else 0
+
+
 def _command(job: Job) -> tuple[str, ...]:
-    """Return the command of a worker, in its job's folder and as its user. Raises BadSpec if that is gone."""
-    assert job.command is not None
+    """Return the command of a worker, in its job's folder and as its user; (): somebody else starts it.
+
+    Raises BadSpec if that user is gone.
+    """
+    if job.command is None:
+        return ()
     folder, user = job.extra.get("folder"), job.extra.get("user")
     command = job.command if folder is None else ("env", "-C", str(folder), *job.command)
     if user is None:

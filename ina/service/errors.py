@@ -19,5 +19,17 @@ class Conflict(ServiceError):
     """What was asked contradicts what is there: a name that is taken, a job that is over."""
 
 
+class TooMany(ServiceError):
+    """A tenant submits more jobs than it may in this time; it may again `after_s` seconds later."""
+
+    def __init__(self, text: str, after_s: float) -> None:
+        super().__init__(text)
+        self.after_s = after_s
+
+
 class RunnerGone(ServiceError):
     """The process that runs a job's workers does not answer."""
+
+
+class EngineError(ServiceError):
+    """Slurm or Ray does not do what it was asked to, or does not answer."""

@@ -1,4 +1,8 @@
-"""Runs of workers as processes that outlive the daemon: started, stopped, looked at, found again."""
+"""Runs of workers that outlive the daemon: started, stopped, looked at, found again.
+
+`LocalRuns` has them on this machine; Slurm (`ina.service.slurm_runs`) and Ray (`ina.service.ray_runs`) are
+*engines*, which start processes on other machines, and have a view of their own of jobs and servers.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +17,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Protocol
 
+from controller.errors import BadSpec
 from hostlib import command_line
 from hostlib.keeper import GRACE_S
 from ina.service import files
 from ina.service.errors import RunnerGone
+from ina.service.faults import fault_point
 from ina.service.runner import RunOrder, RunStatus
 
 STOP_S = 4 * GRACE_S + 10.0
@@ -27,11 +33,11 @@ class Executor(Protocol):
     """What starts the workers of jobs. Every call can be repeated."""
 
     def start(self, order: RunOrder) -> None:
-        """Start a run, unless it runs already. Raises OSError."""
+        """Start a run, unless it runs already. Raises OSError, EngineError, and BadSpec: it never can."""
         ...
 
     def stop(self, number: int) -> None:
-        """End a run and all of its processes. Raises RunnerGone if they do not end."""
+        """End a run and all of its processes. Raises RunnerGone if they do not end, and EngineError."""
         ...
 
     def status(self, number: int) -> RunStatus | None:
@@ -54,19 +60,82 @@ class Executor(Protocol):
         """Return why a runner has ended that has not said how its run did."""
         ...
 
+    def shown(self, number: int) -> str:
+        """Return how the engine names a run, and its state there; "": there is no engine."""
+        ...
 
-class LocalRuns:
-    """Runs on this machine, each with a folder below `folder` (`ina.service.runner`)."""
+    def gone(self) -> Mapping[str, str]:
+        """Return the servers that the engine cannot use, and why."""
+        ...
+
+
+def check_drivers(order: RunOrder) -> None:
+    """Raise BadSpec for a job whose command is a driver of Ray, with another engine."""
+    for job in order.jobs:
+        if job.driver and order.engine != "ray":
+            raise BadSpec(f"job {job.name!r} is a driver of Ray: want a controller with --executor ray")
+
+
+def check_alone(order: RunOrder) -> None:
+    """Raise BadSpec for jobs that take turns: their processes are all on this machine."""
+    if len(order.jobs) > 1:
+        names = ", ".join(job.name for job in order.jobs)
+        raise BadSpec(f"jobs that take turns ({names}) need a controller with --executor local")
+
+
+class RunFolders:
+    """A folder for each run, below `folder`, in which its runner says how it goes (`ina.service.runner`)."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._children: dict[int, subprocess.Popen[bytes]] = {}
 
-    def start(self, order: RunOrder) -> None:
-        """Start a run, unless it runs already. Raises OSError."""
+    def status(self, number: int) -> RunStatus | None:
+        """Return the status of a run; None: nobody has started it."""
+        folder = self._of(number)
+        found: Mapping[str, Any] | None = files.read(folder / "status.json")
+        if found is not None:
+            return RunStatus(**found)
+        return RunStatus() if (folder / "run.json").exists() else None
+
+    def forget(self, number: int) -> None:
+        """Remove what is kept of a run that is over; not what its ranks have written."""
+        shutil.rmtree(self._of(number), ignore_errors=True)
+
+    def known(self) -> list[int]:
+        """Return the runs of which something is kept."""
+        return [int(path.name) for path in self._folder.iterdir()] if self._folder.exists() else []
+
+    def why_ended(self, number: int) -> str:
+        """Return why a runner has ended that has not said how its run did: its last line, if it wrote any."""
+        with contextlib.suppress(OSError):
+            lines = (self._of(number) / "runner.log").read_text(errors="replace").split("\n")
+            if said := [line for line in lines if line.strip()]:
+                return said[-1]
+        return "its runner was killed"
+
+    def _of(self, number: int) -> Path:
+        return self._folder / str(number)
+
+    def _written(self, order: RunOrder) -> Path:
+        """Write the order of a run down, and return its folder. Raises OSError."""
         folder = self._of(order.number)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         files.write(folder / "run.json", asdict(order))
+        fault_point("ordered")
+        return folder
+
+
+class LocalRuns(RunFolders):
+    """Runs whose runners are processes of this machine."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self._children: dict[int, subprocess.Popen[bytes]] = {}
+
+    def start(self, order: RunOrder) -> None:
+        """Start a run, unless it runs already. Raises OSError; BadSpec: its command has Ray start workers."""
+        check_drivers(order)
+        folder = self._written(order)
         with (folder / "runner.log").open("ab") as log:
             self._children[order.number] = subprocess.Popen(
                 command_line.module("ina.service.runner", str(folder)),
@@ -94,14 +163,6 @@ class LocalRuns:
                 return
         raise RunnerGone(f"the workers of run {number} do not end")
 
-    def status(self, number: int) -> RunStatus | None:
-        """Return the status of a run; None: nobody has started it."""
-        folder = self._of(number)
-        found: Mapping[str, Any] | None = files.read(folder / "status.json")
-        if found is not None:
-            return RunStatus(**found)
-        return RunStatus() if (folder / "run.json").exists() else None
-
     def lives(self, number: int) -> bool:
         """Return whether its runner lives."""
         return self._child(number) is not None or files.process_of(self._of(number)) is not None
@@ -109,23 +170,16 @@ class LocalRuns:
     def forget(self, number: int) -> None:
         """Remove what is kept of a run that is over; not what its ranks have written."""
         self._children.pop(number, None)
-        shutil.rmtree(self._of(number), ignore_errors=True)
+        super().forget(number)
 
-    def known(self) -> list[int]:
-        """Return the runs of which something is kept."""
-        return [int(path.name) for path in self._folder.iterdir()] if self._folder.exists() else []
+    def shown(self, number: int) -> str:
+        """Return nothing: there is no engine."""
+        return ""
 
-    def why_ended(self, number: int) -> str:
-        """Return why a runner has ended that has not said how its run did: its last line, if it wrote any."""
-        with contextlib.suppress(OSError):
-            lines = (self._of(number) / "runner.log").read_text(errors="replace").split("\n")
-            if said := [line for line in lines if line.strip()]:
-                return said[-1]
-        return "its runner was killed"
+    def gone(self) -> Mapping[str, str]:
+        """Return nothing: all servers are on this machine."""
+        return {}
 
     def _child(self, number: int) -> int | None:
         child = self._children.get(number)
         return child.pid if child is not None and child.poll() is None else None
-
-    def _of(self, number: int) -> Path:
-        return self._folder / str(number)

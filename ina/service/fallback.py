@@ -30,6 +30,7 @@ from hostlib import command_line
 from ina.runtime.errors import ProcessFailed
 from ina.runtime.fallback_process import FallbackProcess
 from ina.service import files
+from ina.service.faults import fault_point
 
 LOOK_S = 0.05
 PATIENCE_S = 30.0
@@ -54,6 +55,10 @@ class FallbackServing(Protocol):
 
     def serve(self, wanted: Mapping[str, Sequence[TreeAdmission]]) -> None:
         """Have each server serve these jobs and no others; return when it does. Raises RunError."""
+        ...
+
+    def lives(self, server: str) -> bool:
+        """Return whether the fallback server at a server lives."""
         ...
 
     def counters(self, server: str, job: int) -> dict[str, float]:
@@ -82,10 +87,13 @@ class FallbackServers:
                 continue
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             files.write(folder / "keeper.json", asdict(Kept(self._testbed, server, self._lanes)))
+            fault_point("keeper described")
             if files.read(folder / "jobs.json") != jobs:
                 files.write(folder / "jobs.json", jobs)
+                fault_point("keeper told")
             if jobs:
                 self._start(server)
+                fault_point("keeper started")
         for server, admissions in wanted.items():
             self._await(server, {str(each.job): each.epoch for each in admissions})
 
@@ -94,6 +102,10 @@ class FallbackServers:
         serves = files.read(self._of(server) / "serves.json") or {"counters": {}}
         found: dict[str, float] = serves["counters"].get(str(job), {})
         return found
+
+    def lives(self, server: str) -> bool:
+        """Return whether the fallback server at a server lives."""
+        return files.process_of(self._of(server)) is not None
 
     def stop(self) -> None:
         """Stop all of them."""
@@ -166,6 +178,8 @@ class Keeper:
             prefix=("ip", "netns", "exec", namespace(kept.testbed, kept.server)),
         )
         self._serves: dict[str, Mapping[str, Any]] = {}
+        self._told = True
+        """Whether it is written down which jobs it serves."""
         self._counted_at = 0.0
 
     def run(self, over: threading.Event) -> None:
@@ -183,7 +197,7 @@ class Keeper:
             self._server.stop()
 
     def _follow(self, jobs: Mapping[str, Mapping[str, Any]]) -> None:
-        changed = jobs != self._serves
+        self._told &= jobs == self._serves
         for job in [job for job, known in self._serves.items() if jobs.get(job) != known]:
             self._server.remove(int(job))
             del self._serves[job]
@@ -192,11 +206,15 @@ class Keeper:
                 self._server.add(int(job), description)
                 self._serves[job] = description
         now = time.monotonic()
-        if changed or now - self._counted_at > COUNT_S:
+        if not self._told or now - self._counted_at > COUNT_S:
             self._counted_at = now
             counters = {job: self._server.statistics(int(job)) for job in self._serves}
             serves = {job: known["epoch"] for job, known in self._serves.items()}
-            files.write(self._folder / "serves.json", {"by": self._by, "jobs": serves, "counters": counters})
+            with contextlib.suppress(OSError):  # the disk is full: it serves on, and says so later
+                files.write(
+                    self._folder / "serves.json", {"by": self._by, "jobs": serves, "counters": counters}
+                )
+                self._told = True
 
 
 def main(arguments: Sequence[str]) -> int:

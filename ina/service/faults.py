@@ -6,8 +6,14 @@ import os
 import signal
 from collections.abc import Callable
 
-POINTS = ("recorded", "kept", "one admitted", "admitted", "served", "started", "stopped", "removed", "let go")
-"""All of them, in the order of a job's life."""
+POINTS = (
+    *("recorded", "synced", "kept", "one admitted", "admitted"),
+    *("keeper described", "keeper told", "keeper started", "served", "ordered", "started"),
+    *("reconciled", "forwards", "frozen"),
+    *("stopped", "one removed", "removed", "let go", "forgotten"),
+    *("stray stopped", "stray forgotten", "log removed", "asked to end"),
+)
+"""All of them, in the order of a job's life: one after each call by which something outside changes."""
 VARIABLE = "INA_SERVICE_DIE_AT"
 """``POINT:N``: at the Nth time at this point the process kills itself."""
 

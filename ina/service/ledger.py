@@ -35,6 +35,7 @@ from controller.core.events import event_of
 from controller.core.events import plain as plain_event
 from controller.core.log import Kind
 from controller.core.submissions import submission_of
+from controller.errors import BadSpec
 from controller.vocabulary import Topology
 from ina.service.clock import Clock
 from ina.service.faults import fault_point
@@ -42,21 +43,25 @@ from ina.service.holds import Hold
 from ina.service.policies import Policies
 from ina.service.quotas import Quota, Quotas
 from ina.service.records import Said
+from ina.service.retention import Retention
 from ina.service.snapshots import frozen, program, thawed
 from ina.service.store import Store
 
 SNAPSHOT_EVENTS = 5000
 """Events after which a snapshot is kept: at least so many a start replays in less than a second or two."""
 _KNOWN = (
-    *("core", "policies", "submitted", "keys", "drained", "down", "cut", "latest", "quotas", "left"),
-    "_counted",
+    *("core", "policies", "submitted", "keys", "drained", "lost", "down", "cut", "latest", "quotas", "left"),
+    *("again", "_counted", "_submissions", "forgotten"),
 )
 """What a ledger knows from events alone."""
 _TOLD_AGAIN = (Tick, Progressed, Measured)
 """Events that a loss of power may undo: nothing has been done by then of what they led to, for each effect
 begins with a synced write, and all of it is decided or measured again."""
-POLICIES, QUOTA, NO_QUOTA = "policies", "quota", "no-quota"
-"""Events that other policies decide, and that a tenant has a quota, or none; all others are the core's."""
+POLICIES, QUOTA, NO_QUOTA, AGAIN, FORGOTTEN = "policies", "quota", "no-quota", "again", "forgotten"
+"""Events that other policies decide, that a tenant has a quota, or none, that workers start again, and that
+jobs are forgotten; all others are the core's."""
+MOST_ENTRIES = 100_000
+"""Of the log of decisions: the oldest go beside those of jobs that are forgotten."""
 
 
 class Ledger:
@@ -69,13 +74,17 @@ class Ledger:
         submitted: What was submitted, by name.
         keys: The jobs of each submission, by tenant and idempotency key.
         drained: Why nobody may use these servers and switches.
+        lost: Why these servers are gone.
         down: Why these switches are gone.
         cut: Why these links are, by their ends.
         latest: Iterations that jobs have done by now; the core is told less often.
         quotas: What tenants may use.
         left: Why jobs are over that had only waited for their tenant's quota.
+        again: How often the workers of jobs started again in the same run, and the admission before the last.
+        forgotten: How many jobs that were over have been forgotten.
         holds: What is held, by run.
         stirred: Whether what is wanted or what is held may have changed since the two were compared.
+        changes: Counts events, and changes of what is held.
         woken: Set when the loop has something to do.
     """
 
@@ -87,6 +96,7 @@ class Ledger:
         clock: Clock,
         *,
         snapshot_events: int = SNAPSHOT_EVENTS,
+        retention: Retention | None = None,
     ) -> None:
         """Make the ledger of a store; `recover` takes in what it holds.
 
@@ -96,7 +106,9 @@ class Ledger:
             policies: Those that are to decide from now on; the store may know that others did before.
             clock: The service's clock.
             snapshot_events: Events after which a snapshot is kept.
+            retention: How long jobs that are over are kept; None: as by default.
         """
+        self._retention = retention or Retention()
         self._snapshot_events = snapshot_events
         self._store = store
         self._clock = clock
@@ -109,17 +121,22 @@ class Ledger:
         self.submitted: dict[str, Said] = {}
         self.keys: dict[tuple[str, str], list[str]] = {}
         self.drained: dict[str, str] = {}
+        self.lost: dict[str, str] = {}
         self.down: dict[str, str] = {}
         self.cut: dict[tuple[str, str], str] = {}
         self.latest: dict[str, float] = {}
         self.quotas = Quotas(topology.gpus)
         self.left: dict[str, str] = {}
+        self.again: dict[str, tuple[int, int]] = {}
         self._last = store.last
         self._frozen_at = 0
         self._counted = 0  # jobs that are over whose quota is free again
+        self._submissions = 0
+        self.forgotten = 0
         self.holds: dict[int, Hold] = {}
         self._desired: Desired | None = None
         self.stirred = True
+        self.changes = 0
         self.woken = asyncio.Event()
 
     @property
@@ -131,8 +148,7 @@ class Ledger:
     def up(self) -> Topology:
         """The part of the cluster that works; the same object as long as that does not change."""
         allocation = self.core.allocation
-        assert allocation is not None
-        return allocation.allocator.topology
+        return self.topology if allocation is None else allocation.allocator.topology
 
     def desired(self) -> Desired:
         """Return the desired state of the core, worked out once after each event. O(unfinished jobs)."""
@@ -159,6 +175,7 @@ class Ledger:
         self._frozen_at = self._last
         if (body := frozen({name: getattr(self, name) for name in _KNOWN})) is not None:
             self._store.snapshot(program(), body)
+            fault_point("frozen")
 
     # ------------------------------------------------------------------ events
 
@@ -173,8 +190,8 @@ class Ledger:
         bodies = [{"event": plain_event(event), **beside} for event in events]
         rows = [(event.at_s, body) for event, body in zip(events, bodies, strict=True)]
         numbers = self._store.append(rows, synced=synced)
-        self._last = numbers[-1]
         fault_point("recorded")
+        self._last = numbers[-1]
         for body in bodies:
             self._take_in(body)
         self.woken.set()
@@ -182,6 +199,7 @@ class Ledger:
     def sync(self) -> None:
         """Have all events that are written down outlive a loss of power. Raises StoreError."""
         self._store.sync()
+        fault_point("synced")
 
     def change(self, policies: Policies) -> None:
         """Have other policies decide from now on: written down as an event, replayed like all others.
@@ -191,7 +209,9 @@ class Ledger:
         now_s = self.now_s
         core = copy.deepcopy(self.core)
         _take_over(policies, core, self.topology, now_s)
-        core.handle(Tick(now_s))  # a policy that cannot go on from here says so now
+        core.handle(Tick(now_s))
+        if core.undecided:  # a policy that cannot go on from here says so now
+            raise BadSpec(core.undecided)
         self._record_own(POLICIES, policies=policies.plain())
 
     def set_quota(self, quota: Quota) -> None:
@@ -202,6 +222,54 @@ class Ledger:
     def remove_quota(self, tenant: str) -> None:
         """Have a tenant use as much as all. Raises StoreError."""
         self._record_own(NO_QUOTA, tenant=tenant)
+
+    def expired(self) -> list[str]:
+        """Return the jobs that are over for long enough, or with so many others, that they are forgotten."""
+        now_s, core = self.now_s, self.core
+        waiting = len(self.submitted) - len(core.jobs) - self.quotas.waiting
+        oldest_s = min((each.job.finish_s or 0.0 for each in core.over[:1]), default=now_s)
+        if not self._retention.due(waiting, oldest_s, now_s):
+            return []
+        ended = {each.job.spec.name: each.job.finish_s or 0.0 for each in core.over}
+        ended |= {name: self.submitted[name].job.arrival_s for name in (*self.left, *core.refused)}
+        held = {name for hold in self.holds.values() for name in hold.held.run.jobs}
+        over = [(name, at_s) for name, at_s in ended.items() if name not in core.jobs and name not in held]
+        return self._retention.expired(over, now_s)
+
+    def forget(self, archived: Mapping[str, Mapping[str, Any]]) -> None:
+        """Forget jobs that are over; `archived` is what can be asked of each of them. Raises StoreError."""
+        at_s = self.now_s
+        body = {"event": {"kind": FORGOTTEN, "at_s": at_s}, "jobs": list(archived)}
+        rows = [(self.submitted[name].number, name, record) for name, record in archived.items()]
+        self._last = self._store.archive(at_s, body, rows)
+        fault_point("recorded")
+        self._take_in(body)
+
+    def stray_logs(self) -> list[Path]:
+        """Return the folders of what jobs' ranks wrote that have been forgotten."""
+        known = {str(said.number) for said in self.submitted.values()}
+        folder = self.folder / "logs"
+        return [each for each in folder.iterdir() if each.name not in known] if folder.exists() else []
+
+    def archived(self, name: str) -> dict[str, Any] | None:
+        """Return what was kept of the last forgotten job of this name; None: there was none."""
+        return self._store.archived(name)
+
+    def _forget(self, names: Sequence[str]) -> None:
+        self.core.forget(names)
+        for name in names:
+            said = self.submitted.pop(name)
+            self.keys.pop((said.tenant, said.key), None)
+            for known in (self.latest, self.left, self.again):
+                known.pop(name, None)
+        self._counted = len(self.core.over)
+        self.forgotten += len(names)
+        assert self.core.log is not None
+        self.core.log.keep(self.submitted, MOST_ENTRIES)
+
+    def start_again(self, epochs: Mapping[str, int], why: str) -> None:
+        """Count that workers start again, of jobs whose admissions had these epochs. Raises StoreError."""
+        self._record_own(AGAIN, jobs=dict(epochs), why=why)
 
     def _record_own(self, kind: str, **what: Any) -> None:
         body = {"event": {"kind": kind, "at_s": self.now_s}, **what}
@@ -219,8 +287,17 @@ class Ledger:
         """Have the core know an event that is written down."""
         self._desired = None
         self.stirred = True
+        self.changes += 1
         at_s = body["event"]["at_s"]
         match body["event"]["kind"]:
+            case "again":
+                for name, epoch in body["jobs"].items():
+                    times, last = self.again.get(name, (0, -1))
+                    if epoch != last:  # else it was written down before the daemon died
+                        self.again[name] = times + 1, epoch
+                        self._note(at_s, "note", name, f"its workers start again: {body['why']}")
+            case "forgotten":
+                self._forget(body["jobs"])
             case "policies":
                 self.policies = Policies.of(body["policies"])
                 _take_over(self.policies, self.core, self.topology, at_s)
@@ -242,7 +319,8 @@ class Ledger:
             case Submitted():
                 assert event.job is not None
                 tenant, key = body.get("tenant", ""), body.get("key", "")
-                said = Said(len(self.submitted) + 1, event.job, tenant, key)
+                self._submissions += 1
+                said = Said(self._submissions, event.job, tenant, key, body.get("holder", ""))
                 self.submitted[said.job.name] = said
                 if key:
                     self.keys.setdefault((tenant, key), []).append(said.job.name)
@@ -256,6 +334,10 @@ class Ledger:
                 self.drained[_node(event)] = event.reason
             case ServerBack() | SwitchBack() if "drained" in body:
                 self.drained.pop(_node(event), None)
+            case ServerGone():
+                self.lost[event.server] = event.reason
+            case ServerBack():
+                self.lost.pop(event.server, None)
             case SwitchGone():
                 self.down[event.switch] = event.reason
             case SwitchBack():
@@ -289,6 +371,7 @@ class Ledger:
         hold = self.holds[number]
         hold.held = replace(hold.held, **changes)
         self.stirred = True
+        self.changes += 1
 
     def keep(self, number: int) -> None:
         """Write down what is held of a run. Raises StoreError."""
@@ -300,9 +383,14 @@ class Ledger:
         self._store.let_go(number)
         fault_point("let go")
 
+    @property
+    def folder(self) -> Path:
+        """The state's folder."""
+        return self._store.folder
+
     def logs(self, said: Said) -> Path:
         """Return the folder for what a job's ranks write."""
-        return self._store.folder / "logs" / str(said.number)
+        return self.folder / "logs" / str(said.number)
 
 
 def _take_over(policies: Policies, core: Core, topology: Topology, now_s: float) -> None:

@@ -26,6 +26,7 @@ from controller.switches.routed import deployment_of
 from controller.switches.tree import TreeAdmission
 from controller.vocabulary import Job, Region, Topology
 from ina.runtime.admission import shared_window
+from ina.service.faults import fault_point
 from ina.service.records import Audit, Difference
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ def deployment(
 
 
 class Network:
-    """The switches, through their controllers.
+    """The switches of a testbed, through their controllers.
 
     Args:
         cluster: Switches, servers and links.
@@ -108,10 +109,15 @@ class Network:
         """What the program offers to jobs."""
         return self._offers
 
+    @property
+    def paced(self) -> bool:
+        """Whether switches hold so few packets at a port that workers have to pace theirs."""
+        return self._queue_packets is not None
+
     def admit(
         self, job: Job, place: Place, udp_ports: Sequence[int], registration: Registration, up: Topology
     ) -> TreeAdmission:
-        """Admit a job to the switches of its tree.
+        """Admit a job to the switches of its tree; no switch has to know of one that is on one server.
 
         Args:
             job: The job.
@@ -122,10 +128,23 @@ class Network:
 
         Raises ControllerError; the job is then on none of them.
         """
+        if place.tree is None:
+            return without_switch(self.cluster, place)
         window = shared_window(job, len(set(place.servers)), self._offers, self._queue_packets)
         preempt = job.preempt and not self._offers.salted  # that program's rule for slots has none
         asked = deployment(self.cluster, job, place, udp_ports, window, preempt, up)
         return self._fleet.admit(asked, registration=registration)
+
+    def resized(self, job: str, admission: TreeAdmission, place: Place) -> TreeAdmission:
+        """Return a job as its switches should hold it with these slots; `reconcile` has it move there."""
+        return TreeAdmission(
+            {
+                name: held
+                if held.transit
+                else replace(held, region=place.regions.get(name, Region(0, 0)), change=None)
+                for name, held in admission.switches.items()
+            }
+        )
 
     def remove(self, admission: TreeAdmission) -> None:
         """Take a job off its switches; off those that fail only `reconcile` can. Raises ControllerError."""
@@ -145,9 +164,11 @@ class Network:
         Raises ControllerError.
         """
         report = self._fleet.reconcile(admissions, program=self._program)
+        fault_point("reconciled")
         for name, controller in self._fleet.controllers.items():
             if name not in report.left_out:  # it may have been started anew, without them
                 controller.adjust(self._forwarding(name, up))
+                fault_point("forwards")
         return report
 
     def _forwarding(self, switch: str, up: Topology) -> list[TableEntry]:
@@ -191,29 +212,21 @@ class Network:
         ]
         return Audit(now_s, tuple(found), left_out)
 
-    def counters(self, jobs: Mapping[_Key, TreeAdmission]) -> dict[_Key, dict[str, int]]:
-        """Return the packets of jobs by outcome, over all their switches.
+    def counters(
+        self, jobs: Mapping[_Key, TreeAdmission], outcomes: Collection[str]
+    ) -> dict[_Key, dict[str, int]]:
+        """Return the packets of jobs with these outcomes, over all their switches.
 
         Jobs are left out of which a switch fails.
         """
         found = {}
-        for key, at in self._fleet.counters_of(jobs).items():
+        for key, at in self._fleet.counters_of(jobs, outcomes).items():
             if at.keys() == jobs[key].switches.keys():
                 total: Counter[str] = Counter()
                 for counted in at.values():
                     total.update(counted)
                 found[key] = dict(total)
         return found
-
-
-def with_regions(admission: TreeAdmission, regions: Mapping[str, Region]) -> TreeAdmission:
-    """Return a job as its switches should hold it with these slots; `Network.reconcile` has it move there."""
-    return TreeAdmission(
-        {
-            name: held if held.transit else replace(held, region=regions.get(name, Region(0, 0)), change=None)
-            for name, held in admission.switches.items()
-        }
-    )
 
 
 def without_switch(cluster: Topology, place: Place) -> TreeAdmission:

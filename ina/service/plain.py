@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
-from typing import Any
+from dataclasses import asdict, fields
+from typing import TYPE_CHECKING, Any
 
 from controller.core import Place, Run
 from controller.memory.policy import Standing
 from controller.switches.model import Admission, Member, RegionChange, Registration, Uplink
 from controller.switches.tree import TreeAdmission
 from controller.vocabulary import Region, Tree
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 
 def of_run(run: Run) -> dict[str, Any]:
@@ -55,11 +58,27 @@ def place_of(found: Mapping[str, Any]) -> Place:
 
 def of_admission(tree: TreeAdmission) -> dict[str, Any]:
     """Return a job's admission as plain data."""
-    found = {name: asdict(admission) for name, admission in tree.switches.items()}
-    for admission in found.values():
-        for member in admission["members"]:
-            member["below"] = [member["below"].start, member["below"].stop]
-    return found
+    return {name: _of_admission(admission) for name, admission in tree.switches.items()}
+
+
+def _of_admission(admission: Admission) -> dict[str, Any]:
+    change = admission.change
+    return {
+        **_fields(admission),
+        "region": _fields(admission.region),
+        "members": [
+            {**_fields(member), "below": [member.below.start, member.below.stop]}
+            for member in admission.members
+        ],
+        "uplink": admission.uplink and _fields(admission.uplink),
+        "change": change and {"number": change.number, "region": _fields(change.region)},
+        "registration": admission.registration and _fields(admission.registration),
+    }
+
+
+def _fields(of: DataclassInstance) -> dict[str, Any]:
+    """Return the fields of a dataclass, not of those in it: `asdict` takes three times as long."""
+    return {each.name: getattr(of, each.name) for each in fields(of)}
 
 
 def admission_of(found: Mapping[str, Any]) -> TreeAdmission:

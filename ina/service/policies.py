@@ -8,16 +8,28 @@ from pathlib import Path
 from typing import Any
 
 from controller.core import Core, Log, Rules
-from controller.core.compose import Networked, networked
+from controller.core.compose import networked, servers_of
 from controller.errors import BadSpec
 from controller.memory.demand import READINGS
+from controller.policies import registry
 from controller.policies.by_kind import AllocationSettings, policies_of
-from controller.vocabulary import Topology, documents
+from controller.policies.families.base import SimulationConfig
+from controller.policies.setup import Setup
+from controller.vocabulary import Cluster, Topology, documents
 
 SHARING = 4
 """Jobs that may take turns on a GPU."""
 
 _NAME = documents.name
+
+
+def _numbers(value: Any) -> str | None:
+    number = documents.number(0, 1e12)
+    if isinstance(value, dict) and all(number(each) is None for each in value.values()):
+        return None
+    return "want a table of numbers, such as { quantum_s = 60 }"
+
+
 _KEYS: Mapping[str, documents.Check] = {
     "scheduler": _NAME,
     "placement": _NAME,
@@ -28,8 +40,11 @@ _KEYS: Mapping[str, documents.Check] = {
     "margin": documents.number(0, 0.99),
     "interval_s": documents.number(0, 1e9, "seconds"),
     "retries": documents.whole(0, 1 << 20),
+    "settings": _numbers,
 }
 """Keys of a policy file, and what each takes."""
+_OWN: tuple[str, ...] = ("scheduler", "interval_s", "retries", "settings")
+"""Those that are not of the allocation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,47 +53,64 @@ class Policies:
 
     Attributes:
         scheduler: Name of the scheduling policy.
-        allocation: The others, and how they are asked.
+        allocation: The others, and how they are asked; None: jobs get GPUs of servers, and no network.
         interval_s: Interval at which the scheduler is asked; 0: whenever something happens.
         retries: How often a job that fails goes back to the queue.
+        settings: Settings of the scheduling policy, by name, that differ from its defaults.
     """
 
     scheduler: str = "fifo"
-    allocation: AllocationSettings = field(default_factory=AllocationSettings)
+    allocation: AllocationSettings | None = field(default_factory=AllocationSettings)
     interval_s: float = 0.0
     retries: int = 0
+    settings: tuple[tuple[str, float], ...] = ()
 
     def __post_init__(self) -> None:
         if not 0 <= self.interval_s < 1e9:
-            raise BadSpec(f"interval_s = {self.interval_s:g}: want 0 or more seconds")
+            raise BadSpec(f"an interval of {self.interval_s:g} s; it must be finite and not negative")
 
     def core(self, cluster: Topology) -> Core:
         """Return a fresh core. Raises BadSpec for names that nobody has."""
-        made = self._made(cluster)
-        return Core(
-            made.servers,
-            replace(made.setup, interval_s=self.interval_s),
-            allocation=made.allocation,
-            rules=self._rules,
-            log=Log(),
-        )
+        self._check_settings()
+        servers, allocation = self.servers(cluster), None
+        if self.allocation is None:
+            setup = registry.make(self.scheduler, SimulationConfig(servers, settings=self.settings))
+        else:
+            made = networked(cluster, self.scheduler, self.allocation, self.settings)
+            setup, allocation = made.setup, made.allocation
+        return Core(servers, self._asked(setup), allocation=allocation, rules=self._rules, log=Log())
+
+    def servers(self, cluster: Topology) -> Cluster:
+        """Return the servers of a cluster as the scheduler sees them."""
+        return Cluster.of(cluster) if self.allocation is None else servers_of(cluster, self.allocation)
 
     def take_over(self, core: Core, cluster: Topology) -> None:
-        """Have a core decide by these policies from now on. Raises as `core` and `Core.decide_by`."""
-        setup = replace(self._made(cluster).setup, interval_s=self.interval_s)
-        core.decide_by(setup, policies_of(self.allocation), self.allocation, self._rules)
+        """Have a core with a network decide by these policies from now on.
 
-    def _made(self, cluster: Topology) -> Networked:
-        return networked(cluster, self.scheduler, self.allocation)
+        Raises as `core` and `Core.decide_by`.
+        """
+        if self.allocation is None:
+            raise BadSpec("a service with a network keeps one: want placement, routing and memory")
+        self._check_settings()
+        setup = networked(cluster, self.scheduler, self.allocation, self.settings).setup
+        core.decide_by(self._asked(setup), policies_of(self.allocation), self.allocation, self._rules)
+
+    def _check_settings(self) -> None:
+        if self.settings:
+            registry.check_known(self.scheduler)
+            registry.check_settings(self.settings, [self.scheduler])
+
+    def _asked(self, setup: Setup) -> Setup:
+        return replace(setup, interval_s=self.interval_s)
 
     @property
     def _rules(self) -> Rules:
-        return Rules(reported=True, sharing=SHARING, retries=self.retries)
+        return Rules(reported=True, sharing=SHARING, retries=self.retries, endures=True)
 
     @property
     def names(self) -> dict[str, str]:
         """The policies by kind."""
-        return {"scheduler": self.scheduler, **self.allocation.names}
+        return {"scheduler": self.scheduler, **(self.allocation.names if self.allocation else {})}
 
     def plain(self) -> dict[str, Any]:
         """Return them as numbers, strings and dicts."""
@@ -87,7 +119,9 @@ class Policies:
     @classmethod
     def of(cls, found: Mapping[str, Any]) -> Policies:
         """Return the policies for which `plain` gave this."""
-        return cls(**{**found, "allocation": AllocationSettings(**found["allocation"])})
+        allocation = found["allocation"] and AllocationSettings(**found["allocation"])
+        settings = tuple((name, value) for name, value in found.get("settings", ()))
+        return cls(**{**found, "allocation": allocation, "settings": settings})
 
 
 def read_policies(path: Path, defaults: Policies) -> Policies:
@@ -99,6 +133,9 @@ def read_policies(path: Path, defaults: Policies) -> Policies:
         memory = "deadline-lazy"
         period_s = 30
 
+        [settings]      # of the scheduler: 'ina schedule policies --all' lists them
+        restart_scale = 0.5
+
     Its other keys are placement, routing, reading, margin, interval_s and retries. Raises BadSpec.
     """
     document = documents.read(path)
@@ -108,5 +145,13 @@ def read_policies(path: Path, defaults: Policies) -> Policies:
         if wanted := _KEYS[key](value):
             raise document.error((key,), f"{key} = {documents.shown(value)}: {wanted}")
     given = dict(document.data)
-    own = {key: given.pop(key) for key in ("scheduler", "interval_s", "retries") if key in given}
-    return replace(defaults, allocation=replace(defaults.allocation, **given), **own)
+    own = {key: given.pop(key) for key in _OWN if key in given}
+    if "settings" in own:
+        own["settings"] = tuple(own["settings"].items())
+    assert defaults.allocation is not None
+    found = replace(defaults, allocation=replace(defaults.allocation, **given), **own)
+    try:
+        found._check_settings()
+    except BadSpec as error:
+        raise document.error(("settings",), str(error)) from error
+    return found

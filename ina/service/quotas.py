@@ -17,6 +17,7 @@ do not hold up those of another.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
@@ -32,11 +33,13 @@ class Quota:
         tenant: Its name.
         gpus: Most GPUs of its jobs at once; None: no limit.
         reserved: GPUs that other tenants leave free for it.
+        per_minute: Most jobs that it may submit in a minute; None: no limit.
     """
 
     tenant: str
     gpus: int | None = None
     reserved: int = 0
+    per_minute: int | None = None
 
     def __post_init__(self) -> None:
         if not self.tenant:
@@ -46,6 +49,9 @@ class Quota:
         if self.reserved < 0 or (self.gpus is not None and self.reserved > self.gpus):
             most = "" if self.gpus is None else f", and at most its gpus, {self.gpus}"
             raise BadSpec(f"tenant {self.tenant!r}: reserved = {self.reserved}: want 0 or more{most}")
+
+        if self.per_minute is not None and self.per_minute < 1:
+            raise BadSpec(f"tenant {self.tenant!r}: per_minute = {self.per_minute}: want 1 or more")
 
     def plain(self) -> dict[str, Any]:
         """Return it as numbers and strings."""
@@ -75,6 +81,13 @@ class Quotas:
         """By tenant."""
         self._inside: dict[str, _Wish] = {}
         self._outside: dict[str, _Wish] = {}
+        self._used: Counter[str] = Counter()
+        """GPUs of the jobs inside, by tenant."""
+
+    @property
+    def waiting(self) -> int:
+        """Number of jobs that wait for their tenants' quotas."""
+        return len(self._outside)
 
     def check(self, quota: Quota) -> None:
         """Raise BadSpec for a quota with which more would be reserved than there is."""
@@ -94,18 +107,24 @@ class Quotas:
         """Take a job in; return what it waits for, "" if it may go on."""
         wish = _Wish(job, tenant, gpus)
         why = self._why(wish)
-        if not why and (before := [each.job for each in self._outside.values() if each.tenant == tenant]):
-            why = f"tenant {tenant}: {before[0]} came before it"
-        (self._outside if why else self._inside)[job] = wish
+        before = (
+            None if why else next((n for n, each in self._outside.items() if each.tenant == tenant), None)
+        )
+        if before is not None:
+            why = f"tenant {tenant}: {before} came before it"
+        if why:
+            self._outside[job] = wish
+        else:
+            self._enter(wish)
         return why
 
     def again(self, job: str, tenant: str, gpus: int) -> None:
         """Count a job that runs again, and was counted before: it does not wait for its tenant's quota."""
-        self._inside[job] = _Wish(job, tenant, gpus)
+        self._enter(_Wish(job, tenant, gpus))
 
     def end(self, job: str) -> list[str]:
         """Note that a job is over; return the jobs that may go on now, in their order."""
-        self._inside.pop(job, None)
+        self._leave(job)
         self._outside.pop(job, None)
         return self._admitted()
 
@@ -129,7 +148,7 @@ class Quotas:
         return [
             QuotaState(
                 quota,
-                self._used(quota.tenant),
+                self._used[quota.tenant],
                 tuple(each.job for each in self._outside.values() if each.tenant == quota.tenant),
             )
             for _, quota in sorted(self.quotas.items())
@@ -142,20 +161,20 @@ class Quotas:
             if wish.tenant in held_up or self._why(wish):
                 held_up.add(wish.tenant)
                 continue
-            self._inside[wish.job] = self._outside.pop(wish.job)
+            self._enter(self._outside.pop(wish.job))
             found.append(wish.job)
         return found
 
     def _why(self, wish: _Wish) -> str:
         quota = self.quotas.get(wish.tenant)
-        used = self._used(wish.tenant)
+        used = self._used[wish.tenant]
         if quota is not None and quota.gpus is not None and used + wish.gpus > quota.gpus:
             return f"tenant {wish.tenant}: {used} of {quota.gpus} GPUs in use, needs {wish.gpus}"
         kept = sum(each.reserved for each in self.quotas.values())
         if not kept:
             return ""
         own = quota.reserved if quota is not None else 0
-        taken = sum(max(0, self._used(each) - self._reserved(each)) for each in self._tenants())
+        taken = sum(max(0, n - self._reserved(each)) for each, n in self._used.items())
         extra = max(0, used + wish.gpus - own) - max(0, used - own)
         if extra > 0 and taken + extra > self.gpus - kept:
             others = kept - own
@@ -171,12 +190,15 @@ class Quotas:
         most = self.gpus - others
         return most if quota is None or quota.gpus is None else min(most, quota.gpus)
 
-    def _used(self, tenant: str) -> int:
-        return sum(each.gpus for each in self._inside.values() if each.tenant == tenant)
+    def _enter(self, wish: _Wish) -> None:
+        self._leave(wish.job)
+        self._inside[wish.job] = wish
+        self._used[wish.tenant] += wish.gpus
+
+    def _leave(self, job: str) -> None:
+        if (wish := self._inside.pop(job, None)) is not None:
+            self._used[wish.tenant] -= wish.gpus
 
     def _reserved(self, tenant: str) -> int:
         quota = self.quotas.get(tenant)
         return 0 if quota is None else quota.reserved
-
-    def _tenants(self) -> set[str]:
-        return {each.tenant for each in self._inside.values()}

@@ -24,12 +24,14 @@ class Said:
         job: What is to run. `arrival_s` is when it was submitted, on the service's clock.
         tenant: Who submitted it.
         key: The submission's idempotency key; "": none.
+        holder: SHA-256 of the token of who holds it, if somebody else starts its workers.
     """
 
     number: int
     job: Job
     tenant: str = ""
     key: str = ""
+    holder: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,11 +44,12 @@ class JobRecord:
         reason: Why it is there: what it waits for, why it was refused, how it ended.
         place: Its servers, tree and slots while it runs; else None.
         run: The number of its run while it runs; else None.
+        engine: How Slurm or Ray names that run, and its state there; "": this machine runs it, or nobody.
         started_s: When its workers were first started; None: never yet.
         ended_s: When it was over; None: it is not.
         done: Iterations that it has done, as far as is known.
         left_s: Estimate of the time until it is done; None: unknown.
-        starts: How often it was started.
+        starts: How often its workers were started.
         fallback_share: Part of its packets that found no slot lately, 0 to 1; None: not known.
         late: It is not going to meet its deadline, by the estimate.
     """
@@ -56,6 +59,7 @@ class JobRecord:
     reason: str = ""
     place: Place | None = None
     run: int | None = None
+    engine: str = ""
     started_s: float | None = None
     ended_s: float | None = None
     done: float = 0.0

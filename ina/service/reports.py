@@ -6,11 +6,12 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from controller.core import Over
+from ina.service.data_plane import DataPlane
 from ina.service.effects import Effects
 from ina.service.errors import Unknown
+from ina.service.executor import Executor
 from ina.service.ledger import Ledger
 from ina.service.measures import Measures, holders, percent
-from ina.service.network import Network
 from ina.service.records import JobRecord, Said, State
 from ina.service.service import (
     ClusterState,
@@ -26,16 +27,21 @@ from ina.service.steps import Held
 class Reports:
     """Says how all is; changes nothing."""
 
-    def __init__(self, ledger: Ledger, effects: Effects, network: Network, measures: Measures) -> None:
+    def __init__(
+        self, ledger: Ledger, effects: Effects, network: DataPlane, measures: Measures, executor: Executor
+    ) -> None:
         self._ledger = ledger
         self._effects = effects
         self._network = network
         self._measures = measures
+        self._executor = executor
         self._waits_of: dict[str, str] = {}
         self._waits_to = 0
         """Lines of the log that `_waits_of` knows."""
         self._over_of: dict[str, Over] = {}
         self._over_to = 0
+        self._forgotten = 0
+        """Jobs that were forgotten when the two were looked at last."""
 
     def records(self) -> list[JobRecord]:
         """Return all jobs, in order of submission."""
@@ -49,23 +55,33 @@ class Reports:
 
     def of(self, names: Iterable[str]) -> list[JobRecord]:
         """Return these jobs. O(runs + jobs that are asked for), over all calls also O(lines of the log)."""
+        self._forget()
         over = self._over()
         held = {name: hold.held for hold in self._ledger.holds.values() for name in hold.held.run.jobs}
         waits, troubles = self._waits(), self._effects.why()
         return [self._of(self._ledger.submitted[name], over, held, waits, troubles) for name in names]
 
+    def _forget(self) -> None:
+        """Know nothing of jobs that have been forgotten since the last time."""
+        ledger = self._ledger
+        if self._forgotten != ledger.forgotten:
+            self._forgotten = ledger.forgotten
+            self._waits_of = {name: why for name, why in self._waits_of.items() if name in ledger.submitted}
+            self._over_of, self._over_to = {}, 0
+
     def _waits(self) -> dict[str, str]:
         """Return the last reason for which each job waited. Each line of the log is read once."""
-        assert self._ledger.core.log is not None
-        entries = self._ledger.core.log.entries
-        for number in range(self._waits_to, len(entries)):
-            if entries[number].event in ("waits", "interrupted", "stopped", "retried"):
-                self._waits_of.update(dict.fromkeys(entries[number].jobs, entries[number].text))
-        self._waits_to = len(entries)
+        log = self._ledger.core.log
+        assert log is not None
+        if self._waits_to < log.last:
+            for _, entry in log.after(self._waits_to):
+                if entry.event in ("waits", "interrupted", "stopped", "retried"):
+                    self._waits_of.update(dict.fromkeys(entry.jobs, entry.text))
+            self._waits_to = log.last
         return self._waits_of
 
     def _over(self) -> dict[str, Over]:
-        """Return how each job ended that has, of one that ran again the latest end. The list only grows."""
+        """Return how each job ended that has, of one that ran again the latest end. Each is read once."""
         ended = self._ledger.core.over
         for number in range(self._over_to, len(ended)):
             self._over_of[ended[number].job.spec.name] = ended[number]
@@ -87,6 +103,7 @@ class Reports:
             return JobRecord(submitted=said, state="queued", reason=why)
         if name in self._ledger.left:
             return JobRecord(submitted=said, state="cancelled", reason=self._ledger.left[name])
+        again, _ = self._ledger.again.get(name, (0, -1))
         job = self._ledger.core.jobs.get(name)
         if job is None:
             ended = over[name]
@@ -98,7 +115,7 @@ class Reports:
                 ended_s=ended.job.finish_s,
                 done=float(ended.job.spec.iterations) if ended.outcome == "completed" else 0.0,
                 left_s=0.0,
-                starts=ended.job.starts,
+                starts=ended.job.starts + again,
             )
         has = held.get(name)
         state: State = "queued"
@@ -113,10 +130,13 @@ class Reports:
             or ("" if state == "running" else waits.get(name, "waits for its turn")),
             place=has.places.get(name) if has is not None else None,
             run=has.run.number if has is not None else None,
+            engine=self._executor.shown(has.run.number)
+            if has is not None and has.stage != "preparing"
+            else "",
             started_s=job.start_s,
             done=self._ledger.latest.get(name, 0.0),
             left_s=max(0.0, left_s),
-            starts=job.starts,
+            starts=job.starts + again,
             fallback_share=self._measures.share(has.run.number, name) if has is not None else None,
             late=due_s is not None and now_s + left_s > due_s,
         )
@@ -173,7 +193,7 @@ class Reports:
                 each.gpus,
                 min(each.gpus, gpus[each.name]),
                 tuple(dict.fromkeys(used.get(each.name, ()))),
-                self._ledger.drained.get(each.name, ""),
+                self._ledger.drained.get(each.name, "") or self._ledger.lost.get(each.name, ""),
             )
             for each in self._ledger.topology.servers
         )
@@ -206,7 +226,4 @@ class Reports:
         """Return the lines of the log later than number `after`."""
         log = self._ledger.core.log
         assert log is not None
-        return [
-            Decision(number, log.entries[number - 1])
-            for number in range(max(after, 0) + 1, len(log.entries) + 1)
-        ]
+        return [Decision(number, entry) for number, entry in log.after(after)]

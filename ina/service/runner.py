@@ -1,6 +1,7 @@
 """The process of one run: starts the workers of its jobs, keeps what they write, and says how they end.
 
-Started by the daemon, and not ended by its end: another daemon finds it by its folder, which holds
+Started by the daemon, or by Slurm on a server of the run, and not ended by the daemon's end: another one
+finds it by its folder, which holds
 
 ``run.json``     what it is to run (`RunOrder`), secret: jobs' environments may be
 ``alive``        its number; locked as long as it lives
@@ -12,34 +13,43 @@ SIGTERM ends the workers, and it. The switches are not its business: its jobs we
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import sys
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeVar
 
-from bmv2_topos.testbeds import netns
-from controller import Member
 from controller.switches.model import SwitchInfo
-from controller.switches.tree import TreeAdmission
-from controller.vocabulary import Job
+from controller.vocabulary import Job, Topology
+from controller.vocabulary.files import parse_topology
 from controller.vocabulary.slots import Encoding
 from hostlib.stages import STAGES
+from ina.runtime.agents import Agents
 from ina.runtime.job_group import Cancelled, GroupRun
 from ina.runtime.jobs import JobEnd
 from ina.runtime.spec import LaunchSpec
-from ina.runtime.testbed_fabric import NamespaceFabric
 from ina.service import files, plain
+from ina.service.given import Given, GivenHosts, GivenMachines, StartAgents
 
 PERIOD_S = 0.5
 """Interval at which progress is written down."""
 LOG_BYTES = 16 << 20
 """Most of what a rank has written that is kept: the later half goes on when it is reached."""
+SLURM_STEP = (
+    "srun --nodes=1 --ntasks=1 --nodelist={host} --distribution=block --overlap --cpu-bind=none --mpi=none"
+    " {command}"
+)
+"""Starts a command on a server, inside the allocation of a job of Slurm."""
 STAGE_TIMES = 8
 """Latest iterations that the reported time of one is the median of."""
+
+G = TypeVar("G", bound=Given)
+Engine = Literal["local", "slurm", "ray"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +63,9 @@ class JobOrder:
         admission: What the switches hold of it (`plain.of_admission`).
         offset: The stage at which it starts a round, in a group.
         logs: The folder for what its ranks write.
+        servers: Names of its servers, in the order of `machines`.
+        granted: Slots of its own, over all switches.
+        driver: Its command runs once, and has Ray Train start the workers.
         congestion: The rule for its workers' windows.
         numbers: The encoding of values in packets.
         priority: Of its packets; None: each tensor's own.
@@ -64,17 +77,32 @@ class JobOrder:
     admission: Mapping[str, Any]
     offset: int
     logs: str
+    servers: tuple[str, ...] = ()
+    granted: int = 0
+    driver: bool = False
     congestion: str = "fixed"
     numbers: Encoding = "exponent"
     priority: int | None = None
 
+    @property
+    def ranks(self) -> dict[str, int]:
+        """The number of ranks on each server."""
+        return {server: len(ranks) for server, ranks in zip(self.servers, self.machines, strict=True)}
+
 
 @dataclass(frozen=True, slots=True)
 class RunOrder:
-    """What a runner is to do: jobs that start and stop together, on the hosts of a testbed.
+    """What a runner is to do: jobs that start and stop together.
 
-    With `switch` False all workers are on one server, and need no switch. `lanes` are the values of a packet;
-    with `salted` packets have a salt (`SwitchInfo`).
+    Attributes:
+        number: The run's.
+        testbed: The testbed whose hosts are the servers.
+        switch: False: all workers are on one server, and need no switch.
+        lanes: The values of a packet.
+        salted: Whether packets have a salt (`SwitchInfo`).
+        jobs: The jobs.
+        engine: Who starts processes on the servers.
+        cluster: With an engine: the cluster (`topology_document`), with the addresses of servers.
     """
 
     number: int
@@ -83,6 +111,8 @@ class RunOrder:
     lanes: int
     salted: bool
     jobs: tuple[JobOrder, ...]
+    engine: Engine = "local"
+    cluster: Mapping[str, Any] | None = None
 
     @classmethod
     def of(cls, found: Mapping[str, Any]) -> RunOrder:
@@ -93,6 +123,7 @@ class RunOrder:
                     **job,
                     "command": tuple(job["command"]),
                     "machines": tuple(map(tuple, job["machines"])),
+                    "servers": tuple(job["servers"]),
                 }
             )
             for job in found["jobs"]
@@ -110,8 +141,12 @@ class RunStatus:
         compute_s: The part of that for which the slowest rank does not sum.
         ends: How each job ended that has: "" well, else what went wrong.
         blame: The job that broke its group; None: none.
+        broke: How it did, with job and rank.
+        lost: Servers that were gone with their workers, and how.
+        engine: How Ray names the run, and its state there; "": not yet, or it is not Ray's.
         over: All have ended, or the run could not be.
         failure: Why it could not; "": it could.
+        final: Its workers cannot be started again.
     """
 
     done: dict[str, int] = field(default_factory=dict)
@@ -119,44 +154,30 @@ class RunStatus:
     compute_s: dict[str, float] = field(default_factory=dict)
     ends: dict[str, str] = field(default_factory=dict)
     blame: str | None = None
+    broke: str = ""
+    lost: Mapping[str, str] = field(default_factory=dict)
+    engine: str = ""
     over: bool = False
     failure: str = ""
+    final: bool = False
 
+    def note_end(self, group: GroupRun, job: str, failure: str) -> None:
+        """Note that a job of the run has ended: "" well, else with this failure."""
+        self.ends[job] = failure
+        self.blame = group.turns.culprit
+        self.broke = group.turns.broken or ""
 
-class _GivenFabric(NamespaceFabric):
-    """A testbed whose switches somebody else controls; this process only has workers on its hosts."""
-
-    def __init__(self, order: RunOrder) -> None:
-        super().__init__(netns.find(order.testbed), {})
-        self.given = {job.name: plain.admission_of(job.admission) for job in order.jobs}
-        self._order = order
-
-    def transport(self, switch: str, member: Member) -> Mapping[str, Any]:
-        """Return a worker's `hostlib.TransportConfig`."""
-        if not self._order.switch:
-            return {"kind": "none", "local": "", "switch": ""}
-        return super().transport(switch, member)
-
-    @property
-    def lease_s(self) -> None:
-        """Return None: whoever admitted the jobs sees to that."""
-        return None
-
-    @property
-    def offers(self) -> SwitchInfo:
-        """What the program of the switches offers to jobs, as far as workers have to know."""
-        order = self._order
-        return SwitchInfo(order.lanes, 0, 0, 0, mode="shared", salted=order.salted)
-
-    def counters(self, tree: TreeAdmission) -> dict[str, dict[str, int]]:
-        """Return nothing: whoever controls the switches can ask them."""
-        return {}
-
-    def ended(self) -> None:
-        """Return None: a switch that has ended may come back."""
-
-    def switch_ended(self) -> None:
-        """Return None, for the same reason."""
+    def note_progress(self, group: GroupRun, jobs: Sequence[str]) -> bool:
+        """Note how far the jobs are; return whether any has gone on."""
+        done = {name: group.turns.iterations(name) for name in jobs}
+        if done == self.done:
+            return False
+        self.done = done
+        self.iteration_s = {name: times[len(times) // 2] for name in jobs if (times := _times(group, name))}
+        self.compute_s = {
+            name: compute_s for name in jobs if (compute_s := _compute_s(group, name)) is not None
+        }
+        return True
 
 
 class _Logs:
@@ -184,8 +205,8 @@ def log_file(folder: Path, rank: int) -> Path:
     return folder / f"rank-{rank}.log"
 
 
-def launch_spec(order: JobOrder, *, switch: bool) -> LaunchSpec:
-    """Return the launch of a job: ranks of one server are summed there first."""
+def launch_spec(order: JobOrder, *, switch: bool, places: Sequence[str] = ()) -> LaunchSpec:
+    """Return the launch of a job, with an engine at `places`: ranks of one server are summed there first."""
     workers = sum(map(len, order.machines))
     job = Job(
         name=order.name,
@@ -196,7 +217,25 @@ def launch_spec(order: JobOrder, *, switch: bool) -> LaunchSpec:
         priority=order.priority,
     )
     shared = not switch or len(order.machines) < workers
-    return LaunchSpec(job=job, machines=order.machines, hierarchical=shared)
+    return LaunchSpec(job=job, machines=order.machines, hierarchical=shared, places=tuple(places))
+
+
+def topology_of(order: RunOrder) -> Topology:
+    """Return the cluster of an order for an engine."""
+    return parse_topology(json.dumps(order.cluster), source="order.json")
+
+
+def given_machines(order: RunOrder, start: StartAgents) -> GivenMachines:
+    """Return the switches of an order for an engine; `start` starts agents on its servers."""
+    (job,) = order.jobs
+    return _with_jobs(GivenMachines(topology_of(order), job.servers, start), order)
+
+
+def _with_jobs(fabric: G, order: RunOrder) -> G:
+    given = {job.name: plain.admission_of(job.admission) for job in order.jobs}
+    offers = SwitchInfo(order.lanes, 0, 0, 0, mode="shared", salted=order.salted)
+    fabric.give(given, offers, switch=order.switch)
+    return fabric
 
 
 class Runner:
@@ -208,6 +247,7 @@ class Runner:
         self._status = RunStatus()
         self._lock = threading.Lock()
         self._over = threading.Event()
+        self._stopping = threading.Event()
 
     def run(self) -> None:
         """Run the jobs to their ends, or until SIGTERM; say all the while how it goes."""
@@ -215,14 +255,23 @@ class Runner:
         names = [job.name for job in order.jobs]
         try:
             logs = _Logs({job.name: job.logs for job in order.jobs})
+            if any(job.driver for job in order.jobs):
+                self._drive(logs)
+                return
+            self._fabric = self._switches()
             group = GroupRun(
-                _GivenFabric(order),
-                [launch_spec(job, switch=order.switch) for job in order.jobs],
+                self._fabric,
+                [
+                    launch_spec(
+                        job, switch=order.switch, places=() if order.engine == "local" else job.servers
+                    )
+                    for job in order.jobs
+                ],
                 [job.offset for job in order.jobs],
                 on_output=logs.write,
                 on_end=lambda end: self._ended(end, group),
             )
-            signal.signal(signal.SIGTERM, lambda *_: group.cancel())
+            signal.signal(signal.SIGTERM, lambda *_: self._stop(group))
             watcher = threading.Thread(target=self._watch, args=(group, names))
             watcher.start()
             try:
@@ -238,25 +287,65 @@ class Runner:
             self._status.over = True
             self._write()
 
+    def _drive(self, logs: _Logs) -> None:
+        from ina.service import ray_driver
+
+        (job,) = self._order.jobs
+        signal.signal(signal.SIGTERM, lambda *_: self._stopping.set())
+        spec = launch_spec(job, switch=self._order.switch)
+        end, self._status.lost = ray_driver.drive(
+            job.command,
+            job.ranks,
+            topology_of(self._order),
+            given=json.dumps(asdict(self._order)),
+            on_output=partial(logs.write, spec),
+            stopping=self._stopping,
+            on_placed=self._placed,
+        )
+        if end is not None:
+            self._status.ends[job.name] = end
+
+    def _stop(self, group: GroupRun) -> None:
+        self._stopping.set()
+        group.cancel()
+
+    def _switches(self) -> Given:
+        """Return the switches of the run, whose workers are started as its engine has it."""
+        order = self._order
+        if order.engine == "local":
+            return _with_jobs(GivenHosts(order.testbed), order)
+        (job,) = order.jobs
+        if order.engine == "slurm":
+            start: StartAgents = partial(Agents.launched, template=SLURM_STEP)
+        else:
+            from ina.service import ray_agents
+
+            ray_agents.connect()  # before there is a handler of signals, for Ray sets its own
+            start = partial(
+                ray_agents.agents,
+                name=f"ina {job.name}",
+                ranks=job.ranks,
+                stopping=self._stopping,
+                on_placed=self._placed,
+            )
+        return given_machines(order, start)
+
+    def _placed(self, said: str) -> None:
+        with self._lock:
+            self._status.engine = said
+        self._write()
+
     def _ended(self, end: JobEnd, group: GroupRun) -> None:
         failure = end.failure()
         with self._lock:
-            self._status.ends[end.spec.job.name] = "" if failure is None else str(failure)
-            self._status.blame = group.turns.culprit
+            self._status.note_end(group, end.spec.job.name, "" if failure is None else str(failure))
+            self._status.lost = dict(self._fabric.lost)
         self._write()
 
     def _watch(self, group: GroupRun, names: Sequence[str]) -> None:
         while True:
             last = self._over.wait(PERIOD_S)
-            done = {name: group.turns.iterations(name) for name in names}
-            if done != self._status.done:
-                self._status.done = done
-                self._status.iteration_s = {
-                    name: times[len(times) // 2] for name in names if (times := _times(group, name))
-                }
-                self._status.compute_s = {
-                    name: compute_s for name in names if (compute_s := _compute_s(group, name)) is not None
-                }
+            if self._status.note_progress(group, names):
                 self._write()
             if last:
                 return

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Mapping
 
 from controller.core import Ended, Event, Interrupted, Progressed
 from ina.service.executor import Executor
+from ina.service.fallback_jobs import FallbackJobs
 from ina.service.holds import Hold
 from ina.service.ledger import Ledger
 from ina.service.switches import Switches
@@ -16,8 +18,8 @@ LOOKS_PER_S = 200
 """Most runs that are looked at in a second: many are looked at less often, each takes the same time."""
 PROGRESS_S = 5.0
 """Least time between two reports of a job's progress that are written down."""
-JUDGE_S = 20.0
-"""Longest time until a failure counts whose network could not be looked at."""
+JUDGE_S = 60.0
+"""Longest time until a failure counts whose network was not looked at: longer than a switch that hangs."""
 LOST_RUNS = 3
 """Times that a job's runner may be lost before the job counts as failed."""
 
@@ -25,10 +27,19 @@ LOST_RUNS = 3
 class Runs:
     """Looks at the runs that are held, and tells the core."""
 
-    def __init__(self, ledger: Ledger, executor: Executor, switches: Switches) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        executor: Executor,
+        switches: Switches,
+        fallback_jobs: FallbackJobs,
+        progress_s: float = PROGRESS_S,
+    ) -> None:
+        self._progress_s = progress_s
         self._ledger = ledger
         self._executor = executor
         self._switches = switches
+        self._fallback_jobs = fallback_jobs
         self._lost: dict[str, int] = {}
         self._told_s: dict[str, float] = {}
         self._failed_s: dict[tuple[int, str], float] = {}
@@ -39,6 +50,16 @@ class Runs:
     def next_s(self) -> float:
         """When runs are to be looked at next; infinite if there are none."""
         return self._next_s if self._ledger.holds else math.inf
+
+    def forget(self, names: Iterable[str]) -> None:
+        """Forget jobs that are over."""
+        for name in names:
+            self._lost.pop(name, None)
+            self._told_s.pop(name, None)
+
+    def look_soon(self) -> None:
+        """Have them be looked at in the next round."""
+        self._next_s = 0.0
 
     def look(self) -> None:
         """See what has become of all runs, if it is time."""
@@ -74,15 +95,20 @@ class Runs:
             if name in status.done:
                 events += self._progress(hold, name, status.done[name], status.iteration_s.get(name))
             failure = status.ends.get(name, status.failure or None)
-            if failure is None or name not in ledger.core.jobs:
+            if failure is None:
+                continue
+            if name not in ledger.core.jobs:  # it was cancelled, or the daemon died as it noted the end
+                ended.add(name)
                 continue
             if not failure:
                 events.append(Ended(now_s, name))
+            elif status.final:
+                events.append(Ended(now_s, name, failure, final=True))
             elif stopping:
                 continue
             elif status.blame not in (None, name):
-                events.append(Interrupted(now_s, name, f"its group broke: {failure}"))
-            elif (event := self._failed(number, name, failure)) is not None:
+                events.append(Interrupted(now_s, name, f"its group broke: {status.broke or failure}"))
+            elif (event := self._failed(number, name, failure, status.lost)) is not None:
                 events.append(event)
             else:
                 continue
@@ -93,10 +119,11 @@ class Runs:
             ledger.keep(number)
             self._switches.check_soon()
 
-    def _failed(self, number: int, name: str, failure: str) -> Event | None:
+    def _failed(self, number: int, name: str, failure: str, lost: Mapping[str, str]) -> Event | None:
         """Return the event that a failure means; None: not known before the network was looked at.
 
-        A job whose switches or links were gone lately starts again, elsewhere if need be.
+        A job whose switches, links or fallback server were gone lately, or that has `lost` a server, starts
+        again, elsewhere if need be.
         """
         ledger = self._ledger
         now_s, place = ledger.now_s, ledger.holds[number].held.places[name]
@@ -105,8 +132,10 @@ class Runs:
             self._switches.check_soon()
             return None
         del self._failed_s[number, name]
-        if why := self._switches.ill(ledger.topology, place):
+        if why := self._switches.ill(ledger.topology, place) or self._fallback_jobs.ill(place):
             return Interrupted(now_s, name, f"{why}; {failure}")
+        if server := next(filter(lost.__contains__, place.servers), None):
+            return self._again(name, f"server {server} is lost: {lost[server]}")
         return Ended(now_s, name, failure)
 
     def _progress(self, hold: Hold, name: str, done: int, iteration_s: float | None) -> list[Event]:
@@ -114,7 +143,7 @@ class Runs:
         now_s = ledger.now_s
         total = hold.before.get(name, 0.0) + done
         ledger.latest[name] = total
-        if name not in ledger.core.jobs or now_s - self._told_s.get(name, -PROGRESS_S) < PROGRESS_S:
+        if name not in ledger.core.jobs or self._told_s.get(name, -math.inf) + self._progress_s > now_s:
             return []
         self._told_s[name] = now_s
         return [Progressed(now_s, name, total, iteration_s)]
@@ -128,10 +157,14 @@ class Runs:
         for name in hold.held.run.jobs:
             if name in hold.held.over or name not in ledger.core.jobs:
                 continue
-            self._lost[name] = self._lost.get(name, 0) + 1
-            if self._lost[name] > LOST_RUNS:
-                events.append(Ended(ledger.now_s, name, f"its runner ended {LOST_RUNS + 1} times: {why}"))
-            else:
-                events.append(Interrupted(ledger.now_s, name, f"its runner ended: {why}"))
+            events.append(self._again(name, f"its runner ended: {why}"))
         ledger.set(number, stage="stopping")
         ledger.record(events)
+
+    def _again(self, name: str, why: str) -> Event:
+        """Return the event that a job starts again, or has failed if that was so too often."""
+        now_s = self._ledger.now_s
+        self._lost[name] = self._lost.get(name, 0) + 1
+        if self._lost[name] > LOST_RUNS:
+            return Ended(now_s, name, f"{LOST_RUNS + 1} times: {why}")
+        return Interrupted(now_s, name, why)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from controller.core import Entry
 from controller.memory.policy import Standing
@@ -75,6 +75,58 @@ class Explanation:
     """What it waits for, or what slows it, and what it would take to be faster, with numbers."""
 
 
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """A job whose workers somebody else starts, as it stands for who holds it.
+
+    Attributes:
+        record: The job.
+        lease_s: Time within which its holder has to be heard of again.
+        stop: Why its workers have to end; "": they need not.
+    """
+
+    record: JobRecord
+    lease_s: float
+    stop: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """What the workers of such a job have to know, once its switches serve it.
+
+    Attributes:
+        switches: What each switch of its tree holds of it, as plain data (`ina.service.plain`).
+        crosses: Whether it uses switches: its workers are not all on one server.
+        lanes: Values of a packet.
+        salted: Packets have a salt (`controller.switches.model.SwitchInfo`).
+        paced: Workers have to pace their packets.
+        address: Where workers send packets, HOST:PORT.
+    """
+
+    switches: Mapping[str, Any]
+    crosses: bool
+    lanes: int
+    salted: bool
+    paced: bool
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
+class Slots:
+    """The slots of a job before and after a division of memory, by switch, and why it has them."""
+
+    job: str
+    standing: Standing
+    before: Mapping[str, Region]
+    after: Mapping[str, Region]
+    why: str
+
+    @property
+    def changed(self) -> bool:
+        """Whether it has other slots than before."""
+        return dict(self.before) != dict(self.after)
+
+
 class Service(Protocol):
     """A running service. All of it is called in the thread of its event loop.
 
@@ -90,6 +142,11 @@ class Service(Protocol):
     @property
     def began_at(self) -> float:
         """When that was, as Unix time."""
+        ...
+
+    @property
+    def changes(self) -> Hashable:
+        """Equal to an earlier value as long as nothing was decided since, and no run began or ended."""
         ...
 
     @property
@@ -109,8 +166,42 @@ class Service(Protocol):
         """Have a job that failed run again, from where it last saved."""
         ...
 
+    def machine(self, known_as: Sequence[str]) -> str:
+        """Return the server that is known by one of these names and addresses. Raises BadSpec."""
+        ...
+
+    async def admit(self, job: Job, *, holder: str, tenant: str = "", key: str = "") -> Admission:
+        """Take in a job whose workers somebody else starts, on the servers that it names.
+
+        Args:
+            job: The job.
+            holder: SHA-256 of the token of who holds it.
+            tenant: Whose it is.
+            key: The same one again gives the same job.
+        """
+        ...
+
+    async def renew(self, name: str, done: int | None = None) -> Admission:
+        """Begin the lease of such a job again; `done`: iterations in this run, if they are known."""
+        ...
+
+    def grant(self, name: str) -> Grant:
+        """Return the grant of such a job. Raises Conflict as long as no switch serves it."""
+        ...
+
+    async def leave(self, name: str, failure: str = "") -> Admission:
+        """Note that its workers have ended, with a failure or well."""
+        ...
+
     async def drain(self, name: str, *, back: bool = False, by: str = "") -> None:
         """Have a server or switch be used by nobody; `back`: have it be used again."""
+        ...
+
+    async def reallocate(self, name: str = "", *, by: str = "") -> list[Slots]:
+        """Divide memory now; return the jobs that use it, or this one alone, and what each has got.
+
+        Jobs move to their slots then. Raises Conflict for a job that uses no switch memory.
+        """
         ...
 
     def quotas(self) -> Sequence[QuotaState]:
@@ -144,6 +235,10 @@ class Service(Protocol):
         """Return a job."""
         ...
 
+    def archived(self, name: str) -> Mapping[str, Any] | None:
+        """Return a job that is over and forgotten, as `views.JobView`; None: there was none of this name."""
+        ...
+
     def explain(self, name: str) -> Explanation:
         """Say why a job stands as it does."""
         ...
@@ -159,6 +254,10 @@ class Service(Protocol):
 
     def decisions(self, after: int = 0) -> Sequence[Decision]:
         """Return the lines of the log later than number `after`."""
+        ...
+
+    def counted(self) -> Mapping[str, int]:
+        """Return how many lines the log has had, by event, also those that are not kept."""
         ...
 
     def watch(self, after: int = 0) -> AsyncIterator[Decision]:

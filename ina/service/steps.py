@@ -64,19 +64,22 @@ Step = Start | Stop | Resize
 def steps(desired: Desired, held: Mapping[int, Held]) -> list[Step]:
     """Return the steps that can be done now: stops first, then moves to other slots, then starts.
 
-    A run starts when nobody holds its GPUs who is to stop. One whose tree is to be another is stopped, and
-    starts again there. O(runs · GPUs).
+    A run starts when nobody holds its GPUs who is to stop, and none of its jobs has workers in another run.
+    One whose tree is to be another is stopped, and starts again there; so is a group of which a member is not
+    to run any more, without that one. O(runs · GPUs).
     """
     wanted = {run.number: run for run in desired.runs}
     stops: list[Step] = []
     moves: list[Step] = []
     leaving: set[int] = set()  # GPUs
+    elsewhere: set[str] = set()  # jobs with workers in a run that is to stop
     for number, has in held.items():
         why = _why_stopped(wanted.get(number), desired.places, has)
         if has.stage == "stopping":
             why = why or "its start or its stop was broken off"
         if why is not None:
             leaving.update(has.run.gpus)
+            elsewhere.update(set(has.run.jobs) - has.over)
         if has.busy:
             continue
         if why is not None:
@@ -90,7 +93,10 @@ def steps(desired: Desired, held: Mapping[int, Held]) -> list[Step]:
     starts: list[Step] = [
         Start(run, {name: desired.places[name] for name in run.jobs if name in desired.places})
         for number, run in wanted.items()
-        if number not in held and not leaving.intersection(run.gpus) and _placed(run, desired)
+        if number not in held
+        and not leaving.intersection(run.gpus)
+        and not elsewhere.intersection(run.jobs)
+        and _placed(run, desired)
     ]
     return [*stops, *moves, *starts]
 
@@ -102,6 +108,8 @@ def _placed(run: Run, desired: Desired) -> bool:
 def _why_stopped(run: Run | None, places: Mapping[str, Place], has: Held) -> str | None:
     if run is None:
         return "it is not to run any more"
+    if gone := sorted(set(has.run.jobs) - has.over - set(run.jobs)):  # cancelled, or late: the others go on
+        return f"job {gone[0]!r} is not to run any more"
     for name in run.jobs:
         now, then = places.get(name), has.places.get(name)
         if name in has.over or now is None or then is None:

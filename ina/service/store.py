@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, Self
 
 from ina.service.errors import StoreError
 
-VERSION = 2
+VERSION = 3
 """Of the schema. A file of an older one is migrated (`_MIGRATIONS`), one of a newer one refused."""
 
 _FILE = "state.sqlite"
@@ -29,7 +29,11 @@ CREATE TABLE events (seq INTEGER PRIMARY KEY AUTOINCREMENT, at_s REAL NOT NULL, 
 CREATE TABLE holds (run INTEGER PRIMARY KEY, body TEXT NOT NULL);
 """
 _SNAPSHOTS = "CREATE TABLE snapshots (seq INTEGER PRIMARY KEY, program TEXT NOT NULL, body BLOB NOT NULL);"
-_MIGRATIONS: Mapping[int, str] = {1: _SNAPSHOTS}
+_ARCHIVE = """
+CREATE TABLE archive (job INTEGER PRIMARY KEY, name TEXT NOT NULL, body TEXT NOT NULL);
+CREATE INDEX archive_name ON archive (name);
+"""
+_MIGRATIONS: Mapping[int, str] = {1: _SNAPSHOTS, 2: _ARCHIVE}
 """What leads from each earlier version to the next."""
 
 
@@ -74,7 +78,8 @@ class Store:
             (version,) = self._database.execute("PRAGMA user_version").fetchone()
             if version == 0:
                 self._database.executescript(
-                    f"BEGIN IMMEDIATE; {_SCHEMA} {_SNAPSHOTS} PRAGMA user_version = {VERSION}; COMMIT;"
+                    f"BEGIN IMMEDIATE; {_SCHEMA} {_SNAPSHOTS} {_ARCHIVE}"
+                    f" PRAGMA user_version = {VERSION}; COMMIT;"
                 )
             while 0 < version < VERSION:
                 self._database.executescript(
@@ -182,6 +187,40 @@ class Store:
                 "SELECT seq, body FROM snapshots WHERE program = ? ORDER BY seq DESC", (program,)
             ).fetchone()
         return None if found is None else (int(found[0]), bytes(found[1]))
+
+    # ------------------------------------------------------------------ jobs that are forgotten
+
+    def archive(
+        self, at_s: float, event: Mapping[str, Any], jobs: Sequence[tuple[int, str, Mapping[str, Any]]]
+    ) -> int:
+        """Write down that jobs are forgotten, and what they were. Raises StoreError.
+
+        Args:
+            at_s: Time of the event.
+            event: The event.
+            jobs: Number, name and record of each.
+
+        Returns:
+            The number of the event.
+        """
+        with self._transaction():
+            done = self._database.execute(
+                "INSERT INTO events (at_s, body) VALUES (?, ?)", (at_s, json.dumps(event))
+            )
+            self._database.executemany(
+                "INSERT OR REPLACE INTO archive VALUES (?, ?, ?)",
+                [(number, name, json.dumps(record)) for number, name, record in jobs],
+            )
+        assert done.lastrowid is not None
+        return done.lastrowid
+
+    def archived(self, name: str) -> dict[str, Any] | None:
+        """Return the record of the last job of a name that was forgotten; None: none. Raises StoreError."""
+        with self._errors():
+            found = self._database.execute(
+                "SELECT body FROM archive WHERE name = ? ORDER BY job DESC LIMIT 1", (name,)
+            ).fetchone()
+        return None if found is None else json.loads(found[0])
 
     # ------------------------------------------------------------------ holds
 

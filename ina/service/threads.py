@@ -1,4 +1,4 @@
-"""Where calls that block are made: those to switches in one thread, in turn; those to runs in several."""
+"""Where calls that block are made: those to switches in one thread, in turn; all others in several."""
 
 from __future__ import annotations
 
@@ -24,6 +24,10 @@ class Blocking(Protocol):
         """Make a call to the executor."""
         ...
 
+    async def disk(self, call: Callable[[], T]) -> T:
+        """Make a call that waits for the disk, also while the service ends."""
+        ...
+
     def close(self) -> None:
         """Wait for the calls that are being made; the others are dropped."""
         ...
@@ -43,6 +47,10 @@ class Threads:
     async def runs(self, call: Callable[[], T]) -> T:
         """Make a call to the executor."""
         return await asyncio.get_running_loop().run_in_executor(self._runs, call)
+
+    async def disk(self, call: Callable[[], T]) -> T:
+        """Make a call that waits for the disk, also while the service ends."""
+        return await asyncio.to_thread(call)
 
     def close(self) -> None:
         """Wait for the calls that are being made; the others are dropped."""

@@ -38,7 +38,7 @@ class Role(StrEnum):
 class Person:
     """Who asks: the tenant's name, "" if nobody has to say, and the role.
 
-    `user` is the user of this machine as whom commands run; "": that of the tenant's name.
+    `user` is the user of this machine as whom commands run; "": the controller's own, unless that is root.
     """
 
     name: str

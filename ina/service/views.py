@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
 
 from typing_extensions import TypedDict
 
+from controller.vocabulary import Region
 from ina.service.quotas import QuotaState
 from ina.service.records import Audit, JobRecord
-from ina.service.service import ClusterState, Decision, Explanation, SwitchState
+from ina.service.service import Admission, ClusterState, Decision, Explanation, Grant, Slots, SwitchState
 
 
 class SlotsView(TypedDict):
@@ -33,7 +35,10 @@ class TreeView(TypedDict):
 
 
 class JobView(TypedDict):
-    """A job as it stands; see `JobRecord`. `due_s` and `ends_s`, an estimate, are on the service's clock."""
+    """A job as it stands; see `JobRecord`. `due_s` and `ends_s`, an estimate, are on the service's clock.
+
+    `external`: somebody else starts its workers.
+    """
 
     name: str
     number: int
@@ -43,6 +48,7 @@ class JobView(TypedDict):
     over: bool
     late: bool
     command: list[str]
+    external: bool
     workers: int
     gpus: int
     model_bytes: int
@@ -58,6 +64,7 @@ class JobView(TypedDict):
     fallback_share: float | None
     starts: int
     run: int | None
+    engine: str
     servers: list[str]
     fallback: str | None
     tree: TreeView | None
@@ -170,12 +177,34 @@ class MemoryView(TypedDict):
     switches: dict[str, list[MomentView]]
 
 
+class ReallocatedView(TypedDict):
+    """The slots of a job before and after a division of memory, by switch, and why it has them."""
+
+    job: str
+    standing: str
+    changed: bool
+    before: dict[str, SlotsView]
+    after: dict[str, SlotsView]
+    why: str
+
+
+class ReallocationView(TypedDict):
+    """What a division of memory has given each job that uses it."""
+
+    at_s: float
+    jobs: list[ReallocatedView]
+
+
 class QuotaView(TypedDict):
-    """A tenant's most GPUs at once, null: no limit; those kept for it, those in use, and who waits for it."""
+    """A tenant's most GPUs at once, null: no limit; those kept for it, those in use, and who waits for it.
+
+    `per_minute`: most jobs that it may submit in a minute, null: no limit.
+    """
 
     tenant: str
     gpus: int | None
     reserved: int
+    per_minute: int | None
     used: int
     waiting: list[str]
 
@@ -184,6 +213,33 @@ class QuotasView(TypedDict):
     """All quotas that the asker may see."""
 
     quotas: list[QuotaView]
+
+
+class AdmissionView(TypedDict):
+    """A job whose workers somebody else starts, as it stands for who holds it.
+
+    Its lease ends `lease_s` after the holder was last heard of; `stop` says why its workers have to end, "":
+    they need not.
+    """
+
+    name: str
+    state: str
+    reason: str
+    over: bool
+    lease_s: float
+    stop: str
+    job: JobView
+
+
+class GrantView(TypedDict):
+    """What the workers of such a job have to know; see `ina.service.service.Grant`."""
+
+    switches: dict[str, Any]
+    crosses: bool
+    lanes: int
+    salted: bool
+    paced: bool
+    address: str
 
 
 class DifferenceView(TypedDict):
@@ -225,6 +281,7 @@ def of_job(record: JobRecord, now_s: float) -> JobView:
         "over": record.over,
         "late": record.late,
         "command": list(job.command or ()),
+        "external": job.command is None,
         "workers": job.workers,
         "gpus": job.gpus,
         "model_bytes": job.model_bytes,
@@ -240,15 +297,13 @@ def of_job(record: JobRecord, now_s: float) -> JobView:
         "fallback_share": record.fallback_share,
         "starts": record.starts,
         "run": record.run,
+        "engine": record.engine,
         "servers": list(place.servers) if place else [],
         "fallback": place.fallback if place else None,
         "tree": None
         if tree is None
         else {"root": tree.root, "parents": dict(tree.parents), "aggregators": sorted(tree.aggregators)},
-        "slots": {
-            switch: {"first": region.offset, "slots": region.size}
-            for switch, region in (place.regions if place else {}).items()
-        },
+        "slots": _slots(place.regions if place else {}),
         "standing": place.standing.value if place and place.standing else None,
     }
 
@@ -350,14 +405,65 @@ def of_cluster(
     }
 
 
+def of_reallocation(found: Iterable[Slots], now_s: float) -> ReallocationView:
+    """Return a division of memory as JSON."""
+    return {
+        "at_s": now_s,
+        "jobs": [
+            {
+                "job": each.job,
+                "standing": each.standing.value,
+                "changed": each.changed,
+                "before": _slots(each.before),
+                "after": _slots(each.after),
+                "why": each.why,
+            }
+            for each in found
+        ],
+    }
+
+
+def _slots(regions: Mapping[str, Region]) -> dict[str, SlotsView]:
+    return {
+        switch: {"first": region.offset, "slots": region.size} for switch, region in sorted(regions.items())
+    }
+
+
 def of_quota(state: QuotaState) -> QuotaView:
     """Return a quota as JSON."""
     return {
         "tenant": state.quota.tenant,
         "gpus": state.quota.gpus,
         "reserved": state.quota.reserved,
+        "per_minute": state.quota.per_minute,
         "used": state.used,
         "waiting": list(state.waiting),
+    }
+
+
+def of_admission(admission: Admission, now_s: float) -> AdmissionView:
+    """Return an admission as JSON."""
+    record = admission.record
+    return {
+        "name": record.name,
+        "state": record.state,
+        "reason": record.reason,
+        "over": record.over,
+        "lease_s": admission.lease_s,
+        "stop": admission.stop,
+        "job": of_job(record, now_s),
+    }
+
+
+def of_grant(grant: Grant) -> GrantView:
+    """Return a grant as JSON."""
+    return {
+        "switches": dict(grant.switches),
+        "crosses": grant.crosses,
+        "lanes": grant.lanes,
+        "salted": grant.salted,
+        "paced": grant.paced,
+        "address": grant.address,
     }
 
 

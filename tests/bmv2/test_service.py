@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from bmv2_topos.testbeds.netns.serving import start_switch
 from controller import Fleet
 from hostlib import window_for
 from tests.softswitch.namespaces import why_not
+from tests.system import test_service_links as links
 from tests.system.command import family, ina
 from tests.system.test_service import CLUSTER, daemon, ended, jobs_file, until
 
@@ -30,14 +32,20 @@ BED = f"t{os.getpid()}-bmv2-service"
 
 @pytest.fixture(scope="module")
 def bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[netns.State]:
+    with up(tmp_path_factory, CLUSTER, BED) as state:
+        yield state
+
+
+@contextmanager
+def up(tmp_path_factory: pytest.TempPathFactory, cluster: str | Path, name: str) -> Iterator[netns.State]:
     with pytest.MonkeyPatch.context() as patch, family():
         patch.setenv("INA_TESTBEDS", str(tmp_path_factory.mktemp("testbeds")))
-        done = ina("topo", "up", CLUSTER, "--name", BED, "--program", "shared", "--target", "bmv2")
+        done = ina("topo", "up", cluster, "--name", name, "--program", "shared", "--target", "bmv2")
         assert done.returncode == 0, done.stderr
         try:
-            yield netns.find(BED)
+            yield netns.find(name)
         finally:
-            ina("topo", "down", BED)
+            ina("topo", "down", name)
 
 
 def test_the_window_of_a_job_fits_the_queues_of_bmv2(bed: netns.State, tmp_path: Path) -> None:
@@ -78,4 +86,25 @@ def test_a_bmv2_that_is_started_again_gets_its_program_and_its_job_goes_on(
             again.kill()
     assert found["jobs"]["s-far"]["state"] == "completed"
     assert found["jobs"]["s-far"]["starts"] == 1, "it was not restarted"
+    assert found["audit"] == []
+
+
+def test_a_job_moves_to_another_tree_when_a_link_of_a_bmv2_is_cut(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    cluster, stop, begun = tmp_path / "cluster.toml", tmp_path / "stop", tmp_path / "moves.begun"
+    cluster.write_text(links.CLUSTER)
+    name = f"{BED}-links"
+    with up(tmp_path_factory, cluster, name) as state:
+        serving = daemon(tmp_path / "state", links.jobs_file(tmp_path, "moves", stop), at=name)
+        until(begun.exists)
+        begun.unlink()
+        links.set_link(state, "s1", "s4", "down")
+        until(begun.exists)
+        stop.touch()
+        found = ended(serving)
+    assert found["jobs"]["moves"]["state"] == "completed", found
+    before, after = links.tree_of(found, "moves")
+    assert "its tree is s1," in before
+    assert "its tree is s2," in after
     assert found["audit"] == []

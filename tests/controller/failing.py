@@ -36,11 +36,15 @@ class Failing:
         self.address = target.address
         self.close, self.turn, self.program = target.close, target.turn, target.program
         self.load, self.read, self.read_counter = target.load, target.read, target.read_counter
-        self.read_row = target.read_row
+        self.read_row, self.runs = target.read_row, target.runs
 
     @property
     def restarts(self) -> int:
         return self.target.restarts
+
+    @property
+    def undisturbed(self) -> bool:
+        return self.target.undisturbed
 
     def write(self, kind: Kind, entries: Sequence[Entry]) -> None:
         fault, at = self.fault, self.fault.left

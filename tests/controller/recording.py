@@ -29,6 +29,10 @@ class Recording:
     def restarts(self) -> int:
         return self.target.restarts
 
+    @property
+    def undisturbed(self) -> bool:
+        return self.target.undisturbed
+
     @contextmanager
     def turn(self, *, timeout_s: float) -> Iterator[None]:
         self.turns += 1

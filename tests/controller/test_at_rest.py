@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from controller import Controller, Deployment, Fleet, TreeAdmission, Uplink
+from controller import Controller, Deployment, Fleet, Region, TreeAdmission, Uplink
 from controller.switches.jobs import job_row
 from tests.controller.fabric import Fabric
 from tests.controller.recording import Recording
@@ -31,6 +31,22 @@ def test_one_row_of_each_switch_shows_that_all_is_at_rest(shared_fabric: Fabric)
     assert fleet.seems_at_rest([admission])
     asked = {name: (target.reads, target.entries) for name, target in targets.items()}
     assert asked == {name: (1, 1) if name in admission.switches else (0, 0) for name in targets}
+    fleet.remove(admission)
+
+
+def test_what_a_fleet_admits_and_removes_itself_leaves_switches_at_rest(shared_fabric: Fabric) -> None:
+    fleet, targets, admission = at_rest(shared_fabric)
+    second = fleet.admit(Deployment(TREES["two racks"], 8, mode="shared", fallback=FALLBACK))
+    for target in targets.values():
+        target.reads = target.entries = 0
+    assert fleet.seems_at_rest([admission, second])
+    assert max(target.entries for target in targets.values()) == 1
+    assert not fleet.seems_at_rest([admission])
+    fleet.remove(second)
+    assert fleet.seems_at_rest([admission])
+    assert not fleet.seems_at_rest([admission, second])
+    fleet.resize(admission, Region(8, 8))
+    assert not fleet.seems_at_rest([admission]), "it moves"
     fleet.remove(admission)
 
 

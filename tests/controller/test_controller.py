@@ -181,6 +181,19 @@ def test_an_unknown_job_is_refused(controller: Controller) -> None:
         controller.counters(5)
 
 
+def test_a_job_never_has_the_generation_of_one_before_it(running: Running) -> None:
+    """Two jobs in one millisecond, the first of which has gone: its results may still be in the slots."""
+    day_s = 1000.0
+    with Controller(running.target(), clock=lambda: day_s) as controller:
+        generations = []
+        for at_s in (1000.0, 1000.0, 1000.0, 990.0):  # the clock is set back, too
+            day_s = at_s
+            admission = controller.admit(job(1))
+            generations.append(admission.generation)
+            controller.remove(admission.job)
+    assert generations == [1_000_000, 1_000_001, 1_000_002, 1_000_003]
+
+
 def test_generations_are_never_zero_nor_in_use(running: Running) -> None:
     with Controller(running.target(), clock=lambda: 2**32 / 1000, rng=random.Random(1)) as controller:
         admissions = [controller.admit(job(1, first_port=p)) for p in range(2)]

@@ -17,7 +17,8 @@ from controller.switches import names
 from controller.switches.entries import CounterCell, MulticastGroup, TableEntry
 from controller.switches.jobs import TABLES, Row, job_row
 from controller.switches.model import RegionChange, SwitchInfo, Uplink
-from controller.switches.reconcile import Action, Decision, Observed, reconcile
+from controller.switches.outcomes import COLUMNS
+from controller.switches.reconcile import Action, Decision, Observed, Write, in_few_writes, reconcile
 from controller.vocabulary import Mode
 from tests import effort
 from tests.controller.conftest import InMemory, Running, start
@@ -51,7 +52,9 @@ class Switch:
 
     def apply(self, action: Action) -> None:
         with self.controller.turn():
-            self.controller.apply(action)
+            for write in action.writes:
+                self.controller.apply(write)
+            self.controller.applied(action)
 
     def let_moves_end(self) -> None:
         """Count as the program does when the packets of a moving job are past the old region."""
@@ -338,6 +341,36 @@ def test_a_job_is_put_on_everywhere_or_nowhere_parents_first() -> None:
         "job 1 at 'b' waits: job 7 has its counter row, 1",
         "job 1 at 'root' waits: it has no place at 'b' yet",
     ]
+
+
+def test_jobs_are_put_on_in_few_requests_parents_first() -> None:
+    more: dict[str, Any] = {"generation": 1_000_000, "counter_row": 2, "group": 2}
+    desired = {
+        "leaf": [shared_job(1, LOW, node=1), shared_job(2, LOW, node=1, **more)],
+        "root": [shared_job(1, LOW), shared_job(2, LOW, **more)],
+    }
+    actions = reconcile(desired, dict.fromkeys(desired, seen())).actions
+    writes = in_few_writes(actions)
+    assert [(switch, write.kind, len(write.entries)) for switch, write in writes if supports(write)] == [
+        ("root", "INSERT", sum(len(a.writes[0].entries) for a in actions if a.switch == "root")),
+        ("root", "MODIFY", 2 * COLUMNS),
+        ("leaf", "INSERT", sum(len(a.writes[0].entries) for a in actions if a.switch == "leaf")),
+        ("leaf", "MODIFY", 2 * COLUMNS),
+    ]
+    assert writes[4:] == [
+        (switch, Write("INSERT", tuple(map(job_row, desired[switch])))) for switch in ("root", "leaf")
+    ], "the jobs' rows come last"
+    together = Counter((switch, write.kind, entry) for switch, write in writes for entry in hashable(write))
+    each = Counter((a.switch, w.kind, entry) for a in actions for w in a.writes for entry in hashable(w))
+    assert together == each
+
+
+def supports(write: Write) -> bool:
+    return not any(isinstance(entry, TableEntry) and entry.table == names.JOB for entry in write.entries)
+
+
+def hashable(write: Write) -> list[str]:
+    return list(map(repr, write.entries))
 
 
 def test_an_obsolete_job_goes_children_first() -> None:

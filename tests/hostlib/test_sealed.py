@@ -198,7 +198,7 @@ RIGHT = {"INA_SWITCH": "grpc://10.1.0.9:9559", "INA_TOKEN": SECRET, "INA_MEETING
 @pytest.mark.parametrize(
     ("variables", "text"),
     [
-        ({"INA_SWITCH": ""}, "neither INA_CLUSTER nor INA_SWITCH is set"),
+        ({"INA_SWITCH": ""}, "neither INA_CLUSTER, INA_CONTROLLER nor INA_SWITCH is set"),
         ({"INA_TOKEN": "short"}, "INA_TOKEN has 5 characters: it must be a secret of 16 or more"),
         ({"INA_MEETING": ""}, "mpirun has put 1 of 2 ranks on this machine, and INA_MEETING is not set"),
         ({"INA_MEETING": "here"}, "INA_MEETING: 'here' is not an address"),

@@ -23,7 +23,7 @@ INTERNAL = (
 ELSEWHERE = re.compile(r"\bsee\s+`[\w.]+`", re.IGNORECASE)
 """The function whose docstring has the arguments of this one, too."""
 
-EXEMPT = re.compile(r"overload|^_v1\.\w+\(")
+EXEMPT = re.compile(r"overload|^(_v1|router)\.\w+\(")
 """Decorators of what has its arguments described elsewhere: routes of the API, in its schema."""
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef

@@ -140,7 +140,7 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
     "ina.service": (
         *(*CONTROLLER, "controller.core/", "controller.policies/*", "controller.scheduling/"),
         *("bmv2_topos.testbeds.netns/", "hostlib", "hostlib.command_line", "hostlib.keeper", "ina.runtime/"),
-        "hostlib.stages",
+        *("hostlib.launcher", "hostlib.stages"),
     ),
     # The service over HTTP: it alone knows status codes, and the daemon nothing of it.
     "ina.service.api": (
@@ -148,9 +148,7 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
         *("ina.service", "ina.service.quotas", "ina.service.tokens", "ina.service.views"),
     ),
     "ina.runtime": (
-        *(*CONTROLLER, "controller.scheduling/", "controller.simulator/"),
-        *("controller.core/", "controller.policies/"),
-        *(*SWITCH, *HOST, "bmv2_topos.impairments", "bmv2_topos.scenarios/"),
+        *(*CONTROLLER, *SWITCH, *HOST, "bmv2_topos.impairments", "bmv2_topos.scenarios/"),
         *("bmv2_topos.testbeds.netns/", "bmv2_topos.testbeds.mininet"),
     ),
     # Programs for other machines, which `ina.runtime` starts there.

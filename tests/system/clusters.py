@@ -15,18 +15,19 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from bmv2_topos.testbeds import netns
 from bmv2_topos.testbeds.netns.names import namespace
 from bmv2_topos.testbeds.netns.namespaces import FOLDER, processes
 from controller import connect
+from controller.vocabulary.catalog import named
 from controller.vocabulary.files import topology_document
 from tests.system.command import ROOT
 
 TOKEN = "a secret of all machines"
-PATIENCE_S = 120
+PATIENCE_S = 300
 
 
 @dataclass(frozen=True)
@@ -54,8 +55,13 @@ class Cluster:
     @property
     def variables(self) -> dict[str, str]:
         """Return the environment of whoever starts something."""
-        own = {"INA_CLUSTER": str(self.file), "INA_TOKEN": TOKEN, "OMP_NUM_THREADS": "1"}
-        return {**os.environ, **own, "XDG_RUNTIME_DIR": str(self.private), "INA_MEETING_S": "20"}
+        own = {
+            "INA_CLUSTER": str(self.file),
+            "INA_TOKEN": TOKEN,
+            "OMP_NUM_THREADS": "1",
+            "PYTHONFAULTHANDLER": "1",
+        }
+        return {**os.environ, **own, "XDG_RUNTIME_DIR": str(self.private), "INA_MEETING_S": "120"}
 
     def start(
         self, machine: str, command: Sequence[str], variables: Mapping[str, str] | None = None
@@ -124,11 +130,15 @@ class Cluster:
 
 
 @contextlib.contextmanager
-def cluster(folder: Path, program: str = "shared") -> Iterator[Cluster]:
-    """Make one, for as long as the context lasts."""
+def cluster(folder: Path, program: str = "shared", gpus: int = 1) -> Iterator[Cluster]:
+    """Make one, for as long as the context lasts; `gpus` is how many workers a machine takes."""
     name = f"t{os.getpid()}"
     private = Path(tempfile.mkdtemp(prefix="ina"))  # short: Unix sockets are made below it
-    up = ("topo", "up", "two-racks:2", "--name", name, "--program", program, "--lanes", "32")
+    racks = named("two-racks:2")
+    servers = [replace(each, gpus=min(gpus, gpus * each.gpus)) for each in racks.servers]
+    described = folder / "racks.json"
+    described.write_text(json.dumps(topology_document(replace(racks, name="racks", servers=tuple(servers)))))
+    up = ("topo", "up", str(described), "--name", name, "--program", program, "--lanes", "32")
     subprocess.run([sys.executable, "-m", "ina", *up], check=True, capture_output=True)
     state = netns.find(name)
     holders = {}
@@ -177,7 +187,7 @@ def arguments(process: int) -> list[bytes]:
         return []
 
 
-def until(done: Callable[[], bool], patience_s: float = 30.0) -> None:
+def until(done: Callable[[], bool], patience_s: float = PATIENCE_S) -> None:
     """Wait until something holds; fail if it does not in time."""
     deadline = time.monotonic() + patience_s
     while not done():

@@ -89,6 +89,23 @@ def start(*arguments: object, before: Sequence[str] = ()) -> subprocess.Popen[st
     )
 
 
+def ends(processes: Sequence[subprocess.Popen[str]], patience_s: float = 300) -> list[tuple[int, str, str]]:
+    """Return status, output and errors of each process."""
+    said = [process.communicate(timeout=patience_s) for process in processes]
+    return [(process.returncode, *texts) for process, texts in zip(processes, said, strict=True)]
+
+
+def succeed(processes: Sequence[subprocess.Popen[str]], patience_s: float = 300) -> list[str]:
+    """Return the output of each process; fail with all that they have said unless all end with status 0."""
+    done = ends(processes, patience_s)
+    parts = [
+        f"---- process {number}: status {status}, output:\n{output}\nerrors:\n{errors}"
+        for number, (status, output, errors) in enumerate(done)
+    ]
+    assert not any(status for status, _, _ in done), "\n".join(parts)
+    return [output for _, output, _ in done]
+
+
 def ina(*arguments: object) -> subprocess.CompletedProcess[str]:
     """Run ``ina arguments…`` to its end."""
     process = start(*arguments)

@@ -1,6 +1,7 @@
 """A daemon without its HTTP side: submits the jobs of a file as they arrive, and serves until all are over.
 
-``python -m tests.system.service_driver STATE TESTBED JOBS`` prints what became of them, and the last audit.
+``python -m tests.system.service_driver STATE TESTBED JOBS MEMORY SCHEDULER`` prints what became of them, and
+the last audit.
 """
 
 from __future__ import annotations
@@ -58,12 +59,12 @@ def _arrival_s(job: Job) -> float:
     return job.arrival_s
 
 
-async def _main(state: Path, testbed: str, jobs: Path, memory: str) -> None:
-    async with opened(state, testbed, Policies("fifo", AllocationSettings(memory=memory))) as daemon:
+async def _main(state: Path, testbed: str, jobs: Path, memory: str, scheduler: str) -> None:
+    async with opened(state, testbed, Policies(scheduler, AllocationSettings(memory=memory))) as daemon:
         await serve(daemon, jobs)
 
 
 if __name__ == "__main__":
     logging.basicConfig(level=logging.INFO)
-    state, testbed, jobs, *memory = sys.argv[1:]
-    asyncio.run(_main(Path(state), testbed, Path(jobs), *(memory or ["shared"])))
+    state, testbed, jobs, memory, scheduler = sys.argv[1:]
+    asyncio.run(_main(Path(state), testbed, Path(jobs), memory, scheduler))

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import importlib.util
 import json
-import os
 import re
 import shutil
 import signal
@@ -20,33 +17,14 @@ from tests.softswitch.namespaces import why_not
 from tests.softswitch.script_program import have_compiler
 from tests.system.clusters import PATIENCE_S, Cluster, cluster, until
 from tests.system.command import ROOT
+from tests.system.ray_nodes import RAY, ray_on
+from tests.system.slurm_nodes import SLURM, slurm_on
 from tests.system.test_clusters import LOOP, SUM
 
 REASON = why_not() if have_compiler else "no C compiler: interface ports need the engine in C"
 pytestmark = [pytest.mark.netns, pytest.mark.skipif(bool(REASON), reason=REASON)]
 
-SLURM = all(map(shutil.which, ("slurmctld", "slurmd", "srun", "munged")))
 MPIRUN = shutil.which("mpirun") or shutil.which("mpirun", path=str(Path(sys.executable).parent))
-CONFIGURATION = """\
-ClusterName=test
-SlurmctldHost=p1({controller})
-SlurmUser=root
-AuthType=auth/munge
-AuthInfo=socket={folder}/munge.socket
-CryptoType=crypto/munge
-ProctrackType=proctrack/linuxproc
-TaskPlugin=task/none
-SelectType=select/cons_tres
-ReturnToService=2
-MpiDefault=none
-KillWait=2
-StateSaveLocation={folder}
-SlurmdSpoolDir={folder}/spool-%n
-SlurmctldPidFile={folder}/slurmctld.pid
-SlurmdPidFile={folder}/slurmd-%n.pid
-{nodes}
-PartitionName=all Nodes=ALL Default=YES State=UP
-"""
 
 
 @pytest.fixture(scope="module")
@@ -62,60 +40,14 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 def nothing_is_left(here: Cluster) -> Iterator[None]:
     """Every test ends with switches that serve no job."""
     yield
-    until(lambda: not here.jobs(), 20.0)
+    until(lambda: not here.jobs())
 
 
 @pytest.fixture(scope="module")
 def slurm(here: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     """Run Slurm with a node on each machine, each with its name; give the variables of its users."""
-    folder = tmp_path_factory.mktemp("slurm")
-    topology = here.state.topology
-    machines = topology.servers_for("worker")
-    for machine in machines:
-        (folder / f"spool-{machine}").mkdir()
-    nodes = [f"NodeName={name} NodeAddr={topology.ip(name)} NodeHostname={name} CPUs=2" for name in machines]
-    configuration = folder / "slurm.conf"
-    configuration.write_text(
-        CONFIGURATION.format(folder=folder, controller=topology.ip("p1"), nodes="\n".join(nodes))
-    )
-    key = folder / "munge.key"
-    key.write_bytes(os.urandom(128))
-    key.chmod(0o400)
-    files = {"key": key, "socket": folder / "munge.socket", "pid": folder / "munge.pid"}
-    munged = ["munged", "--foreground", "--force", f"--key-file={key}", f"--socket={files['socket']}"]
-    munged += [f"--pid-file={files['pid']}", f"--seed-file={folder}/munge.seed", "--log-file=/dev/null"]
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(_running(munged))
-        until(files["socket"].exists)
-        options = ["-D", "-f", str(configuration)]
-        stack.enter_context(_running([*here.on("p1"), "slurmctld", *options]))
-        for machine in machines:
-            stack.enter_context(_running([*here.on(machine), "slurmd", *options, "-N", machine]))
-        variables = {"SLURM_CONF": str(configuration), "INA_MEETING": f"{topology.ip('h1')}:29600"}
-        user = os.environ | variables
-
-        def all_idle() -> bool:
-            asked = [*here.on("p1"), "sinfo", "-h", "-o", "%D %t"]
-            return subprocess.run(asked, capture_output=True, env=user, text=True).stdout.strip() == "4 idle"
-
-        until(all_idle, 60.0)
+    with slurm_on(here, tmp_path_factory.mktemp("slurm")) as variables:
         yield variables
-
-
-@contextlib.contextmanager
-def _running(command: list[str]) -> Iterator[None]:
-    process = subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-    try:
-        yield
-    finally:
-        process.terminate()
-        try:
-            process.wait(10)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
 
 
 def eight_ranks(process: subprocess.Popen[str]) -> None:
@@ -168,31 +100,20 @@ def test_mpirun_on_four_machines(here: Cluster, tmp_path: Path) -> None:
     eight_ranks(here.start("h1", [*command, sys.executable, "-c", SUM], variables))
 
 
-@pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="needs ray")
-def test_torch_trainer_of_ray_on_two_nodes(here: Cluster, tmp_path: Path) -> None:
+@pytest.mark.slow  # Ray's processes on four machines take most of it
+@pytest.mark.skipif(not RAY, reason="needs ray[train]")
+def test_torch_trainer_of_ray_on_four_nodes(here: Cluster, tmp_path: Path) -> None:
     """Unmodified but for the name of the backend, with the losses of gloo."""
-    topology, ray = here.state.topology, str(Path(sys.executable).with_name("ray"))
-    address = f"{topology.ip('h1')}:6379"
-    started = []
-    for machine in ("h1", "h2"):
-        node = [ray, "start", "--block", f"--node-ip-address={topology.ip(machine)}", "--num-cpus=2"]
-        node += ["--object-store-memory=80000000", "--disable-usage-stats"]
-        head = ["--head", "--port=6379", "--include-dashboard=false", f"--temp-dir={here.private}/ray"]
-        more = head if machine == "h1" else [f"--address={address}"]
-        started.append(here.start(machine, [*node, *more], {"GLOO_SOCKET_IFNAME": f"{machine}-eth0"}))
-
-        assert started[-1].stdout is not None
-        assert any("Ray runtime started" in line for line in started[-1].stdout)
+    machines = ("h1", "h2", "h3", "h4")
+    address = ray_on(here, dict.fromkeys(machines, 1))
     losses = {}
     for backend in ("gloo", "ina"):
         script = str(ROOT / "tests" / "system" / "workers" / "ray_train.py")
         command = [sys.executable, script, address, backend, "4", str(tmp_path)]
         process = here.start("h1", command, {"GLOO_SOCKET_IFNAME": "h1-eth0"})
-        _, errors = process.communicate(timeout=PATIENCE_S)
+        _, errors = process.communicate(timeout=3 * PATIENCE_S)
         assert process.returncode == 0, errors
         losses[backend] = [json.loads((tmp_path / f"{backend}-{rank}").read_text()) for rank in range(4)]
-    assert {machine for machine, _ in losses["ina"]} == {"h1", "h2"}
+    assert {machine for machine, _ in losses["ina"]} == {*machines}
     for (_, ours), (_, theirs) in zip(losses["ina"], losses["gloo"], strict=True):
         assert ours == pytest.approx(theirs, abs=1e-3)
-    for process in started:
-        process.terminate()

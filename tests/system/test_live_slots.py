@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import threading
 import time
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from controller.core import Core, Log, Rules, Submitted
-from controller.core.compose import networked
+from controller.core import Submitted
 from controller.policies.by_kind import AllocationSettings
 from controller.scheduling import Submission
 from controller.vocabulary import Job, Region, documents, topology_of
 from ina.runtime.fabric import SwitchFabric, open_fabric
-from ina.runtime.live_jobs import LiveJobs
 from ina.runtime.spec import FabricSpec, LaunchSpec
+from ina.service.live import serving
+from ina.service.policies import Policies
 from tests.system.command import ROOT
+
+PATIENCE_S = 300
 
 # Sums until the flag is there, and fails on a wrong sum.
 SUMS = """
@@ -51,46 +56,58 @@ class Bed:
         script = folder / "sums.py"
         script.write_text(SUMS)
         network = topology_of(documents.read(ROOT / "examples" / "cluster" / "racks.toml"))
-        policies = AllocationSettings(placement="gpu-balance", memory="deadline")
-        parts = networked(network, "fifo", policies)
+        policies = Policies("fifo", AllocationSettings(placement="gpu-balance", memory="deadline"))
+        commands = {name: (sys.executable, str(script), str(flag)) for name, flag in self.flags.items()}
         jobs = {
-            "easy": Job(name="easy", workers=2, iterations=100_000),
-            "urgent": Job(name="urgent", workers=2, iterations=1000, deadline_s=60.0, arrival_s=0.5),
+            "easy": Job(name="easy", workers=2, iterations=100_000, command=commands["easy"]),
+            "urgent": Job(
+                name="urgent",
+                workers=2,
+                iterations=1000,
+                deadline_s=600.0,
+                command=commands["urgent"],
+            ),
         }
-        self.core = Core(
-            parts.servers, parts.setup, allocation=parts.allocation, rules=Rules(reported=True), log=Log()
+        self._open = ExitStack()
+        self._live = self._open.enter_context(
+            serving(
+                network,
+                policies,
+                fabric,
+                {
+                    job.name: LaunchSpec(job=Job(name=job.name, workers=2, command=job.command))
+                    for job in jobs.values()
+                },
+                on_output=lambda spec, rank, data, is_error: print(spec.job.name, rank, data.decode()),
+            )
         )
-        self._live = LiveJobs(
-            self.core,
-            fabric,
-            {
-                name: LaunchSpec(
-                    job=Job(
-                        name=name, workers=2, command=(sys.executable, str(script), str(self.flags[name]))
-                    )
-                )
-                for name in jobs
-            },
-            on_output=lambda spec, rank, data, is_error: print(spec.job.name, rank, data.decode()),
-        )
-        submissions = [
-            Submission(job.name, job.arrival_s, job.workers, job.iterations, 1e-3, deadline_s=job.deadline_s)
-            for job in jobs.values()
-        ]
-        self._thread = threading.Thread(
-            target=self._live.run,
-            args=([Submitted(each.arrival_s, each, jobs[each.name]) for each in submissions],),
-        )
+        self.core = self._live.core
+        self._jobs = jobs
+        self._loop = asyncio.new_event_loop()
+        run = self._live.run([self._event("easy")])
+        self._thread = threading.Thread(target=lambda: self._loop.run_until_complete(run))
+
+    def _event(self, name: str, now_s: float = 0.0) -> Submitted:
+        job = self._jobs[name]
+        spec = Submission(name, now_s, job.workers, job.iterations, 1e-3, deadline_s=job.deadline_s)
+        return Submitted(now_s, spec, replace(job, arrival_s=now_s))
 
     def start(self) -> None:
         self._thread.start()
+
+    def submit(self, name: str) -> None:
+        daemon = self._live.daemon
+        taking_in = daemon.take_in([self._event(name, daemon.now_s)])
+        asyncio.run_coroutine_threadsafe(taking_in, self._loop).result(PATIENCE_S)
 
     def end(self, name: str) -> None:
         self.flags[name].touch()
 
     def join(self) -> None:
-        self._thread.join(60)
+        self._thread.join(PATIENCE_S)
         assert not self._thread.is_alive()
+        self._loop.close()
+        self._open.close()
 
     def there(self) -> dict[str, tuple[Region, bool]]:
         """Return each job's slots on the switch, by name, and whether it is moving."""
@@ -114,7 +131,7 @@ class Bed:
 
         With `easy`, wait until that job has these slots.
         """
-        until = time.monotonic() + 60
+        until = time.monotonic() + PATIENCE_S
         while time.monotonic() < until:
             found, decided = self.there(), self.decided()
             settled = {name: region for name, (region, moving) in found.items() if not moving}
@@ -134,6 +151,7 @@ def test_a_running_job_makes_room_for_one_with_a_deadline_and_gets_it_back(
         bed.start()
         try:
             alone = bed.settles(1)
+            bed.submit("urgent")
             beside = bed.settles(2)
             bed.end("urgent")
             bed.settles(1, easy=alone["easy"])

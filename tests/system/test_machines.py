@@ -20,7 +20,7 @@ from controller.switches import forwarding
 from ina.runtime.switch_process import EmbeddedSwitch
 from tests.softswitch.namespaces import Namespace, hosts, why_not
 from tests.softswitch.script_program import have_compiler
-from tests.system.command import ROOT
+from tests.system.command import ROOT, ends, succeed
 
 REASON = why_not() if have_compiler else "no C compiler: interface ports need the engine in C"
 pytestmark = [pytest.mark.netns, pytest.mark.skipif(bool(REASON), reason=REASON)]
@@ -168,16 +168,8 @@ def slurm(rank: int, size: int, local: int, node: int, tasks: str) -> dict[str, 
     }
 
 
-def ends(ranks: Sequence[subprocess.Popen[str]]) -> list[tuple[int, str, str]]:
-    """Return status, output and errors of each."""
-    said = [process.communicate(timeout=300) for process in ranks]
-    return [(process.returncode, *texts) for process, texts in zip(ranks, said, strict=True)]
-
-
 def answers(ranks: Sequence[subprocess.Popen[str]]) -> list[list[object]]:
-    done = ends(ranks)
-    assert [status for status, _, _ in done] == [0] * len(done), done
-    return sorted(json.loads(output) for _, output, _ in done)
+    return sorted(map(json.loads, succeed(ranks)))
 
 
 def test_ranks_of_mpirun_on_two_machines_are_summed_there_first(bed: Bed) -> None:
@@ -233,8 +225,7 @@ def test_horovod_of_mpirun_on_two_machines(bed: Bed, tmp_path: Path) -> None:
         interface = bed.machines[host].switch_interface.replace("s", "h")
         variables = {"GLOO_SOCKET_IFNAME": interface, "ANSWERS": str(tmp_path)}
         ranks.append(bed.start(host, ["-c", HOROVOD], openmpi(rank, 4, local, 2) | variables))
-    done = ends(ranks)
-    assert [status for status, _, _ in done] == [0] * 4, done
+    succeed(ranks)
     for rank in range(4):
         host, local = divmod(rank, 2)
         assert json.loads((tmp_path / str(rank)).read_text()) == {
@@ -261,8 +252,7 @@ def test_torchrun_on_two_machines(bed: Bed, tmp_path: Path) -> None:
         interface = host.switch_interface.replace("s", "h")
         variables = {"GLOO_SOCKET_IFNAME": interface, "ANSWERS": str(tmp_path / "answers")}
         agents.append(bed.start(node, [*launch, "--node-rank", str(node), str(script)], variables))
-    done = ends(agents)
-    assert [status for status, _, _ in done] == [0, 0], done
+    succeed(agents)
     said = [json.loads((tmp_path / "answers" / str(rank)).read_text()) for rank in range(4)]
     path = {"allreduce sum float32": {"switch": 1}}
     assert said == [[rank, [10.0], path, rank in (0, 2)] for rank in range(4)]

@@ -76,7 +76,7 @@ def test_any_frames_leave_the_switch_silent(
 
 def test_any_answers_leave_the_worker_silent(environment: dict[str, str], host_library: Path) -> None:
     counts = fuzz(environment, DRIVER, "worker", host_library, 0, effort.cases(300, at_least=150))
-    assert all(counts.values()), "no answer of some kind"
+    assert [kind for kind, count in counts.items() if not count] == []
 
 
 @pytest.mark.parametrize("seed", effort.some(range(2), every=2))

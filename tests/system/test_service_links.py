@@ -11,6 +11,8 @@ import pytest
 
 from bmv2_topos.testbeds import netns
 from bmv2_topos.testbeds.netns.names import interface, namespace
+from bmv2_topos.testbeds.netns.ports import InterfaceWatch
+from controller.p4runtime_shim.ports import PortWatch
 from tests.system.command import WORKERS, family, ina
 from tests.system.test_service import daemon, ended, until
 from tests.system.test_testbeds import PREFIX, needs_namespaces
@@ -93,6 +95,33 @@ def tree_of(found: dict[str, object], job: str) -> list[str]:
     """Return what was said of the trees of a job, in order."""
     decisions: list[tuple[str, list[str], str]] = found["decisions"]  # type: ignore[assignment]
     return [text for event, jobs, text in decisions if event == "placed" and jobs == [job]]
+
+
+@needs_namespaces
+def test_interfaces_say_of_links_what_a_switch_tells(bed: netns.State) -> None:
+    told = PortWatch()
+
+    def agree(down: set[str]) -> bool:
+        for switch, ports in bed.topology.ports.items():
+            address = f"unix:{bed.socket(switch)}"
+            seen, said = watch(address), told(address)
+            assert seen is not None
+            assert said is not None
+            assert seen.keys() == ports.keys() == said.keys()
+            if any(said[port].up != seen[port].up for port in ports):
+                return False
+            if (not all(each.up for each in seen.values())) != (switch in down):
+                return False
+        return True
+
+    with InterfaceWatch(bed) as watch:
+        until(lambda: agree(set()))
+        set_link(bed, "s1", "s4", "down")
+        try:
+            until(lambda: agree({"s1", "s4"}))
+        finally:
+            set_link(bed, "s1", "s4", "up")
+        until(lambda: agree(set()))
 
 
 @needs_namespaces

@@ -227,3 +227,31 @@ def test_somebody_elses_mininet_has_our_switch_and_is_not_disturbed() -> None:
     good("down", name)
     output, _ = theirs.communicate("go on\n")
     assert (output, theirs.returncode) == ("reached\n", 0)
+
+
+SUPERVISE = 'for turn in 1 2 3 4 5; do ip netns exec "$0" sleep 600; done'
+
+
+@needs_namespaces
+def test_a_testbed_goes_down_although_somebody_outside_starts_its_processes_again() -> None:
+    name = f"{PREFIX}-f"
+    good("up", "single-switch:1", "--name", name, "--lanes", 32)
+    host = f"ina.{name}.h1"
+    supervisors = [
+        subprocess.Popen(["sh", "-c", SUPERVISE, host], stderr=subprocess.DEVNULL) for _ in range(4)
+    ]
+    try:
+        while len(pids(host)) < len(supervisors):
+            assert [each.poll() for each in supervisors] == [None] * len(supervisors)
+        good("down", name)
+        assert namespaces() == []
+        for each in supervisors:
+            each.wait(60)
+    finally:
+        for each in supervisors:
+            each.kill()
+            each.wait()
+
+
+def pids(namespace: str) -> list[str]:
+    return subprocess.run(["ip", "netns", "pids", namespace], capture_output=True, text=True).stdout.split()

@@ -37,6 +37,7 @@ class Bmv2Target:
 
     lanes = 32
     queue_packets: int | None = 64
+    tells_ports: bool = False
 
     def check(self, topology: Topology, program: Program) -> None:
         """Raise NotCarried, ProgramMismatch."""

@@ -84,12 +84,21 @@ def inside(namespace: str, call: Callable[[], T]) -> T:
 
 
 def remove(namespaces: Collection[str]) -> None:
-    """End every process in these namespaces, and delete them. Raises StepFailed."""
-    _end_all(_identities(namespaces))
-    for name in namespaces:
-        done = subprocess.run(["ip", "netns", "delete", name], capture_output=True, text=True)
-        if done.returncode and (FOLDER / name).exists():
-            raise StepFailed(f"ip netns delete {name}: {done.stderr.strip()}")
+    """End every process in these namespaces, and delete them. Raises StepFailed.
+
+    Somebody outside may start processes there meanwhile: they end, too.
+    """
+    with contextlib.ExitStack() as kept:  # so that their numbers stay theirs until the last process has ended
+        for name in namespaces:
+            if (FOLDER / name).exists():
+                kept.enter_context((FOLDER / name).open())
+        networks = _identities(namespaces)
+        _end_all(networks)
+        for name in namespaces:
+            done = subprocess.run(["ip", "netns", "delete", name], capture_output=True, text=True)
+            if done.returncode and (FOLDER / name).exists():
+                raise StepFailed(f"ip netns delete {name}: {done.stderr.strip()}")
+        _end_all(networks)
 
 
 def processes(networks: Collection[Identity]) -> Iterator[int]:
@@ -114,13 +123,15 @@ def _identities(namespaces: Collection[str]) -> set[Identity]:
 def _end_all(networks: Collection[Identity]) -> None:
     for number, patience_s in ((signal.SIGTERM, GRACE_S), (signal.SIGKILL, END_S)):
         deadline = time.monotonic() + patience_s
-        running = list(processes(networks))
-        for process in running:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(process, number)
-        while running and time.monotonic() < deadline:
+        told: set[int] = set()
+        while running := set(processes(networks)):
+            for process in running - told:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(process, number)
+            told = running
+            if time.monotonic() > deadline:
+                break
             time.sleep(_TICK_S)
-            running = list(processes(networks))
         if not running:
             return
-    raise StepFailed(f"process {running[0]} does not end, and keeps its namespace")
+    raise StepFailed(f"process {min(running)} does not end, and keeps its namespace")

@@ -20,6 +20,8 @@ class SwitchTarget(Protocol):
     """Values per packet unless somebody says otherwise."""
     queue_packets: int | None
     """Packets that a port holds, where that is few, as in a slow switch; None: as many as windows need."""
+    tells_ports: bool
+    """Whether a switch tells which of its ports are down."""
 
     def check(self, topology: Topology, program: Program) -> None:
         """Raise ProgramMismatch for what it cannot run, NotCarried for what it cannot do to links."""

@@ -58,6 +58,11 @@ class PipelineTarget:
         """Return 0: all that happens to the switch is the testbed's own doing."""
         return 0
 
+    @property
+    def undisturbed(self) -> bool:
+        """Return False: several controllers may have this target."""
+        return False
+
     def close(self) -> None:
         """Do nothing: the switch is not this object's."""
 

@@ -93,12 +93,24 @@ class NoWorkers:
         """Return why a run has ended."""
         return f"run {number} has no workers"
 
+    def shown(self, number: int) -> str:
+        """Return nothing: there is no engine."""
+        return ""
+
+    def gone(self) -> Mapping[str, str]:
+        """Return none."""
+        return {}
+
 
 class NoFallbacks:
     """Fallback servers that sum nothing, since nobody sends."""
 
     def serve(self, wanted: Mapping[str, Sequence[TreeAdmission]]) -> None:
         """Return at once."""
+
+    def lives(self, server: str) -> bool:
+        """Return True."""
+        return True
 
     def counters(self, server: str, job: int) -> dict[str, float]:
         """Return none."""

@@ -59,8 +59,11 @@ class ControllerOptions:
     ] = None
 
     @contextmanager
-    def connect(self) -> Iterator[Client]:
-        """Connect to the controller. Raises Failure, also for what it refuses in between."""
+    def connect(self, token: str = "") -> Iterator[Client]:
+        """Connect to the controller. Raises Failure, also for what it refuses in between.
+
+        `token` is shown in the place of the one that the options name.
+        """
         try:
             from ina.service.client import Client, ClientError, Refused
         except ImportError as error:
@@ -68,7 +71,7 @@ class ControllerOptions:
         if not self.controller:
             raise Failure("which controller? give --controller URL, or set INA_CONTROLLER", USAGE)
         try:
-            client = Client(self.controller, token=self._token(), ca=self.controller_ca)
+            client = Client(self.controller, token=token or self._token(), ca=self.controller_ca)
         except ValueError as error:
             raise Failure(f"--controller: {error}", USAGE) from error
         except OSError as error:

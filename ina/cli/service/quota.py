@@ -1,4 +1,4 @@
-"""``ina quota``: how many GPUs tenants may use at once, and how many are kept for them."""
+"""``ina quota``: how many GPUs tenants may use, how many are kept for them, and how fast they may submit."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ EPILOG = """Examples:
 
   ina quota --controller http://127.0.0.1:9580
 
-  ina quota alice --gpus 8 --reserved 4
+  ina quota alice --gpus 8 --reserved 4 --per-minute 30
 
   ina quota alice --remove
 """
@@ -35,20 +35,25 @@ def quota(
     reserved: Annotated[
         int | None, typer.Option(min=0, metavar="N", help="Keep N GPUs free of other tenants' jobs.")
     ] = None,
+    per_minute: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="Let the tenant submit at most N jobs in a minute."),
+    ] = None,
     remove: Annotated[bool, typer.Option("--remove", help="Remove the tenant's quota.")] = False,
     at: ControllerOptions,
     json: options.Json = False,
 ) -> None:
     """Show, set or remove quotas and reservations of tenants.
 
-    Jobs above a quota wait, and say so. Setting replaces both values: without --gpus there is no limit,
-    without --reserved nothing is kept. Only operators may set and remove.
+    Jobs above a quota wait, and say so; submissions above a limit per minute are refused, and say when to try
+    again. Setting replaces all values: without --gpus and --per-minute there is no limit, without --reserved
+    nothing is kept. Only operators may set and remove.
     """
-    sets = gpus is not None or reserved is not None
+    sets = any(value is not None for value in (gpus, reserved, per_minute))
     if tenant is None and (sets or remove):
         raise Failure("whose quota? give the TENANT", USAGE)
     if sets and remove:
-        raise Failure("--remove and --gpus or --reserved are mutually exclusive", USAGE)
+        raise Failure("--remove and --gpus, --reserved or --per-minute are mutually exclusive", USAGE)
     with at.connect() as controller:
         if tenant is not None and remove:
             controller.remove_quota(tenant)
@@ -56,7 +61,7 @@ def quota(
                 out.print(f"{plain(tenant)}: no quota any more", soft_wrap=True)
                 return
         if tenant is not None and sets:
-            controller.set_quota(tenant, gpus=gpus, reserved=reserved or 0)
+            controller.set_quota(tenant, gpus=gpus, reserved=reserved or 0, per_minute=per_minute)
         found = [each for each in controller.quotas() if tenant in (None, each["tenant"])]
     if json:
         print(json_module.dumps({"quotas": found}, indent=2))
@@ -67,8 +72,13 @@ def quota(
             str(each["used"]),
             "no limit" if each["gpus"] is None else str(each["gpus"]),
             str(each["reserved"]),
+            "no limit" if each["per_minute"] is None else str(each["per_minute"]),
             ", ".join(map(plain, each["waiting"])),
         ]
         for each in found
     ]
-    table(plural(len(rows), "quota"), ["tenant", "GPUs in use", "at most", "reserved", "waiting"], rows)
+    table(
+        plural(len(rows), "quota"),
+        ["tenant", "GPUs in use", "at most", "reserved", "jobs a minute", "waiting"],
+        rows,
+    )

@@ -52,6 +52,7 @@ def print_job(job: JobView, now_s: float) -> None:
         if ends_s is None
         else f"done in {clock(ends_s - now_s)}" + (", too late" if job["late"] else ""),
         "servers": ", ".join(job["servers"]),
+        "engine": plain(job["engine"]),
         "tree": ""
         if tree is None
         else f"root {tree['root']}; summed at {', '.join(tree['aggregators']) or 'no switch'}",

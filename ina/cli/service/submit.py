@@ -14,6 +14,7 @@ from ina.cli import options
 from ina.cli.errors import USAGE, Failure
 from ina.cli.plain import plural, say
 from ina.cli.service.common import ControllerOptions, show_jobs
+from ina.cli.service.job_options import JobOptions
 
 EPILOG = """Examples:
 
@@ -41,39 +42,6 @@ def submit(
         int | None,
         typer.Option(*options.WORKERS, min=1, help="Run the command with this number of workers."),
     ] = None,
-    name: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME", help="With --workers: name the job so. Default: the program's name and a number."
-        ),
-    ] = None,
-    deadline: Annotated[
-        float | None,
-        typer.Option(
-            metavar="SECONDS",
-            help="With --workers: let the job be done within this many seconds. Default: best effort.",
-        ),
-    ] = None,
-    iterations: Annotated[
-        int | None,
-        typer.Option(
-            metavar="COUNT", help="With --workers: let the job have this many iterations. Default: 100."
-        ),
-    ] = None,
-    compute: Annotated[
-        float | None,
-        typer.Option(
-            metavar="SECONDS",
-            help="With --workers: let an iteration compute for this many seconds, as an estimate. "
-            "Default: 0.001.",
-        ),
-    ] = None,
-    model_bytes: Annotated[
-        int | None,
-        typer.Option(
-            metavar="BYTES", help="With --workers: let the gradient have this many bytes. Default: 262144."
-        ),
-    ] = None,
     folder: Annotated[
         Path | None,
         typer.Option(
@@ -82,6 +50,14 @@ def submit(
             "another. Default: the current directory.",
         ),
     ] = None,
+    driver: Annotated[
+        bool,
+        typer.Option(
+            "--driver",
+            help="With --workers: run the command once; it has Ray Train start the workers. The controller "
+            "needs --executor ray.",
+        ),
+    ] = False,
     key: Annotated[
         str,
         typer.Option(
@@ -90,25 +66,20 @@ def submit(
             "Default: a random one.",
         ),
     ] = "",
+    job: JobOptions,
     at: ControllerOptions,
     json: options.Json = False,
 ) -> None:
     """Submit jobs to a controller, which decides when, where and with which slots they run.
 
     Takes all jobs or none. Prints them as they stand then: 'ina watch' shows what becomes of them, and
-    'ina explain' why. Times of arrival in a file do not count: a job arrives when it is submitted.
+    'ina explain' why. The options of a job are for a command. Times of arrival in a file do not count: a job
+    arrives when it is submitted.
     """
-    own = {
-        "deadline_s": deadline,
-        "iterations": iterations,
-        "compute_s": compute,
-        "model_bytes": model_bytes,
-        "name": name,
-    }
-    given = {each: value for each, value in own.items() if value is not None}
+    given = job.keys() | ({} if job.name is None else {"name": job.name})
     if workers is not None:
-        jobs = [_of_command(what, workers, given)]
-    elif given or len(what) != 1:
+        jobs = [_of_command(what, workers, given) | ({"extra": {"driver": True}} if driver else {})]
+    elif given or driver or len(what) != 1:
         raise Failure("want one FILE of jobs, or -np WORKERS and a command behind --", USAGE)
     else:
         jobs = _of_file(Path(what[0]))

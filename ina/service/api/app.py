@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import logging
-import os
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Collection
 from importlib.metadata import version
@@ -14,21 +12,32 @@ from pathlib import Path
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, FastAPI, Header, Query, Request
-from fastapi.security import HTTPBearer
 from starlette.responses import FileResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from controller.vocabulary import BadSpec, Job, Topology, documents, jobs_of
 from ina.service import views
-from ina.service.api import metrics
-from ina.service.api.access import Gate, operator, own
+from ina.service.api import admissions, metrics
+from ina.service.api.access import Gate, own
+from ina.service.api.asking import (
+    BEARER,
+    MAX_PAGE,
+    After,
+    Asker,
+    Follow,
+    Json,
+    Last,
+    Limit,
+    Operator,
+    Serving,
+)
 from ina.service.api.guard import Guard
 from ina.service.api.history import History
 from ina.service.api.logs import following, piece
 from ina.service.api.openapi import MAX_JOBS, STREAM, SUBMISSION, TEXT, refusals
-from ina.service.api.peers import uid_of
 from ina.service.api.problems import Problem, register
 from ina.service.api.quotas import Tenant, Wanted
+from ina.service.api.shared import Shared
 from ina.service.api.streams import EventStream, Streams, event
 from ina.service.api.users import as_user
 from ina.service.errors import Unknown
@@ -38,8 +47,6 @@ from ina.service.tokens import Person
 
 SMALL_BYTES = 1 << 14
 """Descriptions of jobs up to this size are read at once, larger ones in a thread."""
-MAX_PAGE = 1_000
-"""Jobs, or lines of the log, in one answer."""
 PAGE = Path(__file__).parent.parent / "page"
 _log = logging.getLogger(__name__)
 
@@ -71,17 +78,19 @@ def app(service: Service, *, gate: Gate, hosts: Collection[str] | None) -> FastA
         redoc_url=None,
         lifespan=lifespan,
     )
-    made.state.routes = [*_open.routes, *_v1.routes]
+    made.state.routes = [*_open.routes, *_v1.routes, *admissions.router.routes]
     made.state.service = service
     made.state.gate = gate
     made.state.history = history
     made.state.streams = Streams()
+    made.state.shared = Shared(service)
     made.state.answers = Counter()
     register(made)
     made.add_middleware(_Counting, answers=made.state.answers)
     made.add_middleware(Guard, hosts=hosts)
     made.include_router(_open)
     made.include_router(_v1)
+    made.include_router(admissions.router)
     return made
 
 
@@ -106,66 +115,7 @@ class _Counting:
         await self._app(scope, receive, sending)
 
 
-class Json(Response):
-    """An answer in JSON, in ASCII: whatever people named."""
-
-    media_type = "application/json"
-
-    def render(self, content: object) -> bytes:
-        """Return it as bytes."""
-        return json.dumps(content, allow_nan=False, separators=(",", ":")).encode()
-
-
-# --------------------------------------------------------------------------- what requests have in common
-
-
-async def _service(request: Request) -> Service:
-    service: Service = request.app.state.service
-    if service.ready:
-        raise Problem(503, f"not yet: {service.ready}", headers={"Retry-After": "1"})
-    return service
-
-
-async def _person(request: Request) -> Person:
-    gate: Gate = request.app.state.gate
-    return gate.person(request.headers.get("authorization"), lambda: _uid(request))
-
-
-def _uid(request: Request) -> int | None:
-    """Return the user at the other end; a Unix socket lets only its owner and root in."""
-    client, server = request.scope.get("client"), request.scope.get("server")
-    if client is None or server is None or server[1] is None:
-        return os.geteuid()
-    return uid_of((client[0], client[1]), (server[0], server[1]))
-
-
-async def _operator(person: Annotated[Person, Depends(_person)]) -> Person:
-    operator(person)
-    return person
-
-
-_bearer = HTTPBearer(
-    auto_error=False, description="A token of 'ina controller token add'; see docs/security.md."
-)
-Serving = Annotated[Service, Depends(_service)]
-Asker = Annotated[Person, Depends(_person)]
-Operator = Annotated[Person, Depends(_operator)]
-After = Annotated[
-    int,
-    Query(
-        ge=-MAX_PAGE,
-        le=1 << 53,
-        description="Only what has a higher number; a negative one: so many of the latest.",
-    ),
-]
-Limit = Annotated[int, Query(ge=1, le=MAX_PAGE, description="At most so many.")]
-Follow = Annotated[bool, Query(description="Server-sent events instead: what is there, and all to come.")]
-Last = Annotated[
-    int,
-    Header(alias="Last-Event-ID", ge=0, le=1 << 53, description="With follow: go on after this one."),
-]
-
-_v1 = APIRouter(prefix="/v1", dependencies=[Depends(_bearer)], responses=refusals())
+_v1 = APIRouter(prefix="/v1", dependencies=[Depends(BEARER)], responses=refusals())
 _open = APIRouter(responses=refusals())
 
 # --------------------------------------------------------------------------- jobs
@@ -175,7 +125,7 @@ _open = APIRouter(responses=refusals())
     "/jobs",
     status_code=201,
     response_model=views.JobsView,
-    responses=refusals(415),
+    responses=refusals(415, 429),
     openapi_extra=dict(SUBMISSION),
 )
 async def submit(
@@ -211,6 +161,7 @@ async def submit(
 
 @_v1.get("/jobs", response_model=views.JobsView)
 async def jobs(
+    request: Request,
     service: Serving,
     person: Asker,
     state: Annotated[list[str] | None, Query(description="Only jobs in this state. Repeatable.")] = None,
@@ -219,26 +170,38 @@ async def jobs(
     limit: Limit = MAX_PAGE,
 ) -> Response:
     """List jobs, in order of submission."""
-    records = service.records()
-    if after < 0:
-        after += records[-1].submitted.number if records else 0
-    wanted = [
-        record
-        for record in records
-        if person.owns(record.submitted.tenant)
-        and record.submitted.number > after
-        and (not state or record.state in state)
-        and tenant in (None, record.submitted.tenant)
-    ]
-    now_s, page = service.now_s, wanted[:limit]
-    following = page[-1].submitted.number if len(wanted) > limit else None
-    return Json({"now_s": now_s, "jobs": [views.of_job(each, now_s) for each in page], "next": following})
+
+    def made() -> object:
+        records = service.records()
+        begin = after
+        if begin < 0:
+            begin += records[-1].submitted.number if records else 0
+        wanted = [
+            record
+            for record in records
+            if person.owns(record.submitted.tenant)
+            and record.submitted.number > begin
+            and (not state or record.state in state)
+            and tenant in (None, record.submitted.tenant)
+        ]
+        now_s, page = service.now_s, wanted[:limit]
+        following = page[-1].submitted.number if len(wanted) > limit else None
+        return {"now_s": now_s, "jobs": [views.of_job(each, now_s) for each in page], "next": following}
+
+    shared: Shared = request.app.state.shared
+    return shared.answer(request, person, made)
 
 
 @_v1.get("/jobs/{name}", response_model=views.JobView)
 async def job(name: str, service: Serving, person: Asker) -> Response:
-    """Show a job."""
-    return Json(views.of_job(own(service, person, name), service.now_s))
+    """Show a job, also one that is over and no longer listed."""
+    try:
+        return Json(views.of_job(own(service, person, name), service.now_s))
+    except Unknown:
+        archived = service.archived(name)
+        if archived is None or not person.owns(archived["tenant"]):
+            raise
+        return Json(archived)
 
 
 @_v1.delete("/jobs/{name}", response_model=views.JobView)
@@ -330,11 +293,16 @@ def _jobs(body: bytes, cluster: Topology) -> list[Job]:
 
 
 @_v1.get("/cluster", response_model=views.ClusterView)
-async def cluster(service: Serving, person: Asker) -> Response:
+async def cluster(request: Request, service: Serving, person: Asker) -> Response:
     """Show servers, switches, links, and who has what of them."""
-    records = [each for each in service.records() if person.owns(each.submitted.tenant)]
-    view = views.of_cluster(service.cluster(), records, service.now_s, service.began_at)
-    return Json(view if person.operates else views.hiding(view, {each.name for each in records}))
+
+    def made() -> object:
+        records = [each for each in service.records() if person.owns(each.submitted.tenant)]
+        view = views.of_cluster(service.cluster(), records, service.now_s, service.began_at)
+        return view if person.operates else views.hiding(view, {each.name for each in records})
+
+    shared: Shared = request.app.state.shared
+    return shared.answer(request, person, made)
 
 
 @_v1.get("/memory", response_model=views.MemoryView)
@@ -356,6 +324,17 @@ async def undrain(name: str, service: Serving, person: Operator) -> Response:
     """Have a server or a switch be used again."""
     await service.drain(name, back=True, by=person.name)
     return Response(status_code=204)
+
+
+@_v1.post("/reallocation", response_model=views.ReallocationView)
+async def reallocate(
+    service: Serving,
+    person: Operator,
+    job: Annotated[str, Query(description="Show this job alone; memory is divided among all.")] = "",
+) -> Response:
+    """Divide the memory of the switches now, and show what each job has got, and why."""
+    found = await service.reallocate(job, by=person.name)
+    return Json(views.of_reallocation(found, service.now_s))
 
 
 @_v1.get("/audit", response_model=views.AuditView)
@@ -383,7 +362,7 @@ async def quota(tenant: Tenant, service: Serving, person: Asker) -> Response:
 @_v1.put("/quotas/{tenant}", response_model=views.QuotaView)
 async def set_quota(tenant: Tenant, wanted: Wanted, service: Serving, person: Operator) -> Response:
     """Give a tenant a quota and a reservation, in the place of those before; what runs runs on."""
-    await service.set_quota(Quota(tenant, wanted.gpus, wanted.reserved))
+    await service.set_quota(Quota(tenant, wanted.gpus, wanted.reserved, wanted.per_minute))
     return Json(_quota(service, person, tenant))
 
 
@@ -416,7 +395,7 @@ async def events(
 ) -> Response:
     """Show what happened and was decided, oldest first."""
     if after < 0:
-        after = max(0, len(service.decisions()) + after)
+        after = next((each.number - 1 for each in service.decisions()[after:]), 0)
     if follow:
         begin = after if last < 0 else last
         streams: Streams = request.app.state.streams
@@ -449,7 +428,7 @@ def _may_see(service: Service, person: Person, decision: Decision) -> bool:
 # --------------------------------------------------------------------------- for monitors, and people
 
 
-@_open.get("/metrics", response_class=Response, responses=TEXT, dependencies=[Depends(_bearer)])
+@_open.get("/metrics", response_class=Response, responses=TEXT, dependencies=[Depends(BEARER)])
 async def figures(request: Request, _: Operator) -> Response:
     """Show figures for Prometheus."""
     state = request.app.state

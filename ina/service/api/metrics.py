@@ -20,8 +20,6 @@ def render(service: Service, *, streams: int, answers: Mapping[int, int]) -> str
     cluster, records = service.cluster(), service.records()
     states = Counter(record.state for record in records)
     late = sum(record.late and not record.over for record in records)
-    entries = service.decisions()
-    kinds = Counter(decision.entry.event for decision in entries)
     lines = [
         *_family(
             "start_time_seconds", "gauge", "When the service was first started.", [({}, service.began_at)]
@@ -49,7 +47,7 @@ def render(service: Service, *, streams: int, answers: Mapping[int, int]) -> str
             "decisions_total",
             "counter",
             "Decisions by kind.",
-            [({"event": kind}, n) for kind, n in kinds.items()],
+            [({"event": kind}, n) for kind, n in service.counted().items()],
         ),
         *_family(
             "server_gpus", "gauge", "GPUs.", [({"server": each.name}, each.gpus) for each in cluster.servers]

@@ -10,6 +10,9 @@ from ina.service.api.problems import TYPE
 
 MAX_JOBS = 10_000
 """In one request."""
+MAX_RANKS = MAX_WORKERS
+NAME = r"^[A-Za-z0-9][\w.-]{0,199}$"
+"""What the name of an external job looks like."""
 
 _PROBLEM: Mapping[str, Any] = {
     "type": "object",
@@ -36,6 +39,7 @@ _MEANINGS: Mapping[int, str] = {
     415: "The body is not application/json.",
     421: "Not a name of this server.",
     422: "A value is wrong.",
+    429: "More jobs than the tenant may submit in this time; see Retry-After.",
     500: "An error of the service.",
     503: "Not now: it starts, or cannot write.",
 }

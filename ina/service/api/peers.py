@@ -3,10 +3,34 @@
 from __future__ import annotations
 
 import ipaddress
+import os
 import sys
 from pathlib import Path
 
 Place = tuple[str, int]
+
+
+class Peer:
+    """The other end of a connection: asked for once, not with each of its requests.
+
+    Args:
+        client: Its address; None: it has none.
+        server: Ours; without a port that of a Unix socket, which lets only its owner and root in.
+    """
+
+    def __init__(self, client: Place | None, server: tuple[str, int | None] | None) -> None:
+        self._client = client
+        self._server = server
+        self._uid: int | None = None
+
+    def uid(self) -> int | None:
+        """Return the user of this machine who has made the connection; None: not known."""
+        if self._uid is None:
+            if self._client is None or self._server is None or self._server[1] is None:
+                self._uid = os.geteuid()
+            else:
+                self._uid = uid_of(self._client, (self._server[0], self._server[1]))
+        return self._uid
 
 
 def uid_of(client: Place, server: Place, tables: Path = Path("/proc/net")) -> int | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,7 +14,7 @@ from starlette.responses import Response
 from starlette.routing import Match, Route
 
 from controller.vocabulary import BadSpec
-from ina.service.errors import Conflict, ServiceError, StoreError, Unknown
+from ina.service.errors import Conflict, ServiceError, StoreError, TooMany, Unknown
 
 TYPE = "application/problem+json"
 
@@ -29,6 +30,7 @@ _TITLES: Mapping[int, str] = {
     415: "Not a type of content that is read here",
     421: "Not this server's name",
     422: "A value is wrong",
+    429: "Too many at once",
     500: "Internal error",
     503: "Not now",
 }
@@ -99,6 +101,8 @@ def problem_of(error: Exception) -> Problem:
             return Problem(404, str(error))
         case Conflict():
             return Problem(409, str(error))
+        case TooMany():
+            return Problem(429, str(error), headers={"Retry-After": str(math.ceil(error.after_s))})
         case StoreError():
             return Problem(503, str(error), headers={"Retry-After": "5"})
         case ServiceError():

@@ -22,4 +22,7 @@ class Wanted(BaseModel):
     gpus: Number | None = Field(
         default=None, description="Most GPUs of the tenant's jobs at once; more jobs wait. null: no limit."
     )
+    per_minute: Annotated[StrictInt, Field(ge=1, le=MOST)] | None = Field(
+        default=None, description="Most jobs that the tenant may submit in a minute. null: no limit."
+    )
     reserved: Number = Field(default=0, description="GPUs that other tenants leave free for it.")

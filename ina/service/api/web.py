@@ -12,11 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from controller.vocabulary import BadSpec
 from ina.service.api.access import Gate
 from ina.service.api.app import app
 from ina.service.api.guard import LOOPBACK
+from ina.service.api.peers import Peer
 from ina.service.service import Service
 from ina.service.tokens import Tokens
 
@@ -111,12 +113,22 @@ class Certificate:
     key: Path
 
 
+class _Connection(H11Protocol):
+    """A connection whose requests know whose it is, as ``state["peer"]`` of their scopes."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Take a connection."""
+        super().connection_made(transport)
+        self.app_state = {**self.app_state, "peer": Peer(self.client, self.server)}
+
+
 class _Server(uvicorn.Server):
     """A web server that leaves signals to others, and says when it listens."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
         self.listening = asyncio.Event()
+        self.ending = asyncio.Event()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
@@ -127,6 +139,13 @@ class _Server(uvicorn.Server):
         """Start to listen."""
         await super().startup(sockets)
         self.listening.set()
+
+    async def main_loop(self) -> None:
+        """Do once a second, while nobody asks, what uvicorn does ten times, until the server is to end."""
+        while not await self.on_tick(0):
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(1.0):
+                    await self.ending.wait()
 
 
 @contextlib.asynccontextmanager
@@ -158,7 +177,7 @@ async def speaking(
         )
         config = uvicorn.Config(
             made,
-            http="h11",
+            http=_Connection,
             ws="none",
             lifespan="on",
             log_config=None,
@@ -182,6 +201,7 @@ async def speaking(
         finally:
             listening.cancel()
             server.should_exit = True
+            server.ending.set()
             await task
             if address.path is not None:
                 address.path.unlink(missing_ok=True)

@@ -75,7 +75,7 @@ def test_a_page_says_what_was_asked_what_came_out_and_how_to_do_it_again(tmp_pat
         "Results",
         "What it shows",
         "Limits",
-        "Again",
+        "Reproduce",
     ]
     assert "```\npython -m something\n```" in page
     assert "| 64 | 80% | 40% | 50% | 50.0% | 0.00 MB | 1250.00 ms | 5000.00 ms |" in page

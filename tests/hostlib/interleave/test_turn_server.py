@@ -29,6 +29,15 @@ def train(server: TurnServer, job: str, rank: int, iterations: int, log: list[tu
                         log.append((job, stage))
 
 
+def test_processes_on_other_machines_join_over_tcp_with_the_token() -> None:
+    with TurnServer({"a": 0}, {"a": 1}, host="127.0.0.1") as server:
+        place = json.loads(server.environment("a")[VARIABLE])
+        with pytest.raises(GroupBroken, match="refused: it does not have this group's token"):
+            Membership(tuple(place["address"]), "a", 0)
+        train(server, "a", 0, 2, [])
+        assert (server.iterations("a"), server.broken) == (2, None)
+
+
 def test_a_long_path_of_the_folder_for_temporary_files_is_no_matter(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -179,9 +188,9 @@ def test_without_a_group_a_timer_is_just_a_timer() -> None:
     assert timer.profile().iterations == 1
 
 
-@pytest.mark.parametrize("text", ["", "{}", "7", '{"socket": "x"}'])
+@pytest.mark.parametrize("text", ["", "{}", "7", '{"socket": "x"}', '{"job": "a", "address": "h:1"}'])
 def test_a_senseless_variable_is_refused(text: str) -> None:
-    with pytest.raises(GroupError, match='must be a JSON object with "socket" and "job"'):
+    with pytest.raises(GroupError, match='must be a JSON object with "job", and "socket" or "address"'):
         join(0, {VARIABLE: text})
 
 

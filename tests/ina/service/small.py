@@ -7,9 +7,11 @@ test says.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
+from typing import Any
 
 from controller.core import (
     Cancelled,
@@ -17,6 +19,7 @@ from controller.core import (
     Ended,
     Entry,
     Log,
+    Reallocated,
     Retried,
     Rules,
     ServerBack,
@@ -28,14 +31,26 @@ from controller.core import (
 )
 from controller.core.compose import networked
 from controller.core.events import Event
+from controller.core.reasons import of_slots
 from controller.policies.by_kind import AllocationSettings
 from controller.scheduling.model import Submission
 from controller.vocabulary import BadSpec, Job, Topology
 from ina.service.errors import Conflict, Unknown
 from ina.service.policies import Policies
 from ina.service.quotas import Quota, Quotas, QuotaState
+from ina.service.rates import Rates
 from ina.service.records import Audit, Difference, JobRecord, Said, State
-from ina.service.service import ClusterState, Decision, Explanation, ServerState, Share, SwitchState
+from ina.service.service import (
+    Admission,
+    ClusterState,
+    Decision,
+    Explanation,
+    Grant,
+    ServerState,
+    Share,
+    Slots,
+    SwitchState,
+)
 
 POLICIES = AllocationSettings(memory="deadline-lazy", routing="grid")
 
@@ -55,10 +70,18 @@ class SmallService:
         self._cancelled: set[str] = set()
         self._news = asyncio.Condition()
         self._quotas = Quotas(cluster.gpus)
+        self._rates = Rates()
         self.differences: tuple[Difference, ...] = ()
         self.ready = ""
+        self.changing = True
+        """Whether each answer is worked out anew."""
+        self._changes = count()
         self.now_s = 0.0
         self.began_at = 1_700_000_000.0
+
+    @property
+    def changes(self) -> int:
+        return next(self._changes) if self.changing else -1
 
     # ------------------------------------------------------------------ what tests do
 
@@ -89,21 +112,52 @@ class SmallService:
 
     # ------------------------------------------------------------------ what people ask
 
-    async def submit(self, jobs: Sequence[Job], *, tenant: str = "", key: str = "") -> list[JobRecord]:
+    async def submit(
+        self, jobs: Sequence[Job], *, tenant: str = "", key: str = "", holder: str = ""
+    ) -> list[JobRecord]:
         if key and (tenant, key) in self._keys:
             return [self.record(name) for name in self._keys[tenant, key]]
+        quota = self._quotas.quotas.get(tenant)
+        self._rates.check(quota, len(jobs), now_s=self.now_s)
+        self._rates.take(quota, len(jobs), now_s=self.now_s)
         for job in jobs:
             if job.name in self._taken:
                 raise Conflict(f"there is a job {job.name!r} already: choose another name")
         for job in jobs:
             at = replace(job, arrival_s=self.now_s)
-            self._taken[job.name] = Said(len(self._taken) + 1, at, tenant, key)
+            self._taken[job.name] = Said(len(self._taken) + 1, at, tenant, key, holder)
             self._core.handle(Submitted(self.now_s, Submission.of(at), at))
         self._core.handle(Tick(self.now_s))
         if key:
             self._keys[tenant, key] = [job.name for job in jobs]
         await self.tell()
         return [self.record(job.name) for job in jobs]
+
+    def machine(self, known_as: Sequence[str]) -> str:
+        for name in known_as:
+            if name in self._cluster.server:
+                return name
+        raise BadSpec(f"there is no server {', '.join(known_as)}")
+
+    async def admit(self, job: Job, *, holder: str, tenant: str = "", key: str = "") -> Admission:
+        (record,) = await self.submit([job], tenant=tenant, key=key, holder=holder)
+        return Admission(record, 20.0)
+
+    async def renew(self, name: str, done: int | None = None) -> Admission:
+        record = self.record(name)
+        return Admission(record, 20.0, record.reason if record.over else "")
+
+    def grant(self, name: str) -> Grant:
+        record = self.record(name)
+        if record.place is None:
+            raise Conflict(f"job {name!r} is {record.state}: {record.reason}")
+        return Grant({}, record.place.tree is not None, 32, False, False, "10.0.255.1:47000")
+
+    async def leave(self, name: str, failure: str = "") -> Admission:
+        if not self.record(name).over:
+            self._handle(Ended(self.now_s, name, failure, final=True))
+            await self.tell()
+        return Admission(self.record(name), 20.0)
 
     async def cancel(self, name: str, *, by: str = "") -> JobRecord:
         record = self.record(name)
@@ -135,6 +189,25 @@ class SmallService:
             self._down[name] = "drained"
         self._handle(event)
         await self.tell()
+
+    async def reallocate(self, name: str = "", *, by: str = "") -> list[Slots]:
+        self._handle(Reallocated(self.now_s))
+        allocation = self._core.allocation
+        assert allocation is not None
+        question, answer = allocation.allocator.question, allocation.allocator.answer
+        assert question is not None
+        assert answer is not None
+        return [
+            Slots(
+                each,
+                answer.standing[each],
+                place.regions,
+                place.regions,
+                of_slots(question, answer, each),
+            )
+            for each, place in self._core.desired().places.items()
+            if place.tree is not None and name in ("", each)
+        ]
 
     def quotas(self) -> list[QuotaState]:
         return self._quotas.states()
@@ -194,6 +267,13 @@ class SmallService:
             starts=1,
             late=due_s is not None and self.now_s + left_s > due_s,
         )
+
+    def archived(self, name: str) -> Mapping[str, Any] | None:
+        return None
+
+    def counted(self) -> Mapping[str, int]:
+        assert self._core.log is not None
+        return self._core.log.counts
 
     def explain(self, name: str) -> Explanation:
         record = self.record(name)

@@ -209,8 +209,12 @@ def test_the_schema_describes_every_resource(http: httpx.Client) -> None:
         "/v1/memory",
         "/v1/nodes/{name}/drain",
         "/v1/nodes/{name}/undrain",
+        "/v1/admissions",
+        "/v1/admissions/{name}",
+        "/v1/admissions/{name}/end",
         "/v1/audit",
         "/v1/quotas",
+        "/v1/reallocation",
         "/v1/quotas/{tenant}",
         "/v1/events",
     }

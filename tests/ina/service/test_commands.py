@@ -355,9 +355,10 @@ def test_a_tenant_has_own_jobs_alone_through_the_client(bed: Bed) -> None:
 
 
 def test_quotas_are_shown_set_and_removed(ina: Run, bed: Bed) -> None:
-    assert "alice" in said(ina("quota", "alice", "--gpus", "3", "--reserved", "2"))
+    assert "alice" in said(ina("quota", "alice", "--gpus", "3", "--reserved", "2", "--per-minute", "40"))
     (found,) = json.loads(said(ina("quota", "--json")))["quotas"]
-    assert found == {"tenant": "alice", "gpus": 3, "reserved": 2, "used": 0, "waiting": []}
+    wanted = {"tenant": "alice", "gpus": 3, "reserved": 2, "per_minute": 40, "used": 0, "waiting": []}
+    assert found == wanted
     assert said(ina("quota", "alice", "--remove")) == "alice: no quota any more\n"
     assert refusal(ina("quota", "alice", "--remove"))[0] == FAILED
     assert refusal(ina("quota", "--gpus", "3"))[0] == USAGE

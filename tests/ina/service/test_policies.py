@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
-from controller.core import Submitted, Tick
+from controller.core import Cancelled, Submitted, Tick
 from controller.core.submissions import submission_of
 from controller.errors import BadSpec
 from controller.policies import registry
 from controller.policies.by_kind import AllocationSettings
+from controller.scheduling import BadDecision, Submission
+from controller.scheduling.policy import Decision, Group, ReportedJob, View
 from controller.vocabulary import Job, fabrics
 from ina.service.clock import Clock
 from ina.service.ledger import Ledger
@@ -101,13 +104,55 @@ def test_policies_that_cannot_follow_change_nothing(wrong: Policies, says: str, 
         assert len(list(store.events())) == events
 
 
+class Moody:
+    """Runs all jobs, one for each GPU, unless one is called so that it cannot."""
+
+    name = "moody"
+
+    def decide(self, view: View) -> Decision:
+        if "bad" in view.jobs:
+            raise BadSpec("job 'bad' is of a kind that nobody knows")
+        return Decision([Group((job,), (gpu,)) for gpu, job in enumerate(view.jobs.values())])
+
+
+def test_a_policy_that_cannot_decide_leaves_what_runs_running_until_it_can(tmp_path: Path) -> None:
+    with Store(tmp_path) as store:
+        ledger = ledger_of(store, Policies("fifo"))
+        ledger.core._policy = Moody()
+        for name in ("a", "bad", "b"):
+            job = Job(name=name, workers=1, layers_bytes=(1_000_000,), arrival_s=ledger.now_s)
+            ledger.record([Submitted(ledger.now_s, submission_of(job, ledger.topology), job)])
+            ledger.decide()
+        assert [run.jobs for run in ledger.core.desired().runs] == [("a",)]
+        assert ledger.core.undecided == "job 'bad' is of a kind that nobody knows"
+        assert ledger.core.log is not None
+        said = [each.text for each in ledger.core.log.entries if "cannot decide" in each.text]
+        assert said == [f"moody cannot decide: {ledger.core.undecided}"]
+        ledger.record([Cancelled(ledger.now_s, "bad")])
+        ledger.decide()
+        assert [run.jobs for run in ledger.core.desired().runs] == [("a",), ("b",)]
+        assert ledger.core.undecided == ""
+
+
+def test_jobs_that_share_part_of_their_gpus_want_places_of_the_scheduler() -> None:
+    core = Policies("sharing:antman").core(CLUSTER)
+    group = Group((), (0, 1), neighbours=())
+    assert core.allocation is not None
+    core.allocation.check([group])
+    job = ReportedJob(Submission("a", 0.0, 2, 10), 0, 1.0, 0.0)
+    with pytest.raises(BadDecision, match="placement 'netpack' does not support; placement 'scheduler' does"):
+        core.allocation.check([Group((job,), (0, 1), neighbours=(job,))])
+
+
 def test_a_policy_file_says_what_differs_from_the_defaults(tmp_path: Path) -> None:
     path = tmp_path / "policies.toml"
-    path.write_text('scheduler = "las"\nmemory = "static"\nperiod_s = 30\nretries = 2\n')
+    text = 'scheduler = "las"\nmemory = "static"\nperiod_s = 30\nretries = 2\n[settings]\nquantum_s = 60\n'
+    path.write_text(text)
     defaults = Policies("fifo", AllocationSettings(routing="grid"))
-    assert read_policies(path, defaults) == Policies(
-        "las", AllocationSettings(routing="grid", memory="static", period_s=30), retries=2
-    )
+    allocation = AllocationSettings(routing="grid", memory="static", period_s=30)
+    found = read_policies(path, defaults)
+    assert found == Policies("las", allocation, retries=2, settings=(("quantum_s", 60),))
+    assert Policies.of(json.loads(json.dumps(found.plain()))) == found
 
 
 @pytest.mark.parametrize(
@@ -117,6 +162,12 @@ def test_a_policy_file_says_what_differs_from_the_defaults(tmp_path: Path) -> No
         ("period_s = true", r"policies.toml:1: period_s = true: want seconds"),
         ("retries = -1", r"policies.toml:1: retries = -1: want a whole number"),
         ('reading = "mine"', r'policies.toml:1: reading = "mine": .*article'),
+        ("[settings]\nquantum_s = true", r"policies.toml:.: settings = .*: want a table of numbers"),
+        ("[settings]\nquantums = 60", r"policies.toml:.: setting 'quantums' is unknown here"),
+        (
+            'scheduler = "las"\n[settings]\nquantum_s = 1e-9',
+            r"policies.toml:.: setting quantum_s=1e-09: want",
+        ),
     ],
 )
 def test_a_wrong_policy_file_is_refused_by_line_and_key(text: str, says: str, tmp_path: Path) -> None:

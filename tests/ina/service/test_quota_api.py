@@ -56,6 +56,7 @@ def test_who_may_see_and_change_quotas(people: dict[str, httpx.Client]) -> None:
         ({"gpus": "3"}, 422, "/gpus"),
         ({"reserved": True}, 422, "/reserved"),
         ({"slots": 3}, 422, "/slots"),
+        ({"per_minute": 0}, 422, "/per_minute"),
         ([], 422, ""),
     ],
 )
@@ -81,6 +82,35 @@ def test_a_reservation_that_exceeds_the_cluster_is_refused_with_the_numbers(http
         "tenant": "alice",
         "gpus": None,
         "reserved": 6,
+        "per_minute": None,
         "used": 0,
         "waiting": [],
     }
+
+
+def test_more_submissions_than_a_minute_allows_are_refused_until_later(
+    people: dict[str, httpx.Client], bed: Bed
+) -> None:
+    """Repeats of a submission do not count, and neither does another tenant's."""
+    people["admin"].put("/v1/quotas/alice", json={"per_minute": 6}).raise_for_status()
+
+    def submit(who: str, *names: str, key: str = "") -> httpx.Response:
+        jobs = [{"name": name, "workers": 1, "command": "true"} for name in names]
+        return people[who].post("/v1/jobs", json={"jobs": jobs}, headers={"Idempotency-Key": key})
+
+    five = [f"a{number}" for number in range(5)]
+    assert submit("alice", *five, key="1").status_code == 201
+    assert submit("alice", *five, key="1").status_code == 201
+    refused = submit("alice", "b0", "b1")
+    assert refused.status_code == 429
+    assert refused.headers["Retry-After"] == "10"
+    assert problem(refused)["detail"] == (
+        "tenant alice may submit 6 jobs a minute; 2 more can be submitted in 10.0 s"
+    )
+    assert people["alice"].get("/v1/jobs/b0").status_code == 404
+    assert submit("bob", *(f"c{number}" for number in range(20))).status_code == 201
+    bed.do(lambda: bed.service.advance(10.0))
+    assert submit("alice", "b0", "b1").status_code == 201
+    many = problem(submit("alice", *(f"d{number}" for number in range(7))))
+    assert many["status"] == 422
+    assert "7 jobs at once; tenant alice may submit 6 a minute" in str(many["detail"])

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-
 from controller.core import Desired, Place, Run
 from controller.vocabulary import Region, Tree
 from ina.service.steps import Held, Resize, Start, Stop, steps
@@ -38,6 +36,16 @@ def test_nobody_starts_on_gpus_that_somebody_is_still_to_leave() -> None:
     assert steps(desired(other, b=HERE), {}) == [Start(other, {"b": HERE})]
 
 
+def test_a_job_does_not_start_elsewhere_before_its_workers_have_ended() -> None:
+    """Found by schedules: it ran twice at once if its start, or its end, took long as it got other GPUs."""
+    moved = Run(2, ("a",), (2, 3), (0,))
+    place = replace(HERE, servers=("h4", "h5"))
+    starting = Held(RUN, {"a": HERE}, "preparing", busy=True)
+    assert steps(desired(moved, a=place), {1: starting}) == []
+    ended = replace(starting, stage="stopping", over=frozenset("a"))
+    assert steps(desired(moved, a=place), {1: ended}) == [Start(moved, {"a": place})]
+
+
 def test_runs_that_share_gpus_as_decided_do_not_wait_for_each_other() -> None:
     other = Run(2, ("b",), (0, 1), (0,))
     assert steps(desired(RUN, other, a=HERE, b=HERE), {1: Held(RUN, {"a": HERE}, "running")}) == [
@@ -65,9 +73,18 @@ def test_other_slots_are_a_move_and_another_tree_a_stop() -> None:
     assert "another tree" in stop.why
 
 
-@pytest.mark.parametrize("over", [True, False])
-def test_a_job_that_has_ended_changes_nothing_for_the_others(over: bool) -> None:
+def test_a_job_that_has_ended_changes_nothing_for_the_others_of_its_group() -> None:
     both = Run(1, ("a", "b"), (0, 1), (0, 1))
     left = Run(1, ("b",), (0, 1), (1,))
-    held = {1: Held(both, {"a": HERE, "b": HERE}, "running", frozenset({"a"} if over else ()))}
-    assert steps(desired(left, b=HERE), held) == []
+    held = Held(both, {"a": HERE, "b": HERE}, "running", frozenset("a"))
+    assert steps(desired(left, b=HERE), {1: held}) == []
+
+
+def test_a_group_whose_member_is_cancelled_starts_again_without_it() -> None:
+    """Found by cancelling one: its workers went on, for their run did."""
+    both = Run(1, ("a", "b"), (0, 1), (0, 1))
+    left = Run(1, ("b",), (0, 1), (1,))
+    held = Held(both, {"a": HERE, "b": HERE}, "running")
+    (stop,) = steps(desired(left, b=HERE), {1: held})
+    assert stop == Stop(1, "job 'a' is not to run any more")
+    assert steps(desired(left, b=HERE), {}) == [Start(left, {"b": HERE})]

@@ -69,9 +69,8 @@ def named(user: str = "", name: str = "alice") -> Person:
 A = Job(name="a", workers=1, command=("id", "-u"))
 
 
-def test_a_root_controller_runs_commands_as_the_tokens_user_or_the_tenants() -> None:
+def test_a_root_controller_runs_commands_as_the_tokens_user() -> None:
     assert as_user([A], named("nobody"), 0)[0].extra == {"user": "nobody"}
-    assert as_user([A], named(name="nobody"), 0)[0].extra == {"user": "nobody"}
     assert as_user([A], named("root"), 0)[0].extra == {}
     assert as_user([A], Person("", Role.OPERATOR), 0)[0].extra == {}
 
@@ -79,7 +78,9 @@ def test_a_root_controller_runs_commands_as_the_tokens_user_or_the_tenants() -> 
 @pytest.mark.parametrize(
     ("person", "own_uid", "said"),
     [
-        (named(name="no-such-user"), 0, "there is no user 'no-such-user' on this machine"),
+        (named(name="root"), 0, "the token of 'root' has no user as whom commands run"),
+        (named(name="nobody"), 0, "the token of 'nobody' has no user as whom commands run"),
+        (named("no-such-user"), 0, "there is no user 'no-such-user' on this machine"),
         (named("no-such-user"), 1, "there is no user 'no-such-user'"),
         (named("nobody"), 1, "which only root may become"),
         (named("root"), NOBODY, "which only root may become"),

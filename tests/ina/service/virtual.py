@@ -2,7 +2,7 @@
 
 The switches are compiled programs under the real `Controller`; the store is a real one. Runs are made up: a
 job computes for as long as it has iterations, saves all the while, and gives up when its packets find no way
-for `PATIENCE_S`.
+for `PATIENCE_S`. It ends with a sum in real packets, and not before that is complete and right.
 """
 
 from __future__ import annotations
@@ -10,36 +10,32 @@ from __future__ import annotations
 import asyncio
 import random
 import selectors
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from itertools import count
 from typing import Any, TypeVar
 
-from bmv2_topos.testbeds.virtual.target import PipelineTarget
+from bmv2_topos.testbeds.netns import forwarding
 from controller import Controller, Fleet
-from controller.errors import Unreachable
 from controller.p4runtime_shim.ports import PortEnds
-from controller.switches.entries import Entry, Match, MulticastGroup, TableEntry
-from controller.switches.programs import ProgramBundle, objects
-from controller.switches.target import Kind, ProgramInfo
 from controller.switches.tree import TreeAdmission
 from controller.vocabulary import Topology
-from ina.runtime.programs import bundle
 from ina.service import plain
 from ina.service.errors import RunnerGone
 from ina.service.runner import RunOrder, RunStatus
-from softswitch.compiler import p4info
-from softswitch.engine.build import load
-from softswitch.engine.ports import MemoryPort
-from softswitch.engine.programs import compile_once
-from softswitch.engine.switch import Switch
+from tests.ina.service.packets import summed
+from tests.ina.service.reached import reached
 
 T = TypeVar("T")
 
-LANES = 32
 ITERATION_S = 0.05
 PATIENCE_S = 8.0
+LONGEST_CALL_S = 20.0
+"""Of one that hangs."""
+
+
+_PSN = count()
+"""Of all worlds: the switches keep what was summed in earlier ones, for jobs with the same identities."""
 
 
 class Died(BaseException):
@@ -47,18 +43,16 @@ class Died(BaseException):
 
 
 class _Selector(selectors.SelectSelector):
-    """Does not wait: time goes on instead."""
+    """Does not wait: time goes on instead. Nothing comes from outside."""
 
     def __init__(self, loop: VirtualLoop) -> None:
         super().__init__()
         self._loop = loop
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        found = super().select(0)
-        if not found:
-            assert timeout is not None, "nothing would ever happen again"
-            self._loop.now_s += timeout
-        return found
+        assert timeout is not None, "nothing would ever happen again"
+        self._loop.now_s += timeout
+        return []
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
@@ -72,77 +66,6 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return self.now_s
 
 
-class Reached:
-    """A target that may not answer."""
-
-    def __init__(self, target: PipelineTarget) -> None:
-        self._target = target
-        self.address = target.address
-        self.gone = False
-        self.restarts = 0
-
-    def _here(self) -> PipelineTarget:
-        if self.gone:
-            raise Unreachable(f"{self.address} does not answer")
-        return self._target
-
-    def close(self) -> None:
-        """Do nothing."""
-
-    @contextmanager
-    def turn(self, *, timeout_s: float) -> Iterator[None]:
-        with self._here().turn(timeout_s=timeout_s):
-            yield
-
-    def program(self) -> ProgramInfo | None:
-        return self._here().program()
-
-    def runs(self, bundle: ProgramBundle) -> bool:
-        return True
-
-    def load(self, bundle: ProgramBundle, replacing: Callable[[ProgramInfo, int], None]) -> bool:
-        self._here()
-        return False
-
-    def write(self, kind: Kind, entries: Sequence[Entry]) -> None:
-        self._here().write(kind, entries)
-
-    def read(self, tables: Iterable[str]) -> list[TableEntry | MulticastGroup]:
-        return self._here().read(tables)
-
-    def read_row(self, table: str, match: Mapping[str, Match]) -> TableEntry | None:
-        return self._here().read_row(table, match)
-
-    def read_counter(self, counter: str, cells: Sequence[int]) -> list[int]:
-        return self._here().read_counter(counter, cells)
-
-    def wipe(self) -> None:
-        """Lose all entries, as a switch that is started again."""
-        program = self._target.program()
-        tables = [name for name in program.tables if name in self._kept()]
-        self._target.write("DELETE", self._target.read(tables))
-
-    @cache  # noqa: B019 - there are few targets, and they live as long as the tests
-    def _kept(self) -> frozenset[str]:
-        pipeline = self._target._pipeline
-        return frozenset(name for name, table in pipeline.program.tables.items() if not table.const_entries)
-
-
-@cache
-def program() -> ProgramBundle:
-    """The program of all switches."""
-    return bundle("shared", LANES)
-
-
-@cache
-def reached(name: str, slots: int) -> Reached:
-    """A switch of this process, which lasts; `Reached.wipe` makes it as new."""
-    switch = Switch({number: MemoryPort() for number in range(1, 9)})
-    pipeline = load(compile_once(program().device_config.decode(), name="shared"))
-    switch.load(pipeline)
-    return Reached(PipelineTarget(name, switch, pipeline, objects(p4info(pipeline.program)), slots=slots))
-
-
 @dataclass
 class _Run:
     order: RunOrder
@@ -152,9 +75,54 @@ class _Run:
     """Since when jobs have no way for their packets."""
     status: RunStatus = field(default_factory=RunStatus)
 
+    def again(self) -> _Run:
+        """Return another run of the same order."""
+        return _Run(self.order, self.began_s)
+
+    def __post_init__(self) -> None:
+        self.admissions = {job.name: plain.admission_of(job.admission) for job in self.order.jobs}
+
+
+class Fallbacks:
+    """Fallback servers, which may end.
+
+    Attributes:
+        served: The jobs that each serves; those that have ended serve none.
+    """
+
+    def __init__(self) -> None:
+        self.served: dict[str, list[TreeAdmission]] = {}
+
+    def serve(self, wanted: Mapping[str, Sequence[TreeAdmission]]) -> None:
+        self.served |= {server: list(jobs) for server, jobs in wanted.items()}
+
+    def lives(self, server: str) -> bool:
+        return server in self.served
+
+    def counters(self, server: str, job: int) -> dict[str, float]:
+        return {}
+
+    def kill(self, server: str) -> None:
+        """Have one end, and forget all."""
+        self.served.pop(server, None)
+
 
 class World:
-    """All that outlives the daemon."""
+    """All that outlives the daemon.
+
+    Attributes:
+        cut: Links that carry nothing.
+        runs: That were started and not forgotten.
+        saved: Iterations that jobs have done and saved.
+        iterations: Of each job.
+        absent: Jobs of which a worker never joins.
+        endless: Jobs that go on until they are stopped.
+        completed: How often jobs were done.
+        sums: That were completed, and right.
+        hangs: Runs do not end when they should.
+        slow: Calls take long.
+        refuses: No run can be started.
+    """
 
     def __init__(self, cluster: Topology, seed: int, now: Callable[[], float]) -> None:
         self.cluster = cluster
@@ -162,16 +130,29 @@ class World:
         self.now = now
         self.switches = {each.name: reached(each.name, each.slots) for each in cluster.switches}
         for switch in self.switches.values():
-            switch.gone = False
-            switch.wipe()
+            switch.again()
         self.cut: set[tuple[str, str]] = set()
         self.runs: dict[int, _Run] = {}
         self.saved: dict[str, int] = {}
-        """Iterations that jobs have done and saved."""
         self.iterations: dict[str, int] = {}
+        self.absent: set[str] = set()
+        self.endless: set[str] = set()
         self.completed: dict[str, int] = {}
-        self.served: dict[str, list[TreeAdmission]] = {}
-        self.hangs = False
+        self.fallbacks = Fallbacks()
+        self.sums = 0
+        self.hangs = self.slow = self.refuses = False
+
+    def before_each_write(self, call: Callable[[], None]) -> None:
+        """Have this called before each entry that is written to a switch."""
+        for switch in self.switches.values():
+            switch.before_write = call
+
+    def mend(self) -> None:
+        """Have all work again."""
+        self.hangs = self.slow = self.refuses = False
+        self.cut.clear()
+        for switch in self.switches.values():
+            switch.gone, switch.torn = False, None
 
     def fleet(self) -> Fleet:
         """Return controllers of the switches that know nothing yet."""
@@ -191,6 +172,8 @@ class World:
     # ------------------------------------------------------------------ an executor
 
     def start(self, order: RunOrder) -> None:
+        if self.refuses:
+            raise OSError("no process can be started")
         if order.number not in self.runs:
             self.runs[order.number] = _Run(order, self.now())
 
@@ -231,6 +214,12 @@ class World:
     def why_ended(self, number: int) -> str:
         return "its runner was killed"
 
+    def shown(self, number: int) -> str:
+        return ""
+
+    def gone(self) -> dict[str, str]:
+        return {}
+
     def tick(self) -> None:
         """Let all runs come to now; to be called often."""
         for run in self.runs.values():
@@ -241,18 +230,28 @@ class World:
         if not run.lives or status.over:
             return
         for job in run.order.jobs:
-            if job.name in status.ends:
+            name = job.name
+            if name in status.ends:
                 continue
-            if self._has_way(plain.admission_of(job.admission), run.order.switch):
-                run.cut_s.pop(job.name, None)
+            admission = run.admissions[name]
+            if name in self.absent:
+                if now_s - run.began_s > PATIENCE_S:
+                    status.ends[name] = "rank 0 exited with status 1: rank 1 never joined"
+                continue
+            has_way = self._has_way(admission, run.order.switch)
+            if has_way:
                 done = int((now_s - run.began_s) / ITERATION_S)
-                left = self.iterations[job.name] - self.saved.get(job.name, 0)
-                status.done[job.name] = min(done, left)
-                if done >= left:
-                    status.ends[job.name] = ""
-                    self.completed[job.name] = self.completed.get(job.name, 0) + 1
-            elif now_s - run.cut_s.setdefault(job.name, now_s) > PATIENCE_S:
-                status.ends[job.name] = "rank 0 exited with status 1"
+                left = self.iterations[name] - self.saved.get(name, 0)
+                status.done[name] = max(0, min(done, left))
+                if done < left or name in self.endless:
+                    run.cut_s.pop(name, None)
+                    continue
+                if not run.order.switch or self._sums(admission):
+                    status.ends[name] = ""
+                    self.completed[name] = self.completed.get(name, 0) + 1
+                    continue
+            if now_s - run.cut_s.setdefault(name, now_s) > PATIENCE_S:
+                status.ends[name] = "rank 0 exited with status 1"
         status.over = len(status.ends) == len(run.order.jobs)
 
     def _has_way(self, admission: TreeAdmission, switch: bool) -> bool:
@@ -261,21 +260,30 @@ class World:
         for name, on in admission.switches.items():
             if self.switches[name].gone:
                 return False
-            ports = [member.port for member in on.members]
+            ports = {member.port for member in on.members}
             if on.uplink is not None:
-                ports.append(on.uplink.port)
-            links = self.cluster.ports[name]
-            if any((links[port].a, links[port].b) in self.cut for port in ports if port in links):
+                ports.add(on.uplink.port)
+            links = self.cluster.ports[name].items()
+            if any((link.a, link.b) in self.cut for port, link in links if port in ports):
                 return False
         return True
 
-    # ------------------------------------------------------------------ fallback servers
+    def _sums(self, admission: TreeAdmission) -> bool:
+        """Sum once in packets; return whether that was completed. Raises WrongSum."""
+        switches = {name: each.switch for name, each in self.switches.items()}
+        served = {
+            server
+            for server, jobs in self.fallbacks.served.items()
+            for job in jobs
+            if job.job == admission.job
+        }
+        done = summed(self.cluster, switches, served, admission, next(_PSN), self._works)
+        self.sums += done
+        return done
 
-    def serve(self, wanted: Mapping[str, Sequence[TreeAdmission]]) -> None:
-        self.served |= {server: list(jobs) for server, jobs in wanted.items()}
-
-    def counters(self, server: str, job: int) -> dict[str, float]:
-        return {}
+    def _works(self, a: str, b: str) -> bool:
+        gone = any(name in self.switches and self.switches[name].gone for name in (a, b))
+        return not gone and (a, b) not in self.cut and (b, a) not in self.cut
 
     # ------------------------------------------------------------------ what must not stay
 
@@ -283,8 +291,14 @@ class World:
         """Return all that is held somewhere."""
         return {
             "runs": self.known(),
-            "served": [job.job for jobs in self.served.values() for job in jobs],
+            "served": [job.job for jobs in self.fallbacks.served.values() for job in jobs],
             "jobs on switches": list(self.fleet().read()),
+            "rows": [
+                (name, row)
+                for name, switch in self.switches.items()
+                for row in switch.read(switch.tables)
+                if row not in forwarding.entries(self.cluster, name)
+            ],
         }
 
 
@@ -303,8 +317,12 @@ class Inline:
     async def runs(self, call: Callable[[], T]) -> T:
         return await self._make(call)
 
+    async def disk(self, call: Callable[[], T]) -> T:
+        return await self._make(call)
+
     async def _make(self, call: Callable[[], T]) -> T:
-        await asyncio.sleep(self._world.rng.uniform(0.001, 0.1))
+        slow = self._world.slow and self._world.rng.random() < 0.3
+        await asyncio.sleep(self._world.rng.uniform(0.001, LONGEST_CALL_S if slow else 0.1))
         if self.dead:
             raise Died
         return call()

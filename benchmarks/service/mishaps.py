@@ -1,0 +1,384 @@
+"""What happens to a controller, its switches, links, jobs and disk in the soak of real processes.
+
+Each mishap is a method of `Mishaps`; what it breaks it also mends, a few seconds later or at the end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import heapq
+import os
+import random
+import signal
+import socket
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+from benchmarks.service.jobs import SIZE_BYTES
+from benchmarks.service.leaks import commands
+from benchmarks.service.live import ROOT, Bed, Controller
+from bmv2_topos.testbeds import netns
+from bmv2_topos.testbeds.netns.testbed import controllers
+from controller import Fleet
+from controller.errors import ControllerError
+from ina.service.client import Client, Refused, Unreachable
+from ina.service.files import process_of
+
+MOST_GOING = 10
+"""Jobs that are not over at once; above it none are submitted."""
+BURST = 12
+"""Jobs of a burst, most of which are cancelled at once."""
+WEIGHTS = {
+    "submit": 30,
+    "cancel": 4,
+    "cancel_at_once": 4,
+    "burst": 2,
+    "duplicate": 3,
+    "nonsense": 3,
+    "absent": 2,
+    "kill_controller": 3,
+    "stop_controller": 2,
+    "kill_runner": 3,
+    "kill_worker": 2,
+    "kill_fallback": 2,
+    "restart_switch": 3,
+    "stop_switch": 2,
+    "cut_link": 4,
+    "forget_job": 3,
+    "drain": 3,
+    "quota": 3,
+    "fill_disk": 2,
+    "slow_reader": 2,
+    "look": 6,
+}
+"""How often each happens, against the others."""
+
+NONSENSE: tuple[tuple[str, object], ...] = (
+    ("workers", 0),
+    ("workers", 10_000),
+    ("command", ""),
+    ("deadline_s", -1),
+    ("color", "red"),
+)
+"""Keys and values that a job cannot have."""
+
+
+@dataclass(slots=True)
+class Told:
+    """What the soak knows of a job that it has submitted.
+
+    Attributes:
+        fails: It may fail: a worker was killed, or never joined.
+        sums: Whether its workers sum; those of a burst do not.
+    """
+
+    fails: bool = False
+    sums: bool = True
+
+
+@dataclass(slots=True)
+class Mishaps:
+    """Does things to a testbed and its controller, and remembers what has to be mended."""
+
+    bed: Bed
+    controller: Controller
+    client: Client
+    folder: Path
+    rng: random.Random
+    told: dict[str, Told] = field(default_factory=dict)
+    happened: Counter[str] = field(default_factory=Counter)
+    wrong: list[str] = field(default_factory=list)
+    _later: list[tuple[float, int, Callable[[], None]]] = field(default_factory=list)
+    _broken: set[str] = field(default_factory=set)
+    _readers: list[socket.socket] = field(default_factory=list)
+    _number: int = 0
+
+    def one(self) -> None:
+        """Have something happen."""
+        name = self.rng.choices([*WEIGHTS], [*WEIGHTS.values()])[0]
+        with (self.folder / "mishaps.log").open("a") as log:
+            log.write(f"{datetime.now(UTC):%H:%M:%S.%f} {name}\n")
+        try:
+            if getattr(self, f"_{name}")():
+                self.happened[name.replace("_", " ")] += 1
+        except Refused as error:
+            if error.status not in (404, 409, 503):  # it is over by now, or the disk is full
+                self.wrong.append(f"{name}: {error.status}: {error}")
+        except (Unreachable, ControllerError, netns.LiveError) as error:
+            self.wrong.append(f"{name}: {error}")
+
+    def mend(self, *, all_of_it: bool = False) -> None:
+        """Mend what it is time to, or all."""
+        while self._later and (all_of_it or self._later[0][0] <= time.monotonic()):
+            heapq.heappop(self._later)[2]()
+
+    def close(self) -> None:
+        """End the connections of readers."""
+        for reader in self._readers:
+            reader.close()
+
+    def _after(self, least_s: float, most_s: float, what: str, mend: Callable[[], None]) -> None:
+        def mended() -> None:
+            mend()
+            self._broken.discard(what)
+
+        self._broken.add(what)
+        self._number += 1
+        at_s = time.monotonic() + self.rng.uniform(least_s, most_s)
+        heapq.heappush(self._later, (at_s, self._number, mended))
+
+    # ------------------------------------------------------------------ jobs
+
+    def _going(self) -> list[str]:
+        return [job["name"] for job in self.client.jobs(states=["queued", "running"])]
+
+    def _job(self, *, absent: bool = False) -> dict[str, object]:
+        self._number += 1
+        name, iterations = f"j{self._number}", self.rng.randint(5, 120)
+        workers = 2 if absent else self.rng.randint(1, 4)
+        saved = self.folder / "saved" / name
+        command = (
+            f"{sys.executable} -m benchmarks.service.worker --iterations {iterations} --compute 0.05"
+            f" --bytes {SIZE_BYTES} --saved {saved} --marks {saved}.marks{' --absent' if absent else ''}"
+        )
+        job: dict[str, object] = {
+            "name": name,
+            "workers": workers,
+            "iterations": iterations,
+            "compute_s": 0.05,
+            "model_bytes": SIZE_BYTES,
+            "command": command,
+            "extra": {"folder": str(ROOT)},
+        }
+        if self.rng.random() < 0.3:
+            job |= {"deadline_s": self.rng.uniform(60, 300), "on_late": "best-effort"}
+        return job
+
+    def _submit(self, *, absent: bool = False) -> bool:
+        if len(self._going()) >= MOST_GOING:
+            return False
+        job = self._job(absent=absent)
+        name = str(job["name"])
+        self.told[name] = Told(fails=absent)
+        try:
+            self.client.submit([job], key=name)
+        except Refused:
+            del self.told[name]
+            raise
+        return True
+
+    def _absent(self) -> bool:
+        """Submit a job of which a worker never joins."""
+        return self._submit(absent=True)
+
+    def _cancel(self) -> bool:
+        if going := self._going():
+            self.client.cancel(self.rng.choice(going))
+        return bool(going)
+
+    def _cancel_at_once(self) -> bool:
+        if not self._submit():
+            return False
+        time.sleep(self.rng.uniform(0.0, 1.0))  # its switches, fallback server or workers are being started
+        self.client.cancel(f"j{self._number}")
+        return True
+
+    def _burst(self) -> bool:
+        names = []
+        for _ in range(BURST):
+            self._number += 1
+            names.append(f"j{self._number}")
+        jobs = [{"name": name, "workers": 1, "command": "sleep 0.1", "iterations": 1} for name in names]
+        self.client.submit(jobs)
+        self.told |= {name: Told(sums=False) for name in names}
+        for name in names[2:]:
+            with contextlib.suppress(Refused):  # it has ended
+                self.client.cancel(name)
+        return True
+
+    def _duplicate(self) -> bool:
+        if not self.told:
+            return False
+        name = self.rng.choice([*self.told])
+        try:
+            self.client.submit([{"name": name, "workers": 1, "command": "true"}])
+        except Refused as error:
+            return error.status == 409 or self._note(f"a second job {name}: {error}")
+        return self._note(f"a second job {name} was accepted")
+
+    def _nonsense(self) -> bool:
+        key, value = self.rng.choice(NONSENSE)
+        try:
+            self.client.submit([{"name": "nonsense", "workers": 1, "command": "true", key: value}])
+        except Refused as error:
+            return error.status == 422 or self._note(f"{key} = {value!r}: {error.status}: {error}")
+        return self._note(f"{key} = {value!r} was accepted")
+
+    def _note(self, text: str) -> bool:
+        self.wrong.append(text)
+        return False
+
+    # ------------------------------------------------------------------ processes
+
+    def _kill_controller(self) -> bool:
+        self.controller.end(signal.SIGKILL)
+        time.sleep(self.rng.uniform(0.0, 3.0))
+        self.controller.start()
+        return True
+
+    def _stop_controller(self) -> bool:
+        process = self.controller.process
+        assert process is not None
+        os.kill(process, signal.SIGSTOP)
+        time.sleep(self.rng.uniform(1.0, 5.0))
+        os.kill(process, signal.SIGCONT)
+        return True
+
+    def _kill_runner(self) -> bool:
+        return self._kill_of(self.folder / "state" / "runs")
+
+    def _kill_fallback(self) -> bool:
+        return self._kill_of(self.folder / "state" / "fallback")
+
+    def _kill_of(self, folder: Path) -> bool:
+        there = [process_of(each) for each in folder.iterdir()] if folder.exists() else []
+        if not (alive := [each for each in there if each is not None]):
+            return False
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.rng.choice(alive), signal.SIGKILL)
+        return True
+
+    def _kill_worker(self) -> bool:
+        marks = f"--saved {self.folder / 'saved'}/"
+        found = {
+            number: line.partition(marks)[2].split()[0]
+            for number, line in commands().items()
+            if marks in line and "benchmarks.service.worker" in line
+        }
+        workers = {number: name for number, name in found.items() if name in self.told}
+        if not workers:
+            return False
+        number = self.rng.choice([*workers])
+        self.told[workers[number]].fails = True
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(number, signal.SIGKILL)
+        return True
+
+    # ------------------------------------------------------------------ switches and links
+
+    def _restart_switch(self) -> bool:
+        switch = self._intact_switch()
+        if switch is None:
+            return False
+        self.bed.restart_switch(switch, self.rng.uniform(0.2, 6.0))
+        return True
+
+    def _stop_switch(self) -> bool:
+        switch = self._intact_switch()
+        if switch is None:
+            return False
+        process = self.bed.switch_process(switch)
+        os.kill(process, signal.SIGSTOP)
+        self._after(1.0, 8.0, switch, lambda: os.kill(process, signal.SIGCONT))
+        return True
+
+    def _intact_switch(self) -> str | None:
+        names = [each.name for each in self.bed.state.topology.switches]
+        intact = [name for name in names if name not in self._broken]
+        return self.rng.choice(intact) if intact else None
+
+    def _cut_link(self) -> bool:
+        links = [(link.a, link.b) for link in self.bed.state.topology.links]
+        switches = self.bed.state.topology.switch
+        intact = [link for link in links if f"link {link}" not in self._broken]
+        if not intact:
+            return False
+        a, b = self.rng.choice(intact)
+        end, other = (a, b) if a in switches else (b, a)
+        self.bed.set_link(end, other, "down")
+        self._after(0.5, 15.0, f"link {(a, b)}", lambda: self.bed.set_link(end, other, "up"))
+        return True
+
+    def _forget_job(self) -> bool:
+        """Take a job off its switches behind the controller's back."""
+        if self._broken & {each.name for each in self.bed.state.topology.switches}:
+            return False
+        with controllers(self.bed.state) as at:
+            fleet = Fleet(at)
+            jobs = [*fleet.read().values()]
+            if jobs:
+                fleet.remove(self.rng.choice(jobs))
+        return bool(jobs)
+
+    # ------------------------------------------------------------------ the rest
+
+    def _drain(self) -> bool:
+        topology = self.bed.state.topology
+        name = self.rng.choice([*topology.server, *topology.switch])
+        if f"drain {name}" in self._broken:
+            return False
+        self.client.drain(name)
+        self._after(2.0, 15.0, f"drain {name}", lambda: self._undrain(name))
+        return True
+
+    def _undrain(self, name: str) -> None:
+        until_s = time.monotonic() + 60.0
+        while True:
+            try:
+                self.client.drain(name, back=True)
+                return
+            except (Refused, Unreachable) as error:  # the disk is full
+                if time.monotonic() > until_s:
+                    self.wrong.append(f"undrain {name}: {error}")
+                    return
+                time.sleep(0.5)
+                self._free_disk()
+
+    def _quota(self) -> bool:
+        if self.rng.random() < 0.5 and (there := self.client.quotas()):
+            self.client.remove_quota(there[0]["tenant"])
+            return True
+        if not (jobs := self.client.jobs()):
+            return False
+        self.client.set_quota(jobs[0]["tenant"], gpus=self.rng.randint(4, 8), reserved=self.rng.randint(0, 4))
+        return True
+
+    @property
+    def _ballast(self) -> Path:
+        return self.folder / "state" / "ballast"
+
+    def _fill_disk(self) -> bool:
+        if "disk" in self._broken:
+            return False
+        with contextlib.suppress(OSError), self._ballast.open("wb", buffering=0) as file:
+            while True:
+                file.write(bytes(1 << 16))
+        self._after(1.0, 8.0, "disk", self._free_disk)
+        return True
+
+    def _free_disk(self) -> None:
+        self._ballast.unlink(missing_ok=True)
+
+    def _slow_reader(self) -> bool:
+        """Ask for all events, and read none of them."""
+        reader = socket.socket(socket.AF_UNIX)
+        reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        reader.connect(self.controller.url.removeprefix("unix:"))
+        reader.sendall(b"GET /v1/events?after=0&follow=true HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        self._readers.append(reader)
+        return True
+
+    def _look(self) -> bool:
+        """Ask what the page asks."""
+        self.client.cluster()
+        self.client.memory()
+        for job in self.client.jobs(states=["running"])[:3]:
+            self.client.explain(job["name"])
+            self.client.log(job["name"], 0, -4096)
+        self.client.audit()
+        return True

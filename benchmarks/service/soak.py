@@ -1,0 +1,308 @@
+"""Random mishaps for a controller with real switches and real jobs, and what is left of them at the end.
+
+``python -m benchmarks.service.soak --minutes 60 --output docs/results`` fills service-soak.md; it needs root.
+Jobs come and go on a testbed of namespaces, while controller, switches, links, runners, workers and fallback
+servers are killed or stopped, jobs are taken off switches behind the controller's back, the disk of its state
+is full, nodes are drained, and readers do not read. It exits with status 1 if a job did not end as it should,
+a sum was wrong, or something is left: a row of a switch or of the state, a process, an open file, memory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from benchmarks.fill import check, publish
+from benchmarks.service.jobs import CLUSTER
+from benchmarks.service.leaks import Size, Sizes, grown, left_of_jobs, size_of
+from benchmarks.service.live import Controller, TrialFailed, running, testbed
+from benchmarks.service.mishaps import Mishaps, Told
+from benchmarks.service.worker import last_report
+from bmv2_topos.harness.rows import markdown
+from bmv2_topos.testbeds import netns
+from controller.errors import ControllerError
+from ina.service.client import Client
+from ina.service.views import JobView
+
+MEAN_S = 3.0
+"""Mean time between two mishaps."""
+SAMPLE_S = 5.0
+"""Interval at which the processes that go on are measured."""
+END_S = 900.0
+"""Longest time for all jobs to be over after the last mishap."""
+CLEAN_S = 120.0
+"""Longest time for nothing to be left then. Fallback servers stay for 20 s without jobs."""
+STATE_MIB = 64
+"""Of the file system that the state is on."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What came of a soak.
+
+    Attributes:
+        seed: Of the mishaps.
+        minutes: For which mishaps came.
+        load: Of the machine: when it began, and when it ended.
+        happened: Mishaps, by name.
+        states: Jobs by how they ended.
+        sums: That the ranks of completed jobs have compared since their last starts.
+        starts: Of all jobs.
+        sizes: Largest and last size of controller and switches, and of a new controller on the same state.
+        problems: What was not as it should be.
+    """
+
+    seed: int
+    minutes: float = 0.0
+    load: tuple[float, float] = (0.0, 0.0)
+    happened: Counter[str] = field(default_factory=Counter)
+    states: Counter[str] = field(default_factory=Counter)
+    sums: int = 0
+    starts: int = 0
+    sizes: list[tuple[str, Size]] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+
+def soak(minutes: float, seed: int, name: str, folder: Path) -> Outcome:
+    """Run a soak on a testbed of this name, which is gone afterwards. Raises TrialFailed.
+
+    Args:
+        minutes: For which mishaps come.
+        seed: Of the mishaps.
+        name: Of the testbed.
+        folder: For logs, what jobs save, and the state as it is at the end; empty.
+    """
+    outcome = Outcome(seed)
+    cluster = folder / "cluster.toml"
+    cluster.write_text(CLUSTER)
+    (folder / "saved").mkdir()
+    controller = Controller(folder, name)
+    with (
+        testbed(name, cluster, "embedded") as bed,
+        _small_disk(folder / "state"),
+        running(controller),
+        Client(controller.url) as client,
+    ):
+        mishaps = Mishaps(bed, controller, client, folder, random.Random(seed))
+        before = os.getloadavg()[0]
+        began_s = time.monotonic()
+        try:
+            _happen(mishaps, outcome, began_s + 60.0 * minutes)
+        except TrialFailed as error:
+            outcome.problems.append(str(error))
+        outcome.minutes = (time.monotonic() - began_s) / 60.0
+        try:
+            _end(mishaps, outcome)
+        finally:
+            mishaps.close()
+            outcome.problems += mishaps.wrong
+            outcome.happened = mishaps.happened
+        _compare_sizes(controller, outcome)
+        outcome.load = (before, os.getloadavg()[0])
+    return outcome
+
+
+@contextlib.contextmanager
+def _small_disk(folder: Path) -> Iterator[None]:
+    """Have a file system of its own at a folder; what is in it at the end is copied beside it."""
+    folder.mkdir(mode=0o700)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={STATE_MIB}m", "tmpfs", folder], check=True)
+    try:
+        yield
+    finally:
+        shutil.copytree(folder, folder.with_name("state-at-the-end"))
+        subprocess.run(["umount", "--lazy", folder], check=True)
+
+
+def _happen(mishaps: Mishaps, outcome: Outcome, until_s: float) -> None:
+    """Have one mishap after the other until a time."""
+    sample_s = 0.0
+    sizes: dict[int, Sizes] = {}
+    while time.monotonic() < until_s:
+        time.sleep(min(mishaps.rng.expovariate(1 / MEAN_S), 15.0))
+        mishaps.mend()
+        mishaps.one()
+        _revive(mishaps, outcome)
+        if time.monotonic() >= sample_s:
+            sample_s = time.monotonic() + SAMPLE_S
+            for process, name in _processes(mishaps).items():
+                sizes.setdefault(process, Sizes(name)).add(process)
+    most: dict[str, Size] = {}
+    for each in sizes.values():
+        if each.samples:
+            found = most.get(each.name, Size(0, 0, 0))
+            most[each.name] = Size(*map(max, asdict(found).values(), asdict(each.most).values()))
+    outcome.sizes += [(f"{name}, most", size) for name, size in sorted(most.items())]
+
+
+def _processes(mishaps: Mishaps) -> dict[int, str]:
+    found = {mishaps.bed.switch_process(name): f"switch {name}" for name in mishaps.bed.state.switches}
+    if (own := mishaps.controller.process) is not None:
+        found[own] = "controller"
+    return found
+
+
+def _revive(mishaps: Mishaps, outcome: Outcome) -> None:
+    """Note that the controller has ended of itself, if it has, and start it again."""
+    if mishaps.controller.process is None:
+        log = (mishaps.folder / "controller.log").read_text()[-2000:]
+        outcome.problems.append(f"the controller has ended: {log}")
+        mishaps.controller.start()
+
+
+def _end(mishaps: Mishaps, outcome: Outcome) -> None:
+    """Mend all, wait for all jobs to be over, and look at what has become of them, and what is left."""
+    mishaps.mend(all_of_it=True)
+    client = mishaps.client
+    give_up_s = time.monotonic() + END_S
+    while going := [job for job in client.jobs() if not job["over"]]:
+        if time.monotonic() > give_up_s:
+            outcome.problems += [
+                f"job {job['name']} is {job['state']} {END_S:g} s later: {job['reason']}" for job in going
+            ]
+            break
+        time.sleep(1.0)
+    for job in client.jobs():
+        told = mishaps.told.get(job["name"])
+        if told is None:
+            outcome.problems.append(f"job {job['name']} was never submitted")
+            continue
+        _judge(job, told, mishaps, outcome)
+    if lost := mishaps.told.keys() - {job["name"] for job in client.jobs()}:
+        outcome.problems.append(f"the controller does not know jobs {', '.join(sorted(lost))}")
+    state, own = mishaps.folder / "state", mishaps.controller.process
+    give_up_s = time.monotonic() + CLEAN_S
+    while left := [*left_of_jobs(mishaps.bed, state, own), *_differences(client)]:
+        if time.monotonic() > give_up_s:
+            outcome.problems += [f"left {CLEAN_S:g} s later: {each}" for each in left]
+            break
+        time.sleep(1.0)
+
+
+def _differences(client: Client) -> list[str]:
+    audit = client.audit()
+    found = [f"the audit at {each['where']}: {each['what']}" for each in audit["found"]]
+    return found + [f"the audit could not ask {name}: {why}" for name, why in audit["left_out"].items()]
+
+
+def _judge(job: JobView, told: Told, mishaps: Mishaps, outcome: Outcome) -> None:
+    """See whether a job has ended as it should."""
+    name, state = job["name"], job["state"]
+    outcome.states[state] += 1
+    outcome.starts += job["starts"]
+    if state == "failed" and not told.fails and "runner ended" not in job["reason"]:
+        outcome.problems.append(f"job {name} failed: {job['reason']}")
+    if state == "failed" and "status 6" in job["reason"]:
+        outcome.problems.append(f"job {name} had a wrong sum: {job['reason']}")
+    if state != "completed" or not told.sums:
+        return
+    marks = mishaps.folder / "saved" / f"{name}.marks"
+    times = len(marks.read_text()) if marks.exists() else 0
+    if times < 1 or (times > 1 and job["starts"] <= 1):
+        outcome.problems.append(f"job {name} was done {times} times in {job['starts']} starts")
+    for rank in range(job["workers"]):
+        report = last_report(mishaps.client.log(name, rank, -4096)["text"])
+        if report is not None:  # the disk was full as it wrote it
+            outcome.sums += report.sums
+
+
+def _compare_sizes(controller: Controller, outcome: Outcome) -> None:
+    """Compare the controller, at rest, with a new one on the same state."""
+    rests = size_of(controller.process or 0)
+    controller.end()
+    controller.start()
+    with Client(controller.url) as client:
+        client.jobs()
+    time.sleep(5.0)
+    new = size_of(controller.process or 0)
+    if rests is None or new is None:
+        outcome.problems.append("the controller has ended at rest")
+        return
+    outcome.sizes += [("controller, at rest", rests), ("controller, new on the same state", new)]
+    outcome.problems += grown("the controller", rests, new)
+
+
+def tables(outcome: Outcome) -> str:
+    """Return mishaps, jobs and sizes as Markdown."""
+    jobs = sum(outcome.states.values())
+    parts = [
+        f"**{outcome.minutes:.0f} minutes, {sum(outcome.happened.values()):,} events, {jobs} jobs with"
+        f" {outcome.starts} starts, {outcome.sums:,} sums compared since their last starts:"
+        f" {len(outcome.problems) or 'no'} finding{'' if len(outcome.problems) == 1 else 's'}**"
+        f" (seed {outcome.seed}; load {outcome.load[0]:.1f} at the beginning, {outcome.load[1]:.1f} at the"
+        " end).",
+        *(f"- {problem}" for problem in outcome.problems),
+        markdown(
+            ["jobs", "count"], [[state, str(number)] for state, number in sorted(outcome.states.items())]
+        ),
+        markdown(
+            ["event", "times"], [[name, str(number)] for name, number in sorted(outcome.happened.items())]
+        ),
+        markdown(
+            ["process", "open files", "threads", "memory, MiB"],
+            [
+                [name, str(size.files), str(size.threads), f"{size.memory_kib / 1024:.0f}"]
+                for name, size in outcome.sizes
+            ],
+        ),
+    ]
+    return "\n\n".join(parts)
+
+
+def rows(outcome: Outcome) -> list[Mapping[str, object]]:
+    """Return all that was found as rows for JSON."""
+    return [
+        {
+            "kind": "run",
+            "seed": outcome.seed,
+            "minutes": outcome.minutes,
+            "load": outcome.load,
+            "sums": outcome.sums,
+            "starts": outcome.starts,
+        },
+        *({"kind": "event", "event": name, "times": times} for name, times in outcome.happened.items()),
+        *({"kind": "jobs", "state": name, "count": count} for name, count in outcome.states.items()),
+        *({"kind": "size", "process": name, **asdict(size)} for name, size in outcome.sizes),
+        *({"kind": "problem", "text": text} for text in outcome.problems),
+    ]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a soak, and write its page and rows."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--minutes", type=float, default=60.0, help="for which mishaps come; 60 by default")
+    parser.add_argument("--seed", type=int, default=1, help="of the mishaps; 1 by default")
+    parser.add_argument("--output", type=Path, required=True, help="folder of service-soak.md and .json")
+    parser.add_argument(
+        "--folder", type=Path, help="for logs and the state; must be empty; by default a temporary one"
+    )
+    asked = parser.parse_args(arguments)
+    try:
+        check(asked.output / "service-soak.md")
+        netns.check_here()
+        with tempfile.TemporaryDirectory(prefix="ina-soak-") as own:
+            folder = asked.folder or Path(own)
+            folder.mkdir(parents=True, exist_ok=True)
+            outcome = soak(asked.minutes, asked.seed, f"soak-{os.getpid()}", folder)
+        publish(asked.output, "service-soak", tables(outcome), rows(outcome))
+    except (TrialFailed, ValueError, ControllerError, netns.LiveError, OSError) as error:
+        print(f"benchmarks.service.soak: {error}", file=sys.stderr)
+        return 1
+    for problem in outcome.problems:
+        print(f"benchmarks.service.soak: {problem}", file=sys.stderr)
+    return 1 if outcome.problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

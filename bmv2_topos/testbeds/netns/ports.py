@@ -1,0 +1,55 @@
+"""The ports of a testbed's switches as the kernel sees them: for switches that do not tell of theirs."""
+
+from __future__ import annotations
+
+import fcntl
+import socket
+import struct
+from collections.abc import Mapping
+from typing import Self
+
+from bmv2_topos.testbeds.netns.names import interface, namespace
+from bmv2_topos.testbeds.netns.namespaces import inside
+from bmv2_topos.testbeds.netns.store import State
+from controller.p4runtime_shim.ports import PortEnds
+
+_GET_FLAGS = 0x8913
+"""SIOCGIFFLAGS of ``linux/sockios.h``."""
+_UP = 0x1 | 0x40
+"""IFF_UP and IFF_RUNNING of ``linux/if.h``: both ends of the link are up."""
+
+
+class InterfaceWatch:
+    """Asks for the interfaces of switches again and again, over one socket in the namespace of each."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._of = {f"unix:{state.socket(switch)}": switch for switch in state.topology.ports}
+        self._sockets: dict[str, socket.socket] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for each in self._sockets.values():
+            each.close()
+
+    def __call__(self, address: str) -> Mapping[int, PortEnds] | None:
+        """Return the ports of the switch at an address by number; None: its namespace is gone."""
+        switch = self._of[address]
+        try:
+            if switch not in self._sockets:
+                there = namespace(self._state.name, switch)
+                self._sockets[switch] = inside(there, lambda: socket.socket(type=socket.SOCK_DGRAM))
+            return {
+                port: PortEnds(up=_is_up(self._sockets[switch], interface(switch, port)))
+                for port in self._state.topology.ports[switch]
+            }
+        except OSError:
+            return None
+
+
+def _is_up(there: socket.socket, name: str) -> bool:
+    asked = struct.pack("16sH14x", name.encode(), 0)
+    flags: int = struct.unpack_from("H", fcntl.ioctl(there, _GET_FLAGS, asked), 16)[0]
+    return flags & _UP == _UP

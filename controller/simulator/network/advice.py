@@ -1,0 +1,242 @@
+"""Which policies suit given jobs on a given cluster: candidates, their ranks, and what limits the best one.
+
+Candidates are compared on variations of the jobs, because a ranking by a single file is a ranking by chance:
+the first variation is the file itself, and the others have other lengths and arrivals. Every candidate gets
+the same variations and the same information.
+"""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from random import Random
+
+from controller.simulator.network.run import NetworkOutcome, NetworkTask
+from controller.simulator.network.settings import NetworkSettings
+from controller.vocabulary import Job, Link, Topology
+
+LENGTHS = (0.8, 1.25)
+"""Range of the factor by which a variation changes a job's iterations."""
+GAPS = (0.5, 1.5)
+"""Range of the factor by which a variation changes the time between two arrivals."""
+SLOWED = 1.05
+"""A job is slowed down if it takes more than this factor of its time under the simplest policies."""
+GAIN = 0.03
+"""Least gain in mean completion time for which other policies than the simplest are recommended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A policy of each kind, by name."""
+
+    scheduler: str
+    placement: str
+    memory: str
+    routing: str
+
+    def __str__(self) -> str:
+        return f"{self.scheduler} + {self.placement} + {self.memory} + {self.routing}"
+
+
+SIMPLEST = Choice("fifo-backfill", "locality", "shared", "shortest-path")
+"""What others are compared with."""
+
+
+def choices(jobs: Sequence[Job], topology: Topology) -> list[Choice]:
+    """Return the combinations of policies that can make a difference, the simplest first.
+
+    Policies for deadlines need jobs with deadlines, those that know link rates need servers whose links
+    differ, those that divide memory need switches that have some, and those that choose among paths need a
+    network that has several. Replicas of published simulators have no network.
+    """
+    due = any(job.deadline_s is not None for job in jobs)
+    rates = {link.rate_bps for link in topology.links if {link.a, link.b} & topology.server.keys()}
+    memory = any(switch.aggregates for switch in topology.switches)
+    meshed = len(topology.links) >= len(topology.switches) + len(topology.servers)
+    kinds = (
+        (SIMPLEST.scheduler, "srsf", "tiresias", *(["edf"] if due else [])),
+        (SIMPLEST.placement, "netpack", *(["locality-fast-links"] if len(rates) > 1 else [])),
+        (
+            SIMPLEST.memory,
+            *(["static"] if memory else []),
+            *(["deadline", "earliest"] if due and memory else []),
+        ),
+        (SIMPLEST.routing, *(["ecmp-everywhere", "grid"] if meshed else [])),
+    )
+    return [Choice(*names) for names in itertools.product(*kinds)]
+
+
+def variation(jobs: Sequence[Job], number: int) -> tuple[Job, ...]:
+    """Return the jobs with other lengths and arrivals; number 0 changes nothing.
+
+    Deadlines stay as far behind arrivals as they are, and jobs stay in order.
+    """
+    if number == 0:
+        return tuple(jobs)
+    random = Random(f"variation {number}")
+    changed: dict[str, Job] = {}
+    before_s = now_s = 0.0
+    for job in sorted(jobs, key=lambda each: each.arrival_s):
+        now_s += (job.arrival_s - before_s) * random.uniform(*GAPS)
+        before_s = job.arrival_s
+        factor = random.uniform(*LENGTHS)
+        changed[job.name] = replace(
+            job,
+            arrival_s=now_s,
+            iterations=max(1, round(job.iterations * factor)),
+            duration_s=None if job.duration_s is None else job.duration_s * factor,
+        )
+    return tuple(changed[job.name] for job in jobs)
+
+
+def task(
+    choice: Choice, jobs: Sequence[Job], topology: Topology, number: int, around: NetworkSettings
+) -> NetworkTask:
+    """Return the simulation of a variation.
+
+    Args:
+        choice: The policies.
+        jobs: The jobs of the file.
+        topology: Servers, switches and links.
+        number: Number of the variation.
+        around: All other settings.
+    """
+    settings = replace(
+        around, placement=choice.placement, memory=choice.memory, routing=choice.routing, seed=number
+    )
+    return NetworkTask(
+        jobs=variation(jobs, number), topology=topology, scheduler=choice.scheduler, settings=settings
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """Figures of one simulation: what is compared."""
+
+    avg_jct_s: float
+    missed: int
+    deadlines: int
+    jct_s: Mapping[str, float]
+    """Completion times of the completed jobs, by name."""
+
+    @classmethod
+    def of(cls, outcome: NetworkOutcome) -> Figures:
+        """Return those of an outcome."""
+        done = {each.spec.name: each.jct_s for each in outcome.simulated.result.jobs if each.completed}
+        found = outcome.metrics
+        return cls(found.avg_jct_s, found.missed, found.deadlines, done)
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How a choice does over all variations, beside the simplest.
+
+    Attributes:
+        choice: The policies.
+        avg_jct_s: Mean completion time of completed jobs, in seconds, averaged over the variations.
+        missed: Missed deadlines, averaged.
+        deadlines: Number of jobs with a deadline.
+        change: Change of the mean completion time relative to the simplest, averaged.
+        change_range: The least and the greatest change of a variation.
+        slowed: Fraction of jobs that are slowed down (see `SLOWED`), over all variations.
+        worst: The job that is slowed down most, in any variation; "": none is.
+        worst_factor: By what factor.
+    """
+
+    choice: Choice
+    avg_jct_s: float
+    missed: float
+    deadlines: int
+    change: float
+    change_range: tuple[float, float]
+    slowed: float
+    worst: str
+    worst_factor: float
+
+    @property
+    def rank(self) -> tuple[float, float]:
+        """Sorts the best first: by missed deadlines, then by mean completion time."""
+        return self.missed, self.avg_jct_s
+
+
+def standing(choice: Choice, found: Sequence[Figures], simplest: Sequence[Figures]) -> Standing:
+    """Return how a choice does: `found` and `simplest` have the figures of the same variations."""
+    changes = [_ratio(own.avg_jct_s, other.avg_jct_s) - 1 for own, other in zip(found, simplest, strict=True)]
+    factors = [
+        (_ratio(seconds, other.jct_s[name]), name)
+        for own, other in zip(found, simplest, strict=True)
+        for name, seconds in own.jct_s.items()
+        if name in other.jct_s
+    ]
+    slowed = [each for each in factors if each[0] > SLOWED]
+    factor, worst = max(slowed, default=(1.0, ""))
+    return Standing(
+        choice=choice,
+        avg_jct_s=statistics.fmean(each.avg_jct_s for each in found),
+        missed=statistics.fmean(each.missed for each in found),
+        deadlines=found[0].deadlines,
+        change=statistics.fmean(changes),
+        change_range=(min(changes), max(changes)),
+        slowed=len(slowed) / max(1, len(factors)),
+        worst=worst,
+        worst_factor=factor,
+    )
+
+
+def _ratio(value: float, base: float) -> float:
+    return value / base if base > 0 else 1.0
+
+
+def recommended(standings: Sequence[Standing]) -> Standing:
+    """Return the best one, or the simplest if the best is not clearly better.
+
+    That is if it misses no fewer deadlines and completes jobs less than `GAIN` sooner.
+    """
+    best = min(standings, key=lambda each: each.rank)
+    simplest = next(each for each in standings if each.choice == SIMPLEST)
+    gains = best.missed < simplest.missed or best.change < -GAIN
+    return best if gains else simplest
+
+
+# --------------------------------------------------------------------------- what limits
+
+
+def larger(topology: Topology) -> dict[str, Topology]:
+    """Return the topology with more of each resource, by what it has more of."""
+    found = {"one more server": _with_server(topology), "links twice as fast": _faster(topology)}
+    if any(switch.aggregates for switch in topology.switches):
+        found["twice as many slots"] = replace(
+            topology,
+            switches=tuple(replace(switch, slots=2 * switch.slots) for switch in topology.switches),
+        )
+    return found
+
+
+def _faster(topology: Topology) -> Topology:
+    links = tuple(replace(link, rate_bps=2 * link.rate_bps) for link in topology.links)
+    return replace(topology, links=links)
+
+
+def _with_server(topology: Topology) -> Topology:
+    """Add a server like most others, at the switch that has the fewest of those that have any."""
+    workers = [server for server in topology.servers if server.gpus]
+    (gpus, kind, vc), _ = Counter((each.gpus, each.kind, each.vc) for each in workers).most_common(1)[0]
+    like = next(each for each in workers if (each.gpus, each.kind, each.vc) == (gpus, kind, vc))
+    at = {
+        server.name: link.other(server.name)
+        for server in workers
+        for link in topology.links
+        if server.name in (link.a, link.b)
+    }
+    switch = min(Counter(at.values()).items(), key=lambda each: each[1])[0]
+    link = next(link for link in topology.links if like.name in (link.a, link.b))
+    taken = topology.server.keys() | topology.switch.keys()
+    name = next(name for n in itertools.count(1) if (name := f"more-{n}") not in taken)
+    return replace(
+        topology,
+        servers=(*topology.servers, replace(like, name=name, ip="", mac="", fallback_port=0)),
+        links=(*topology.links, Link(switch, name, rate_bps=link.rate_bps, delay_s=link.delay_s)),
+    )

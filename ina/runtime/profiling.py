@@ -1,0 +1,51 @@
+"""Measures the stage times of a job, alone on a fabric."""
+
+from __future__ import annotations
+
+import contextlib
+from concurrent.futures import ThreadPoolExecutor, wait
+
+from hostlib import interleave
+from ina.runtime.errors import NotMeasured
+from ina.runtime.fabric import SwitchFabric
+from ina.runtime.job_group import Cancelled, GroupRun
+from ina.runtime.jobs import OnOutput
+from ina.runtime.spec import LaunchSpec
+
+LOOK_S = 0.2
+"""Interval at which the progress of the job is looked at."""
+WARM_UP = 2
+"""Iterations that pay for first uses."""
+
+
+def measure(
+    fabric: SwitchFabric, spec: LaunchSpec, iterations: int, on_output: OnOutput
+) -> interleave.StageProfile:
+    """Run a job alone to measure its stage times.
+
+    Args:
+        fabric: The switches.
+        spec: The job.
+        iterations: Number of iterations to measure; the first ones do not count.
+        on_output: Called with the output of workers.
+
+    Raises the error with which it failed, or NotMeasured if it ends without having marked its stages.
+    """
+    name = spec.job.name
+    group = GroupRun(fabric, [spec], (0,), on_output=on_output)
+    with ThreadPoolExecutor(1) as pool:
+        run = pool.submit(group.run)
+        try:
+            while not run.done() and group.turns.iterations(name) < iterations + WARM_UP:
+                wait([run], timeout=LOOK_S)
+        finally:
+            group.cancel()
+    with contextlib.suppress(Cancelled):
+        group.check(run.result())
+    try:
+        return interleave.job_profile([times[WARM_UP:] for times in group.turns.measured(name)])
+    except interleave.StageError as error:
+        raise NotMeasured(
+            f"job {name}: {error} after {group.turns.iterations(name)} iterations, of which"
+            f" {WARM_UP} do not count; its program must mark its stages (hostlib.interleave.join)"
+        ) from error

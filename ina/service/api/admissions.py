@@ -1,0 +1,163 @@
+"""Jobs whose workers somebody else starts, as a resource: admission, its lease, and its end.
+
+``POST /v1/admissions`` needs the token of a tenant, as for any job. What follows also takes the job's own
+token, which whoever asks for admission chooses: the request has its SHA-256.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Header, Request
+from pydantic import BaseModel, ConfigDict, Field, StrictInt
+from starlette.responses import Response
+
+from controller.vocabulary import BadSpec, Job, documents, jobs_of
+from ina.service import views
+from ina.service.api.access import own
+from ina.service.api.asking import BEARER, Asker, Json, Serving, person_of
+from ina.service.api.openapi import MAX_RANKS, NAME, refusals
+from ina.service.api.problems import Problem, pointer
+from ina.service.errors import Unknown
+from ina.service.service import Service
+
+router = APIRouter(prefix="/v1/admissions", dependencies=[Depends(BEARER)], responses=refusals())
+
+
+class Machine(BaseModel):
+    """A machine that workers of a job are on."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    known_as: Annotated[list[Annotated[str, Field(max_length=255)]], Field(min_length=1, max_length=64)] = (
+        Field(description="Its names and addresses; one of them is that of a server of the cluster.")
+    )
+    ranks: Annotated[list[StrictInt], Field(min_length=1, max_length=MAX_RANKS)] = Field(
+        description="The ranks there."
+    )
+
+
+class Asked(BaseModel):
+    """What a job whose workers somebody else starts is, and where they are."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: Annotated[str, Field(pattern=NAME)] = Field(description="The job's name.")
+    machines: Annotated[list[Machine], Field(min_length=1, max_length=MAX_RANKS)] = Field(
+        description="Where its workers are."
+    )
+    job: dict[str, Any] = Field(
+        default_factory=dict,
+        description="Further keys of a `[[job]]` table (docs/files.md): deadline_s, iterations and the like.",
+    )
+    token_sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] = Field(
+        description="SHA-256 of the job's own token: at least 16 random bytes, chosen by who asks."
+    )
+
+
+class Renewed(BaseModel):
+    """What the holder of a job tells as it renews the lease."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    done: Annotated[StrictInt, Field(ge=0, le=1 << 53)] | None = Field(
+        default=None, description="Iterations that the job has done since its workers started."
+    )
+
+
+class Left(BaseModel):
+    """How the workers of a job have ended."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    failure: Annotated[str, Field(max_length=4000)] = Field(
+        default="", description='What went wrong; "": nothing.'
+    )
+
+
+_FIXED = ("name", "workers", "servers", "command", "extra", "arrival_s", "fallback", "tree", "mode")
+"""Keys of a job that are not for `Asked.job`: they follow from the rest, or the controller decides them."""
+
+
+async def _holder(name: str, request: Request, service: Serving) -> str:
+    """Return the job that a request is about. Raises Problem unless its holder or its owner asks."""
+    _, _, token = request.headers.get("authorization", "").partition(" ")
+    shown = hashlib.sha256(token.strip().encode(errors="surrogatepass")).hexdigest()
+    try:
+        holder = service.record(name).submitted.holder
+    except Unknown:
+        holder = ""
+    if not (holder and hmac.compare_digest(holder, shown)):
+        own(service, await person_of(request), name)
+    return name
+
+
+Held = Annotated[str, Depends(_holder)]
+
+
+@router.post("", status_code=201, response_model=views.AdmissionView, responses=refusals(429))
+async def admit(
+    asked: Asked,
+    service: Serving,
+    person: Asker,
+    idempotency_key: Annotated[
+        str,
+        Header(alias="Idempotency-Key", max_length=200, description="The same key again gives the same job."),
+    ] = "",
+) -> Response:
+    """Ask for the admission of a job whose workers somebody else starts, on the machines where they are.
+
+    It waits for its turn as any other job. Renew its lease from now on.
+    """
+    admission = await service.admit(
+        _job(asked, service), holder=asked.token_sha256, tenant=person.name, key=idempotency_key
+    )
+    return Json(views.of_admission(admission, service.now_s), 201)
+
+
+@router.put("/{name}", response_model=views.AdmissionView)
+async def renew(name: Held, renewed: Renewed, service: Serving) -> Response:
+    """Renew the lease of such a job, and learn how it stands: with `stop`, end its workers."""
+    return Json(views.of_admission(await service.renew(name, renewed.done), service.now_s))
+
+
+@router.get("/{name}", response_model=views.GrantView)
+async def grant(name: Held, service: Serving) -> Response:
+    """Show what the workers of such a job have to know, once its state is running."""
+    return Json(views.of_grant(service.grant(name)))
+
+
+@router.post("/{name}/end", response_model=views.AdmissionView)
+async def end(name: Held, left: Left, service: Serving) -> Response:
+    """Say that the workers of such a job have ended."""
+    return Json(views.of_admission(await service.leave(name, left.failure), service.now_s))
+
+
+def _job(asked: Asked, service: Service) -> Job:
+    """Return the job. Raises Problem, with the way to what is wrong."""
+    servers: dict[int, str] = {}
+    for number, machine in enumerate(asked.machines):
+        try:
+            server = service.machine(machine.known_as)
+        except BadSpec as error:
+            raise Problem(422, error.message, pointer=f"/machines/{number}/known_as") from None
+        servers |= dict.fromkeys(machine.ranks, server)
+    workers = sum(len(machine.ranks) for machine in asked.machines)
+    if sorted(servers) != list(range(workers)):
+        raise Problem(422, f"want each rank of 0 to {workers - 1} once", pointer="/machines")
+    for key in _FIXED:
+        if key in asked.job:
+            raise Problem(422, f"{key}: is not for an external job to say", pointer=f"/job/{key}")
+    table = {
+        **asked.job,
+        "name": asked.name,
+        "workers": workers,
+        "servers": [servers[rank] for rank in range(workers)],
+    }
+    try:
+        (job,) = jobs_of(documents.Document("request.json", {"job": [table]}), service.topology)
+    except BadSpec as error:
+        raise Problem(422, error.message, pointer=pointer(("job", *error.where[2:]))) from None
+    return job

@@ -1,0 +1,73 @@
+"""What requests have in common: who asks which service, and answers in JSON."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+from fastapi import Depends, Header, Query, Request
+from fastapi.security import HTTPBearer
+from starlette.responses import Response
+
+from ina.service.api.access import Gate, operator
+from ina.service.api.peers import Peer
+from ina.service.api.problems import Problem
+from ina.service.service import Service
+from ina.service.tokens import Person
+
+MAX_PAGE = 1_000
+"""Jobs, or lines of the log, in one answer."""
+
+
+class Json(Response):
+    """An answer in JSON, in ASCII: whatever people named."""
+
+    media_type = "application/json"
+
+    def render(self, content: object) -> bytes:
+        """Return it as bytes; bytes are JSON already."""
+        if isinstance(content, bytes):
+            return content
+        return json.dumps(content, allow_nan=False, separators=(",", ":")).encode()
+
+
+async def service_of(request: Request) -> Service:
+    """Return the service. Raises Problem as long as it does not serve."""
+    service: Service = request.app.state.service
+    if service.ready:
+        raise Problem(503, f"not yet: {service.ready}", headers={"Retry-After": "1"})
+    return service
+
+
+async def person_of(request: Request) -> Person:
+    """Return who asks. Raises Problem for somebody unknown."""
+    gate: Gate = request.app.state.gate
+    peer: Peer = request.scope["state"]["peer"]  # see `ina.service.api.web`
+    return gate.person(request.headers.get("authorization"), peer.uid)
+
+
+async def _operator(person: Annotated[Person, Depends(person_of)]) -> Person:
+    operator(person)
+    return person
+
+
+BEARER = HTTPBearer(
+    auto_error=False, description="A token of 'ina controller token add'; see docs/security.md."
+)
+Serving = Annotated[Service, Depends(service_of)]
+Asker = Annotated[Person, Depends(person_of)]
+Operator = Annotated[Person, Depends(_operator)]
+After = Annotated[
+    int,
+    Query(
+        ge=-MAX_PAGE,
+        le=1 << 53,
+        description="Only what has a higher number; a negative one: so many of the latest.",
+    ),
+]
+Limit = Annotated[int, Query(ge=1, le=MAX_PAGE, description="At most so many.")]
+Follow = Annotated[bool, Query(description="Server-sent events instead: what is there, and all to come.")]
+Last = Annotated[
+    int,
+    Header(alias="Last-Event-ID", ge=0, le=1 << 53, description="With follow: go on after this one."),
+]

@@ -1,0 +1,205 @@
+"""Jobs whose workers somebody else starts: torchrun, mpirun, srun, or whoever calls ``ina admit``.
+
+The controller decides where in the network such a job sums, and has the switches serve it, as for any other;
+its servers are given, and no process of it is the controller's. In the place of a runner there is a *holder*,
+the process that asked for admission: it renews a lease, is told when its workers have to end, and tells when
+they have. The holder is known by a token of the job's own, of which the controller has the SHA-256.
+
+Leases are kept in memory. A controller that starts again gives each holder a whole one.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+
+from controller.core import Cancelled, Ended
+from controller.vocabulary import Job
+from ina.service import files
+from ina.service.errors import RunnerGone
+from ina.service.executor import Executor
+from ina.service.faults import fault_point
+from ina.service.ledger import Ledger
+from ina.service.runner import RunOrder, RunStatus
+
+LEASE_S = 20.0
+"""Time for which a job stays whose holder does not renew its lease, or does not end its workers when told."""
+
+
+def is_external(job: Job) -> bool:
+    """Return whether somebody else starts a job's workers."""
+    return job.command is None
+
+
+class ExternalRuns:
+    """The runs of external jobs, in front of the executor that starts those of all others.
+
+    Each has a folder: ``run.json`` once its switches serve it, ``stop.json`` with the time at which its
+    holder was first told to end it, ``status.json`` once its workers have ended.
+
+    Args:
+        own: What starts the workers of other jobs.
+        folder: Where the folders are made.
+        now: Returns the time, in seconds, of a clock that goes on when the controller starts again.
+    """
+
+    def __init__(self, own: Executor, folder: Path, now: Callable[[], float]) -> None:
+        self._own = own
+        self._folder = folder
+        self._now = now
+        self._done: dict[int, dict[str, int]] = {}
+
+    # ------------------------------------------------------------------ what holders say
+
+    def progress(self, number: int, job: str, done: int) -> None:
+        """Note how many iterations a job has done in this run."""
+        self._done[number] = {job: done}
+
+    def end(self, number: int, job: str, failure: str) -> None:
+        """Note that the workers of a run have ended, with a failure or "". Raises OSError."""
+        if self._has(number) and not self._ended(number):
+            ends = RunStatus(done=self._done.get(number, {}), ends={job: failure}, over=True, final=True)
+            files.write(self._of(number) / "status.json", asdict(ends))
+
+    def to_stop(self, number: int) -> bool:
+        """Return whether the workers of a run have to end."""
+        return (self._of(number) / "stop.json").exists()
+
+    # ------------------------------------------------------------------ the executor
+
+    def start(self, order: RunOrder) -> None:
+        """Start a run, unless it runs already. Raises OSError."""
+        if any(job.command for job in order.jobs):
+            self._own.start(order)
+            return
+        folder = self._of(order.number)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        files.write(folder / "run.json", [job.name for job in order.jobs])
+
+    def stop(self, number: int) -> None:
+        """Have a run end. Raises RunnerGone while its holder has not ended its workers, or lost its lease."""
+        if not self._has(number):
+            self._own.stop(number)
+            return
+        if self._ended(number):
+            return
+        stop = self._of(number) / "stop.json"
+        if (since_s := files.read(stop)) is None:
+            since_s = self._now()
+            files.write(stop, since_s)
+            fault_point("asked to end")
+        if self._now() - since_s < LEASE_S:
+            raise RunnerGone("whoever started its workers has been told to end them, and has not yet")
+        for job in files.read(self._of(number) / "run.json"):
+            self.end(number, job, f"its workers were told to end, and have not within {LEASE_S:g} s")
+
+    def status(self, number: int) -> RunStatus | None:
+        """Return the status of a run; None: nobody has started it."""
+        if not self._has(number):
+            return self._own.status(number)
+        found = files.read(self._of(number) / "status.json")
+        return RunStatus(done=self._done.get(number, {})) if found is None else RunStatus(**found)
+
+    def lives(self, number: int) -> bool:
+        """Return whether its holder has it, as far as is known."""
+        return not self._ended(number) if self._has(number) else self._own.lives(number)
+
+    def forget(self, number: int) -> None:
+        """Remove what is kept of a run that is over."""
+        self._done.pop(number, None)
+        if self._has(number):
+            shutil.rmtree(self._of(number), ignore_errors=True)
+        else:
+            self._own.forget(number)
+
+    def known(self) -> list[int]:
+        """Return the runs of which something is kept."""
+        own = self._own.known()
+        return [*own, *(int(path.name) for path in self._folder.iterdir())] if self._folder.exists() else own
+
+    def why_ended(self, number: int) -> str:
+        """Return why a run has ended that has not said how its jobs did."""
+        return "its workers have ended" if self._has(number) else self._own.why_ended(number)
+
+    def shown(self, number: int) -> str:
+        """Return how the engine names a run, and its state there; "": no engine has it."""
+        return "" if self._has(number) else self._own.shown(number)
+
+    def gone(self) -> Mapping[str, str]:
+        """Return the servers that the engine cannot use, and why."""
+        return self._own.gone()
+
+    def _has(self, number: int) -> bool:
+        return (self._of(number) / "run.json").exists()
+
+    def _ended(self, number: int) -> bool:
+        return (self._of(number) / "status.json").exists()
+
+    def _of(self, number: int) -> Path:
+        return self._folder / str(number)
+
+
+class Holders:
+    """The leases of external jobs; used in the thread of the loop."""
+
+    def __init__(self, ledger: Ledger, runs: ExternalRuns) -> None:
+        self._ledger = ledger
+        self._runs = runs
+        self._heard_s: dict[str, float] = {}
+
+    @property
+    def next_s(self) -> float:
+        """When a lease ends next; infinite if there is none."""
+        return min(self._heard_s.values(), default=float("inf")) + LEASE_S
+
+    def recover(self) -> None:
+        """Give each job that is not over a whole lease."""
+        for name, said in self._ledger.submitted.items():
+            if is_external(said.job) and self._unfinished(name):
+                self.hear(name)
+
+    def hear(self, name: str) -> None:
+        """Begin a job's lease again."""
+        self._heard_s[name] = self._ledger.now_s
+
+    def renew(self, name: str, done: int | None) -> None:
+        """Do so, and note how many iterations the job has done in its run, if that is known."""
+        if not self._unfinished(name):
+            return
+        self.hear(name)
+        number = self.run_of(name)
+        if done is not None and number is not None:
+            self._runs.progress(number, name, done)
+
+    def look(self) -> None:
+        """End the jobs whose holders are gone. Raises StoreError, OSError."""
+        now_s = self._ledger.now_s
+        for name, heard_s in list(self._heard_s.items()):
+            if not self._unfinished(name):
+                del self._heard_s[name]
+            elif now_s - heard_s > LEASE_S:
+                self.end(name, f"whoever started its workers has not been heard of for {LEASE_S:g} s")
+                del self._heard_s[name]
+
+    def end(self, name: str, failure: str) -> None:
+        """Note that a job's workers have ended, or never came. Raises StoreError, OSError."""
+        ledger = self._ledger
+        number = self.run_of(name)
+        if number is not None and self._runs.status(number) is not None:
+            self._runs.end(number, name, failure)
+            ledger.stirred = True
+        elif name in ledger.core.jobs:
+            ledger.record([Ended(ledger.now_s, name, failure or "its workers ended first", final=True)])
+        elif ledger.quotas.waits(name) is not None:
+            ledger.record([Cancelled(ledger.now_s, name, failure or "by its owner")])
+        ledger.woken.set()
+
+    def run_of(self, name: str) -> int | None:
+        """Return the number of the run of a job; None: it has none."""
+        held = self._ledger.holds.items()
+        return next((number for number, hold in held if name in hold.held.run.jobs), None)
+
+    def _unfinished(self, name: str) -> bool:
+        return name in self._ledger.core.jobs or self._ledger.quotas.waits(name) is not None

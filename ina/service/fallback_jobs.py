@@ -1,0 +1,88 @@
+"""The fallback servers of the jobs that are held: each serves the jobs that have theirs there."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Collection
+
+from controller.core import Place
+from controller.switches.tree import TreeAdmission
+from ina.runtime.errors import RunError
+from ina.service.fallback import FallbackServing
+from ina.service.faults import fault_point
+from ina.service.holds import Hold
+from ina.service.ledger import Ledger
+from ina.service.threads import Blocking
+
+ILL_S = 20.0
+"""Time after which a server that had ended no longer explains why a job failed: more than workers wait."""
+LOOK_S = 1.0
+"""Interval at which it is seen whether fallback servers live: less than workers wait for their packets."""
+
+_log = logging.getLogger(__name__)
+
+
+class FallbackJobs:
+    """Has fallback servers serve what they should; used in the thread of the loop."""
+
+    def __init__(self, ledger: Ledger, fallbacks: FallbackServing, blocking: Blocking) -> None:
+        self._ledger = ledger
+        self._fallbacks = fallbacks
+        self._blocking = blocking
+        self._busy = False
+        self._next_s = 0.0
+        self._ended_s: dict[str, float] = {}
+        """When servers had ended, last."""
+
+    def ill(self, place: Place) -> str:
+        """Return that the fallback server of a place was gone lately; "": it was not."""
+        ended_s = self._ended_s.get(place.fallback or "", -math.inf)
+        gone = self._ledger.now_s - ended_s <= ILL_S
+        return f"its fallback server at {place.fallback} had ended" if gone else ""
+
+    @property
+    def next_s(self) -> float:
+        """When it is to be seen next whether they live; infinite meanwhile, or if nothing is held."""
+        return math.inf if self._busy or not self._ledger.holds else self._next_s
+
+    async def serve(self, hold: Hold) -> None:
+        """Have the fallback servers of a run's jobs serve all jobs that have theirs there, and no others.
+
+        A run that is not held any more is not served. Raises RunError if one does not.
+        """
+        await self._serve({place.fallback for place in hold.held.places.values() if place.fallback})
+
+    async def look(self) -> None:
+        """Have those that have ended serve again: their jobs go on, and send again what was not summed."""
+        self._busy = True
+        try:
+            used = {
+                place.fallback
+                for hold in self._ledger.holds.values()
+                if hold.held.stage == "running"
+                for place in hold.held.places.values()
+                if place.fallback
+            }
+            ended = [server for server in sorted(used) if not self._fallbacks.lives(server)]
+            if ended:
+                _log.warning("fallback servers at %s have ended, and are started again", ", ".join(ended))
+                self._ended_s |= dict.fromkeys(ended, self._ledger.now_s)
+                await self._serve(ended)
+                self._ended_s |= dict.fromkeys(ended, self._ledger.now_s)
+        except (RunError, OSError) as error:
+            _log.warning("%s; trying again in %g s", error, LOOK_S)
+        finally:
+            self._busy = False
+            self._next_s = self._ledger.now_s + LOOK_S
+
+    async def _serve(self, servers: Collection[str]) -> None:
+        wanted: dict[str, list[TreeAdmission]] = {server: [] for server in servers}
+        for hold in self._ledger.holds.values():
+            admissions = hold.of_switches()
+            for name, place in hold.held.places.items():
+                if place.fallback in wanted and name in admissions:
+                    wanted[place.fallback].append(admissions[name])
+        if wanted:
+            await self._blocking.switches(lambda: self._fallbacks.serve(wanted))
+            fault_point("served")

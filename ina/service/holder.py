@@ -1,0 +1,271 @@
+"""The holder of an external job: has a controller admit it, and keeps it admitted while its workers run.
+
+The other end of `ina.service.external`: used by ``ina admit``, which torchrun, mpirun and srun ranks start.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from controller import Fleet, Member, Registration
+from controller.switches.model import SwitchInfo
+from controller.switches.tree import TreeAdmission
+from ina.runtime.addresses import HostAddresses
+from ina.runtime.errors import WorkerFailed
+from ina.runtime.fabric import SwitchFabric
+from ina.runtime.lease import Renewal
+from ina.runtime.metrics import summed_bytes
+from ina.runtime.served import serve
+from ina.runtime.spec import FabricSpec, JobResult, LaunchSpec, Reports
+from ina.service import plain
+from ina.service.client import Client, ClientError, Refused
+from ina.service.views import AdmissionView, GrantView
+
+T = TypeVar("T")
+
+RENEW_S = 2.0
+"""Interval at which a lease is renewed."""
+LOOK_S = 0.25
+"""The same while the job waits."""
+LEAVE_S = 10.0
+"""Longest time for which the controller is told again that the workers have ended; then the lease ends."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """A job whose workers somebody else starts.
+
+    Attributes:
+        name: The job's name.
+        spec: Its ranks by machine, and how they run.
+        known_as: Names and addresses of each machine, by which the controller finds it.
+        keys: Further keys of a ``[[job]]`` table.
+        iteration_bytes: Bytes that it sums in an iteration, to tell how far it is; None: not known.
+        wait_s: Longest time for which it waits to be admitted.
+        listen: Address of this machine where ranks of others meet; None: all are on this one.
+    """
+
+    name: str
+    spec: LaunchSpec
+    known_as: Sequence[Sequence[str]]
+    keys: Mapping[str, object] = field(default_factory=dict)
+    iteration_bytes: int | None = None
+    wait_s: float
+    listen: str | None = None
+
+
+class _GrantedFabric(SwitchFabric):
+    """Switches that a controller has admitted a job to; nothing of them is asked here."""
+
+    def __init__(self, spec: LaunchSpec, grant: GrantView) -> None:
+        super().__init__(FabricSpec(), None, {}, Fleet({}), HostAddresses())
+        self.given = {spec.job.name: plain.admission_of(grant["switches"])}
+        self._grant = grant
+
+    @property
+    def offers(self) -> SwitchInfo:
+        """What the switches' program offers, as far as workers have to know."""
+        return SwitchInfo(self._grant["lanes"], 0, 0, 0, mode="shared", salted=self._grant["salted"])
+
+    @property
+    def queue_packets(self) -> int | None:
+        """Return 1 if workers have to pace their packets, else None; the window is the controller's."""
+        return 1 if self._grant["paced"] else None
+
+    def transport(self, switch: str, member: Member) -> Mapping[str, Any]:
+        """Return a worker's `hostlib.TransportConfig`."""
+        if not self._grant["crosses"]:
+            return {"kind": "none", "local": "", "switch": ""}
+        return {
+            "kind": "udp",
+            "local": f"{member.ip}:{member.udp_port}",
+            "switch": self._grant["address"],
+        }
+
+    def counters(self, tree: TreeAdmission) -> dict[str, dict[str, int]]:
+        """Return nothing: the controller has them."""
+        return {}
+
+    def switch_ended(self) -> None:
+        """Return None: the controller moves the job, or says that it has to end."""
+
+
+class Lease:
+    """Keeps a job's lease, in a thread of its own."""
+
+    def __init__(self, client: Client, held: Held) -> None:
+        self._client = client
+        self._held = held
+        self._over = threading.Event()
+        self._lock = threading.Lock()
+        self._latest: AdmissionView | None = None
+        self._reports: Callable[[], Reports] = dict
+        self._on_stop: Callable[[str], None] = lambda why: None
+        self._thread = threading.Thread(target=self._run, name=f"lease of job {held.name}")
+        self.running = threading.Event()
+        self.stop = ""
+        """Why the workers have to end; "": they need not."""
+
+    @property
+    def reason(self) -> str:
+        """Why the job stands as it does."""
+        return self._latest["reason"] if self._latest else ""
+
+    @contextlib.contextmanager
+    def kept(self) -> Iterator[None]:
+        """Renew it as long as the context lasts."""
+        self._thread.start()
+        try:
+            yield
+        finally:
+            self._over.set()
+            self._thread.join()
+
+    @contextlib.contextmanager
+    def renewed(
+        self,
+        fabric: SwitchFabric,
+        job: TreeAdmission,
+        first: Registration | None,
+        reports: Callable[[], Reports],
+        on_lost: Callable[[str], None],
+    ) -> Iterator[Renewal]:
+        """Do as `ina.runtime.lease.renewed`: tell how far the ranks are, and them when they have to end.
+
+        Args:
+            fabric: The switches.
+            job: The job.
+            first: Its registration; None.
+            reports: Returns the latest report of each rank.
+            on_lost: Called with the reason when they have to end.
+        """
+        with self._lock:
+            self._reports, self._on_stop = reports, on_lost
+            if self.stop:
+                on_lost(self.stop)
+        yield Renewal(job.job, None)
+
+    def _run(self) -> None:
+        while not self._over.wait(RENEW_S if self.running.is_set() else LOOK_S):
+            try:
+                self._take(self._client.renew(self._held.name, done=self._done()))
+            except ClientError as error:
+                if _for_good(error):
+                    self._end(str(error))
+                else:  # the switches serve the job meanwhile
+                    _log.info("%s", error)
+
+    def _take(self, found: AdmissionView) -> None:
+        self._latest = found
+        if found["stop"]:
+            self._end(found["stop"])
+        elif found["state"] == "running":
+            self.running.set()
+
+    def _end(self, why: str) -> None:
+        with self._lock:
+            if not self.stop:
+                self.stop = why
+                self._on_stop(f"the controller ends job {self._held.name!r}: {why}")
+
+    def _done(self) -> int | None:
+        if self._held.iteration_bytes is None:
+            return None
+        return int(summed_bytes(self._reports()) // self._held.iteration_bytes)
+
+
+def hold(
+    held: Held,
+    connect: Callable[[str], contextlib.AbstractContextManager[Client]],
+    *,
+    on_ready: Callable[[Sequence[str]], None],
+    on_wait: Callable[[str], None],
+    starter_left: Callable[[], bool],
+) -> JobResult:
+    """Have a controller admit a job, hand out its ranks' configurations, and hold it until they have left.
+
+    Args:
+        held: The job.
+        connect: Returns a client with a token; "": the tenant's own.
+        on_ready: Called with the ranks' configurations.
+        on_wait: Called with the reason for which the job waits, whenever that changes.
+        starter_left: Called several times per second; see `ina.runtime.served.serve`.
+
+    Raises ClientError, and WorkerFailed if the job is not admitted.
+    """
+    token, key = secrets.token_urlsafe(32), secrets.token_urlsafe(16)
+    machines = list(zip(held.known_as, held.spec.machines, strict=True))
+    with connect("") as client:
+        client.admit(held.name, machines, token, job=held.keys, key=key)
+    failure = "its holder has ended"
+    with connect(token) as client, connect(token) as own:
+        lease = Lease(client, held)
+        try:
+            with lease.kept():
+                _await(lease, held, on_wait, starter_left)
+                fabric = _GrantedFabric(held.spec, own.grant(held.name))
+                result = serve(
+                    fabric,
+                    held.spec,
+                    on_ready=on_ready,
+                    starter_left=starter_left,
+                    listen=held.listen or "127.0.0.1",
+                    keeping=lease.renewed,
+                )
+                failure = lease.stop or (result.failure.reason if result.failure else "")
+        except Exception as error:
+            failure = str(error)
+            raise
+        finally:
+            _leave(own, held.name, failure)
+    return result
+
+
+def _await(
+    lease: Lease, held: Held, on_wait: Callable[[str], None], starter_left: Callable[[], bool]
+) -> None:
+    """Wait until the switches serve the job. Raises WorkerFailed if that does not come to be."""
+    told, until = "", time.monotonic() + held.wait_s
+    while not lease.running.wait(LOOK_S):
+        reason = lease.reason
+        if lease.stop:
+            raise WorkerFailed(f"the controller has not admitted job {held.name!r}: {lease.stop}")
+        if starter_left():
+            raise WorkerFailed(f"whoever started job {held.name!r} has ended before it was admitted")
+        if time.monotonic() > until:
+            raise WorkerFailed(
+                f"job {held.name!r} has not been admitted within {held.wait_s:g} s: {reason or 'no answer'}"
+            )
+        if reason and reason != told:
+            told = reason
+            on_wait(reason)
+
+
+def _leave(client: Client, name: str, failure: str) -> None:
+    """Tell the controller that the workers have ended; give up after some time."""
+    until = time.monotonic() + LEAVE_S
+    while True:
+        try:
+            client.leave(name, failure[:4000])
+            return
+        except ClientError as error:
+            if _for_good(error):
+                return  # it is not known there any more
+            if time.monotonic() > until:
+                _log.warning("%s; job %r leaves its switches when its lease ends", error, name)
+                return
+            time.sleep(LOOK_S)
+
+
+def _for_good(error: ClientError) -> bool:
+    """Return whether a controller knows nothing of the job, or of its token; else it may later."""
+    return isinstance(error, Refused) and error.status in (401, 403, 404)

@@ -1,0 +1,242 @@
+"""The switches and workers of one fabric in this process, as the daemon uses them; all of it ends with it.
+
+A job's own launch admits it to the switches, as under ``ina run``; the daemon says when, beside whom, and
+with which slots.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TypeVar
+
+from controller.core import Place
+from controller.errors import ControllerError
+from controller.switches.fleet import Report
+from controller.switches.model import Registration, SwitchInfo
+from controller.switches.reconcile import Waiting
+from controller.switches.tree import TreeAdmission
+from controller.vocabulary import Job, Region, Topology
+from ina.runtime.fabric import SwitchFabric
+from ina.runtime.job_group import Cancelled, GroupRun
+from ina.runtime.jobs import JobEnd, OnOutput
+from ina.runtime.spec import LaunchSpec
+from ina.service.network import without_switch
+from ina.service.records import Audit
+from ina.service.runner import RunOrder, RunStatus
+
+_Key = TypeVar("_Key")
+
+
+def slots_at_root(place: Place) -> Region | None:
+    """Return a job's slots at the root of its tree, which the one switch here stands for; None: no tree."""
+    return None if place.tree is None else place.regions.get(place.tree.root)
+
+
+class FabricPlane:
+    """The one switch of a fabric, which stands for the root of each job's tree: a `DataPlane`."""
+
+    def __init__(self, cluster: Topology, fabric: SwitchFabric) -> None:
+        self._cluster = cluster
+        self._fabric = fabric
+        self._moves: dict[str, Region | None] = {}
+        """Slots to which jobs are still to move."""
+
+    @property
+    def addresses(self) -> Mapping[str, str]:
+        """Where the switch's P4Runtime service is."""
+        return {name: switch.address for name, switch in self._fabric.switches.items()}
+
+    @property
+    def offers(self) -> SwitchInfo:
+        """What the program offers to jobs."""
+        return self._fabric.offers
+
+    @property
+    def paced(self) -> bool:
+        """Whether workers have to pace their packets."""
+        return self._fabric.queue_packets is not None
+
+    def admit(
+        self, job: Job, place: Place, udp_ports: Sequence[int], registration: Registration, up: Topology
+    ) -> TreeAdmission:
+        """Have a job's launch ask for these slots. Raises BadJob if they exceed the memory."""
+        self._moves.pop(job.name, None)
+        self._fabric.resize(job.name, slots_at_root(place))
+        return without_switch(self._cluster, place)
+
+    def resized(self, job: str, admission: TreeAdmission, place: Place) -> TreeAdmission:
+        """Have a job move to these slots at the next `reconcile`."""
+        self._moves[job] = slots_at_root(place)
+        return admission
+
+    def remove(self, admission: TreeAdmission) -> None:
+        """Do nothing: a job's launch has removed it."""
+
+    def at_rest(self, admissions: Collection[TreeAdmission], up: Topology) -> bool:
+        """Return whether nothing is moving."""
+        return not self._moves and not self._fabric.moving
+
+    def reconcile(self, admissions: Collection[TreeAdmission], up: Topology) -> Report:
+        """Go on with the moves of jobs to other slots. Raises ControllerError; then they wait."""
+        for job in list(self._moves):
+            region = self._moves.pop(job)
+            try:
+                self._fabric.resize(job, region)
+            except ControllerError:
+                self._moves.setdefault(job, region)
+                raise
+        self._fabric.settle()
+        with self._fabric.lock:
+            moving = [tree.job for tree in self._fabric.jobs.values()] if self._fabric.moving else []
+        return Report((), tuple(Waiting(self._fabric.root, job, "jobs are moving") for job in moving))
+
+    def links(self, silent: Collection[str]) -> dict[tuple[str, str], str]:
+        """Return nothing: the links of this machine do not go."""
+        return {}
+
+    def audit(self, admissions: Mapping[str, TreeAdmission], leaving: Collection[int], now_s: float) -> Audit:
+        """Return that nothing differs: launches hold the jobs that are on the switch."""
+        return Audit(now_s)
+
+    def counters(
+        self, jobs: Mapping[_Key, TreeAdmission], outcomes: Collection[str]
+    ) -> dict[_Key, dict[str, int]]:
+        """Return nothing: launches count."""
+        return {}
+
+
+class OwnFallback:
+    """Nothing to do: a job's launch has the fabric's fallback server serve it. A `FallbackServing`."""
+
+    def serve(self, wanted: Mapping[str, Sequence[TreeAdmission]]) -> None:
+        """Do nothing."""
+
+    def lives(self, server: str) -> bool:
+        """Return True: the fabric ends the jobs whose fallback server has ended."""
+        return True
+
+    def counters(self, server: str, job: int) -> dict[str, float]:
+        """Return nothing: launches count."""
+        return {}
+
+
+class _Run:
+    """A run in a thread of its own."""
+
+    def __init__(self, order: RunOrder, group: GroupRun) -> None:
+        self.names = [job.name for job in order.jobs]
+        self.group = group
+        self.status = RunStatus()
+        self.error: BaseException | None = None
+        self.thread = threading.Thread(target=self._carry_out, name=f"run {order.number}")
+
+    def _carry_out(self) -> None:
+        try:
+            self.group.run()
+        except Cancelled:
+            pass
+        except BaseException as error:
+            self.error = error
+            self.status.failure = f"{type(error).__name__}: {error}"
+        finally:
+            self.status.over = True
+
+
+class FabricRuns:
+    """Runs in threads of this process: an `Executor`.
+
+    Args:
+        fabric: The switch.
+        jobs: What the workers of each job run.
+        on_output: Called with what they write.
+        describe: Puts into words why a job failed.
+    """
+
+    def __init__(
+        self,
+        fabric: SwitchFabric,
+        jobs: Mapping[str, LaunchSpec],
+        *,
+        on_output: OnOutput,
+        describe: Callable[[BaseException], str] = str,
+    ) -> None:
+        self._fabric = fabric
+        self._jobs = jobs
+        self._on_output = on_output
+        self._describe = describe
+        self._runs: dict[int, _Run] = {}
+        self.on_end: Callable[[], object] = lambda: None
+        """Called, in a thread of its own, when a job has ended."""
+
+    def start(self, order: RunOrder) -> None:
+        """Start a run, unless it runs already."""
+        if order.number in self._runs:
+            return
+
+        def ended(end: JobEnd) -> None:
+            failure = end.failure()
+            run.status.note_end(group, end.spec.job.name, "" if failure is None else self._describe(failure))
+            self.on_end()
+
+        group = GroupRun(
+            self._fabric,
+            [self._jobs[job.name] for job in order.jobs],
+            [job.offset for job in order.jobs],
+            on_output=self._on_output,
+            on_end=ended,
+        )
+        run = self._runs[order.number] = _Run(order, group)
+        run.thread.start()
+
+    def stop(self, number: int) -> None:
+        """End a run and all of its processes."""
+        if (run := self._runs.get(number)) is not None:
+            run.group.cancel()
+            run.thread.join()
+
+    def close(self) -> None:
+        """End all runs."""
+        for run in self._runs.values():
+            run.group.cancel()
+        for run in self._runs.values():
+            run.thread.join()
+
+    def check(self) -> None:
+        """Raise what a run ended with that could not be carried out."""
+        for run in list(self._runs.values()):
+            if run.error is not None:
+                raise run.error
+
+    def status(self, number: int) -> RunStatus | None:
+        """Return the status of a run; None: nobody has started it."""
+        run = self._runs.get(number)
+        if run is None:
+            return None
+        run.status.note_progress(run.group, run.names)
+        return run.status
+
+    def lives(self, number: int) -> bool:
+        """Return whether a run goes on."""
+        run = self._runs.get(number)
+        return run is not None and not run.status.over
+
+    def forget(self, number: int) -> None:
+        """Forget a run that is over."""
+        self._runs.pop(number, None)
+
+    def known(self) -> list[int]:
+        """Return the runs that are known."""
+        return list(self._runs)
+
+    def why_ended(self, number: int) -> str:
+        """Return why a run has ended that has not said how its jobs did."""
+        return "its launch was cancelled"
+
+    def shown(self, number: int) -> str:
+        """Return nothing: there is no engine."""
+        return ""
+
+    def gone(self) -> Mapping[str, str]:
+        """Return nothing: all servers are this machine."""
+        return {}

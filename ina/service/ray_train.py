@@ -1,0 +1,54 @@
+"""Ray Train where the controller has placed the job: its workers get the servers, and the slots, of the job.
+
+The runner starts the job's command once, as a driver of Ray, with `variables`. An unmodified ``TorchTrainer``
+then finds this module's callback there (``RAY_TRAIN_CALLBACKS``), which pins each worker to a node; and its
+ranks find the job as the controller has admitted it (``INA_GIVEN``), instead of having it admitted again.
+Only imported where Ray is.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from collections.abc import Sequence
+from typing import Any
+
+from ray.train.v2._internal.execution.callback import ControllerCallback
+
+NODES = "INA_RAY_NODES"
+"""The environment variable with the id of the node of each worker."""
+NODE_LABEL = "ray.io/node-id"
+
+
+def variables(given: str, nodes: Sequence[str]) -> dict[str, str]:
+    """Return the environment variables of a driver.
+
+    Args:
+        given: The run's order, as ``ina admit --given`` takes it.
+        nodes: The id of the node of each worker.
+    """
+    workers = {"INA_GIVEN": given, "INA_TOKEN": secrets.token_hex(32)}
+    return {
+        NODES: json.dumps(nodes),
+        "RAY_TRAIN_CALLBACKS": f"{__name__}.{Pinned.__name__}",
+        "RAY_JOB_CONFIG_JSON_ENV_VAR": json.dumps({"runtime_env": {"env_vars": workers}}),
+        "RAY_OVERRIDE_JOB_RUNTIME_ENV": "1",  # scripts may have a runtime_env of their own
+    }
+
+
+class Pinned(ControllerCallback):  # type: ignore[misc]
+    """Pins the workers of a trainer to the nodes that the controller chose."""
+
+    def __init__(self) -> None:
+        self._nodes = json.loads(os.environ[NODES])
+
+    def after_controller_start(self, train_run_context: Any) -> None:
+        """Have each worker be on its node. Raises ValueError: there are not as many workers."""
+        scaling = train_run_context.scaling_config
+        if scaling.num_workers != len(self._nodes):
+            raise ValueError(
+                f"ScalingConfig has num_workers={scaling.num_workers!r}, but the job was submitted to the "
+                f"controller with {len(self._nodes)} workers: want the same number"
+            )
+        scaling.label_selector = [{NODE_LABEL: node} for node in self._nodes]

@@ -1,0 +1,47 @@
+"""How long jobs that are over are kept in memory and lists. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from controller.errors import BadSpec
+
+DAY_S = 86_400.0
+BATCH = 0.1
+"""Part by which there may be more, so that forgetting them costs little for each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """Jobs that are over are kept up to a number and an age. Raises BadSpec.
+
+    Attributes:
+        jobs: Most of them.
+        age_s: Longest time after their ends.
+    """
+
+    jobs: int = 10_000
+    age_s: float = 30 * DAY_S
+
+    def __post_init__(self) -> None:
+        if self.jobs < 0 or not self.age_s > 0:
+            raise BadSpec(
+                f"retention of {self.jobs} jobs for {self.age_s:g} s: want 0 or more jobs, and more than 0 s"
+            )
+
+    def due(self, over: int, oldest_s: float, now_s: float) -> bool:
+        """Return whether to forget some: of so many that are over, of which the first ended at `oldest_s`."""
+        return over > self.jobs + max(1, int(BATCH * self.jobs)) or now_s - oldest_s > self.age_s
+
+    def expired(self, ended: Sequence[tuple[str, float]], now_s: float) -> list[str]:
+        """Return the jobs to forget, of these names and times of end.
+
+        >>> Retention(2, 100.0).expired([("a", 0.0), ("b", 150.0), ("c", 160.0), ("d", 90.0)], 170.0)
+        ['a', 'd']
+        """
+        oldest = sorted(ended, key=lambda each: each[1])
+        most = max(0, len(oldest) - self.jobs)
+        return [
+            name for number, (name, at_s) in enumerate(oldest) if number < most or now_s - at_s > self.age_s
+        ]

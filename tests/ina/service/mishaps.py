@@ -1,0 +1,232 @@
+"""What happens in a random schedule: to the daemon, to all around it, and by those who ask it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections import Counter
+from typing import Protocol
+
+from controller.errors import BadSpec
+from controller.policies.by_kind import AllocationSettings
+from controller.vocabulary import Job
+from ina.service.daemon import Daemon
+from ina.service.errors import Conflict, StoreError, Unknown
+from ina.service.policies import Policies
+from ina.service.quotas import Quota
+from tests.ina.service.virtual import Died, World
+
+WEIGHTS = {
+    "submit": 10,
+    "burst": 1,
+    "duplicate": 2,
+    "nonsense": 1,
+    "absent": 1,
+    "endless": 1,
+    "cancel": 2,
+    "cancel at once": 3,
+    "retry": 1,
+    "die": 2,
+    "die at a step": 8,
+    "switch gone": 3,
+    "switch empty": 3,
+    "half a write": 4,
+    "link": 5,
+    "runner": 3,
+    "fallback": 3,
+    "stops hang": 1,
+    "calls hang": 2,
+    "starts fail": 2,
+    "disk full": 2,
+    "clock": 2,
+    "drain": 3,
+    "policies": 2,
+    "quota": 2,
+    "reader": 1,
+}
+"""How often each happens, against the others."""
+MEMORY = ("shared", "deadline", "deadline-lazy", "static")
+SCHEDULERS: tuple[str, ...] = ("fifo", "srsf", "las", "fifo-backfill")
+STAGES_S: tuple[tuple[float, ...], ...] = ((),)
+"""Stage times of jobs, in turn."""
+BURST = (8, 24)
+MOST_STEPS = 60
+"""Within so many steps the daemon dies that is to die at one."""
+
+
+class Wrong(AssertionError):
+    """What a schedule must not end in."""
+
+
+class Life(Protocol):
+    """The daemon's life, as far as mishaps change it."""
+
+    daemon: Daemon
+    policies: Policies
+    wall_s: float
+    full: bool
+
+    def kill(self, *, in_steps: int = 0) -> None:
+        """End the daemon now, or after so many steps."""
+        ...
+
+    def fill(self) -> None:
+        """Have the disk be full, or have room again."""
+        ...
+
+    def read(self) -> None:
+        """Have somebody watch who is slow."""
+        ...
+
+
+class Mishaps:
+    """Has things happen in a world."""
+
+    def __init__(self, rng: random.Random, world: World, life: Life) -> None:
+        self._rng = rng
+        self._world = world
+        self._life = life
+        self.happened: Counter[str] = Counter()
+        self.accepted: set[str] = set()
+        """Jobs whose submission was answered."""
+        self._names = 0
+
+    async def one(self) -> None:
+        """Have something happen. Raises Wrong if it is answered as it must not be."""
+        kind = self._rng.choices([*WEIGHTS], [*WEIGHTS.values()])[0]
+        if self._to_the_world(kind):
+            self.happened[kind] += 1
+        elif not self._life.daemon.ready:
+            # It died over it, it contradicts what is there, or the disk is full.
+            with contextlib.suppress(Died, Conflict, StoreError):
+                if await self._ask(kind, self._life.daemon):
+                    self.happened[kind] += 1
+
+    def _to_the_world(self, kind: str) -> bool:
+        rng, world, life = self._rng, self._world, self._life
+        switch = world.switches[rng.choice([*world.switches])]
+        match kind:
+            case "die":
+                life.kill()
+            case "die at a step":
+                life.kill(in_steps=rng.randint(1, MOST_STEPS))
+            case "switch gone":
+                switch.gone = not switch.gone
+            case "switch empty":
+                switch.gone = False
+                switch.wipe()
+            case "half a write":
+                switch.torn = rng.randint(0, 4)
+            case "link":
+                link = rng.choice(world.cluster.links)
+                world.cut ^= {(link.a, link.b)}
+            case "runner" if world.runs:
+                world.kill(rng.choice([*world.runs]))
+            case "fallback" if served := world.fallbacks.served:
+                world.fallbacks.kill(rng.choice([*served]))
+            case "stops hang":
+                world.hangs = not world.hangs
+            case "calls hang":
+                world.slow = not world.slow
+            case "starts fail":
+                world.refuses = not world.refuses
+            case "disk full":
+                life.fill()
+            case "clock":
+                life.wall_s += rng.uniform(-1e4, 1e4)
+            case "reader":
+                life.read()
+            case _:
+                return False
+        return True
+
+    async def _ask(self, kind: str, daemon: Daemon) -> bool:
+        rng = self._rng
+        match kind:
+            case "submit":
+                await self._submit(daemon, self._job())
+            case "burst":
+                jobs = [self._job(workers=1, most=10) for _ in range(rng.randint(*BURST))]
+                asked = [self._submit(daemon, job) for job in jobs]
+                for answer in await asyncio.gather(*asked, return_exceptions=True):
+                    if isinstance(answer, BaseException):
+                        raise answer
+            case "duplicate":
+                return await self._duplicate(daemon)
+            case "nonsense":
+                await self._nonsense(daemon)
+            case "absent" | "endless":
+                job = self._job()
+                (self._world.absent if kind == "absent" else self._world.endless).add(job.name)
+                await self._submit(daemon, job)
+            case "cancel":
+                if not (going := [each.name for each in daemon.records() if not each.over]):
+                    return False
+                await daemon.cancel(rng.choice(going))
+            case "cancel at once":
+                job = self._job()
+                await self._submit(daemon, job)
+                await asyncio.sleep(rng.uniform(0.0, 0.5))
+                await self._life.daemon.cancel(job.name)
+            case "retry":
+                if not (failed := [each.name for each in daemon.records() if each.state == "failed"]):
+                    return False
+                await daemon.retry(rng.choice(failed))
+            case "drain":
+                name = rng.choice([*self._world.cluster.server, *self._world.cluster.switch])
+                await daemon.drain(name, back=rng.random() < 0.5)
+            case "policies":
+                settings = AllocationSettings(memory=rng.choice(MEMORY), period_s=10.0)
+                policies = Policies(rng.choice(SCHEDULERS), settings, retries=1)
+                await daemon.reload(policies)
+                self._life.policies = policies
+            case "quota":
+                if rng.random() < 0.3 and (quotas := daemon.quotas()):
+                    await daemon.remove_quota(quotas[0].quota.tenant)
+                else:
+                    gpus = self._world.cluster.gpus
+                    await daemon.set_quota(Quota("a", gpus=rng.randint(min(4, gpus), gpus)))
+            case _:
+                return False
+        return True
+
+    async def _submit(self, daemon: Daemon, job: Job) -> None:
+        await daemon.submit([job], tenant=self._rng.choice("ab"), key=job.name)
+        self.accepted.add(job.name)
+
+    async def _duplicate(self, daemon: Daemon) -> bool:
+        names = [each.name for each in daemon.records()]
+        if not names:
+            return False
+        job = Job(name=self._rng.choice(names), workers=1, command=("train",))
+        with contextlib.suppress(Conflict):
+            await daemon.submit([job])
+            raise Wrong(f"a second job {job.name} was accepted")
+        return True
+
+    async def _nonsense(self, daemon: Daemon) -> None:
+        for job in (Job(name="large", workers=1000, command=("train",)), Job(name="idle", workers=1)):
+            with contextlib.suppress(BadSpec):
+                await daemon.submit([job])
+                raise Wrong(f"{job} was accepted")
+        with contextlib.suppress(Unknown):
+            await daemon.cancel("nobody")
+            raise Wrong("a job that was never submitted was cancelled")
+
+    def _job(self, *, workers: int = 0, most: int = 100) -> Job:
+        rng = self._rng
+        self._names += 1
+        job = Job(
+            name=f"j{self._names}",
+            workers=workers or min(rng.randint(1, 4), self._world.cluster.gpus),
+            command=("train",),
+            stages_s=STAGES_S[self._names % len(STAGES_S)],
+            layers_bytes=(rng.randint(1, 40) * 100_000,),
+            iterations=rng.randint(1, most),
+            compute_s=0.03,
+            deadline_s=rng.uniform(30, 2000) if rng.random() < 0.3 else None,
+            on_late="best-effort",
+        )
+        self._world.iterations[job.name] = job.iterations
+        return job

@@ -1,0 +1,120 @@
+"""The real daemon in virtual time, in a world that outlives it: what stories about it share."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from controller.policies.by_kind import AllocationSettings
+from controller.vocabulary import Link
+from controller.vocabulary.catalog import leaf_spine
+from ina.service.clock import Clock
+from ina.service.daemon import Daemon
+from ina.service.ledger import Ledger
+from ina.service.network import Network
+from ina.service.policies import Policies
+from ina.service.retention import Retention
+from ina.service.store import Store
+from tests.ina.service.reached import program
+from tests.ina.service.virtual import Inline, VirtualLoop, World
+
+CLUSTER = leaf_spine(2, 2, 2, servers=2, link=Link("a", "b"))
+LEFT, RIGHT = CLUSTER.servers_for("worker")[0], CLUSTER.servers_for("worker")[-1]
+
+
+@dataclass
+class Served:
+    """A daemon that can be killed, and a world that lasts."""
+
+    folder: Path
+    loop: VirtualLoop
+    world: World
+    policies: Policies
+    daemon: Daemon
+    retention: Retention = field(default_factory=Retention)
+
+    async def again(self) -> None:
+        """Kill it, and start another."""
+        own = asyncio.current_task()
+        tasks = [task for task in asyncio.all_tasks() if task is not own]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self.daemon = _daemon(self.folder, self.loop, self.world, self.policies, self.retention)
+        _serve(self)
+        await self.until(lambda: not self.daemon.ready)
+
+    async def until(self, holds: Callable[[], bool], within_s: float = 200.0) -> None:
+        """Let time go on until this holds."""
+        give_up = self.loop.time() + within_s
+        while not holds():
+            jobs = [(each.name, each.state, each.reason) for each in self.daemon.records()]
+            assert self.loop.time() < give_up, (jobs, self.world.left())
+            await asyncio.sleep(0.1)
+
+    async def state(self, name: str, state: str, *, renewing: bool = True) -> None:
+        """Let time go on until a job is in a state."""
+        while (record := self.daemon.record(name)).state != state:
+            assert not record.over, (record.state, record.reason)
+            if renewing:
+                await self.daemon.renew(name)
+            await asyncio.sleep(0.5)
+
+    async def clean(self) -> None:
+        """Wait until nothing is held; then nothing may be left."""
+        await self.until(lambda: not self.daemon.holds)
+        assert (await self.daemon.audit()).clean
+        await self.until(lambda: not any(self.world.left().values()))
+        await self.until(lambda: not [*(self.folder / "external").glob("*")])
+
+
+def _daemon(
+    folder: Path, loop: VirtualLoop, world: World, policies: Policies, retention: Retention
+) -> Daemon:
+    store = Store(folder)
+    last_s = max((row.body["event"]["at_s"] for row in store.events()), default=0.0)
+    clock = Clock(0.0, last_s, wall=loop.time, monotonic=loop.time)
+    return Daemon(
+        Ledger(store, CLUSTER, policies, clock, retention=retention),
+        testbed="virtual",
+        switches=Network(CLUSTER, world.fleet(), program(), ports=world.ports),
+        executor=world,
+        fallbacks=world.fallbacks,
+        blocking=Inline(world),
+        began_at=0.0,
+    )
+
+
+def _serve(served: Served) -> None:
+    served.loop.create_task(served.daemon.run(), name="daemon")
+
+
+def play(
+    folder: Path,
+    story: Callable[[Served], Coroutine[Any, Any, None]],
+    retention: Retention = Retention(),  # noqa: B008 - it is frozen
+    **policies: Any,
+) -> None:
+    """Have a story happen to a daemon."""
+    loop = VirtualLoop()
+    world = World(CLUSTER, 1, loop.time)
+    chosen = Policies(**{"scheduler": "fifo", "allocation": AllocationSettings(memory="shared"), **policies})
+
+    async def run() -> None:
+        made = _daemon(folder, loop, world, chosen, retention)
+        served = Served(folder, loop, world, chosen, made, retention)
+        _serve(served)
+        await served.until(lambda: not served.daemon.ready)
+        await story(served)
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}  # type: ignore[operator]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    try:
+        loop.run_until_complete(run())
+    finally:
+        loop.close()

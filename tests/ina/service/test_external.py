@@ -1,0 +1,220 @@
+"""Jobs whose workers somebody else starts, by the real daemon in virtual time: leases, ends, limits."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from controller.core import Measured
+from controller.policies.by_kind import AllocationSettings
+from controller.vocabulary import Job
+from ina.service.errors import Conflict, TooMany, Unknown
+from ina.service.external import LEASE_S
+from ina.service.quotas import Quota
+from tests.ina.service.served import CLUSTER, LEFT, RIGHT, Served, play
+
+
+def external(name: str = "job", servers: tuple[str, ...] = (LEFT, RIGHT)) -> Job:
+    """A job with a worker on each of these servers."""
+    return Job(name=name, workers=len(servers), servers=servers)
+
+
+def test_a_job_leaves_its_switches_when_nobody_renews_its_lease(tmp_path: Path) -> None:
+    async def story(served: Served) -> None:
+        await served.daemon.admit(external(), holder="")
+        await served.state("job", "running")
+        assert served.world.left()["jobs on switches"]
+        await served.until(lambda: served.daemon.record("job").over, LEASE_S + 5)
+        record = served.daemon.record("job")
+        assert record.state == "failed"
+        assert "has not been heard of for 20 s" in record.reason
+        await served.clean()
+
+    play(tmp_path, story, retries=3)
+
+
+@pytest.mark.parametrize("waits_for", ["gpus", "quota"])
+def test_a_job_that_waits_leaves_the_queue_when_nobody_renews_its_lease(
+    tmp_path: Path, waits_for: str
+) -> None:
+    async def story(served: Served) -> None:
+        daemon = served.daemon
+        if waits_for == "quota":
+            await daemon.set_quota(Quota("a", gpus=2))
+        await daemon.admit(external("first"), holder="", tenant="a")
+        await served.state("first", "running")
+        second = external("second", (LEFT, LEFT) if waits_for == "gpus" else (RIGHT,))
+        await daemon.admit(second, holder="", tenant="a")
+        give_up = served.loop.time() + 2 * LEASE_S
+        while not daemon.record("second").over:
+            assert served.loop.time() < give_up
+            await daemon.renew("first")
+            await asyncio.sleep(1.0)
+        assert daemon.record("first").state == "running"
+        await daemon.leave("first")
+        await served.until(lambda: daemon.record("first").over)
+        assert daemon.record("first").state == "completed"
+        await served.clean()
+
+    play(tmp_path, story)
+
+
+def test_a_controller_that_starts_again_gives_holders_a_whole_lease(tmp_path: Path) -> None:
+    async def story(served: Served) -> None:
+        await served.daemon.admit(external(), holder="")
+        await served.state("job", "running")
+        for _ in range(3):
+            await asyncio.sleep(0.9 * LEASE_S)
+            await served.again()
+            assert served.daemon.record("job").state == "running"
+            assert served.daemon.grant("job").crosses
+        await served.daemon.leave("job", "rank 1 was killed")
+        await served.until(lambda: served.daemon.record("job").over)
+        assert served.daemon.record("job").reason == "rank 1 was killed"
+        await served.clean()
+
+    play(tmp_path, story)
+
+
+def test_a_job_whose_server_is_drained_ends_once_its_holder_has_ended_its_workers(tmp_path: Path) -> None:
+    """It cannot start elsewhere; its GPUs are not given away before."""
+
+    async def story(served: Served) -> None:
+        await served.daemon.admit(external(), holder="")
+        await served.state("job", "running")
+        await served.daemon.drain(LEFT)
+        await served.until(lambda: served.daemon.record("job").state == "stopping")
+        await served.daemon.renew("job")
+        await served.until(lambda: bool(served.daemon._external.to_stop(0)))
+        stop = (await served.daemon.renew("job")).stop
+        assert stop
+        assert served.daemon.holds
+        await served.daemon.leave("job", stop)
+        await served.until(lambda: served.daemon.record("job").over)
+        assert served.daemon.record("job").state == "failed"
+        await served.clean()
+
+    play(tmp_path, story, retries=3)
+
+
+def test_a_job_that_was_cancelled_leaves_as_soon_as_its_workers_have_ended(tmp_path: Path) -> None:
+    async def story(served: Served) -> None:
+        await served.daemon.admit(external(), holder="")
+        await served.state("job", "running")
+        await served.daemon.cancel("job")
+        await asyncio.sleep(1.0)
+        began_s = served.loop.time()
+        await served.daemon.leave("job", "told to end")
+        await served.clean()
+        assert served.loop.time() - began_s < LEASE_S / 4
+        assert served.daemon.record("job").state == "cancelled"
+
+    play(tmp_path, story)
+
+
+def test_a_holder_that_does_not_end_its_workers_when_told_loses_its_place(tmp_path: Path) -> None:
+    async def story(served: Served) -> None:
+        await served.daemon.admit(external(), holder="")
+        await served.state("job", "running")
+        await served.daemon.cancel("job")
+        give_up = served.loop.time() + 3 * LEASE_S
+        while served.daemon.holds:
+            assert served.loop.time() < give_up
+            assert (await served.daemon.renew("job")).stop == "by its owner"
+            await asyncio.sleep(1.0)
+        assert served.daemon.record("job").state == "cancelled"
+        await served.clean()
+
+    play(tmp_path, story)
+
+
+def test_where_the_scheduler_chooses_servers_none_is_admitted(tmp_path: Path) -> None:
+    async def story(served: Served) -> None:
+        with pytest.raises(Conflict, match="want another placement"):
+            await served.daemon.admit(external(), holder="")
+
+    play(tmp_path, story, allocation=AllocationSettings(placement="scheduler", memory="shared"))
+
+
+def test_a_tenant_submits_no_more_than_its_quota_allows_in_a_minute(tmp_path: Path) -> None:
+    async def story(served: Served) -> None:
+        daemon = served.daemon
+        await daemon.set_quota(Quota("a", per_minute=2))
+        await daemon.admit(external("first"), holder="", tenant="a", key="1")
+        await daemon.admit(external("first"), holder="", tenant="a", key="1")
+        with pytest.raises(Conflict):  # what is refused for another reason does not count
+            await daemon.admit(external("first"), holder="", tenant="a")
+        await daemon.admit(external("second"), holder="", tenant="a")
+        with pytest.raises(TooMany) as refused:
+            await daemon.admit(external("third"), holder="", tenant="a")
+        assert 0 < refused.value.after_s <= 30
+        for name in ("first", "second"):
+            await daemon.leave(name, "not needed")
+        await asyncio.sleep(refused.value.after_s)
+        await daemon.admit(external("third"), holder="", tenant="a")
+        await daemon.leave("third", "not needed")
+        await served.clean()
+
+    play(tmp_path, story)
+
+
+def test_memory_is_divided_when_somebody_asks_and_each_job_is_told_why(tmp_path: Path) -> None:
+    """One job shares all slots until a measurement shows what another, with a deadline, needs."""
+
+    async def story(served: Served) -> None:
+        daemon = served.daemon
+        await daemon.admit(external("share", (LEFT, RIGHT)), holder="")
+        urgent = Job(
+            name="urgent",
+            workers=2,
+            servers=(CLUSTER.servers_for("worker")[1], CLUSTER.servers_for("worker")[2]),
+            iterations=1000,
+            compute_s=0.05,
+            deadline_s=100.0,
+            layers_bytes=(1_000_000,),
+        )
+        await daemon.admit(urgent, holder="")
+        for name in ("share", "urgent"):
+            await served.state(name, "running")
+        nothing = await daemon.reallocate()
+        assert [(each.job, each.changed) for each in nothing] == [("share", False), ("urgent", False)]
+        assert nothing[0].why.endswith("shared with nobody: it has no deadline")
+        daemon._ledger.record([Measured(daemon.now_s, "urgent", None, 20_000_000)])
+        (found,) = await daemon.reallocate("urgent", by="alice")
+        assert found.changed
+        assert sum(region.size for region in found.after.values()) > sum(
+            region.size for region in found.before.values()
+        )
+        assert "of its own" in found.why
+        assert "iterations of 0.05 s of computing and 20,000,000 bytes in" in found.why
+        assert any("asked for by alice" in each.entry.text for each in daemon.decisions())
+        for name in ("share", "urgent"):
+            await daemon.leave(name)
+        await served.clean()
+        with pytest.raises(Unknown):
+            await daemon.reallocate("nobody")
+        with pytest.raises(Conflict, match="uses no switch memory"):
+            await daemon.reallocate("urgent")
+
+    play(tmp_path, story, allocation=AllocationSettings(memory="deadline", period_s=0.0))
+
+
+def test_a_scheduler_that_groups_does_not_share_gpus_of_workers_that_it_cannot_stop(tmp_path: Path) -> None:
+    async def story(served: Served) -> None:
+        daemon = served.daemon
+        served.world.iterations["own"] = 400
+        stages = {"compute_s": 0.03, "layers_bytes": (4_000_000,)}
+        everywhere = tuple(CLUSTER.servers_for("worker"))
+        await daemon.submit([Job(name="own", workers=4, command=("train",), iterations=400, **stages)])
+        await daemon.admit(Job(name="job", workers=4, servers=everywhere, **stages), holder="")
+        while not daemon.record("job").over:
+            await daemon.renew("job")
+            await asyncio.sleep(1.0)
+        assert "take turns" in daemon.record("job").reason
+        await served.until(lambda: daemon.record("own").over)
+        assert daemon.record("own").state == "completed"
+        await served.clean()
+
+    play(tmp_path, story, scheduler="muri-s")

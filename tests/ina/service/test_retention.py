@@ -1,0 +1,143 @@
+"""Jobs that are over are forgotten in the end: by number, by age, and over restarts of the daemon."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from controller.core import Ended, Submitted
+from controller.core.core import Core
+from controller.core.submissions import submission_of
+from controller.errors import BadSpec
+from controller.vocabulary import Job
+from ina.service.clock import Clock
+from ina.service.errors import Unknown
+from ina.service.ledger import _KNOWN, Ledger
+from ina.service.policies import Policies
+from ina.service.retention import Retention
+from ina.service.snapshots import frozen
+from ina.service.store import Store
+from tests.ina.service.served import CLUSTER, LEFT, RIGHT, Served, play
+
+
+async def run(served: Served, name: str, iterations: int = 20) -> None:
+    """Run a job to its end."""
+    served.world.iterations[name] = iterations
+    job = Job(name=name, workers=1, servers=(LEFT,), command=("train",), iterations=iterations)
+    await served.daemon.submit([job], key=name)
+    await served.until(lambda: served.daemon.record(name).over)
+    assert served.daemon.record(name).state == "completed"
+
+
+def names(served: Served) -> list[str]:
+    return [each.name for each in served.daemon.records()]
+
+
+def test_the_oldest_jobs_are_forgotten_beyond_a_number_and_their_records_are_found(tmp_path: Path) -> None:
+    """They leave lists, decisions and logs; after a kill, too; their names may be used again."""
+
+    async def story(served: Served) -> None:
+        for number in range(6):
+            await run(served, f"j{number}")
+            (served.folder / "logs" / str(number + 1)).mkdir(parents=True)
+        await served.until(lambda: len(names(served)) <= 3)
+        kept = names(served)
+        assert kept == [f"j{number}" for number in range(6 - len(kept), 6)]
+        archived = served.daemon.archived("j0")
+        assert archived is not None
+        assert (archived["state"], archived["number"], archived["done"]) == ("completed", 1, 20)
+        with pytest.raises(Unknown):
+            served.daemon.record("j0")
+        assert all("j0" not in each.entry.jobs for each in served.daemon.decisions())
+        numbers = [each.number for each in served.daemon.decisions()]
+        assert numbers == sorted(numbers)
+        assert served.daemon.counted()["submitted"] == 6
+        logs = {str(served.daemon.record(name).submitted.number) for name in kept}
+        await served.until(lambda: {each.name for each in (served.folder / "logs").iterdir()} == logs)
+        before = [(each.number, each.entry.text) for each in served.daemon.decisions()]
+        await served.again()
+        assert names(served) == kept
+        assert [(each.number, each.entry.text) for each in served.daemon.decisions()][: len(before)] == before
+        await run(served, "j0")
+        assert served.daemon.record("j0").submitted.number == 7
+        await served.clean()
+
+    play(tmp_path, story, retention=Retention(jobs=2))
+
+
+def test_jobs_are_forgotten_when_they_are_old(tmp_path: Path) -> None:
+    async def story(served: Served) -> None:
+        await run(served, "old")
+        await asyncio.sleep(80.0)
+        await run(served, "new")
+        assert names(served) == ["old", "new"]
+        await served.until(lambda: names(served) == ["new"])
+        assert served.loop.time() > 100.0
+
+    play(tmp_path, story, retention=Retention(age_s=100.0))
+
+
+def test_a_job_that_runs_is_not_forgotten_nor_one_that_runs_again(tmp_path: Path) -> None:
+    async def story(served: Served) -> None:
+        served.world.iterations["long"] = 100_000
+        await served.daemon.submit(
+            [Job(name="long", workers=1, servers=(RIGHT,), command=("train",), iterations=100_000)]
+        )
+        for number in range(4):
+            await run(served, f"j{number}")
+        await served.until(lambda: len(names(served)) == 2)
+        assert names(served)[0] == "long"
+        assert served.daemon.explain("long").decisions
+        await served.daemon.cancel("long")
+        await served.clean()
+
+    play(tmp_path, story, retention=Retention(jobs=0))
+
+
+def test_memory_is_bounded_however_many_jobs_come_and_go(tmp_path: Path) -> None:
+    """All that a ledger knows, in bytes, after 50 jobs and after 150; without a limit it grows with each."""
+
+    def known(retention: Retention) -> tuple[int, int]:
+        found = []
+        with Store(tmp_path / str(retention.jobs)) as store:
+            ledger = Ledger(store, CLUSTER, Policies(), Clock(0.0, 0.0), retention=retention)
+            for number in range(150):
+                job = Job(name=f"j{number}", workers=1, command=("train",), arrival_s=ledger.now_s)
+                spec = submission_of(job, CLUSTER)
+                ledger.record([Submitted(ledger.now_s, spec, job)], synced=False, key=job.name)
+                ledger.decide()
+                ledger.record([Ended(ledger.now_s, job.name)], synced=False)
+                ledger.decide()
+                if gone := ledger.expired():
+                    ledger.forget({name: {} for name in gone})
+                if number in (49, 149):
+                    body = frozen({name: getattr(ledger, name) for name in _KNOWN})
+                    assert body is not None
+                    found.append(len(body))
+        return found[0], found[1]
+
+    first, second = known(Retention(jobs=10))
+    unlimited_first, unlimited_second = known(Retention())
+    grows = unlimited_second - unlimited_first
+    assert grows > 100 * 500, grows
+    assert second - first < grows / 10, (first, second, grows)
+
+
+def test_an_unfinished_job_is_never_forgotten_by_the_core(tmp_path: Path) -> None:
+    async def story(served: Served) -> None:
+        await served.daemon.submit([Job(name="a", workers=1, command=("train",))])
+        core: Core = served.daemon._ledger.core
+        with pytest.raises(BadSpec, match="'a' is not over"):
+            core.forget(["a"])
+        await served.daemon.cancel("a")
+
+    play(tmp_path, story)
+
+
+def test_a_retention_that_cannot_be_is_refused() -> None:
+    with pytest.raises(BadSpec, match="-1 jobs"):
+        Retention(jobs=-1)
+    with pytest.raises(BadSpec, match="more than 0 s"):
+        Retention(age_s=0.0)

@@ -1,0 +1,40 @@
+"""Ray on the machines of a test's cluster."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from tests.system.clusters import Cluster
+
+RAY = all(importlib.util.find_spec(name) for name in ("ray", "pyarrow", "tensorboardX"))
+"""Whether Ray is installed with what Ray Train needs."""
+
+
+def ray_on(here: Cluster, cpus: Mapping[str, int]) -> str:
+    """Start Ray on machines with so many CPUs; return the address of the first one, the head.
+
+    It ends with the cluster.
+    """
+    topology, ray = here.state.topology, str(Path(sys.executable).with_name("ray"))
+    head, *_ = cpus
+    address = f"{topology.ip(head)}:6379"
+    for machine, number in cpus.items():
+        node = [ray, "start", "--block", f"--node-ip-address={topology.ip(machine)}"]
+        node += [f"--node-name={machine}", f"--num-cpus={number}"]
+        node += ["--object-store-memory=80000000", "--disable-usage-stats"]
+        first = ["--head", "--port=6379", "--include-dashboard=false", f"--temp-dir={here.private}/ray"]
+        more = first if machine == head else [f"--address={address}"]
+        variables = {"GLOO_SOCKET_IFNAME": f"{machine}-eth0", "RAY_raylet_start_wait_time_s": "300"}
+        process = here.start(machine, [*node, *more], variables)
+        assert process.stdout is not None
+        said = []
+        for line in process.stdout:
+            said.append(line)
+            if "Ray runtime started" in line:
+                break
+        else:
+            raise AssertionError("".join(said) + process.communicate()[1])
+    return address

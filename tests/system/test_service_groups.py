@@ -1,0 +1,189 @@
+"""Groups of the service's jobs take turns, whatever becomes of the daemon, and go on where they saved."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby, pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from bmv2_topos.testbeds import netns
+from hostlib.stages import STAGES
+from tests.system.command import WORKERS, family, ina
+from tests.system.test_service import daemon, ended, until
+from tests.system.test_testbeds import PREFIX, needs_namespaces
+
+BED = f"{PREFIX}groups"
+CLUSTER = """
+[[switch]]
+name = "s1"
+
+[[switch]]
+name = "s2"
+
+[[server]]
+name = "left"
+switch = "s1"
+gpus = 1
+
+[[server]]
+name = "right"
+switch = "s2"
+gpus = 1
+
+[[server]]
+name = "sums"
+switch = "s1"
+gpus = 0
+
+[[link]]
+a = "s1"
+b = "s2"
+"""
+ENOUGH = 4
+"""Iterations of each job of a group that are looked at, between two events."""
+
+
+class Turn(NamedTuple):
+    """A stage of a rank, by the clock that all processes share."""
+
+    process: int
+    iteration: int
+    stage: str
+    begin_s: float
+    end_s: float
+
+
+class Plan(NamedTuple):
+    """What the daemon has a runner do: the stage at which each job starts its rounds."""
+
+    run: int
+    offsets: Mapping[str, int]
+
+
+@pytest.fixture(scope="module")
+def bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[netns.State]:
+    with pytest.MonkeyPatch.context() as patch, family():
+        folder = tmp_path_factory.mktemp("testbeds")
+        patch.setenv("INA_TESTBEDS", str(folder))
+        cluster = folder / "cluster.toml"
+        cluster.write_text(CLUSTER)
+        done = ina("topo", "up", cluster, "--name", BED, "--program", "shared")
+        assert done.returncode == 0, done.stderr
+        try:
+            yield netns.find(BED)
+        finally:
+            ina("topo", "down", BED)
+
+
+def jobs_file(folder: Path, jobs: Mapping[str, Sequence[float]]) -> Path:
+    """Write jobs with these stage times, of which each needs all GPUs; the first two come together."""
+    path = folder / "jobs.toml"
+    path.write_text(
+        "\n".join(
+            f'[[job]]\nname = "{name}"\nworkers = 2\niterations = 100000\nstages_s = {list(stages_s)}\n'
+            f'command = "{sys.executable} {WORKERS / "turns.py"} {folder / name} {folder / "stop"}"\n'
+            f"arrival_s = {max(0, number - 1)}\n"
+            for number, (name, stages_s) in enumerate(jobs.items())
+        )
+    )
+    return path
+
+
+def runs(folder: Path, job: str) -> list[list[Turn]]:
+    """Return what both ranks of a job have written down, by its starts."""
+    found: list[list[Turn]] = []
+    for rank in (0, 1):
+        path = folder / f"{job}-{rank}"
+        text = path.read_text() if path.exists() else ""
+        whole, _, _ = text.rpartition("\n")  # the last line may be half written
+        lines = (Turn(*json.loads(line)) for line in whole.splitlines())
+        for number, (_, each) in enumerate(groupby(lines, key=lambda turn: turn.process)):
+            found += [[]] * (number == len(found))
+            found[number] = [*found[number], *each]
+    return found
+
+
+def done(folder: Path, job: str) -> int:
+    """Return the latest iteration that a job has begun."""
+    return max((turn.iteration for run in runs(folder, job) for turn in run), default=-1)
+
+
+def plans(state: Path) -> list[Plan]:
+    """Return what is being run, in order of starts."""
+    orders = [json.loads(path.read_text()) for path in (state / "runs").glob("*/run.json")]
+    found = [Plan(each["number"], {job["name"]: job["offset"] for job in each["jobs"]}) for each in orders]
+    return sorted(found)
+
+
+def check_order(plan: Plan, jobs: Mapping[str, Sequence[Turn]]) -> int:
+    """Check that jobs had their stages as the plan says; return the slots in which all had one.
+
+    In slot s a job is at stage (offset + s) mod 4, all ranks of it, and one slot comes after the other.
+    """
+    seen = sorted(
+        (turn.begin_s, turn.end_s, (STAGES.index(turn.stage) - plan.offsets[job]) % len(STAGES), job)
+        for job, turns in jobs.items()
+        for turn in turns
+    )
+    slots = [(slot, list(each)) for slot, each in groupby(seen, key=lambda turn: turn[2])]
+    for (slot, turns), (later, after) in pairwise(slots):
+        assert later == (slot + 1) % len(STAGES), (turns, after)
+        assert max(end_s for _, end_s, _, _ in turns) < min(begin_s for begin_s, *_ in after)
+    return sum(len({job for *_, job in turns}) == len(plan.offsets) for _, turns in slots)
+
+
+@needs_namespaces
+def test_a_group_takes_turns_through_a_kill_of_the_daemon_and_goes_on_from_checkpoints(
+    bed: netns.State, tmp_path: Path
+) -> None:
+    state = tmp_path / "state"
+    two = {"a": (0.04, 0.01, 0.01, 0.01), "b": (0.01, 0.04, 0.01, 0.01)}
+
+    def go_on(*jobs: str) -> None:
+        """Wait until these jobs have done some iterations more."""
+        before = {job: done(tmp_path, job) for job in jobs}
+        until(lambda: all(done(tmp_path, job) > before[job] + ENOUGH for job in jobs))
+
+    def together(*jobs: str) -> Plan:
+        """Wait until these jobs are in one run, and nobody else runs."""
+        until(lambda: [{*plan.offsets} for plan in plans(state)] == [{*jobs}], 120.0)
+        go_on(*jobs)
+        return plans(state)[0]
+
+    first = daemon(state, jobs_file(tmp_path, two), at=BED, scheduler="muri-s")
+    both = together("a", "b")
+    first.send_signal(signal.SIGKILL)
+    first.communicate()
+    killed_s = time.monotonic()
+    go_on("a", "b")  # nobody is there but the runner
+    second = daemon(
+        state, jobs_file(tmp_path, {**two, "c": (0.01, 0.01, 0.04, 0.01)}), at=BED, scheduler="muri-s"
+    )
+    three = together("a", "b", "c")
+    told_s = time.monotonic()
+    (tmp_path / "stop").touch()
+    found = ended(second)
+
+    assert {job: (each["state"], each["starts"]) for job, each in found["jobs"].items()} == {
+        "a": ("completed", 2),
+        "b": ("completed", 2),
+        "c": ("completed", 1),
+    }, found
+    assert found["audit"] == []
+    found_runs = {job: runs(tmp_path, job) for job in (*two, "c")}
+    assert [len(each) for each in found_runs.values()] == [2, 2, 1]
+    for job in two:
+        before, after = ([turn.iteration for turn in run] for run in found_runs[job])
+        assert max(before) <= min(after) <= max(before) + 1, f"{job} goes on elsewhere than it was"
+        assert any(turn.begin_s > killed_s for turn in found_runs[job][0]), "the same processes went on"
+    slots = check_order(both, {job: found_runs[job][0] for job in two})
+    assert slots > 2 * ENOUGH
+    until_told = {job: [turn for turn in each[-1] if turn.end_s < told_s] for job, each in found_runs.items()}
+    assert check_order(three, until_told) > ENOUGH
