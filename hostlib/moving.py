@@ -51,8 +51,8 @@ class MovingCalls(ABC):
         """Return this rank's shard of the sum (or average) of `array` over all ranks.
 
         The shard of rank r is the r-th of `size` equal parts of the first dimension. It has the bits that an
-        `allreduce` of this part alone would give it. `out` may be this rank's part of `array`. For the other arguments, and what
-        is raised, see `Communicator.allreduce`.
+        `allreduce` of this part alone would give it. `out` may be this rank's part of `array`. For the other
+        arguments, and what is raised, see `Communicator.allreduce`.
         """
         return self._run_moving(
             self._reduce_scatter(array, op, out, name, nonfinite, layer, priority, numbers)

@@ -7,7 +7,8 @@ One loop (`daemon`), in this order: what came is written down as an *event* (`le
 core takes it in (`controller.core`), and what is to be is compared with what is held (`steps`). Each
 difference is an *effect* (`effects`): admit a job to its switches, start, stop or move its workers. An effect
 is carried out in a thread (`threads`), and its end is an event, or a change of what is held (`holds`). What
-runs is looked at (`runs`), and so are the switches (`switches`); `reports` says how all is.
+runs is looked at (`runs`), and so are the switches (`switches`) and fallback servers (`fallback_jobs`);
+`reports` says how all is.
 
 Nothing but events changes the core, and the core is deterministic: after a crash the events are replayed
 into a fresh one, and it wants what it wanted. What is held is found again, too. Each run of workers is a

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import shutil
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Hashable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -37,6 +37,7 @@ from ina.service.executor import Executor
 from ina.service.external import LEASE_S, ExternalRuns, Holders, is_external
 from ina.service.fallback import FallbackServing
 from ina.service.fallback_jobs import FallbackJobs
+from ina.service.faults import fault_point
 from ina.service.holds import hosts
 from ina.service.ledger import Ledger
 from ina.service.measures import Measures
@@ -192,6 +193,7 @@ class Daemon:
         def remove() -> None:
             for folder in folders:
                 shutil.rmtree(folder, ignore_errors=True)
+                fault_point("log removed")
 
         await self._blocking.runs(remove)
 
@@ -229,6 +231,11 @@ class Daemon:
     def began_at(self) -> float:
         """When that was, as Unix time."""
         return self._began_at
+
+    @property
+    def changes(self) -> Hashable:
+        """Equal to an earlier value as long as nothing was decided since, and no run began or ended."""
+        return self._ledger.changes, len(self._ledger.holds)
 
     @property
     def ready(self) -> str:

@@ -20,6 +20,7 @@ from controller.vocabulary import Job
 from ina.service import files
 from ina.service.errors import RunnerGone
 from ina.service.executor import Executor
+from ina.service.faults import fault_point
 from ina.service.ledger import Ledger
 from ina.service.runner import RunOrder, RunStatus
 
@@ -88,6 +89,7 @@ class ExternalRuns:
         if (since_s := files.read(stop)) is None:
             since_s = self._now()
             files.write(stop, since_s)
+            fault_point("asked to end")
         if self._now() - since_s < LEASE_S:
             raise RunnerGone("whoever started its workers has been told to end them, and has not yet")
         for job in files.read(self._of(number) / "run.json"):

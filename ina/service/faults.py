@@ -11,7 +11,7 @@ POINTS = (
     *("keeper described", "keeper told", "keeper started", "served", "ordered", "started"),
     *("reconciled", "forwards", "frozen"),
     *("stopped", "one removed", "removed", "let go", "forgotten"),
-    *("stray stopped", "stray forgotten"),
+    *("stray stopped", "stray forgotten", "log removed", "asked to end"),
 )
 """All of them, in the order of a job's life: one after each call by which something outside changes."""
 VARIABLE = "INA_SERVICE_DIE_AT"

@@ -22,6 +22,7 @@ from ina.service.errors import Conflict, StoreError
 from ina.service.ledger import Ledger
 from ina.service.network import Network
 from ina.service.policies import Policies
+from ina.service.retention import Retention
 from ina.service.store import Store
 from tests.ina.service.mishaps import Mishaps, Wrong
 from tests.ina.service.reached import program
@@ -35,6 +36,8 @@ MEND_S = 600.0
 """Most time that all may take to end after it."""
 TICK_S = 0.25
 SNAPSHOT_EVENTS = 20
+KEPT_JOBS = 2
+"""That are over; others are forgotten."""
 CLUSTERS = (
     leaf_spine(1, 2, 2, servers=1, link=Link("a", "b")),
     leaf_spine(1, 2, 2, servers=1, link=Link("a", "b")),
@@ -67,6 +70,8 @@ class Schedule:
         """The steps that the daemon has done."""
         self.seen: list[int] = []
         """Numbers of the decisions that a slow reader has seen, in its order."""
+        self.ends: dict[str, tuple[str, str]] = {}
+        """The state and the reason with which each job has ended."""
         self._reads = False
         self._serving: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -84,7 +89,14 @@ class Schedule:
         clock = Clock(0.0, last_s, wall=lambda: self.loop.time() + self.wall_s, monotonic=self.loop.time)
         self._blocking = Inline(self.world)
         self.daemon = Daemon(
-            Ledger(store, self.cluster, self.policies, clock, snapshot_events=SNAPSHOT_EVENTS),
+            Ledger(
+                store,
+                self.cluster,
+                self.policies,
+                clock,
+                snapshot_events=SNAPSHOT_EVENTS,
+                retention=Retention(jobs=KEPT_JOBS),
+            ),
             testbed="virtual",
             switches=Network(self.cluster, self.world.fleet(), program(), ports=self.world.ports),
             executor=self.world,
@@ -259,17 +271,27 @@ class Schedule:
             raise Wrong(f"left in the store: {holds}")
         if troubles := daemon._effects.troubles:
             raise Wrong(f"left to be tried again: {troubles}")
-        records = {record.name: record for record in daemon.records()}
-        if lost := self.mishaps.accepted - records.keys():
+        self.ends = self._ends()
+        if lost := self.mishaps.accepted - self.ends.keys():
             raise Wrong(f"accepted and lost: {lost}")
-        for name, record in records.items():
+        for name, (state, reason) in self.ends.items():
             times = self.world.completed.get(name, 0)
-            if record.state == "completed" and times != 1:
+            if state == "completed" and times != 1:
                 raise Wrong(f"{name} completed, and was done {times} times")
-            if record.state == "failed" and not self._may_fail(name, record.reason):
-                raise Wrong(f"{name} failed: {record.reason}")
-        if self._reads and self.seen != list(range(1, len(self.seen) + 1)):
+            if state == "failed" and not self._may_fail(name, reason):
+                raise Wrong(f"{name} failed: {reason}")
+        if self.seen != sorted(set(self.seen)):
             raise Wrong(f"a reader has seen decisions {self.seen}")
+
+    def _ends(self) -> dict[str, tuple[str, str]]:
+        """Return the state of each job and its reason, also of those that are forgotten."""
+        found: dict[str, tuple[str, str]] = {
+            record.name: (record.state, record.reason) for record in self.daemon.records()
+        }
+        for name in self.world.iterations.keys() - found.keys():
+            if (archived := self.daemon.archived(name)) is not None:
+                found[name] = archived["state"], archived["reason"]
+        return found
 
     def _may_fail(self, name: str, why: str) -> bool:
         return "runner ended" in why or (name in self.world.absent and "never joined" in why)

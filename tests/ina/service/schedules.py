@@ -49,7 +49,7 @@ class Played:
         """Add one that went well."""
         self.happened += schedule.mishaps.happened
         self.died_after += schedule.died_after
-        self.jobs.update(record.state for record in schedule.daemon.records())
+        self.jobs.update(state for state, _ in schedule.ends.values())
         self.sums += schedule.world.sums
         self.steps += len(schedule.passed)
 
