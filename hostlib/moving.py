@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from numpy.typing import ArrayLike, NDArray
 
@@ -22,9 +22,7 @@ from hostlib.collectives import (
     make_reduce_scatter,
 )
 from hostlib.errors import UnsupportedArray
-
-if TYPE_CHECKING:
-    from hostlib.communicator import Handle
+from hostlib.handle import Handle
 
 
 class MovingCalls(ABC):
@@ -51,8 +49,8 @@ class MovingCalls(ABC):
         """Return this rank's shard of the sum (or average) of `array` over all ranks.
 
         The shard of rank r is the r-th of `size` equal parts of the first dimension. It has the bits that an
-        `allreduce` of this part alone would give it. `out` may be this rank's part of `array`. For the other arguments, and what
-        is raised, see `Communicator.allreduce`.
+        `allreduce` of this part alone would give it. `out` may be this rank's part of `array`. For the other
+        arguments, and what is raised, see `Communicator.allreduce`.
         """
         return self._run_moving(
             self._reduce_scatter(array, op, out, name, nonfinite, layer, priority, numbers)

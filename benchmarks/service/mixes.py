@@ -21,9 +21,19 @@ HOLD_S = 0.0112
 """How long a slot is held: with a whole window of 128 packets a job has the rate of its links."""
 SCARCE, PLENTY = 256, 8192
 """Slots of the switch: a job alone would use 128, its window."""
-START_S = 8.0
-"""What deadlines allow for starting workers."""
 WORKERS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Deadlines:
+    """How deadlines are drawn: time to start workers, and how often the time of the iterations alone."""
+
+    start_s: float
+    slack: tuple[float, float]
+
+
+LOOSE, TIGHT = "loose", "tight"
+DEADLINES = {LOOSE: Deadlines(8.0, (1.3, 2.0)), TIGHT: Deadlines(4.0, (1.2, 1.6))}
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,15 +92,18 @@ def link_s(size_bytes: int) -> float:
     return -(-size_bytes // PACKET_BYTES) * FRAME_BYTES * 8 / RATE_BPS
 
 
-def mix(seed: int, *, jobs: int = 6, iterations: tuple[int, int] = (50, 80)) -> list[Planned]:
+def mix(
+    seed: int, deadlines: str = LOOSE, *, jobs: int = 6, iterations: tuple[int, int] = (50, 80)
+) -> list[Planned]:
     """Return the jobs of a seed, in order of arrival; every other one has a deadline.
 
     Args:
         seed: Of all that is drawn.
+        deadlines: `LOOSE` or `TIGHT`.
         jobs: How many.
         iterations: Least and most of a job.
     """
-    drawn = random.Random(seed)
+    drawn, given = random.Random(seed), DEADLINES[deadlines]
     found: list[Planned] = []
     arrives_s = 0.0
     for number in range(jobs):
@@ -103,10 +116,10 @@ def mix(seed: int, *, jobs: int = 6, iterations: tuple[int, int] = (50, 80)) -> 
             integers=True,
         )
         told_s = (work.compute_s + SPREAD_S * 2 / 3) * drawn.uniform(0.6, 1.4)
-        slack = drawn.uniform(1.3, 2.0)
+        slack = drawn.uniform(*given.slack)
         job = Planned(f"j{number + 1}", work, arrives_s, told_s, None)
         if number % 2 == 0:
-            due_s = START_S + slack * work.iterations * job.iteration_s
+            due_s = given.start_s + slack * work.iterations * job.iteration_s
             job = Planned(job.name, work, arrives_s, told_s, round(due_s, 3))
         found.append(job)
         arrives_s += drawn.uniform(0.5, 3.0)

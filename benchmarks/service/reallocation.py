@@ -21,7 +21,7 @@ from pathlib import Path
 from benchmarks.fill import check, publish
 from benchmarks.service import ablations, reallocation_page
 from benchmarks.service.live import POLICIES, ROOT, Controller, TrialFailed, reports, running, testbed
-from benchmarks.service.mixes import PLENTY, SCARCE, Planned, cluster, mix
+from benchmarks.service.mixes import DEADLINES, LOOSE, PLENTY, SCARCE, Planned, cluster, mix
 from bmv2_topos.testbeds import netns
 from controller import figures
 from controller.errors import ControllerError
@@ -64,6 +64,7 @@ class Row:
         network_s: The part of it that the first rank waited for sums.
         divisions: How often it had other slots than before.
         load: Of the machine when the run began.
+        deadlines: How they were drawn, by `mixes.DEADLINES`.
     """
 
     seed: int
@@ -77,6 +78,7 @@ class Row:
     network_s: float
     divisions: int
     load: float
+    deadlines: str = LOOSE
 
     @property
     def missed(self) -> bool:
@@ -84,8 +86,15 @@ class Row:
         return self.deadline_s is not None and self.took_s > self.deadline_s
 
 
-def run(jobs: Sequence[Planned], seed: int, policy: str, name: str) -> list[Row]:
-    """Run a mix under a policy on a testbed of this name, which is gone afterwards. Raises TrialFailed."""
+def run(jobs: Sequence[Planned], policy: str, name: str, row: Callable[..., Row]) -> list[Row]:
+    """Run jobs under a policy on a testbed of this name, which is gone afterwards. Raises TrialFailed.
+
+    Args:
+        jobs: The jobs, in order of arrival.
+        policy: The memory policy, by its name on the page.
+        name: The testbed's name.
+        row: Makes a row, out of what was measured of a job.
+    """
     with tempfile.TemporaryDirectory(prefix="ina-reallocation-") as text:
         folder = Path(text)
         file, saved = folder / "cluster.toml", folder / "saved"
@@ -97,7 +106,7 @@ def run(jobs: Sequence[Planned], seed: int, policy: str, name: str) -> list[Row]
         with testbed(name, file, "embedded"), running(controller), Client(controller.url) as client:
             _submit(client, jobs, saved)
             _await_all(client)
-            return _rows(client, jobs, partial(Row, seed=seed, policy=policy, load=load))
+            return _rows(client, jobs, partial(row, policy=policy, load=load))
 
 
 def _submit(client: Client, jobs: Sequence[Planned], saved: Path) -> None:
@@ -149,14 +158,15 @@ def _due(row: Row) -> str:
     return "" if row.deadline_s is None else f" (of {row.deadline_s:.1f})"
 
 
-def run_all(seeds: Sequence[int], policies: Sequence[str], *, quick: bool) -> list[Row]:
+def run_all(seeds: Sequence[int], policies: Sequence[str], deadlines: str, *, quick: bool) -> list[Row]:
     """Run all mixes under all policies, in turns: each seed begins with another policy."""
     rows: list[Row] = []
     for seed in seeds:
-        jobs = mix(seed, jobs=2, iterations=(8, 12)) if quick else mix(seed)
+        jobs = mix(seed, deadlines, jobs=2, iterations=(8, 12)) if quick else mix(seed, deadlines)
         for turn in range(len(policies)):
             policy = policies[(seed + turn) % len(policies)]
-            found = run(jobs, seed, policy, f"r{os.getpid()}x{seed}x{turn}")
+            name = f"r{os.getpid()}x{seed}x{turn}"
+            found = run(jobs, policy, name, partial(Row, seed=seed, deadlines=deadlines))
             took = ", ".join(f"{row.took_s:.1f}{_due(row)}" for row in found)
             print(f"seed {seed}, {policy}: {took} s", flush=True)
             rows += found
@@ -181,6 +191,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--policies", nargs="+", choices=[AMPLE, *MEMORY], metavar="POLICY", help="only these"
     )
+    parser.add_argument("--deadlines", choices=[*DEADLINES], default=LOOSE, help="how they are drawn")
     parser.add_argument("--rows", type=Path, nargs="+", metavar="FILE", help="show these, and run nothing")
     parser.add_argument("--quick", action="store_true", help="have two short jobs, a seed and two policies")
     asked = parser.parse_args(arguments)
@@ -191,8 +202,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         check(asked.output / f"{reallocation_page.NAME}.md")
         figures.check()
         netns.check_here()
-        rows = read(asked.rows) if asked.rows else run_all(seeds, policies, quick=asked.quick)
-        rows.sort(key=lambda row: (policies.index(row.policy), row.seed))
+        rows = (
+            read(asked.rows) if asked.rows else run_all(seeds, policies, asked.deadlines, quick=asked.quick)
+        )
+        rows.sort(key=lambda row: (row.deadlines, policies.index(row.policy), row.seed))
         publish(asked.output, reallocation_page.NAME, reallocation_page.tables(rows), [*map(asdict, rows)])
         reallocation_page.draw(rows, asked.output / f"{reallocation_page.NAME}.svg")
     except (TrialFailed, ValueError, ControllerError, netns.LiveError, OSError) as error:

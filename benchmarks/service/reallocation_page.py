@@ -20,69 +20,73 @@ BASE = "shared"
 
 def tables(rows: Sequence[Row]) -> str:
     """Return deadlines missed, completion times and the check of the machine as Markdown."""
-    policies, seeds = _policies(rows), _seeds(rows)
-    base = {seed: [row for row in rows if row.policy == BASE and row.seed == seed] for seed in seeds}
+    parts: list[str] = []
+    for deadlines in dict.fromkeys(row.deadlines for row in rows):
+        own = [row for row in rows if row.deadlines == deadlines]
+        parts += [
+            f"**{_summary(own, deadlines)}**",
+            f"### Deadlines missed, and completion times: {deadlines} deadlines",
+            _compared(own),
+            f"### Missed by seed: {deadlines} deadlines",
+            markdown(["seed", *_policies(own)], _by_seed(own)),
+            f"### An iteration, ms: {deadlines} deadlines",
+            markdown(
+                ["policy", "by links", "measured", "computing", "waiting for sums", "rest", "load"],
+                [
+                    _iteration(policy, [row for row in own if row.policy == policy])
+                    for policy in _policies(own)
+                ],
+            ),
+        ]
+    return "\n\n".join(parts)
+
+
+def _compared(rows: Sequence[Row]) -> str:
+    seeds = _seeds(rows)
+    base = [row for row in rows if row.policy == BASE]
     lines = []
-    for policy in policies:
+    for policy in _policies(rows):
         own = [row for row in rows if row.policy == policy]
-        missed = [sum(row.missed for row in own if row.seed == seed) for seed in seeds]
-        due = sum(row.deadline_s is not None for row in own)
+        missed = [_missed(own, seed) for seed in seeds]
         lines.append(
             [
                 policy,
-                f"{sum(missed)} of {due}",
+                f"{sum(missed)} of {sum(row.deadline_s is not None for row in own)}",
                 f"{min(missed)}..{max(missed)}",
                 *(
-                    _against([_mean(own, seed, which) / _mean(base[seed], seed, which) for seed in seeds])
+                    _against([_mean(own, seed, which) / _mean(base, seed, which) for seed in seeds])
                     for which in (_urgent, _other)
                 ),
                 f"{fmean(row.divisions for row in own):.1f}",
             ]
         )
-    return "\n\n".join(
+    heads = ["policy", "missed", "of a seed", "time with deadline", "time without", "slots changed"]
+    return markdown(heads, lines)
+
+
+def _by_seed(rows: Sequence[Row]) -> list[list[str]]:
+    policies = _policies(rows)
+    return [
         [
-            f"**{_summary(rows)}**",
-            markdown(
-                [
-                    "policy",
-                    "deadlines missed",
-                    "of a seed",
-                    "time with deadline",
-                    "time without",
-                    "slots changed",
-                ],
-                lines,
-            ),
-            "### Missed by seed",
-            markdown(
-                ["seed", *policies],
-                [
-                    [
-                        str(seed),
-                        *(
-                            str(sum(row.missed for row in rows if (row.policy, row.seed) == (policy, seed)))
-                            for policy in policies
-                        ),
-                    ]
-                    for seed in seeds
-                ],
-            ),
-            "### An iteration, ms",
-            markdown(
-                ["policy", "by links", "measured", "computing", "waiting for sums", "rest", "load"],
-                [_iteration(policy, [row for row in rows if row.policy == policy]) for policy in policies],
-            ),
+            str(seed),
+            *(str(_missed([row for row in rows if row.policy == policy], seed)) for policy in policies),
         ]
-    )
+        for seed in _seeds(rows)
+    ]
 
 
-def _summary(rows: Sequence[Row]) -> str:
-    parts = []
-    for policy in _policies(rows):
-        own = [row for row in rows if row.policy == policy]
-        parts.append(f"{policy} {sum(row.missed for row in own)}")
-    due = sum(row.deadline_s is not None for row in rows) // max(1, len(parts))
-    return f"Of {due} deadlines missed: {', '.join(parts)}."
+def _missed(rows: Sequence[Row], seed: int) -> int:
+    return sum(row.missed for row in rows if row.seed == seed)
+
+
+def _summary(rows: Sequence[Row], deadlines: str) -> str:
+    missed = {
+        policy: [row for row in rows if row.policy == policy and row.deadline_s is not None]
+        for policy in _policies(rows)
+    }
+    due = max(map(len, missed.values()))
+    parts = [f"{policy} {sum(row.missed for row in own)}" for policy, own in missed.items()]
+    return f"Of {due} {deadlines} deadlines missed: {', '.join(parts)}."
 
 
 def _iteration(policy: str, rows: Sequence[Row]) -> list[str]:
@@ -101,7 +105,11 @@ def _iteration(policy: str, rows: Sequence[Row]) -> list[str]:
 
 
 def draw(rows: Sequence[Row], path: Path) -> None:
-    """Draw completion times against `BASE`, a mark for each seed. Raises PlotsMissing."""
+    """Draw completion times against `BASE`, a mark for each seed, with the first rows' deadlines.
+
+    Raises PlotsMissing.
+    """
+    rows = [row for row in rows if row.deadlines == rows[0].deadlines]
     policies, seeds = _policies(rows), _seeds(rows)
     figure, panels = new_figure(2, height=2.0)
     for panel, which, title in zip(
@@ -123,7 +131,7 @@ def draw(rows: Sequence[Row], path: Path) -> None:
 
 
 def _policies(rows: Sequence[Row]) -> list[str]:
-    """Return the policies, those of the most runs' order: as they first come."""
+    """Return the policies as they first come."""
     return list(dict.fromkeys(row.policy for row in rows))
 
 

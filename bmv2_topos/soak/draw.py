@@ -32,9 +32,11 @@ from controller.switches.model import Feature, SwitchInfo
 from controller.vocabulary import Link, Mode, Region, Server, Switch, Topology
 from hostlib import wire
 from hostlib.core.congestion import CONGESTION_NAMES
-from hostlib.core.state import window_for
+from hostlib.core.state import Pattern, window_for
 
 _MAX_DEPTH = 2
+_MOVING = 2
+"""Of four seeds, the one whose jobs do more than allreduce and reduce."""
 _WINDOWS = (
     1,
     3,
@@ -120,17 +122,48 @@ def draw_schedule(seed: int, bed: Bed | None = None) -> Schedule:
         _draw_events(draw, bed, jobs),
         0,
     )
+    if seed % 4 == _MOVING:
+        schedule = _with_patterns(schedule)
     return replace(_offered(schedule), calm_us=_draw_calm(seed, schedule.events))
+
+
+def _with_patterns(schedule: Schedule) -> Schedule:
+    """Return the schedule with most of its collectives as others, which move shards."""
+    draw = random.Random(f"patterns {schedule.seed}")
+
+    def changed(each: Collective, ranks: int) -> Collective:
+        kind = draw.choice(("allreduce", "reduce-scatter", "reduce-scatter", "all-gather", "broadcast"))
+        if kind == "allreduce":
+            return each
+        if kind == "broadcast":
+            return replace(each, pattern=Pattern.GATHER, target=draw.randrange(ranks), average=False)
+        pattern = Pattern.GATHER if kind == "all-gather" else Pattern.SCATTER
+        average = each.average and pattern is Pattern.SCATTER
+        return replace(each, pattern=pattern, target=wire.TARGET_ALL, average=average)
+
+    def changed_job(job: JobPlan) -> JobPlan:
+        ranks = len(schedule.bed.placements[job.number - 1].workers)
+        return replace(job, collectives=tuple(changed(each, ranks) for each in job.collectives))
+
+    return replace(schedule, jobs=tuple(map(changed_job, schedule.jobs)))
 
 
 def _offered(schedule: Schedule) -> Schedule:
     """Return the schedule without what its program does not offer."""
     jobs, events = schedule.jobs, schedule.events
+    if Feature.SHARDS in schedule.bed.lacks:
+        jobs = tuple(replace(job, collectives=tuple(map(_summed, job.collectives))) for job in jobs)
     if Feature.PREEMPTION in schedule.bed.lacks:
         jobs = tuple(replace(job, preempt=False) for job in jobs)
     if Feature.MOVES in schedule.bed.lacks:
         events = tuple(event for event in events if not isinstance(event, Resize))
     return replace(schedule, jobs=jobs, events=events)
+
+
+def _summed(collective: Collective) -> Collective:
+    if collective.pattern is Pattern.SUM:
+        return collective
+    return replace(collective, pattern=Pattern.SUM, target=wire.TARGET_ALL)
 
 
 def _draw_job(draw: random.Random, bed: Bed, number: int, generation: int) -> JobPlan:

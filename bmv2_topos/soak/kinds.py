@@ -9,13 +9,13 @@ from typing import Final
 from bmv2_topos.soak.schedule import Schedule
 from bmv2_topos.soak.strangers import KINDS as _STRANGERS
 from controller.switches.outcomes import OUTCOMES
-from hostlib import wire
 
 KINDS: Final[Mapping[str, tuple[str, ...]]] = {
     "kind": (
         *("program shared", "program exclusive", "one switch", "2 levels", "3 levels", "transit switches"),
         *("one job", "2 jobs", "3 jobs", "may preempt", "stragglers", "a rank dies", "a rank disagrees"),
-        *("allreduce", "reduce", "int32", "float32, exponent", "float32, fixed"),
+        *("allreduce", "reduce", "reduce-scatter", "all-gather", "broadcast"),
+        *("int32", "float32, exponent", "float32, fixed"),
         *("values too large", "non-finite values", "PSNs wrapped", "switch clock wrapped"),
         *("congestion fixed", "congestion aimd", "congestion a2tp"),
     ),
@@ -68,7 +68,7 @@ def traits(schedule: Schedule) -> Counter[str]:
         if job.defector is not None:
             told["a rank dies" if job.defector.dies else "a rank disagrees"] += 1
         for collective in job.collectives:
-            told["reduce" if collective.target != wire.TARGET_ALL else "allreduce"] += 1
+            told[collective.name] += 1
             told["int32" if collective.dtype == "int32" else f"float32, {job.numbers}"] += 1
             told["stragglers"] += max(collective.waits_us) > 1000
             told["values too large"] += collective.large

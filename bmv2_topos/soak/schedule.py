@@ -12,6 +12,7 @@ from controller.switches.model import Feature
 from controller.vocabulary import Mode, Region, Topology
 from hostlib import wire
 from hostlib.core.congestion import CongestionName
+from hostlib.core.state import Pattern
 
 Dtype = Literal["int32", "float32"]
 Numbers = Literal["exponent", "fixed"]
@@ -71,7 +72,7 @@ class Collective:
     dtype: Dtype
     length: int
     target: int = wire.TARGET_ALL
-    """`wire.TARGET_ALL`: allreduce; else the rank that a reduce sums for."""
+    """The rank that a reduce sums for, or that a broadcast is from; `wire.TARGET_ALL`: none."""
     average: bool = False
     in_place: bool = False
     large: bool = False
@@ -81,10 +82,25 @@ class Collective:
     priority: int = 0
     waits_us: tuple[int, ...] = ()
     """Time that each rank takes before it calls, from the end of its last one."""
+    pattern: Pattern = Pattern.SUM
+    """Of shards, `length` is that of each."""
+
+    @property
+    def name(self) -> str:
+        """The usual name of the call."""
+        alone = self.target != wire.TARGET_ALL
+        match self.pattern:
+            case Pattern.SUM:
+                return "reduce" if alone else "allreduce"
+            case Pattern.SCATTER:
+                return "reduce-scatter"
+            case Pattern.GATHER:
+                return "broadcast" if alone else "all-gather"
 
     def describe(self) -> str:
         """Say it in a line."""
-        what = "allreduce" if self.target == wire.TARGET_ALL else f"reduce to rank {self.target}"
+        place = "" if self.target == wire.TARGET_ALL else f" with rank {self.target}"
+        what = self.name + place
         extras = [name for name in ("average", "in_place", "large", "nonfinite") if getattr(self, name)]
         waits = f", ranks wait {self.waits_us} µs" if any(self.waits_us) else ""
         return f"{what} of {self.length} {self.dtype}, priority {self.priority}{waits}" + "".join(

@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 
 from bmv2_topos.soak.schedule import Collective, Numbers
 from hostlib import quantize, wire
+from hostlib.core.shards import TURN
+from hostlib.core.state import Pattern
 from hostlib.core.window import NumericErrors
 
 SCALE_BITS = 20
@@ -24,6 +26,11 @@ _FLOAT_MAX = float(np.finfo(np.float32).max)
 
 class WrongSum(Exception):
     """A rank got something that is not the sum, or was not notified of what it must be notified of."""
+
+
+def _numbers(turn: int, shard: int, of_shard: int) -> NDArray[Any]:
+    """Return the numbers of the packets of one turn of a shard, which has `of_shard`."""
+    return np.arange(turn, min(turn + TURN, of_shard)) + shard * of_shard
 
 
 class Sum:
@@ -45,8 +52,12 @@ class Sum:
         self.ranks = ranks
         self.lanes = lanes
         self.repaired = repaired
+        self.shards = ranks if collective.pattern is Pattern.SCATTER else 1
         self.numbers = numbers if collective.dtype == "float32" else None
-        described = f"{index} {collective.dtype} {collective.length} {collective.target} {collective.average}"
+        described = (
+            f"{index} {collective.name} {collective.dtype} {collective.length} {collective.target}"
+            f" {collective.average}"
+        )
         self.tag = zlib.crc32(described.encode())
         self.inputs = self._draw(generator)
         self.results: dict[int, tuple[bytes, NumericErrors]] = {}
@@ -56,7 +67,7 @@ class Sum:
     # ------------------------------------------------------------------ what is right
 
     def _draw(self, generator: np.random.Generator) -> list[NDArray[Any]]:
-        shape = (self.ranks, self.collective.length)
+        shape = (self.ranks, self.shards * self.collective.length)
         if self.numbers is None:
             top = _INT32_MAX if self.collective.large else 10**7
             return list(generator.integers(-top, top, shape, dtype=np.int32, endpoint=True))
@@ -72,14 +83,20 @@ class Sum:
             most = 126 if self.collective.large else 20
             values = np.ldexp(values, generator.integers(-most, most, (self.ranks, 1))).astype(np.float32)
         if self.collective.nonfinite and values.size:
-            values[generator.integers(self.ranks), generator.integers(self.collective.length)] = (
-                generator.choice((np.inf, -np.inf, np.nan))
+            values[generator.integers(self.ranks), generator.integers(values.shape[1])] = generator.choice(
+                (np.inf, -np.inf, np.nan)
             )
         return list(values)
 
     def _prepare(self) -> None:
         length, lanes = self.collective.length, self.lanes
-        self.starts = np.arange(0, length, lanes)
+        of_shard = np.arange(0, length, lanes)
+        self.starts = np.concatenate([shard * length + of_shard for shard in range(self.shards)])
+        places = [(turn, shard) for turn in range(0, len(of_shard), TURN) for shard in range(self.shards)]
+        self.order = np.concatenate(
+            [np.arange(0), *(_numbers(turn, shard, len(of_shard)) for turn, shard in places)]
+        )
+        """Packets in the order in which they are sent: in turns, of each shard some."""
         stacked = np.stack(self.inputs)
         with np.errstate(all="ignore"):
             total = stacked[0].astype(np.float64)
@@ -99,6 +116,8 @@ class Sum:
         """Packets that are summed as they are, and rounded once."""
         self.bounds = np.zeros(packets)
         if not packets:
+            return
+        if self.collective.pattern is Pattern.GATHER:
             return
         with np.errstate(all="ignore"):
             self._classify(stacked)
@@ -135,8 +154,20 @@ class Sum:
 
     def output_for(self, rank: int) -> tuple[NDArray[Any], NDArray[Any]]:
         """Return a rank's source and output arrays."""
-        source = self.inputs[rank].copy()
-        return source, source if self.collective.in_place else np.full_like(source, SENTINEL)
+        source, collective = self.inputs[rank].copy(), self.collective
+        own = slice(rank * collective.length, (rank + 1) * collective.length)
+        if collective.name == "broadcast":
+            return source, source
+        if collective.name == "all-gather":
+            output = np.full(self.ranks * len(source), SENTINEL, source.dtype)
+            if not collective.in_place:
+                return source, output
+            output[own] = source
+            return output[own], output
+        if collective.name == "reduce-scatter":
+            shard = source[own]
+            return source, shard if collective.in_place else np.full_like(shard, SENTINEL)
+        return source, source if collective.in_place else np.full_like(source, SENTINEL)
 
     def take(self, rank: int, output: NDArray[Any], numeric_errors: NumericErrors) -> None:
         """Judge what a rank has after the collective.
@@ -145,7 +176,9 @@ class Sum:
             WrongSum: it is not what it has to be.
         """
         self._judge_numeric_errors(rank, numeric_errors)
-        if self.collective.target in (wire.TARGET_ALL, rank):
+        if self.collective.pattern is Pattern.GATHER:
+            self._judge_moved(rank, output)
+        elif self.collective.target in (wire.TARGET_ALL, rank):
             self._judge_values(rank, output, numeric_errors.overflow is not None)
         else:
             kept = self.inputs[rank] if self.collective.in_place else np.full_like(output, SENTINEL)
@@ -157,24 +190,54 @@ class Sum:
         self.results[rank] = output.tobytes(), numeric_errors
 
     def _judge_numeric_errors(self, rank: int, numeric_errors: NumericErrors) -> None:
-        nonfinite = int(self.starts[self.nonfinite][0]) if self.nonfinite.any() else None
+        nonfinite = self._first(self.nonfinite)
         if numeric_errors.nonfinite != nonfinite:
             raise WrongSum(
                 f"rank {rank}: first non-finite packet at {numeric_errors.nonfinite}, must be {nonfinite}"
             )
-        lost = int(self.starts[self.lost][0]) if self.lost.any() else None
+        lost = self._first(self.lost)
         if numeric_errors.overflow == lost:
             return
         at = numeric_errors.overflow
-        if at is not None and self.risky[at // self.lanes] and (lost is None or at < lost):
+        if (
+            at is not None
+            and self.risky[self._packet(at)]
+            and (lost is None or self._turn(at) < self._turn(lost))
+        ):
             return
         raise WrongSum(f"rank {rank}: the first reported overflow is at {at}, must be {lost}")
+
+    def _packet(self, element: int) -> int:
+        return int(np.searchsorted(self.starts, element, "right")) - 1
+
+    def _turn(self, element: int) -> int:
+        """Return the place of an element's packet among those sent."""
+        return int(np.flatnonzero(self.order == self._packet(element))[0])
+
+    def _first(self, concerned: NDArray[np.bool_]) -> int | None:
+        """Return the first element of the first of these packets that was sent."""
+        found = self.order[concerned[self.order]] if len(self.order) else self.order
+        return int(self.starts[found[0]]) if len(found) else None
+
+    def _judge_moved(self, rank: int, output: NDArray[Any]) -> None:
+        collective = self.collective
+        if collective.name == "broadcast":
+            right = self.inputs[collective.target]
+        else:
+            right = np.concatenate(self.inputs)
+            if not collective.in_place:  # its own shard is the caller's business
+                right[rank * collective.length : (rank + 1) * collective.length] = SENTINEL
+        if output.tobytes() != right.tobytes():
+            at = int(np.flatnonzero(output.view(np.int32) != right.view(np.int32))[0])
+            raise WrongSum(f"rank {rank}: element {at} is {output[at]!r}, must be {right[at]!r}")
 
     def _judge_values(self, rank: int, output: NDArray[Any], overflowed: bool) -> None:
         if not len(self.starts):
             return
-        lane_packets = np.arange(len(output)) // self.lanes
-        exact = self.exact
+        first = rank * self.collective.length if self.shards > 1 else 0
+        mine = slice(first, first + len(output))
+        lane_packets = np.searchsorted(self.starts, np.arange(first, first + len(output)), "right") - 1
+        exact = self.exact[mine]
         got = output.astype(np.float64)
         with np.errstate(all="ignore"):
             if self.collective.average:
@@ -189,7 +252,7 @@ class Sum:
             if overflowed:
                 right |= self.risky[lane_packets]
             if self.raw.any():
-                rounded = self.exact.astype(np.float32)
+                rounded = self.exact[mine].astype(np.float32)
                 if self.collective.average:
                     rounded = rounded / np.float32(self.ranks)
                 same = (output == rounded) | (np.isnan(output) & np.isnan(rounded))

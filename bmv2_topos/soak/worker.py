@@ -158,6 +158,7 @@ class WorkerStation:
             average=collective.average,
             priority=collective.priority,
             target=collective.target,
+            pattern=collective.pattern,
             now=now,
         )
         driver.start(now)

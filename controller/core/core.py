@@ -548,7 +548,7 @@ class Core:
     # ------------------------------------------------------------------ what is told
 
     def _runs(self) -> list[Run]:
-        """Return what runs, without the jobs that hold a share of GPUs but have no servers."""
+        """Return the runs, without the jobs that hold a share of GPUs but have no servers."""
         absent: list[JobState] = []
         if self.allocation is not None:
             has_servers = self.allocation.has_servers

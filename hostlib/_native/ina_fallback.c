@@ -7,7 +7,7 @@ struct header {                         /* of the packet that is being taken in 
     uint32_t kind, flags, job, psn, bitmap, fan_in, priority, exponent, epoch, valid, lanes, tag, node, target;
     uint32_t index;                     /* of the node */
     int32_t child;                      /* a contribution of one bit: whose */
-    const uint8_t *values;              /* NULL: a contribution without lanes, which adds nothing */
+    const uint8_t *values;              /* NULL: without lanes, as zeros */
 };
 
 /* Whether a frame is UDP over plain IPv4 from or to the INA port: nothing else is for us. */
@@ -302,7 +302,7 @@ static int refusal(const struct ina_fallback *core, const struct fb_job *job, st
     int is_raw = (header->flags & FLAG_RAW) != 0;
     if (header->epoch != job->epoch)
         return FB_WRONG_EPOCH;
-    if (header->lanes == 0 && header->kind == KIND_PARTIAL && !is_raw)
+    if (header->lanes == 0 && !is_raw)
         header->values = NULL;
     else if (header->lanes != core->lanes)
         return FB_BAD_LANES;

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import shutil
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Hashable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -231,6 +231,11 @@ class Daemon:
     def began_at(self) -> float:
         """When that was, as Unix time."""
         return self._began_at
+
+    @property
+    def changes(self) -> Hashable:
+        """Equal to an earlier value as long as nothing was decided since, and no run began or ended."""
+        return self._ledger.changes, len(self._ledger.holds)
 
     @property
     def ready(self) -> str:

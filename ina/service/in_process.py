@@ -14,6 +14,7 @@ from controller.core import Place
 from controller.errors import ControllerError
 from controller.switches.fleet import Report
 from controller.switches.model import Registration, SwitchInfo
+from controller.switches.reconcile import Waiting
 from controller.switches.tree import TreeAdmission
 from controller.vocabulary import Job, Region, Topology
 from ina.runtime.fabric import SwitchFabric
@@ -53,13 +54,23 @@ class FabricPlane:
 
     @property
     def paced(self) -> bool:
-        """False: nobody asks, for launches tell their workers."""
-        return False
+        """Whether workers have to pace their packets."""
+        return self._fabric.queue_packets is not None
 
     def admit(
         self, job: Job, place: Place, udp_ports: Sequence[int], registration: Registration, up: Topology
     ) -> TreeAdmission:
-        """Have a job's launch ask for these slots. Raises BadJob if they exceed the memory."""
+        """Have a job's launch ask for these slots.
+
+        Args:
+            job: The job.
+            place: Its servers, tree and slots.
+            udp_ports: UDP port of each server.
+            registration: What the switches keep of it for people.
+            up: The part of the cluster that works.
+
+        Raises BadJob if they exceed the memory.
+        """
         self._moves.pop(job.name, None)
         self._fabric.resize(job.name, slots_at_root(place))
         return without_switch(self._cluster, place)
@@ -86,7 +97,9 @@ class FabricPlane:
                 self._moves.setdefault(job, region)
                 raise
         self._fabric.settle()
-        return Report(())
+        with self._fabric.lock:
+            moving = [tree.job for tree in self._fabric.jobs.values()] if self._fabric.moving else []
+        return Report((), tuple(Waiting(self._fabric.root, job, "jobs are moving") for job in moving))
 
     def links(self, silent: Collection[str]) -> dict[tuple[str, str], str]:
         """Return nothing: the links of this machine do not go."""

@@ -84,6 +84,7 @@ class Ledger:
         forgotten: How many jobs that were over have been forgotten.
         holds: What is held, by run.
         stirred: Whether what is wanted or what is held may have changed since the two were compared.
+        changes: Counts events, and changes of what is held.
         woken: Set when the loop has something to do.
     """
 
@@ -135,6 +136,7 @@ class Ledger:
         self.holds: dict[int, Hold] = {}
         self._desired: Desired | None = None
         self.stirred = True
+        self.changes = 0
         self.woken = asyncio.Event()
 
     @property
@@ -250,7 +252,7 @@ class Ledger:
         return [each for each in folder.iterdir() if each.name not in known] if folder.exists() else []
 
     def archived(self, name: str) -> dict[str, Any] | None:
-        """Return what was kept of the last forgotten job of this name; None: there was none."""
+        """Return the archive's row of the last forgotten job of this name; None: there was none."""
         return self._store.archived(name)
 
     def _forget(self, names: Sequence[str]) -> None:
@@ -285,6 +287,7 @@ class Ledger:
         """Have the core know an event that is written down."""
         self._desired = None
         self.stirred = True
+        self.changes += 1
         at_s = body["event"]["at_s"]
         match body["event"]["kind"]:
             case "again":
@@ -368,6 +371,7 @@ class Ledger:
         hold = self.holds[number]
         hold.held = replace(hold.held, **changes)
         self.stirred = True
+        self.changes += 1
 
     def keep(self, number: int) -> None:
         """Write down what is held of a run. Raises StoreError."""

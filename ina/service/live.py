@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import tempfile
 import time
 from collections import deque
@@ -23,9 +24,12 @@ from ina.service.daemon import Daemon
 from ina.service.in_process import FabricPlane, FabricRuns, OwnFallback
 from ina.service.ledger import Ledger
 from ina.service.policies import Policies
+from ina.service.retention import Retention
 from ina.service.store import Store
 from ina.service.threads import Threads
 
+FOR_EVER = Retention(jobs=1 << 62, age_s=math.inf)
+"""The command reports all jobs."""
 LOOK_S = 0.1
 """Interval at which the service is asked how it is, and told how far jobs are."""
 
@@ -128,7 +132,7 @@ def serving(
     """
     with tempfile.TemporaryDirectory(prefix="ina-live-") as folder, Store(Path(folder)) as store:
         began_at = time.time()
-        ledger = Ledger(store, cluster, policies, Clock(began_at, 0.0))
+        ledger = Ledger(store, cluster, policies, Clock(began_at, 0.0), retention=FOR_EVER)
         runs = FabricRuns(fabric, jobs, on_output=on_output, describe=describe)
         daemon = Daemon(
             ledger,

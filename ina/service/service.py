@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -142,6 +142,11 @@ class Service(Protocol):
     @property
     def began_at(self) -> float:
         """When that was, as Unix time."""
+        ...
+
+    @property
+    def changes(self) -> Hashable:
+        """Equal to an earlier value as long as nothing was decided since, and no run began or ended."""
         ...
 
     @property

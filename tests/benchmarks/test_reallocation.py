@@ -84,7 +84,7 @@ def rows() -> list[Row]:
 
 def test_the_table_counts_late_jobs_and_says_who_pays() -> None:
     shown = reallocation_page.tables(rows())
-    assert "Of 2 deadlines missed: shared 1, deadline 1." in shown
+    assert "Of 2 loose deadlines missed: shared 1, deadline 1." in shown
     assert "| deadline | 1 of 2 | 0..1 | 0.90 (0.90..0.90) | 1.50 (1.50..1.50) | 2.0 |" in shown
     assert "| deadline | 200 | 300 | 100 | 150 | 50 | 1..1 |" in shown
 

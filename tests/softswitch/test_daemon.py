@@ -173,6 +173,6 @@ def test_it_ends_at_a_signal_after_bytes_that_are_no_messages(process: Process) 
         stream = channel.stream_stream("/p4.v1.P4Runtime/StreamChannel")
         for _ in range(20):
             with pytest.raises(grpc.RpcError):
-                next(stream(iter([b"\xff\xff\xff"]), timeout=10))
+                next(stream(iter([b"\xff\xff\xff"]), timeout=120))
     process.popen.send_signal(signal.SIGTERM)
     assert process.popen.wait(timeout=60) == 0

@@ -30,7 +30,7 @@ class Client:
         unary = self._channel.unary_unary(
             f"/gnmi.gNMI/{method}", type(request).SerializeToString, response.FromString
         )
-        return unary(request, timeout=10)
+        return unary(request, timeout=120)
 
     def get(self, *paths: str, encoding: str = "JSON", **more: Any) -> list[tuple[str, Any]]:
         request = gnmi.GetRequest(path=map(path, paths), encoding=gnmi.ENCODINGS[encoding], **more)
@@ -46,7 +46,7 @@ class Client:
             gnmi.SubscribeRequest.SerializeToString,
             gnmi.SubscribeResponse.FromString,
         )
-        return list(stream(iter(requests), timeout=10))
+        return list(stream(iter(requests), timeout=120))
 
 
 def path(text: str) -> Any:

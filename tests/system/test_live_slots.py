@@ -22,6 +22,8 @@ from ina.service.live import serving
 from ina.service.policies import Policies
 from tests.system.command import ROOT
 
+PATIENCE_S = 300
+
 # Sums until the flag is there, and fails on a wrong sum.
 SUMS = """
 import sys
@@ -62,7 +64,7 @@ class Bed:
                 name="urgent",
                 workers=2,
                 iterations=1000,
-                deadline_s=60.0,
+                deadline_s=600.0,
                 command=commands["urgent"],
             ),
         }
@@ -96,13 +98,13 @@ class Bed:
     def submit(self, name: str) -> None:
         daemon = self._live.daemon
         taking_in = daemon.take_in([self._event(name, daemon.now_s)])
-        asyncio.run_coroutine_threadsafe(taking_in, self._loop).result(60)
+        asyncio.run_coroutine_threadsafe(taking_in, self._loop).result(PATIENCE_S)
 
     def end(self, name: str) -> None:
         self.flags[name].touch()
 
     def join(self) -> None:
-        self._thread.join(60)
+        self._thread.join(PATIENCE_S)
         assert not self._thread.is_alive()
         self._loop.close()
         self._open.close()
@@ -129,7 +131,7 @@ class Bed:
 
         With `easy`, wait until that job has these slots.
         """
-        until = time.monotonic() + 60
+        until = time.monotonic() + PATIENCE_S
         while time.monotonic() < until:
             found, decided = self.there(), self.decided()
             settled = {name: region for name, (region, moving) in found.items() if not moving}

@@ -20,7 +20,7 @@ from tests.controller.trees import switch
 
 LANES = 32
 FALLBACK = Uplink(6, "02:00:00:00:fb:01", "10.0.1.1")
-PATIENCE_S = 30
+PATIENCE_S = 120
 
 
 class Bed:

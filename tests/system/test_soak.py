@@ -48,6 +48,8 @@ def test_the_invariants_hold_over_random_schedules() -> None:
         # rank 2 dies, rank 0 waits for what only rank 2 had, and rank 1 heard last of the switch that lacks
         # rank 0: its error named rank 0 alone
         pytest.param(158169123596547, id="who died is named by those who wait for one that waits for it"),
+        # the fallback server refused a result without lanes that its reminder had pulled from a slot
+        pytest.param(160030, id="a result to which nobody gave lanes finishes what the server lacks"),
     ],
 )
 def test_a_schedule_that_broke_an_invariant_holds_it_now(seed: int) -> None:

@@ -44,8 +44,8 @@ def refusal(job: Job, header: wire.Header, kind: int, lanes: int, lane_bytes: in
     if header.epoch != job.epoch:
         return Count.WRONG_EPOCH
     is_raw = bool(header.flags & wire.FLAG_RAW)
-    adds_nothing = header.lanes == 0 and kind == wire.KIND_PARTIAL and not is_raw
-    if (header.lanes != lanes and not adds_nothing) or header.valid & ~wire.VALID_INT32 > lanes:
+    is_bare = header.lanes == 0 and not is_raw
+    if (header.lanes != lanes and not is_bare) or header.valid & ~wire.VALID_INT32 > lanes:
         return Count.BAD_LANES
     if header.valid & wire.VALID_INT32 and not is_raw:
         return Count.BAD_LANES

@@ -37,6 +37,7 @@ from ina.service.api.logs import following, piece
 from ina.service.api.openapi import MAX_JOBS, STREAM, SUBMISSION, TEXT, refusals
 from ina.service.api.problems import Problem, register
 from ina.service.api.quotas import Tenant, Wanted
+from ina.service.api.shared import Shared
 from ina.service.api.streams import EventStream, Streams, event
 from ina.service.api.users import as_user
 from ina.service.errors import Unknown
@@ -82,6 +83,7 @@ def app(service: Service, *, gate: Gate, hosts: Collection[str] | None) -> FastA
     made.state.gate = gate
     made.state.history = history
     made.state.streams = Streams()
+    made.state.shared = Shared(service)
     made.state.answers = Counter()
     register(made)
     made.add_middleware(_Counting, answers=made.state.answers)
@@ -159,6 +161,7 @@ async def submit(
 
 @_v1.get("/jobs", response_model=views.JobsView)
 async def jobs(
+    request: Request,
     service: Serving,
     person: Asker,
     state: Annotated[list[str] | None, Query(description="Only jobs in this state. Repeatable.")] = None,
@@ -167,20 +170,26 @@ async def jobs(
     limit: Limit = MAX_PAGE,
 ) -> Response:
     """List jobs, in order of submission."""
-    records = service.records()
-    if after < 0:
-        after += records[-1].submitted.number if records else 0
-    wanted = [
-        record
-        for record in records
-        if person.owns(record.submitted.tenant)
-        and record.submitted.number > after
-        and (not state or record.state in state)
-        and tenant in (None, record.submitted.tenant)
-    ]
-    now_s, page = service.now_s, wanted[:limit]
-    following = page[-1].submitted.number if len(wanted) > limit else None
-    return Json({"now_s": now_s, "jobs": [views.of_job(each, now_s) for each in page], "next": following})
+
+    def made() -> object:
+        records = service.records()
+        begin = after
+        if begin < 0:
+            begin += records[-1].submitted.number if records else 0
+        wanted = [
+            record
+            for record in records
+            if person.owns(record.submitted.tenant)
+            and record.submitted.number > begin
+            and (not state or record.state in state)
+            and tenant in (None, record.submitted.tenant)
+        ]
+        now_s, page = service.now_s, wanted[:limit]
+        following = page[-1].submitted.number if len(wanted) > limit else None
+        return {"now_s": now_s, "jobs": [views.of_job(each, now_s) for each in page], "next": following}
+
+    shared: Shared = request.app.state.shared
+    return shared.answer(request, person, made)
 
 
 @_v1.get("/jobs/{name}", response_model=views.JobView)
@@ -284,11 +293,16 @@ def _jobs(body: bytes, cluster: Topology) -> list[Job]:
 
 
 @_v1.get("/cluster", response_model=views.ClusterView)
-async def cluster(service: Serving, person: Asker) -> Response:
+async def cluster(request: Request, service: Serving, person: Asker) -> Response:
     """Show servers, switches, links, and who has what of them."""
-    records = [each for each in service.records() if person.owns(each.submitted.tenant)]
-    view = views.of_cluster(service.cluster(), records, service.now_s, service.began_at)
-    return Json(view if person.operates else views.hiding(view, {each.name for each in records}))
+
+    def made() -> object:
+        records = [each for each in service.records() if person.owns(each.submitted.tenant)]
+        view = views.of_cluster(service.cluster(), records, service.now_s, service.began_at)
+        return view if person.operates else views.hiding(view, {each.name for each in records})
+
+    shared: Shared = request.app.state.shared
+    return shared.answer(request, person, made)
 
 
 @_v1.get("/memory", response_model=views.MemoryView)

@@ -25,7 +25,9 @@ class Json(Response):
     media_type = "application/json"
 
     def render(self, content: object) -> bytes:
-        """Return it as bytes."""
+        """Return it as bytes; bytes are JSON already."""
+        if isinstance(content, bytes):
+            return content
         return json.dumps(content, allow_nan=False, separators=(",", ":")).encode()
 
 

@@ -25,7 +25,7 @@ hosts = 2
 gpus = 2
 slots = 1024
 """
-TIMEOUT_S = 30.0
+TIMEOUT_S = 120.0
 
 
 def cluster() -> Topology:

@@ -47,7 +47,9 @@ WEIGHTS = {
 }
 """How often each happens, against the others."""
 MEMORY = ("shared", "deadline", "deadline-lazy", "static")
-SCHEDULERS = ("fifo", "srsf", "las", "fifo-backfill")
+SCHEDULERS: tuple[str, ...] = ("fifo", "srsf", "las", "fifo-backfill")
+STAGES_S: tuple[tuple[float, ...], ...] = ((),)
+"""Stage times of jobs, in turn."""
 BURST = (8, 24)
 MOST_STEPS = 60
 """Within so many steps the daemon dies that is to die at one."""
@@ -219,6 +221,7 @@ class Mishaps:
             name=f"j{self._names}",
             workers=workers or min(rng.randint(1, 4), self._world.cluster.gpus),
             command=("train",),
+            stages_s=STAGES_S[self._names % len(STAGES_S)],
             layers_bytes=(rng.randint(1, 40) * 100_000,),
             iterations=rng.randint(1, most),
             compute_s=0.03,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -72,8 +73,15 @@ class SmallService:
         self._rates = Rates()
         self.differences: tuple[Difference, ...] = ()
         self.ready = ""
+        self.changing = True
+        """Whether each answer is worked out anew."""
+        self._changes = count()
         self.now_s = 0.0
         self.began_at = 1_700_000_000.0
+
+    @property
+    def changes(self) -> int:
+        return next(self._changes) if self.changing else -1
 
     # ------------------------------------------------------------------ what tests do
 

@@ -9,13 +9,21 @@ import pytest
 from benchmarks.service import schedules as page
 from ina.service.store import Store
 from tests import effort
-from tests.ina.service import schedules
+from tests.ina.service import mishaps, schedules
 from tests.ina.service.mishaps import Wrong
 from tests.ina.service.schedule import play
 
 
 @pytest.mark.parametrize("seed", range(effort.cases(6)))
 def test_nothing_is_left_and_no_job_is_lost_or_done_twice(seed: int) -> None:
+    play(seed)
+
+
+@pytest.mark.parametrize("seed", range(7000, 7000 + effort.cases(6)))
+def test_groups_that_take_turns_outlast_mishaps_too(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    stages_s = ((), (0.03, 0.01, 0.01, 0.01), (0.01, 0.03, 0.01, 0.01), (0.01, 0.01, 0.03, 0.01))
+    monkeypatch.setattr(mishaps, "STAGES_S", stages_s)
+    monkeypatch.setattr(mishaps, "SCHEDULERS", ("muri-s", "muri-l", "weave-s", "weave-l", "gandiva"))
     play(seed)
 
 

@@ -23,7 +23,7 @@ AS_NOBODY = f"import os; {CONNECT.partition('; ')[0]}; os.setgroups([]); os.setg
 def version(address: str) -> str:
     with grpc.insecure_channel(address) as channel:
         stub = p4runtime_pb2_grpc.P4RuntimeStub(channel)
-        return str(stub.Capabilities(p4.CapabilitiesRequest(), timeout=5).p4runtime_api_version)
+        return str(stub.Capabilities(p4.CapabilitiesRequest(), timeout=120).p4runtime_api_version)
 
 
 def test_a_private_socket_serves_and_leaves_nothing() -> None:
