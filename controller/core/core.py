@@ -272,7 +272,6 @@ class Core:
             raise BadSpec(f"job {min(unfinished)!r} is not over; only jobs that are can be forgotten")
         gone = {*names}
         self.over = [each for each in self.over if each.job.spec.name not in gone]
-        self._finished = [job for job in self._finished if job.spec.name not in gone]
         self._told_to_wait -= gone
         self._crowded -= gone
         for known in (self._submissions, self.refused, self._left, self._failures):
