@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from dataclasses import dataclass
+from typing import Final
 
 from hostlib.core.state import CoreStruct
 
@@ -12,7 +13,8 @@ TURN: Final = 8
 The same on all ranks, which count packets alike."""
 
 
-class Place(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Place:
     """`count` elements from `at` on of a shard."""
 
     shard: int

@@ -116,6 +116,11 @@ def test_what_every_job_needs_is_named_each_by_its_name(shared: ProgramInfo) -> 
         assert str(refused.value) == said
 
 
+def test_a_program_that_wants_lanes_in_all_contributions_lacks_what_needs_none(shared: ProgramInfo) -> None:
+    program = replace(shared, tables=without(shared.tables, names.LANE_WORK))
+    assert capabilities(program, "it").lacks == {Feature.SHARDS: f"table '{names.LANE_WORK}'"}
+
+
 def test_of_much_that_is_missing_some_is_named() -> None:
     with pytest.raises(ProgramMismatch, match=r"it lacks table .*job', table .*uplink', .* and 3 more$"):
         capabilities(ProgramInfo({}, {}, {}, {}), "the program fwd.p4")

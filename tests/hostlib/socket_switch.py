@@ -114,7 +114,7 @@ class SocketSwitch:
                     "loopback" if framed else "udp", "127.0.0.1:0", f"127.0.0.1:{sock.getsockname()[1]}"
                 ),
                 slots=slots,
-                **fields,
+                **{"bare": True, **fields},
             )
             for rank, sock in enumerate(self._sockets)
         ]

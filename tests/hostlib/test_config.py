@@ -90,6 +90,7 @@ def test_a_tree_may_have_more_ranks_than_a_bitmap_has_bits() -> None:
         ({"window": 600_000, "fallback": True}, "window is 600000"),
         ({"fallback": 1}, "fallback is 1, must be true or false"),
         ({"atp": "yes", "fallback": True}, "atp is 'yes', must be true or false"),
+        ({"bare": "yes"}, "bare is 'yes', must be true or false"),
         ({"atp": True}, "atp is true: that needs a fallback server"),
         ({"epoch": 256}, r"epoch is 256, must be 0\.\.255"),
         ({"congestion": "cubic"}, r"congestion is 'cubic', must be one of \('fixed', 'aimd', 'a2tp'\)"),

@@ -106,6 +106,17 @@ def succeed(processes: Sequence[subprocess.Popen[str]], patience_s: float = 300)
     return [output for _, output, _ in done]
 
 
+def begun(process: subprocess.Popen[str], workers: int = 1, word: str = "started") -> None:
+    """Return when so many workers have said that they started; fail with all that the process has said."""
+    assert process.stdout is not None
+    for _ in range(workers):
+        line = process.stdout.readline()
+        if word not in line:
+            process.terminate()
+            output, errors = process.communicate()
+            raise AssertionError(f"status {process.returncode}, output:\n{line}{output}\nerrors:\n{errors}")
+
+
 def ina(*arguments: object) -> subprocess.CompletedProcess[str]:
     """Run ``ina arguments…`` to its end."""
     process = start(*arguments)

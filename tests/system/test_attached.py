@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import signal
 import socket
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +12,7 @@ import pytest
 
 from controller import connect
 from tests.system.attached import PORTS, Attached, open_switch
-from tests.system.command import PATIENT, children, here, start, worker
+from tests.system.command import PATIENT, begun, children, here, start, worker
 
 LANES = ("--lanes", 32)
 
@@ -22,12 +21,6 @@ LANES = ("--lanes", 32)
 def attached() -> Iterator[Attached]:
     with open_switch() as switch:
         yield switch
-
-
-def begun(process: subprocess.Popen[str], workers: int) -> None:
-    """Return when all workers have said that they started."""
-    assert process.stdout is not None
-    assert all("started" in process.stdout.readline() for _ in range(workers))
 
 
 def runs(pid: int) -> bool:

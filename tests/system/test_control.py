@@ -18,17 +18,11 @@ from controller.p4runtime_shim.mastership import ArbitrationStream
 from p4src.messages import p4runtime_pb2_grpc
 from tests.certificates import make
 from tests.system.attached import open_switch
-from tests.system.command import children, here, start, worker
+from tests.system.command import begun, children, here, start, worker
 
 LANES = ("--lanes", 32)
 FOREIGN = Path(__file__).parents[1] / "softswitch" / "p4runtime" / "entries.p4"
 SUMS = worker("sums.py", "--times", 3, "--length", 100)
-
-
-def begun(process: subprocess.Popen[str], workers: int = 1) -> None:
-    """Return when all workers have said that they started."""
-    assert process.stdout is not None
-    assert all("started" in process.stdout.readline() for _ in range(workers))
 
 
 def sockets(pid: int) -> set[str]:

@@ -6,13 +6,12 @@ import json
 import os
 import re
 import signal
-import subprocess
 import time
 from pathlib import Path
 
 import pytest
 
-from tests.system.command import children, ina, start, worker
+from tests.system.command import begun, children, ina, start, worker
 
 LANES = ("--lanes", 32)
 STOP_S = 60.0
@@ -43,13 +42,6 @@ def end(pids: set[int]) -> set[int]:
     for pid in left:
         os.kill(pid, signal.SIGKILL)
     return left
-
-
-def begun(process: subprocess.Popen[str], workers: int, word: str = "started") -> None:
-    """Return when all workers have said that they started."""
-    stream = process.stdout
-    assert stream is not None
-    assert all(word in stream.readline() for _ in range(workers))
 
 
 @pytest.mark.parametrize("where", ["", ">/dev/null 2>&1"], ids=["holds the pipes", "holds nothing"])

@@ -19,7 +19,7 @@ import pytest
 from controller import Controller, Member, NoProgram, NoSuchJob, Part, Registration, connect
 from controller.p4runtime_shim.target import P4RuntimeTarget
 from tests.system.attached import Attached, open_switch
-from tests.system.command import ENVIRONMENT, PATIENT, ROOT, here, start, worker
+from tests.system.command import ENVIRONMENT, PATIENT, ROOT, begun, here, start, worker
 
 LANES = ("--lanes", 32)
 SUMS = worker("sums.py", "--times", 3, "--length", 100)
@@ -49,12 +49,6 @@ def skewed(ahead_s: float, *arguments: object) -> subprocess.Popen[str]:
     environment = {**os.environ, **ENVIRONMENT}
     pipe = subprocess.PIPE
     return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=pipe, stderr=pipe, text=True)
-
-
-def begun(process: subprocess.Popen[str]) -> None:
-    """Return when the first worker has said that it started."""
-    assert process.stdout is not None
-    assert "started" in process.stdout.readline()
 
 
 def forget_process(attached: Attached) -> None:

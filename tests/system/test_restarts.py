@@ -18,17 +18,11 @@ from controller.errors import NoSuchJob, Unreachable
 from ina.runtime.fabric import open_fabric
 from ina.runtime.spec import Attachment, FabricSpec
 from tests.system.attached import Attached, open_switch
-from tests.system.command import PATIENT, children, here, start, worker
+from tests.system.command import PATIENT, begun, children, here, start, worker
 
 LANES = ("--lanes", 32)
 BOUND_S = 45
 """Far beyond what any of it takes, and short of the 47 s that a switch that was stopped took."""
-
-
-def begun(process: subprocess.Popen[str], workers: int = 2) -> None:
-    """Return when all workers have said that they started."""
-    assert process.stdout is not None
-    assert all("started" in process.stdout.readline() for _ in range(workers))
 
 
 def switch_of(process: subprocess.Popen[str], *, other_than: int = 0) -> int:
@@ -65,7 +59,7 @@ def test_a_job_that_shares_slots_goes_on_after_its_switch_was_started_anew(
     stop = tmp_path / "stop"
     run = ("run", "-np", 2, "--program", "shared", "--slots", 64, *LANES, *PATIENT, *attached.options)
     process = start(*run, *worker("until.py", stop))
-    begun(process)
+    begun(process, 2)
     job = until_summed(attached, 1000)
     attached.switch.kill()
     attached.switch.restart()  # without a program
@@ -84,7 +78,7 @@ def test_a_job_that_shares_slots_goes_on_after_its_switch_was_started_anew(
 def test_an_exclusive_job_whose_switch_was_started_anew_ends_and_says_so(attached: Attached) -> None:
     """It said after 9 s that another program had removed the job."""
     process = start("run", "-np", 2, *LANES, *PATIENT, *attached.options, *worker("sums.py"))
-    begun(process)
+    begun(process, 2)
     job = until_summed(attached, 100)
     attached.switch.kill()
     attached.switch.restart()
@@ -102,7 +96,7 @@ def test_a_job_that_was_removed_is_not_taken_for_one_of_a_switch_that_was_starte
     attached: Attached,
 ) -> None:
     process = start("run", "-np", 2, "--program", "shared", *LANES, *attached.options, *worker("sums.py"))
-    begun(process)
+    begun(process, 2)
     job = until_summed(attached, 100)
     assert here("remove", *attached.options[:2], job).returncode == 0
     _, errors = process.communicate()
@@ -145,7 +139,7 @@ def test_a_run_starts_its_switch_again_and_the_sums_stay_exact(
 def test_a_run_whose_switch_is_stopped_ends_soon_and_says_why() -> None:
     """It ended after 47 s."""
     process = start("run", "-np", 2, *LANES, *worker("sums.py"))
-    begun(process)
+    begun(process, 2)
     os.kill(switch_of(process), signal.SIGSTOP)
     stopped_s = time.monotonic()
     output, errors = process.communicate()
@@ -165,7 +159,7 @@ def stopped(attached: Attached) -> int:
 
 def test_a_run_on_a_running_switch_that_is_stopped_ends_and_says_why(attached: Attached) -> None:
     process = start("run", *attached.options, "-np", 2, *LANES, *worker("sums.py"))
-    begun(process)
+    begun(process, 2)
     switch = stopped(attached)
     try:
         _, errors = process.communicate()
@@ -197,7 +191,7 @@ def test_a_switch_that_did_not_answer_is_not_waited_for_again(attached: Attached
 
 def test_a_run_whose_shared_memory_switch_died_says_what_would_have_helped() -> None:
     process = start("run", "-np", 2, "--program", "shared", "--port-kind", "shm", *LANES, *worker("sums.py"))
-    begun(process)
+    begun(process, 2)
     os.kill(switch_of(process), signal.SIGKILL)
     _, errors = process.communicate()
     assert process.returncode == 1

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.system.command import PATIENT, children, here, start, worker
+from tests.system.command import PATIENT, begun, children, here, start, worker
 
 SHARED = ("run", "--program", "shared", "--lanes", 32)
 
@@ -30,11 +30,6 @@ def fallback_of(process: subprocess.Popen[str], *, other_than: int | None = 0) -
                 return pid
         time.sleep(0.05)
     return None
-
-
-def begun(process: subprocess.Popen[str], workers: int) -> None:
-    assert process.stdout is not None
-    assert all("started" in process.stdout.readline() for _ in range(workers))
 
 
 SIX_WAYS = """

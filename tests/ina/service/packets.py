@@ -66,7 +66,7 @@ def summed(
         frame["job"], frame["psn"], frame["epoch"] = on.job, psn, on.epoch
         frame["bitmap"], frame["fan_in"], frame["node"] = member.bitmap, on.fan_in, on.node
         frame["valid"] = frame["lanes"] = LANES
-        frame["target"] = wire.ALL
+        frame["target"] = wire.TARGET_ALL
         frame["values"] = 1 << number
         if works(host, name):
             going.append((name, member.port, frame.tobytes()))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
+import tempfile
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -57,8 +59,10 @@ class Served:
 
     async def state(self, name: str, state: str, *, renewing: bool = True) -> None:
         """Let time go on until a job is in a state."""
+        give_up = self.loop.time() + 200.0
         while (record := self.daemon.record(name)).state != state:
             assert not record.over, (record.state, record.reason)
+            assert self.loop.time() < give_up, (record.state, record.reason)
             if renewing:
                 await self.daemon.renew(name)
             await asyncio.sleep(0.5)
@@ -93,12 +97,13 @@ def _serve(served: Served) -> None:
 
 
 def play(
-    folder: Path,
     story: Callable[[Served], Coroutine[Any, Any, None]],
     retention: Retention = Retention(),  # noqa: B008 - it is frozen
     **policies: Any,
 ) -> None:
-    """Have a story happen to a daemon."""
+    """Have a story happen to a daemon; its state is in memory, where a sync costs nothing."""
+    memory = Path("/dev/shm")
+    folder = Path(tempfile.mkdtemp(prefix="served-", dir=memory if memory.is_dir() else None))
     loop = VirtualLoop()
     world = World(CLUSTER, 1, loop.time)
     chosen = Policies(**{"scheduler": "fifo", "allocation": AllocationSettings(memory="shared"), **policies})
@@ -118,3 +123,4 @@ def play(
         loop.run_until_complete(run())
     finally:
         loop.close()
+        shutil.rmtree(folder, ignore_errors=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 
 import pytest
 
@@ -21,7 +20,7 @@ def external(name: str = "job", servers: tuple[str, ...] = (LEFT, RIGHT)) -> Job
     return Job(name=name, workers=len(servers), servers=servers)
 
 
-def test_a_job_leaves_its_switches_when_nobody_renews_its_lease(tmp_path: Path) -> None:
+def test_a_job_leaves_its_switches_when_nobody_renews_its_lease() -> None:
     async def story(served: Served) -> None:
         await served.daemon.admit(external(), holder="")
         await served.state("job", "running")
@@ -32,13 +31,11 @@ def test_a_job_leaves_its_switches_when_nobody_renews_its_lease(tmp_path: Path) 
         assert "has not been heard of for 20 s" in record.reason
         await served.clean()
 
-    play(tmp_path, story, retries=3)
+    play(story, retries=3)
 
 
 @pytest.mark.parametrize("waits_for", ["gpus", "quota"])
-def test_a_job_that_waits_leaves_the_queue_when_nobody_renews_its_lease(
-    tmp_path: Path, waits_for: str
-) -> None:
+def test_a_job_that_waits_leaves_the_queue_when_nobody_renews_its_lease(waits_for: str) -> None:
     async def story(served: Served) -> None:
         daemon = served.daemon
         if waits_for == "quota":
@@ -58,10 +55,10 @@ def test_a_job_that_waits_leaves_the_queue_when_nobody_renews_its_lease(
         assert daemon.record("first").state == "completed"
         await served.clean()
 
-    play(tmp_path, story)
+    play(story)
 
 
-def test_a_controller_that_starts_again_gives_holders_a_whole_lease(tmp_path: Path) -> None:
+def test_a_controller_that_starts_again_gives_holders_a_whole_lease() -> None:
     async def story(served: Served) -> None:
         await served.daemon.admit(external(), holder="")
         await served.state("job", "running")
@@ -75,10 +72,10 @@ def test_a_controller_that_starts_again_gives_holders_a_whole_lease(tmp_path: Pa
         assert served.daemon.record("job").reason == "rank 1 was killed"
         await served.clean()
 
-    play(tmp_path, story)
+    play(story)
 
 
-def test_a_job_whose_server_is_drained_ends_once_its_holder_has_ended_its_workers(tmp_path: Path) -> None:
+def test_a_job_whose_server_is_drained_ends_once_its_holder_has_ended_its_workers() -> None:
     """It cannot start elsewhere; its GPUs are not given away before."""
 
     async def story(served: Served) -> None:
@@ -96,10 +93,10 @@ def test_a_job_whose_server_is_drained_ends_once_its_holder_has_ended_its_worker
         assert served.daemon.record("job").state == "failed"
         await served.clean()
 
-    play(tmp_path, story, retries=3)
+    play(story, retries=3)
 
 
-def test_a_job_that_was_cancelled_leaves_as_soon_as_its_workers_have_ended(tmp_path: Path) -> None:
+def test_a_job_that_was_cancelled_leaves_as_soon_as_its_workers_have_ended() -> None:
     async def story(served: Served) -> None:
         await served.daemon.admit(external(), holder="")
         await served.state("job", "running")
@@ -111,10 +108,10 @@ def test_a_job_that_was_cancelled_leaves_as_soon_as_its_workers_have_ended(tmp_p
         assert served.loop.time() - began_s < LEASE_S / 4
         assert served.daemon.record("job").state == "cancelled"
 
-    play(tmp_path, story)
+    play(story)
 
 
-def test_a_holder_that_does_not_end_its_workers_when_told_loses_its_place(tmp_path: Path) -> None:
+def test_a_holder_that_does_not_end_its_workers_when_told_loses_its_place() -> None:
     async def story(served: Served) -> None:
         await served.daemon.admit(external(), holder="")
         await served.state("job", "running")
@@ -127,18 +124,18 @@ def test_a_holder_that_does_not_end_its_workers_when_told_loses_its_place(tmp_pa
         assert served.daemon.record("job").state == "cancelled"
         await served.clean()
 
-    play(tmp_path, story)
+    play(story)
 
 
-def test_where_the_scheduler_chooses_servers_none_is_admitted(tmp_path: Path) -> None:
+def test_where_the_scheduler_chooses_servers_none_is_admitted() -> None:
     async def story(served: Served) -> None:
         with pytest.raises(Conflict, match="want another placement"):
             await served.daemon.admit(external(), holder="")
 
-    play(tmp_path, story, allocation=AllocationSettings(placement="scheduler", memory="shared"))
+    play(story, allocation=AllocationSettings(placement="scheduler", memory="shared"))
 
 
-def test_a_tenant_submits_no_more_than_its_quota_allows_in_a_minute(tmp_path: Path) -> None:
+def test_a_tenant_submits_no_more_than_its_quota_allows_in_a_minute() -> None:
     async def story(served: Served) -> None:
         daemon = served.daemon
         await daemon.set_quota(Quota("a", per_minute=2))
@@ -157,10 +154,10 @@ def test_a_tenant_submits_no_more_than_its_quota_allows_in_a_minute(tmp_path: Pa
         await daemon.leave("third", "not needed")
         await served.clean()
 
-    play(tmp_path, story)
+    play(story)
 
 
-def test_memory_is_divided_when_somebody_asks_and_each_job_is_told_why(tmp_path: Path) -> None:
+def test_memory_is_divided_when_somebody_asks_and_each_job_is_told_why() -> None:
     """One job shares all slots until a measurement shows what another, with a deadline, needs."""
 
     async def story(served: Served) -> None:
@@ -198,10 +195,10 @@ def test_memory_is_divided_when_somebody_asks_and_each_job_is_told_why(tmp_path:
         with pytest.raises(Conflict, match="uses no switch memory"):
             await daemon.reallocate("urgent")
 
-    play(tmp_path, story, allocation=AllocationSettings(memory="deadline", period_s=0.0))
+    play(story, allocation=AllocationSettings(memory="deadline", period_s=0.0))
 
 
-def test_a_scheduler_that_groups_does_not_share_gpus_of_workers_that_it_cannot_stop(tmp_path: Path) -> None:
+def test_a_scheduler_that_groups_does_not_share_gpus_of_workers_that_it_cannot_stop() -> None:
     async def story(served: Served) -> None:
         daemon = served.daemon
         served.world.iterations["own"] = 400
@@ -217,4 +214,4 @@ def test_a_scheduler_that_groups_does_not_share_gpus_of_workers_that_it_cannot_s
         assert daemon.record("own").state == "completed"
         await served.clean()
 
-    play(tmp_path, story, scheduler="muri-s")
+    play(story, scheduler="muri-s")

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from controller.vocabulary import Job
 from tests.ina.service.served import CLUSTER, LEFT, RIGHT, Served, play
 
 
-def test_starts_counts_when_a_new_tree_makes_workers_start_again(tmp_path: Path) -> None:
+def test_starts_counts_when_a_new_tree_makes_workers_start_again() -> None:
     """Also if the daemon is killed meanwhile."""
 
     async def story(served: Served) -> None:
@@ -34,4 +32,4 @@ def test_starts_counts_when_a_new_tree_makes_workers_start_again(tmp_path: Path)
         await served.daemon.drain(spine, back=True)
         await served.clean()
 
-    play(tmp_path, story)
+    play(story)

@@ -35,7 +35,7 @@ def names(served: Served) -> list[str]:
     return [each.name for each in served.daemon.records()]
 
 
-def test_the_oldest_jobs_are_forgotten_beyond_a_number_and_their_records_are_found(tmp_path: Path) -> None:
+def test_the_oldest_jobs_are_forgotten_beyond_a_number_and_their_records_are_found() -> None:
     """They leave lists, decisions and logs; after a kill, too; their names may be used again."""
 
     async def story(served: Served) -> None:
@@ -64,10 +64,10 @@ def test_the_oldest_jobs_are_forgotten_beyond_a_number_and_their_records_are_fou
         assert served.daemon.record("j0").submitted.number == 7
         await served.clean()
 
-    play(tmp_path, story, retention=Retention(jobs=2))
+    play(story, retention=Retention(jobs=2))
 
 
-def test_jobs_are_forgotten_when_they_are_old(tmp_path: Path) -> None:
+def test_jobs_are_forgotten_when_they_are_old() -> None:
     async def story(served: Served) -> None:
         await run(served, "old")
         await asyncio.sleep(80.0)
@@ -76,10 +76,10 @@ def test_jobs_are_forgotten_when_they_are_old(tmp_path: Path) -> None:
         await served.until(lambda: names(served) == ["new"])
         assert served.loop.time() > 100.0
 
-    play(tmp_path, story, retention=Retention(age_s=100.0))
+    play(story, retention=Retention(age_s=100.0))
 
 
-def test_a_job_that_runs_is_not_forgotten_nor_one_that_runs_again(tmp_path: Path) -> None:
+def test_a_job_that_runs_is_not_forgotten_nor_one_that_runs_again() -> None:
     async def story(served: Served) -> None:
         served.world.iterations["long"] = 100_000
         await served.daemon.submit(
@@ -93,7 +93,7 @@ def test_a_job_that_runs_is_not_forgotten_nor_one_that_runs_again(tmp_path: Path
         await served.daemon.cancel("long")
         await served.clean()
 
-    play(tmp_path, story, retention=Retention(jobs=0))
+    play(story, retention=Retention(jobs=0))
 
 
 def test_memory_is_bounded_however_many_jobs_come_and_go(tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ def test_memory_is_bounded_however_many_jobs_come_and_go(tmp_path: Path) -> None
     assert second - first < grows / 10, (first, second, grows)
 
 
-def test_an_unfinished_job_is_never_forgotten_by_the_core(tmp_path: Path) -> None:
+def test_an_unfinished_job_is_never_forgotten_by_the_core() -> None:
     async def story(served: Served) -> None:
         await served.daemon.submit([Job(name="a", workers=1, command=("train",))])
         core: Core = served.daemon._ledger.core
@@ -133,7 +133,7 @@ def test_an_unfinished_job_is_never_forgotten_by_the_core(tmp_path: Path) -> Non
             core.forget(["a"])
         await served.daemon.cancel("a")
 
-    play(tmp_path, story)
+    play(story)
 
 
 def test_a_retention_that_cannot_be_is_refused() -> None:

@@ -1,0 +1,159 @@
+"""Reduce-scatter, all-gather and broadcast of whole workers, on real sockets and alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import hostlib as ina
+from hostlib.schedule import Limits
+from tests.hostlib.socket_switch import SocketSwitch
+from tests.hostlib.test_communicator import on_every_rank
+
+RANKS = 3
+TYPES = (np.float32, np.float64, np.int32, np.int64, np.int16, np.uint8, np.bool_, np.complex64)
+
+
+def values(rank: int, shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
+    generator = np.random.default_rng(rank)
+    return (generator.standard_normal(shape) * 100).astype(dtype)
+
+
+@pytest.mark.parametrize("framed", [True, False], ids=["loopback", "udp"])
+@pytest.mark.parametrize("loss", [0.0, 0.1])
+def test_every_rank_gets_what_is_its(loss: float, framed: bool) -> None:
+    shape = (7, 5)
+
+    def body(comm: ina.Communicator) -> None:
+        for dtype in TYPES:
+            mine = values(comm.rank, shape, dtype)
+            everything = np.concatenate([values(rank, shape, dtype) for rank in range(RANKS)])
+            assert np.array_equal(comm.all_gather(mine), everything)
+            assert np.array_equal(comm.all_gather_async(mine).wait(), everything)
+            given = comm.broadcast(mine, root=1)
+            assert np.array_equal(given, values(1, shape, dtype))
+            assert given.dtype == dtype
+        whole = (3 * RANKS, 50)
+        for dtype in (np.float32, np.int32, np.float16):
+            shards = np.split(values(comm.rank, whole, dtype), RANKS)
+            alone = [comm.allreduce(shard) for shard in shards]
+            mine = comm.reduce_scatter(np.concatenate(shards))
+            assert mine.tobytes() == alone[comm.rank].tobytes()
+            assert mine.shape == (3, 50)
+            assert mine.dtype == dtype
+        averaged = [
+            comm.allreduce(shard, "average") for shard in np.split(values(comm.rank, whole, np.float32), 3)
+        ]
+        mine = comm.reduce_scatter_async(values(comm.rank, whole, np.float32), "average").wait()
+        assert mine.tobytes() == averaged[comm.rank].tobytes()
+
+    with SocketSwitch(RANKS, loss=loss, framed=framed) as switch:
+        assert on_every_rank(switch, body) == [None] * RANKS
+
+
+def test_results_go_where_they_are_to_be() -> None:
+    def body(comm: ina.Communicator) -> None:
+        rows = np.zeros((RANKS, 40), np.int64)
+        rows[comm.rank] = comm.rank + 1
+        assert comm.all_gather(rows[comm.rank], out=rows.reshape(-1)) is not None
+        assert [int(row[0]) for row in rows] == [1, 2, 3]
+        spread = np.full((40, 2), comm.rank, np.float32)[:, 0]  # not contiguous
+        assert comm.broadcast(spread, 2, out=spread) is spread
+        assert (spread == 2).all()
+        gradient = np.full(RANKS * 100, comm.rank + 1, np.float32)
+        part = gradient[comm.rank * 100 : (comm.rank + 1) * 100]
+        assert comm.reduce_scatter(gradient, out=part) is part
+        assert (part == 6).all()
+        rest = np.delete(gradient, np.s_[comm.rank * 100 : (comm.rank + 1) * 100])
+        assert (rest == comm.rank + 1).all(), "only its own part changes"
+
+    with SocketSwitch(RANKS) as switch:
+        assert on_every_rank(switch, body) == [None] * RANKS
+
+
+def test_large_ones_are_carried_out_in_slices() -> None:
+    shape = (2000,)
+
+    def body(comm: ina.Communicator) -> None:
+        gathered = comm.all_gather_async(values(comm.rank, shape, np.float32))
+        given = comm.broadcast_async(values(comm.rank, shape, np.int32), root=2)
+        summed = comm.reduce_scatter_async(values(comm.rank, (RANKS * 2000,), np.int32))
+        everything = np.concatenate([values(rank, shape, np.float32) for rank in range(RANKS)])
+        assert np.array_equal(gathered.wait(60), everything)
+        assert np.array_equal(given.wait(60), values(2, shape, np.int32))
+        exact = sum(values(rank, (RANKS * 2000,), np.int32) for rank in range(RANKS))
+        assert np.array_equal(summed.wait(60), exact[comm.rank * 2000 : (comm.rank + 1) * 2000])
+
+    def make(config: ina.JobConfig) -> ina.Communicator:
+        return ina.Communicator(config, limits=Limits(fusion_bytes=0, slice_bytes=1000))
+
+    with SocketSwitch(RANKS) as switch:
+        assert on_every_rank(switch, body, make) == [None] * RANKS
+
+
+def test_ranks_that_call_different_ones_all_hear_of_it() -> None:
+    def body(comm: ina.Communicator) -> None:
+        comm.broadcast(np.ones(10), root=(comm.rank + 1) % RANKS)  # nobody is the root that the others expect
+
+    with SocketSwitch(RANKS) as switch:
+        outcomes = on_every_rank(switch, body)
+    assert [type(outcome) for outcome in outcomes] == [ina.RanksDisagree] * RANKS
+
+
+def test_what_is_not_finite_is_told_to_all_ranks() -> None:
+    def body(comm: ina.Communicator) -> NDArray[Any]:
+        gradient = np.ones(RANKS * 10, np.float32)
+        gradient[15] = np.inf if comm.rank == 0 else 1  # in the shard of rank 1
+        with pytest.raises(ina.NonFiniteError, match="element 10"):
+            comm.reduce_scatter(gradient)
+        return comm.reduce_scatter(gradient, nonfinite="propagate")
+
+    with SocketSwitch(RANKS) as switch:
+        outcomes = on_every_rank(switch, body)
+    assert [bool(np.isnan(outcome).all()) for outcome in outcomes] == [False, True, False]
+
+
+def test_one_rank_has_it_all() -> None:
+    comm = ina.Communicator(None)
+    array = np.arange(6.0, dtype=np.float32)
+    for result in (comm.reduce_scatter(array), comm.all_gather(array), comm.broadcast(array)):
+        assert np.array_equal(result, array)
+        assert not np.shares_memory(result, array)
+    comm.close()
+
+
+def test_a_job_whose_program_cannot_do_it_refuses() -> None:
+    def body(comm: ina.Communicator) -> str:
+        with pytest.raises(ina.UnsupportedArray) as refused:
+            comm.broadcast(np.ones(3))
+        assert (comm.allreduce(np.ones(3, np.float32)) == RANKS).all(), "the job goes on"
+        return str(refused.value)
+
+    def make(config: ina.JobConfig) -> ina.Communicator:
+        return ina.Communicator(replace(config, bare=False))
+
+    with SocketSwitch(RANKS) as switch:
+        (said, *_) = on_every_rank(switch, body, make)
+    assert said == "broadcast is not for this job: its switch program takes no contributions without lanes"
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda comm: comm.broadcast(np.ones(3), root=1), "root is 1, must be a rank: 0..0"),
+        (lambda comm: comm.broadcast(np.array([object()])), "dtype is object"),
+        (lambda comm: comm.reduce_scatter(np.float32(1)), "first dimension must be a multiple of 1"),
+        (lambda comm: comm.reduce_scatter(np.ones(3, np.int64)), "dtype is int64"),
+        (lambda comm: comm.all_gather(np.ones(3), out=np.ones(4)), r"out is float64\(4,\), all shards is"),
+        (lambda comm: comm.all_gather(np.ones(3), priority=256), "priority is 256"),
+    ],
+)
+def test_bad_arguments_are_named(call: Any, says: str) -> None:
+    comm = ina.Communicator(None)
+    with pytest.raises(ina.UnsupportedArray, match=says):
+        call(comm)
+    comm.close()
