@@ -21,7 +21,7 @@ import importlib
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from hostlib.communicator import Communicator, Handle
+    from hostlib.communicator import Communicator
     from hostlib.config import DEFAULT_SLOTS, JobConfig, TransportConfig
     from hostlib.core.state import window_for
     from hostlib.errors import (
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         SumOverflow,
         UnsupportedArray,
     )
+    from hostlib.handle import Handle
     from hostlib.job import (
         all_gather,
         all_gather_async,

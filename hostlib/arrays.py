@@ -109,7 +109,7 @@ def stage(array: ArrayLike | Tensor, out: Output | None = None) -> Staged:
 
 
 def stage_shard(array: ArrayLike | Tensor, whole: Staged, out: Output | None, rank: int, size: int) -> Staged:
-    """Return what sums `array`, staged as `whole`, so that this rank gets its shard alone.
+    """Stage the sum of `array`, staged as `whole`, so that this rank gets its shard alone.
 
     What `finish` returns is the shard: `out`, or else new.
 

@@ -10,9 +10,10 @@ from numpy.typing import ArrayLike, NDArray
 from hostlib import hosting, machines, quantize
 from hostlib.arrays import Output, Tensor
 from hostlib.collectives import Layer, NonFinite, Numbers, Op
-from hostlib.communicator import Communicator, Handle
+from hostlib.communicator import Communicator
 from hostlib.config import JobConfig
 from hostlib.errors import NotInitialized
+from hostlib.handle import Handle
 from hostlib.launched_rank import launched_rank
 from hostlib.peers import NoPeers, Peers
 from hostlib.rendezvous_peers import RendezvousPeers

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from numpy.typing import ArrayLike, NDArray
 
@@ -22,9 +22,7 @@ from hostlib.collectives import (
     make_reduce_scatter,
 )
 from hostlib.errors import UnsupportedArray
-
-if TYPE_CHECKING:
-    from hostlib.communicator import Handle
+from hostlib.handle import Handle
 
 
 class MovingCalls(ABC):

@@ -5,5 +5,7 @@
 - `live`: a testbed, a controller on it, and the faults that they are put through;
 - `memory_map`: who has had which slots, recorded from the API and drawn;
 - `trial`: ``python -m benchmarks.service.trial``;
-- `compare`: ``python -m benchmarks.service.compare``.
+- `compare`: ``python -m benchmarks.service.compare``;
+- `mixes`, `ablations`, `reallocation`, `reallocation_page`: memory policies on real links,
+  ``python -m benchmarks.service.reallocation``.
 """

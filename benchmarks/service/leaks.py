@@ -81,7 +81,7 @@ def commands() -> Mapping[int, str]:
 
 
 def left_of_jobs(bed: Bed, state: Path, own: int | None) -> list[str]:
-    """Return what is left on switches, at servers and in the state, where no job is any more.
+    """Return the names of all that is left on switches, at servers and in the state when no job is there.
 
     Args:
         bed: The testbed.

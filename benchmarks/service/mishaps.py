@@ -345,7 +345,9 @@ class Mishaps:
             return True
         if not (jobs := self.client.jobs()):
             return False
-        self.client.set_quota(jobs[0]["tenant"], gpus=self.rng.randint(4, 8), reserved=self.rng.randint(0, 4))
+        self.client.set_quota(
+            jobs[0]["tenant"] or "nobody", gpus=self.rng.randint(4, 8), reserved=self.rng.randint(0, 4)
+        )
         return True
 
     @property

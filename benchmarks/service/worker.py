@@ -79,7 +79,7 @@ class Work:
         return self.compute_s + self.spread_s * np.array(drawn)
 
     def gradient(self, rank: int, iteration: int) -> npt.NDArray[np.generic]:
-        """Return what a rank adds to the sum, shape (elements,)."""
+        """Return a rank's contribution to the sum, shape (elements,)."""
         floats = values(rank, iteration, self.size_bytes // 4)
         return floats.astype(np.int32) if self.integers else floats
 

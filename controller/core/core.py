@@ -272,7 +272,6 @@ class Core:
             raise BadSpec(f"job {min(unfinished)!r} is not over; only jobs that are can be forgotten")
         gone = {*names}
         self.over = [each for each in self.over if each.job.spec.name not in gone]
-        self._finished = [job for job in self._finished if job.spec.name not in gone]
         self._told_to_wait -= gone
         self._crowded -= gone
         for known in (self._submissions, self.refused, self._left, self._failures):
@@ -549,7 +548,7 @@ class Core:
     # ------------------------------------------------------------------ what is told
 
     def _runs(self) -> list[Run]:
-        """Return what runs, without the jobs that hold a share of GPUs but have no servers."""
+        """Return the runs, without the jobs that hold a share of GPUs but have no servers."""
         absent: list[JobState] = []
         if self.allocation is not None:
             has_servers = self.allocation.has_servers

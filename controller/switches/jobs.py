@@ -35,7 +35,7 @@ TABLES = (names.JOB, names.MEMBER, names.UPLINK, names.RECEIVER)
 
 
 def key_of(row: Row) -> Key:
-    """Return what identifies a row among those of its switch."""
+    """Return the key that identifies a row among those of its switch."""
     if isinstance(row, MulticastGroup):
         return row.id
     return row.table, tuple(sorted(row.match.items()))

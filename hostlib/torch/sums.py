@@ -13,8 +13,9 @@ import torch
 from numpy.typing import NDArray
 
 from hostlib.collectives import Layer, NonFinite, Numbers, Op
-from hostlib.communicator import Communicator, Handle
+from hostlib.communicator import Communicator
 from hostlib.errors import InaError, RanksDisagree, UnsupportedArray
+from hostlib.handle import Handle
 from hostlib.torch.callbacks import Callbacks
 from hostlib.torch.staging import Chunk, Copies, Staged, copies_of
 from hostlib.torch.tensors import encode

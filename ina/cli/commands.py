@@ -84,7 +84,7 @@ for _name, _line in (
     ),
     ("undrain", "Let servers or switches that were drained be used again."),
     ("quota", "Show, set or remove quotas and reservations of tenants."),
-    ("reallocate", "Divide the memory of a controller's switches now, and say what changed and why."),
+    ("reallocate", "Divide the memory of the switches now, and print which jobs have other slots, and why."),
     ("audit", "Compare what a controller intends with what switches and servers hold."),
 ):
     _add(_SERVE, _name, f"service.{_name}:{_name}", _line)

@@ -36,7 +36,17 @@ class DataPlane(Protocol):
     def admit(
         self, job: Job, place: Place, udp_ports: Sequence[int], registration: Registration, up: Topology
     ) -> TreeAdmission:
-        """Admit a job to the switches of its tree, if it has one. Raises ControllerError."""
+        """Admit a job to the switches of its tree, if it has one.
+
+        Args:
+            job: The job.
+            place: Its servers, tree and slots.
+            udp_ports: UDP port of each server.
+            registration: What the switches keep of it for people.
+            up: The part of the cluster that works.
+
+        Raises ControllerError.
+        """
         ...
 
     def resized(self, job: str, admission: TreeAdmission, place: Place) -> TreeAdmission:

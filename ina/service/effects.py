@@ -87,6 +87,8 @@ class Effects:
         self._switches = switches
         self.troubles: dict[tuple[int, type[Step]], Trouble] = {}
         """Effects that failed, by run and kind."""
+        self._clearing: set[int] = set()
+        """Runs that nobody holds and that are being ended: their numbers start only when that is done."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
@@ -120,7 +122,8 @@ class Effects:
         for step in found:
             number = step.run.number if isinstance(step, Start) else step.number
             trouble = self.troubles.get((number, type(step)))
-            if trouble is None or trouble.again_s <= now_s:
+            due = trouble is None or trouble.again_s <= now_s
+            if due and number not in self._clearing:
                 self._begin(number, step)
         ledger.stirred = bool(found)  # a step that has failed is to be found again
 
@@ -143,12 +146,16 @@ class Effects:
     async def clear(self, number: int) -> None:
         """End a run that nobody holds, and forget it; try until that is done."""
         after_s = BACK_OFF_S[0]
+        self._clearing.add(number)
         while True:
             try:
                 await self._blocking.runs(lambda: self._executor.stop(number))
                 fault_point("stray stopped")
                 await self._blocking.runs(lambda: self._executor.forget(number))
                 fault_point("stray forgotten")
+                self._clearing.discard(number)
+                self._ledger.stirred = True
+                self._ledger.woken.set()
                 return
             except (EngineError, RunnerGone, OSError) as error:
                 _log.warning("run %d, which is not held: %s; trying again in %g s", number, error, after_s)
@@ -286,7 +293,8 @@ class Effects:
         """Count the jobs whose workers had started, and start again in the same run: with another tree."""
         ledger, run = self._ledger, hold.held.run
         wanted = next((each.jobs for each in ledger.desired().runs if each.number == run.number), ())
-        names = [name for name in run.jobs if name in wanted and name not in hold.held.over]
+        going = hold.admissions.keys() - hold.held.over
+        names = [name for name in run.jobs if name in wanted and name in going]
         if names and self._executor.status(run.number) is not None:
             ledger.start_again({name: hold.admissions[name].epoch for name in names}, why)
 

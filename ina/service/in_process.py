@@ -60,7 +60,17 @@ class FabricPlane:
     def admit(
         self, job: Job, place: Place, udp_ports: Sequence[int], registration: Registration, up: Topology
     ) -> TreeAdmission:
-        """Have a job's launch ask for these slots. Raises BadJob if they exceed the memory."""
+        """Have a job's launch ask for these slots.
+
+        Args:
+            job: The job.
+            place: Its servers, tree and slots.
+            udp_ports: UDP port of each server.
+            registration: What the switches keep of it for people.
+            up: The part of the cluster that works.
+
+        Raises BadJob if they exceed the memory.
+        """
         self._moves.pop(job.name, None)
         self._fabric.resize(job.name, slots_at_root(place))
         return without_switch(self._cluster, place)

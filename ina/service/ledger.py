@@ -252,7 +252,7 @@ class Ledger:
         return [each for each in folder.iterdir() if each.name not in known] if folder.exists() else []
 
     def archived(self, name: str) -> dict[str, Any] | None:
-        """Return what was kept of the last forgotten job of this name; None: there was none."""
+        """Return the record of the last forgotten job of this name; None: there was none."""
         return self._store.archived(name)
 
     def _forget(self, names: Sequence[str]) -> None:

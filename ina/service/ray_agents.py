@@ -103,7 +103,7 @@ class Machine:
         self._orders.put(line)
 
     def lines(self) -> list[str] | None:
-        """Return what it has said since, waiting for something for `SAY_S` at most; None: it is over."""
+        """Return the lines that it has said since, after a wait of `SAY_S` at most; None: it is over."""
         over = not self._thread.is_alive()
         found = []
         with contextlib.suppress(queue.Empty):

@@ -155,7 +155,7 @@ def has_licence(name: str) -> bool:
 
 
 def _run(command: Sequence[str], given: str = "", variables: Mapping[str, str] | None = None) -> str:
-    """Return what a command of Slurm writes. Raises EngineError."""
+    """Return the output of a command of Slurm. Raises EngineError."""
     environment = {name: text for name, text in os.environ.items() if not name.startswith("SLURM_JOB")}
     environment |= variables or {}
     try:

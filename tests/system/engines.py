@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -15,7 +14,7 @@ from typing import Any
 
 from ina.service.client import Client, Refused
 from tests.system.clusters import Cluster
-from tests.system.command import ROOT, WORKERS
+from tests.system.command import WORKERS
 
 PATIENCE_S = 300.0
 
@@ -91,13 +90,6 @@ class Service:
                 raise AssertionError(f"not in time: {jobs}\n{''.join(self._said)}\n{self.logs()}")
             time.sleep(0.2)
 
-    def follow(self, commands: Sequence[str]) -> str:
-        """Run commands of the guide on the controller's machine; return what they write."""
-        variables = {**self._variables, "INA_CONTROLLER": self.url}
-        path = f"{Path(sys.executable).parent}:{variables.get('PATH', os.environ['PATH'])}"
-        run = ("sh", "-ec", "\n".join(commands))
-        return output(self._here, {**variables, "PATH": path}, *run)
-
     def logs(self) -> str:
         """Return what runners and ranks have written."""
         folders = (self._folder / "state" / "runs", self._folder / "state" / "logs")
@@ -112,14 +104,6 @@ class Service:
         except Refused:  # it starts
             return False
         return True
-
-
-def guide(engine: str) -> list[str]:
-    """Return the commands of the guide to an engine that come after the controller's start."""
-    text = (ROOT / "docs" / "executors.md").read_text()
-    section = text.split(f"\n## {engine}\n")[1].split("\n## ")[0]
-    _, after = re.findall(r"```console\n(.*?)```", section, re.DOTALL)
-    return [line.removeprefix("$ ") for line in after.splitlines()]
 
 
 def _keep(process: subprocess.Popen[str], said: list[str]) -> None:

@@ -14,9 +14,9 @@ from bmv2_topos.testbeds.netns.store import State
 from controller.p4runtime_shim.ports import PortEnds
 
 _GET_FLAGS = 0x8913
-"""SIOCGIFFLAGS of ``linux/sockios.h``."""
+"""SIOCGIFFLAGS: the ioctl that reads an interface's flags."""
 _UP = 0x1 | 0x40
-"""IFF_UP and IFF_RUNNING of ``linux/if.h``: both ends of the link are up."""
+"""The flags IFF_UP and IFF_RUNNING: both ends of the link are up."""
 
 
 class InterfaceWatch:
