@@ -65,20 +65,24 @@ class Bed:
     def decide_by(self, policies: Policies) -> None:
         self.wait(self.live.daemon.reload(policies))
 
-    def submit(
+    def job(
         self,
         name: str,
         scheduler: str,
         gpus: int,
         command: tuple[str, ...] = ("true",),
         stages_s: Stages = EVEN,
-    ) -> None:
-        """Submit a job of a model that the scheduler knows."""
+    ) -> Submitted:
+        """Return a job of a model that the scheduler knows."""
         plain = Submission(name, self.live.daemon.now_s, gpus, 10, sum(stages_s), stages_s)
         (spec,) = registry.dress([plain], registry.family(scheduler), SimulationConfig(CLUSTER))
         job = Job(name=name, workers=spec.gpus, command=command, model=spec.model, extra=spec.extra)
         self.specs[name] = LaunchSpec(job=Job(name=name, workers=spec.gpus, command=command))
-        self.wait(self.live.daemon.take_in([Submitted(spec.arrival_s, spec, job)]))
+        return Submitted(spec.arrival_s, spec, job)
+
+    def submit(self, *jobs: Submitted) -> None:
+        """Submit jobs, all at once."""
+        self.wait(self.live.daemon.take_in(jobs))
 
     def outcomes(self, names: list[str]) -> dict[str, str]:
         """Wait until these jobs are over, and return how."""
@@ -144,7 +148,7 @@ def test_the_service_runs_jobs_under_every_scheduler(bed: Bed, scheduler: str) -
     bed.decide_by(Policies(scheduler, ON_GPUS, settings=settings))
     names = [f"{scheduler}-{number}" for number in range(len(GPUS))]
     for name, gpus in zip(names, GPUS, strict=True):
-        bed.submit(name, scheduler, gpus)
+        bed.submit(bed.job(name, scheduler, gpus))
     assert bed.outcomes(names) == dict.fromkeys(names, "completed")
     assert bed.live.core.undecided == ""
 
@@ -156,9 +160,11 @@ def test_a_member_that_is_cancelled_ends_and_the_others_of_its_group_start_again
     bed.decide_by(Policies("muri-s", ON_GPUS))
     flag = tmp_path / "flag"
     stages_s = {"stays": (0.04, 0.01, 0.01, 0.01), "goes": (0.01, 0.04, 0.01, 0.01)}
+    jobs = []
     for name in stages_s:
         script = f"echo $$ >> {tmp_path / name}; until [ -e {flag} ]; do sleep 0.02; done"
-        bed.submit(name, "muri-s", 4, ("sh", "-c", script), stages_s[name])
+        jobs.append(bed.job(name, "muri-s", 4, ("sh", "-c", script), stages_s[name]))
+    bed.submit(*jobs)  # one that came later would have the first start again
 
     def processes(name: str) -> list[int]:
         path = tmp_path / name
