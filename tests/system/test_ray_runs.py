@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import effort
 from tests.softswitch.namespaces import why_not
 from tests.softswitch.script_program import have_compiler
 from tests.system.clusters import Cluster, cluster, until
@@ -20,6 +21,7 @@ from tests.system.ray_nodes import RAY, ray_on
 REASON = why_not() if have_compiler else "no C compiler: interface ports need the engine in C"
 REASON = REASON or ("" if RAY else "needs ray[train]")
 pytestmark = [
+    effort.if_thorough(),
     pytest.mark.netns,
     pytest.mark.skipif(bool(REASON), reason=REASON),
     pytest.mark.slow,  # Ray's processes take most of it

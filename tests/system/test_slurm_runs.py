@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import effort
 from tests.softswitch.namespaces import why_not
 from tests.softswitch.script_program import have_compiler
 from tests.system.clusters import Cluster, cluster, until
@@ -19,6 +20,7 @@ from tests.system.slurm_nodes import SLURM, slurm_on
 REASON = why_not() if have_compiler else "no C compiler: interface ports need the engine in C"
 REASON = REASON or ("" if SLURM else "needs slurmctld, slurmd, srun, sbatch and munged")
 pytestmark = [
+    effort.if_thorough(),
     pytest.mark.netns,
     pytest.mark.skipif(bool(REASON), reason=REASON),
     pytest.mark.slow,  # forty processes in Python, and Slurm's patience with a node that is lost
