@@ -71,9 +71,10 @@ def of_no_job(good: bytes) -> dict[str, list[bytes]]:
         ],
         "bad_kind": [patched(good, INA, wire.INA_VERSION << 4 | kind) for kind in (0, *range(6, 16))],
         "bad_lanes": [
-            patched(good, INA + 18, *lanes.to_bytes(2, "big")) for lanes in (0, 1, 31, 33, 64, 256, 0xFFFF)
+            patched(good, INA + 18, *lanes.to_bytes(2, "big")) for lanes in (1, 31, 33, 64, 256, 0xFFFF)
         ],
         "bad_length": [
+            patched(good, INA + 18, 0, 0),  # says that it has no lanes, and has some
             *(good + bytes(more) for more in (1, 4, 128, 1000, LONGEST_FRAME - len(good))),
             *(patched(good, UDP + 4, *length) for length in lengths),
             *(with_checksum(patched(good, IPV4 + 2, *length)) for length in lengths),

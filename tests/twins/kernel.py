@@ -193,7 +193,7 @@ class _Results:
         for data, row in zip(self.data, values, strict=True):
             place = place_of(core, data)
             first = place.at + (0 if core.pattern == Pattern.SCATTER else place.shard * core.stride)
-            state.output[first : first + place.count] = row[: place.count]
+            _words(core, state.output)[first : first + place.count] = row[: place.count]
 
 
 def _make_ready(state: CoreState, index: int) -> None:
@@ -253,12 +253,18 @@ def _gather(state: CoreState, data: NDArray[Any]) -> NDArray[Any]:
     """Return the input's data packets of these numbers, one per row, zeros beyond the array's end."""
     core = state.struct
     elements = core.lanes * core.per_lane
-    rows = np.zeros((len(data), elements), state.input.dtype)
+    given = _words(core, state.input)
+    rows = np.zeros((len(data), elements), given.dtype)
     for row, number in zip(rows, data, strict=True):
         place = place_of(core, int(number))
         first = place.at + (0 if core.pattern == Pattern.GATHER else place.shard * core.stride)
-        row[: place.count] = state.input[first : first + place.count]
+        row[: place.count] = given[first : first + place.count]
     return rows
+
+
+def _words(core: CoreStruct, array: NDArray[Any]) -> NDArray[Any]:
+    """Return an array as the core treats it: words of 32 bits, unless it sums float32."""
+    return array if core.is_float else array.view(np.int32)
 
 
 def _owner_of(core: CoreStruct, place: Place) -> int:

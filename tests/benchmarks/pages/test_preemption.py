@@ -143,7 +143,7 @@ def test_the_page_says_what_the_rows_say() -> None:
     assert "Least gain of any mix: 1.333" in said
     assert "in the favourable mix 1.20 with 64 slots" in said
     assert "at most 1.10 times its time under FCFS" in said
-    assert "takes at most 0.75 of its time without slots" in said
+    assert "needs at most 0.75 of the time that it needs without slots" in said
 
 
 def test_the_files_are_written(tmp_path: Path) -> None:

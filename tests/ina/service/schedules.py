@@ -79,7 +79,6 @@ def main() -> int:
     )
     parser.add_argument("--json", type=Path, help="file for what it came to, written again and again")
     options = parser.parse_args()
-    logging.disable()
     gc.freeze()
     played = Played(options.seed)
     wall_s, cpu_s = time.monotonic(), time.process_time()
@@ -98,4 +97,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    logging.disable()
     sys.exit(main())
