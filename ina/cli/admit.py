@@ -17,7 +17,7 @@ import typer
 from controller.switches.model import SWITCH_IP
 from controller.vocabulary import Topology
 from ina.cli import options
-from ina.cli.cluster_options import MACHINES, ClusterFile, cluster_of
+from ina.cli.cluster_options import MACHINES, ClusterFile, cluster_of, names_of
 from ina.cli.errors import USAGE, Failure, verdict
 from ina.cli.run_options import (
     FaultOptions,
@@ -238,13 +238,7 @@ def _telling() -> Iterator[None]:
 
 def _places(topology: Topology, given: Sequence[str], machines: int) -> tuple[str, ...]:
     """Return the names of the ranks' machines. Raises Failure, BadRun."""
-    if len(given) != machines:
-        raise Failure(
-            f"--machine: the ranks are on {machines} machines, but {len(given)} are given: want one each, in "
-            "the order of their lowest ranks",
-            exit_code=USAGE,
-        )
-    return tuple(cluster_fabric.identified(topology, each.split(",")) for each in given)
+    return tuple(cluster_fabric.identified(topology, names) for names in names_of(given, machines))
 
 
 def _machines(text: str, workers: int) -> tuple[tuple[int, ...], ...]:

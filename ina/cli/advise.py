@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
+from statistics import fmean
 from typing import Annotated
 
 import typer
@@ -120,19 +121,20 @@ class _Advice:
         self._found |= zip(wanted, self._run(tasks, what), strict=True)
 
     def limits(self, choice: Choice, variations: int) -> dict[str, tuple[float, float]]:
-        """Return missed deadlines and mean completion time as it is and with more of each resource."""
-        topologies = {"nothing more": self._topology, **larger(self._topology)}
+        """Return missed deadlines and mean completion time as it is and with more of each resource.
+
+        The choice must be one that `compare` has kept.
+        """
+        topologies = larger(self._topology)
         keys = [(name, number) for name in topologies for number in range(variations)]
         tasks = [task(choice, self._jobs, topologies[name], number, _AROUND) for name, number in keys]
         found = dict(zip(keys, self._run(tasks, "simulations with more of each resource"), strict=True))
-        means = {}
-        for name in topologies:
-            of = [found[name, number] for number in range(variations)]
-            means[name] = (
-                sum(each.missed for each in of) / variations,
-                sum(each.avg_jct_s for each in of) / variations,
-            )
-        return means
+        of = {"nothing more": [self._found[choice, number] for number in range(variations)]}
+        of |= {name: [found[name, number] for number in range(variations)] for name in topologies}
+        return {
+            name: (fmean(each.missed for each in figures), fmean(each.avg_jct_s for each in figures))
+            for name, figures in of.items()
+        }
 
     def _run(self, tasks: Sequence[NetworkTask], what: str) -> list[Figures]:
         with common.refusals(), common.Bars([""] * len(tasks), together=f"{len(tasks)} {what}") as bars:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -67,6 +68,20 @@ def required(path: Path | None, option: str) -> Path:
     if not found:
         raise Failure(f"{option} needs a cluster file: give --cluster, or set INA_CLUSTER", exit_code=USAGE)
     return Path(found)
+
+
+def names_of(given: Sequence[str], machines: int) -> list[list[str]]:
+    """Return the names and addresses of each machine of ``--machine``, one for each of the ranks' machines.
+
+    Raises Failure.
+    """
+    if len(given) != machines:
+        raise Failure(
+            f"--machine: the ranks are on {machines} machines, but {len(given)} are given: want one each, in "
+            "the order of their lowest ranks",
+            exit_code=USAGE,
+        )
+    return [each.split(",") for each in given]
 
 
 @dataclass(frozen=True, slots=True)

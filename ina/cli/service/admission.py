@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from hostlib.interfaces import known_as
+from ina.cli.cluster_options import names_of
 from ina.cli.errors import USAGE, Failure
 from ina.cli.plain import say
 from ina.cli.run_options import EMBEDDED, FaultOptions, MemoryOptions, PortKind, SwitchOptions
@@ -110,13 +111,7 @@ def admitted(
         from ina.service.holder import Held, hold
     except ImportError as error:
         raise Failure(f"asking a controller needs {error.name}: pip install 'ina[service]'") from error
-    names = [each.split(",") for each in machines] or [list(known_as())]
-    if len(names) != len(spec.machines):
-        raise Failure(
-            f"--machine: the ranks are on {len(spec.machines)} machines, but {len(names)} are given: want "
-            "one each, in the order of their lowest ranks",
-            USAGE,
-        )
+    names = names_of(machines or [",".join(known_as())], len(spec.machines))
     if len(names) > 1 and listen is None:
         raise Failure("--listen: ranks on several machines need an address of this one to meet at", USAGE)
     several = any(len(ranks) > 1 for ranks in spec.machines)
