@@ -12,6 +12,8 @@ to worker    ``{"refused": reason}``                                     and the
              ``{"left": {rank: n}}``                                     these ranks said farewell, after n
                                                                          collectives
              ``{"fault": reason}``                                       the job cannot go on
+             ``{"granted": n}``                                          packets that the job may have in
+                                                                         flight from now on; 0: no bound
 ===========  =========================================================  ==================================
 
 Whatever arrives is checked here before anything acts on it: how long a line is and how deep it nests before
@@ -156,6 +158,7 @@ class News:
     gone: Mapping[int, str] = field(default_factory=dict)
     left: Mapping[int, int] = field(default_factory=dict)
     fault: str | None = None
+    granted: int | None = None
 
     @classmethod
     def parse(cls, message: Mapping[str, Any]) -> Self:
@@ -173,6 +176,7 @@ class News:
             gone={int(rank): why for rank, why in gone.items()},
             left={int(rank): _whole("left", number) for rank, number in left.items()},
             fault=_reason("fault", message),
+            granted=_whole("granted", message["granted"]) if "granted" in message else None,
         )
 
 

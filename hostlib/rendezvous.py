@@ -74,6 +74,7 @@ class Rendezvous:
         self._gone: dict[int, str] = {}
         self._left: dict[int, int] = {}
         self._fault: str | None = None
+        self._granted = 0
         self._reports: dict[int, Mapping[str, float]] = {}
         self._released = False
         self._closing = False
@@ -123,6 +124,13 @@ class Rendezvous:
             if self._fault is None:
                 self._fault = reason
                 self._broadcast({"fault": reason})
+
+    def grant(self, packets: int) -> None:
+        """Tell all workers, late ones too, how many packets the job may have in flight; 0: no bound."""
+        with self._lock:
+            if packets != self._granted:
+                self._granted = packets
+                self._broadcast({"granted": packets})
 
     def close(self) -> None:
         """Stop serving and close every connection."""
@@ -223,6 +231,8 @@ class Rendezvous:
             self._send(connection, {"left": {str(rank): number for rank, number in self._left.items()}})
         if self._fault is not None:
             self._send(connection, {"fault": self._fault})
+        if self._granted:
+            self._send(connection, {"granted": self._granted})
         if len(self._joined) == self._size:
             self._release()
 

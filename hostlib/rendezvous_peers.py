@@ -29,6 +29,7 @@ class RendezvousPeers:
         self._gone: dict[int, str] = {}
         self._left: dict[int, int] = {}
         self._fault: str | None = None
+        self._granted = 0
         self._lines = Lines(TO_WORKER_BYTES)
         self._lock = threading.Lock()
         where = f"job {job}, rank {rank}"
@@ -62,6 +63,10 @@ class RendezvousPeers:
     def fault(self) -> str | None:
         """Return the reason why the whole job cannot go on; None while it can."""
         return self._fault
+
+    def granted(self) -> int:
+        """Return how many packets the job may have in flight; 0: no bound."""
+        return self._granted
 
     def alive(self, ranks: Iterable[int]) -> bool:
         """Return whether every one of `ranks` still holds its connection to the launcher."""
@@ -142,3 +147,5 @@ class RendezvousPeers:
             self._gone.update(news.gone)
             self._left.update(news.left)
             self._fault = self._fault or news.fault
+            if news.granted is not None:
+                self._granted = news.granted
