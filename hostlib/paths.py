@@ -40,7 +40,12 @@ class Paths:
         if path == SWITCH or not first:
             _log.debug("%s goes through %s", call, path)
         else:
-            _log.log(level, "%s goes through %s, not the switch%s", call, path, reason and f": {reason}")
+            self.note(level, call, path, reason)
+
+    @staticmethod
+    def note(level: int, what: str, path: str, reason: str) -> None:
+        """Log that something goes around the switch, and why."""
+        _log.log(level, "%s goes through %s, not the switch%s", what, path, reason and f": {reason}")
 
     def counts(self) -> dict[str, dict[str, int]]:
         """Return the number of calls by kind and path."""

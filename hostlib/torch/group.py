@@ -22,6 +22,7 @@ from torch._C._distributed_c10d import AllgatherOptions
 
 import hostlib
 from hostlib.collectives import Layer, Numbers
+from hostlib.communicator import Communicator
 from hostlib.errors import NO_PACKETS, JobBroken, JobFault, NotInitialized, RanksDisagree, UnsupportedArray
 from hostlib.paths import SWITCH, Paths
 from hostlib.settings import Settings
@@ -30,7 +31,7 @@ from hostlib.torch.bytewise import as_bytes, strange
 from hostlib.torch.callbacks import Callbacks
 from hostlib.torch.calls import SwitchCalls
 from hostlib.torch.inner import give_back, take
-from hostlib.torch.joining import join
+from hostlib.torch.joining import join, join_group
 from hostlib.torch.moves import Kind, Move, SwitchMoves
 from hostlib.torch.staging import can_stage, devices
 from hostlib.torch.sums import Sum, SwitchSums
@@ -67,13 +68,23 @@ _CPU: Final = torch.device("cpu")
 class InaProcessGroup(dist.ProcessGroup):
     """A process group of torch; made by `init_process_group` and `new_group`."""
 
-    def __init__(self, store: dist.Store, rank: int, size: int, timeout: timedelta, *, whole: bool) -> None:
-        """Join. `whole`: the group of all ranks, whose sums go through the switch.
+    def __init__(
+        self, store: dist.Store, rank: int, size: int, timeout: timedelta, ranks: Sequence[int] = ()
+    ) -> None:
+        """Join.
+
+        Args:
+            store: The group's store.
+            rank: This rank in it.
+            size: Number of its ranks.
+            timeout: Longest time that ranks wait for each other.
+            ranks: Its ranks in the default group; none: it is that.
 
         Raises:
             ConfigError, RendezvousError: the job could not be joined.
         """
         super().__init__(rank, size)
+        whole = not ranks
         store = _fresh(store, whole=whole)
         settings = Settings.from_environment()
         self._float64 = settings.float64
@@ -81,13 +92,25 @@ class InaProcessGroup(dist.ProcessGroup):
         self._process = os.getpid()
         self._closed = False
         self._broken: JobBroken | None = None
+        self._own: Communicator | None = None
+        """The job of this group alone; None: it has the one of `hostlib.current`, or none."""
         self._owner = whole and size > 1 and not hostlib.is_initialized()
-        self._paths = Paths(level=logging.WARNING if whole and not rank else logging.INFO)  # once per job
         self._watch: Watch | None = None
         self._calls: SwitchCalls | None = None
-        self._why_never = "it has one rank" if size == 1 else "it is of some ranks only"
-        communicator = join(store, rank, size, timeout, settings) if whole and size > 1 else None
+        self._why_never = "it has one rank"
+        communicator = None
+        if whole and size > 1:
+            communicator = join(store, rank, size, timeout, settings)
+        elif size > 1:
+            found = join_group(store, rank, ranks, timeout)
+            if isinstance(found, str):
+                self._why_never = found
+                Paths.note(logging.INFO if rank else logging.WARNING, _named_group(ranks), GLOO, found)
+            else:
+                communicator = self._own = found
         self._job = communicator.job if communicator else 0
+        speaks = not rank and (whole or communicator)  # once per job
+        self._paths = Paths(level=logging.WARNING if speaks else logging.INFO)
         self._gloo_of_all = (rank, size, timeout) if whole else None
         self._gloo_taken = take(store, rank, size, timeout, again=whole)
         self._gloo = self._gloo_taken.gloo
@@ -173,6 +196,8 @@ class InaProcessGroup(dist.ProcessGroup):
         self._closed = True
         if self._watch:
             self._watch.stop()
+        if self._own:
+            self._own.close()
         if self._owner:
             hostlib.shutdown()
         if self._calls:
@@ -359,7 +384,7 @@ def create(options: Any, backend_options: Any) -> InaProcessGroup:
         options.group_rank,
         options.group_size,
         options.timeout,
-        whole=not options.global_ranks_in_group,  # torch names none for the default group
+        options.global_ranks_in_group,  # none for the default group
     )
 
 
@@ -383,6 +408,10 @@ def _around(name: str) -> Callable[..., Any]:
     call.__name__ = name
     call.__doc__ = f"Do as torch's `ProcessGroup.{name}`, through gloo."
     return untraced(call)
+
+
+def _named_group(ranks: Sequence[int]) -> str:
+    return f"the group of ranks {', '.join(map(str, ranks))}"
 
 
 def _moving(name: str, kind: Kind, options_of: type[Any]) -> Callable[..., Any]:

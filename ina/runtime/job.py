@@ -13,6 +13,7 @@ from controller import ControllerError, NoSuchJob
 from hostlib.launcher import JobLog, Output, Rendezvous, WorkerExit, torch_variables
 from ina.runtime.admission import Admitted, admitted
 from ina.runtime.fabric import SwitchFabric
+from ina.runtime.groups import groups_of
 from ina.runtime.lease import Renewal, renewed
 from ina.runtime.metrics import metrics
 from ina.runtime.spec import JobResult, LaunchSpec, Reports
@@ -66,6 +67,7 @@ class JobRun:
                 renewed(self._fabric, job.tree, job.registration, self.reports, self.fault)
             )
             rendezvous = stack.enter_context(job.rendezvous())
+            stack.enter_context(groups_of(job, rendezvous))
             store = stack.enter_context(job.torch_store())
             environments = [
                 {
