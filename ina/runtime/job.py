@@ -13,6 +13,7 @@ from controller import ControllerError, NoSuchJob
 from hostlib.launcher import JobLog, Output, Rendezvous, WorkerExit, torch_variables
 from ina.runtime.admission import Admitted, admitted
 from ina.runtime.fabric import SwitchFabric
+from ina.runtime.groups import groups_of
 from ina.runtime.lease import Renewal, renewed
 from ina.runtime.metrics import metrics
 from ina.runtime.spec import JobResult, LaunchSpec, Reports
@@ -74,6 +75,7 @@ class JobRun:
             )
             rendezvous = stack.enter_context(job.rendezvous())
             rendezvous.grant(self._granted)
+            stack.enter_context(groups_of(job, rendezvous))
             store = stack.enter_context(job.torch_store())
             environments = [
                 {
