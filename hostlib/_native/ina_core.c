@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-enum { SHORT_NS = 1000, NONFINITE = 255, PROMPT_TRIPS = 8, MOST_PROBES = 2, MOST_LANES = 256 };
+enum { NONFINITE = 255, PROMPT_TRIPS = 8, MOST_PROBES = 2, MOST_LANES = 256 };
 
 /* Packets of a shard in a row, before those of the next (hostlib/core/shards.py). */
 enum { TURN = 8 };
@@ -570,9 +570,15 @@ static void queue_answer(struct ina_core *core, uint32_t chain)
     core->answer_ring[(core->answer_head + core->answer_count++) % core->window] = chain;
 }
 
+/* Whether a packet may still wait in a queue: nothing that was sent since has come back. */
+static int in_a_queue(const struct ina_core *core, uint32_t chain, int64_t now)
+{
+    return core->sent_at[chain] > core->newest_sent && now - core->sent_at[chain] < core->drain;
+}
+
 /* Send what the fallback server lacks of us: the packet in flight, so that what the switch has of it goes up too, or the
    answer that we kept. What is not sent yet is noted, and goes that way when it goes: it may be of the next collective.
-   What was sent so lately that it may wait in a queue does not go again: on a slow link that would fill it. */
+   What may still wait in a queue does not go again: on a slow link that would fill it. */
 static void take_reminder(struct ina_core *core, const uint8_t *header, uint32_t chain, int64_t now)
 {
     uint32_t psn = load32(header + AT(psn));
@@ -581,7 +587,7 @@ static void take_reminder(struct ina_core *core, const uint8_t *header, uint32_t
         if (header[AT(flags)] & FLAG_RAW)       /* others have learned already that the sum overflowed */
             repair(core, chain);
         core->status[chain] &= (uint16_t)~(CHAIN_QUERY | CHAIN_COUNTED);
-        if (!(core->status[chain] & CHAIN_QUEUED) && now - core->sent_at[chain] >= core->drain)
+        if (!(core->status[chain] & CHAIN_QUEUED) && !in_a_queue(core, chain, now))
             queue_resend(core, chain, 0);
     } else if (asked && core->kept[chain] && keeps(core, chain, psn)) {
         core->kept[chain] |= kept_psn(core, chain) == psn ? KEPT_ASKED : 0;
@@ -756,13 +762,8 @@ static void follow_drain(struct ina_core *core, const struct ina_batch *batch)
         return;
     int64_t part = results < core->limit ? results : core->limit;
     int64_t took = batch->now - batch->progress_at;
-    if (core->drain == 0) {
-        core->drain = took * core->limit / part;
-        return;
-    }
-    int64_t share = core->drain * part / core->limit;
-    int64_t most = 4 * (share + SHORT_NS);  /* a packet that was lost may have held up all of them */
-    core->drain += (took < most ? took : most) - share;
+    int64_t most = results * (core->srtt > 0 ? core->srtt : core->rto); /* longer apart than a trip: one was lost */
+    core->drain += (took < most ? took : most) - core->drain * part / core->limit;
 }
 
 /* One round trip time for all of them: they shared a trip. */

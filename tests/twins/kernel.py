@@ -26,7 +26,6 @@ from hostlib.core.state import (
 )
 
 _FLIGHT = int(Chain.FLIGHT)
-_SHORT_NS = 1000
 _PROMPT_TRIPS = 8
 
 
@@ -650,8 +649,8 @@ def _take_reminder(state: CoreState, header: wire.Header, chain: int, now: int) 
     """Send what the fallback server lacks of us: the packet in flight, or the answer that we kept.
 
     The packet in flight goes without a query, so that what the switch has of it goes up too. What is not sent
-    yet is noted, and goes that way when it goes: it may be of the next collective. What was sent so lately
-    that it may wait in a queue does not go again: on a slow link that would fill it.
+    yet is noted, and goes that way when it goes: it may be of the next collective. What may still wait in
+    a queue, for nothing sent since has come back, does not go again: on a slow link that would fill it.
     """
     core, status = state.struct, state.status
     asked = header.node == state.path_nodes[0] and header.bitmap & core.own_bitmap
@@ -660,7 +659,9 @@ def _take_reminder(state: CoreState, header: wire.Header, chain: int, now: int) 
         if header.flags & wire.FLAG_RAW:  # others have learned already that the sum overflowed
             _repair(state, chain)
         status[chain] &= ~np.uint16(Chain.QUERY | Chain.COUNTED)
-        if not status[chain] & Chain.QUEUED and now - state.sent_at[chain] >= core.drain:
+        sent_at = int(state.sent_at[chain])
+        in_a_queue = sent_at > core.newest_sent and now - sent_at < core.drain
+        if not status[chain] & Chain.QUEUED and not in_a_queue:
             _queue_resend(state, chain)
     elif asked and state.kept[chain] and _keeps(core, int(answer["psn"][0]), header.psn):
         state.kept[chain] |= Kept.ASKED if answer["psn"][0] == header.psn else 0
@@ -759,13 +760,9 @@ def _measure(core: CoreStruct, sample: int, now: int) -> None:
 
 
 def _follow_drain(core: CoreStruct, results: int, took: int) -> None:
-    """Follow the time that a window of results takes to come; one that was lost may have held them up."""
-    part = min(results, core.limit)
-    if core.drain == 0:
-        core.drain = took * core.limit // part
-        return
-    share = core.drain * part // core.limit
-    core.drain += min(took, 4 * (share + _SHORT_NS)) - share
+    """Follow the time that a window of results takes to come; longer apart than a trip, one was lost."""
+    took = min(took, results * (core.srtt or core.rto))
+    core.drain += took - core.drain * min(results, core.limit) // core.limit
 
 
 def _next_probe(core: CoreStruct, oldest: int) -> int:
