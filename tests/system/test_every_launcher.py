@@ -88,13 +88,12 @@ def engines(here: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 
 @pytest.fixture
-def row(request: pytest.FixtureRequest) -> Callable[[str, str, str], None]:
+def row(capsys: pytest.CaptureFixture[str]) -> Callable[[str, str, str], None]:
     """Print a row of the table: what was killed, the launcher, the outcome."""
-    reporter = request.config.pluginmanager.getplugin("terminalreporter")
 
     def write(*cells: str) -> None:
-        if reporter is not None:  # not in a process of several
-            reporter.write_line(f"\n| {' | '.join(cells)} |")
+        with capsys.disabled():
+            print(f"\n| {' | '.join(cells)} |", flush=True)
 
     return write
 
