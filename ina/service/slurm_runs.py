@@ -203,7 +203,8 @@ class SlurmRuns(RunFolders):
             files.write(folder / CANCELLED, {"jobs": sorted({*self._cancelled(run), *numbers})})
 
     def _cancelled(self, run: int) -> Sequence[int]:
-        return (files.read(self._of(run) / CANCELLED) or {"jobs": ()})["jobs"]
+        found = files.read(self._of(run) / CANCELLED) or {"jobs": ()}
+        return tuple(found["jobs"])
 
     # ------------------------------------------------------------------ Slurm's view
 
