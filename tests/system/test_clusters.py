@@ -175,10 +175,7 @@ def test_torchrun_and_ina_run_give_the_losses_of_one_process(here: Cluster, tmp_
         succeed([here.start(machine, [*command, *own]) for machine, command in commands.items()], PATIENCE_S)
         return [json.loads((answers / str(rank)).read_text()) for rank in range(8)]
 
-    agents = {
-        f"h{node + 1}": ["env", f"GLOO_SOCKET_IFNAME=h{node + 1}-eth0", *launch, f"--node-rank={node}"]
-        for node in range(4)
-    }
+    agents = {f"h{node + 1}": [*launch, f"--node-rank={node}"] for node in range(4)}
     ways = {"torchrun": trained("torchrun", agents), "ina run": trained("ina run", {"h1": run})}
     [alone] = succeed([here.start("h1", [sys.executable, "-c", ALONE, "8"])], PATIENCE_S)
     for way, losses in ways.items():
@@ -279,6 +276,53 @@ def _mentioning(text: str) -> list[int]:
     """Return the processes with this text as an argument."""
     found = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal()]
     return [process for process in found if text.encode() in arguments(process)]
+
+
+def started(here: Cluster, ranks: int, code: str, own: Mapping[str, str]) -> list[subprocess.Popen[str]]:
+    """Start a rank on each of the first machines, with the variables of mpirun."""
+    meeting = {"INA_MEETING": f"{here.state.topology.ip('h1')}:29600"}
+    return [
+        here.start(
+            f"h{rank + 1}", [sys.executable, "-uc", code], openmpi(rank, ranks, 0, 1) | meeting | dict(own)
+        )
+        for rank in range(ranks)
+    ]
+
+
+def test_a_machine_whose_cable_is_cut_is_named_by_ranks_of_any_launcher(here: Cluster) -> None:
+    """No connection to it closes; its own ranks end, too."""
+    here.serve_fallback()
+    ranks = started(here, 3, LOOP, {})
+    for rank in ranks:
+        all_going(rank, 1)
+    here.cable("h3", "down")
+    try:
+        found = [ended(rank) for rank in ranks]
+    finally:
+        here.cable("h3", "up")
+    for status, _, errors in found[:2]:
+        assert status == 1
+        assert re.search("PeerLost: .*lost rank 2: its machine has not answered for 10 s", errors), errors
+    status, _, errors = found[2]
+    assert status == 1
+    assert re.search("JobFault: .*the launcher's machine has not answered for 10 s|PeerTimeout", errors), (
+        errors
+    )
+
+
+def test_a_job_whose_holder_is_killed_leaves_the_switches(here: Cluster) -> None:
+    """The fallback server's machine watches its lease: nobody else is left who does."""
+    here.serve_fallback()
+    ranks = started(here, 2, LOOP, {"INA_OPTIONS": "--lease 2"})
+    for rank in ranks:
+        all_going(rank, 1)
+    assert len(here.jobs()) == 1
+    [holder] = here.mentioning("h1", "ina admit")
+    os.kill(holder, signal.SIGKILL)
+    for status, _, errors in map(ended, ranks):
+        assert status == 1
+        assert "JobFault" in errors, errors
+    until(lambda: not here.jobs())
 
 
 # --------------------------------------------------------------------------- bad input
