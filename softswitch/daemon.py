@@ -51,6 +51,7 @@ def run_switch(
     seed: int = 0,
     backend: Backend = "auto",
     undefined: Choice | None = None,
+    architecture: str | None = None,
     log: TextIO | None = None,
     metrics_port: int | None = None,
     watch: bool = False,
@@ -75,6 +76,7 @@ def run_switch(
         seed: Of impairments and of the program's random numbers.
         backend: How programs run; see `softswitch.load`.
         undefined: The choice for undefined values in all programs that are loaded.
+        architecture: The only one whose programs are taken (v1model, tna or t2na); None: any.
         log: Gets a line for each step of a packet; packets are interpreted then.
         metrics_port: Port of loopback with the counters for Prometheus; 0: any port, None: none.
         watch: Load `program` again whenever one of its files has changed; `ready` gets a line of JSON that
@@ -104,6 +106,7 @@ def run_switch(
             source=source,
             backend=backend,
             undefined=undefined,
+            architecture=architecture,
             trace=None if log is None else _logger(log),
             tell=journal,
         )

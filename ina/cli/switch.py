@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -39,6 +40,15 @@ EPILOG = """Examples:
   ina switch --program exclusive --port 1=udp:0 --impair loss=5%,delay=1ms,tx.rate=1G
 """
 
+
+class Architecture(StrEnum):
+    """Architectures of the programs that the embedded switch runs."""
+
+    V1MODEL = "v1model"
+    TNA = "tna"
+    T2NA = "t2na"
+
+
 NOTES = "outcome,index"
 """What became of a packet of ours, and the slot that it met: `ina trace` reads them."""
 
@@ -71,6 +81,14 @@ def switch(
     ] = None,
     lanes: options.Lanes = 256,
     define: options.Defines = None,
+    arch: Annotated[
+        Architecture | None,
+        typer.Option(
+            help="Accept only programs for this architecture. Default: any; the file that a program "
+            "includes decides.",
+            show_default=False,
+        ),
+    ] = None,
     p4runtime: Annotated[
         str,
         typer.Option(
@@ -182,6 +200,7 @@ def switch(
         seed=seed,
         backend="interpreter" if interpret else "auto",
         undefined=options.choice(undefined),
+        architecture=None if arch is None else arch.value,
         log=sys.stderr if log_console else None,
         metrics_port=metrics_port,
         watch=watch,
