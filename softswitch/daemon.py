@@ -45,6 +45,7 @@ def run_switch(
     program: Path | None = None,
     defines: Mapping[str, str] | None = None,
     address: str | None = "127.0.0.1:0",
+    bfrt: str | None = None,
     device_id: int = 0,
     tls: Tls | None = None,
     impairments: Mapping[int, PortImpairments] | None = None,
@@ -70,6 +71,7 @@ def run_switch(
         defines: Preprocessor definitions of `program`.
         address: Where P4Runtime listens, ``host:port`` or ``unix:path``; None: a Unix socket in a private
             folder.
+        bfrt: Where BF Runtime listens, ``host:port``; None: nowhere.
         device_id: The device id of P4Runtime.
         tls: Files for TLS; None: no encryption.
         impairments: Impairments by port.
@@ -114,6 +116,14 @@ def run_switch(
             if capture is not None:
                 stack.enter_context(CaptureFiles(switch, capture))
             described = _description(switch, service, device_id, program)
+            if bfrt is not None:
+                # Imported here, because few switches have it.
+                from softswitch.bfrt import BfrtService
+
+                name = None if program is None else program.stem
+                drivers = BfrtService(service.device, address=bfrt, name=name)
+                stack.callback(drivers.close)
+                described["bfrt_port"] = drivers.port
             if metrics_port is not None:
                 # Imported here, because few switches have it and all would start 20 ms later.
                 from softswitch.metrics import render, serve_metrics

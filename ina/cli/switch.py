@@ -99,6 +99,14 @@ def switch(
             "in a directory that only this user can enter.",
         ),
     ] = "127.0.0.1:0",
+    bfrt: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="Serve BF Runtime, too, by which controllers for Tofino fill tables, at this address "
+            "(port 0: any free port). Anyone who can reach it controls the switch.",
+        ),
+    ] = None,
     device_id: Annotated[int, typer.Option(min=0, help="Use this P4Runtime device id.")] = 0,
     tls_cert: Annotated[
         Path | None, typer.Option(help="Serve P4Runtime over TLS with this certificate (PEM).")
@@ -178,6 +186,8 @@ def switch(
     specs = _ports([*(port or ()), *map(_interface, interface or ())])
     if p4runtime != PRIVATE and not p4runtime.startswith("unix:"):
         parse_address("--p4runtime", p4runtime)
+    if bfrt is not None:
+        parse_address("--bfrt", bfrt)
     if define and program is None:
         raise Failure("--define needs --program, to which it applies", exit_code=USAGE)
     if watch and program is None:
@@ -194,6 +204,7 @@ def switch(
         program=source,
         defines=defines,
         address=None if p4runtime == PRIVATE else p4runtime,
+        bfrt=bfrt,
         device_id=device_id,
         tls=_tls(tls_cert, tls_key, tls_ca),
         impairments=_impairments(impair or [], specs),

@@ -149,6 +149,7 @@ def _for_tofino(unit: Unit, main: ast.Instantiation, name: str, single_access: b
         standard_metadata=pipeline.standard_metadata,
         states=pipeline.states,
         egress_states=pipeline.egress_states,
+        ingress_parser=pipeline.ingress_parser,
         verify=(),
         ingress=pipeline.bodies[Stage.INGRESS],
         ingress_deparser=pipeline.bodies[Stage.INGRESS_DEPARSER],

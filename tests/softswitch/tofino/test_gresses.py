@@ -8,6 +8,7 @@ from softswitch.compiler import CompileError, compile_source
 from softswitch.engine.build import load
 from softswitch.engine.ports import MemoryPort
 from softswitch.engine.switch import Switch, SwitchError
+from softswitch.engine.tofino import NO_GROUP, group_number
 from tests.softswitch.differential.compare import Pair
 from tests.softswitch.differential.traffic import Sent
 
@@ -58,6 +59,16 @@ def test_two_groups_and_a_port_get_copies_at_once() -> None:
     pair = Pair(program(ingress=ingress, egress=egress), groups={5: [(3, 30), (4, 40)], 6: [(3, 31)]})
     expected = [Sent(3, frame(src=30)), Sent(4, frame(src=40)), Sent(3, frame(src=31)), Sent(2, frame(src=0))]
     assert sent(pair, frame()) == expected
+
+
+def test_group_0_is_a_group_like_others_once_a_program_asks_for_it() -> None:
+    groups = {group_number(0): [(3, 30)], 6: [(4, 40)]}
+    asked = "if (hdr.ethernet.kind == 0) { tm.mcast_grp_a = 0; } else { tm.ucast_egress_port = 2; }"
+    pair = Pair(program(ingress=asked), groups=groups)
+    assert sent(pair, frame(kind=0)) == [Sent(3, frame(kind=0))]
+    assert sent(pair, frame(kind=1)) == [Sent(2, frame(kind=1))]
+    gone = Pair(program(ingress=f"tm.mcast_grp_b = 0; tm.mcast_grp_b = {NO_GROUP};"), groups=groups)
+    assert sent(gone, frame()) == []
 
 
 @pytest.mark.parametrize(("backend", "engine"), [("compiled", "native"), ("interpreter", "python")])

@@ -115,6 +115,7 @@ class Pipeline:
     states: Mapping[str, ir.State]
     egress_states: Mapping[str, ir.State]
     bodies: Mapping[Stage, tuple[ir.Stmt, ...]]
+    ingress_parser: str
 
 
 def is_for_tofino(declarations: tuple[ast.Decl, ...]) -> bool:
@@ -156,6 +157,7 @@ def lower_switch(unit: Unit, main: ast.Instantiation) -> Pipeline:
         _closed(states, main.pos),
         _closed(egress_states, main.pos),
         bodies,
+        blocks[0].decl.name,
     )
 
 
