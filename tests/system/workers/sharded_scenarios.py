@@ -1,13 +1,13 @@
-"""Trains a small model in every sharded way, with "ina" and then with gloo; prints what came of it as JSON.
+"""Groups of some ranks, and what trains in them: FSDP, HSDP, ZeRO, tensor parallel.
 
-An ordinary script of torch but for the name of the backend and `paths`, which are of the training loop alone.
+The ranks have their job admitted themselves, as under torchrun: whoever has admitted it admits groups, too.
 """
 
 from __future__ import annotations
 
-import json
+import contextlib
 import os
-import sys
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -24,6 +24,7 @@ from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.nn.parallel import DistributedDataParallel
 
+import hostlib
 import hostlib.torch
 
 STEPS = 4
@@ -112,13 +113,13 @@ def losses(prepare: Callable[[], Prepared]) -> Iterator[float]:
 
 
 def groups() -> list[dist.ProcessGroup]:
-    return list(dist.distributed_c10d._world.pg_map)
+    return [group for group in dist.distributed_c10d._world.pg_map if group is not dist.group.WORLD]
 
 
 def counts() -> dict[tuple[str, str], int]:
     """The number of calls by call and path, of all groups of this backend together."""
     total: dict[tuple[str, str], int] = {}
-    for group in groups():
+    for group in (dist.group.WORLD, *groups()):
         if isinstance(group, hostlib.torch.InaProcessGroup):
             for call, taken in group.paths().items():
                 for path, number in taken.items():
@@ -126,37 +127,96 @@ def counts() -> dict[tuple[str, str], int]:
     return total
 
 
-def run(prepare: Callable[[], Prepared]) -> dict[str, Any]:
+def trained(prepare: Callable[[], Prepared]) -> dict[str, Any]:
+    """What a way of training comes to: losses, and the calls of its loop by path."""
     steps = losses(prepare)
     found = [next(steps)]  # the first one sets up
     before = counts()
     found += steps
-    changed = {name: number - before.get(name, 0) for name, number in counts().items()}
     taken: dict[str, list[str]] = {}
-    for (call, path), number in sorted(changed.items()):
-        if number:
+    for (call, path), number in sorted(counts().items()):
+        if number > before.get((call, path), 0):
             taken.setdefault(path, []).append(call)
-    world = dist.group.WORLD
     for group in groups():
-        if group is not world:
-            dist.destroy_process_group(group)
+        dist.destroy_process_group(group)
     return {"losses": found, "paths": taken}
 
 
-def main() -> None:
-    """Train each way in the groups of one backend, then in those of the other."""
+def begin() -> tuple[int, dist.Store]:
+    """Join as a rank of torchrun does, which has its job admitted; return the rank, and a store of all."""
+    del os.environ["INA_JOB"]
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    torch.set_num_threads(1)
-    wanted = sys.argv[2:]
+    store = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), size, rank == 0)
+    dist.init_process_group("ina", store=dist.PrefixStore("ina", store), rank=rank, world_size=size)
+    return rank, store
+
+
+def sharded() -> Any:
+    """Train each way with this backend, and with gloo."""
+    rank, store = begin()
+    wanted = os.environ.get("WAYS", "").split()
     ways = [way for way in WAYS if not wanted or way.__name__ in wanted]
-    found: dict[str, Any] = {}
-    for backend in ("ina", "gloo"):
-        store = dist.FileStore(f"{sys.argv[1]}.{backend}", size)
-        dist.init_process_group(backend, store=store, rank=rank, world_size=size)
-        found[backend] = {way.__name__: run(way) for way in ways}
-        dist.destroy_process_group()
-    print(json.dumps(found), flush=True)
+    found = {"ina": {way.__name__: trained(way) for way in ways}}
+    size = dist.get_world_size()
+    dist.destroy_process_group()
+    dist.init_process_group("gloo", store=dist.PrefixStore("gloo", store), rank=rank, world_size=size)
+    found["gloo"] = {way.__name__: trained(way) for way in ways}
+    dist.destroy_process_group()
+    return found
 
 
-if __name__ == "__main__":
-    main()
+def grouped() -> Any:
+    """As many groups at once as there is room for, and one more; then again."""
+    rank, _ = begin()
+    found = []
+    for _ in range(2):
+        opened = [dist.new_group([3, 1, 0]) for _ in range(5)]
+        works = []
+        for number, group in enumerate(opened):
+            if rank != 2:
+                tensor = torch.full((5000,), rank + 10.0 * number)
+                works.append((tensor, dist.all_reduce(tensor, group=group, async_op=True)))
+        for _, work in reversed(works):
+            work.wait()
+        paths = [hostlib.torch.paths(group)["allreduce sum float32"] for group in opened if rank != 2]
+        found.append([[tensor.unique().tolist() for tensor, _ in works], paths])
+        tensor = torch.full((5,), float(rank))
+        dist.all_reduce(tensor)
+        found[-1].append(tensor.unique().tolist())
+        for group in opened:
+            dist.destroy_process_group(group)
+    dist.destroy_process_group()
+    return found
+
+
+def group_of_a_dead_rank() -> Any:
+    """Rank 3 dies; its group ends, another goes on, and later ones get the slots that it had."""
+    rank, store = begin()
+    pairs = [dist.new_group([0, 1]), dist.new_group([2, 3])]
+    tensor = torch.ones(3)
+    dist.all_reduce(tensor, group=pairs[rank // 2])
+    if rank == 3:
+        os._exit(3)
+    if rank == 2:
+        try:
+            dist.all_reduce(tensor, group=pairs[1])
+        except hostlib.PeerLost as error:
+            store.set("error", str(error))
+        return None
+    said = store.get("error").decode()
+    dist.all_reduce(tensor, group=pairs[0])
+    opened: list[Any] = []
+    deadline = time.monotonic() + 120
+    while len(opened) < 3 and time.monotonic() < deadline:  # one is what the dead rank's had
+        with contextlib.suppress(hostlib.RendezvousError):
+            opened.append(hostlib.current().group([1, 0], f"{len(opened)}"))
+    refused = ""
+    try:
+        hostlib.current().group([1, 0], "more")
+    except hostlib.RendezvousError as error:
+        refused = str(error)
+    sums = [group.allreduce([group.rank + 1.0]).tolist() for group in opened]
+    ranks = [group.rank for group in opened]
+    for group in opened:
+        group.close()
+    return [said, tensor.tolist(), sums, ranks, refused]
