@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import runpy
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -27,7 +29,7 @@ from torch.nn.parallel import DistributedDataParallel
 import hostlib
 import hostlib.torch
 
-STEPS = 4
+STEPS = 3
 Prepared = tuple[torch.nn.Module, torch.optim.Optimizer, bool]
 """Model, optimizer, and whether each rank has other inputs."""
 
@@ -151,18 +153,33 @@ def begin() -> tuple[int, dist.Store]:
     return rank, store
 
 
-def sharded() -> Any:
-    """Train each way with this backend, and with gloo."""
-    rank, store = begin()
-    wanted = os.environ.get("WAYS", "").split()
-    ways = [way for way in WAYS if not wanted or way.__name__ in wanted]
-    found = {"ina": {way.__name__: trained(way) for way in ways}}
+def change_to_gloo(rank: int, store: dist.Store) -> None:
+    """Leave the default group of this backend, and make one of gloo."""
     size = dist.get_world_size()
     dist.destroy_process_group()
     dist.init_process_group("gloo", store=dist.PrefixStore("gloo", store), rank=rank, world_size=size)
-    found["gloo"] = {way.__name__: trained(way) for way in ways}
+
+
+def sharded() -> Any:
+    """Train each way with this backend, and with gloo."""
+    rank, store = begin()
+    found = {"ina": {way.__name__: trained(way) for way in WAYS}}
+    change_to_gloo(rank, store)
+    found["gloo"] = {way.__name__: trained(way) for way in WAYS}
     dist.destroy_process_group()
     return found
+
+
+def sharded_example() -> Any:
+    """Run an example, two replicas of two shards, with this backend and with gloo."""
+    rank, store = begin()
+    train = runpy.run_path(str(Path(__file__).parents[3] / "examples" / "torch_fsdp.py"))["train"]
+    losses = train(1, 2)
+    paths = sorted({path for _, path in counts()})
+    change_to_gloo(rank, store)
+    expected = train(1, 2)
+    dist.destroy_process_group()
+    return [losses, expected, paths]
 
 
 def grouped() -> Any:
