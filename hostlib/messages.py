@@ -14,6 +14,8 @@ to worker    ``{"refused": reason}``                                     and the
              ``{"left": {rank: n}}``                                     these ranks said farewell, after n
                                                                          collectives
              ``{"fault": reason}``                                       the job cannot go on
+             ``{"granted": n}``                                          packets that the job may have in
+                                                                         flight from now on; 0: no bound
              ``{"group": key, "config": text}``                          it is admitted: this worker's
                                                                          `hostlib.JobConfig` in it
              ``{"group": key, "reason": text}``                          it is not
@@ -212,6 +214,7 @@ class News:
     gone: Mapping[int, str] = field(default_factory=dict)
     left: Mapping[int, int] = field(default_factory=dict)
     fault: str | None = None
+    granted: int | None = None
 
     @classmethod
     def parse(cls, message: Mapping[str, Any]) -> Self:
@@ -229,6 +232,7 @@ class News:
             gone={int(rank): why for rank, why in gone.items()},
             left={int(rank): _whole("left", number) for rank, number in left.items()},
             fault=_reason("fault", message),
+            granted=_whole("granted", message["granted"]) if "granted" in message else None,
         )
 
 

@@ -76,6 +76,7 @@ class Rendezvous:
         self._gone: dict[int, str] = {}
         self._left: dict[int, int] = {}
         self._fault: str | None = None
+        self._granted = 0
         self._reports: dict[int, Mapping[str, float]] = {}
         self._requests: dict[GroupRequest, set[int]] = {}
         """Groups that are asked for, with the ranks that have asked so far."""
@@ -134,6 +135,13 @@ class Rendezvous:
             if self._fault is None:
                 self._fault = reason
                 self._broadcast({"fault": reason})
+
+    def grant(self, packets: int) -> None:
+        """Tell all workers, late ones too, how many packets the job may have in flight; 0: no bound."""
+        with self._lock:
+            if packets != self._granted:
+                self._granted = packets
+                self._broadcast({"granted": packets})
 
     def on_group(self, call: Callable[[GroupRequest], None] | None) -> None:
         """Have `call` called with each group that all its ranks ask for; it returns at once.
@@ -287,6 +295,8 @@ class Rendezvous:
             )
         if self._fault is not None:
             self._send(connection, encode({"fault": self._fault}))
+        if self._granted:
+            self._send(connection, encode({"granted": self._granted}))
         if len(self._joined) == self._size:
             self._release()
 

@@ -42,6 +42,7 @@ class RendezvousPeers:
         self._gone: dict[int, str] = {}
         self._left: dict[int, int] = {}
         self._fault: str | None = None
+        self._granted = 0
         self._lines = Lines(TO_WORKER_BYTES)
         self._lock = threading.Lock()
         self._change = threading.Condition(self._lock)
@@ -77,6 +78,10 @@ class RendezvousPeers:
     def fault(self) -> str | None:
         """Return the reason why the whole job cannot go on; None while it can."""
         return self._fault
+
+    def granted(self) -> int:
+        """Return how many packets the job may have in flight; 0: no bound."""
+        return self._granted
 
     def alive(self, ranks: Iterable[int]) -> bool:
         """Return whether every one of `ranks` still holds its connection to the launcher."""
@@ -188,4 +193,6 @@ class RendezvousPeers:
             self._gone.update(news.gone)
             self._left.update(news.left)
             self._fault = self._fault or news.fault
+            if news.granted is not None:
+                self._granted = news.granted
             self._change.notify_all()

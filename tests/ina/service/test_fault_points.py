@@ -18,7 +18,7 @@ from tests.ina.service.virtual import ITERATION_S
 SERVICE = Path(ina.service.__file__).parent
 OUTSIDE = {
     "effects.py": {
-        *("_executor.start", "_executor.stop", "_executor.forget"),
+        *("_executor.start", "_executor.grant", "_executor.stop", "_executor.forget"),
         *("_network.admit", "_network.remove"),
     },
     "fallback_jobs.py": {"_fallbacks.serve"},
