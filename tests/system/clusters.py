@@ -119,8 +119,11 @@ class Cluster:
         """Cut the cable of a machine (``down``), or plug it in (``up``)."""
         topology = self.state.topology
         rack = topology.rack_of[machine]
-        port = f"{rack}-eth{topology.port_to(rack, machine)}"
-        command = ["ip", "-n", namespace(self.state.name, rack), "link", "set", port, state]
+        self.ip(rack, "link", "set", f"{rack}-eth{topology.port_to(rack, machine)}", state)
+
+    def ip(self, node: str, *arguments: str) -> None:
+        """Run iproute2's ``ip`` on a machine or a switch."""
+        command = ["ip", "-n", namespace(self.state.name, node), *arguments]
         subprocess.run(command, check=True, capture_output=True)
 
     def mentioning(self, machine: str, text: str) -> list[int]:

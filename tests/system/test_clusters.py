@@ -418,3 +418,15 @@ def test_a_rank_on_a_machine_that_is_not_in_the_file_is_named_on_all(here: Clust
     for status, _, errors in map(ended, ranks):
         assert status == 1
         assert "machine h2, 10.0.0.2 is not in the cluster file, which has h1, h3, h4, p1" in errors
+
+
+def test_an_mtu_that_is_too_small_is_named(here: Cluster) -> None:
+    here.serve_fallback()
+    here.ip("h2", "link", "set", "h2-eth0", "mtu", "150")
+    try:
+        status, _, errors = ended(here.run("h1,h2", ["python", "-c", SUM]))
+    finally:
+        here.ip("h2", "link", "set", "h2-eth0", "mtu", "1500")
+    assert status == 1
+    assert "[1] hostlib.errors.ConfigError: the MTU of h2-eth0 (10.0.0.2) is 150, and packets have" in errors
+    assert re.search(r"\[0\] .*rank 1", errors), errors
