@@ -49,7 +49,7 @@ def check_pinned(topology: Topology) -> None:
         for end, port in ((link.a, link.a_port), (link.b, link.b_port)):
             if end in topology.switch and not port:
                 other = link.other(end)
-                server = other in topology.server
-                key = "port" if server else "a_port" if end == link.a else "b_port"
-                what = f"server {other!r}" if server else f"link {link.a}-{link.b}"
+                leads_to_server = other in topology.server
+                key = "port" if leads_to_server else "a_port" if end == link.a else "b_port"
+                what = f"server {other!r}" if leads_to_server else f"link {link.a}-{link.b}"
                 raise BadSpec(f"{what}: {key} is missing: the port of switch {end!r} that leads to {other!r}")

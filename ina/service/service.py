@@ -223,6 +223,13 @@ class Service(Protocol):
         """
         ...
 
+    async def change_cluster(self, cluster: Topology) -> Sequence[str]:
+        """Have another cluster from now on; return what differs, one sentence each.
+
+        Raises Conflict if it cannot follow that of now; nothing has changed then.
+        """
+        ...
+
     async def audit(self) -> Audit:
         """Compare what is intended with what switches and servers hold."""
         ...
