@@ -162,9 +162,12 @@ def _new(topology: Topology, kind: str, name: str) -> str:
 
 
 def _differing(before: Server | Switch | Link, after: Server | Switch | Link) -> Iterator[tuple[str, str]]:
-    """Yield the properties that differ, but ends and ports of links, with what is said of each."""
+    """Yield the properties that differ, with what is said of each.
+
+    Left out are ends, ports and addresses, which follow from positions where they are not given.
+    """
     for each in fields(before):
-        if each.name in ("a", "b", "a_port", "b_port"):
+        if each.name in ("a", "b", "a_port", "b_port", "ip", "mac"):
             continue
         was, now = getattr(before, each.name), getattr(after, each.name)
         if was != now:
@@ -176,7 +179,7 @@ def _ways(before: Topology, after: Topology, server: str) -> Iterator[tuple[str,
     if was != now:
         yield "switch", f"switch = {shown(now)}, was {shown(was)}"
         return
-    for what in ("ip", "mac"):  # those by position change with what stands before it
+    for what in ("ip", "mac"):
         own_before, own_after = getattr(before, what)(server), getattr(after, what)(server)
         if own_before != own_after:
             yield what, f"{what} = {shown(own_after)}, was {shown(own_before)}"

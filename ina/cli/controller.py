@@ -64,7 +64,8 @@ def controller(
         typer.Option(
             metavar="FILE",
             help="Use the machines and switches of this cluster file, by their addresses, instead of a "
-            "testbed. 'ina reload' and SIGHUP read it again. INA_TOKEN is the secret of its fallback servers.",
+            "testbed; 'ina reload' and SIGHUP read it again. INA_TOKEN has the secret of its fallback "
+            "servers.",
         ),
     ] = None,
     program: Annotated[
@@ -92,8 +93,8 @@ def controller(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="With --cluster: connect to switches over TLS, and accept only certificates signed by this CA"
-            " (PEM).",
+            help="With --cluster: connect to switches over TLS, and accept only certificates signed by "
+            "this CA (PEM).",
         ),
     ] = None,
     switch_cert: Annotated[
@@ -156,8 +157,8 @@ def controller(
             "--policies",
             metavar="FILE",
             help="Take policies from this file, instead of the options: scheduler, placement, routing, "
-            "memory, period_s, interval_s, retries and a table of the scheduler's settings. It is read "
-            "again on SIGHUP.",
+            "memory, period_s, interval_s, retries and a table of the scheduler's settings. 'ina reload' and "
+            "SIGHUP read it again.",
         ),
     ] = None,
     retries: Annotated[
@@ -239,7 +240,7 @@ def controller(
     from ina.service.engines import EngineChoice
     from ina.service.machines import MachineSite, read_cluster
     from ina.service.policies import Policies, read_policies
-    from ina.service.reload import reloading
+    from ina.service.reload import Files, reloading
     from ina.service.retention import DAY_S, Retention
     from ina.service.serve import opened
     from ina.service.site import Site, TestbedSite
@@ -266,6 +267,7 @@ def controller(
         site = MachineSite(
             cluster=read_cluster(cluster), program=program, lanes=lanes, target=target, tls=tls
         )
+    files = Files(cluster and cluster.absolute(), policies_file and policies_file.absolute(), policies)
     logs.write_to(sys.stderr, "json" if log == "json" else "text")
 
     async def serve() -> int:
@@ -273,12 +275,13 @@ def controller(
         ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         async with opened(folder, site, given, engine=engine, retention=retention, on_wait=_waits) as service:
             with _signals(ended):
-                if policies_file is not None:
-                    reload = reloading(service, policies_file, policies)
-                    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload)
+                if policies_file is not None or cluster is not None:
+                    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reloading(service, files))
                 running = asyncio.create_task(service.run())
                 try:
-                    async with speaking(service, address, Tokens(folder), certificate=certificate) as url:
+                    async with speaking(
+                        service, address, Tokens(folder), certificate=certificate, files=files
+                    ) as url:
                         say(f"ina: controller at {url}")
                         beside = [
                             asyncio.create_task(_log_decisions(service)),

@@ -19,6 +19,7 @@ from ina.service.api.access import Gate
 from ina.service.api.app import app
 from ina.service.api.guard import LOOPBACK
 from ina.service.api.peers import Peer
+from ina.service.reload import Files
 from ina.service.service import Service
 from ina.service.tokens import Tokens
 
@@ -150,7 +151,12 @@ class _Server(uvicorn.Server):
 
 @contextlib.asynccontextmanager
 async def speaking(
-    service: Service, address: Address, tokens: Tokens, *, certificate: Certificate | None = None
+    service: Service,
+    address: Address,
+    tokens: Tokens,
+    *,
+    certificate: Certificate | None = None,
+    files: Files | None = None,
 ) -> AsyncIterator[str]:
     """Serve a service at an address, and yield its URL. Requests that are open at the end are cut off.
 
@@ -159,6 +165,7 @@ async def speaking(
         address: Where to listen.
         tokens: Those who may ask.
         certificate: For TLS; None: plain HTTP.
+        files: Those that are read again when an operator asks for it; None: there are none.
 
     Raises BadSpec where other machines could ask without TLS or without tokens, and OSError for an address
     that is taken and a certificate that cannot be used.
@@ -173,6 +180,7 @@ async def speaking(
         made = app(
             service,
             gate=Gate(tokens, local=address.local),
+            files=files,
             hosts=LOOPBACK if address.local and address.path is None else None,
         )
         config = uvicorn.Config(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Collection
 from dataclasses import replace
 
 import pytest
@@ -21,23 +20,11 @@ from controller.policies.setup import Setup
 from controller.vocabulary import Cluster, Job, Link, Server, Topology, fabrics
 from controller.vocabulary.addresses import check_pinned, pinned
 from tests import effort
+from tests.clusters import without
 
 RULES = Rules(reported=True, sharing=4, retries=0, endures=True)
 WHOLE = pinned(fabrics.leaf_spine(2, 3, 2, fabrics.Parts(gpus=2, slots=512)))
 """spine1 and spine2; leaf1 to leaf3, with h1 and h2, h3 and h4, h5 and h6."""
-
-
-def without(topology: Topology, nodes: Collection[str]) -> Topology:
-    """Return a cluster without some nodes; servers go with their switch."""
-    gone = {*nodes} | {server for server, rack in topology.rack_of.items() if rack in nodes}
-    switches = tuple(each for each in topology.switches if each.name not in gone)
-    return replace(
-        topology,
-        root=switches[0].name,
-        switches=switches,
-        servers=tuple(each for each in topology.servers if each.name not in gone),
-        links=tuple(each for each in topology.links if not {each.a, each.b} & gone),
-    )
 
 
 def at_once(setup: Setup) -> Setup:
@@ -259,6 +246,7 @@ def test_gpus_keep_their_numbers_where_the_scheduler_places_jobs() -> None:
 
 def test_a_file_that_says_the_same_changes_nothing() -> None:
     assert compare(WHOLE, WHOLE).notes == ()
+    assert compare(fabrics.star(3), pinned(fabrics.star(3))).notes == ()
 
 
 def test_addresses_are_to_be_given() -> None:
