@@ -280,7 +280,11 @@ def controller(
                 running = asyncio.create_task(service.run())
                 try:
                     async with speaking(
-                        service, address, Tokens(folder), certificate=certificate, files=files
+                        service,
+                        address,
+                        Tokens(folder),
+                        certificate=certificate,
+                        reload=lambda: files.reload(service),
                     ) as url:
                         say(f"ina: controller at {url}")
                         beside = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,17 +12,9 @@ from controller.errors import BadSpec
 from ina.service.errors import Conflict, ServiceError
 from ina.service.machines import read_cluster
 from ina.service.policies import Policies, read_policies
-from ina.service.service import Service
+from ina.service.service import Reloaded, Service
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Reloaded:
-    """What a reload came to: what differs in the cluster, one sentence each, and the policies' names."""
-
-    cluster: tuple[str, ...]
-    policies: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Hashable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -125,6 +125,17 @@ class Slots:
     def changed(self) -> bool:
         """Whether it has other slots than before."""
         return dict(self.before) != dict(self.after)
+
+
+class Reloaded(NamedTuple):
+    """What a reload of files came to: what differs in the cluster, one sentence each; the policies' names."""
+
+    cluster: tuple[str, ...]
+    policies: Mapping[str, str]
+
+
+Reload = Callable[[], Awaitable[Reloaded]]
+"""Reads a service's files again. Raises Conflict for one that is wrong; StoreError."""
 
 
 class Service(Protocol):

@@ -7,9 +7,7 @@ from pathlib import Path
 
 from controller.vocabulary import Topology
 from controller.vocabulary.files import topology_document
-from hostlib.interfaces import known_as
-from ina.runtime.cluster_fabric import identified
-from ina.runtime.errors import BadRun
+from ina.runtime.cluster_fabric import this_machine
 from ina.service.executor import LocalRuns, check_alone
 from ina.service.runner import RunOrder
 
@@ -39,18 +37,10 @@ class SshRuns(LocalRuns):
                 engine="ssh",
                 cluster=topology_document(cluster),
                 launch_with=self._launch_with,
-                here=here(cluster),
+                here=this_machine(cluster) or "",
             )
         )
 
     def change_cluster(self, cluster: Topology) -> None:
         """Start the workers of further runs on these machines."""
         self._cluster = cluster
-
-
-def here(cluster: Topology) -> str:
-    """Return the server that is this machine; "": none is."""
-    try:
-        return identified(cluster, known_as())
-    except BadRun:
-        return ""

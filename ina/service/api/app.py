@@ -42,8 +42,7 @@ from ina.service.api.streams import EventStream, Streams, event
 from ina.service.api.users import as_user
 from ina.service.errors import Unknown
 from ina.service.quotas import Quota
-from ina.service.reload import Files
-from ina.service.service import Decision, Service
+from ina.service.service import Decision, Reload, Service
 from ina.service.tokens import Person
 
 SMALL_BYTES = 1 << 14
@@ -53,7 +52,7 @@ _log = logging.getLogger(__name__)
 
 
 def app(
-    service: Service, *, gate: Gate, hosts: Collection[str] | None, files: Files | None = None
+    service: Service, *, gate: Gate, hosts: Collection[str] | None, reload: Reload | None = None
 ) -> FastAPI:
     """Return the application.
 
@@ -61,7 +60,7 @@ def app(
         service: What answers.
         gate: Who is let in.
         hosts: The names by which it may be asked (`guard.LOOPBACK`); None: any.
-        files: Those that are read again when an operator asks for it; None: there are none.
+        reload: Reads the service's files again; None: it has none.
     """
     history = History(service)
 
@@ -85,7 +84,7 @@ def app(
     made.state.routes = [*_open.routes, *_v1.routes, *admissions.router.routes]
     made.state.service = service
     made.state.gate = gate
-    made.state.files = files
+    made.state.reload = reload
     made.state.history = history
     made.state.streams = Streams()
     made.state.shared = Shared(service)
@@ -343,12 +342,12 @@ async def reallocate(
 
 
 @_v1.post("/reload", response_model=views.ReloadView)
-async def reload(request: Request, service: Serving, _: Operator) -> Response:
+async def reload(request: Request, _: Operator) -> Response:
     """Read the files of cluster and policies again; a file that is wrong changes nothing."""
-    files: Files | None = request.app.state.files
-    if files is None:
+    reading: Reload | None = request.app.state.reload
+    if reading is None:
         raise Problem(409, "the controller has no files of a cluster or of policies")
-    found = await files.reload(service)
+    found = await reading()
     return Json({"cluster": list(found.cluster), "policies": dict(found.policies)})
 
 

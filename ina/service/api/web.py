@@ -19,8 +19,7 @@ from ina.service.api.access import Gate
 from ina.service.api.app import app
 from ina.service.api.guard import LOOPBACK
 from ina.service.api.peers import Peer
-from ina.service.reload import Files
-from ina.service.service import Service
+from ina.service.service import Reload, Service
 from ina.service.tokens import Tokens
 
 _STOP_S = 2
@@ -156,7 +155,7 @@ async def speaking(
     tokens: Tokens,
     *,
     certificate: Certificate | None = None,
-    files: Files | None = None,
+    reload: Reload | None = None,
 ) -> AsyncIterator[str]:
     """Serve a service at an address, and yield its URL. Requests that are open at the end are cut off.
 
@@ -165,7 +164,7 @@ async def speaking(
         address: Where to listen.
         tokens: Those who may ask.
         certificate: For TLS; None: plain HTTP.
-        files: Those that are read again when an operator asks for it; None: there are none.
+        reload: Reads the service's files again; None: it has none.
 
     Raises BadSpec where other machines could ask without TLS or without tokens, and OSError for an address
     that is taken and a certificate that cannot be used.
@@ -180,7 +179,7 @@ async def speaking(
         made = app(
             service,
             gate=Gate(tokens, local=address.local),
-            files=files,
+            reload=reload,
             hosts=LOOPBACK if address.local and address.path is None else None,
         )
         config = uvicorn.Config(

@@ -235,7 +235,7 @@ class Mishaps:
         self._names += 1
         job = Job(
             name=f"j{self._names}",
-            workers=workers or min(rng.randint(1, 4), self._world.cluster.gpus),
+            workers=workers or min(rng.randint(1, 4), self._life.daemon.topology.gpus),
             command=("train",),
             stages_s=STAGES_S[self._names % len(STAGES_S)],
             layers_bytes=(rng.randint(1, 40) * 100_000,),

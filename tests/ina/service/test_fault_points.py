@@ -37,7 +37,14 @@ OUTSIDE = {
     "fallback.py": {"files.write", "self._start"},
 }
 """Calls by which something outside the daemon's memory changes."""
-OF_PROCESSES = {"keeper described", "keeper told", "keeper started", "ordered", "asked to end"}
+OF_PROCESSES = {
+    "keeper ended",
+    "keeper described",
+    "keeper told",
+    "keeper started",
+    "ordered",
+    "asked to end",
+}
 """Points in what starts processes, of which there are none in virtual time."""
 
 
