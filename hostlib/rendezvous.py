@@ -18,13 +18,15 @@ import selectors
 import socket
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
 from hostlib.messages import (
     FROM_WORKER_BYTES,
     Farewell,
+    GroupAnswer,
+    GroupRequest,
     Join,
     Lines,
     MessageError,
@@ -74,7 +76,11 @@ class Rendezvous:
         self._gone: dict[int, str] = {}
         self._left: dict[int, int] = {}
         self._fault: str | None = None
+        self._granted = 0
         self._reports: dict[int, Mapping[str, float]] = {}
+        self._requests: dict[GroupRequest, set[int]] = {}
+        """Groups that are asked for, with the ranks that have asked so far."""
+        self._on_group: Callable[[GroupRequest], None] | None = None
         self._released = False
         self._closing = False
         self._thread = threading.Thread(target=self._serve, name="rendezvous", daemon=True)
@@ -123,6 +129,39 @@ class Rendezvous:
             if self._fault is None:
                 self._fault = reason
                 self._broadcast({"fault": reason})
+
+    def grant(self, packets: int) -> None:
+        """Tell all workers, late ones too, how many packets the job may have in flight; 0: no bound."""
+        with self._lock:
+            if packets != self._granted:
+                self._granted = packets
+                self._broadcast({"granted": packets})
+
+    def on_group(self, call: Callable[[GroupRequest], None] | None) -> None:
+        """Have `call` called with each group that all its ranks ask for; it returns at once.
+
+        `answer` follows, from any thread. Without it groups are refused.
+        """
+        with self._lock:
+            self._on_group = call
+
+    def answer(self, request: GroupRequest, configs: Sequence[str] | str) -> None:
+        """Tell the ranks of a group their configurations, in their order in it, or why there are none."""
+        with self._lock:
+            asked = self._requests.pop(request, set())
+            for place, rank in enumerate(request.ranks):
+                if rank in asked and rank not in self._gone:
+                    own = (
+                        GroupAnswer(request.key, reason=configs)
+                        if isinstance(configs, str)
+                        else GroupAnswer(request.key, configs[place])
+                    )
+                    self._send(self._joined[rank], own.encode())
+
+    @property
+    def broken(self) -> str | None:
+        """Why the job cannot go on; None while it can."""
+        return self._fault
 
     def close(self) -> None:
         """Stop serving and close every connection."""
@@ -200,6 +239,33 @@ class Rendezvous:
             case Farewell(collectives):
                 self._left[join.rank] = collectives
                 self._broadcast({"left": {str(join.rank): collectives}})
+                self._refuse_groups_of(join.rank, "has left the job")
+            case GroupRequest() as request:
+                self._ask(request, join.rank)
+
+    def _ask(self, request: GroupRequest, rank: int) -> None:
+        """Note that a rank asks for a group; the last of its ranks to do so has it admitted."""
+        asked = self._requests.setdefault(request, set())
+        asked.add(rank)
+        absent = [other for other in request.ranks if other in self._gone or other in self._left]
+        if self._on_group is None:
+            self.answer(request, "whoever started this job admits no groups")
+        elif len({*request.ranks}) < len(request.ranks) or not {rank, *request.ranks} <= {*self._joined}:
+            self.answer(
+                request, f"{list(request.ranks)} are no ranks of the job, each once, {rank} among them"
+            )
+        elif rank not in request.ranks:
+            self.answer(request, f"rank {rank} is none of the ranks {list(request.ranks)}")
+        elif absent:
+            self.answer(request, f"rank {absent[0]} has ended")
+        elif asked == {*request.ranks}:
+            self._on_group(request)
+
+    def _refuse_groups_of(self, rank: int, why: str) -> None:
+        """Refuse the groups that are not asked for by all their ranks, now that one never will."""
+        for request, asked in [*self._requests.items()]:
+            if rank in request.ranks and asked != {*request.ranks}:
+                self.answer(request, f"rank {rank} {why}")
 
     def _admit(self, connection: socket.socket, message: dict[str, Any]) -> None:
         if not self._is_token(message.get("token")):
@@ -211,18 +277,22 @@ class Rendezvous:
         except MessageError as error:
             reason = str(error)
         if reason:
-            self._send(connection, {"refused": reason})
+            self._send(connection, encode({"refused": reason}))
             self._forget(connection)
             return
         self._connections[connection].join = join
         del self._strangers[connection]
         self._joined[join.rank] = connection
         if self._gone:
-            self._send(connection, {"gone": {str(rank): why for rank, why in self._gone.items()}})
+            self._send(connection, encode({"gone": {str(rank): why for rank, why in self._gone.items()}}))
         if self._left:
-            self._send(connection, {"left": {str(rank): number for rank, number in self._left.items()}})
+            self._send(
+                connection, encode({"left": {str(rank): number for rank, number in self._left.items()}})
+            )
         if self._fault is not None:
-            self._send(connection, {"fault": self._fault})
+            self._send(connection, encode({"fault": self._fault}))
+        if self._granted:
+            self._send(connection, encode({"granted": self._granted}))
         if len(self._joined) == self._size:
             self._release()
 
@@ -252,6 +322,7 @@ class Rendezvous:
         if rank not in self._gone and rank not in self._left:
             self._gone[rank] = reason
             self._broadcast({"gone": {str(rank): reason}})
+            self._refuse_groups_of(rank, f"is gone: {reason}")
 
     def _drop(self, connection: socket.socket, reason: str) -> None:
         join = self._connections[connection].join
@@ -272,11 +343,10 @@ class Rendezvous:
     def _broadcast(self, message: Mapping[str, Any]) -> None:
         for connection, known in self._connections.items():
             if known.join is not None:
-                self._send(connection, message)
+                self._send(connection, encode(message))
 
     @staticmethod
-    def _send(connection: socket.socket, message: Mapping[str, Any]) -> None:
-        data = encode(message)
+    def _send(connection: socket.socket, data: bytes) -> None:
         try:
             sent = connection.send(data)
         except OSError:  # it is gone, or has not read for very long

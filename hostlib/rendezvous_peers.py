@@ -6,11 +6,20 @@ import contextlib
 import socket
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from hostlib.config import parse_address
 from hostlib.errors import RendezvousError
-from hostlib.messages import TO_WORKER_BYTES, Farewell, Join, Lines, News, Report
+from hostlib.messages import (
+    TO_WORKER_BYTES,
+    Farewell,
+    GroupAnswer,
+    GroupRequest,
+    Join,
+    Lines,
+    News,
+    Report,
+)
 
 
 class RendezvousPeers:
@@ -29,8 +38,11 @@ class RendezvousPeers:
         self._gone: dict[int, str] = {}
         self._left: dict[int, int] = {}
         self._fault: str | None = None
+        self._granted = 0
         self._lines = Lines(TO_WORKER_BYTES)
         self._lock = threading.Lock()
+        self._change = threading.Condition(self._lock)
+        self._answers: dict[str, GroupAnswer] = {}
         where = f"job {job}, rank {rank}"
         deadline = time.monotonic() + timeout_s
         try:
@@ -63,6 +75,10 @@ class RendezvousPeers:
         """Return the reason why the whole job cannot go on; None while it can."""
         return self._fault
 
+    def granted(self) -> int:
+        """Return how many packets the job may have in flight; 0: no bound."""
+        return self._granted
+
     def alive(self, ranks: Iterable[int]) -> bool:
         """Return whether every one of `ranks` still holds its connection to the launcher."""
         with self._lock:
@@ -89,6 +105,27 @@ class RendezvousPeers:
         """Return whether every rank has said farewell or is gone, or the job is over anyway."""
         with self._lock:
             return self._fault is not None or len({*self._left, *self._gone}) == self._size
+
+    def group(self, key: str, ranks: Sequence[int], timeout_s: float) -> str:
+        """Have the launcher admit a job of these ranks; return this worker's configuration in it, as JSON.
+
+        Args:
+            key: Text that these ranks alone give, for this job alone.
+            ranks: The ranks, in the order of their ranks in it; all of them call this.
+            timeout_s: Longest wait for the others, and for the launcher.
+
+        Raises RendezvousError if it was not admitted, and why.
+        """
+        with contextlib.suppress(OSError):  # the listening thread notices that the launcher is gone
+            self._socket.sendall(GroupRequest(key, tuple(ranks)).encode())
+        with self._change:
+            self._change.wait_for(lambda: key in self._answers or self._fault is not None, timeout_s)
+            answer = self._answers.pop(key, None)
+        if answer is None:
+            raise RendezvousError(self._fault or f"the launcher did not answer within {timeout_s:g} s")
+        if answer.config is None:
+            raise RendezvousError(answer.reason)
+        return answer.config
 
     def close(self) -> None:
         """Say farewell and close."""
@@ -129,16 +166,27 @@ class RendezvousPeers:
                 if not data:
                     break
                 for message in self._lines.feed(data):
-                    self._note(News.parse(message))
+                    if "group" in message:
+                        self._take_answer(GroupAnswer.parse(message))
+                    else:
+                        self._note(News.parse(message))
             except OSError:
                 break
             except ValueError as error:
-                self._fault = self._fault or f"the launcher sent an invalid message: {error}"
+                self._note(News(fault=f"the launcher sent an invalid message: {error}"))
                 return
-        self._fault = self._fault or "the launcher went away"
+        self._note(News(fault="the launcher went away"))
+
+    def _take_answer(self, answer: GroupAnswer) -> None:
+        with self._change:
+            self._answers[answer.key] = answer
+            self._change.notify_all()
 
     def _note(self, news: News) -> None:
         with self._lock:
             self._gone.update(news.gone)
             self._left.update(news.left)
             self._fault = self._fault or news.fault
+            if news.granted is not None:
+                self._granted = news.granted
+            self._change.notify_all()

@@ -105,19 +105,24 @@ class Allocation:
         """Return the network properties of a job as they are known."""
         return self._jobs[name]
 
-    def measure(self, name: str, compute_s: float | None, model_bytes: int | None) -> None:
+    def measure(
+        self, name: str, compute_s: float | None, model_bytes: int | None, hold_s: float | None
+    ) -> None:
         """Correct the network properties of a job; the next division of memory follows them.
 
         Args:
             name: The job's name.
             compute_s: Seconds of computing in an iteration that nothing else overlaps; None: as known.
             model_bytes: Bytes of its gradient; None: as known.
+            hold_s: Seconds for which a slot is held; None: as known.
         """
         job = self._jobs[name]
         if compute_s is not None:
             job = replace(job, compute_s=compute_s, overlap=0.0, skew_s=0.0)
         if model_bytes is not None:
             job = replace(job, layers_bytes=(model_bytes,))
+        if hold_s is not None:
+            job = replace(job, hold_s=hold_s)
         self._jobs[name] = job
         self.allocator.measure(job)
 
@@ -149,9 +154,10 @@ class Allocation:
         if not allocator.crosses(name):
             return Place(job.servers)
         answer = allocator.answer
-        regions = answer.regions.get(name, {}) if answer is not None else {}
-        standing = answer.standing.get(name) if answer is not None else None
-        return Place(job.servers, job.tree, job.fallback, regions, standing)
+        if answer is None or name not in answer.standing:
+            return Place(job.servers, job.tree, job.fallback)
+        standing, in_flight = answer.standing[name], answer.in_flight(name)
+        return Place(job.servers, job.tree, job.fallback, answer.regions[name], standing, in_flight)
 
     def why_missed(self, name: str) -> str:
         """Return why the last division ended a job."""

@@ -221,7 +221,7 @@ class Allocator:
         return list(self._crossing.values())
 
     def measure(self, job: Job) -> None:
-        """Correct what is known of a placed job: computing and bytes."""
+        """Correct what is known of a placed job: computing, bytes and how long slots are held."""
         for known in (self.placed, self._crossing):
             if job.name in known:
                 known[job.name] = replace(
@@ -230,6 +230,7 @@ class Allocator:
                     overlap=job.overlap,
                     skew_s=job.skew_s,
                     layers_bytes=job.layers_bytes,
+                    hold_s=job.hold_s,
                 )
 
     def divide(self, now_s: float, left: Mapping[str, float]) -> list[str]:

@@ -396,10 +396,13 @@ class Core:
 
     def _measured(self, event: Measured) -> None:
         if self.allocation is not None and event.job in self.jobs:
-            self.allocation.measure(event.job, event.compute_s, event.model_bytes)
+            self.allocation.measure(event.job, event.compute_s, event.model_bytes, event.hold_s)
             job = self.allocation.described(event.job)
             text = f"measured: {job.compute_s:.3g} s of computing and {job.model_bytes:,} bytes an iteration"
             numbers = {"compute_s": job.compute_s, "model_bytes": float(job.model_bytes)}
+            if job.hold_s is not None:
+                text += f"; a slot is held for {job.hold_s * 1e3:.3g} ms"
+                numbers["hold_s"] = job.hold_s
             self._note("note", (event.job,), text, **numbers)
 
     def ended(self, now_s: float, name: str, failure: str = "", *, final: bool = False) -> None:

@@ -232,6 +232,29 @@ static uint32_t way_of(struct ina_core *core, uint32_t chain)
     return FLAG_BYPASS;
 }
 
+/* Whether an older packet was asked for than the one whose answer a chain keeps, and that is no result: then we say that
+   it is complete, which the fallback server could not tell from our contribution. */
+static int only_tells(const struct ina_core *core, uint32_t chain)
+{
+    uint32_t kind = answer_of(core, chain)[core->prefix + AT(version_kind)] & 0x0f;
+    return kind == KIND_GRADIENT && !(core->kept[chain] & KEPT_ASKED);
+}
+
+/* Write a result without lanes, of the packet whose answer a chain keeps. */
+static void tell_complete(const struct ina_core *core, uint8_t *packet, uint32_t chain)
+{
+    const uint8_t *kept = answer_of(core, chain) + core->prefix;
+    uint8_t *header = packet + core->prefix;
+    memcpy(packet, core->bare_header, core->prefix + INA_BYTES);
+    memcpy(header + AT(psn), kept + AT(psn), 4);
+    memcpy(header + AT(tag), kept + AT(tag), 4);
+    memcpy(header + AT(target), kept + AT(target), 2);
+    header[AT(version_kind)] = INA_VERSION << 4 | KIND_RESULT;
+    header[AT(flags)] = FLAG_RESEND;
+    store16(header + AT(node), ROOT_NODE);
+    store32(header + AT(bitmap), core->result_bitmap);
+}
+
 enum queue { NO_QUEUE, RESENDS, ANSWERS, READY };
 
 /* From which queue the next packet comes, and its length. */
@@ -250,7 +273,7 @@ static enum queue next_queue(struct ina_core *core, uint32_t *bytes)
     }
     if (core->answer_count > 0) {
         chain = core->answer_ring[core->answer_head];
-        *bytes = bytes_of(core, load16(answer_of(core, chain) + core->prefix + AT(lanes)) > 0);
+        *bytes = bytes_of(core, load16(answer_of(core, chain) + core->prefix + AT(lanes)) > 0 && !only_tells(core, chain));
         return ANSWERS;
     }
     if (core->ready_count > 0 && (core->in_flight < core->limit || prefer_oldest(core))) {
@@ -288,8 +311,11 @@ int64_t ina_emit(struct ina_core *core, uint8_t *out, int64_t max_packets, int64
             chain = core->answer_ring[core->answer_head];
             core->answer_head = (core->answer_head + 1) % core->window;
             core->answer_count--;
+            if (only_tells(core, chain))
+                tell_complete(core, packet, chain);
+            else
+                memcpy(packet, answer_of(core, chain), bytes);
             core->kept[chain] = KEPT_THERE;
-            memcpy(packet, answer_of(core, chain), bytes);
             core->counters[COUNT_ANSWERS]++;
             count++;
             continue;
@@ -514,10 +540,16 @@ static void repair(struct ina_core *core, uint32_t chain)
     core->counters[COUNT_REPAIRS]++;
 }
 
+/* PSN of the answer that a chain keeps. */
+static uint32_t kept_psn(const struct ina_core *core, uint32_t chain)
+{
+    return load32(answer_of(core, chain) + core->prefix + AT(psn));
+}
+
 /* Whether the answer that a chain keeps is of this PSN, or of a later one: that says that nobody lacks this one. */
 static int keeps(const struct ina_core *core, uint32_t chain, uint32_t psn)
 {
-    uint64_t kept = load32(answer_of(core, chain) + core->prefix + 4);
+    uint64_t kept = kept_psn(core, chain);
     return psn < core->psn_limit && (kept + core->psn_limit - psn) % core->psn_limit < core->psn_limit / 2;
 }
 
@@ -536,7 +568,7 @@ static void take_reminder(struct ina_core *core, const uint8_t *header, uint32_t
     } else if (asked && core->kept[chain] && keeps(core, chain, psn)) {
         if (!(core->kept[chain] & KEPT_QUEUED))
             core->answer_ring[(core->answer_head + core->answer_count++) % core->window] = chain;
-        core->kept[chain] |= KEPT_QUEUED;
+        core->kept[chain] |= KEPT_QUEUED | (kept_psn(core, chain) == psn ? KEPT_ASKED : 0);
     } else if (asked && psn < core->psn_limit) {
         core->wanted[chain] = psn;      /* not sent yet, or it would be in flight or kept */
     } else {

@@ -28,7 +28,8 @@
 
 #define INA_KEPT_FLAGS(CONSTANT) \
     CONSTANT(KEPT_THERE, 0x01) \
-    CONSTANT(KEPT_QUEUED, 0x02)
+    CONSTANT(KEPT_QUEUED, 0x02)         /* in the answer ring */ \
+    CONSTANT(KEPT_ASKED, 0x04)          /* a reminder asked for this packet, not for an older one */
 
 /* What a result brought, kept until its round counts it; the byte above is what it told of waiting. */
 #define INA_MARK_FLAGS(CONSTANT) \

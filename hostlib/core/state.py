@@ -131,6 +131,8 @@ class Kept(enum.IntFlag):
     THERE = 0x01
     QUEUED = 0x02
     """In the answer ring."""
+    ASKED = 0x04
+    """A reminder asked for this packet, not for an older one."""
 
 
 class Mark(enum.IntFlag):

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import pwd
 import shlex
-from collections.abc import Callable, Collection, Coroutine
+from collections.abc import Callable, Collection, Coroutine, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -91,6 +91,8 @@ class Effects:
         self._clearing: set[int] = set()
         """Runs that nobody holds and that are being ended: their numbers start only when that is done."""
         self._tasks: set[asyncio.Task[None]] = set()
+        self._granted: dict[int, Mapping[str, int]] = {}
+        """What runners were told last of packets in flight, by run; a daemon that starts tells all again."""
 
     @property
     def next_s(self) -> float:
@@ -126,7 +128,26 @@ class Effects:
             due = trouble is None or trouble.again_s <= now_s
             if due and number not in self._clearing:
                 self._begin(number, step)
+        self._tell_granted()
         ledger.stirred = bool(found)  # a step that has failed is to be found again
+
+    def _tell_granted(self) -> None:
+        """Tell the runners how many packets their jobs may have in flight, where that is new."""
+        holds = self._ledger.holds
+        self._granted = {number: told for number, told in self._granted.items() if number in holds}
+        for number, hold in holds.items():
+            granted = {name: place.in_flight for name, place in hold.held.places.items()}
+            if hold.held.stage == "running" and self._granted.get(number) != granted:
+                self._granted[number] = granted
+                self.spawn(self._grant(number, granted))
+
+    async def _grant(self, number: int, granted: Mapping[str, int]) -> None:
+        try:
+            await self._blocking.runs(lambda: self._executor.grant(number, granted))
+            fault_point("granted")
+        except OSError as error:  # told again when memory is divided next
+            _log.warning("run %d: its jobs' packets in flight: %s", number, error)
+            self._granted.pop(number, None)
 
     def again(self, number: int) -> None:
         """Try the effects of a run that have failed again at once."""
@@ -239,6 +260,7 @@ class Effects:
             order = self._order(hold)
             await self._blocking.runs(lambda: self._executor.start(order))
             fault_point("started")
+            self._granted[number] = {job.name: job.in_flight for job in order.jobs}
             stage = "running"
         except BadSpec as error:
             ledger.record([Ended(ledger.now_s, name, str(error)) for name in hold.held.run.jobs])
@@ -328,6 +350,7 @@ class Effects:
                     servers=hosts(servers),
                     driver=bool(said.job.extra.get("driver")),
                     granted=_granted(hold.held.places[name]),
+                    in_flight=hold.held.places[name].in_flight,
                     congestion=said.job.congestion,
                     numbers=said.job.numbers,
                     priority=said.job.priority,

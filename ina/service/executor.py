@@ -25,7 +25,7 @@ from hostlib.keeper import GRACE_S
 from ina.service import files
 from ina.service.errors import RunnerGone
 from ina.service.faults import fault_point
-from ina.service.runner import RunOrder, RunStatus
+from ina.service.runner import GRANTED, RunOrder, RunStatus
 
 STOP_S = 4 * GRACE_S + 10.0
 """Longest time for which workers may take to end; then their runner is killed, and its keepers end them."""
@@ -36,6 +36,10 @@ class Executor(Protocol):
 
     def start(self, order: RunOrder) -> None:
         """Start a run, unless it runs already. Raises OSError, EngineError, and BadSpec: it never can."""
+        ...
+
+    def grant(self, number: int, in_flight: Mapping[str, int]) -> None:
+        """Have the jobs of a run, by name, keep so many packets in flight; 0: no bound. Raises OSError."""
         ...
 
     def stop(self, number: int) -> None:
@@ -102,6 +106,11 @@ class RunFolders:
         if found is not None:
             return RunStatus(**found)
         return RunStatus() if (folder / "run.json").exists() else None
+
+    def grant(self, number: int, in_flight: Mapping[str, int]) -> None:
+        """Have the jobs of a run, by name, keep so many packets in flight; 0: no bound. Raises OSError."""
+        with contextlib.suppress(FileNotFoundError):  # it is over, and forgotten
+            files.write(self._of(number) / GRANTED, dict(in_flight))
 
     def forget(self, number: int) -> None:
         """Remove what is kept of a run that is over; not what its ranks have written."""

@@ -78,6 +78,11 @@ class ExternalRuns:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         files.write(folder / "run.json", [job.name for job in order.jobs])
 
+    def grant(self, number: int, in_flight: Mapping[str, int]) -> None:
+        """Have the jobs of a run keep so many packets in flight, unless somebody else started its workers."""
+        if not self._has(number):
+            self._own.grant(number, in_flight)
+
     def stop(self, number: int) -> None:
         """Have a run end. Raises RunnerGone while its holder has not ended its workers, or lost its lease."""
         if not self._has(number):

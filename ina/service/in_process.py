@@ -137,9 +137,10 @@ class OwnFallback:
 class _Run:
     """A run in a thread of its own."""
 
-    def __init__(self, order: RunOrder, group: GroupRun) -> None:
+    def __init__(self, order: RunOrder, group: GroupRun, granted: dict[str, int]) -> None:
         self.names = [job.name for job in order.jobs]
         self.group = group
+        self.granted = granted
         self.status = RunStatus()
         self.error: BaseException | None = None
         self.thread = threading.Thread(target=self._carry_out, name=f"run {order.number}")
@@ -187,6 +188,8 @@ class FabricRuns:
         if order.number in self._runs:
             return
 
+        granted = {job.name: job.in_flight for job in order.jobs}
+
         def ended(end: JobEnd) -> None:
             failure = end.failure()
             run.status.note_end(group, end.spec.job.name, "" if failure is None else self._describe(failure))
@@ -198,9 +201,15 @@ class FabricRuns:
             [job.offset for job in order.jobs],
             on_output=self._on_output,
             on_end=ended,
+            granted=granted.__getitem__,
         )
-        run = self._runs[order.number] = _Run(order, group)
+        run = self._runs[order.number] = _Run(order, group, granted)
         run.thread.start()
+
+    def grant(self, number: int, in_flight: Mapping[str, int]) -> None:
+        """Have the jobs of a run, by name, keep so many packets in flight; 0: no bound."""
+        if (run := self._runs.get(number)) is not None:
+            run.granted.update(in_flight)
 
     def stop(self, number: int) -> None:
         """End a run and all of its processes."""

@@ -110,14 +110,15 @@ class Measures:
         if allocation is None or status is None or name not in ledger.core.jobs:
             return
         known = allocation.described(name)
-        compute_s = status.compute_s.get(name)
+        compute_s, hold_s = status.compute_s.get(name), status.hold_s.get(name)
         events = Measured(
             ledger.now_s,
             name,
             compute_s if compute_s is not None and _differs(compute_s, known.compute_s) else None,
             model_bytes if model_bytes is not None and _differs(model_bytes, known.model_bytes) else None,
+            hold_s if hold_s is not None and _differs(hold_s, known.hold_s or 0.0) else None,
         )
-        if events.compute_s is not None or events.model_bytes is not None:
+        if (events.compute_s, events.model_bytes, events.hold_s) != (None, None, None):
             ledger.record([events])
 
 

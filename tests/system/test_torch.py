@@ -43,7 +43,14 @@ def test_every_call_agrees_with_gloo(ranks: Ranks) -> None:
             assert set(paths[f"reduce sum {name}"]) == {"switch"}
         assert set(paths["allreduce avg bfloat16"]) == {"switch"}
         assert set(paths["allreduce_coalesced sum float32"]) == {"switch"}
-        for name in ("allreduce max float32", "allreduce sum int8", "broadcast float32", "barrier"):
+        for name in (
+            *("broadcast float32", "broadcast bool", "allgather int64", "all_gather_single uint8"),
+            *("reduce_scatter sum float32", "reduce_scatter_single avg bfloat16"),
+            *("reduce_scatter_single sum int32", "all_gather_single_coalesced float32"),
+            *("reduce_scatter_single_coalesced sum float32", "reduce_scatter_single_coalesced avg float32"),
+        ):
+            assert set(paths[name]) == {"switch"}, name
+        for name in ("allreduce max float32", "allreduce sum int8", "reduce_scatter sum int64", "barrier"):
             assert set(paths[name]) == {"gloo"}
         assert {path for taken in result["sub"].values() for path in taken} == {"gloo"}
 
@@ -64,16 +71,29 @@ def test_a_model_may_go_after_its_group() -> None:
 
 
 def test_unusual_input_is_summed_or_refused_by_name(ranks: Ranks) -> None:
-    for result in ranks.results("inputs"):
+    for rank, result in enumerate(ranks.results("inputs")):
         assert result["strided"] == [[0, 1, 4, 3], [8, 5, 12, 7], [16, 9, 20, 11], [24, 13, 28, 15]]
         assert result["transposed"] == [[0, 6], [2, 8], [4, 10]]
         assert (result["empty"], result["scalar"]) == ([], 3.0)
+        assert result["strided broadcast"] == [
+            [0, rank],
+            [8, 2 if rank else 8],
+            [12, 3 if rank else 12],
+            [4, 3],
+        ]
+        assert result["strided gathered"] == [[[0, 2], [1, 3]], [[1, 3], [2, 4]]]
+        assert result["strided scattered"] == [[3, 7], [11, 15]][rank]
+        assert set(result["paths"]["broadcast float32"]) == {"switch"}
+        assert set(result["paths"]["all_gather_single float32"]) == {"switch"}
+        assert set(result["paths"]["reduce_scatter sum float32"]) == {"switch"}
+        assert result["paths"]["allgather float32"] == {"gloo": 1}
         assert result["nan"] == result["inf"] == [True, True]
         assert result["half inf"]
         for name, kind, text in (
             ("overlapping", "UnsupportedArray", "elements of out share memory"),
             ("device", "UnsupportedArray", "a tensor is on meta, must be on the CPU: pass tensor.cpu()"),
             ("device of gloo", "UnsupportedArray", "a tensor is on meta"),
+            ("uneven", "RuntimeError", "invalid tensor size"),
             ("overflow", "SumOverflow", "left the int32 range"),
             ("options", "ValueError", "pg_options is"),
             ("twice", "ValueError", "twice"),

@@ -54,7 +54,7 @@ class NumpyKernel:
         room = out.nbytes // core.packet_bytes
         chains: list[int] = []
         flags: list[int] = []
-        answers: dict[int, int] = {}
+        answers: dict[int, tuple[int, bool]] = {}
         while len(chains) < room:
             queue, has_lanes = _next_queue(state)
             size = core.packet_bytes if has_lanes else core.prefix + wire.INA_BYTES
@@ -81,8 +81,8 @@ class NumpyKernel:
                 chain = int(state.answer_ring[core.answer_head])
                 core.answer_head = (core.answer_head + 1) % core.window
                 core.answer_count -= 1
+                answers[len(chains)] = chain, _only_tells(state, chain)
                 state.kept[chain] = Kept.THERE
-                answers[len(chains)] = chain
                 flags.append(0)
                 core.counters[Counter.ANSWERS] += 1
             else:
@@ -107,8 +107,10 @@ class NumpyKernel:
                 :, : core.emitted_bytes
             ]
             state.sent_at[sent] = now
-        for at, chain in answers.items():
+        for at, (chain, only_tells) in answers.items():
             raw_out[at] = state.answers[chain, : core.emitted_bytes]
+            if only_tells:
+                _tell_complete(state, raw_out[at])
         return len(chains)
 
     def absorb(self, state: CoreState, data: NDArray[Any], segment: int, now: int) -> None:
@@ -312,9 +314,8 @@ def _next_queue(state: CoreState) -> tuple[str | None, bool]:
         core.resend_head = (core.resend_head + 1) % core.window  # its result came in between
         core.resend_count -= 1
     if core.answer_count:
-        answer = state.answers[int(state.answer_ring[core.answer_head])]
-        header = answer[core.prefix : core.prefix + wire.INA_BYTES].view(wire.HEADER_DTYPE)
-        return "answers", bool(header["lanes"][0])
+        chain = int(state.answer_ring[core.answer_head])
+        return "answers", bool(_answer(state, chain)["lanes"][0]) and not _only_tells(state, chain)
     if core.ready_count and (core.in_flight < core.limit or _prefer_oldest(state)):
         return "ready", _gives(core, int(state.index[state.ready_ring[core.ready_head]]), raw=False)
     return None, False
@@ -647,7 +648,7 @@ def _take_reminder(state: CoreState, header: wire.Header, chain: int) -> None:
     """
     core, status = state.struct, state.status
     asked = header.node == state.path_nodes[0] and header.bitmap & core.own_bitmap
-    answer = state.answers[chain, core.prefix : core.prefix + wire.INA_BYTES].view(wire.HEADER_DTYPE)
+    answer = _answer(state, chain)
     if asked and status[chain] & Chain.FLIGHT and state.psn(int(state.index[chain])) == header.psn:
         if header.flags & wire.FLAG_RAW:  # others have learned already that the sum overflowed
             _repair(state, chain)
@@ -658,13 +659,37 @@ def _take_reminder(state: CoreState, header: wire.Header, chain: int) -> None:
         if not state.kept[chain] & Kept.QUEUED:
             state.answer_ring[(core.answer_head + core.answer_count) % core.window] = chain
             core.answer_count += 1
-        state.kept[chain] |= Kept.QUEUED
+        state.kept[chain] |= Kept.QUEUED | (Kept.ASKED if answer["psn"][0] == header.psn else 0)
     elif asked and header.psn < core.psn_limit:
         state.wanted[chain] = header.psn  # not sent yet, or it would be in flight or kept
     else:
         core.counters[Counter.STALE] += 1
         return
     core.counters[Counter.REMINDERS] += 1
+
+
+def _answer(state: CoreState, chain: int) -> NDArray[Any]:
+    """Return the header of the answer that a chain keeps, as an array of one."""
+    prefix = state.struct.prefix
+    return state.answers[chain, prefix : prefix + wire.INA_BYTES].view(wire.HEADER_DTYPE)
+
+
+def _only_tells(state: CoreState, chain: int) -> bool:
+    """Whether to say only that a packet is complete: an older one was asked for, and this is no result."""
+    is_result = int(_answer(state, chain)["version_kind"][0]) & 0x0F == wire.KIND_RESULT
+    return not is_result and not state.kept[chain] & Kept.ASKED
+
+
+def _tell_complete(state: CoreState, packet: NDArray[Any]) -> None:
+    """Turn a contribution, of which there is just the header, into a result without lanes."""
+    core = state.struct
+    header = packet[core.prefix :].view(wire.HEADER_DTYPE)
+    kept = header.copy()
+    packet[:] = core.bare_header[: len(packet)]
+    header[["psn", "tag", "target"]] = kept[["psn", "tag", "target"]]
+    header["version_kind"] = wire.INA_VERSION << 4 | wire.KIND_RESULT
+    header["flags"] = wire.FLAG_RESEND
+    header["node"], header["bitmap"] = wire.ROOT_NODE, core.result_bitmap
 
 
 def _keeps(core: CoreStruct, kept: int, psn: int) -> bool:

@@ -68,6 +68,9 @@ class NoWorkers:
         """Start a run."""
         (self._folder / str(order.number)).touch()
 
+    def grant(self, number: int, in_flight: Mapping[str, int]) -> None:
+        """Do nothing: nobody sends."""
+
     def stop(self, number: int) -> None:
         """End a run."""
         (self._folder / str(number)).unlink(missing_ok=True)

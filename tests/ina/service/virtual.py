@@ -80,6 +80,7 @@ class _Run:
         return _Run(self.order, self.began_s)
 
     def __post_init__(self) -> None:
+        self.in_flight = {job.name: job.in_flight for job in self.order.jobs}
         self.admissions = {job.name: plain.admission_of(job.admission) for job in self.order.jobs}
 
 
@@ -180,6 +181,10 @@ class World:
             raise OSError("no process can be started")
         if order.number not in self.runs:
             self.runs[order.number] = _Run(order, self.now())
+
+    def grant(self, number: int, in_flight: Mapping[str, int]) -> None:
+        if number in self.runs:
+            self.runs[number].in_flight.update(in_flight)
 
     def stop(self, number: int) -> None:
         if self.hangs and self.rng.random() < 0.5:

@@ -1,0 +1,151 @@
+"""Groups of a job's ranks, admitted as jobs of their own while the job runs.
+
+A rank that wants one asks at the job's meeting point (`hostlib.rendezvous`). Each group has its own slots,
+its own ports at the switches and its own meeting point, so that many are served side by side and none waits
+for another. It ends when its ranks have left it, or the job ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import queue
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from controller import ControllerError
+from controller.errors import OutOfMemory
+from controller.vocabulary import BadSpec
+from hostlib import DEFAULT_SLOTS
+from hostlib.launcher import Rendezvous
+from hostlib.messages import GroupRequest
+from ina.runtime.admission import Admitted, admitted
+from ina.runtime.errors import AddressTaken, BadRun, ProcessFailed
+from ina.runtime.fabric import ONE_PORT_EACH
+from ina.runtime.lease import renewed
+
+LEAST_SLOTS: Final = 64
+"""A group that finds fewer exclusive slots than these is not admitted."""
+LOOK_S: Final = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """An admitted group."""
+
+    request: GroupRequest
+    rendezvous: Rendezvous
+    stack: contextlib.ExitStack
+    """What its end undoes."""
+
+
+class Groups:
+    """The groups of one job, served by a thread until `close`."""
+
+    def __init__(self, job: Admitted, rendezvous: Rendezvous, listen: str | None = None) -> None:
+        """Take in what ranks ask for at the job's rendezvous; groups meet at `listen`, too."""
+        self._job = job
+        self._rendezvous = rendezvous
+        self._listen = listen
+        self._names = (f"{job.spec.job.name}.{number}" for number in itertools.count(1))
+        self._asked: queue.SimpleQueue[GroupRequest | None] = queue.SimpleQueue()
+        self._groups: list[_Group] = []
+        self._cancelled = threading.Event()
+        self._cancelled.set()  # a group that finds no room does without, at once
+        self._thread = threading.Thread(target=self._serve, name="groups", daemon=True)
+        self._thread.start()
+        rendezvous.on_group(self._asked.put)
+
+    def close(self) -> None:
+        """Admit no more, and end those that are there."""
+        self._rendezvous.on_group(None)
+        self._asked.put(None)
+        self._thread.join()
+        for group in self._groups:
+            group.stack.close()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                request = self._asked.get(timeout=LOOK_S if self._groups else None)
+            except queue.Empty:
+                self._look()
+                continue
+            if request is None:
+                return
+            try:
+                configs: Sequence[str] | str = self._admit(request)
+            except (BadRun, BadSpec, ControllerError, ProcessFailed, AddressTaken) as error:
+                configs = str(error)
+            self._rendezvous.answer(request, configs)
+            self._look()
+
+    def _look(self) -> None:
+        """Tell groups what their ranks' job has heard, and end those whose ranks have left."""
+        gone, broken = self._rendezvous.gone, self._rendezvous.broken
+        for group in [*self._groups]:
+            for place, rank in enumerate(group.request.ranks):
+                if rank in gone:
+                    group.rendezvous.ended(place, 1, gone[rank])
+            if broken:
+                group.rendezvous.fault(broken)
+            if group.rendezvous.finished:
+                self._groups.remove(group)
+                group.stack.close()
+
+    def _admit(self, request: GroupRequest) -> list[str]:
+        """Admit a group; return its configurations. Raises what the refusal is."""
+        with contextlib.ExitStack() as stack:
+            job = stack.enter_context(self._admitted(request))
+            rendezvous = stack.enter_context(job.rendezvous(self._listen))
+            keeping = renewed(job.fabric, job.tree, job.registration, rendezvous.reports, rendezvous.fault)
+            stack.enter_context(keeping)
+            configs = [job.config(place, rendezvous) for place in range(len(request.ranks))]
+            self._groups.append(_Group(request, rendezvous, stack.pop_all()))
+            return configs
+
+    @contextlib.contextmanager
+    def _admitted(self, request: GroupRequest) -> Iterator[Admitted]:
+        """Admit a group with as many slots as its job has, or as many as there are."""
+        fabric, parent = self._job.fabric, self._job.spec
+        attached = fabric.spec.attached
+        if parent.places or (attached and attached.machines):
+            raise BadRun(ONE_PORT_EACH)
+        name = next(self._names)
+        exclusive = not fabric.offers.shared
+        slots = parent.job.slots
+        if exclusive and slots is None:
+            slots = 2 * self._job.tree.window or DEFAULT_SLOTS
+        with contextlib.ExitStack() as stack:
+            while True:
+                spec = replace(
+                    parent,
+                    job=replace(parent.job, name=name, workers=len(request.ranks), slots=slots),
+                    machines=(),
+                    hierarchical=False,
+                    log=None,
+                )
+                try:
+                    beside = [self._job.host(rank) for rank in request.ranks]
+                    found = stack.enter_context(admitted(fabric, spec, self._cancelled, beside=beside))
+                    break
+                except OutOfMemory:
+                    if not exclusive or slots is None or slots // 2 < LEAST_SLOTS:
+                        raise
+                    slots //= 2
+            yield found
+
+
+@contextlib.contextmanager
+def groups_of(job: Admitted, rendezvous: Rendezvous, listen: str | None = None) -> Iterator[None]:
+    """Serve the groups of a job while the context lasts.
+
+    Args:
+        job: The job.
+        rendezvous: Its meeting point.
+        listen: Address of this machine at which the ranks meet; None: one that only this machine reaches.
+    """
+    with contextlib.closing(Groups(job, rendezvous, listen)):
+        yield
