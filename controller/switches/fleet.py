@@ -90,6 +90,23 @@ class Fleet:
         self._wanted: dict[tuple[str, int], Region] = {}
         """The same: where they are to go next."""
 
+    # ------------------------------------------------------------------ its switches
+
+    def add(self, name: str, controller: Controller) -> None:
+        """Have another switch, in the place of one with the same name, which `drop` returned before."""
+        self.controllers = {**self.controllers, name: controller}
+        self._at_rest = self._there = None
+
+    def drop(self, name: str) -> Controller:
+        """Have a switch no more, whatever it holds; return its controller, which stays open."""
+        dropped = self.controllers[name]
+        self.controllers = {each: at for each, at in self.controllers.items() if each != name}
+        self._at_rest = self._there = None
+        for known in (self._moving, self._wanted):
+            for key in [key for key in known if key[0] == name]:
+                del known[key]
+        return dropped
+
     # ------------------------------------------------------------------ admission
 
     def admit(

@@ -16,7 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from controller.core import Cancelled, Ended
-from controller.vocabulary import Job
+from controller.vocabulary import Job, Topology
 from ina.service import files
 from ina.service.errors import RunnerGone
 from ina.service.executor import Executor
@@ -139,6 +139,10 @@ class ExternalRuns:
     def gone(self) -> Mapping[str, str]:
         """Return the servers that the engine cannot use, and why."""
         return self._own.gone()
+
+    def change_cluster(self, cluster: Topology) -> None:
+        """Start further runs on the servers of another cluster."""
+        self._own.change_cluster(cluster)
 
     def _has(self, number: int) -> bool:
         return number in self._external
