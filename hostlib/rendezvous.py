@@ -105,6 +105,12 @@ class Rendezvous:
             return len({*self._left, *self._gone}) == self._size
 
     @property
+    def leaving(self) -> bool:
+        """True once a rank has said farewell or is gone."""
+        with self._lock:
+            return bool(self._left or self._gone)
+
+    @property
     def gone(self) -> dict[int, str]:
         """The ranks that are gone without a farewell, each with the reason."""
         with self._lock:
@@ -149,15 +155,13 @@ class Rendezvous:
     def answer(self, request: GroupRequest, configs: Sequence[str] | str) -> None:
         """Tell the ranks of a group their configurations, in their order in it, or why there are none."""
         with self._lock:
-            asked = self._requests.pop(request, set())
-            for place, rank in enumerate(request.ranks):
-                if rank in asked and rank not in self._gone:
-                    own = (
-                        GroupAnswer(request.key, reason=configs)
-                        if isinstance(configs, str)
-                        else GroupAnswer(request.key, configs[place])
-                    )
-                    self._send(self._joined[rank], own.encode())
+            for rank in self._requests.pop(request, set()) - {*self._gone}:
+                answer = (
+                    GroupAnswer(request.key, reason=configs)
+                    if isinstance(configs, str)
+                    else GroupAnswer(request.key, configs[request.ranks.index(rank)])
+                )
+                self._send(self._joined[rank], answer.encode())
 
     @property
     def broken(self) -> str | None:

@@ -22,6 +22,9 @@ from hostlib.messages import (
     Report,
 )
 
+FAREWELL_S = 1.0
+"""Longest wait for the launcher to hear a farewell, after which it may give away what this worker had."""
+
 
 class RendezvousPeers:
     """A worker's side of a `hostlib.rendezvous.Rendezvous`; implements `hostlib.peers.Peers`."""
@@ -34,6 +37,7 @@ class RendezvousPeers:
         Raises:
             RendezvousError: refused, a rank died before joining, or not all joined within `timeout_s`.
         """
+        self._rank = rank
         self._size = size
         self._said_farewell = False
         self._gone: dict[int, str] = {}
@@ -130,8 +134,10 @@ class RendezvousPeers:
         return answer.config
 
     def close(self) -> None:
-        """Say farewell and close."""
+        """Say farewell, and close once the launcher has heard it, not long after at the latest."""
         self.farewell()
+        with self._change:
+            self._change.wait_for(lambda: self._rank in self._left or self._fault is not None, FAREWELL_S)
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._thread.join()

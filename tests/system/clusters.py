@@ -22,6 +22,7 @@ from bmv2_topos.testbeds import netns
 from bmv2_topos.testbeds.netns.names import namespace
 from bmv2_topos.testbeds.netns.namespaces import FOLDER, processes
 from controller import connect
+from controller.vocabulary import Topology
 from controller.vocabulary.catalog import named
 from controller.vocabulary.files import topology_document
 from tests.system.command import ROOT
@@ -150,11 +151,16 @@ class Cluster:
 
 
 @contextlib.contextmanager
-def cluster(folder: Path, program: str = "shared", gpus: int = 1) -> Iterator[Cluster]:
-    """Make one, for as long as the context lasts; `gpus` is how many workers a machine takes."""
+def cluster(
+    folder: Path, program: str = "shared", gpus: int = 1, shape: Topology | None = None
+) -> Iterator[Cluster]:
+    """Make one, for as long as the context lasts.
+
+    `gpus` is how many workers a machine takes; another `shape` than the two racks may be given.
+    """
     name = f"t{os.getpid()}"
     private = Path(tempfile.mkdtemp(prefix="ina"))  # short: Unix sockets are made below it
-    racks = named("two-racks:2")
+    racks = shape or named("two-racks:2")
     servers = [replace(each, gpus=min(gpus, gpus * each.gpus)) for each in racks.servers]
     described = folder / "racks.json"
     described.write_text(json.dumps(topology_document(replace(racks, name="racks", servers=tuple(servers)))))
