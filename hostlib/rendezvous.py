@@ -22,6 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
+from hostlib.far_end import GONE, SILENT_S, notice_its_end
 from hostlib.messages import (
     FROM_WORKER_BYTES,
     Farewell,
@@ -208,6 +209,7 @@ class Rendezvous:
                 time.sleep(0.01)  # if none of ours made room, others may: not at full speed
             return
         connection.setblocking(False)
+        notice_its_end(connection)
         known = _Connection(time.monotonic() + self._join_s)
         self._connections[connection] = self._strangers[connection] = known
         self._selector.register(connection, selectors.EVENT_READ)
@@ -219,8 +221,11 @@ class Rendezvous:
             data = connection.recv(65536)
         except BlockingIOError:
             return
-        except OSError:
+        except OSError as error:
             data = b""
+            if error.errno in GONE:
+                self._drop(connection, f"its machine has not answered for {SILENT_S} s")
+                return
         if not data:
             self._drop(connection, "its connection to the launcher closed")
             return

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from hostlib.config import parse_address
 from hostlib.errors import RendezvousError
+from hostlib.far_end import GONE, SILENT_S, notice_its_end
 from hostlib.messages import (
     TO_WORKER_BYTES,
     Farewell,
@@ -55,6 +56,7 @@ class RendezvousPeers:
             raise RendezvousError(f"{where}: cannot join at {address}: {error}") from error
         try:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            notice_its_end(self._socket)
             self._socket.sendall(Join(rank, size, job, token).encode())
             self._await_go(where, deadline)
         except RendezvousError:
@@ -176,7 +178,9 @@ class RendezvousPeers:
                         self._take_answer(GroupAnswer.parse(message))
                     else:
                         self._note(News.parse(message))
-            except OSError:
+            except OSError as error:
+                if error.errno in GONE:
+                    self._note(News(fault=f"the launcher's machine has not answered for {SILENT_S} s"))
                 break
             except ValueError as error:
                 self._note(News(fault=f"the launcher sent an invalid message: {error}"))

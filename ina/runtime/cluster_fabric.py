@@ -14,6 +14,7 @@ from controller.switches import forwarding
 from controller.switches.model import INA_UDP_PORT, SWITCH_IP, SWITCH_MAC, Uplink
 from controller.vocabulary import Topology
 from controller.vocabulary.topology import FALLBACK_PORT
+from hostlib.interfaces import known_as
 from hostlib.launcher import Output, Rendezvous
 from ina.runtime import programs
 from ina.runtime.addresses import HostAddresses
@@ -219,6 +220,14 @@ def identified(topology: Topology, known_as: Sequence[str]) -> str:
         f"machine {shown} is not in the cluster file, which has {', '.join(names[:8])}{more}: 'ina host' "
         "on that machine prints the lines to add"
     )
+
+
+def this_machine(topology: Topology) -> str | None:
+    """Return the machine of the cluster file that this one is; None: none is."""
+    try:
+        return identified(topology, known_as())
+    except BadRun:
+        return None
 
 
 def switch_address(topology: Topology) -> str:

@@ -232,3 +232,14 @@ def test_garbage_does_not_disturb_the_meeting() -> None:
 def test_addresses_of_another_form_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match="host:port"):
         parse_address(text)
+
+
+def test_a_grant_is_told_to_all_and_to_those_who_join_later() -> None:
+    with Rendezvous(job=7, size=2) as meeting:
+        meeting.grant(40)
+        peers = join_all(meeting, 2)
+        assert [peer.granted() for peer in peers] == [40, 40]
+        meeting.grant(0)
+        until(lambda: not any(peer.granted() for peer in peers), 60.0)
+        for peer in peers:
+            peer.close()
