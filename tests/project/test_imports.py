@@ -63,6 +63,10 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
     "softswitch.compiler": ("p4src.messages", "softswitch.compiler/*"),
     "softswitch.engine": ("softswitch.compiler/*", "softswitch.engine/*"),
     "softswitch.gnmi": ("p4src.messages.gnmi", "p4src.messages", "softswitch.engine/"),
+    "softswitch.bfrt": (
+        *("p4src.messages", "p4src.messages.bfruntime"),
+        *("softswitch.bfrt/", "softswitch.compiler/*", "softswitch.engine/", "softswitch.p4runtime/"),
+    ),
     "softswitch.p4runtime": (
         *("p4src.messages/", "softswitch.compiler/*", "softswitch.engine/", "softswitch.gnmi"),
     ),
@@ -70,7 +74,9 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
     "hostlib": ("hostlib/", "hostlib._native", "hostlib.core/", "hostlib.io/"),
     "hostlib.core": ("hostlib.errors", "hostlib.peers", "hostlib.quantize", *PACKETS),
     "hostlib._native": ("hostlib.errors", "hostlib.wire", "hostlib.core/"),
-    "hostlib.io": ("hostlib.config", "hostlib.errors", "hostlib._native/", "hostlib.core/"),
+    "hostlib.io": (
+        *("hostlib.config", "hostlib.errors", "hostlib.interfaces", "hostlib._native/", "hostlib.core/"),
+    ),
     "hostlib.fallback": ("hostlib/", "hostlib._native/", "hostlib.core/", "hostlib.io/"),
     "hostlib.interleave": ("hostlib/",),
     "hostlib.torch": ("hostlib/",),
