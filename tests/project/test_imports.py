@@ -172,7 +172,8 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
         *("ina.service/", "ina.service.api", "ina.bench.service/"),
     ),
     "ina.cli": (
-        *("controller/*", "ina/*", *SWITCH, *HOST, "hostlib.lua_dissector", "hostlib.demos/"),
+        *("controller/*", "ina/*", *SWITCH, *HOST, "hostlib.demos/", "hostlib.hosting"),
+        "hostlib.lua_dissector",
         *("bmv2_topos.draw", "bmv2_topos.harness/", "bmv2_topos.plots", "bmv2_topos.soak"),
         *("bmv2_topos.testbeds.virtual", "bmv2_topos.trace"),
         *("bmv2_topos.testbeds.netns/", "bmv2_topos.testbeds.mininet", "bmv2_topos.testbeds.bmv2"),
