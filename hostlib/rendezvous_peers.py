@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from hostlib.config import parse_address
 from hostlib.errors import RendezvousError
+from hostlib.far_end import GONE, SILENT_S, notice_its_end
 from hostlib.messages import (
     TO_WORKER_BYTES,
     Farewell,
@@ -19,7 +20,13 @@ from hostlib.messages import (
     Lines,
     News,
     Report,
+    Waited,
 )
+
+FAREWELL_S = 1.0
+"""Longest wait for the launcher to hear a farewell, after which it may give away what this worker had."""
+ANSWER_S = 5.0
+"""Longest wait for the launcher to say who has not joined."""
 
 
 class RendezvousPeers:
@@ -33,6 +40,7 @@ class RendezvousPeers:
         Raises:
             RendezvousError: refused, a rank died before joining, or not all joined within `timeout_s`.
         """
+        self._rank = rank
         self._size = size
         self._said_farewell = False
         self._gone: dict[int, str] = {}
@@ -51,17 +59,15 @@ class RendezvousPeers:
             raise RendezvousError(f"{where}: cannot join at {address}: {error}") from error
         try:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            notice_its_end(self._socket)
             self._socket.sendall(Join(rank, size, job, token).encode())
-            self._await_go(where, deadline)
+            self._await_go(where, deadline, timeout_s)
         except RendezvousError:
             self._socket.close()
             raise
         except (OSError, ValueError) as error:
             self._socket.close()
-            reason = f"cannot join at {address}: {error}"
-            if isinstance(error, TimeoutError):
-                reason = f"not all of {size} ranks joined at {address} within {timeout_s:g} s"
-            raise RendezvousError(f"{where}: {reason}") from error
+            raise RendezvousError(f"{where}: cannot join at {address}: {error}") from error
         self._socket.settimeout(None)
         self._thread = threading.Thread(target=self._listen, name="peers", daemon=True)
         self._thread.start()
@@ -128,18 +134,31 @@ class RendezvousPeers:
         return answer.config
 
     def close(self) -> None:
-        """Say farewell and close."""
+        """Say farewell, and close once the launcher has heard it, not long after at the latest."""
         self.farewell()
+        with self._change:
+            self._change.wait_for(lambda: self._rank in self._left or self._fault is not None, FAREWELL_S)
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._thread.join()
         self._socket.close()
 
-    def _await_go(self, where: str, deadline: float) -> None:
-        heard = False
+    def _await_go(self, where: str, deadline: float, timeout_s: float) -> None:
+        heard = waited = False
         while True:
             self._socket.settimeout(max(0.001, deadline - time.monotonic()))
-            data = self._socket.recv(65536)
+            try:
+                data = self._socket.recv(65536)
+            except TimeoutError:
+                if waited:
+                    raise RendezvousError(
+                        f"{where}: not all of {self._size} ranks joined within {timeout_s:g} s, and the"
+                        " launcher does not say which"
+                    ) from None
+                waited = True  # it knows who is missing, and tells all
+                deadline = time.monotonic() + ANSWER_S
+                self._socket.sendall(Waited(timeout_s).encode())
+                continue
             if not data:
                 raise RendezvousError(
                     f"{where}: the launcher went away before all had joined"
@@ -170,7 +189,9 @@ class RendezvousPeers:
                         self._take_answer(GroupAnswer.parse(message))
                     else:
                         self._note(News.parse(message))
-            except OSError:
+            except OSError as error:
+                if error.errno in GONE:
+                    self._note(News(fault=f"the launcher's machine has not answered for {SILENT_S} s"))
                 break
             except ValueError as error:
                 self._note(News(fault=f"the launcher sent an invalid message: {error}"))

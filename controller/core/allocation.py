@@ -20,7 +20,7 @@ from controller.policies.by_kind import SCHEDULER, AllocationSettings, Policies
 from controller.scheduling.errors import BadDecision, BadSpec
 from controller.scheduling.policy import Group, JobState
 from controller.vocabulary import Cluster as Servers
-from controller.vocabulary import Job
+from controller.vocabulary import Job, Topology
 
 
 class Watcher(Protocol):
@@ -74,6 +74,18 @@ class Allocation:
             )
         self.allocator.decide_by(policies, settings)
         self._settings = settings
+        self._due_s = now_s
+
+    def change(self, topology: Topology, servers: Servers, now_s: float) -> None:
+        """Have another cluster from now on, and memory be divided again.
+
+        Args:
+            topology: Servers, switches and links.
+            servers: The same as the scheduler sees them.
+            now_s: The time.
+        """
+        self.allocator.change(topology)
+        self._servers = servers
         self._due_s = now_s
 
     @property

@@ -20,7 +20,7 @@ from controller.errors import BadSpec, ControllerError
 from controller.memory.policy import Standing
 from controller.switches.model import INA_UDP_PORT, Registration
 from controller.switches.tree import TreeAdmission
-from controller.vocabulary import Job, Topology
+from controller.vocabulary import Job
 from ina.runtime.errors import RunError
 from ina.service import plain
 from ina.service.data_plane import DataPlane
@@ -36,6 +36,7 @@ from ina.service.runs import Runs
 from ina.service.steps import Held, Resize, Stage, Start, Step, Stop, steps
 from ina.service.switches import Switches
 from ina.service.threads import Blocking
+from ina.service.wiring import Wiring
 
 BACK_OFF_S = (0.5, 15.0)
 """Time until an effect that failed is tried again: at first, and at most."""
@@ -127,6 +128,9 @@ class Effects:
             due = trouble is None or trouble.again_s <= now_s
             if due and number not in self._clearing:
                 self._begin(number, step)
+        if moved := {step.number for step in found if isinstance(step, Resize)}:
+            ledger.keep(*moved)  # the disk is waited for once
+            self._switches.check_soon()
         self._tell_granted()
         ledger.stirred = bool(found)  # a step that has failed is to be found again
 
@@ -192,7 +196,7 @@ class Effects:
                 ports = self._udp_ports(step)
                 before = {name: ledger.latest.get(name, 0.0) for name in run.jobs}
                 ledger.holds[number] = Hold(Held(run, places, busy=True), {}, ports, before)
-                self.spawn(self._effect(number, Start, partial(self._start, number, ledger.up)))
+                self.spawn(self._effect(number, Start, partial(self._start, number, ledger.wiring)))
             case Stop(_, why):
                 ledger.set(number, stage="stopping", busy=True)
                 self.spawn(self._effect(number, Stop, partial(self._stop, number, why)))
@@ -201,8 +205,6 @@ class Effects:
                 ledger.set(number, places={**hold.held.places, job: place})
                 if job in hold.admissions:
                     hold.admissions[job] = self._network.resized(job, hold.admissions[job], place)
-                ledger.keep(number)
-                self._switches.check_soon()
 
     def _udp_ports(self, step: Start) -> dict[str, tuple[int, ...]]:
         """Choose where each job's servers take packets: the lowest that no other job there uses."""
@@ -244,7 +246,7 @@ class Effects:
         ledger.stirred = True
         ledger.woken.set()
 
-    async def _start(self, number: int, up: Topology) -> None:
+    async def _start(self, number: int, wiring: Wiring) -> None:
         ledger = self._ledger
         hold = ledger.holds[number]
         stage: Stage = "stopping"  # what has been done by then is undone, and all of it tried again
@@ -252,7 +254,7 @@ class Effects:
             ledger.keep(number)
             if self._end_grouped(hold):
                 return
-            await self._blocking.switches(lambda: self._admit(hold, up))
+            await self._blocking.switches(lambda: self._admit(hold, wiring))
             ledger.keep(number)
             fault_point("admitted")
             await self._fallback_jobs.serve(hold)
@@ -277,7 +279,7 @@ class Effects:
         self._ledger.record([Ended(self._ledger.now_s, name, f"it {why}", final=True) for name in external])
         return True
 
-    def _admit(self, hold: Hold, up: Topology) -> None:
+    def _admit(self, hold: Hold, wiring: Wiring) -> None:
         for name, place in hold.held.places.items():
             said = self._ledger.submitted[name]
             job = said.job
@@ -288,7 +290,7 @@ class Effects:
                 command=shlex.join(job.command or ()),
                 priority=job.priority,
             )
-            hold.admissions[name] = self._network.admit(job, place, hold.udp_ports[name], who, up)
+            hold.admissions[name] = self._network.admit(job, place, hold.udp_ports[name], who, wiring)
             fault_point("one admitted")
 
     async def _stop(self, number: int, why: str) -> None:

@@ -1,7 +1,8 @@
 """Runs of workers that outlive the daemon: started, stopped, looked at, found again.
 
-`LocalRuns` has them on this machine; Slurm (`ina.service.slurm_runs`) and Ray (`ina.service.ray_runs`) are
-*engines*, which start processes on other machines, and have a view of their own of jobs and servers.
+`LocalRuns` has them on this machine; ssh (`ina.service.ssh_runs`), Slurm (`ina.service.slurm_runs`) and Ray
+(`ina.service.ray_runs`) are *engines*, which start processes on other machines. Slurm and Ray have a view of
+their own of jobs and servers.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from controller.errors import BadSpec
+from controller.vocabulary import Topology
 from hostlib import command_line
 from hostlib.keeper import GRACE_S
 from ina.service import files
@@ -72,6 +74,10 @@ class Executor(Protocol):
         """Return the servers that the engine cannot use, and why."""
         ...
 
+    def change_cluster(self, cluster: Topology) -> None:
+        """Start further runs on the servers of another cluster."""
+        ...
+
 
 def check_drivers(order: RunOrder) -> None:
     """Raise BadSpec for a job whose command is a driver of Ray, with another engine."""
@@ -84,7 +90,7 @@ def check_alone(order: RunOrder) -> None:
     """Raise BadSpec for jobs that take turns: their processes are all on this machine."""
     if len(order.jobs) > 1:
         names = ", ".join(job.name for job in order.jobs)
-        raise BadSpec(f"jobs that take turns ({names}) need a controller with --executor local")
+        raise BadSpec(f"jobs that take turns ({names}) need a controller of a testbed, with --executor local")
 
 
 class RunFolders:
@@ -186,8 +192,11 @@ class LocalRuns(RunFolders):
         return ""
 
     def gone(self) -> Mapping[str, str]:
-        """Return nothing: all servers are on this machine."""
+        """Return nothing: no engine looks at servers."""
         return {}
+
+    def change_cluster(self, cluster: Topology) -> None:
+        """Do nothing: orders name the hosts."""
 
     def _child(self, number: int) -> int | None:
         child = self._children.get(number)

@@ -51,7 +51,7 @@ STAGE_TIMES = 8
 """Latest iterations that the reported time of one is the median of."""
 
 G = TypeVar("G", bound=Given)
-Engine = Literal["local", "slurm", "ray"]
+Engine = Literal["local", "ssh", "slurm", "ray"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +107,8 @@ class RunOrder:
         jobs: The jobs.
         engine: Who starts processes on the servers.
         cluster: With an engine: the cluster (`topology_document`), with the addresses of servers.
+        launch_with: With ssh: the command that starts a command on a machine (`agents.launch_command`).
+        here: With ssh: the server that is this machine; "": none is.
     """
 
     number: int
@@ -117,6 +119,8 @@ class RunOrder:
     jobs: tuple[JobOrder, ...]
     engine: Engine = "local"
     cluster: Mapping[str, Any] | None = None
+    launch_with: str = ""
+    here: str = ""
 
     @classmethod
     def of(cls, found: Mapping[str, Any]) -> RunOrder:
@@ -326,6 +330,8 @@ class Runner:
         (job,) = order.jobs
         if order.engine == "slurm":
             start: StartAgents = partial(Agents.launched, template=SLURM_STEP)
+        elif order.engine == "ssh":
+            start = partial(Agents.launched, template=order.launch_with, here=order.here)
         else:
             from ina.service import ray_agents
 

@@ -189,6 +189,10 @@ class SlurmRuns(RunFolders):
                 found[server] = f"Slurm: node {server} does not answer"
         return found
 
+    def change_cluster(self, cluster: Topology) -> None:
+        """Start further runs on the nodes of these names."""
+        self._cluster = cluster
+
     def close(self) -> None:
         """Watch no longer."""
         self._closing.set()

@@ -27,6 +27,7 @@ from ina.runtime.testbed_fabric import program_of
 from ina.service.faults import POINTS, VARIABLE
 from ina.service.files import process_of
 from ina.service.network import Network
+from ina.service.wiring import Wiring
 from tests import effort
 from tests.system.command import ROOT, WORKERS, family, ina
 from tests.system.test_testbeds import PREFIX, needs_namespaces
@@ -160,13 +161,14 @@ def test_ordinary_traffic_passes_a_switch_that_was_started_again_with_its_progra
     try:
         own = netns.find(name)
         with testbed.controllers(own) as at:
-            network = Network(own.topology, Fleet(at), program_of(own))
-            network.reconcile([], own.topology)
+            wiring = Wiring.of(own.topology)
+            network = Network(lambda switch, _: at[switch], program_of(own))
+            network.reconcile([], wiring)
             os.kill(own.switches["s1"], signal.SIGKILL)
-            until(lambda: "s1" in network.reconcile([], own.topology).left_out)
+            until(lambda: "s1" in network.reconcile([], wiring).left_out)
             with start_switch(testbed._switch_commands(own)["s1"].argv, own.log("s1")) as again:
                 try:
-                    until(lambda: not network.reconcile([], own.topology).left_out)
+                    until(lambda: not network.reconcile([], wiring).left_out)
                     assert at["s1"].adjust(entries(own.topology, "s1")) == 0
                 finally:
                     again.kill()
