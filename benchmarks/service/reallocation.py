@@ -41,6 +41,8 @@ MEMORY = {
 """The memory policies, by the name on the page."""
 AMPLE = "shared, ample slots"
 """The run that shows whether links or the processor limit the jobs."""
+BEFORE = " (before)"
+"""Ends the names of policies in rows of the version that bounded no window by a grant: `--rows` only."""
 SEEDS = (1, 2, 3, 4, 5)
 PERIOD_S = 4.0
 """Interval at which memory is divided again."""
@@ -216,7 +218,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         rows = (
             read(asked.rows) if asked.rows else run_all(seeds, policies, asked.deadlines, quick=asked.quick)
         )
-        rows.sort(key=lambda row: (row.deadlines, policies.index(row.policy), row.seed))
+        order = {name: place for place, name in enumerate([*policies, *(f"{n}{BEFORE}" for n in policies)])}
+        rows.sort(key=lambda row: (row.deadlines, order[row.policy], row.seed))
         publish(asked.output, reallocation_page.NAME, reallocation_page.tables(rows), [*map(asdict, rows)])
         reallocation_page.draw(rows, asked.output / f"{reallocation_page.NAME}.svg")
     except (TrialFailed, ValueError, ControllerError, netns.LiveError, OSError) as error:
