@@ -68,7 +68,8 @@ class Slurm:
     def _sinfo(self, form: str) -> str:
         asked = [*self.here.on("p1"), "sinfo", "-h", "-o", form]
         user = os.environ | self.variables
-        return subprocess.run(asked, capture_output=True, env=user, text=True).stdout.strip()
+        done = subprocess.run(asked, capture_output=True, env=user, text=True)
+        return (done.stdout or done.stderr).strip()
 
     def close(self) -> None:
         """End the nodes."""
