@@ -66,6 +66,10 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
     "softswitch.p4runtime": (
         *("p4src.messages/", "softswitch.compiler/*", "softswitch.engine/", "softswitch.gnmi"),
     ),
+    "softswitch.bfrt": (
+        *("p4src.messages.bfruntime", "p4src.messages", "softswitch.compiler/*", "softswitch.engine/"),
+        "softswitch.p4runtime/",
+    ),
     # The host library knows the wire.
     "hostlib": ("hostlib/", "hostlib._native", "hostlib.core/", "hostlib.io/"),
     "hostlib.core": ("hostlib.errors", "hostlib.peers", "hostlib.quantize", *PACKETS),
