@@ -7,6 +7,15 @@ from controller.p4runtime_shim.tls import Tls
 from controller.switches.session import Controller
 
 
-def connect(address: str, *, device_id: int = 0, tls: Tls | None = None) -> Controller:
-    """Connect to a P4Runtime server at ``host:port`` or ``unix:path``. Raises Unreachable."""
-    return Controller(P4RuntimeTarget(address, device_id=device_id, tls=tls))
+def connect(address: str, *, device_id: int = 0, tls: Tls | None = None, at_once: bool = True) -> Controller:
+    """Connect to a P4Runtime server.
+
+    Args:
+        address: ``host:port`` or ``unix:path``.
+        device_id: The switch's device id there.
+        tls: For TLS; None: without.
+        at_once: Wait until it answers; else the first call finds out whether it does.
+
+    Raises Unreachable, if `at_once`.
+    """
+    return Controller(P4RuntimeTarget(address, device_id=device_id, tls=tls, at_once=at_once))

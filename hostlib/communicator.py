@@ -13,7 +13,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -34,13 +34,17 @@ from hostlib.collectives import (
 )
 from hostlib.config import JobConfig
 from hostlib.engine import SwitchEngine
-from hostlib.errors import JobBroken, JobFault, NotInitialized, UnsupportedArray
+from hostlib.errors import JobBroken, JobFault, NotInitialized, RendezvousError, UnsupportedArray
 from hostlib.fusion import FusedCollective, error_of_slice, slice_of
 from hostlib.handle import Handle, Result
 from hostlib.local_ranks import LocalRanks
 from hostlib.moving import MovingCalls
 from hostlib.peers import NoPeers, Peers
+from hostlib.rendezvous_peers import RendezvousPeers
 from hostlib.schedule import Fused, Limits, Packets, Schedule, Slice
+
+GROUP_S: Final = 60.0
+"""Longest wait for the other ranks of a group, and for its admission."""
 
 
 class Communicator(MovingCalls):
@@ -84,9 +88,11 @@ class Communicator(MovingCalls):
         self.rank = config.rank if config else 0
         self.size = config.size if config else 1
         self.why_no_shards = _why_no_shards(config)
+        self._config = config
+        self._peers = peers or NoPeers()
         self._engine: Engine = LocalEngine()
         if config:
-            self._engine = (LocalRanks if config.hosts else SwitchEngine)(config, peers or NoPeers())
+            self._engine = (LocalRanks if config.hosts else SwitchEngine)(config, self._peers)
         self._limits = limits or Limits()
         self._lanes = config.lanes if config else 1
         self._packets = Packets(self._lanes, block16=bool(config and config.numbers == "block16"))
@@ -247,6 +253,35 @@ class Communicator(MovingCalls):
         """Return when all ranks have called it. Raises JobBroken."""
         barrier = make_barrier(next(self._calls))
         self._run(barrier, barrier.staged.finish)
+
+    def group(
+        self, ranks: Sequence[int], key: str, *, timeout_s: float = GROUP_S, patience_s: float | None = None
+    ) -> Communicator:
+        """Have a job of some ranks of this one admitted to the switch beside it, and join it.
+
+        All of these ranks call this, and no others. Close it before this communicator.
+
+        Args:
+            ranks: The ranks, in the order of their ranks in the group, this one among them.
+            key: Text that they alone give, for this group alone, of at most 100 characters.
+            timeout_s: Longest wait for the others.
+            patience_s: Longest time that ranks of the group, known to be alive, wait for each other in a
+                collective; None: as in this job.
+
+        Raises:
+            RendezvousError: it was not admitted, and why: no room, or a job whose ranks have only one port
+                each. On all of its ranks, which can go on without it.
+            ConfigError: the socket cannot be opened.
+        """
+        self._check_process()
+        if self._config is None or not isinstance(self._peers, RendezvousPeers):
+            raise RendezvousError("nobody watches over this job, who could admit groups of its ranks")
+        given = JobConfig.from_json(self._peers.group(key, ranks, timeout_s))
+        patience_s = self._config.straggler_timeout_s if patience_s is None else patience_s
+        config = replace(
+            given, timeout_s=min(self._config.timeout_s, patience_s), straggler_timeout_s=patience_s
+        )
+        return joined(config, self._limits)
 
     def progress(self, done: int, total: int) -> None:
         """Tell that `done` of `total` iterations are over; best called once per iteration, from the start.
@@ -469,6 +504,27 @@ class Communicator(MovingCalls):
             submitted = [*self._schedule.drain(), *self._queue]
             self._queue.clear()
         return submitted
+
+
+def joined(config: JobConfig, limits: Limits) -> Communicator:
+    """Join a job that may have a rendezvous; wait there for the other ranks.
+
+    Args:
+        config: The job.
+        limits: Of fused and sliced collectives.
+
+    Raises RendezvousError, and what `Communicator` raises.
+    """
+    peers: Peers = NoPeers()
+    if config.rendezvous and config.token:
+        peers = RendezvousPeers(
+            config.rendezvous, job=config.job, rank=config.rank, size=config.size, token=config.token
+        )
+    try:
+        return Communicator(config, peers, limits)
+    except BaseException:
+        peers.close()
+        raise
 
 
 def _why_no_shards(config: JobConfig | None) -> str | None:

@@ -10,7 +10,7 @@ _OF_PACKETS: Final = tuple(f"packets_{counter.name.lower()}" for counter in Coun
 CALLS: Final = ("collectives", "elements", "time_s")
 """Keys of what a rank counts whether or not it sends packets."""
 KEYS: Final = (
-    *(*CALLS, "srtt_s", "window_packets", "aggregator_window_packets"),
+    *(*CALLS, "srtt_s", "hold_s", "window_packets", "aggregator_window_packets"),
     *("priority", "packets_from_strangers", *_OF_PACKETS),
 )
 

@@ -14,7 +14,7 @@ from hostlib.collectives import Collective
 from hostlib.config import JobConfig
 from hostlib.core.congestion import BadLimits
 from hostlib.core.driver import CHECK_NS, Driver
-from hostlib.core.pace import UNKNOWN, Pace
+from hostlib.core.pace import UNKNOWN, Hold, Pace
 from hostlib.core.state import SPREAD, CoreSettings, Counter, RtoLimits
 from hostlib.core.watchdog import Watchdog
 from hostlib.core.window import NumericErrors, Window
@@ -66,16 +66,16 @@ class SwitchEngine:
         except BadLimits as error:
             raise ConfigError(str(error)) from error.__cause__
         self._link = link = open_link(config.transport, self._window)
-        # More in flight than the link holds would be lost, and net.core.rmem_max may allow little.
-        self._window.restrict_to(link.room_packets)
+        self._peers = peers
+        self._restrict()
         watchdog = Watchdog(
             self._window, peers, config.patience, switch=config.transport.switch, ranks=config.hosts
         )
         self._driver = Driver(self._window, watchdog=watchdog)
         self._pace = Pace(self._window.settings.packets_in_flight) if config.paced else None
+        self._hold = Hold()
         if config.paced:
             self._window.follow(UNKNOWN)
-        self._peers = peers
         self._broken: JobBroken | None = None
         self._aborted: tuple[type[JobBroken], str] | None = None
         self._reported_at = 0
@@ -121,6 +121,7 @@ class SwitchEngine:
         self._priority = self._priority_of(collective, started)
         with self._turn:
             try:
+                self._restrict()
                 if fault := self._peers.fault():  # which a job that has all it needs would never notice
                     raise JobFault(fault, job=self._config.job, psns=NO_PACKETS)
                 self._window.begin(
@@ -152,7 +153,7 @@ class SwitchEngine:
                 self._give_up(Interrupted(reason, job=self._config.job, psns=self._window.outstanding()))
                 raise
         now = time.monotonic_ns()
-        self._follow_pace(now)
+        self._measure(now)
         self._calls += collective.calls
         self._elements += len(collective.staged.source)
         self._busy_ns += now - started
@@ -179,6 +180,7 @@ class SwitchEngine:
             "elements": float(self._elements),
             "time_s": self._busy_ns / 1e9,
             "srtt_s": window.srtt_ns / 1e9,
+            "hold_s": self._hold.hold_s,
             "window_packets": float(core.limit),
             "aggregator_window_packets": float(max(1, core.limit * core.claims // core.most)),
             "priority": float(self._priority),
@@ -214,14 +216,24 @@ class SwitchEngine:
             if pumped is Pumped.ROUND:
                 window.on_round()
             if driver.time_out(now):
+                self._restrict()
                 self._report(now)
 
-    def _follow_pace(self, now: int) -> None:
-        window = self._window
-        if self._pace is None:
-            return
+    def _restrict(self) -> None:
+        """Keep no more packets in flight than the link holds, and than the job was granted.
+
+        More would be lost at the link, for net.core.rmem_max may allow little. What exceeds the granted slots
+        would only go on to the fallback server, and hold up others there.
+        """
+        room, granted = self._link.room_packets, self._peers.granted()
+        self._window.restrict_to(min(room, granted) if granted else room)
+
+    def _measure(self, now: int) -> None:
+        """Take in the pace of a collective that has ended."""
+        window, core = self._window, self._window.state.struct
         time_s = (now - window.first_result_at) / 1e9
-        if limits := self._pace.collective(window.state.struct.total, time_s):
+        self._hold.collective(core.total, time_s, core.limit)
+        if self._pace is not None and (limits := self._pace.collective(core.total, time_s)):
             window.follow(limits)
 
     def _check_aborted(self) -> None:

@@ -10,13 +10,11 @@ from numpy.typing import ArrayLike, NDArray
 from hostlib import hosting, machines, quantize
 from hostlib.arrays import Output, Tensor
 from hostlib.collectives import Layer, NonFinite, Numbers, Op
-from hostlib.communicator import Communicator
+from hostlib.communicator import Communicator, joined
 from hostlib.config import JobConfig
 from hostlib.errors import NotInitialized
 from hostlib.handle import Handle
 from hostlib.launched_rank import launched_rank
-from hostlib.peers import NoPeers, Peers
-from hostlib.rendezvous_peers import RendezvousPeers
 from hostlib.schedule import Limits
 from hostlib.settings import Settings
 
@@ -71,17 +69,8 @@ def _join(config: JobConfig | None, limits: Limits) -> None:
             f"job {config.job} was left with shutdown() and cannot be joined again: call init() and "
             "shutdown() once in a process, or start a new job with `ina run`"
         )
-    peers: Peers = NoPeers()
-    if config and config.rendezvous and config.token:
-        peers = RendezvousPeers(
-            config.rendezvous, job=config.job, rank=config.rank, size=config.size, token=config.token
-        )
-    try:
-        _communicator = Communicator(config, peers, limits)
-        _config = config
-    except BaseException:
-        peers.close()
-        raise
+    _communicator = joined(config, limits) if config else Communicator(None, limits=limits)
+    _config = config
 
 
 def shutdown() -> None:

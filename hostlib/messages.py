@@ -3,6 +3,10 @@
 ===========  =========================================================  ==================================
 from worker  ``{"join": rank, "size": n, "job": id, "token": text}``    once, first
              ``{"report": {name: number}}``                              progress, any time
+             ``{"group": key, "ranks": [rank, …]}``                      it wants a job of these ranks; all
+                                                                         of them ask, with the same key
+             ``{"waited": s}``                                           not all have joined in s seconds, for
+                                                                         which it has waited; a fault follows
              ``{"bye": n}``                                              it has the results of its n
                                                                          collectives, and begins no other; an
                                                                          orderly close follows
@@ -12,6 +16,11 @@ to worker    ``{"refused": reason}``                                     and the
              ``{"left": {rank: n}}``                                     these ranks said farewell, after n
                                                                          collectives
              ``{"fault": reason}``                                       the job cannot go on
+             ``{"granted": n}``                                          packets that the job may have in
+                                                                         flight from now on; 0: no bound
+             ``{"group": key, "config": text}``                          it is admitted: this worker's
+                                                                         `hostlib.JobConfig` in it
+             ``{"group": key, "reason": text}``                          it is not
 ===========  =========================================================  ==================================
 
 Whatever arrives is checked here before anything acts on it: how long a line is and how deep it nests before
@@ -33,6 +42,8 @@ TO_WORKER_BYTES: Final = 1024 * 1024
 """Longest line to a worker: one that tells why each of a thousand ranks is gone fits."""
 MAX_NUMBERS: Final = 128
 """Numbers in one report."""
+MAX_KEY: Final = 100
+"""Characters of a group's key."""
 MAX_BRACKETS: Final = 4
 """Objects and lists in one message, itself included; no message has more than two."""
 
@@ -128,8 +139,76 @@ class Farewell:
         return encode({"bye": self.collectives})
 
 
-def parse_from_member(message: Mapping[str, Any]) -> Report | Farewell:
+@dataclass(frozen=True, slots=True)
+class Waited:
+    """A worker has waited for so many seconds for all to join, and gives up."""
+
+    seconds: float
+
+    def encode(self) -> bytes:
+        """Return the bytes of its line."""
+        return encode({"waited": self.seconds})
+
+    @classmethod
+    def parse(cls, message: Mapping[str, Any]) -> Self:
+        """Read the message. Raises MessageError."""
+        _check_fields(message, {"waited"})
+        return cls(_number("waited", message["waited"]))
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRequest:
+    """A worker wants a job of some ranks of its job, itself among them."""
+
+    key: str
+    """The same for all of them, and no other request."""
+    ranks: tuple[int, ...]
+    """In the order of their ranks in the new job."""
+
+    def encode(self) -> bytes:
+        """Return the bytes of its line."""
+        return encode({"group": self.key, "ranks": self.ranks})
+
+    @classmethod
+    def parse(cls, message: Mapping[str, Any]) -> Self:
+        """Read the message. Raises MessageError."""
+        _check_fields(message, {"group", "ranks"})
+        key, ranks = message["group"], message["ranks"]
+        if not isinstance(key, str) or not 0 < len(key) <= MAX_KEY:
+            raise MessageError(f"group must be a text of 1 to {MAX_KEY} characters")
+        if not isinstance(ranks, list) or not ranks:
+            raise MessageError("ranks must be a list of ranks")
+        return cls(key, tuple(_whole("a rank", rank) for rank in ranks))
+
+
+@dataclass(frozen=True, slots=True)
+class GroupAnswer:
+    """A group was admitted, or not."""
+
+    key: str
+    config: str | None = field(default=None, repr=False)
+    """The worker's configuration in it, secret like its token; None: it was not admitted."""
+    reason: str = ""
+    """Why not."""
+
+    def encode(self) -> bytes:
+        """Return the bytes of its line."""
+        said = {"reason": self.reason} if self.config is None else {"config": self.config}
+        return encode({"group": self.key, **said})
+
+    @classmethod
+    def parse(cls, message: Mapping[str, Any]) -> Self:
+        """Read the message. Raises MessageError."""
+        key = _reason("group", message) or ""
+        return cls(key, _reason("config", message), _reason("reason", message) or "")
+
+
+def parse_from_member(message: Mapping[str, Any]) -> Report | Farewell | GroupRequest | Waited:
     """Read what a worker says once it has joined. Raises MessageError."""
+    if "group" in message:
+        return GroupRequest.parse(message)
+    if "waited" in message:
+        return Waited.parse(message)
     if "bye" in message:
         _check_fields(message, {"bye"})
         return Farewell(_whole("bye", message["bye"]))
@@ -137,14 +216,7 @@ def parse_from_member(message: Mapping[str, Any]) -> Report | Farewell:
     numbers = message["report"]
     if not isinstance(numbers, dict) or len(numbers) > MAX_NUMBERS:
         raise MessageError(f"report must be an object of at most {MAX_NUMBERS} numbers")
-    for name, number in numbers.items():
-        if (
-            isinstance(number, bool)
-            or not isinstance(number, int | float)
-            or not abs(number) <= sys.float_info.max
-        ):
-            raise MessageError(f"report: {name[:40]!r} must be a finite number")
-    return Report({name: float(number) for name, number in numbers.items()})
+    return Report({name: _number(f"report: {name[:40]!r}", number) for name, number in numbers.items()})
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +228,7 @@ class News:
     gone: Mapping[int, str] = field(default_factory=dict)
     left: Mapping[int, int] = field(default_factory=dict)
     fault: str | None = None
+    granted: int | None = None
 
     @classmethod
     def parse(cls, message: Mapping[str, Any]) -> Self:
@@ -173,12 +246,19 @@ class News:
             gone={int(rank): why for rank, why in gone.items()},
             left={int(rank): _whole("left", number) for rank, number in left.items()},
             fault=_reason("fault", message),
+            granted=_whole("granted", message["granted"]) if "granted" in message else None,
         )
 
 
 def _check_fields(message: Mapping[str, Any], expected: set[str]) -> None:
     if message.keys() != expected:
         raise MessageError(f"a message must have the fields {', '.join(sorted(expected))} and no others")
+
+
+def _number(name: str, value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= sys.float_info.max:
+        raise MessageError(f"{name} must be a finite number")
+    return float(value)
 
 
 def _whole(name: str, value: object) -> int:

@@ -19,28 +19,40 @@ class Paths:
     """The counters of one process group; any thread may call."""
 
     def __init__(self, *, level: int = logging.WARNING) -> None:
-        """Log sums that go around the switch at `level`, and other calls at INFO, each kind once."""
+        """Log calls that the switch might have done at `level`, and others at INFO, each kind once."""
         self._level = level
         self._counts: Counter[tuple[str, str]] = Counter()
         self._lock = threading.Lock()
 
-    def took(self, call: str, path: str, reason: str = "", *, sums: bool = False) -> None:
+    def took(self, call: str, path: str, reason: str = "", *, loud: bool = False) -> None:
         """Record the path of a call.
 
         Args:
             call: The call, such as "allreduce max float32".
             path: The path that it takes.
             reason: Why it does not take the switch.
-            sums: It is a sum.
+            loud: The switch might have done it.
         """
         with self._lock:
             self._counts[call, path] += 1
             first = self._counts[call, path] == 1
-        level = self._level if sums else logging.INFO
+        level = self._level if loud else logging.INFO
         if path == SWITCH or not first:
             _log.debug("%s goes through %s", call, path)
         else:
-            _log.log(level, "%s goes through %s, not the switch%s", call, path, reason and f": {reason}")
+            self.note(level, call, path, reason)
+
+    @staticmethod
+    def note(level: int, what: str, path: str, reason: str) -> None:
+        """Log that something goes around the switch.
+
+        Args:
+            level: As of `logging`.
+            what: What does.
+            path: The path that it takes.
+            reason: Why.
+        """
+        _log.log(level, "%s goes through %s, not the switch%s", what, path, reason and f": {reason}")
 
     def counts(self) -> dict[str, dict[str, int]]:
         """Return the number of calls by kind and path."""

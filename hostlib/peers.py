@@ -21,6 +21,10 @@ class Peers(Protocol):
         """Return the reason why the whole job cannot go on (the switch died, say); None while it can."""
         ...
 
+    def granted(self) -> int:
+        """Return how many packets the job may have in flight, by its grant of slots; 0: no bound is known."""
+        ...
+
     def alive(self, ranks: Iterable[int]) -> bool:
         """Return whether every one of `ranks` is known to be running, only slow."""
         ...
@@ -56,6 +60,10 @@ class NoPeers:
     def fault(self) -> str | None:
         """Return None: no fault is ever known."""
         return None
+
+    def granted(self) -> int:
+        """Return 0: no bound is known."""
+        return 0
 
     def alive(self, ranks: Iterable[int]) -> bool:
         """Return False unless nobody is asked about."""

@@ -18,17 +18,21 @@ import selectors
 import socket
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
+from hostlib.far_end import GONE, SILENT_S, notice_its_end
 from hostlib.messages import (
     FROM_WORKER_BYTES,
     Farewell,
+    GroupAnswer,
+    GroupRequest,
     Join,
     Lines,
     MessageError,
     Report,
+    Waited,
     encode,
     parse_from_member,
 )
@@ -37,6 +41,9 @@ JOIN_S: Final = 10.0
 """Longest time for which a connection stays open without having joined."""
 MAX_STRANGERS: Final = 64
 """Connections that have not joined, beside one for each rank; beyond that the oldest gives way."""
+
+MOST_NAMED: Final = 8
+"""Ranks that a message names one by one."""
 
 _NO_ROOM: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
@@ -52,13 +59,30 @@ class _Connection:
 class Rendezvous:
     """The meeting point of one job, run by the launcher of its workers; a context manager."""
 
-    def __init__(self, *, job: int, size: int, host: str = "127.0.0.1", join_s: float = JOIN_S) -> None:
-        """Listen at `host`; clients that have not joined `join_s` seconds after connecting are cut off."""
+    def __init__(
+        self,
+        *,
+        job: int,
+        size: int,
+        host: str = "127.0.0.1",
+        join_s: float = JOIN_S,
+        machines: Mapping[int, str] | None = None,
+    ) -> None:
+        """Listen.
+
+        Args:
+            job: Id of the job.
+            size: Number of its ranks.
+            host: Address to listen at.
+            join_s: Clients that have not joined so many seconds after connecting are cut off.
+            machines: Names of the ranks' machines, as far as they are known, for messages.
+        """
         self.token: Final = secrets.token_hex(32)
         """Secret that a worker needs to join; to be kept out of command lines and logs."""
         self._job = job
         self._size = size
         self._join_s = join_s
+        self._machines = machines or {}
         self._listener = socket.create_server((host, 0), backlog=size + MAX_STRANGERS)
         self._listener.setblocking(False)
         self._selector = selectors.DefaultSelector()
@@ -74,7 +98,11 @@ class Rendezvous:
         self._gone: dict[int, str] = {}
         self._left: dict[int, int] = {}
         self._fault: str | None = None
+        self._granted = 0
         self._reports: dict[int, Mapping[str, float]] = {}
+        self._requests: dict[GroupRequest, set[int]] = {}
+        """Groups that are asked for, with the ranks that have asked so far."""
+        self._on_group: Callable[[GroupRequest], None] | None = None
         self._released = False
         self._closing = False
         self._thread = threading.Thread(target=self._serve, name="rendezvous", daemon=True)
@@ -96,6 +124,12 @@ class Rendezvous:
         """True once every rank has said farewell or is gone."""
         with self._lock:
             return len({*self._left, *self._gone}) == self._size
+
+    @property
+    def leaving(self) -> bool:
+        """True once a rank has said farewell or is gone."""
+        with self._lock:
+            return bool(self._left or self._gone)
 
     @property
     def gone(self) -> dict[int, str]:
@@ -123,6 +157,37 @@ class Rendezvous:
             if self._fault is None:
                 self._fault = reason
                 self._broadcast({"fault": reason})
+
+    def grant(self, packets: int) -> None:
+        """Tell all workers, late ones too, how many packets the job may have in flight; 0: no bound."""
+        with self._lock:
+            if packets != self._granted:
+                self._granted = packets
+                self._broadcast({"granted": packets})
+
+    def on_group(self, call: Callable[[GroupRequest], None] | None) -> None:
+        """Have `call` called with each group that all its ranks ask for; it returns at once.
+
+        `answer` follows, from any thread. Without it groups are refused.
+        """
+        with self._lock:
+            self._on_group = call
+
+    def answer(self, request: GroupRequest, configs: Sequence[str] | str) -> None:
+        """Tell the ranks of a group their configurations, in their order in it, or why there are none."""
+        with self._lock:
+            for rank in self._requests.pop(request, set()) - {*self._gone}:
+                answer = (
+                    GroupAnswer(request.key, reason=configs)
+                    if isinstance(configs, str)
+                    else GroupAnswer(request.key, configs[request.ranks.index(rank)])
+                )
+                self._send(self._joined[rank], answer.encode())
+
+    @property
+    def broken(self) -> str | None:
+        """Why the job cannot go on; None while it can."""
+        return self._fault
 
     def close(self) -> None:
         """Stop serving and close every connection."""
@@ -165,6 +230,7 @@ class Rendezvous:
                 time.sleep(0.01)  # if none of ours made room, others may: not at full speed
             return
         connection.setblocking(False)
+        notice_its_end(connection)
         known = _Connection(time.monotonic() + self._join_s)
         self._connections[connection] = self._strangers[connection] = known
         self._selector.register(connection, selectors.EVENT_READ)
@@ -176,8 +242,11 @@ class Rendezvous:
             data = connection.recv(65536)
         except BlockingIOError:
             return
-        except OSError:
+        except OSError as error:
             data = b""
+            if error.errno in GONE:
+                self._drop(connection, f"its machine has not answered for {SILENT_S} s")
+                return
         if not data:
             self._drop(connection, "its connection to the launcher closed")
             return
@@ -200,6 +269,45 @@ class Rendezvous:
             case Farewell(collectives):
                 self._left[join.rank] = collectives
                 self._broadcast({"left": {str(join.rank): collectives}})
+                self._refuse_groups_of(join.rank, "has left the job")
+            case GroupRequest() as request:
+                self._ask(request, join.rank)
+            case Waited(seconds) if not self._released:
+                self.fault(f"{self._absent()} did not join within {seconds:g} s")
+
+    def _absent(self) -> str:
+        """Name the ranks that have not joined, with their machines."""
+        absent = [rank for rank in range(self._size) if rank not in self._joined]
+        named = [
+            f"{rank} on {self._machines[rank]}" if rank in self._machines else f"{rank}"
+            for rank in absent[:MOST_NAMED]
+        ]
+        more = f" and {len(absent) - MOST_NAMED} more" if len(absent) > MOST_NAMED else ""
+        return f"rank{'s' if len(absent) > 1 else ''} {', '.join(named)}{more}"
+
+    def _ask(self, request: GroupRequest, rank: int) -> None:
+        """Note that a rank asks for a group; the last of its ranks to do so has it admitted."""
+        asked = self._requests.setdefault(request, set())
+        asked.add(rank)
+        absent = [other for other in request.ranks if other in self._gone or other in self._left]
+        if self._on_group is None:
+            self.answer(request, "whoever started this job admits no groups")
+        elif len({*request.ranks}) < len(request.ranks) or not {rank, *request.ranks} <= {*self._joined}:
+            self.answer(
+                request, f"{list(request.ranks)} are no ranks of the job, each once, {rank} among them"
+            )
+        elif rank not in request.ranks:
+            self.answer(request, f"rank {rank} is none of the ranks {list(request.ranks)}")
+        elif absent:
+            self.answer(request, f"rank {absent[0]} has ended")
+        elif asked == {*request.ranks}:
+            self._on_group(request)
+
+    def _refuse_groups_of(self, rank: int, why: str) -> None:
+        """Refuse the groups that are not asked for by all their ranks, now that one never will."""
+        for request, asked in [*self._requests.items()]:
+            if rank in request.ranks and asked != {*request.ranks}:
+                self.answer(request, f"rank {rank} {why}")
 
     def _admit(self, connection: socket.socket, message: dict[str, Any]) -> None:
         if not self._is_token(message.get("token")):
@@ -211,18 +319,22 @@ class Rendezvous:
         except MessageError as error:
             reason = str(error)
         if reason:
-            self._send(connection, {"refused": reason})
+            self._send(connection, encode({"refused": reason}))
             self._forget(connection)
             return
         self._connections[connection].join = join
         del self._strangers[connection]
         self._joined[join.rank] = connection
         if self._gone:
-            self._send(connection, {"gone": {str(rank): why for rank, why in self._gone.items()}})
+            self._send(connection, encode({"gone": {str(rank): why for rank, why in self._gone.items()}}))
         if self._left:
-            self._send(connection, {"left": {str(rank): number for rank, number in self._left.items()}})
+            self._send(
+                connection, encode({"left": {str(rank): number for rank, number in self._left.items()}})
+            )
         if self._fault is not None:
-            self._send(connection, {"fault": self._fault})
+            self._send(connection, encode({"fault": self._fault}))
+        if self._granted:
+            self._send(connection, encode({"granted": self._granted}))
         if len(self._joined) == self._size:
             self._release()
 
@@ -252,6 +364,7 @@ class Rendezvous:
         if rank not in self._gone and rank not in self._left:
             self._gone[rank] = reason
             self._broadcast({"gone": {str(rank): reason}})
+            self._refuse_groups_of(rank, f"is gone: {reason}")
 
     def _drop(self, connection: socket.socket, reason: str) -> None:
         join = self._connections[connection].join
@@ -272,11 +385,10 @@ class Rendezvous:
     def _broadcast(self, message: Mapping[str, Any]) -> None:
         for connection, known in self._connections.items():
             if known.join is not None:
-                self._send(connection, message)
+                self._send(connection, encode(message))
 
     @staticmethod
-    def _send(connection: socket.socket, message: Mapping[str, Any]) -> None:
-        data = encode(message)
+    def _send(connection: socket.socket, data: bytes) -> None:
         try:
             sent = connection.send(data)
         except OSError:  # it is gone, or has not read for very long

@@ -6,11 +6,27 @@ import contextlib
 import socket
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from hostlib.config import parse_address
 from hostlib.errors import RendezvousError
-from hostlib.messages import TO_WORKER_BYTES, Farewell, Join, Lines, News, Report
+from hostlib.far_end import GONE, SILENT_S, notice_its_end
+from hostlib.messages import (
+    TO_WORKER_BYTES,
+    Farewell,
+    GroupAnswer,
+    GroupRequest,
+    Join,
+    Lines,
+    News,
+    Report,
+    Waited,
+)
+
+FAREWELL_S = 1.0
+"""Longest wait for the launcher to hear a farewell, after which it may give away what this worker had."""
+ANSWER_S = 5.0
+"""Longest wait for the launcher to say who has not joined."""
 
 
 class RendezvousPeers:
@@ -24,13 +40,17 @@ class RendezvousPeers:
         Raises:
             RendezvousError: refused, a rank died before joining, or not all joined within `timeout_s`.
         """
+        self._rank = rank
         self._size = size
         self._said_farewell = False
         self._gone: dict[int, str] = {}
         self._left: dict[int, int] = {}
         self._fault: str | None = None
+        self._granted = 0
         self._lines = Lines(TO_WORKER_BYTES)
         self._lock = threading.Lock()
+        self._change = threading.Condition(self._lock)
+        self._answers: dict[str, GroupAnswer] = {}
         where = f"job {job}, rank {rank}"
         deadline = time.monotonic() + timeout_s
         try:
@@ -39,17 +59,15 @@ class RendezvousPeers:
             raise RendezvousError(f"{where}: cannot join at {address}: {error}") from error
         try:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            notice_its_end(self._socket)
             self._socket.sendall(Join(rank, size, job, token).encode())
-            self._await_go(where, deadline)
+            self._await_go(where, deadline, timeout_s)
         except RendezvousError:
             self._socket.close()
             raise
         except (OSError, ValueError) as error:
             self._socket.close()
-            reason = f"cannot join at {address}: {error}"
-            if isinstance(error, TimeoutError):
-                reason = f"not all of {size} ranks joined at {address} within {timeout_s:g} s"
-            raise RendezvousError(f"{where}: {reason}") from error
+            raise RendezvousError(f"{where}: cannot join at {address}: {error}") from error
         self._socket.settimeout(None)
         self._thread = threading.Thread(target=self._listen, name="peers", daemon=True)
         self._thread.start()
@@ -62,6 +80,10 @@ class RendezvousPeers:
     def fault(self) -> str | None:
         """Return the reason why the whole job cannot go on; None while it can."""
         return self._fault
+
+    def granted(self) -> int:
+        """Return how many packets the job may have in flight; 0: no bound."""
+        return self._granted
 
     def alive(self, ranks: Iterable[int]) -> bool:
         """Return whether every one of `ranks` still holds its connection to the launcher."""
@@ -90,19 +112,53 @@ class RendezvousPeers:
         with self._lock:
             return self._fault is not None or len({*self._left, *self._gone}) == self._size
 
+    def group(self, key: str, ranks: Sequence[int], timeout_s: float) -> str:
+        """Have the launcher admit a job of these ranks; return this worker's configuration in it, as JSON.
+
+        Args:
+            key: Text that these ranks alone give, for this job alone.
+            ranks: The ranks, in the order of their ranks in it; all of them call this.
+            timeout_s: Longest wait for the others, and for the launcher.
+
+        Raises RendezvousError if it was not admitted, and why.
+        """
+        with contextlib.suppress(OSError):  # the listening thread notices that the launcher is gone
+            self._socket.sendall(GroupRequest(key, tuple(ranks)).encode())
+        with self._change:
+            self._change.wait_for(lambda: key in self._answers or self._fault is not None, timeout_s)
+            answer = self._answers.pop(key, None)
+        if answer is None:
+            raise RendezvousError(self._fault or f"the launcher did not answer within {timeout_s:g} s")
+        if answer.config is None:
+            raise RendezvousError(answer.reason)
+        return answer.config
+
     def close(self) -> None:
-        """Say farewell and close."""
+        """Say farewell, and close once the launcher has heard it, not long after at the latest."""
         self.farewell()
+        with self._change:
+            self._change.wait_for(lambda: self._rank in self._left or self._fault is not None, FAREWELL_S)
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._thread.join()
         self._socket.close()
 
-    def _await_go(self, where: str, deadline: float) -> None:
-        heard = False
+    def _await_go(self, where: str, deadline: float, timeout_s: float) -> None:
+        heard = waited = False
         while True:
             self._socket.settimeout(max(0.001, deadline - time.monotonic()))
-            data = self._socket.recv(65536)
+            try:
+                data = self._socket.recv(65536)
+            except TimeoutError:
+                if waited:
+                    raise RendezvousError(
+                        f"{where}: not all of {self._size} ranks joined within {timeout_s:g} s, and the"
+                        " launcher does not say which"
+                    ) from None
+                waited = True  # it knows who is missing, and tells all
+                deadline = time.monotonic() + ANSWER_S
+                self._socket.sendall(Waited(timeout_s).encode())
+                continue
             if not data:
                 raise RendezvousError(
                     f"{where}: the launcher went away before all had joined"
@@ -129,16 +185,29 @@ class RendezvousPeers:
                 if not data:
                     break
                 for message in self._lines.feed(data):
-                    self._note(News.parse(message))
-            except OSError:
+                    if "group" in message:
+                        self._take_answer(GroupAnswer.parse(message))
+                    else:
+                        self._note(News.parse(message))
+            except OSError as error:
+                if error.errno in GONE:
+                    self._note(News(fault=f"the launcher's machine has not answered for {SILENT_S} s"))
                 break
             except ValueError as error:
-                self._fault = self._fault or f"the launcher sent an invalid message: {error}"
+                self._note(News(fault=f"the launcher sent an invalid message: {error}"))
                 return
-        self._fault = self._fault or "the launcher went away"
+        self._note(News(fault="the launcher went away"))
+
+    def _take_answer(self, answer: GroupAnswer) -> None:
+        with self._change:
+            self._answers[answer.key] = answer
+            self._change.notify_all()
 
     def _note(self, news: News) -> None:
         with self._lock:
             self._gone.update(news.gone)
             self._left.update(news.left)
             self._fault = self._fault or news.fault
+            if news.granted is not None:
+                self._granted = news.granted
+            self._change.notify_all()

@@ -4,6 +4,8 @@ With `until_eof` the parent process may send requests, lines of JSON, to its sta
 
 ==========================  ====================================================================
 ``{"statistics": true}``    answer ``{"statistics": {port number: `PortStatistics`}}``
+``{"port": "9=shm"}``       open one more port, as ``--port`` says it, with ``"impair"`` as
+                            ``--impair``; answer ``{"udp_ports": …, "shm_ports": …}`` of all
 anything else               answer ``{"error": why}``; the switch goes on
 ==========================  ====================================================================
 """
@@ -26,7 +28,7 @@ from softswitch.compiler import Choice, CompileError
 from softswitch.engine.capture_files import CaptureFiles, CaptureTo
 from softswitch.engine.impairments import PortImpairments
 from softswitch.engine.pipeline import PipelineError
-from softswitch.engine.ports import PortSpec, SharedPort, UdpPort
+from softswitch.engine.ports import PortSpec, SharedPort, SwitchError, UdpPort, parse_port
 from softswitch.engine.programs import preprocess_once
 from softswitch.engine.switch import Switch
 from softswitch.engine.trace import Event
@@ -113,8 +115,7 @@ def run_switch(
             tell=journal,
         )
         try:
-            if capture is not None:
-                stack.enter_context(CaptureFiles(switch, capture))
+            captures = stack.enter_context(CaptureFiles(switch, capture)) if capture is not None else None
             described = _description(switch, service, device_id, program)
             if bfrt is not None:
                 # Imported here, because few switches have it.
@@ -137,7 +138,8 @@ def run_switch(
                     arguments = (program, defines, source, service, ready, stop)
                     threading.Thread(target=_watch, args=arguments, daemon=True).start()
                 if until_eof:
-                    threading.Thread(target=_answer, args=(switch, ready, stop), daemon=True).start()
+                    asked = (switch, captures, ready, stop)
+                    threading.Thread(target=_answer, args=asked, daemon=True).start()
                 stop.wait()
         finally:
             service.close()
@@ -148,6 +150,15 @@ def _description(switch: Switch, service: Service, device_id: int, program: Path
     return {
         "p4runtime": service.address,
         "grpc_port": service.port,
+        **_reached_at(switch),
+        "device_id": device_id,
+        "program": program.stem if program else None,
+    }
+
+
+def _reached_at(switch: Switch) -> dict[str, object]:
+    """Return where the far ends of the ports that are no interfaces arrive."""
+    return {
         "udp_ports": {
             str(number): switch.port_address(number)[1]
             for number, port in switch.ports.items()
@@ -158,8 +169,6 @@ def _description(switch: Switch, service: Service, device_id: int, program: Path
             for number, port in switch.ports.items()
             if isinstance(port, SharedPort)
         },
-        "device_id": device_id,
-        "program": program.stem if program else None,
     }
 
 
@@ -208,23 +217,41 @@ def _watch(
             _say(told, {"reloaded": program.stem})
 
 
-def _answer(switch: Switch, answers: TextIO | None, stop: threading.Event) -> None:
+def _answer(
+    switch: Switch, captures: CaptureFiles | None, answers: TextIO | None, stop: threading.Event
+) -> None:
     """Carry out commands until standard input ends, which ends the switch too."""
     try:
         for line in _lines(sys.stdin.fileno()):
-            _say(answers, _execute(switch, line))
+            _say(answers, _execute(switch, captures, line))
     finally:  # also if nobody hears the answers any more, or the switch is closed under us
         stop.set()
 
 
-def _execute(switch: Switch, line: bytes) -> dict[str, object]:
+def _execute(switch: Switch, captures: CaptureFiles | None, line: bytes) -> dict[str, object]:
     try:
         command = json.loads(line)
     except (ValueError, RecursionError) as error:
         return {"error": f"a command is not JSON: {error}"}
-    if command != {"statistics": True}:
-        return {"error": 'unknown command; known is {"statistics": true}'}
-    return {"statistics": {str(number): asdict(switch.statistics(number)) for number in switch.ports}}
+    match command:
+        case {"statistics": True}:
+            return {"statistics": {str(number): asdict(switch.statistics(number)) for number in switch.ports}}
+        case {"port": str(text), **more}:
+            return _open_port(switch, captures, text, str(more.get("impair", "")))
+    return {"error": 'unknown command; known are {"statistics": true} and {"port": "9=shm"}'}
+
+
+def _open_port(switch: Switch, captures: CaptureFiles | None, text: str, impair: str) -> dict[str, object]:
+    number, equals, spec = text.partition("=")
+    if not (equals and number.isascii() and number.isdigit()):
+        return {"error": f"port {text!r}: must be NUMBER=KIND, such as 9=shm"}
+    try:
+        switch.add_port(int(number), parse_port(spec), PortImpairments.parse(impair) if impair else None)
+        if captures is not None:
+            captures.add(int(number))
+    except (SwitchError, ValueError, OSError) as error:
+        return {"error": f"port {text}: {error}"}
+    return _reached_at(switch)
 
 
 def _lines(descriptor: int) -> Iterator[bytes]:

@@ -21,7 +21,7 @@ from pathlib import Path
 from benchmarks.fill import check, publish
 from benchmarks.service import ablations, reallocation_page
 from benchmarks.service.live import POLICIES, ROOT, Controller, TrialFailed, reports, running, testbed
-from benchmarks.service.mixes import DEADLINES, LOOSE, PLENTY, SCARCE, Planned, cluster, mix
+from benchmarks.service.mixes import DEADLINES, LOOSE, PLENTY, SCARCE, WORKERS, Planned, cluster, mix
 from bmv2_topos.testbeds import netns
 from controller import figures
 from controller.errors import ControllerError
@@ -65,6 +65,10 @@ class Row:
         divisions: How often it had other slots than before.
         load: Of the machine when the run began.
         deadlines: How they were drawn, by `mixes.DEADLINES`.
+        detour: Of what the workers of all jobs of its run sent, the part that came to the fallback server;
+            None: not counted.
+        detour_bps: The mean rate of that from the first submission to the end of the last job, bits per
+            second.
     """
 
     seed: int
@@ -79,6 +83,8 @@ class Row:
     divisions: int
     load: float
     deadlines: str = LOOSE
+    detour: float | None = None
+    detour_bps: float | None = None
 
     @property
     def missed(self) -> bool:
@@ -103,10 +109,15 @@ def run(jobs: Sequence[Planned], policy: str, name: str, row: Callable[..., Row]
         memory = MEMORY.get(policy, "shared")
         controller = Controller(folder, name, {**POLICIES, "memory": memory}, PERIOD_S)
         load = os.getloadavg()[0]
-        with testbed(name, file, "embedded"), running(controller), Client(controller.url) as client:
+        with testbed(name, file, "embedded") as bed, running(controller), Client(controller.url) as client:
+            began_s = time.monotonic()
             _submit(client, jobs, saved)
             _await_all(client)
-            return _rows(client, jobs, partial(row, policy=policy, load=load))
+            took_s = time.monotonic() - began_s
+            sent = sum(bed.link_bytes(f"w{number + 1}").sent for number in range(len(jobs) * WORKERS))
+            came = bed.link_bytes("sums").received
+            told = {"detour": came / sent, "detour_bps": came * 8 / took_s}
+            return _rows(client, jobs, partial(row, policy=policy, load=load, **told))
 
 
 def _submit(client: Client, jobs: Sequence[Planned], saved: Path) -> None:

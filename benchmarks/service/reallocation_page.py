@@ -29,9 +29,12 @@ def tables(rows: Sequence[Row]) -> str:
             _compared(own),
             f"### Missed by seed: {deadlines} deadlines",
             markdown(["seed", *_policies(own)], _by_seed(own)),
-            f"### An iteration, ms: {deadlines} deadlines",
+            f"### An iteration, ms, and what the fallback server got: {deadlines} deadlines",
             markdown(
-                ["policy", "by links", "measured", "computing", "waiting for sums", "rest", "load"],
+                [
+                    *("policy", "by links", "measured", "computing", "waiting for sums", "rest"),
+                    *("by the fallback server", "Mb/s there", "load"),
+                ],
                 [
                     _iteration(policy, [row for row in own if row.policy == policy])
                     for policy in _policies(own)
@@ -100,8 +103,18 @@ def _iteration(policy: str, rows: Sequence[Row]) -> list[str]:
     return [
         policy,
         *(f"{value:.0f}" for value in (ideal, whole, compute, network, whole - compute - network)),
+        *_detour(rows),
         f"{min(loads):.0f}..{max(loads):.0f}",
     ]
+
+
+def _detour(rows: Sequence[Row]) -> tuple[str, str]:
+    """Return which part of what workers sent came to the fallback server, and at which rate."""
+    shares = [row.detour for row in rows if row.detour is not None]
+    rates = [row.detour_bps for row in rows if row.detour_bps is not None]
+    if not shares or not rates:
+        return "", ""
+    return f"{100 * fmean(shares):.0f} %", f"{fmean(rates) / 1e6:.0f}"
 
 
 def draw(rows: Sequence[Row], path: Path) -> None:

@@ -20,7 +20,7 @@ from controller.policies.by_kind import SCHEDULER, AllocationSettings, Policies
 from controller.scheduling.errors import BadDecision, BadSpec
 from controller.scheduling.policy import Group, JobState
 from controller.vocabulary import Cluster as Servers
-from controller.vocabulary import Job
+from controller.vocabulary import Job, Topology
 
 
 class Watcher(Protocol):
@@ -76,6 +76,18 @@ class Allocation:
         self._settings = settings
         self._due_s = now_s
 
+    def change(self, topology: Topology, servers: Servers, now_s: float) -> None:
+        """Have another cluster from now on, and memory be divided again.
+
+        Args:
+            topology: Servers, switches and links.
+            servers: The same as the scheduler sees them.
+            now_s: The time.
+        """
+        self.allocator.change(topology)
+        self._servers = servers
+        self._due_s = now_s
+
     @property
     def next_s(self) -> float:
         """Time at which memory is to be divided again even if nothing happens; infinite: not needed."""
@@ -93,19 +105,24 @@ class Allocation:
         """Return the network properties of a job as they are known."""
         return self._jobs[name]
 
-    def measure(self, name: str, compute_s: float | None, model_bytes: int | None) -> None:
+    def measure(
+        self, name: str, compute_s: float | None, model_bytes: int | None, hold_s: float | None
+    ) -> None:
         """Correct the network properties of a job; the next division of memory follows them.
 
         Args:
             name: The job's name.
             compute_s: Seconds of computing in an iteration that nothing else overlaps; None: as known.
             model_bytes: Bytes of its gradient; None: as known.
+            hold_s: Seconds for which a slot is held; None: as known.
         """
         job = self._jobs[name]
         if compute_s is not None:
             job = replace(job, compute_s=compute_s, overlap=0.0, skew_s=0.0)
         if model_bytes is not None:
             job = replace(job, layers_bytes=(model_bytes,))
+        if hold_s is not None:
+            job = replace(job, hold_s=hold_s)
         self._jobs[name] = job
         self.allocator.measure(job)
 
@@ -137,9 +154,10 @@ class Allocation:
         if not allocator.crosses(name):
             return Place(job.servers)
         answer = allocator.answer
-        regions = answer.regions.get(name, {}) if answer is not None else {}
-        standing = answer.standing.get(name) if answer is not None else None
-        return Place(job.servers, job.tree, job.fallback, regions, standing)
+        if answer is None or name not in answer.standing:
+            return Place(job.servers, job.tree, job.fallback)
+        standing, in_flight = answer.standing[name], answer.in_flight(name)
+        return Place(job.servers, job.tree, job.fallback, answer.regions[name], standing, in_flight)
 
     def why_missed(self, name: str) -> str:
         """Return why the last division ended a job."""

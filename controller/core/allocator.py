@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from controller.core.changes import first_hop
 from controller.core.surviving import surviving
 from controller.memory import policy as memory
 from controller.memory.demand import demand, rate_of
@@ -54,6 +55,10 @@ class Allocator:
     def decide_by(self, policies: Policies, settings: AllocationSettings) -> None:
         """Have other policies decide from now on; what has been placed stays where it is."""
         self._policies, self._settings = policies, settings
+
+    def change(self, topology: Topology) -> None:
+        """Have another cluster from now on; the next `lose` gives jobs trees that it has."""
+        self.whole = goodput(topology, self._settings.frame_bytes)
 
     @property
     def topology(self) -> Topology:
@@ -216,7 +221,7 @@ class Allocator:
         return list(self._crossing.values())
 
     def measure(self, job: Job) -> None:
-        """Correct what is known of a placed job: computing and bytes."""
+        """Correct what is known of a placed job: computing, bytes and how long slots are held."""
         for known in (self.placed, self._crossing):
             if job.name in known:
                 known[job.name] = replace(
@@ -225,6 +230,7 @@ class Allocator:
                     overlap=job.overlap,
                     skew_s=job.skew_s,
                     layers_bytes=job.layers_bytes,
+                    hold_s=job.hold_s,
                 )
 
     def divide(self, now_s: float, left: Mapping[str, float]) -> list[str]:
@@ -242,9 +248,13 @@ class Allocator:
         return [job.name for job in jobs if standing[job.name] is memory.Standing.ENDED]
 
     def _up_of(self, regions: Mapping[str, Region]) -> Mapping[str, Region]:
-        if self._up is self.whole:
-            return regions
-        return {switch: region for switch, region in regions.items() if switch in self.topology.switch}
+        """Return the regions at switches that are up, and have as many slots still."""
+        known = self.topology.switch
+        return {
+            switch: region
+            for switch, region in regions.items()
+            if switch in known and region.end <= known[switch].slots
+        }
 
     def _told(self, job: Job, now_s: float, left: float) -> Job:
         """Return the job as the memory policy sees it: iterations left, and the deadline less a margin.
@@ -313,4 +323,4 @@ def _leaves(topology: Topology, job: Job) -> str:
     assert job.fallback is not None
     if job.tree.root not in topology.switch or job.fallback not in topology.server:
         return ""
-    return (*topology.way(job.tree.root, topology.rack_of[job.fallback]), job.fallback)[1]
+    return first_hop(topology, job.tree.root, job.fallback)

@@ -43,10 +43,20 @@ def networked(
     Raises BadSpec for unknown names.
     """
     servers = servers_of(topology, settings)
-    config = SimulationConfig(servers, seed=settings.seed, settings=of_scheduler)
-    setup = registry.make(scheduler, config)
+    setup = setup_of(servers, scheduler, settings, of_scheduler)
     allocator = Allocator(topology, policies_of(settings), settings)
     return Networked(servers, setup, Allocation(allocator, servers, settings))
+
+
+def setup_of(
+    servers: Cluster,
+    scheduler: str,
+    settings: AllocationSettings,
+    of_scheduler: tuple[tuple[str, float], ...] = (),
+) -> Setup:
+    """Return a fresh scheduler for these servers; see `networked`. Raises BadSpec."""
+    config = SimulationConfig(servers, seed=settings.seed, settings=of_scheduler)
+    return registry.make(scheduler, config)
 
 
 def servers_of(topology: Topology, settings: AllocationSettings) -> Cluster:

@@ -16,6 +16,7 @@ from typing import Literal, NamedTuple, assert_never
 
 from controller.core import reasons
 from controller.core.allocation import Allocation
+from controller.core.changes import Changes, compare
 from controller.core.crowd import with_room
 from controller.core.desired import Desired, Place, Run
 from controller.core.events import (
@@ -39,6 +40,7 @@ from controller.core.events import (
 from controller.core.log import Kind, Log
 from controller.core.losses import Losses
 from controller.core.running import Running
+from controller.core.submissions import submission_of
 from controller.policies.by_kind import AllocationSettings
 from controller.policies.by_kind import Policies as AllocationPolicies
 from controller.policies.setup import Setup
@@ -46,7 +48,8 @@ from controller.scheduling.checks import check
 from controller.scheduling.errors import BadDecision, BadSpec
 from controller.scheduling.model import Submission
 from controller.scheduling.policy import Decision, Group, JobState, Policy, ReportedJob, View
-from controller.vocabulary import Cluster
+from controller.vocabulary import Cluster, Topology
+from controller.vocabulary.files import check_job
 
 Outcome = Literal["completed", "failed", "cancelled", "missed"]
 
@@ -120,6 +123,7 @@ class Core:
         self.undecided = ""
         """Why the policy failed to decide when it was asked last; "": it did not (`Rules.endures`)."""
         self._whole = self._cluster = cluster
+        self._described = None if allocation is None else cluster.topology
         self._policy = setup.policy
         self._speed = setup.speed
         self._interval_s = setup.interval_s
@@ -157,6 +161,11 @@ class Core:
         if self._stirred:
             return self.now_s
         return min(self._ask_s, self.allocation.next_s)
+
+    @property
+    def servers(self) -> Cluster:
+        """All servers as the policy sees them, those that are down or have left included."""
+        return self._whole
 
     @property
     def stuck(self) -> bool:
@@ -254,12 +263,67 @@ class Core:
         if self.allocation is None:
             raise BadSpec("a core without a network keeps its policies")
         self.allocation.decide_by(policies, settings, self.now_s)
-        self._policy, self._speed, self._interval_s = setup.policy, setup.speed, setup.interval_s
         self._rules = rules
+        self._schedule_by(setup)
+        self._note("note", (), f"policies: scheduler {setup.policy.name}, {_named(settings.names)}")
+
+    def change_cluster(self, topology: Topology, servers: Cluster, setup: Setup) -> Changes:
+        """Have another cluster from now on; return what differs from the one before.
+
+        Jobs that it does not touch run on where they are. Those that cannot keep their places return to the
+        queue, those whose trees have lost a switch or a link get other trees, and those for which it has no
+        room at all have failed; they can be retried.
+
+        Args:
+            topology: Servers, switches and links.
+            servers: The same as schedulers see them, with the numbers of GPUs of before (`changes.renewed`).
+            setup: The scheduling policy for them, its speed model and interval.
+
+        Raises BadSpec for a core without a network.
+        """
+        allocation, now_s = self.allocation, self.now_s
+        if allocation is None or self._described is None:
+            raise BadSpec("a core without a network keeps its cluster")
+        changes = compare(self._described, topology)
+        placed = allocation.allocator.placed
+        moved = {name: changes.why_moved(job, topology) for name, job in placed.items()}
+        self._described = topology
+        self._whole = servers
+        self._cluster = servers.without(gpu for gpu in self._cluster.gone if gpu < len(servers.node_of))
+        for text in changes.notes:
+            self._note("note", (), f"cluster: {text}")
+        for name, why in moved.items():
+            if why and name in self.jobs and self.jobs[name].group is not None:
+                self._put_back(self.jobs[name], now_s, "interrupted", why)
+        allocation.change(topology, servers, now_s)
+        self._losses.change(servers)
+        self._lose(now_s)
+        self._fail_without_room()
+        self._schedule_by(setup)
+        return changes
+
+    def _fail_without_room(self) -> None:
+        """Have the jobs fail for which the cluster has not enough GPUs, or lacks a part that they name."""
+        for name, job in list(self.jobs.items()):
+            try:
+                self.check_fits(name)
+            except BadSpec as error:
+                self._left[name] = job.iterations_left(self.now_s)
+                self._close(job, "failed", f"it does not fit the changed cluster: {error}", self.now_s)
+
+    def check_fits(self, name: str) -> None:
+        """Raise BadSpec for a submitted job for which the cluster has not enough GPUs or lacks a part."""
+        described = self._submissions[name].job
+        if described is not None and self._described is not None:
+            check_job(described, self._described)
+            submission_of(described, self._described)
+
+    def _schedule_by(self, setup: Setup) -> None:
+        """Have a scheduling policy decide that knows nothing yet: for it all jobs have just arrived."""
+        self._policy, self._speed, self._interval_s = setup.policy, setup.speed, setup.interval_s
         self.running.predict_by(setup.speed)
         self._arrived, self._finished = list(self.jobs.values()), []
         self._crowded = set()
-        self._note("note", (), f"policies: scheduler {setup.policy.name}, {_named(settings.names)}")
         self._stirred = True
         self._ask_at(self.now_s)
 
@@ -283,7 +347,10 @@ class Core:
 
         It is too large, its name is used already or, under `Rules.endures`, its speed cannot be predicted.
         """
-        self._whole.check_room(spec.name, spec.gpus)
+        if self._described is None:
+            self._whole.check_room(spec.name, spec.gpus)
+        elif spec.gpus > (there := self._described.gpus):  # `_whole` has those of servers that left, too
+            raise BadSpec(f"job {spec.name!r} asks for {spec.gpus} GPUs; the cluster has {there}")
         if spec.name in self._submissions:
             raise BadSpec(f"two jobs are called {spec.name!r}")
         if self._rules.endures:
@@ -329,10 +396,13 @@ class Core:
 
     def _measured(self, event: Measured) -> None:
         if self.allocation is not None and event.job in self.jobs:
-            self.allocation.measure(event.job, event.compute_s, event.model_bytes)
+            self.allocation.measure(event.job, event.compute_s, event.model_bytes, event.hold_s)
             job = self.allocation.described(event.job)
             text = f"measured: {job.compute_s:.3g} s of computing and {job.model_bytes:,} bytes an iteration"
             numbers = {"compute_s": job.compute_s, "model_bytes": float(job.model_bytes)}
+            if job.hold_s is not None:
+                text += f"; a slot is held for {job.hold_s * 1e3:.3g} ms"
+                numbers["hold_s"] = job.hold_s
             self._note("note", (event.job,), text, **numbers)
 
     def ended(self, now_s: float, name: str, failure: str = "", *, final: bool = False) -> None:
@@ -411,7 +481,8 @@ class Core:
         for job in list(self.running.jobs):
             at = self._down_under(job)
             if at is not None:
-                hit.setdefault(job.spec.name, f"server {at} is down: {losses.servers[at]}")
+                why = losses.servers.get(at, "it has left the cluster")
+                hit.setdefault(job.spec.name, f"server {at} is down: {why}")
         for name, reason in hit.items():
             if name in self.jobs and self.jobs[name].group is not None:
                 self._put_back(self.jobs[name], now_s, "interrupted", reason)
@@ -424,7 +495,10 @@ class Core:
             return None
         nodes, node_of = self._whole.servers, self._whole.node_of
         names = (nodes[node_of[gpu]].name for gpu in job.group.gpus)
-        return next((name for name in names if name in self._losses.servers), None)
+        return next((name for name in names if name in self._losses.servers or self._has_left(name)), None)
+
+    def _has_left(self, server: str) -> bool:
+        return self.allocation is not None and server not in self.allocation.allocator.whole.server
 
     # ------------------------------------------------------------------ what is decided
 

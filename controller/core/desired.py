@@ -43,6 +43,7 @@ class Place:
         fallback: The server that sums packets without a slot; None: none.
         regions: Its region of slots, by switch, at each switch where it has one.
         standing: How it got these slots; None: there is no network.
+        in_flight: Packets that it may have in flight, by its memory policy; 0: as many as its window has.
     """
 
     servers: tuple[str, ...]
@@ -50,6 +51,7 @@ class Place:
     fallback: str | None = None
     regions: Mapping[str, Region] = field(default_factory=dict)
     standing: Standing | None = None
+    in_flight: int = 0
 
 
 @dataclass(frozen=True, slots=True)

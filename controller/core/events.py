@@ -38,13 +38,15 @@ class Progressed(NamedTuple):
 class Measured(NamedTuple):
     """A running job computes for `compute_s` in an iteration, and sums `model_bytes`; None: not measured.
 
-    From then on its memory follows from this, and not from what it was said to need.
+    `hold_s` is for how long a packet of it holds a slot. From then on its memory follows from this, and not
+    from what it was said to need.
     """
 
     at_s: float
     job: str
     compute_s: float | None = None
     model_bytes: int | None = None
+    hold_s: float | None = None
 
 
 class Ended(NamedTuple):

@@ -33,6 +33,18 @@ class Losses:
     def __bool__(self) -> bool:
         return bool(self.servers or self.switches or self.links)
 
+    def change(self, cluster: Cluster) -> None:
+        """Have another cluster from now on, which the allocator knows; parts that it lacks are not down."""
+        self._cluster = cluster
+        assert self._allocator is not None
+        whole = self._allocator.whole
+        ends = {frozenset((link.a, link.b)): (link.a, link.b) for link in whole.links}
+        self.servers = {name: why for name, why in self.servers.items() if name in whole.server}
+        self.switches = {name: why for name, why in self.switches.items() if name in whole.switch}
+        self.links = {
+            ends[frozenset(link)]: why for link, why in self.links.items() if frozenset(link) in ends
+        }
+
     def gone(self, groups: Collection[Group], before: Collection[int]) -> frozenset[int]:
         """Return the GPUs that are unavailable to all but the running groups; `before` were so before."""
         used = {gpu for group in groups for gpu in group.gpus}

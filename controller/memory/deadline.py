@@ -21,7 +21,7 @@ bounded. O(n log n) per switch.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from controller.errors import OutOfMemory
 from controller.memory.demand import Demand, slots_for
@@ -31,6 +31,9 @@ from controller.vocabulary import Job, Region
 
 WASTE = 1 / 8
 """Most of a switch's free slots that may be in holes beside the shared region."""
+LEAST_IN_FLIGHT = 8
+"""Packets that a job which shares slots may have in flight, however many share them: a smaller window fills
+hardly any link, and what finds no slot has the fallback server."""
 
 
 def deadline(question: Question) -> Answer:
@@ -73,10 +76,21 @@ def divided(
         placed, rest[switch.name] = arrange(switch.slots, sizes[switch.name], held)
         for name, region in placed.items():
             regions[name][switch.name] = region
-    for job in question.jobs:
-        if standing[job.name] is Standing.SHARED:
-            regions[job.name] = everywhere(question, job, rest)
-    return Answer(regions, standing, demands(question, question.jobs))
+    sharing = [job for job in question.jobs if standing[job.name] is Standing.SHARED]
+    for job in sharing:
+        regions[job.name] = everywhere(question, job, rest)
+    parts = _parts(question, sharing, rest)
+    return Answer(regions, standing, demands(question, question.jobs), parts)
+
+
+def _parts(question: Question, sharing: Sequence[Job], rest: Mapping[str, Region]) -> dict[str, int]:
+    """Return how many packets each of the jobs that share slots may have in flight: an equal part of them."""
+    at = Counter(switch for job in sharing for switch in question.switches[job.name])
+    return {
+        job.name: max(LEAST_IN_FLIGHT, min(rest[switch].size // at[switch] for switch in where))
+        for job in sharing
+        if (where := question.switches[job.name])
+    }
 
 
 def grants(question: Question, wanted: Mapping[str, Demand], *, lazy: bool) -> dict[str, dict[str, int]]:

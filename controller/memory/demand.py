@@ -79,7 +79,8 @@ def slot_time_s(job: Job, switch: Switch, reading: Reading = "measured") -> floa
 def slots_for(job: Job, switch: Switch, rate_bps: float, reading: Reading = "measured") -> int:
     """Return the number of slots of `switch` that carry `rate_bps`.
 
-    An exclusive region has two slots for each packet in flight, and its size is a power of two (SwitchML).
+    An exclusive region has two slots for each packet in flight, and its size is a power of two (SwitchML). A
+    job whose window is known is given no more slots than that has packets.
 
     Args:
         job: The job whose packets hold the slots.
@@ -89,6 +90,8 @@ def slots_for(job: Job, switch: Switch, rate_bps: float, reading: Reading = "mea
     """
     in_flight = rate_bps / 8 * slot_time_s(job, switch, reading) / switch.payload_bytes
     window = max(1, math.ceil(in_flight * (1 - 1e-12)))
+    if job.window is not None:
+        window = min(window, job.window)
     return region_size(2 * window) if job.mode == "exclusive" else window
 
 
@@ -102,4 +105,6 @@ def rate_of(job: Job, switch: Switch, slots: int, reading: Reading = "measured")
         reading: "article" or "measured"; see the module.
     """
     window = slots // 2 if job.mode == "exclusive" else slots
+    if job.window is not None:
+        window = min(window, job.window)
     return window * switch.payload_bytes * 8 / slot_time_s(job, switch, reading)

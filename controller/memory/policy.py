@@ -78,11 +78,30 @@ def _communicates(job: Job) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Regions by job and switch, how each job stands, and the demands of those that have deadlines."""
+    """A division of memory.
+
+    Attributes:
+        regions: Regions by job and switch.
+        standing: How each job stands.
+        demands: The demands of the jobs that have deadlines.
+        parts: Packets that jobs which share slots may have in flight, by name; those left out are not bound.
+    """
 
     regions: Mapping[str, Mapping[str, Region]]
     standing: Mapping[str, Standing]
     demands: Mapping[str, Demand] = field(default_factory=dict)
+    parts: Mapping[str, int] = field(default_factory=dict)
+
+    def in_flight(self, job: str) -> int:
+        """Return how many packets a job may have in flight; 0: as many as its window has.
+
+        With slots of its own it is as many as its smallest region has. What exceeds them would find no slot:
+        it would go to the fallback server, whose link other jobs use, too, and the whole window would wait
+        for that part.
+        """
+        if self.standing[job] is Standing.GRANTED:
+            return min((region.size for region in self.regions[job].values()), default=0)
+        return self.parts.get(job, 0)
 
 
 Policy = Callable[[Question], Answer]
@@ -91,6 +110,8 @@ Policy = Callable[[Question], Answer]
 def check(question: Question, answer: Answer) -> Answer:
     """Return the answer. Raises BadSpec if a region exceeds its switch, or a granted one overlaps another."""
     jobs = {job.name: job for job in question.jobs}
+    if bad := [name for name, packets in answer.parts.items() if packets < 1]:
+        raise BadSpec(f"the policy's answer: parts[{bad[0]!r}] is {answer.parts[bad[0]]}, must be 1 or more")
     if unknown := (answer.standing.keys() ^ jobs.keys()) | (answer.regions.keys() ^ jobs.keys()):
         wanted = "a standing and regions for each job that it was asked about"
         raise BadSpec(f"the policy's answer: want {wanted}; {min(unknown)!r} differs")

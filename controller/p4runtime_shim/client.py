@@ -32,11 +32,17 @@ class P4RuntimeClient:
 
     Reads work at any time; writes need `mastership`. Each call waits at most `timeout_s`. Raises
     Unreachable if the server cannot be reached within it; TlsFailure, a subclass, as soon as TLS turns
-    out to be the reason.
+    out to be the reason. Unless made `at_once`, its first call reaches it.
     """
 
     def __init__(
-        self, address: str, *, device_id: int = 0, tls: Tls | None = None, timeout_s: float = 10.0
+        self,
+        address: str,
+        *,
+        device_id: int = 0,
+        tls: Tls | None = None,
+        timeout_s: float = 10.0,
+        at_once: bool = True,
     ) -> None:
         self.address = address.removeprefix("grpc://")
         self.device_id = device_id
@@ -68,7 +74,8 @@ class P4RuntimeClient:
             response_deserializer=None,
         )
         try:
-            self._reach(tls)
+            if at_once:
+                self._reach(tls)
         except BaseException:
             self._channel.close()
             raise

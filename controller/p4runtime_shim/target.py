@@ -28,10 +28,12 @@ class _Answer:
 
 
 class P4RuntimeTarget:
-    """The switch at `address`, ``host:port`` or ``unix:path``. Raises Unreachable."""
+    """The switch at `address`, ``host:port`` or ``unix:path``. Raises Unreachable, if asked `at_once`."""
 
-    def __init__(self, address: str, *, device_id: int = 0, tls: Tls | None = None) -> None:
-        self._client = client = P4RuntimeClient(address, device_id=device_id, tls=tls)
+    def __init__(
+        self, address: str, *, device_id: int = 0, tls: Tls | None = None, at_once: bool = True
+    ) -> None:
+        self._client = client = P4RuntimeClient(address, device_id=device_id, tls=tls, at_once=at_once)
         self._codec: Codec | None = None
         self._answers: dict[tuple[str, ...], _Answer] = {}
         """What was read last, by tables."""

@@ -90,6 +90,23 @@ class Fleet:
         self._wanted: dict[tuple[str, int], Region] = {}
         """The same: where they are to go next."""
 
+    # ------------------------------------------------------------------ its switches
+
+    def add(self, name: str, controller: Controller) -> None:
+        """Have another switch, in the place of one with the same name, which `drop` returned before."""
+        self.controllers = {**self.controllers, name: controller}
+        self._at_rest = self._there = None
+
+    def drop(self, name: str) -> Controller:
+        """Have a switch no more, whatever it holds; return its controller, which stays open."""
+        dropped = self.controllers[name]
+        self.controllers = {each: at for each, at in self.controllers.items() if each != name}
+        self._at_rest = self._there = None
+        for known in (self._moving, self._wanted):
+            for key in [key for key in known if key[0] == name]:
+                del known[key]
+        return dropped
+
     # ------------------------------------------------------------------ admission
 
     def admit(
@@ -377,7 +394,8 @@ class Fleet:
         """Return whether `reconcile` would find nothing to do, as far as one row of each switch tells.
 
         A switch that does not answer, was started anew, or has lost the job that is asked for is noticed, and
-        so is another desired job; other rows that somebody else has changed are not.
+        so is another desired job; other rows that somebody else has changed are not, nor is a switch without
+        jobs, which has no such row.
         """
         jobs_of = per_switch(desired)
         wanted, there = _by_job(jobs_of, jobs_of), self._there
@@ -389,8 +407,6 @@ class Fleet:
             for name, controller in self.controllers.items():
                 if jobs := wanted.get(name):
                     controller.check(next(reversed(jobs.values())))
-                elif not controller.has_program():
-                    return False
         except ControllerError:
             return False
         return True

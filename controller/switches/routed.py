@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from controller.errors import BadSpec
 from controller.switches.cabling import grow, plugged
 from controller.switches.layout import Deployment
-from controller.switches.model import Uplink
+from controller.switches.model import SWITCH_IP, Uplink
 from controller.vocabulary import Job, Region, Topology, Tree
 
 
@@ -44,7 +44,15 @@ def deployment_of(
         raise BadSpec(f"job {job.name!r} is not summed at its root, {tree.root!r}: no switch has to admit it")
     members = plugged(topology, job.hosts, udp_ports)
     transit = {name for name in tree.switches if name not in tree.aggregators}
-    root = grow(topology, tree.root, tree.parents, members, regions=regions or {}, transit=transit)
+    root = grow(
+        topology,
+        tree.root,
+        tree.parents,
+        members,
+        regions=regions or {},
+        transit=transit,
+        ip=topology.switch_ip or SWITCH_IP,
+    )
     fallback = None
     if job.fallback and job.mode == "shared":
         way = (*(up or topology).way(tree.root, topology.rack_of[job.fallback]), job.fallback)

@@ -465,10 +465,10 @@ class Controller:
                         raise
                     self._write("MODIFY", [entry])
 
-    def adjust(self, entries: Iterable[TableEntry]) -> int:
+    def adjust(self, entries: Iterable[TableEntry], *, without: Iterable[TableEntry] = ()) -> int:
         """Write those of these entries that are not there as they are; return how many. Raises SwitchError.
 
-        Entries of the same tables with other matches stay.
+        Entries of the same tables with other matches stay, but for those with the matches of `without`.
         """
         wanted = list(entries)
         there = self._target.read(sorted({each.table for each in wanted}))
@@ -478,6 +478,9 @@ class Controller:
         missing = [each for each in wanted if known.get((each.table, frozenset(each.match.items()))) != each]
         if missing:
             self.install(missing)
+        strange = [known.get((each.table, frozenset(each.match.items()))) for each in without]
+        if there_still := [row for row in strange if row is not None]:
+            self.uninstall(there_still)
         return len(missing)
 
     def set_ecn_threshold(self, depth: int) -> None:

@@ -192,6 +192,11 @@ def check_job(job: Job, topology: Topology) -> None:
             raise BadSpec(
                 f"{what}: there is no server {server!r}; {documents.hint(server, list(topology.server)[:99])}"
             )
+    serving = [server.name for server in topology.servers if server.fallback_port]
+    if job.fallback and serving and job.fallback not in serving:
+        raise BadSpec(
+            f"{what}: fallback = {job.fallback!r}: no fallback server runs there; want {' or '.join(serving)}"
+        )
     for server in job.hosts:
         wanted, has = job.servers.count(server) * job.gpus_per_worker, topology.server[server].gpus
         if wanted > has:

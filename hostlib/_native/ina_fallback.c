@@ -270,12 +270,14 @@ static void take_partial(struct ina_fallback *core, struct fb_job *job, const st
     }
 }
 
-/* Finish an entry with the answer of somebody who has the result. */
+/* Finish an entry with the answer of somebody who has the result. A worker that knows only that there is one sends no lanes;
+   those of a result without lanes are all 0 where a switch sends it, and it is then not sent again. */
 static void take_result(struct ina_fallback *core, struct fb_job *job, const struct header *header, int64_t now)
 {
+    int only_tells = header->lanes == 0 && header->flags & FLAG_RESEND;
     struct fb_entry *entry = fb_find(core, job, header->psn);
     int is_final = !(header->flags & FLAG_OVERFLOW) || header->flags & FLAG_RAW;
-    int wanted = entry != NULL
+    int wanted = entry != NULL && !only_tells
                  && (entry->phase == FB_SUMMING || (entry->phase == FB_REPAIRING && is_final)
                      || (entry->phase == FB_FINISHED && is_final && can_be_repaired(entry)));
     if (!wanted) {

@@ -261,13 +261,16 @@ static struct fb_job *largest_job(const struct ina_fallback *core)
     return largest;
 }
 
-static struct fb_entry *furthest_ahead(const struct ina_fallback *core, const struct fb_job *job,
+/* The unfinished entry that can best be spared: one that nobody lacks any more, else the one furthest ahead. */
+static struct fb_entry *least_needed(const struct ina_fallback *core, const struct fb_job *job,
                                        const struct fb_entry *but)
 {
     struct fb_entry *furthest = NULL;
     for (int level = FALLBACK_LEVELS - 1; level >= 0; level--) {
         for (uint32_t index = job->waiting[level].first; index != FALLBACK_NONE; index = core->entries[index].next) {
             struct fb_entry *entry = &core->entries[index];
+            if (fb_is_stale(job, entry->psn))
+                return entry;
             if (entry != but && (furthest == NULL || fb_ahead(job, entry->psn, furthest->psn) > 0))
                 furthest = entry;
         }
@@ -282,16 +285,19 @@ int fb_place(struct ina_fallback *core, struct fb_job *job, uint32_t psn, const 
         return 1;
     struct fb_job *victim = job->piece_count < core->capacity / core->job_count ? largest_job(core) : job;
     struct fb_entry *entry;
+    int reason = FB_FORGOTTEN;
     if (victim->finished.first != FALLBACK_NONE) {
         entry = &core->entries[victim->finished.first]; /* never the current one: it needs no more pieces */
     } else {
-        entry = furthest_ahead(core, victim, current);
-        if (entry == NULL || (victim == job && fb_ahead(job, entry->psn, psn) <= 0)) {
+        entry = least_needed(core, victim, current);
+        int stale = entry != NULL && fb_is_stale(victim, entry->psn);
+        if (entry == NULL || (!stale && victim == job && fb_ahead(job, entry->psn, psn) <= 0)) {
             job->counters[FB_NO_ROOM]++;
             return 0;
         }
+        reason = stale ? FB_EXPIRED : FB_FORGOTTEN;
     }
-    fb_forget(core, entry, FB_FORGOTTEN);
+    fb_forget(core, entry, reason);
     return 1;
 }
 

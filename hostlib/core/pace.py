@@ -1,4 +1,4 @@
-"""Time-outs that fit a switch of unknown speed: they follow the pace at which its results come."""
+"""What the pace of results tells: time-outs for a switch of unknown speed, and how long slots are held."""
 
 from __future__ import annotations
 
@@ -11,6 +11,31 @@ UNKNOWN: Final = RtoLimits(initial_s=0.25, margin_s=0.1, max_s=0.5, probe_s=0.05
 """Until a pace has been measured: what the slowest switch needs."""
 
 _LEAST: Final = RtoLimits()
+
+
+class Hold:
+    """How long a packet holds its place in the window, and its slot, over the collectives of a job.
+
+    By Little's law, from what the window brought: a wait for other ranks, for links and for the fallback
+    server counts, but not the wait for the first result, which is for the slowest rank to begin.
+    """
+
+    def __init__(self) -> None:
+        self.hold_s = 0.0
+        """Seconds; 0: not known."""
+
+    def collective(self, results: int, time_s: float, in_flight: int) -> None:
+        """Take in what a collective brought.
+
+        Args:
+            results: how many came in; no more than `in_flight` say little.
+            time_s: from the first of them to the last.
+            in_flight: packets that were allowed in flight.
+        """
+        if results <= in_flight:
+            return
+        sample_s = in_flight * time_s / (results - 1)
+        self.hold_s += (sample_s - self.hold_s) / (4 if self.hold_s else 1)
 
 
 class Pace:

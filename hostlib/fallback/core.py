@@ -26,8 +26,9 @@ for the packet that the workers wait for longest is what lets them go on. The jo
 share pays. Forgetting is safe at any time: a worker that lacks a result sends again. With the job's window W
 known, a packet i is also dropped when a contribution to i+2W has been seen, or when the result of i+W is
 there: to send i+2W somebody had the result of i+W, to which all contributed, and they did so with that of i
-in hand. A late copy may begin an entry of what everybody has finished; the answer to its reminder, of i+W,
-tells so.
+in hand. A late copy may begin an entry of what everybody has finished. The answer to its reminder tells so:
+it is the result of i+W, or, where the sum went to others, only that there is one. Such entries are the first
+of the unfinished ones to make room.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@
     dist.init_process_group("ina")
 
 torch finds the backend by itself (`hostlib.torch_autoload`); where that is turned off, importing this
-registers it. Sums and averages of tensors on the CPU
-go through the switch, everything else through gloo; `paths` tells which way the calls took.
+registers it. Sums, averages, reduce-scatter, all-gather and broadcast of tensors on the CPU go through the
+switch, everything else through gloo; `paths` tells which way the calls took.
 """
 
 from __future__ import annotations

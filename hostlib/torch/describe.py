@@ -9,7 +9,10 @@ import torch
 import torch.distributed as dist
 
 _OPERATIONS = ("SUM", "AVG", "PRODUCT", "MIN", "MAX", "BAND", "BOR", "BXOR", "PREMUL_SUM")
-_SHAPED = ("broadcast", "allreduce", "reduce")
+_SHAPED = (
+    *("broadcast", "allreduce", "reduce", "_allgather_base", "all_gather_single"),
+    *("_reduce_scatter_base", "reduce_scatter_single"),
+)
 """Calls whose tensors have one shape on all ranks."""
 
 
@@ -42,6 +45,11 @@ def call(name: str, arguments: Iterable[Any]) -> str:
 def tensors(values: Iterable[Any]) -> list[torch.Tensor]:
     """Return the tensors among values, also in lists."""
     return [value for value in _flat(values) if isinstance(value, torch.Tensor)]
+
+
+def type_names(found: Iterable[torch.Tensor]) -> str:
+    """Return the names of tensors' types, each once: "int64, uint8"."""
+    return ", ".join(sorted({str(tensor.dtype).removeprefix("torch.") for tensor in found}))
 
 
 def type_name(tensor: torch.Tensor) -> str:

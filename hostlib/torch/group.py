@@ -1,7 +1,8 @@
-"""The process group "ina": sums through the switch, everything else through an inner gloo group.
+"""The process group "ina": through the switch goes what it can do, all else through an inner gloo group.
 
-Which way a call takes depends on what all ranks agree on, never on values: operation, type, layout. The
-default group's sums go through the switch; groups of some ranks have no job there and use gloo alone.
+Which way a call takes depends on what all ranks agree on, never on values: operation, type, layout, device,
+sizes. The default group's calls go through the switch; groups of some ranks have no job there and use gloo
+alone.
 """
 
 from __future__ import annotations
@@ -17,16 +18,21 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
+from torch._C._distributed_c10d import AllgatherOptions
 
 import hostlib
 from hostlib.collectives import Layer, Numbers
+from hostlib.communicator import Communicator
 from hostlib.errors import NO_PACKETS, JobBroken, JobFault, NotInitialized, RanksDisagree, UnsupportedArray
 from hostlib.paths import SWITCH, Paths
 from hostlib.settings import Settings
 from hostlib.torch import describe
 from hostlib.torch.bytewise import as_bytes, strange
+from hostlib.torch.callbacks import Callbacks
+from hostlib.torch.calls import SwitchCalls
 from hostlib.torch.inner import give_back, take
-from hostlib.torch.joining import join
+from hostlib.torch.joining import join, join_group
+from hostlib.torch.moves import Kind, Move, SwitchMoves
 from hostlib.torch.staging import can_stage, devices
 from hostlib.torch.sums import Sum, SwitchSums
 from hostlib.torch.tensors import SUMMED
@@ -38,16 +44,18 @@ from hostlib.watch import Watch
 GLOO: Final = "gloo"
 PAIRWISE: Final = ("send", "recv", "recv_anysource")
 """Calls that not all ranks make."""
-REDUCING: Final = (
-    *("reduce_scatter", "reduce_scatter_single", "reduce_scatter_single_coalesced", "_reduce_scatter_base"),
-    "reduce_scatter_tensor_coalesced",
+GATHERING: Final = (
+    *("allgather", "_allgather_base", "all_gather_single"),
+    *("allgather_into_tensor_coalesced", "all_gather_single_coalesced"),
+)
+SCATTERING: Final = (
+    *("reduce_scatter", "_reduce_scatter_base", "reduce_scatter_single"),
+    *("reduce_scatter_tensor_coalesced", "reduce_scatter_single_coalesced"),
 )
 AROUND: Final = (
-    *("broadcast", "allgather", "allgather_coalesced", "allgather_into_tensor_coalesced"),
-    *("all_gather_single", "all_gather_single_coalesced", "_allgather_base", "gather", "scatter"),
+    *("allgather_coalesced", "gather", "scatter"),
     *("alltoall", "alltoall_base", "all_to_all_single", "barrier"),
     *PAIRWISE,
-    *REDUCING,
 )
 """Calls of torch that never go through the switch."""
 
@@ -60,13 +68,23 @@ _CPU: Final = torch.device("cpu")
 class InaProcessGroup(dist.ProcessGroup):
     """A process group of torch; made by `init_process_group` and `new_group`."""
 
-    def __init__(self, store: dist.Store, rank: int, size: int, timeout: timedelta, *, whole: bool) -> None:
-        """Join. `whole`: the group of all ranks, whose sums go through the switch.
+    def __init__(
+        self, store: dist.Store, rank: int, size: int, timeout: timedelta, ranks: Sequence[int] = ()
+    ) -> None:
+        """Join.
+
+        Args:
+            store: The group's store.
+            rank: This rank in it.
+            size: Number of its ranks.
+            timeout: Longest time that ranks wait for each other.
+            ranks: Its ranks in the default group; none: it is that.
 
         Raises:
             ConfigError, RendezvousError: the job could not be joined.
         """
         super().__init__(rank, size)
+        whole = not ranks
         store = _fresh(store, whole=whole)
         settings = Settings.from_environment()
         self._float64 = settings.float64
@@ -74,13 +92,25 @@ class InaProcessGroup(dist.ProcessGroup):
         self._process = os.getpid()
         self._closed = False
         self._broken: JobBroken | None = None
+        self._own: Communicator | None = None
+        """The job of this group alone; None: it has the one of `hostlib.current`, or none."""
         self._owner = whole and size > 1 and not hostlib.is_initialized()
-        self._paths = Paths(level=logging.WARNING if whole and not rank else logging.INFO)  # once per job
         self._watch: Watch | None = None
-        self._sums: SwitchSums | None = None
-        self._why_never = "it has one rank" if size == 1 else "it is of some ranks only"
-        communicator = join(store, rank, size, timeout, settings) if whole and size > 1 else None
+        self._calls: SwitchCalls | None = None
+        self._why_never = "it has one rank"
+        communicator = None
+        if whole and size > 1:
+            communicator = join(store, rank, size, timeout, settings)
+        elif size > 1:
+            found = join_group(store, rank, ranks, timeout)
+            if isinstance(found, str):
+                self._why_never = found
+                Paths.note(logging.INFO if rank else logging.WARNING, _named_group(ranks), GLOO, found)
+            else:
+                communicator = self._own = found
         self._job = communicator.job if communicator else 0
+        speaks = not rank and (whole or communicator)  # once per job
+        self._paths = Paths(level=logging.WARNING if speaks else logging.INFO)
         self._gloo_of_all = (rank, size, timeout) if whole else None
         self._gloo_taken = take(store, rank, size, timeout, again=whole)
         self._gloo = self._gloo_taken.gloo
@@ -94,7 +124,7 @@ class InaProcessGroup(dist.ProcessGroup):
             self._watch = Watch(
                 store.clone(), rank, size, stall_s=settings.stall_s, on_disagreement=self._disagree
             )
-            self._sums = SwitchSums(communicator, self._watch, settings.nonfinite)
+            self._calls = SwitchCalls(communicator, self._watch, settings.nonfinite, Callbacks())
             atexit.register(self._end_threads)
 
     def getBackendName(self) -> str:
@@ -114,10 +144,16 @@ class InaProcessGroup(dist.ProcessGroup):
     @untraced
     def reduce(self, tensors: Any, opts: Any = None, op: Any = None, timeout: timedelta | None = None) -> Any:
         """Reduce a tensor over all ranks, in place at one of them; see `torch.distributed.reduce`."""
-        if isinstance(opts, int):
-            root, opts = opts, _options(dist.ReduceOptions, op)
-            opts.rootRank = root
-        return self._reduce("reduce", tensors, _options(dist.ReduceOptions, opts))
+        options = _options(dist.ReduceOptions, opts)
+        if op is not None:
+            options.reduceOp = op
+        return self._reduce("reduce", tensors, options)
+
+    @untraced
+    def broadcast(self, tensors: Any, opts: Any = None, timeout: timedelta | None = None) -> Any:
+        """Give one rank's tensor to all ranks, in place; see `torch.distributed.broadcast`."""
+        tensors = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
+        return self._move("broadcast", "broadcast", tensors, tensors, _options(dist.BroadcastOptions, opts))
 
     @untraced
     def allreduce_as(
@@ -160,12 +196,14 @@ class InaProcessGroup(dist.ProcessGroup):
         self._closed = True
         if self._watch:
             self._watch.stop()
+        if self._own:
+            self._own.close()
         if self._owner:
             hostlib.shutdown()
-        if self._sums:
-            self._sums.stop(THREADS_S)
+        if self._calls:
+            self._calls.stop(THREADS_S)
         atexit.unregister(self._end_threads)
-        self._watch = self._sums = None  # with their connections, which the group need not hold any longer
+        self._watch = self._calls = None  # with their connections, which the group need not hold any longer
         if self._gloo_of_all and self._broken is None:
             give_back(self._gloo_taken, *self._gloo_of_all)
         else:
@@ -176,12 +214,12 @@ class InaProcessGroup(dist.ProcessGroup):
 
         One that comes back from torch while the interpreter ends would abort the process.
         """
-        if os.getpid() != self._process or self._sums is None or self._watch is None:
+        if os.getpid() != self._process or self._calls is None or self._watch is None:
             return
         self._watch.stop(THREADS_S)
-        if not self._sums.stop(0.0):
+        if not self._calls.stop(0.0):
             self._give_up("the process ends", JobFault)
-            self._sums.stop(THREADS_S)
+            self._calls.stop(THREADS_S)
 
     def abort(self) -> None:
         """Have all calls under way, and all later ones, fail soon."""
@@ -193,8 +231,8 @@ class InaProcessGroup(dist.ProcessGroup):
 
     def _give_up(self, reason: str, kind: type[JobBroken]) -> None:
         self._broken = self._broken or kind(reason, job=self._job, psns=NO_PACKETS)
-        if self._sums:
-            self._sums.abort(reason, kind)
+        if self._calls:
+            self._calls.abort(reason, kind)
         self._gloo.abort()
 
     def _reduce(
@@ -211,8 +249,8 @@ class InaProcessGroup(dist.ProcessGroup):
         tensors = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
         self._check(tensors)
         why_not = self._why_not(tensors, opts.reduceOp)
-        if why_not is not None or self._sums is None:
-            return self._go_around(name, (tensors, opts), {}, why_not or "", sums=True)
+        if why_not is not None or self._calls is None:
+            return self._go_around(name, (tensors, opts), {}, why_not or "", loud=True)
         self._paths.took(describe.kind(name, (opts, tensors)), SWITCH)
         at_once = not opts.asyncOp and len(tensors) == 1 and tensors[0].device == _CPU
         call = [describe.call(name, (opts, tensors)), label]
@@ -226,17 +264,40 @@ class InaProcessGroup(dist.ProcessGroup):
             residual=residual,
             at_once=at_once,
         )
-        return self._sums.start(tensors, what)
+        return SwitchSums(self._calls).start(tensors, what)
+
+    def _move(self, name: str, kind: Kind, outputs: Any, given: Any, opts: Any) -> Any:
+        """Move tensors through the switch, or by gloo where it cannot; the arguments are those of torch."""
+        self._check((outputs, given))
+        arguments = (outputs, opts) if kind == "broadcast" else (outputs, given, opts)
+        if isinstance(outputs if kind == "scatter" else given, torch.Tensor):  # a single pair
+            outputs, given = [outputs], [given]
+        op = getattr(opts, "reduceOp", dist.ReduceOp.SUM)
+        moves = SwitchMoves(self._calls) if self._calls else None
+        why_not = moves.why_not(kind, outputs, given, op) if moves else f"of the group, {self._why_never}"
+        if moves is None or why_not is not None:
+            return self._go_around(name, arguments, {}, why_not or "", loud=True)
+        self._paths.took(describe.kind(name, arguments), SWITCH)
+        what = Move(
+            kind=kind,
+            call=describe.call(name, arguments),
+            op="average" if op == dist.ReduceOp.AVG else "sum",
+            root=getattr(opts, "rootRank", 0),
+            numbers=self._numbers,
+            at_once=not opts.asyncOp and len(outputs) == 1,
+        )
+        return moves.start(outputs, given, what)
 
     def _why_not(self, tensors: Sequence[torch.Tensor], op: Any) -> str | None:
         """Say why a reduction cannot go through the switch, None if it can."""
         dtypes = {tensor.dtype for tensor in tensors}
         operation = describe.operation(op)
+        unknown = describe.type_names(tensor for tensor in tensors if tensor.dtype not in SUMMED)
         reasons = (
-            (self._sums is None, f"of the group, {self._why_never}"),
+            (self._calls is None, f"of the group, {self._why_never}"),
             (operation not in ("sum", "avg"), f"it has no {operation}"),
             (any(tensor.layout is not torch.strided for tensor in tensors), "it adds dense tensors only"),
-            (not dtypes <= {*SUMMED}, f"it does not add {_names(dtypes - {*SUMMED})}"),
+            (bool(unknown), f"it does not add {unknown}"),
             (
                 self._float64 == GLOO and torch.float64 in dtypes,
                 "it keeps 24 of 53 bits (INA_FLOAT64=switch)",
@@ -251,14 +312,15 @@ class InaProcessGroup(dist.ProcessGroup):
         named: dict[str, Any],
         reason: str,
         *,
-        sums: bool = False,
+        loud: bool = False,
     ) -> Any:
-        """Call the inner group."""
-        self._paths.took(describe.kind(name, arguments), GLOO, reason, sums=sums)
+        """Call the inner group; `loud`: a call that the switch might have done."""
+        self._paths.took(describe.kind(name, arguments), GLOO, reason, loud=loud)
         self._gloo_taken.calls += name not in PAIRWISE
         watched = self._watch if name not in PAIRWISE else None
         number = watched.begin(describe.call(name, arguments)) if watched else 0
-        dtype = None if sums or name in REDUCING else strange(arguments)
+        reduces = any(hasattr(each, "reduceOp") for each in arguments)
+        dtype = None if reduces else strange(arguments)
         try:
             inner = getattr(self._inner, name)(*(as_bytes(arguments) if dtype else arguments), **named)
         except BaseException:
@@ -322,16 +384,18 @@ def create(options: Any, backend_options: Any) -> InaProcessGroup:
         options.group_rank,
         options.group_size,
         options.timeout,
-        whole=not options.global_ranks_in_group,  # torch names none for the default group
+        options.global_ranks_in_group,  # none for the default group
     )
 
 
 def _options(kind: type[Any], given: Any) -> Any:
-    """Return options as torch's own calls pass them, also if just an operation is given, or nothing."""
+    """Return options as torch's own calls pass them, also for just a root, an operation, or nothing."""
     if isinstance(given, kind | dist.AllreduceOptions):
         return given
     opts = kind()
-    if given is not None:
+    if isinstance(given, int):
+        opts.rootRank = given
+    elif given is not None and not isinstance(given, timedelta):
         opts.reduceOp = given
     return opts
 
@@ -346,9 +410,24 @@ def _around(name: str) -> Callable[..., Any]:
     return untraced(call)
 
 
+def _named_group(ranks: Sequence[int]) -> str:
+    return f"the group of ranks {', '.join(map(str, ranks))}"
+
+
+def _moving(name: str, kind: Kind, options_of: type[Any]) -> Callable[..., Any]:
+    def call(
+        self: InaProcessGroup, outputs: Any, inputs: Any, opts: Any = None, timeout: timedelta | None = None
+    ) -> Any:
+        return self._move(name, kind, outputs, inputs, _options(options_of, opts))
+
+    call.__name__ = name
+    call.__doc__ = f"Do as torch's `ProcessGroup.{name}`."
+    return untraced(call)
+
+
 for _name in AROUND:
     setattr(InaProcessGroup, _name, _around(_name))
-
-
-def _names(dtypes: Iterable[torch.dtype]) -> str:
-    return ", ".join(sorted(str(dtype).removeprefix("torch.") for dtype in dtypes))
+for _name in GATHERING:
+    setattr(InaProcessGroup, _name, _moving(_name, "gather", AllgatherOptions))
+for _name in SCATTERING:
+    setattr(InaProcessGroup, _name, _moving(_name, "scatter", dist.ReduceScatterOptions))

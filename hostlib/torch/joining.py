@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Final
@@ -13,7 +14,7 @@ import torch.distributed as dist
 import hostlib
 from hostlib.communicator import Communicator
 from hostlib.config import JobConfig
-from hostlib.errors import ConfigError
+from hostlib.errors import ConfigError, RendezvousError
 from hostlib.hosting import meeting
 from hostlib.machines import Arrival, by_machine, meet
 from hostlib.settings import Settings
@@ -44,6 +45,40 @@ def join(store: dist.Store, rank: int, size: int, timeout: timedelta, settings: 
             _join_admitted(_StoreChannel(store, rank, size), rank, size, timeout, settings)
     communicator = hostlib.current()
     _check(communicator.rank, communicator.size, rank, size)
+    return communicator
+
+
+def join_group(store: dist.Store, rank: int, ranks: Sequence[int], timeout: timedelta) -> Communicator | str:
+    """Have some ranks of the default group's job admitted as one of their own, and join it.
+
+    Args:
+        store: The group's store.
+        rank: This rank in the group.
+        ranks: The group's ranks in the default group, in the order of their ranks in it.
+        timeout: Longest time that ranks wait for each other in a collective.
+
+    Returns:
+        The communicator; or, at all ranks, why there is none.
+    """
+    if not hostlib.is_initialized() or hostlib.size() == 1:
+        return "its ranks have no job in the switch"
+    if rank == 0:
+        store.set("key", secrets.token_hex(16))
+    communicator: Communicator | None = None
+    why = ""
+    try:
+        communicator = hostlib.current().group(
+            ranks, store.get("key").decode(), patience_s=timeout.total_seconds()
+        )
+    except (RendezvousError, ConfigError) as error:
+        why = str(error)
+    store.set(f"joined/{rank}", why)
+    every = [store.get(f"joined/{each}").decode() for each in range(len(ranks))]
+    if refusal := next(filter(None, every), None):
+        if communicator is not None:
+            communicator.close()
+        return why or refusal
+    assert communicator is not None
     return communicator
 
 

@@ -12,15 +12,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from hostlib.collectives import Layer, NonFinite, Numbers, Op
-from hostlib.communicator import Communicator
-from hostlib.errors import InaError, RanksDisagree, UnsupportedArray
+from hostlib.collectives import Layer, Numbers, Op
+from hostlib.errors import UnsupportedArray
 from hostlib.handle import Handle
-from hostlib.torch.callbacks import Callbacks
+from hostlib.torch.calls import SwitchCalls, nothing
 from hostlib.torch.staging import Chunk, Copies, Staged, copies_of
 from hostlib.torch.tensors import encode
 from hostlib.torch.work import SwitchWork
-from hostlib.watch import Watch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,47 +42,29 @@ class Sum:
 
 
 class SwitchSums:
-    """Sums through a communicator, each known to the watch."""
+    """Sums through the switch."""
 
-    def __init__(self, communicator: Communicator, watch: Watch, nonfinite: NonFinite) -> None:
-        self._communicator = communicator
-        self._watch = watch
-        self._nonfinite = nonfinite
-        self._callbacks = Callbacks()
+    def __init__(self, calls: SwitchCalls) -> None:
+        self._calls = calls
+        self._communicator = calls.communicator
 
     def start(self, tensors: Sequence[torch.Tensor], what: Sum) -> SwitchWork:
         """Sum tensors in place. Raises InaError for what cannot be submitted."""
-        number = self._watch.begin(what.call)
         staged = next((tensor for tensor in tensors if copies_of(tensor)), None)
         copies = None if staged is None else copies_of(staged)
         work = SwitchWork(
             tensors,
             what.call,
-            self._callbacks,
+            self._calls.callbacks,
             len(tensors),
             device=None if staged is None else staged.device,
             order=copies.going_up if copies else contextlib.nullcontext,
         )
-        self._watch.track(number, work.is_completed)
-        try:
-            for tensor in tensors:
-                self._one(tensor, what, number, work)
-        except InaError as error:
-            named = self._named(error, number)
-            work.complete(named)
-            raise named from error
-        except BaseException as error:
-            work.complete(error)
-            raise
-        return work
 
-    def abort(self, reason: str, kind: Any) -> None:
-        """Have all sums fail, those under way too."""
-        self._communicator.abort(reason, kind)
+        def begin(tensor: torch.Tensor) -> Callable[[int], None]:
+            return lambda number: self._one(tensor, what, number, work)
 
-    def stop(self, timeout_s: float) -> bool:
-        """End the threads of callbacks; return whether they have ended within the time."""
-        return self._callbacks.stop(timeout_s)
+        return self._calls.carry_out(what.call, work, [*map(begin, tensors)])
 
     def _one(self, tensor: torch.Tensor, what: Sum, number: int, work: SwitchWork) -> None:
         label = f"call {number}" + (f", {what.label}" if what.label else "")
@@ -93,9 +73,9 @@ class SwitchSums:
             return
         array, finish, what = self._encode(tensor, what)
         if what.root not in (None, self._communicator.rank):
-            finish = _nothing
+            finish = nothing
         handle = self._submit(array, what, label)
-        handle.on_done(lambda done: work.complete(self._ended(done, finish, number)))
+        handle.on_done(lambda done: work.complete(self._calls.ended(done, finish, number)))
 
     def _staged(
         self, tensor: torch.Tensor, copies: Copies, what: Sum, label: str, number: int, work: SwitchWork
@@ -111,7 +91,7 @@ class SwitchSums:
 
         def end(done: Handle[Any], chunk: Chunk, finish: Callable[[], None]) -> None:
             nonlocal left  # all in the library's thread, but for chunks that have ended already
-            error = self._ended(done, finish, number)
+            error = self._calls.ended(done, finish, number)
             if error is None and takes:
                 staged.back(chunk)
             with lock:
@@ -153,33 +133,15 @@ class SwitchSums:
             what.op,
             out=array,
             name=label,
-            nonfinite=self._nonfinite,
+            nonfinite=self._calls.nonfinite,
             arrived=arrived,
             here=what.at_once,
         )
 
     def _options(self, what: Sum) -> dict[str, Any]:
         return {
-            "nonfinite": self._nonfinite,
+            "nonfinite": self._calls.nonfinite,
             "layer": what.layer,
             "numbers": what.numbers,
             "residual": what.residual,
         }
-
-    def _ended(self, handle: Handle[Any], finish: Callable[[], None], number: int) -> BaseException | None:
-        try:
-            handle.result()
-            finish()
-        except BaseException as error:
-            return self._named(error, number)
-        return None
-
-    def _named(self, error: BaseException, number: int) -> BaseException:
-        """Add to an error that says that ranks disagree which ones do, and in what."""
-        if not isinstance(error, RanksDisagree) or (text := self._watch.explain(number)) is None:
-            return error
-        return RanksDisagree(text, job=error.job, psns=error.psns)
-
-
-def _nothing() -> None:
-    """Leave the tensor as it is: the result is for another rank."""

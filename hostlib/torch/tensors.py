@@ -41,10 +41,10 @@ def encode(tensor: torch.Tensor, size: int, *, divided: bool = False) -> Encoded
         return _converted(plain)
     if plain.dtype is torch.int64 or divided:
         return _digits(plain, size, divisor=size if divided else 1)
-    return _memory(plain), _nothing
+    return memory(plain), _nothing
 
 
-def _memory(tensor: torch.Tensor) -> NDArray[Any]:
+def memory(tensor: torch.Tensor) -> NDArray[Any]:
     """Return a tensor's memory as an array. After `Tensor.numpy` no caller could resize the tensor."""
     array: NDArray[Any] = np.from_dlpack(tensor)
     return array
@@ -52,21 +52,22 @@ def _memory(tensor: torch.Tensor) -> NDArray[Any]:
 
 def _converted(tensor: torch.Tensor) -> Encoded:
     copy = tensor.to(torch.float32, memory_format=torch.contiguous_format)
-    return _memory(copy), lambda: _copy(tensor, copy)
+    return memory(copy), lambda: put(tensor, copy)
 
 
 def _digits(tensor: torch.Tensor, size: int, *, divisor: int) -> Encoded:
     values = tensor.to(torch.int64, memory_format=torch.contiguous_format)
-    digits = wide_integers.split(_memory(values).reshape(-1), size)
+    digits = wide_integers.split(memory(values).reshape(-1), size)
 
     def finish() -> None:
         sums = torch.from_numpy(wide_integers.join(digits, size)).view(tensor.shape)
-        _copy(tensor, sums if divisor == 1 else sums.div(divisor, rounding_mode="trunc"))
+        put(tensor, sums if divisor == 1 else sums.div(divisor, rounding_mode="trunc"))
 
     return digits, finish
 
 
-def _copy(tensor: torch.Tensor, values: torch.Tensor) -> None:
+def put(tensor: torch.Tensor, values: torch.Tensor) -> None:
+    """Put values into a tensor, from any thread."""
     with torch.no_grad():  # grad mode is per thread, and this may run in the library's
         tensor.copy_(values)
 

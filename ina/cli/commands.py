@@ -68,7 +68,7 @@ _add(
     _SERVE,
     "controller",
     "controller:app",
-    "Serve the jobs of many people on a testbed's servers and switches; see docs/controller.md.",
+    "Serve the jobs of many people on the servers and switches of a cluster; see docs/controller.md.",
 )
 for _name, _line in (
     ("submit", "Submit jobs to a controller, which decides when, where and with which slots they run."),
@@ -85,6 +85,7 @@ for _name, _line in (
     ("undrain", "Let servers or switches that were drained be used again."),
     ("quota", "Show, set or remove quotas and reservations of tenants."),
     ("reallocate", "Divide the memory of the switches now, and print which jobs have other slots, and why."),
+    ("reload", "Have a controller read its --cluster and --policies files again, and print what differs."),
     ("audit", "Compare what a controller intends with what switches and servers hold."),
 ):
     _add(_SERVE, _name, f"service.{_name}:{_name}", _line)

@@ -23,6 +23,8 @@ EPILOG = """Examples:
 
   ina controller --state /var/lib/ina --testbed lab
 
+  INA_TOKEN=$(cat secret) ina controller --state /var/lib/ina --cluster lab.toml
+
   ina controller --state state --memory deadline-lazy --routing grid
 
   ina controller token add alice --state /var/lib/ina
@@ -32,7 +34,7 @@ EPILOG = """Examples:
 
 app = group(
     "controller",
-    "Serve the jobs of many people on a testbed's servers and switches; see docs/controller.md.",
+    "Serve the jobs of many people on the servers and switches of a cluster; see docs/controller.md.",
     epilog=EPILOG,
 )
 register(app, "token", "ina.cli.token:app", "Add, list and remove the tokens by which people are known.")
@@ -55,6 +57,55 @@ def controller(
             metavar="NAME",
             help="Use the servers and switches of this testbed ('ina topo up', program shared). Default: the "
             "only one.",
+        ),
+    ] = None,
+    cluster: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Use the machines and switches of this cluster file, by their addresses, instead of a "
+            "testbed; 'ina reload' and SIGHUP read it again. INA_TOKEN has the secret of its fallback "
+            "servers.",
+        ),
+    ] = None,
+    program: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="With --cluster: have switches without a program run this one, whose jobs share slots.",
+        ),
+    ] = "shared",
+    lanes: Annotated[
+        int | None,
+        typer.Option(
+            metavar="COUNT",
+            help="With --cluster: 32-bit values of a packet. Default: as many as the running switches use.",
+        ),
+    ] = None,
+    target: Annotated[
+        str,
+        typer.Option(
+            metavar="KIND",
+            help="With --cluster: what the switches are, embedded or bmv2, for which p4c compiles.",
+        ),
+    ] = "embedded",
+    switch_ca: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="With --cluster: connect to switches over TLS, and accept only certificates signed by "
+            "this CA (PEM).",
+        ),
+    ] = None,
+    switch_cert: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="With --switch-ca: present this client certificate (PEM)."),
+    ] = None,
+    switch_key: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="With --switch-cert: use the certificate's private key in this file (PEM).",
         ),
     ] = None,
     listen: Annotated[
@@ -106,8 +157,8 @@ def controller(
             "--policies",
             metavar="FILE",
             help="Take policies from this file, instead of the options: scheduler, placement, routing, "
-            "memory, period_s, interval_s, retries and a table of the scheduler's settings. It is read "
-            "again on SIGHUP.",
+            "memory, period_s, interval_s, retries and a table of the scheduler's settings. 'ina reload' and "
+            "SIGHUP read it again.",
         ),
     ] = None,
     retries: Annotated[
@@ -119,13 +170,21 @@ def controller(
         ),
     ] = 0,
     executor: Annotated[
-        str,
+        str | None,
         typer.Option(
             metavar="KIND",
-            help="Have workers be started by this machine (local), by Slurm (slurm) or by Ray (ray); see "
-            "docs/executors.md.",
+            help="Have workers be started by this machine (local), by ssh (ssh), by Slurm (slurm) or by Ray "
+            "(ray); see docs/executors.md. Default: local on a testbed, ssh with --cluster.",
         ),
-    ] = "local",
+    ] = None,
+    launch_with: Annotated[
+        str,
+        typer.Option(
+            metavar="COMMAND",
+            help="With --executor ssh: start commands on machines with this command; {host} is replaced by "
+            "the machine's name, {address} by its address, {command} by the command.",
+        ),
+    ] = "ssh -o BatchMode=yes -o ConnectTimeout=10 {host} {command}",
     licence: Annotated[
         str,
         typer.Option(
@@ -155,15 +214,29 @@ def controller(
         ),
     ] = "text",
 ) -> None:
-    """Serve the jobs of many people on a testbed's servers and switches; see docs/controller.md."""
+    """Serve the jobs of many people on the servers and switches of a cluster; see docs/controller.md."""
     if context.invoked_subcommand is not None:
         return
     if state is None:
         raise Failure("where is its state? give --state DIR", USAGE)
     if (tls_cert is None) != (tls_key is None):
         raise Failure("--tls-cert and --tls-key need each other: give both or neither", USAGE)
-    if executor not in ("local", "slurm", "ray"):
-        raise Failure(f"--executor {executor}: want local, slurm or ray", USAGE)
+    if cluster is not None and testbed is not None:
+        raise Failure("--cluster and --testbed are mutually exclusive", USAGE)
+    of_cluster = {
+        "--program": program != "shared",
+        "--lanes": lanes is not None,
+        "--target": target != "embedded",
+        "--switch-ca": switch_ca is not None,
+    }
+    if cluster is None and any(of_cluster.values()):
+        option = next(option for option, given in of_cluster.items() if given)
+        raise Failure(f"{option} needs --cluster: a testbed's switches are as 'ina topo up' made them", USAGE)
+    if target not in ("embedded", "bmv2"):
+        raise Failure(f"--target {target}: want embedded or bmv2", USAGE)
+    executor = executor or ("local" if cluster is None else "ssh")
+    if executor not in ("local", "ssh", "slurm", "ray"):
+        raise Failure(f"--executor {executor}: want local, ssh, slurm or ray", USAGE)
     if licence and executor != "slurm":
         raise Failure(f"--licence {licence} needs --executor slurm", USAGE)
     if log not in ("text", "json"):
@@ -173,12 +246,15 @@ def controller(
     except ImportError as error:
         raise Failure(f"ina controller needs {error.name}: pip install 'ina[service]'") from error
     from controller.policies.by_kind import AllocationSettings
+    from ina.cli import options
     from ina.service import logs, notify
     from ina.service.engines import EngineChoice
+    from ina.service.machines import MachineSite, read_cluster
     from ina.service.policies import Policies, read_policies
-    from ina.service.reload import reloading
+    from ina.service.reload import Files, reloading
     from ina.service.retention import DAY_S, Retention
     from ina.service.serve import opened
+    from ina.service.site import Site, TestbedSite
     from ina.service.tokens import Tokens
 
     folder = state.absolute()  # what it starts has other working directories
@@ -193,22 +269,34 @@ def controller(
     retention = Retention(keep_jobs, keep_days * DAY_S)
     given = policies if policies_file is None else read_policies(policies_file, policies)
 
-    engine = EngineChoice(executor, licence)  # type: ignore[arg-type]  # checked above
+    engine = EngineChoice(executor, licence, launch_with)  # type: ignore[arg-type]  # checked above
+    site: Site
+    if cluster is None:
+        site = TestbedSite.find(testbed)
+    else:
+        tls = options.TlsOptions(tls_ca=switch_ca, tls_cert=switch_cert, tls_key=switch_key).tls("")
+        site = MachineSite(
+            cluster=read_cluster(cluster), program=program, lanes=lanes, target=target, tls=tls
+        )
+    files = Files(cluster and cluster.absolute(), policies_file and policies_file.absolute(), policies)
     logs.write_to(sys.stderr, "json" if log == "json" else "text")
 
     async def serve() -> int:
         """Serve until a signal comes, and return its number."""
         ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        async with opened(
-            folder, testbed, given, engine=engine, retention=retention, on_wait=_waits
-        ) as service:
+        async with opened(folder, site, given, engine=engine, retention=retention, on_wait=_waits) as service:
             with _signals(ended):
-                if policies_file is not None:
-                    reload = reloading(service, policies_file, policies)
-                    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload)
+                if policies_file is not None or cluster is not None:
+                    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reloading(service, files))
                 running = asyncio.create_task(service.run())
                 try:
-                    async with speaking(service, address, Tokens(folder), certificate=certificate) as url:
+                    async with speaking(
+                        service,
+                        address,
+                        Tokens(folder),
+                        certificate=certificate,
+                        reload=lambda: files.reload(service),
+                    ) as url:
                         say(f"ina: controller at {url}")
                         beside = [
                             asyncio.create_task(_log_decisions(service)),

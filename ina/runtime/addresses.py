@@ -32,10 +32,21 @@ class HostAddresses:
             AddressTaken: another process has it.
         """
         with self._lock:
-            if (switch, port) not in self._held:
-                self._held[switch, port] = self._take(port)
+            is_new = (switch, port) not in self._held
+            address = self._reserve(switch, port)
+            if is_new:
                 self._held[switch, port].expect(peer)
-            return self._held[switch, port].address
+            return address
+
+    def reserve(self, switch: str, port: int) -> tuple[str, int]:
+        """Return the address of the host at a port, whose peer follows by `expect`. Raises AddressTaken."""
+        with self._lock:
+            return self._reserve(switch, port)
+
+    def expect(self, switch: str, port: int, peer: tuple[str, int]) -> None:
+        """Let a reserved address hear the UDP address `peer` alone."""
+        with self._lock:
+            self._held[switch, port].expect(peer)
 
     def strangers(self) -> int:
         """Return the number of packets that hosts received from other senders than the switch.
@@ -51,6 +62,11 @@ class HostAddresses:
             for held in self._held.values():
                 held.close()
             self._held.clear()
+
+    def _reserve(self, switch: str, port: int) -> tuple[str, int]:
+        if (switch, port) not in self._held:
+            self._held[switch, port] = self._take(port)
+        return self._held[switch, port].address
 
     def _take(self, port: int) -> HeldAddress:
         host, number = self.chosen.get(port, (self._host, 0 if self._base is None else self._base + port))

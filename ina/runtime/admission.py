@@ -107,6 +107,15 @@ class Admitted:
         local = {"LOCAL_RANK": str(ranks.index(rank)), "LOCAL_WORLD_SIZE": str(len(ranks))}
         return {**found, **local}
 
+    def host(self, rank: int) -> str | None:
+        """Return the host of the topology that a rank is on; None where the controller chooses ports."""
+        topology = self.fabric.topology
+        if topology is None:
+            return None
+        switch, member = self._members()[self._worker(rank)]
+        assert member.port is not None
+        return topology.ports[switch][member.port].other(switch)
+
     def ports(self) -> list[str]:
         """Return the workers' switch ports in the order of their ranks, as SWITCH/PORT."""
         return [f"{switch}/{member.port}" for _, (switch, member) in sorted(self._members().items())]
@@ -132,7 +141,12 @@ class Admitted:
         return next(worker for worker, ranks in enumerate(self.spec.machines) if rank in ranks)
 
     def _rendezvous(self, host: str) -> Rendezvous:
-        return Rendezvous(job=self.tree.job, size=self.spec.job.workers, host=host)
+        spec, machines = self.spec, dict[int, str]()
+        for worker, (_, member) in self._members().items():
+            if name := self.fabric.machine(member):
+                ranks = spec.machines[worker] if spec.hierarchical else (worker,)
+                machines |= dict.fromkeys(ranks, name)
+        return Rendezvous(job=self.tree.job, size=spec.job.workers, host=host, machines=machines)
 
     def _members(self) -> dict[int, tuple[str, Member]]:
         return {
@@ -145,9 +159,19 @@ class Admitted:
 
 @contextlib.contextmanager
 def admitted(
-    fabric: SwitchFabric, spec: LaunchSpec, cancelled: threading.Event | None = None
+    fabric: SwitchFabric,
+    spec: LaunchSpec,
+    cancelled: threading.Event | None = None,
+    *,
+    beside: Sequence[str | None] = (),
 ) -> Iterator[Admitted]:
     """Admit a job to the switches, and the fallback server if there is one, while the context lasts.
+
+    Args:
+        fabric: The switches.
+        spec: The job.
+        cancelled: Once set, nothing is waited for.
+        beside: For a group of another job's ranks, the hosts of these; each has one more beside it.
 
     Raises:
         ControllerError: a switch refused the job; nothing of it is left there.
@@ -158,7 +182,7 @@ def admitted(
         yield Admitted(fabric, spec, given, None)
         return
     with contextlib.ExitStack() as stack:
-        members = _members(fabric, spec, stack)
+        members = _members(fabric, spec, beside, stack)
         shared = fabric.offers.shared
         region = None
         if shared:
@@ -227,7 +251,9 @@ def _made_room(fabric: SwitchFabric, cancelled: threading.Event) -> bool:
             return False
 
 
-def _members(fabric: SwitchFabric, spec: LaunchSpec, stack: contextlib.ExitStack) -> dict[str, list[Member]]:
+def _members(
+    fabric: SwitchFabric, spec: LaunchSpec, beside: Sequence[str | None], stack: contextlib.ExitStack
+) -> dict[str, list[Member]]:
     """Return the job's workers by the switch they are plugged into."""
     topology = fabric.topology
     if spec.places:
@@ -238,7 +264,9 @@ def _members(fabric: SwitchFabric, spec: LaunchSpec, stack: contextlib.ExitStack
         return {fabric.root: _members_of(fabric.spec.attached.machines, spec)}
     if topology is None:
         return {fabric.root: [_member(rank) for rank in range(spec.children)]}
-    return plugged(topology, stack.enter_context(fabric.hosts(spec.children)))
+    hosts = [host for host in beside if host is not None]
+    taken = stack.enter_context(fabric.hosts_beside(hosts) if hosts else fabric.hosts(spec.children))
+    return plugged(fabric.topology or topology, taken)  # it has grown where hosts were added
 
 
 def _member(rank: int) -> Member:

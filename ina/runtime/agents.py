@@ -197,18 +197,20 @@ class Agents:
         self.agents = dict(agents)
 
     @classmethod
-    def launched(cls, machines: Mapping[str, str], template: str) -> Self:
+    def launched(cls, machines: Mapping[str, str], template: str, here: str = "") -> Self:
         """Start all at once.
 
         Args:
             machines: Addresses by the machines' names.
             template: Command that runs a command on a machine, see `launch_command`.
+            here: The machine that is this one, where no such command is needed; "": none is.
 
         Raises BadRun, LaunchError.
         """
         command = command_line.module("ina.machine.agent")
         commands = {
-            name: launch_command(template, name, address, command) for name, address in machines.items()
+            name: command if name == here else launch_command(template, name, address, command)
+            for name, address in machines.items()
         }
         agents = cls({})
         try:

@@ -14,6 +14,7 @@ from controller.switches import forwarding
 from controller.switches.model import INA_UDP_PORT, SWITCH_IP, SWITCH_MAC, Uplink
 from controller.vocabulary import Topology
 from controller.vocabulary.topology import FALLBACK_PORT
+from hostlib.interfaces import known_as
 from hostlib.launcher import Output, Rendezvous
 from ina.runtime import programs
 from ina.runtime.addresses import HostAddresses
@@ -85,18 +86,18 @@ class ClusterFabric(SwitchFabric):
 
     def inside(self, switch: str, member: Member, call: Callable[[str], T]) -> T:
         """Call with the address of this machine at which the workers' machines reach it."""
-        return call(self._listen or address_towards(reached_at(self._topology, self._machine(member))))
+        return call(self._listen or address_towards(reached_at(self._topology, self.machine(member))))
 
     @contextlib.contextmanager
     def torch_store(self, switch: str, member: Member) -> Iterator[tuple[str, int]]:
         """Keep an address at a worker's machine, for the store of ``torch.distributed``."""
         assert self._agents is not None
-        machine = self._machine(member)
+        machine = self.machine(member)
         yield reached_at(self._topology, machine), self._agents.store_port(machine)
 
     def environment(self, switch: str, member: Member) -> Mapping[str, str]:
         """Return the environment variable that names the interface that gloo uses, if it is known."""
-        server = self._topology.server[self._machine(member)]
+        server = self._topology.server[self.machine(member)]
         return {"GLOO_SOCKET_IFNAME": server.interface} if server.interface and not server.address else {}
 
     def start_workers(
@@ -112,7 +113,8 @@ class ClusterFabric(SwitchFabric):
         ranks = dict(zip(spec.places, spec.machines, strict=True))
         return RemoteWorkers(self._agents, ranks, command, environments, rendezvous, on_output)
 
-    def _machine(self, member: Member) -> str:
+    def machine(self, member: Member) -> str:
+        """Return the name of a worker's machine."""
         return next(name for name in self._topology.server if self._topology.ip(name) == member.ip)
 
     def _fallback_process(self, port: int) -> Fallback:
@@ -219,6 +221,14 @@ def identified(topology: Topology, known_as: Sequence[str]) -> str:
         f"machine {shown} is not in the cluster file, which has {', '.join(names[:8])}{more}: 'ina host' "
         "on that machine prints the lines to add"
     )
+
+
+def this_machine(topology: Topology) -> str | None:
+    """Return the machine of the cluster file that this one is; None: none is."""
+    try:
+        return identified(topology, known_as())
+    except BadRun:
+        return None
 
 
 def switch_address(topology: Topology) -> str:

@@ -20,7 +20,7 @@ from controller.switches import forwarding
 from controller.switches.leases import RENEWALS_PER_LEASE
 from controller.switches.model import INA_UDP_PORT, SWITCH_MAC, SwitchInfo, Uplink
 from controller.switches.tree import TreeAdmission
-from controller.vocabulary import Region, Topology
+from controller.vocabulary import Link, Region, Server, Topology
 from controller.vocabulary.places import spread
 from hostlib.launcher import Output, Rendezvous, WorkerExit, Workers, parse_address
 from ina.runtime import programs
@@ -43,6 +43,7 @@ from ina.runtime.topology import plan
 FALLBACK = Uplink(port=None, mac="02:00:00:00:fb:01", ip="10.0.255.2")
 
 _log = logging.getLogger(__name__)
+ONE_PORT_EACH = "each of its hosts has one port of the switch, which is the job's"
 RESTARTS = 5
 """How often the switches of a run are started again, all together."""
 SWEEP_S = 5.0
@@ -343,6 +344,10 @@ class SwitchFabric:
         """Return the prefix of a worker's command at its host, by its `environment`. Raises LaunchError."""
         return command
 
+    def machine(self, member: Member) -> str | None:
+        """Return the name of a worker's machine; None: workers are on this one."""
+        return None
+
     def environment(self, switch: str, member: Member) -> Mapping[str, str]:
         """Return the environment variables that name that host."""
         return {}
@@ -364,6 +369,62 @@ class SwitchFabric:
         finally:
             with self.lock:
                 self._taken.difference_update(taken)
+
+    @contextlib.contextmanager
+    def hosts_beside(self, hosts: Sequence[str]) -> Iterator[list[str]]:
+        """Reserve one more host beside each of these, for a group of the ranks that are there.
+
+        A port is added for each, which later groups use again; in a topology that somebody has described,
+        hosts that are free are taken instead.
+
+        Raises:
+            BadRun: these are hosts of their own, not processes of this machine.
+            BadSpec: there is no room.
+            ProcessFailed: a port could not be opened.
+        """
+        if not all(isinstance(switch, EmbeddedSwitch) for switch in self.switches.values()):
+            raise BadRun(ONE_PORT_EACH)
+        if self.spec.topology is not None:
+            with self.hosts(len(hosts)) as others:
+                yield others
+            return
+        with self.lock:
+            taken = []
+            for host in hosts:
+                rack = self._require_topology().rack_of[host]
+                taken.append(self._free_host(rack) or self._add_host(rack))
+                self._taken.add(taken[-1])
+        try:
+            yield taken
+        finally:
+            with self.lock:
+                self._taken.difference_update(taken)
+
+    def _free_host(self, rack: str) -> str | None:
+        topology = self._require_topology()
+        hosts = (host for host in topology.servers_for("worker") if topology.rack_of[host] == rack)
+        return next((host for host in hosts if host not in self._taken), None)
+
+    def _add_host(self, rack: str) -> str:
+        """Add a host to a switch of our own, with a port of the kind that the others have."""
+        topology = self._require_topology()
+        switch = self.switches[rack]
+        assert isinstance(switch, EmbeddedSwitch)
+        name = f"h{len(topology.servers) + 1}"
+        topology = replace(
+            topology,
+            servers=(*topology.servers, Server(name)),
+            links=(*topology.links, Link(name, rack)),
+        )
+        port = topology.port_to(rack, name)  # which refuses more links than a switch has ports
+        spec = "shm"
+        if not _shares_memory(self.spec):
+            spec = f"udp::{self.addresses.reserve(rack, port)[1]}"
+        switch.add_port(port, spec, self.spec.impairments)
+        if spec != "shm":
+            self.addresses.expect(rack, port, parse_address(switch.udp_address(port)))
+        self.topology = topology
+        return name
 
     def ended(self) -> str | None:
         """Return which part has ended for good, and how; None while all run. Call it often.

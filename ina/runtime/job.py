@@ -13,6 +13,7 @@ from controller import ControllerError, NoSuchJob
 from hostlib.launcher import JobLog, Output, Rendezvous, WorkerExit, torch_variables
 from ina.runtime.admission import Admitted, admitted
 from ina.runtime.fabric import SwitchFabric
+from ina.runtime.groups import groups_of
 from ina.runtime.lease import Renewal, renewed
 from ina.runtime.metrics import metrics
 from ina.runtime.spec import JobResult, LaunchSpec, Reports
@@ -31,6 +32,7 @@ class JobRun:
         self._rendezvous: Rendezvous | None = None
         self._fault: str | None = None
         self._fault_s = 0.0
+        self._granted = 0
         self._interrupted = False
 
     def reports(self) -> Reports:
@@ -44,6 +46,12 @@ class JobRun:
             self._fault, self._fault_s = reason, time.monotonic()
         if rendezvous := self._rendezvous:
             rendezvous.fault(self._fault)  # which keeps it for those that join later
+
+    def grant(self, packets: int) -> None:
+        """Tell the workers how many packets they may have in flight; 0: no bound."""
+        self._granted = packets
+        if rendezvous := self._rendezvous:
+            rendezvous.grant(packets)
 
     def cancel(self) -> None:
         """End the workers soon."""
@@ -66,6 +74,8 @@ class JobRun:
                 renewed(self._fabric, job.tree, job.registration, self.reports, self.fault)
             )
             rendezvous = stack.enter_context(job.rendezvous())
+            rendezvous.grant(self._granted)
+            stack.enter_context(groups_of(job, rendezvous))
             store = stack.enter_context(job.torch_store())
             environments = [
                 {
@@ -106,6 +116,8 @@ class JobRun:
                 _log.warning("the workers left %s running, which is now ended", processes)
             if self._fault is not None and (failure is None or failure.at_s > self._fault_s):
                 failure = WorkerExit(-1, 1, self._fault)
+            elif failure is not None and rendezvous.broken is not None and not rendezvous.complete:
+                failure = WorkerExit(-1, 1, rendezvous.broken)  # who has not joined
             result = self._result(job, failure, elapsed, renewal)
             if log:
                 _log_end(log, job.tree.job, workers.exits, result)

@@ -10,7 +10,7 @@ from dataclasses import replace
 from hostlib import interleave
 from ina.runtime.errors import GroupBroken
 from ina.runtime.fabric import SwitchFabric
-from ina.runtime.jobs import JobEnd, OnOutput, run_jobs
+from ina.runtime.jobs import Granted, JobEnd, OnOutput, run_jobs
 from ina.runtime.spec import LaunchSpec, Reports
 
 
@@ -29,15 +29,24 @@ class GroupRun:
         *,
         on_output: OnOutput,
         on_end: Callable[[JobEnd], None] = lambda end: None,
+        granted: Granted = lambda name: 0,
     ) -> None:
-        """Prepare a group whose jobs start their rounds at these stages. Raises GroupError.
+        """Prepare a group. Raises GroupError.
 
-        `on_end` gets each job's end at once, in a thread of its own; not of a job that was cancelled.
+        Args:
+            fabric: The switches.
+            specs: The jobs.
+            offsets: The stages at which they start their rounds.
+            on_output: Called with what workers write.
+            on_end: Called with each job's end at once, in a thread of its own; not of a cancelled job.
+            granted: Bounds the jobs' packets in flight.
         """
         self._fabric = fabric
         self._on_output = on_output
         self._on_end = on_end
+        self._granted = granted
         self._stopping = threading.Event()
+        self._reports: dict[str, Reports] = {}
         names = [spec.job.name for spec in specs]
         self.turns = interleave.TurnServer(
             dict(zip(names, offsets, strict=True)),
@@ -65,6 +74,10 @@ class GroupRun:
                 raise
             return [future.result() for future in futures]
 
+    def reports(self, job: str) -> Reports:
+        """Return the latest report of each rank of a job that has sent one."""
+        return self._reports.get(job, {})
+
     def cancel(self) -> None:
         """End the jobs soon."""
         self._stopping.set()
@@ -80,7 +93,13 @@ class GroupRun:
 
     def _one(self, spec: LaunchSpec) -> JobEnd:
         end = JobEnd(spec)
-        run_jobs(self._fabric, [end], on_output=self._on_output, on_progress=self._on_tick)
+        run_jobs(
+            self._fabric,
+            [end],
+            on_output=self._on_output,
+            on_progress=self._on_tick,
+            granted=self._granted,
+        )
         if len(self._specs) > 1:  # alone it may do without
             why = str(end.failure() or "a process ended without joining the group")
             self.turns.ended(spec.job.name, why)
@@ -88,5 +107,6 @@ class GroupRun:
         return end
 
     def _on_tick(self, reports: Mapping[str, Reports]) -> None:
+        self._reports |= reports
         if self._stopping.is_set():
             raise Cancelled

@@ -21,6 +21,9 @@ OnOutput = Callable[[LaunchSpec, int, bytes, bool], None]
 OnProgress = Callable[[Mapping[str, Reports]], None]
 """Gets the workers' reports by job name, several times per second."""
 
+Granted = Callable[[str], int]
+"""Returns how many packets a job may have in flight; 0: no bound. Asked several times per second."""
+
 
 @dataclass(slots=True)
 class JobEnd:
@@ -58,6 +61,7 @@ def run_jobs(
     *,
     on_output: OnOutput,
     on_progress: OnProgress = lambda reports: None,
+    granted: Granted = lambda name: 0,
 ) -> None:
     """Run jobs at the same time; if one fails, the others continue.
 
@@ -68,19 +72,27 @@ def run_jobs(
         ends: The jobs; results and errors are filled in.
         on_output: Called with the output of workers.
         on_progress: Called with the reports of all ranks.
+        granted: Bounds the jobs' packets in flight.
     """
     runs = [JobRun(fabric, end.spec, _for_job(on_output, end.spec)) for end in ends]
     threads = [
         threading.Thread(target=_run, args=(run, end), name=end.spec.job.name)
         for run, end in zip(runs, ends, strict=True)
     ]
+
+    def grant() -> None:
+        for end, run in zip(ends, runs, strict=True):
+            run.grant(granted(end.spec.job.name))
+
     try:
+        grant()
         for thread in threads:
             thread.start()
         while not all(end.over.wait(TICK_S) for end in ends):
             if why := fabric.ended():
                 for run in runs:
                     run.fault(why)
+            grant()
             on_progress({end.spec.job.name: run.reports() for end, run in zip(ends, runs, strict=True)})
     except BaseException:
         for run in runs:

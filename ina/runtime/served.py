@@ -13,6 +13,7 @@ from controller.switches.tree import TreeAdmission
 from hostlib.launcher import Rendezvous, WorkerExit
 from ina.runtime.admission import admitted
 from ina.runtime.fabric import SwitchFabric
+from ina.runtime.groups import groups_of
 from ina.runtime.lease import Renewal, renewed
 from ina.runtime.spec import JobResult, LaunchSpec, Reports
 
@@ -55,6 +56,7 @@ def serve(
         rendezvous = stack.enter_context(job.rendezvous(listen))
         stack.enter_context(keeping(fabric, job.tree, job.registration, rendezvous.reports, rendezvous.fault))
         started = time.monotonic()
+        stack.enter_context(groups_of(job, rendezvous, listen))
         on_ready([job.config(rank, rendezvous) for rank in range(spec.job.workers)])
         failure = _watch(fabric, rendezvous, starter_left)
         switches = {} if fabric.switch_ended() or fabric.silent else job.counters()

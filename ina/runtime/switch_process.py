@@ -8,6 +8,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from ina.runtime.errors import ProcessFailed
 from ina.runtime.server_process import ServerProcess
 from ina.runtime.spec import PRIVATE
 
@@ -55,6 +56,33 @@ class EmbeddedSwitch(ServerProcess):
             self.stop()
             self._launch(self.title)
             self.ready()
+
+    def add_port(self, number: int, spec: str, impairments: str) -> None:
+        """Open one more port, also after a restart.
+
+        Args:
+            number: Its number.
+            spec: Its kind: "shm", or "udp::PEER" with the UDP port of its far end.
+            impairments: As of ``--impair``; "": none.
+
+        Raises ProcessFailed if it could not be opened, or the process does not answer.
+        """
+        kind, *peer = spec.split("::")
+        opens = f"{kind}:0:{peer[0]}" if peer else kind
+        with self._turn:
+            if self._asked:
+                self.hear(ANSWER_S)
+            self._asked = False
+            self.say({"port": f"{number}={opens}", "impair": impairments})
+            answer = self.hear(ANSWER_S) or {"error": "does not answer"}
+            if "error" in answer:
+                raise ProcessFailed(f"{self.title}: {answer['error']}")
+            self.ready().update(answer)
+        if peer:
+            opens = f"{kind}:{answer['udp_ports'][str(number)]}:{peer[0]}"
+        self._arguments += ["--port", f"{number}={opens}"]
+        if impairments:
+            self._arguments += ["--impair", f"{number}:{impairments}"]
 
     @property
     def shares_memory(self) -> bool:

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         QuotasView,
         QuotaView,
         ReallocationView,
+        ReloadView,
     )
 
 _SILENT_S = 60.0
@@ -230,6 +231,10 @@ class Client:
         """Divide the memory of the switches now; return what each job, or this one, has got, and why."""
         params = {"job": job} if job else {}
         return cast("ReallocationView", self._ask("POST", "/v1/reallocation", params=params))
+
+    def reload(self) -> ReloadView:
+        """Have the files of cluster and policies be read again; return what differs."""
+        return cast("ReloadView", self._ask("POST", "/v1/reload"))
 
     def quotas(self) -> list[QuotaView]:
         """Return the quotas of all tenants that may be seen."""

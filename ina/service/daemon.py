@@ -29,6 +29,7 @@ from controller.scheduling.errors import BadDecision
 from controller.vocabulary import Job, Topology
 from ina.runtime.cluster_fabric import identified, switch_address
 from ina.runtime.errors import BadRun
+from ina.runtime.spec import SHARED_WINDOW
 from ina.service import plain, views
 from ina.service.data_plane import DataPlane
 from ina.service.effects import Effects
@@ -100,6 +101,7 @@ class Daemon:
         self._blocking = blocking
         self._began_at = began_at
         self._network = switches
+        self._fallbacks = fallbacks
         self._external = ExternalRuns(executor, ledger.folder / "external", lambda: ledger.now_s)
         self._executor = executor = self._external
         self._rates = Rates()
@@ -336,6 +338,8 @@ class Daemon:
                 raise Conflict(f"there is a job {job.name!r} already; give another name")
             names.add(job.name)
             arrived = replace(job, arrival_s=now_s)
+            if job.window is None and job.mode == "shared" and not self._network.paced:
+                arrived = replace(arrived, window=SHARED_WINDOW)  # it needs no more slots than that
             spec = submission_of(arrived, ledger.topology)
             ledger.core.admit(spec)
             if why := ledger.quotas.never(tenant, job.gpus):
@@ -456,6 +460,10 @@ class Daemon:
             raise Conflict(f"job {name!r} is {record.state}; only one that has failed can be run again")
         if is_external(record.submitted.job):
             raise Conflict(f"somebody else starts the workers of job {name!r}: start them again there")
+        try:
+            self._ledger.core.check_fits(name)
+        except BadSpec as error:
+            raise Conflict(str(error)) from error
         self._ledger.record([Retried(self.now_s, name)])
         await self._tell()
         return self.record(name)
@@ -468,6 +476,24 @@ class Daemon:
             except (BadSpec, BadDecision) as error:
                 raise Conflict(f"these policies cannot go on from here: {error}") from error
         await self._tell()
+
+    async def change_cluster(self, cluster: Topology) -> Sequence[str]:
+        """Have another cluster from now on; return what differs, one sentence each.
+
+        Jobs that it does not touch run on; others get other places, or fail if it has none for them.
+        """
+        ledger = self._ledger
+        if cluster == ledger.topology:
+            return ()
+        try:
+            notes = ledger.change_cluster(cluster)
+        except (BadSpec, BadDecision) as error:
+            raise Conflict(f"the cluster cannot become this one: {error}") from error
+        self._executor.change_cluster(cluster)
+        self._fallbacks.change_cluster(cluster)
+        self._switches.forget()
+        await self._tell()
+        return notes
 
     async def reallocate(self, name: str = "", *, by: str = "") -> list[Slots]:
         """Divide memory now; return the jobs that use it, or this one alone, and what each has got.

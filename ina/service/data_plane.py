@@ -9,8 +9,9 @@ from controller.core import Place
 from controller.switches.fleet import Report
 from controller.switches.model import Registration, SwitchInfo
 from controller.switches.tree import TreeAdmission
-from controller.vocabulary import Job, Topology
+from controller.vocabulary import Job
 from ina.service.records import Audit
+from ina.service.wiring import Wiring
 
 _Key = TypeVar("_Key")
 
@@ -34,7 +35,7 @@ class DataPlane(Protocol):
         ...
 
     def admit(
-        self, job: Job, place: Place, udp_ports: Sequence[int], registration: Registration, up: Topology
+        self, job: Job, place: Place, udp_ports: Sequence[int], registration: Registration, wiring: Wiring
     ) -> TreeAdmission:
         """Admit a job to the switches of its tree, if it has one.
 
@@ -43,7 +44,7 @@ class DataPlane(Protocol):
             place: Its servers, tree and slots.
             udp_ports: UDP port of each server.
             registration: What the switches keep of it for people.
-            up: The part of the cluster that works.
+            wiring: The cluster.
 
         Raises ControllerError.
         """
@@ -57,15 +58,18 @@ class DataPlane(Protocol):
         """Take a job off its switches; off those that fail only `reconcile` can. Raises ControllerError."""
         ...
 
-    def at_rest(self, admissions: Collection[TreeAdmission], up: Topology) -> bool:
+    def at_rest(self, admissions: Collection[TreeAdmission], wiring: Wiring) -> bool:
         """Return whether `reconcile` would find nothing to do, as far as can be told cheaply."""
         ...
 
-    def reconcile(self, admissions: Collection[TreeAdmission], up: Topology) -> Report:
-        """Have the switches hold these jobs. Raises ControllerError."""
+    def reconcile(self, admissions: Collection[TreeAdmission], wiring: Wiring) -> Report:
+        """Have the switches hold these jobs, and those that have left the cluster none.
+
+        Raises ControllerError.
+        """
         ...
 
-    def links(self, silent: Collection[str]) -> dict[tuple[str, str], str]:
+    def links(self, wiring: Wiring, silent: Collection[str]) -> dict[tuple[str, str], str]:
         """Return, of the links that a switch tells of, why they are down; "": they are up."""
         ...
 

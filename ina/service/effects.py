@@ -10,7 +10,7 @@ import asyncio
 import logging
 import pwd
 import shlex
-from collections.abc import Callable, Collection, Coroutine
+from collections.abc import Callable, Collection, Coroutine, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -20,7 +20,7 @@ from controller.errors import BadSpec, ControllerError
 from controller.memory.policy import Standing
 from controller.switches.model import INA_UDP_PORT, Registration
 from controller.switches.tree import TreeAdmission
-from controller.vocabulary import Job, Topology
+from controller.vocabulary import Job
 from ina.runtime.errors import RunError
 from ina.service import plain
 from ina.service.data_plane import DataPlane
@@ -36,6 +36,7 @@ from ina.service.runs import Runs
 from ina.service.steps import Held, Resize, Stage, Start, Step, Stop, steps
 from ina.service.switches import Switches
 from ina.service.threads import Blocking
+from ina.service.wiring import Wiring
 
 BACK_OFF_S = (0.5, 15.0)
 """Time until an effect that failed is tried again: at first, and at most."""
@@ -90,6 +91,8 @@ class Effects:
         self._clearing: set[int] = set()
         """Runs that nobody holds and that are being ended: their numbers start only when that is done."""
         self._tasks: set[asyncio.Task[None]] = set()
+        self._granted: dict[int, Mapping[str, int]] = {}
+        """What runners were told last of packets in flight, by run; a daemon that starts tells all again."""
 
     @property
     def next_s(self) -> float:
@@ -125,7 +128,29 @@ class Effects:
             due = trouble is None or trouble.again_s <= now_s
             if due and number not in self._clearing:
                 self._begin(number, step)
+        if moved := {step.number for step in found if isinstance(step, Resize)}:
+            ledger.keep(*moved)  # the disk is waited for once
+            self._switches.check_soon()
+        self._tell_granted()
         ledger.stirred = bool(found)  # a step that has failed is to be found again
+
+    def _tell_granted(self) -> None:
+        """Tell the runners how many packets their jobs may have in flight, where that is new."""
+        holds = self._ledger.holds
+        self._granted = {number: told for number, told in self._granted.items() if number in holds}
+        for number, hold in holds.items():
+            granted = {name: place.in_flight for name, place in hold.held.places.items()}
+            if hold.held.stage == "running" and self._granted.get(number) != granted:
+                self._granted[number] = granted
+                self.spawn(self._grant(number, granted))
+
+    async def _grant(self, number: int, granted: Mapping[str, int]) -> None:
+        try:
+            await self._blocking.runs(lambda: self._executor.grant(number, granted))
+            fault_point("granted")
+        except OSError as error:  # told again when memory is divided next
+            _log.warning("run %d: its jobs' packets in flight: %s", number, error)
+            self._granted.pop(number, None)
 
     def again(self, number: int) -> None:
         """Try the effects of a run that have failed again at once."""
@@ -171,7 +196,7 @@ class Effects:
                 ports = self._udp_ports(step)
                 before = {name: ledger.latest.get(name, 0.0) for name in run.jobs}
                 ledger.holds[number] = Hold(Held(run, places, busy=True), {}, ports, before)
-                self.spawn(self._effect(number, Start, partial(self._start, number, ledger.up)))
+                self.spawn(self._effect(number, Start, partial(self._start, number, ledger.wiring)))
             case Stop(_, why):
                 ledger.set(number, stage="stopping", busy=True)
                 self.spawn(self._effect(number, Stop, partial(self._stop, number, why)))
@@ -180,8 +205,6 @@ class Effects:
                 ledger.set(number, places={**hold.held.places, job: place})
                 if job in hold.admissions:
                     hold.admissions[job] = self._network.resized(job, hold.admissions[job], place)
-                ledger.keep(number)
-                self._switches.check_soon()
 
     def _udp_ports(self, step: Start) -> dict[str, tuple[int, ...]]:
         """Choose where each job's servers take packets: the lowest that no other job there uses."""
@@ -223,7 +246,7 @@ class Effects:
         ledger.stirred = True
         ledger.woken.set()
 
-    async def _start(self, number: int, up: Topology) -> None:
+    async def _start(self, number: int, wiring: Wiring) -> None:
         ledger = self._ledger
         hold = ledger.holds[number]
         stage: Stage = "stopping"  # what has been done by then is undone, and all of it tried again
@@ -231,13 +254,14 @@ class Effects:
             ledger.keep(number)
             if self._end_grouped(hold):
                 return
-            await self._blocking.switches(lambda: self._admit(hold, up))
+            await self._blocking.switches(lambda: self._admit(hold, wiring))
             ledger.keep(number)
             fault_point("admitted")
             await self._fallback_jobs.serve(hold)
             order = self._order(hold)
             await self._blocking.runs(lambda: self._executor.start(order))
             fault_point("started")
+            self._granted[number] = {job.name: job.in_flight for job in order.jobs}
             stage = "running"
         except BadSpec as error:
             ledger.record([Ended(ledger.now_s, name, str(error)) for name in hold.held.run.jobs])
@@ -255,7 +279,7 @@ class Effects:
         self._ledger.record([Ended(self._ledger.now_s, name, f"it {why}", final=True) for name in external])
         return True
 
-    def _admit(self, hold: Hold, up: Topology) -> None:
+    def _admit(self, hold: Hold, wiring: Wiring) -> None:
         for name, place in hold.held.places.items():
             said = self._ledger.submitted[name]
             job = said.job
@@ -266,7 +290,7 @@ class Effects:
                 command=shlex.join(job.command or ()),
                 priority=job.priority,
             )
-            hold.admissions[name] = self._network.admit(job, place, hold.udp_ports[name], who, up)
+            hold.admissions[name] = self._network.admit(job, place, hold.udp_ports[name], who, wiring)
             fault_point("one admitted")
 
     async def _stop(self, number: int, why: str) -> None:
@@ -327,6 +351,7 @@ class Effects:
                     servers=hosts(servers),
                     driver=bool(said.job.extra.get("driver")),
                     granted=_granted(hold.held.places[name]),
+                    in_flight=hold.held.places[name].in_flight,
                     congestion=said.job.congestion,
                     numbers=said.job.numbers,
                     priority=said.job.priority,

@@ -1,4 +1,4 @@
-"""Which engine starts the workers of a service's jobs: this machine itself, Slurm or Ray."""
+"""Which engine starts the workers of a service's jobs: this machine itself, ssh, Slurm or Ray."""
 
 from __future__ import annotations
 
@@ -8,25 +8,34 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import assert_never, get_args
 
-from bmv2_topos.testbeds import netns
+from controller.vocabulary import Topology
+from ina.runtime.agents import SSH, launch_command
 from ina.service.errors import ServiceError
 from ina.service.executor import Executor, LocalRuns
 from ina.service.ray_runs import RayRuns
 from ina.service.runner import Engine
 from ina.service.slurm_runs import SlurmRuns
+from ina.service.ssh_runs import SshRuns
+
+LOCAL_ENGINES: tuple[Engine, ...] = ("local", "slurm", "ray")
+"""Those for the hosts of a testbed."""
+REMOTE_ENGINES: tuple[Engine, ...] = ("ssh", "slurm", "ray")
+"""Those for the machines of a cluster file."""
 
 
 @dataclass(frozen=True, slots=True)
 class EngineChoice:
-    """An engine and its settings. Raises ServiceError.
+    """An engine and its settings. Raises ServiceError, and BadRun for a bad `launch_with`.
 
     Attributes:
         engine: Its name.
         licence: With Slurm: the licence of which jobs use as many as they have slots of their own; "": none.
+        launch_with: With ssh: the command that starts a command on a machine (`agents.launch_command`).
     """
 
     engine: Engine = "local"
     licence: str = ""
+    launch_with: str = SSH
 
     def __post_init__(self) -> None:
         if self.engine not in get_args(Engine):
@@ -35,15 +44,21 @@ class EngineChoice:
             raise ServiceError(
                 f"licence {self.licence!r}: Slurm has licences, executor {self.engine!r} has none"
             )
+        if self.launch_with != SSH and self.engine != "ssh":
+            raise ServiceError(
+                f"launch_with {self.launch_with!r}: executor {self.engine!r} has a way of its own to start"
+                " commands on machines; want executor ssh"
+            )
+        launch_command(self.launch_with, "machine", "10.0.0.1", ["true"])
 
     @contextlib.contextmanager
-    def executor(self, folder: Path, service: str, bed: netns.State) -> Iterator[Executor]:
-        """Give what starts, ends and finds the runs of a service on a testbed.
+    def executor(self, folder: Path, service: str, machines: Topology) -> Iterator[Executor]:
+        """Give what starts, ends and finds the runs of a service.
 
         Args:
             folder: Of the folders of runs.
             service: A name of the service that no other has.
-            bed: The testbed; with Slurm and Ray its hosts are their nodes.
+            machines: The cluster with all addresses; with Slurm and Ray its servers are their nodes.
 
         Raises EngineError, ServiceError: the engine does not answer, or is not installed.
         """
@@ -51,12 +66,12 @@ class EngineChoice:
             case "local":
                 yield LocalRuns(folder)
             case "slurm":
-                with contextlib.closing(
-                    SlurmRuns(folder, service, netns.exported(bed), self.licence)
-                ) as slurm:
+                with contextlib.closing(SlurmRuns(folder, service, machines, self.licence)) as slurm:
                     yield slurm
             case "ray":
-                with contextlib.closing(RayRuns(folder, netns.exported(bed))) as ray:
+                with contextlib.closing(RayRuns(folder, machines)) as ray:
                     yield ray
+            case "ssh":
+                yield SshRuns(folder, machines, self.launch_with)
             case _:
                 assert_never(self.engine)

@@ -1,7 +1,8 @@
 """Runs of workers that outlive the daemon: started, stopped, looked at, found again.
 
-`LocalRuns` has them on this machine; Slurm (`ina.service.slurm_runs`) and Ray (`ina.service.ray_runs`) are
-*engines*, which start processes on other machines, and have a view of their own of jobs and servers.
+`LocalRuns` has them on this machine; ssh (`ina.service.ssh_runs`), Slurm (`ina.service.slurm_runs`) and Ray
+(`ina.service.ray_runs`) are *engines*, which start processes on other machines. Slurm and Ray have a view of
+their own of jobs and servers.
 """
 
 from __future__ import annotations
@@ -18,12 +19,13 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from controller.errors import BadSpec
+from controller.vocabulary import Topology
 from hostlib import command_line
 from hostlib.keeper import GRACE_S
 from ina.service import files
 from ina.service.errors import RunnerGone
 from ina.service.faults import fault_point
-from ina.service.runner import RunOrder, RunStatus
+from ina.service.runner import GRANTED, RunOrder, RunStatus
 
 STOP_S = 4 * GRACE_S + 10.0
 """Longest time for which workers may take to end; then their runner is killed, and its keepers end them."""
@@ -34,6 +36,10 @@ class Executor(Protocol):
 
     def start(self, order: RunOrder) -> None:
         """Start a run, unless it runs already. Raises OSError, EngineError, and BadSpec: it never can."""
+        ...
+
+    def grant(self, number: int, in_flight: Mapping[str, int]) -> None:
+        """Have the jobs of a run, by name, keep so many packets in flight; 0: no bound. Raises OSError."""
         ...
 
     def stop(self, number: int) -> None:
@@ -68,6 +74,10 @@ class Executor(Protocol):
         """Return the servers that the engine cannot use, and why."""
         ...
 
+    def change_cluster(self, cluster: Topology) -> None:
+        """Start further runs on the servers of another cluster."""
+        ...
+
 
 def check_drivers(order: RunOrder) -> None:
     """Raise BadSpec for a job whose command is a driver of Ray, with another engine."""
@@ -80,7 +90,7 @@ def check_alone(order: RunOrder) -> None:
     """Raise BadSpec for jobs that take turns: their processes are all on this machine."""
     if len(order.jobs) > 1:
         names = ", ".join(job.name for job in order.jobs)
-        raise BadSpec(f"jobs that take turns ({names}) need a controller with --executor local")
+        raise BadSpec(f"jobs that take turns ({names}) need a controller of a testbed, with --executor local")
 
 
 class RunFolders:
@@ -96,6 +106,11 @@ class RunFolders:
         if found is not None:
             return RunStatus(**found)
         return RunStatus() if (folder / "run.json").exists() else None
+
+    def grant(self, number: int, in_flight: Mapping[str, int]) -> None:
+        """Have the jobs of a run, by name, keep so many packets in flight; 0: no bound. Raises OSError."""
+        with contextlib.suppress(FileNotFoundError):  # it is over, and forgotten
+            files.write(self._of(number) / GRANTED, dict(in_flight))
 
     def forget(self, number: int) -> None:
         """Remove what is kept of a run that is over; not what its ranks have written."""
@@ -177,8 +192,11 @@ class LocalRuns(RunFolders):
         return ""
 
     def gone(self) -> Mapping[str, str]:
-        """Return nothing: all servers are on this machine."""
+        """Return nothing: no engine looks at servers."""
         return {}
+
+    def change_cluster(self, cluster: Topology) -> None:
+        """Do nothing: orders name the hosts."""
 
     def _child(self, number: int) -> int | None:
         child = self._children.get(number)

@@ -16,7 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from controller.core import Cancelled, Ended
-from controller.vocabulary import Job
+from controller.vocabulary import Job, Topology
 from ina.service import files
 from ina.service.errors import RunnerGone
 from ina.service.executor import Executor
@@ -50,6 +50,8 @@ class ExternalRuns:
         self._folder = folder
         self._now = now
         self._done: dict[int, dict[str, int]] = {}
+        self._own_runs: set[int] = set()
+        """Runs that `own` has been seen to have: hundreds are asked for in a second."""
 
     # ------------------------------------------------------------------ what holders say
 
@@ -72,11 +74,17 @@ class ExternalRuns:
     def start(self, order: RunOrder) -> None:
         """Start a run, unless it runs already. Raises OSError."""
         if any(job.command for job in order.jobs):
+            self._own_runs.add(order.number)
             self._own.start(order)
             return
         folder = self._of(order.number)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         files.write(folder / "run.json", [job.name for job in order.jobs])
+
+    def grant(self, number: int, in_flight: Mapping[str, int]) -> None:
+        """Have the jobs of a run keep so many packets in flight, unless somebody else started its workers."""
+        if not self._has(number):
+            self._own.grant(number, in_flight)
 
     def stop(self, number: int) -> None:
         """Have a run end. Raises RunnerGone while its holder has not ended its workers, or lost its lease."""
@@ -112,11 +120,13 @@ class ExternalRuns:
         if self._has(number):
             shutil.rmtree(self._of(number), ignore_errors=True)
         else:
+            self._own_runs.discard(number)
             self._own.forget(number)
 
     def known(self) -> list[int]:
         """Return the runs of which something is kept."""
         own = self._own.known()
+        self._own_runs |= {*own}
         return [*own, *(int(path.name) for path in self._folder.iterdir())] if self._folder.exists() else own
 
     def why_ended(self, number: int) -> str:
@@ -131,8 +141,12 @@ class ExternalRuns:
         """Return the servers that the engine cannot use, and why."""
         return self._own.gone()
 
+    def change_cluster(self, cluster: Topology) -> None:
+        """Start further runs on the servers of another cluster."""
+        self._own.change_cluster(cluster)
+
     def _has(self, number: int) -> bool:
-        return (self._of(number) / "run.json").exists()
+        return number not in self._own_runs and (self._of(number) / "run.json").exists()
 
     def _ended(self, number: int) -> bool:
         return (self._of(number) / "status.json").exists()

@@ -17,7 +17,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -26,9 +26,11 @@ from bmv2_topos.testbeds import netns
 from bmv2_topos.testbeds.netns.names import namespace
 from controller.switches.model import INA_UDP_PORT, SWITCH_IP
 from controller.switches.tree import TreeAdmission
+from controller.vocabulary import Topology
 from hostlib import command_line
 from ina.runtime.errors import ProcessFailed
-from ina.runtime.fallback_process import FallbackProcess
+from ina.runtime.fallback_process import Fallback, FallbackProcess
+from ina.runtime.remote_fallback import RemoteFallback
 from ina.service import files
 from ina.service.faults import fault_point
 
@@ -43,11 +45,19 @@ COUNT_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A fallback server: at which server of which testbed, and the values of a packet."""
+    """A fallback server.
 
-    testbed: str
+    Attributes:
+        server: The server that it is at.
+        lanes: Values of a packet.
+        testbed: The testbed of that server, where the keeper runs it.
+        address: Else, ``host:port`` where ``ina fallback --serve`` serves, which the keeper tells of jobs.
+    """
+
     server: str
     lanes: int
+    testbed: str = ""
+    address: str = ""
 
 
 class FallbackServing(Protocol):
@@ -65,14 +75,25 @@ class FallbackServing(Protocol):
         """Return the latest known counters of a job at a server, by name."""
         ...
 
+    def change_cluster(self, cluster: Topology) -> None:
+        """Find further servers in another cluster."""
+        ...
+
 
 class FallbackServers:
     """The daemon's end: starts what is not there, and says which jobs each is to serve."""
 
-    def __init__(self, folder: Path, testbed: str, lanes: int) -> None:
+    def __init__(self, folder: Path, cluster: Topology, describe: Callable[[Topology, str], Kept]) -> None:
+        """Start nothing yet.
+
+        Args:
+            folder: Of the keepers' folders.
+            cluster: The cluster.
+            describe: Returns how the fallback server at a server of a cluster is kept.
+        """
         self._folder = folder
-        self._testbed = testbed
-        self._lanes = lanes
+        self._cluster = cluster
+        self._describe = describe
         self._children: dict[str, subprocess.Popen[bytes]] = {}
 
     def serve(self, wanted: Mapping[str, Sequence[TreeAdmission]]) -> None:
@@ -86,8 +107,13 @@ class FallbackServers:
             if not folder.exists() and not jobs:
                 continue
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            files.write(folder / "keeper.json", asdict(Kept(self._testbed, server, self._lanes)))
-            fault_point("keeper described")
+            if server in self._cluster.server:  # else it has left the cluster, and gives up its jobs
+                kept = asdict(self._describe(self._cluster, server))
+                if files.read(folder / "keeper.json") != kept:
+                    self._end(server)
+                    fault_point("keeper ended")
+                    files.write(folder / "keeper.json", kept)
+                    fault_point("keeper described")
             if files.read(folder / "jobs.json") != jobs:
                 files.write(folder / "jobs.json", jobs)
                 fault_point("keeper told")
@@ -107,12 +133,22 @@ class FallbackServers:
         """Return whether the fallback server at a server lives."""
         return files.process_of(self._of(server)) is not None
 
+    def change_cluster(self, cluster: Topology) -> None:
+        """Find further servers, and where they are reached, in another cluster."""
+        self._cluster = cluster
+
     def stop(self) -> None:
         """Stop all of them."""
         for folder in self._folder.iterdir() if self._folder.exists() else ():
-            if (process := files.process_of(folder)) is not None:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(process, signal.SIGTERM)
+            _terminate(folder)
+
+    def _end(self, server: str) -> None:
+        """Have the keeper of a server that is described in another way end. Raises ProcessFailed."""
+        until = time.monotonic() + PATIENCE_S
+        while _terminate(self._of(server)):
+            if time.monotonic() > until:
+                raise ProcessFailed(f"the keeper of the fallback server at {server} does not end")
+            time.sleep(LOOK_S)
 
     def _start(self, server: str) -> None:
         child = self._children.get(server)
@@ -146,6 +182,15 @@ class FallbackServers:
         return self._folder / server
 
 
+def _terminate(folder: Path) -> bool:
+    """Ask the keeper of a folder to end; return whether one lived."""
+    if (process := files.process_of(folder)) is None:
+        return False
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(process, signal.SIGTERM)
+    return True
+
+
 def _last(folder: Path) -> str:
     lines = (folder / "keeper.log").read_text(errors="replace").strip().split("\n")
     return lines[-1] or "it said nothing"
@@ -167,16 +212,7 @@ class Keeper:
     def __init__(self, folder: Path, kept: Kept, by: int) -> None:
         self._folder = folder
         self._by = by
-        state = netns.find(kept.testbed)
-        topology = state.topology
-        rack = topology.rack_of[kept.server]
-        local = f"{topology.ip(kept.server)}:{INA_UDP_PORT}"
-        arguments = ["--transport", "udp", "--switch", f"{SWITCH_IP}:{INA_UDP_PORT}", "--local", local]
-        self._server = FallbackProcess(
-            topology.port_to(rack, kept.server),
-            [*arguments, "--lanes", str(kept.lanes)],
-            prefix=("ip", "netns", "exec", namespace(kept.testbed, kept.server)),
-        )
+        self._server = _remote(kept) if kept.address else _process(kept)
         self._serves: dict[str, Mapping[str, Any]] = {}
         self._told = True
         """Whether it is written down which jobs it serves."""
@@ -215,6 +251,26 @@ class Keeper:
                     self._folder / "serves.json", {"by": self._by, "jobs": serves, "counters": counters}
                 )
                 self._told = True
+
+
+def _process(kept: Kept) -> Fallback:
+    """Return a fallback server on a host of a testbed. Raises ProcessFailed."""
+    topology = netns.find(kept.testbed).topology
+    rack = topology.rack_of[kept.server]
+    local = f"{topology.ip(kept.server)}:{INA_UDP_PORT}"
+    arguments = ["--transport", "udp", "--switch", f"{SWITCH_IP}:{INA_UDP_PORT}", "--local", local]
+    return FallbackProcess(
+        topology.port_to(rack, kept.server),
+        [*arguments, "--lanes", str(kept.lanes)],
+        prefix=("ip", "netns", "exec", namespace(kept.testbed, kept.server)),
+    )
+
+
+def _remote(kept: Kept) -> Fallback:
+    """Return a fallback server that another machine serves. Raises BadRun, ProcessFailed."""
+    host, _, port = kept.address.rpartition(":")
+    secret = os.environ.get("INA_TOKEN", "")
+    return RemoteFallback(0, kept.server, (host, int(port)), secret, lanes=kept.lanes)
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -8,7 +8,8 @@ from collections.abc import Callable
 
 POINTS = (
     *("recorded", "synced", "kept", "one admitted", "admitted"),
-    *("keeper described", "keeper told", "keeper started", "served", "ordered", "started"),
+    *("keeper ended", "keeper described", "keeper told", "keeper started"),
+    *("served", "ordered", "started", "granted"),
     *("reconciled", "forwards", "frozen"),
     *("stopped", "one removed", "removed", "let go", "forgotten"),
     *("stray stopped", "stray forgotten", "log removed", "asked to end"),

@@ -24,6 +24,7 @@ from ina.runtime.spec import LaunchSpec
 from ina.service.network import without_switch
 from ina.service.records import Audit
 from ina.service.runner import RunOrder, RunStatus
+from ina.service.wiring import Wiring
 
 _Key = TypeVar("_Key")
 
@@ -36,8 +37,7 @@ def slots_at_root(place: Place) -> Region | None:
 class FabricPlane:
     """The one switch of a fabric, which stands for the root of each job's tree: a `DataPlane`."""
 
-    def __init__(self, cluster: Topology, fabric: SwitchFabric) -> None:
-        self._cluster = cluster
+    def __init__(self, fabric: SwitchFabric) -> None:
         self._fabric = fabric
         self._moves: dict[str, Region | None] = {}
         """Slots to which jobs are still to move."""
@@ -58,7 +58,7 @@ class FabricPlane:
         return self._fabric.queue_packets is not None
 
     def admit(
-        self, job: Job, place: Place, udp_ports: Sequence[int], registration: Registration, up: Topology
+        self, job: Job, place: Place, udp_ports: Sequence[int], registration: Registration, wiring: Wiring
     ) -> TreeAdmission:
         """Have a job's launch ask for these slots.
 
@@ -67,13 +67,13 @@ class FabricPlane:
             place: Its servers, tree and slots.
             udp_ports: UDP port of each server.
             registration: What the switches keep of it for people.
-            up: The part of the cluster that works.
+            wiring: The cluster.
 
         Raises BadJob if they exceed the memory.
         """
         self._moves.pop(job.name, None)
         self._fabric.resize(job.name, slots_at_root(place))
-        return without_switch(self._cluster, place)
+        return without_switch(wiring.whole, place)
 
     def resized(self, job: str, admission: TreeAdmission, place: Place) -> TreeAdmission:
         """Have a job move to these slots at the next `reconcile`."""
@@ -83,11 +83,11 @@ class FabricPlane:
     def remove(self, admission: TreeAdmission) -> None:
         """Do nothing: a job's launch has removed it."""
 
-    def at_rest(self, admissions: Collection[TreeAdmission], up: Topology) -> bool:
+    def at_rest(self, admissions: Collection[TreeAdmission], wiring: Wiring) -> bool:
         """Return whether nothing is moving."""
         return not self._moves and not self._fabric.moving
 
-    def reconcile(self, admissions: Collection[TreeAdmission], up: Topology) -> Report:
+    def reconcile(self, admissions: Collection[TreeAdmission], wiring: Wiring) -> Report:
         """Go on with the moves of jobs to other slots. Raises ControllerError; then they wait."""
         for job in list(self._moves):
             region = self._moves.pop(job)
@@ -101,7 +101,7 @@ class FabricPlane:
             moving = [tree.job for tree in self._fabric.jobs.values()] if self._fabric.moving else []
         return Report((), tuple(Waiting(self._fabric.root, job, "jobs are moving") for job in moving))
 
-    def links(self, silent: Collection[str]) -> dict[tuple[str, str], str]:
+    def links(self, wiring: Wiring, silent: Collection[str]) -> dict[tuple[str, str], str]:
         """Return nothing: the links of this machine do not go."""
         return {}
 
@@ -130,13 +130,17 @@ class OwnFallback:
         """Return nothing: launches count."""
         return {}
 
+    def change_cluster(self, cluster: Topology) -> None:
+        """Do nothing: the fabric has one."""
+
 
 class _Run:
     """A run in a thread of its own."""
 
-    def __init__(self, order: RunOrder, group: GroupRun) -> None:
+    def __init__(self, order: RunOrder, group: GroupRun, granted: dict[str, int]) -> None:
         self.names = [job.name for job in order.jobs]
         self.group = group
+        self.granted = granted
         self.status = RunStatus()
         self.error: BaseException | None = None
         self.thread = threading.Thread(target=self._carry_out, name=f"run {order.number}")
@@ -184,6 +188,8 @@ class FabricRuns:
         if order.number in self._runs:
             return
 
+        granted = {job.name: job.in_flight for job in order.jobs}
+
         def ended(end: JobEnd) -> None:
             failure = end.failure()
             run.status.note_end(group, end.spec.job.name, "" if failure is None else self._describe(failure))
@@ -195,9 +201,15 @@ class FabricRuns:
             [job.offset for job in order.jobs],
             on_output=self._on_output,
             on_end=ended,
+            granted=granted.__getitem__,
         )
-        run = self._runs[order.number] = _Run(order, group)
+        run = self._runs[order.number] = _Run(order, group, granted)
         run.thread.start()
+
+    def grant(self, number: int, in_flight: Mapping[str, int]) -> None:
+        """Have the jobs of a run, by name, keep so many packets in flight; 0: no bound."""
+        if (run := self._runs.get(number)) is not None:
+            run.granted.update(in_flight)
 
     def stop(self, number: int) -> None:
         """End a run and all of its processes."""
@@ -250,3 +262,6 @@ class FabricRuns:
     def gone(self) -> Mapping[str, str]:
         """Return nothing: all servers are this machine."""
         return {}
+
+    def change_cluster(self, cluster: Topology) -> None:
+        """Do nothing: the one fabric stands for any cluster."""

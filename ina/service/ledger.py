@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 import copy
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from controller.core import (
     Cancelled,
@@ -37,6 +37,7 @@ from controller.core.log import Kind
 from controller.core.submissions import submission_of
 from controller.errors import BadSpec
 from controller.vocabulary import Topology
+from controller.vocabulary.files import check_job, parse_topology, topology_document
 from ina.service.clock import Clock
 from ina.service.faults import fault_point
 from ina.service.holds import Hold
@@ -46,20 +47,24 @@ from ina.service.records import Said
 from ina.service.retention import Retention
 from ina.service.snapshots import frozen, program, thawed
 from ina.service.store import Store
+from ina.service.wiring import Wiring
+
+T = TypeVar("T")
 
 SNAPSHOT_EVENTS = 5000
 """Events after which a snapshot is kept: at least so many a start replays in less than a second or two."""
 _KNOWN = (
     *("core", "policies", "submitted", "keys", "drained", "lost", "down", "cut", "latest", "quotas", "left"),
-    *("again", "_counted", "_submissions", "forgotten"),
+    *("again", "_counted", "_submissions", "forgotten", "_wiring"),
 )
 """What a ledger knows from events alone."""
 _TOLD_AGAIN = (Tick, Progressed, Measured)
 """Events that a loss of power may undo: nothing has been done by then of what they led to, for each effect
 begins with a synced write, and all of it is decided or measured again."""
-POLICIES, QUOTA, NO_QUOTA, AGAIN, FORGOTTEN = "policies", "quota", "no-quota", "again", "forgotten"
-"""Events that other policies decide, that a tenant has a quota, or none, that workers start again, and that
-jobs are forgotten; all others are the core's."""
+POLICIES, CLUSTER, QUOTA, NO_QUOTA = "policies", "cluster", "quota", "no-quota"
+"""Events that other policies decide, that the cluster changes, and that a tenant has a quota, or none."""
+AGAIN, FORGOTTEN = "again", "forgotten"
+"""Events that workers start again, and that jobs are forgotten; all others are the core's."""
 MOST_ENTRIES = 100_000
 """Of the log of decisions: the oldest go beside those of jobs that are forgotten."""
 
@@ -68,7 +73,6 @@ class Ledger:
     """The service's knowledge; used in the thread of its loop.
 
     Attributes:
-        topology: The whole cluster.
         policies: Who decides.
         core: The core; to be changed by `record` only.
         submitted: What was submitted, by name.
@@ -102,7 +106,7 @@ class Ledger:
 
         Args:
             store: Where events, holds and snapshots are.
-            topology: The whole cluster.
+            topology: The whole cluster from now on; the store may know another one from before.
             policies: Those that are to decide from now on; the store may know that others did before.
             clock: The service's clock.
             snapshot_events: Events after which a snapshot is kept.
@@ -112,12 +116,14 @@ class Ledger:
         self._snapshot_events = snapshot_events
         self._store = store
         self._clock = clock
-        self._wanted = policies
-        self.topology = topology
+        self._wanted = policies, topology
         first = store.fact("policies", json.dumps(policies.plain()))
         assert first is not None
         self.policies = Policies.of(json.loads(first))
-        self.core = self.policies.core(topology)
+        cluster = store.fact("cluster", json.dumps(topology_document(topology)))
+        assert cluster is not None
+        self._wiring = Wiring.of(parse_topology(cluster, source="cluster.json"))
+        self.core = self.policies.core(self.topology)
         self.submitted: dict[str, Said] = {}
         self.keys: dict[tuple[str, str], list[str]] = {}
         self.drained: dict[str, str] = {}
@@ -125,7 +131,7 @@ class Ledger:
         self.down: dict[str, str] = {}
         self.cut: dict[tuple[str, str], str] = {}
         self.latest: dict[str, float] = {}
-        self.quotas = Quotas(topology.gpus)
+        self.quotas = Quotas(self.topology.gpus)
         self.left: dict[str, str] = {}
         self.again: dict[str, tuple[int, int]] = {}
         self._last = store.last
@@ -145,10 +151,18 @@ class Ledger:
         return max(self._clock.now_s(), self.core.now_s)
 
     @property
-    def up(self) -> Topology:
-        """The part of the cluster that works; the same object as long as that does not change."""
+    def topology(self) -> Topology:
+        """The whole cluster."""
+        return self._wiring.whole
+
+    @property
+    def wiring(self) -> Wiring:
+        """The cluster, and the part of it that works; the same object as long as neither changes."""
         allocation = self.core.allocation
-        return self.topology if allocation is None else allocation.allocator.topology
+        up = self.topology if allocation is None else allocation.allocator.topology
+        if up is not self._wiring.up:
+            self._wiring = replace(self._wiring, up=up)
+        return self._wiring
 
     def desired(self) -> Desired:
         """Return the desired state of the core, worked out once after each event. O(unfinished jobs)."""
@@ -165,8 +179,11 @@ class Ledger:
         for row in self._store.events(self._frozen_at):
             self._take_in(row.body)
         self.holds = {number: Hold.of(body) for number, body in self._store.holds().items()}
-        if self.policies != self._wanted:
-            self.change(self._wanted)
+        policies, cluster = self._wanted
+        if self.topology != cluster:
+            self.change_cluster(cluster)
+        if self.policies != policies:
+            self.change(policies)
 
     def freeze(self) -> None:
         """Keep a snapshot if enough events have come since the last one. Raises StoreError."""
@@ -206,13 +223,34 @@ class Ledger:
 
         Raises BadSpec if they cannot follow those that decide now, and StoreError; nothing has changed then.
         """
+        self._try(policies.take_over)
+        self._record_own(POLICIES, policies=policies.plain())
+
+    def change_cluster(self, cluster: Topology) -> tuple[str, ...]:
+        """Have another cluster from now on: written down as an event, replayed like all others.
+
+        Returns what differs, one sentence each. Raises BadSpec if it cannot follow the one of now, and
+        StoreError; nothing has changed then.
+        """
+        if cluster.switch_ip != self.topology.switch_ip:
+            raise BadSpec(
+                f"switch_ip = {cluster.switch_ip!r}: want {self.topology.switch_ip!r}, to which workers that"
+                " run send"
+            )
+        changes = self._try(lambda core: self.policies.change_cluster(core, cluster))
+        self._record_own(CLUSTER, cluster=topology_document(cluster))
+        return changes.notes
+
+    def _try(self, change: Callable[[Core], T]) -> T:
+        """Return the result of a change to a copy of the core. Raises BadSpec if that cannot go on."""
         now_s = self.now_s
         core = copy.deepcopy(self.core)
-        _take_over(policies, core, self.topology, now_s)
+        core.handle(Tick(now_s))
+        found = change(core)
         core.handle(Tick(now_s))
         if core.undecided:  # a policy that cannot go on from here says so now
             raise BadSpec(core.undecided)
-        self._record_own(POLICIES, policies=policies.plain())
+        return found
 
     def set_quota(self, quota: Quota) -> None:
         """Have a tenant use so much at most from now on. Raises BadSpec and StoreError."""
@@ -300,13 +338,31 @@ class Ledger:
                 self._forget(body["jobs"])
             case "policies":
                 self.policies = Policies.of(body["policies"])
-                _take_over(self.policies, self.core, self.topology, at_s)
+                self.core.handle(Tick(at_s))
+                self.policies.take_over(self.core)
+            case "cluster":
+                self._take_cluster(parse_topology(json.dumps(body["cluster"]), source="cluster.json"), at_s)
             case "quota":
                 self._let_in(self.quotas.grant(Quota(**body["quota"])), at_s)
             case "no-quota":
                 self._let_in(self.quotas.remove(body["tenant"]), at_s)
             case _:
                 self._take_event(event_of(body["event"]), body)
+
+    def _take_cluster(self, cluster: Topology, at_s: float) -> None:
+        core = self.core
+        core.handle(Tick(at_s))
+        self.policies.change_cluster(core, cluster)
+        assert core.allocation is not None
+        self._wiring = self._wiring.changed(cluster, core.allocation.allocator.topology)
+        nodes = cluster.server.keys() | cluster.switch.keys()
+        for known in (self.drained, self.lost, self.down):
+            for name in known.keys() - nodes:
+                del known[name]
+        links = {(link.a, link.b) for link in cluster.links}
+        self.cut = {ends: why for ends, why in self.cut.items() if ends in links}
+        self._let_in(self.quotas.resize(cluster.gpus), at_s)
+        self._end_over(at_s)
 
     def _take_event(self, event: Event, body: Mapping[str, Any]) -> None:
         name = event.job if isinstance(event, Cancelled) else ""
@@ -349,16 +405,28 @@ class Ledger:
             case Progressed() if event.done is not None:
                 self.latest[event.job] = event.done
         self.core.handle(event)
+        self._end_over(event.at_s)
+
+    def _end_over(self, at_s: float) -> None:
+        """Have the quotas know which jobs are over, and the core those that may go on therefore."""
         over = self.core.over
         for each in over[self._counted :]:
-            self._let_in(self.quotas.end(each.job.spec.name), event.at_s)
+            self._let_in(self.quotas.end(each.job.spec.name), at_s)
         self._counted = len(over)
 
     def _let_in(self, names: Sequence[str], at_s: float) -> None:
         """Have the core know jobs that have waited for their tenant's quota."""
         for name in names:
             job = self.submitted[name].job
-            self.core.handle(Submitted(at_s, submission_of(job, self.topology), job))
+            try:
+                check_job(job, self.topology)
+                spec = submission_of(job, self.topology)
+            except BadSpec as error:  # the cluster is another one since it was submitted
+                self.left[name] = f"it does not fit the changed cluster: {error}"
+                self._note(at_s, "cancelled", name, self.left[name])
+                self._let_in(self.quotas.end(name), at_s)
+            else:
+                self.core.handle(Submitted(at_s, spec, job))
 
     def _note(self, at_s: float, kind: Kind, job: str, text: str) -> None:
         assert self.core.log is not None
@@ -373,9 +441,9 @@ class Ledger:
         self.stirred = True
         self.changes += 1
 
-    def keep(self, number: int) -> None:
-        """Write down what is held of a run. Raises StoreError."""
-        self._store.hold(number, self.holds[number].plain())
+    def keep(self, *numbers: int) -> None:
+        """Write down what is held of runs. Raises StoreError."""
+        self._store.hold({number: self.holds[number].plain() for number in numbers})
         fault_point("kept")
 
     def let_go(self, number: int) -> None:
@@ -391,11 +459,6 @@ class Ledger:
     def logs(self, said: Said) -> Path:
         """Return the folder for what a job's ranks write."""
         return self.folder / "logs" / str(said.number)
-
-
-def _take_over(policies: Policies, core: Core, topology: Topology, now_s: float) -> None:
-    core.handle(Tick(now_s))
-    policies.take_over(core, topology)
 
 
 def _node(event: ServerGone | ServerBack | SwitchGone | SwitchBack) -> str:

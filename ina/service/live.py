@@ -137,7 +137,7 @@ def serving(
         daemon = Daemon(
             ledger,
             testbed="",
-            switches=FabricPlane(cluster, fabric),
+            switches=FabricPlane(fabric),
             executor=runs,
             fallbacks=OwnFallback(),
             blocking=Threads(),

@@ -18,8 +18,10 @@ from ina.service.threads import Blocking
 
 COUNT_S = 2.0
 """Interval at which counters are read."""
-AT_ONCE = 16
-"""Most jobs whose counters are read at once; the others follow."""
+EACH_TIME = 16
+"""Jobs that are read in this interval: with more, it grows,"""
+AT_ONCE = 64
+"""as requests to switches cost more than the rows in them; but so many at most, and the others follow."""
 DIFFERS = 0.1
 """Part by which a measured value has to differ from the one known for the core to be told."""
 
@@ -79,7 +81,7 @@ class Measures:
             found = await self._blocking.switches(lambda: self._network.counters(jobs, (*FOUND, *MISSED)))
         finally:
             self._busy = False
-            self._next_s = ledger.now_s + COUNT_S
+            self._next_s = ledger.now_s + COUNT_S * max(1.0, len(chosen) / EACH_TIME)
         for each in (self._counts, self._shares):
             for key in each.keys() - running.keys():
                 del each[key]
@@ -110,14 +112,15 @@ class Measures:
         if allocation is None or status is None or name not in ledger.core.jobs:
             return
         known = allocation.described(name)
-        compute_s = status.compute_s.get(name)
+        compute_s, hold_s = status.compute_s.get(name), status.hold_s.get(name)
         events = Measured(
             ledger.now_s,
             name,
             compute_s if compute_s is not None and _differs(compute_s, known.compute_s) else None,
             model_bytes if model_bytes is not None and _differs(model_bytes, known.model_bytes) else None,
+            hold_s if hold_s is not None and _differs(hold_s, known.hold_s or 0.0) else None,
         )
-        if events.compute_s is not None or events.model_bytes is not None:
+        if (events.compute_s, events.model_bytes, events.hold_s) != (None, None, None):
             ledger.record([events])
 
 

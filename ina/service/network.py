@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from bmv2_topos.testbeds.netns import forwarding
-from controller import Fleet
+from controller import Controller, Fleet
 from controller.core import Place
 from controller.errors import ControllerError, NoSuchJob
 from controller.p4runtime_shim.ports import PortEnds, PortWatch
@@ -28,6 +28,7 @@ from controller.vocabulary import Job, Region, Topology
 from ina.runtime.admission import shared_window
 from ina.service.faults import fault_point
 from ina.service.records import Audit, Difference
+from ina.service.wiring import Wiring
 
 if TYPE_CHECKING:
     from controller.switches.programs import ProgramBundle
@@ -72,11 +73,10 @@ def deployment(
 
 
 class Network:
-    """The switches of a testbed, through their controllers.
+    """The switches of a cluster, through their controllers, which are made and closed as it changes.
 
     Args:
-        cluster: Switches, servers and links.
-        fleet: The controllers of the switches.
+        connect: Returns the controller of a switch of this name and address; need not reach it.
         program: What a switch that has no program is to run.
         queue_packets: Packets that a switch holds at a port; None: as many as any window needs.
         ports: Returns the ports of the switch at an address, or None if it does not tell them; None: by gNMI.
@@ -84,20 +84,32 @@ class Network:
 
     def __init__(
         self,
-        cluster: Topology,
-        fleet: Fleet,
+        connect: Callable[[str, str], Controller],
         program: ProgramBundle,
         queue_packets: int | None = None,
         ports: Callable[[str], Mapping[int, PortEnds] | None] | None = None,
     ) -> None:
-        self.cluster = cluster
+        self._connect = connect
         self._ports = ports or PortWatch()
+        self._telling: set[str] = set()
+        """Switches that told their ports when they were asked last."""
+        self._silenced = False
+        """Whether one of them has stopped telling since."""
         self._queue_packets = queue_packets
-        self._forwards: dict[str, tuple[Topology, list[TableEntry]]] = {}
-        """The rows of ordinary forwarding by switch, and the part of the cluster that they are for."""
-        self._fleet = fleet
+        self._fleet = Fleet({})
+        self._at: dict[str, str] = {}
+        """The addresses of the switches of the fleet, as the cluster gives them."""
+        self._followed: Wiring | None = None
+        """The cluster that the fleet is of."""
+        self._forwards: dict[str, tuple[Wiring, list[TableEntry]]] = {}
+        """The rows of ordinary forwarding by switch, and the cluster that they are for."""
         self._program = program
         self._offers = program.offers()
+
+    def close(self) -> None:
+        """Close the connections to all switches."""
+        for controller in self._fleet.controllers.values():
+            controller.close()
 
     @property
     def addresses(self) -> Mapping[str, str]:
@@ -115,7 +127,7 @@ class Network:
         return self._queue_packets is not None
 
     def admit(
-        self, job: Job, place: Place, udp_ports: Sequence[int], registration: Registration, up: Topology
+        self, job: Job, place: Place, udp_ports: Sequence[int], registration: Registration, wiring: Wiring
     ) -> TreeAdmission:
         """Admit a job to the switches of its tree; no switch has to know of one that is on one server.
 
@@ -124,15 +136,16 @@ class Network:
             place: Its servers, tree and slots.
             udp_ports: UDP port of each server.
             registration: What the switches keep of it for people.
-            up: The part of the cluster that works.
+            wiring: The cluster.
 
         Raises ControllerError; the job is then on none of them.
         """
         if place.tree is None:
-            return without_switch(self.cluster, place)
+            return without_switch(wiring.whole, place)
+        self._follow(wiring)
         window = shared_window(job, len(set(place.servers)), self._offers, self._queue_packets)
         preempt = job.preempt and not self._offers.salted  # that program's rule for slots has none
-        asked = deployment(self.cluster, job, place, udp_ports, window, preempt, up)
+        asked = deployment(wiring.whole, job, place, udp_ports, window, preempt, wiring.up)
         return self._fleet.admit(asked, registration=registration)
 
     def resized(self, job: str, admission: TreeAdmission, place: Place) -> TreeAdmission:
@@ -148,47 +161,81 @@ class Network:
 
     def remove(self, admission: TreeAdmission) -> None:
         """Take a job off its switches; off those that fail only `reconcile` can. Raises ControllerError."""
-        with contextlib.suppress(NoSuchJob):
-            self._fleet.remove(admission)
+        known = self._fleet.controllers
+        here = {name: held for name, held in admission.switches.items() if name in known}
+        if here:  # else all have left the cluster, and have given it up
+            with contextlib.suppress(NoSuchJob):
+                self._fleet.remove(TreeAdmission(here))
 
-    def at_rest(self, admissions: Collection[TreeAdmission], up: Topology) -> bool:
+    def at_rest(self, admissions: Collection[TreeAdmission], wiring: Wiring) -> bool:
         """Return whether `reconcile` would find nothing to do, as far as `Fleet.seems_at_rest` can tell."""
-        known = (self._forwards.get(name) for name in self._fleet.controllers)
-        forwards = all(each is not None and each[0] is up for each in known)
-        return forwards and self._fleet.seems_at_rest(admissions)
+        known = (self._forwards.get(name) for name in wiring.whole.switch)
+        forwards = all(each is not None and each[0] is wiring for each in known)
+        return forwards and not self._silenced and self._fleet.seems_at_rest(admissions)
 
-    def reconcile(self, admissions: Collection[TreeAdmission], up: Topology) -> Report:
+    def reconcile(self, admissions: Collection[TreeAdmission], wiring: Wiring) -> Report:
         """Have the switches hold these jobs, and no others but those that others keep a lease of.
 
-        One without a program, for it was started anew, gets it. Ordinary traffic keeps to what is `up`.
-        Raises ControllerError.
+        One without a program, for it was started anew, gets it. Ordinary traffic keeps to what is up.
+        Switches that have left the cluster give up the jobs that they hold, and are left alone then; so are
+        those that do not answer. Raises ControllerError.
         """
+        self._follow(wiring, {name for each in admissions for name in each.switches})
         report = self._fleet.reconcile(admissions, program=self._program)
         fault_point("reconciled")
+        left = {name for name in self._fleet.controllers if name not in wiring.whole.switch}
         for name, controller in self._fleet.controllers.items():
-            if name not in report.left_out:  # it may have been started anew, without them
-                controller.adjust(self._forwarding(name, up))
+            if name not in report.left_out and name not in left:  # it may have been started anew, without
+                controller.adjust(self._forwarding(name, wiring), without=forwarding.strange(wiring.macs))
                 fault_point("forwards")
+        self._let_go(left - {name for each in admissions for name in each.switches})
         return report
 
-    def _forwarding(self, switch: str, up: Topology) -> list[TableEntry]:
+    def _follow(self, wiring: Wiring, held: Collection[str] = ()) -> None:
+        """Have a controller of each switch of the cluster, and of those that have left it and hold jobs."""
+        if self._followed is wiring and self._at.keys() >= {*held}:
+            return
+        wanted = {switch.name: switch.p4runtime for switch in wiring.whole.switches}
+        wanted |= {name: wiring.left.get(name, "") for name in held if name not in wanted}
+        for name, address in wanted.items():
+            if self._at.get(name) != address:
+                self._let_go([name] if name in self._at else [])
+                self._fleet.add(name, self._connect(name, address))
+                self._at[name] = address
+        self._followed = wiring
+
+    def _let_go(self, names: Iterable[str]) -> None:
+        for name in names:
+            self._fleet.drop(name).close()
+            del self._at[name]
+            self._forwards.pop(name, None)
+
+    def _forwarding(self, switch: str, wiring: Wiring) -> list[TableEntry]:
         known = self._forwards.get(switch)
-        if known is None or known[0] is not up:
-            known = self._forwards[switch] = (up, forwarding.entries(self.cluster, switch, up))
+        if known is None or known[0] is not wiring:
+            rows = forwarding.entries(wiring.whole, switch, wiring.up)
+            known = self._forwards[switch] = wiring, rows
         return known[1]
 
-    def links(self, silent: Collection[str]) -> dict[tuple[str, str], str]:
+    def links(self, wiring: Wiring, silent: Collection[str]) -> dict[tuple[str, str], str]:
         """Return, of the links that a switch tells of, why they are down; "": they are up.
 
         `silent` switches are not asked.
         """
         found: dict[tuple[str, str], str] = {}
-        for name, controller in self._fleet.controllers.items():
-            told = None if name in silent else self._ports(controller.address)
-            for port, link in self.cluster.ports[name].items() if told else ():
-                assert told is not None
-                if port in told:
-                    why = "" if told[port].up else f"port {port} of {name} is down"
+        told = {
+            name: ports
+            for name, controller in self._fleet.controllers.items()
+            if name not in silent
+            and name in wiring.whole.switch
+            and (ports := self._ports(controller.address))
+        }
+        self._silenced = not self._telling - {*silent} <= told.keys()
+        self._telling = {*told}
+        for name, ports in told.items():
+            for port, link in wiring.whole.ports[name].items():
+                if port in ports:
+                    why = "" if ports[port].up else f"port {port} of {name} is down"
                     found[link.a, link.b] = found.get((link.a, link.b)) or why
         return found
 

@@ -41,6 +41,7 @@ def of_place(place: Place) -> dict[str, Any]:
         "fallback": place.fallback,
         "regions": {switch: [region.offset, region.size] for switch, region in place.regions.items()},
         "standing": place.standing and place.standing.value,
+        "in_flight": place.in_flight,
     }
 
 
@@ -53,6 +54,7 @@ def place_of(found: Mapping[str, Any]) -> Place:
         found["fallback"],
         {switch: Region(*region) for switch, region in found["regions"].items()},
         found["standing"] and Standing(found["standing"]),
+        found.get("in_flight", 0),
     )
 
 

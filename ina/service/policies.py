@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from controller.core import Core, Log, Rules
-from controller.core.compose import networked, servers_of
+from controller.core.changes import Changes, renewed
+from controller.core.compose import networked, servers_of, setup_of
 from controller.errors import BadSpec
 from controller.memory.demand import READINGS
 from controller.policies import registry
@@ -84,16 +85,30 @@ class Policies:
         """Return the servers of a cluster as the scheduler sees them."""
         return Cluster.of(cluster) if self.allocation is None else servers_of(cluster, self.allocation)
 
-    def take_over(self, core: Core, cluster: Topology) -> None:
+    def take_over(self, core: Core) -> None:
         """Have a core with a network decide by these policies from now on.
 
         Raises as `core` and `Core.decide_by`.
         """
+        allocation = self._of_network()
+        self._check_settings()
+        setup = self._asked(setup_of(core.servers, self.scheduler, allocation, self.settings))
+        core.decide_by(setup, policies_of(allocation), allocation, self._rules)
+
+    def change_cluster(self, core: Core, cluster: Topology) -> Changes:
+        """Have a core with a network that decides by these policies have another cluster from now on.
+
+        Returns what differs. Raises as `changes.renewed` and `Core.change_cluster`.
+        """
+        allocation = self._of_network()
+        servers = renewed(core.servers, servers_of(cluster, allocation))
+        setup = self._asked(setup_of(servers, self.scheduler, allocation, self.settings))
+        return core.change_cluster(cluster, servers, setup)
+
+    def _of_network(self) -> AllocationSettings:
         if self.allocation is None:
             raise BadSpec("a service with a network keeps one: want placement, routing and memory")
-        self._check_settings()
-        setup = networked(cluster, self.scheduler, self.allocation, self.settings).setup
-        core.decide_by(self._asked(setup), policies_of(self.allocation), self.allocation, self._rules)
+        return self.allocation
 
     def _check_settings(self) -> None:
         if self.settings:

@@ -133,6 +133,11 @@ class Quotas:
         self.quotas[quota.tenant] = quota
         return self._admitted()
 
+    def resize(self, gpus: int) -> list[str]:
+        """Have so many GPUs from now on, even fewer than are reserved; return the jobs that may go on now."""
+        self.gpus = gpus
+        return self._admitted()
+
     def remove(self, tenant: str) -> list[str]:
         """Remove a tenant's quota; return the jobs that may go on now."""
         del self.quotas[tenant]
@@ -176,11 +181,11 @@ class Quotas:
         own = quota.reserved if quota is not None else 0
         taken = sum(max(0, n - self._reserved(each)) for each, n in self._used.items())
         extra = max(0, used + wish.gpus - own) - max(0, used - own)
-        if extra > 0 and taken + extra > self.gpus - kept:
+        if extra > 0 and taken + extra > (free := max(0, self.gpus - kept)):
             others = kept - own
             return (
                 f"{others} of {self.gpus} GPUs are reserved for other tenants, and {taken} of the other"
-                f" {self.gpus - kept} in use; needs {extra}"
+                f" {free} in use; needs {extra}"
             )
         return ""
 

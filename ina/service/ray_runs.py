@@ -76,6 +76,10 @@ class RayRuns(LocalRuns):
             if not {name, address := reached_at(self._cluster, name)} & alive
         }
 
+    def change_cluster(self, cluster: Topology) -> None:
+        """Start further runs on the nodes of these names and addresses."""
+        self._cluster = cluster
+
     def close(self) -> None:
         """Watch no longer."""
         self._closing = True

@@ -1,40 +1,72 @@
-"""A policy file that is read again while the service runs."""
+"""Files that are read again while the service runs: the cluster, and the policies."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from controller.errors import BadSpec
-from ina.service.errors import ServiceError
+from ina.service.errors import Conflict, ServiceError
+from ina.service.machines import read_cluster
 from ina.service.policies import Policies, read_policies
-from ina.service.service import Service
+from ina.service.service import Reloaded, Service
 
 _log = logging.getLogger(__name__)
 
 
-def reloading(service: Service, path: Path, defaults: Policies) -> Callable[[], None]:
-    """Return a signal's handler that has the service decide by what a policy file says now.
+@dataclass(frozen=True, slots=True)
+class Files:
+    """The files of a service.
 
-    A file that is wrong, or names policies that cannot go on from here, changes nothing; a warning says why.
-
-    Args:
-        service: The service.
-        path: The file.
-        defaults: What the file leaves out.
+    Attributes:
+        cluster: The cluster file; None: the service has a testbed.
+        policies: The policy file; None: policies are as the options say.
+        defaults: What the policy file leaves out.
     """
+
+    cluster: Path | None
+    policies: Path | None
+    defaults: Policies
+
+    async def reload(self, service: Service) -> Reloaded:
+        """Have a service serve the cluster and decide by the policies that the files describe now.
+
+        Both are read before anything changes. A cluster or policies that cannot follow those of now change
+        nothing; the cluster comes first, and stays if the policies are refused.
+
+        Raises Conflict, with the file's line and key, if a file is wrong, and StoreError.
+        """
+        if self.cluster is None and self.policies is None:
+            raise Conflict(
+                "the controller was started with neither --cluster nor --policies: nothing to read"
+            )
+        try:
+            cluster = None if self.cluster is None else await asyncio.to_thread(read_cluster, self.cluster)
+            policies = self.defaults
+            if self.policies is not None:
+                policies = await asyncio.to_thread(read_policies, self.policies, self.defaults)
+        except BadSpec as error:
+            raise Conflict(f"nothing has changed: {error}") from error
+        notes = () if cluster is None else tuple(await service.change_cluster(cluster))
+        if self.policies is not None:
+            await service.reload(policies)
+        return Reloaded(notes, policies.names)
+
+
+def reloading(service: Service, files: Files) -> Callable[[], None]:
+    """Return a signal's handler that has the service read its files again; a warning says what is refused."""
     under_way: set[asyncio.Task[None]] = set()
 
     async def reload() -> None:
         try:
-            policies = read_policies(path, defaults)
-            await service.reload(policies)
-        except (BadSpec, ServiceError) as error:
-            _log.warning("policies stay as they are: %s", error)
+            found = await files.reload(service)
+        except ServiceError as error:
+            _log.warning("files are read again: %s", error)
         else:
-            _log.info("policies: %s", policies.names)
+            _log.info("policies: %s; cluster: %s", found.policies, "; ".join(found.cluster) or "as before")
 
     def handle() -> None:
         task = asyncio.get_running_loop().create_task(reload())

@@ -6,6 +6,7 @@ finds it by its folder, which holds
 ``run.json``     what it is to run (`RunOrder`), secret: jobs' environments may be
 ``alive``        its number; locked as long as it lives
 ``status.json``  what has become of it (`RunStatus`), written anew whenever that changes
+``granted.json`` how many packets each of its jobs may have in flight, if the daemon has changed its mind
 
 SIGTERM ends the workers, and it. The switches are not its business: its jobs were admitted before.
 """
@@ -36,6 +37,7 @@ from ina.runtime.spec import LaunchSpec
 from ina.service import files, plain
 from ina.service.given import Given, GivenHosts, GivenMachines, StartAgents
 
+GRANTED = "granted.json"
 PERIOD_S = 0.5
 """Interval at which progress is written down."""
 LOG_BYTES = 16 << 20
@@ -49,7 +51,7 @@ STAGE_TIMES = 8
 """Latest iterations that the reported time of one is the median of."""
 
 G = TypeVar("G", bound=Given)
-Engine = Literal["local", "slurm", "ray"]
+Engine = Literal["local", "ssh", "slurm", "ray"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,7 @@ class JobOrder:
         logs: The folder for what its ranks write.
         servers: Names of its servers, in the order of `machines`.
         granted: Slots of its own, over all switches.
+        in_flight: Packets that it may have in flight ; 0: as many as its window has.
         driver: Its command runs once, and has Ray Train start the workers.
         congestion: The rule for its workers' windows.
         numbers: The encoding of values in packets.
@@ -79,6 +82,7 @@ class JobOrder:
     logs: str
     servers: tuple[str, ...] = ()
     granted: int = 0
+    in_flight: int = 0
     driver: bool = False
     congestion: str = "fixed"
     numbers: Encoding = "exponent"
@@ -103,6 +107,8 @@ class RunOrder:
         jobs: The jobs.
         engine: Who starts processes on the servers.
         cluster: With an engine: the cluster (`topology_document`), with the addresses of servers.
+        launch_with: With ssh: the command that starts a command on a machine (`agents.launch_command`).
+        here: With ssh: the server that is this machine; "": none is.
     """
 
     number: int
@@ -113,6 +119,8 @@ class RunOrder:
     jobs: tuple[JobOrder, ...]
     engine: Engine = "local"
     cluster: Mapping[str, Any] | None = None
+    launch_with: str = ""
+    here: str = ""
 
     @classmethod
     def of(cls, found: Mapping[str, Any]) -> RunOrder:
@@ -139,6 +147,7 @@ class RunStatus:
         done: Iterations of each job in this run, of those whose programs tell (`hostlib.interleave`).
         iteration_s: Time of one of these.
         compute_s: The part of that for which the slowest rank does not sum.
+        hold_s: For how long a packet of each job holds its place in the window, and its slot.
         ends: How each job ended that has: "" well, else what went wrong.
         blame: The job that broke its group; None: none.
         broke: How it did, with job and rank.
@@ -152,6 +161,7 @@ class RunStatus:
     done: dict[str, int] = field(default_factory=dict)
     iteration_s: dict[str, float] = field(default_factory=dict)
     compute_s: dict[str, float] = field(default_factory=dict)
+    hold_s: dict[str, float] = field(default_factory=dict)
     ends: dict[str, str] = field(default_factory=dict)
     blame: str | None = None
     broke: str = ""
@@ -177,6 +187,7 @@ class RunStatus:
         self.compute_s = {
             name: compute_s for name in jobs if (compute_s := _compute_s(group, name)) is not None
         }
+        self.hold_s = {name: hold_s for name in jobs if (hold_s := _hold_s(group, name)) is not None}
         return True
 
 
@@ -248,6 +259,7 @@ class Runner:
         self._lock = threading.Lock()
         self._over = threading.Event()
         self._stopping = threading.Event()
+        self._granted = {job.name: job.in_flight for job in order.jobs}
 
     def run(self) -> None:
         """Run the jobs to their ends, or until SIGTERM; say all the while how it goes."""
@@ -270,6 +282,7 @@ class Runner:
                 [job.offset for job in order.jobs],
                 on_output=logs.write,
                 on_end=lambda end: self._ended(end, group),
+                granted=lambda name: self._granted[name],
             )
             signal.signal(signal.SIGTERM, lambda *_: self._stop(group))
             watcher = threading.Thread(target=self._watch, args=(group, names))
@@ -317,6 +330,8 @@ class Runner:
         (job,) = order.jobs
         if order.engine == "slurm":
             start: StartAgents = partial(Agents.launched, template=SLURM_STEP)
+        elif order.engine == "ssh":
+            start = partial(Agents.launched, template=order.launch_with, here=order.here)
         else:
             from ina.service import ray_agents
 
@@ -347,6 +362,7 @@ class Runner:
             last = self._over.wait(PERIOD_S)
             if self._status.note_progress(group, names):
                 self._write()
+            self._granted |= files.read(self._folder / GRANTED) or {}
             if last:
                 return
 
@@ -369,6 +385,12 @@ def _compute_s(group: GroupRun, name: str) -> float | None:
         if iterations
     ]
     return max((times[len(times) // 2] for times in ranks), default=None)
+
+
+def _hold_s(group: GroupRun, name: str) -> float | None:
+    """Return for how long a slot is held, at the rank where that takes longest; None: no rank has told."""
+    told = (report.get("hold_s", 0.0) for report in group.reports(name).values())
+    return max((hold_s for hold_s in told if hold_s > 0), default=None)
 
 
 def main(arguments: Sequence[str]) -> int:

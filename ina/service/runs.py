@@ -67,9 +67,10 @@ class Runs:
         if now_s < self._next_s:
             return
         self._next_s = now_s + max(LOOK_S, len(holds) / LOOKS_PER_S)
+        wanted = {run.number for run in self._ledger.desired().runs}
         for number, hold in list(holds.items()):
-            if hold.held.stage != "running" or hold.held.busy:
-                continue
+            if hold.held.stage != "running" or hold.held.busy or number not in wanted:
+                continue  # what becomes of one that is not to run any more is seen when it is stopped
             lives = self._executor.lives(number)
             self.take_ends(number)
             judging = any((number, name) in self._failed_s for name in hold.held.run.jobs)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Hashable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -127,6 +127,17 @@ class Slots:
         return dict(self.before) != dict(self.after)
 
 
+class Reloaded(NamedTuple):
+    """What a reload of files came to: what differs in the cluster, one sentence each; the policies' names."""
+
+    cluster: tuple[str, ...]
+    policies: Mapping[str, str]
+
+
+Reload = Callable[[], Awaitable[Reloaded]]
+"""Reads a service's files again. Raises Conflict for one that is wrong; StoreError."""
+
+
 class Service(Protocol):
     """A running service. All of it is called in the thread of its event loop.
 
@@ -220,6 +231,13 @@ class Service(Protocol):
         """Have other policies decide from now on; what runs runs on until they decide otherwise.
 
         Raises Conflict if they cannot follow those that decide now.
+        """
+        ...
+
+    async def change_cluster(self, cluster: Topology) -> Sequence[str]:
+        """Have another cluster from now on; return what differs, one sentence each.
+
+        Raises Conflict if it cannot follow that of now; nothing has changed then.
         """
         ...
 

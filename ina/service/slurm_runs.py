@@ -11,7 +11,7 @@ import math
 import shlex
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -31,10 +31,12 @@ HOLD_S = 30.0
 """Longest time for which a failure waits for the end of Slurm's job, which may be its reason."""
 SUSPECT_S = 600.0
 """Time for which a server counts as gone as soon as Slurm does not hear of it, for a run has lost it."""
+CANCELLED = "cancelled.json"
+"""File in a run's folder with the jobs of Slurm that this service has ended."""
 LOST = ("NODE_FAIL", "BOOT_FAIL", "PREEMPTED")
 """States of jobs that are to be started again."""
 BY_HAND = ("CANCELLED", "TIMEOUT", "DEADLINE", "OUT_OF_MEMORY")
-"""States of jobs that are not to be started again: somebody or some limit has ended them."""
+"""States of jobs that are not to be started again, unless we have ended them: somebody or some limit has."""
 
 _log = logging.getLogger(__name__)
 
@@ -117,7 +119,9 @@ class SlurmRuns(RunFolders):
                 return
             waited_s = time.monotonic() - began
             if not cancelled and not (finishing and waited_s < FINISH_S):
-                slurm.cancel([job.number for job in live])
+                numbers = [job.number for job in live]
+                self._note_cancelled(number, numbers)
+                slurm.cancel(numbers)
                 cancelled = True
             elif (
                 all(job.state == "COMPLETING" for job in live) and self._unheard(number) and waited_s > STOP_S
@@ -140,7 +144,7 @@ class SlurmRuns(RunFolders):
         job = self._latest(number)
         if job is None or (found.ends and not failed):
             return found
-        if not job.live and job.state in BY_HAND:
+        if not job.live and job.state in BY_HAND and job.number not in self._cancelled(number):
             return _ended_by_hand(found, job)
         since_s = self._failed_s.setdefault(number, time.monotonic()) if failed else -math.inf
         if job.state in LOST or (job.live and time.monotonic() - since_s < HOLD_S):
@@ -185,10 +189,26 @@ class SlurmRuns(RunFolders):
                 found[server] = f"Slurm: node {server} does not answer"
         return found
 
+    def change_cluster(self, cluster: Topology) -> None:
+        """Start further runs on the nodes of these names."""
+        self._cluster = cluster
+
     def close(self) -> None:
         """Watch no longer."""
         self._closing.set()
         self._watcher.join()
+
+    # ------------------------------------------------------------------ what this service has ended
+
+    def _note_cancelled(self, run: int, numbers: Sequence[int]) -> None:
+        """Note that it is we who end these jobs: it is no reason for which the run's job has failed."""
+        folder = self._of(run)
+        if folder.exists():  # else nobody asks for the status of that run any more
+            files.write(folder / CANCELLED, {"jobs": sorted({*self._cancelled(run), *numbers})})
+
+    def _cancelled(self, run: int) -> Sequence[int]:
+        found = files.read(self._of(run) / CANCELLED) or {"jobs": ()}
+        return tuple(found["jobs"])
 
     # ------------------------------------------------------------------ Slurm's view
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from controller.core import Desired, Place, Run
+from controller.vocabulary import Region
 
 Stage = Literal["preparing", "running", "stopping"]
 
@@ -51,7 +52,7 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Resize:
-    """Have a job that runs use other slots."""
+    """Have a job that runs use other slots, or keep another number of packets in flight."""
 
     number: int
     job: str
@@ -88,7 +89,7 @@ def steps(desired: Desired, held: Mapping[int, Held]) -> list[Step]:
             moves += [
                 Resize(number, name, desired.places[name])
                 for name in wanted[number].jobs
-                if name not in has.over and desired.places[name].regions != has.places[name].regions
+                if name not in has.over and _memory(desired.places[name]) != _memory(has.places[name])
             ]
     starts: list[Step] = [
         Start(run, {name: desired.places[name] for name in run.jobs if name in desired.places})
@@ -99,6 +100,10 @@ def steps(desired: Desired, held: Mapping[int, Held]) -> list[Step]:
         and _placed(run, desired)
     ]
     return [*stops, *moves, *starts]
+
+
+def _memory(place: Place) -> tuple[Mapping[str, Region], int]:
+    return place.regions, place.in_flight
 
 
 def _placed(run: Run, desired: Desired) -> bool:

@@ -14,6 +14,7 @@ from ina.service.data_plane import DataPlane
 from ina.service.ledger import Ledger
 from ina.service.records import Audit
 from ina.service.threads import Blocking
+from ina.service.wiring import Wiring
 
 CHECK_S = 2.0
 """Interval at which switches are looked at: whether they answer, and hold all still that they should."""
@@ -64,9 +65,10 @@ class Switches:
         if tree is None:
             return ""
         way: list[str | frozenset[str]] = [*tree.switches, *map(frozenset, tree.parents.items())]
-        way += [frozenset((server, cluster.rack_of[server])) for server in place.servers]
-        if place.fallback is not None:
-            way.append(frozenset((place.fallback, cluster.rack_of[place.fallback])))
+        ends = [*place.servers, *([] if place.fallback is None else [place.fallback])]
+        way += [
+            frozenset((server, cluster.rack_of[server])) for server in ends if server in cluster.server
+        ]  # others have left the cluster
         for each in way:
             at_s, why = self._ill.get(each, (-math.inf, ""))
             if self._ledger.now_s - at_s <= ILL_S:
@@ -77,12 +79,12 @@ class Switches:
         """Compare the switches with what they should hold; note which answer, and which links work."""
         self._busy = True
         self._next_s = math.inf  # `check_soon` meanwhile asks for another comparison
-        began_s, up, soon = self._ledger.now_s, self._ledger.up, False
+        began_s, wiring, soon = self._ledger.now_s, self._ledger.wiring, False
         whole = began_s >= self._whole_s
         if whole:
             self._whole_s = began_s + WHOLE_S
         try:
-            report, links = await self._blocking.switches(lambda: self._compare(up, whole))
+            report, links = await self._blocking.switches(lambda: self._compare(wiring, whole))
             soon = bool(report.waiting or report.left_out) or any(links.values())
         except ControllerError as error:
             _log.warning("comparing the switches: %s", error)
@@ -97,13 +99,21 @@ class Switches:
         self._see_switches(report.left_out)
         self._see_links(links)
 
+    def forget(self) -> None:
+        """Forget since when what has left the cluster was gone: what comes back under its name is new."""
+        cluster = self._ledger.topology
+        links = {(link.a, link.b) for link in cluster.links}
+        self._silent = {name: each for name, each in self._silent.items() if name in cluster.switch}
+        self._cut = {ends: each for ends, each in self._cut.items() if ends in links}
+        self.check_soon()
+
     def _see_switches(self, left_out: Mapping[str, str]) -> None:
         ledger, now_s = self._ledger, self._ledger.now_s
         self._silent = {
             name: (self._silent.get(name, (now_s, why))[0], why) for name, why in left_out.items()
         }
         self._ill |= {name: (now_s, f"switch {name}: {why}") for name, why in left_out.items()}
-        for name in self._network.addresses:
+        for name in ledger.topology.switch:
             since_s, why = self._silent.get(name, (now_s, ""))
             if name not in ledger.down and why and now_s - since_s >= GONE_S:
                 ledger.record([SwitchGone(now_s, name, why)])
@@ -114,7 +124,10 @@ class Switches:
 
     def _see_links(self, links: Mapping[tuple[str, str], str]) -> None:
         ledger, now_s = self._ledger, self._ledger.now_s
+        known = {(link.a, link.b) for link in ledger.topology.links}
         for ends, why in links.items():
+            if ends not in known:  # it left the cluster while it was looked at
+                continue
             if not why:
                 self._cut.pop(ends, None)
                 if ends in ledger.cut:
@@ -131,13 +144,13 @@ class Switches:
 
     # These two run where all calls to switches do, admissions, too: so nothing is admitted meanwhile.
 
-    def _compare(self, up: Topology, whole: bool) -> tuple[Report, dict[tuple[str, str], str]]:
+    def _compare(self, wiring: Wiring, whole: bool) -> tuple[Report, dict[tuple[str, str], str]]:
         holds = list(self._ledger.holds.values())  # the loop may change it
         wanted = [each for hold in holds for each in hold.of_switches().values()]
-        if not whole and self._network.at_rest(wanted, up):
-            return Report(()), self._network.links(())
-        report = self._network.reconcile(wanted, up)
-        return report, self._network.links(report.left_out)
+        if not whole and self._network.at_rest(wanted, wiring):
+            return Report(()), self._network.links(wiring, ())
+        report = self._network.reconcile(wanted, wiring)
+        return report, self._network.links(wiring, report.left_out)
 
     def _audit(self) -> Audit:
         holds = list(self._ledger.holds.values())

@@ -195,6 +195,13 @@ class ReallocationView(TypedDict):
     jobs: list[ReallocatedView]
 
 
+class ReloadView(TypedDict):
+    """What differs in the cluster, one sentence each, and the policies' names by kind."""
+
+    cluster: list[str]
+    policies: dict[str, str]
+
+
 class QuotaView(TypedDict):
     """A tenant's most GPUs at once, null: no limit; those kept for it, those in use, and who waits for it.
 

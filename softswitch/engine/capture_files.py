@@ -87,12 +87,12 @@ class CaptureFiles:
     def __init__(self, switch: Switch, to: CaptureTo) -> None:
         """Make the folder and the files. Raises OSError, with nothing captured, if that fails."""
         self._switch = switch
+        self._to = to
         to.folder.mkdir(parents=True, exist_ok=True)
         self._files: dict[int, _File] = {}
         try:
             for port in switch.ports:
-                header = file_header(f"{to.name}/{port}", to.snap)
-                self._files[port] = _File(to.folder / f"{to.name}-port{port}.pcapng", header, to.limit)
+                self.add(port)
         except OSError:
             self._close_files()
             raise
@@ -101,6 +101,12 @@ class CaptureFiles:
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._serve, daemon=True)
         self._thread.start()
+
+    def add(self, port: int) -> None:
+        """Make the file of a port that was added to the switch. Raises OSError."""
+        to, header = self._to, file_header(f"{self._to.name}/{port}", self._to.snap)
+        file = _File(to.folder / f"{to.name}-port{port}.pcapng", header, to.limit)
+        self._files = {**self._files, port: file}  # another thread writes to those that are there
 
     def close(self) -> None:
         """Write what is left, and end."""

@@ -74,6 +74,7 @@ def declare(library: ctypes.CDLL) -> ctypes.CDLL:
         "add_udp": (integer, [engine, u16, link, link, integer, u16, u16, text]),
         "add_interface": (integer, [engine, u16, link, link, text, text]),
         "add_shared": (integer, [engine, u16, link, link, integer, text]),
+        "serve_port": (integer, [engine, u16, text]),
         "udp_port": (u16, [engine, u16]),
         "load": (integer, [engine, pointer, pointer]),
         "set_group": (integer, [engine, u16, pointer, u32]),
@@ -134,7 +135,7 @@ class NativeEngine:
             case InterfacePort(name):
                 encoded = name.encode()
                 failed = self._library.engine_add_interface(self._engine, number, *links, encoded, error)
-        if failed:
+        if failed or self._library.engine_serve_port(self._engine, number, error):
             raise PortError(error.value.decode())
 
     def udp_port(self, number: int) -> int:

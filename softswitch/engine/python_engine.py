@@ -128,6 +128,8 @@ class PythonEngine:
         self._waited = ""
         self._start_ns = time.monotonic_ns()
         self._stopping = threading.Event()
+        self._selector: selectors.BaseSelector | None = None
+        """Of the sockets that `run` serves."""
         self._cpu_ready = threading.Condition()
         self._cpu_pending = False
         self._wake_in, self._wake_out = socket.socketpair()
@@ -146,7 +148,9 @@ class PythonEngine:
 
     def add_port(self, number: int, spec: PortSpec, rx: LinkModel, tx: LinkModel) -> None:
         """Open a port; see `Engine.add_port`."""
-        self._ports[number] = _Port(number, spec, rx, tx, self._why)
+        self._ports[number] = port = _Port(number, spec, rx, tx, self._why)
+        if self._selector is not None and port.socket is not None:
+            self._selector.register(port.socket, selectors.EVENT_READ, port)
 
     def udp_port(self, number: int) -> int:
         """The UDP port number that this switch port is bound to."""
@@ -525,9 +529,12 @@ class PythonEngine:
         """Serve all ports until `stop`. Raises SwitchError if it cannot."""
         with selectors.DefaultSelector() as selector:
             selector.register(self._wake_out, selectors.EVENT_READ, None)
+            self.lock()
             for port in self._ports.values():
                 if port.socket is not None:
                     selector.register(port.socket, selectors.EVENT_READ, port)
+            self._selector = selector
+            self.unlock()
             while not self._stopping.is_set():
                 next_us = self.next_event_us()
                 timeout = None if next_us is None else max(0.0, (next_us - self.now_us()) / 1e6)

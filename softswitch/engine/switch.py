@@ -50,7 +50,7 @@ class Engine(Protocol):
         """Close sockets and free everything; nothing may be called after it."""
 
     def add_port(self, number: int, spec: PortSpec, rx: LinkModel, tx: LinkModel) -> None:
-        """Open a port.
+        """Open a port, while packets are kept out (`lock`) if `run` serves others already.
 
         Args:
             number: Its number.
@@ -192,6 +192,7 @@ class Switch:
         impairments = impairments or {}
         _check_ports(ports, impairments)
         self._ports = dict(ports)
+        self._seed = seed
         self._groups: dict[int, list[tuple[int, int]]] = {}
         self._sessions: dict[int, tuple[list[tuple[int, int]], int]] = {}
         self._cpu_ports = [n for n, spec in ports.items() if isinstance(spec, MemoryPort) and spec.cpu]
@@ -206,18 +207,22 @@ class Switch:
         self._close = weakref.finalize(self, _shut_down, self._engine, self._threads)
         try:
             for number, spec in ports.items():
-                links = impairments.get(number, PortImpairments())
-                self._engine.add_port(
-                    number,
-                    spec,
-                    LinkModel.of(links.rx, seed=seed, port=number, direction="rx"),
-                    LinkModel.of(links.tx, seed=seed, port=number, direction="tx"),
-                )
+                self._open(number, spec, impairments.get(number, PortImpairments()))
         except BaseException:
             self.close()
             raise
 
     # ------------------------------------------------------------------ configuration
+
+    def add_port(self, number: int, spec: PortSpec, impairments: PortImpairments | None = None) -> None:
+        """Open one more port, also while the switch runs. Raises PortError, with nothing left open."""
+        given = {} if impairments is None else {number: impairments}
+        _check_ports({number: spec}, given)
+        if number in self._ports:
+            raise PortError(f"port {number}: exists already")
+        with self.locked():
+            self._open(number, spec, given.get(number, PortImpairments()))
+            self._ports = {**self._ports, number: spec}
 
     @property
     def ports(self) -> Mapping[int, PortSpec]:
@@ -427,6 +432,13 @@ class Switch:
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
         self.close()
+
+    def _open(self, number: int, spec: PortSpec, links: PortImpairments) -> None:
+        rx, tx = (
+            LinkModel.of(faults, seed=self._seed, port=number, direction=direction)
+            for faults, direction in ((links.rx, "rx"), (links.tx, "tx"))
+        )
+        self._engine.add_port(number, spec, rx, tx)
 
     def _deliver_unless_running(self) -> None:
         if self._cpu_ports and not self._threads:

@@ -75,7 +75,7 @@ def test_a_mix_is_its_seeds_and_scarce_slots_are_fewer_than_its_jobs_can_use() -
 def rows() -> list[Row]:
     """Two seeds, in the second of which a job with a deadline is late under both policies."""
     return [
-        Row(seed, policy, name, due_s, took_s * seed, 0.3, 0.2, 0.1, 0.15, 2, 1.0)
+        Row(seed, policy, name, due_s, took_s * seed, 0.3, 0.2, 0.1, 0.15, 2, 1.0, "loose", 0.4, 25e6 * seed)
         for policy, times in (("shared", (10.0, 20.0)), ("deadline", (9.0, 30.0)))
         for seed in (1, 2)
         for (name, due_s), took_s in zip((("j1", 15.0), ("j2", None)), times, strict=True)
@@ -86,7 +86,12 @@ def test_the_table_counts_late_jobs_and_says_who_pays() -> None:
     shown = reallocation_page.tables(rows())
     assert "Of 2 loose deadlines missed: shared 1, deadline 1." in shown
     assert "| deadline | 1 of 2 | 0..1 | 0.90 (0.90..0.90) | 1.50 (1.50..1.50) | 2.0 |" in shown
-    assert "| deadline | 200 | 300 | 100 | 150 | 50 | 1..1 |" in shown
+    assert "| deadline | 200 | 300 | 100 | 150 | 50 | 40 % | 38 | 1..1 |" in shown
+
+
+def test_rows_of_earlier_runs_may_lack_what_the_fallback_server_got() -> None:
+    shown = reallocation_page.tables([replace(row, detour=None, detour_bps=None) for row in rows()])
+    assert "| deadline | 200 | 300 | 100 | 150 | 50 |  |  | 1..1 |" in shown
 
 
 def test_rows_that_are_none_are_refused(tmp_path: Path) -> None:

@@ -93,6 +93,8 @@ class ReferenceServer:
         flags = int(packet["flags"])
         entry = self.entries.get(key)
         if kind == wire.KIND_RESULT:
+            if flags & wire.FLAG_RESEND and not packet["lanes"]:
+                return  # it only tells that there is a result
             overflowed = flags & (wire.FLAG_OVERFLOW | wire.FLAG_RAW) == wire.FLAG_OVERFLOW
             if entry and entry.result is None and not (overflowed and entry.raw is not None):
                 self._finish(

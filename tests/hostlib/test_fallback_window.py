@@ -139,6 +139,44 @@ def test_a_reminder_of_what_nobody_lacks_is_answered_with_the_last_result(make_k
             assert out[: wire.INA_BYTES].view(wire.HEADER_DTYPE)["psn"] == answer
 
 
+def test_a_reminder_of_what_nobody_lacks_is_answered_by_those_who_have_no_sum_too(
+    make_kernel: MakeKernel,
+) -> None:
+    """Rank 0 of a reduce to 1 sends its contribution if asked for, else that the later packet is complete."""
+    settings_ = CoreSettings(JOB, 0, 2, 8, LANES, None, fallback=True, first_psn=0)
+    window = Window(settings_, make_kernel())
+    out = np.zeros(64 * window.state.packet_dtype.itemsize, np.uint8)
+    source = np.ones(3 * window.settings.window_packets * LANES, np.int32)
+    window.begin(source, np.empty_like(source), tag=5, target=1, now=0)
+    while not window.complete:
+        count = window.emit(out, 0)
+        sent = out[: count * window.state.packet_dtype.itemsize].view(window.state.packet_dtype)
+        results = np.zeros(count, wire.HEADER_DTYPE)
+        for name in results.dtype.names or ():
+            results[name] = sent[name]
+        results["version_kind"], results["bitmap"] = wire.version_kind(wire.KIND_RESULT), 3
+        results["lanes"] = 0
+        window.absorb(results.view(np.uint8), wire.INA_BYTES, 0)
+    reminder = np.zeros(1, wire.HEADER_DTYPE)
+    reminder["version_kind"], reminder["job"] = wire.version_kind(wire.KIND_REMINDER), JOB
+    reminder["bitmap"], reminder["tag"] = 1, 5
+    last = 3 * window.settings.window_packets - 1
+    older = last - window.settings.window_packets
+
+    def answers_to(*psns: int) -> tuple[int, int, int]:
+        for reminder["psn"] in psns:
+            window.absorb(reminder.view(np.uint8), wire.INA_BYTES, 0)
+        assert window.emit(out, 0) == 1
+        answer = out[: wire.INA_BYTES].view(wire.HEADER_DTYPE)[0]
+        assert (answer["psn"], answer["tag"], answer["target"]) == (last, 5, 1)
+        return int(answer["version_kind"]) & 0x0F, int(answer["lanes"]), int(answer["bitmap"])
+
+    assert answers_to(last) == (wire.KIND_GRADIENT, LANES, 1)
+    assert answers_to(older) == (wire.KIND_RESULT, 0, 3)
+    assert answers_to(older, last) == (wire.KIND_GRADIENT, LANES, 1)
+    assert answers_to(last, older) == (wire.KIND_GRADIENT, LANES, 1)
+
+
 def test_answers_outlive_the_collective(make_kernel: MakeKernel) -> None:
     """Rank 1 is in the next one when it is asked for the only packet of the one before."""
     network = shared_network(make_kernel)

@@ -17,6 +17,8 @@ from tests.system.clusters import Cluster
 from tests.system.command import WORKERS
 
 PATIENCE_S = 300.0
+OVER_S = 60.0
+"""Patience once all jobs are over: what depends on them does not happen any more."""
 
 
 class Service:
@@ -40,7 +42,7 @@ class Service:
         said: list[str] = []
         self._said = said
         threading.Thread(target=_keep, args=(process, said), daemon=True).start()
-        self.until(lambda: any("controller at" in line for line in said) and self._serves())
+        self.until(lambda: self._listens() and self._serves())
 
     def kill(self) -> None:
         """Kill it with SIGKILL."""
@@ -83,12 +85,27 @@ class Service:
 
     def until(self, holds: Callable[[], object]) -> None:
         """Wait until something holds; fail with all that is known if it does not in time."""
-        deadline = time.monotonic() + PATIENCE_S
+        began = over_since = time.monotonic()
         while not holds():
-            if (ended := self._process.poll() is not None) or time.monotonic() > deadline:
+            now = time.monotonic()
+            if (ended := self._process.poll() is not None) or not self._all_over():
+                over_since = now
+            if ended or now - began > PATIENCE_S or now - over_since > OVER_S:
                 jobs = "it has ended" if ended else self.jobs()
                 raise AssertionError(f"not in time: {jobs}\n{''.join(self._said)}\n{self.logs()}")
             time.sleep(0.2)
+
+    def _all_over(self) -> bool:
+        if not self._listens():
+            return False
+        try:
+            jobs = self.jobs().values()
+        except Refused:  # it starts
+            return False
+        return bool(jobs) and all(job["over"] for job in jobs)
+
+    def _listens(self) -> bool:
+        return any("controller at" in line for line in self._said)
 
     def logs(self) -> str:
         """Return what runners and ranks have written."""

@@ -20,6 +20,7 @@ from controller.vocabulary.files import read_jobs
 from ina.service.daemon import Daemon
 from ina.service.policies import Policies
 from ina.service.serve import opened
+from ina.service.site import TestbedSite
 
 
 async def serve(daemon: Daemon, jobs: Path) -> None:
@@ -60,7 +61,8 @@ def _arrival_s(job: Job) -> float:
 
 
 async def _main(state: Path, testbed: str, jobs: Path, memory: str, scheduler: str) -> None:
-    async with opened(state, testbed, Policies(scheduler, AllocationSettings(memory=memory))) as daemon:
+    site, policies = TestbedSite.find(testbed), Policies(scheduler, AllocationSettings(memory=memory))
+    async with opened(state, site, policies) as daemon:
         await serve(daemon, jobs)
 
 

@@ -27,15 +27,16 @@ from ina.runtime.testbed_fabric import program_of
 from ina.service.faults import POINTS, VARIABLE
 from ina.service.files import process_of
 from ina.service.network import Network
+from ina.service.wiring import Wiring
 from tests import effort
 from tests.system.command import ROOT, WORKERS, family, ina
 from tests.system.test_testbeds import PREFIX, needs_namespaces
 
-REACHED = [point for point in POINTS if point not in ("frozen", "log removed", "asked to end")]
+REACHED = [point for point in POINTS if point not in ("granted", "frozen", "log removed", "asked to end")]
 """Fault points that a short life reaches.
 
-A snapshot needs thousands of events, a log is removed with a job that is forgotten, and only jobs whose
-workers somebody else starts are asked to end.
+Workers are told of a grant when memory is divided again, a snapshot needs thousands of events, a log is
+removed with a job that is forgotten, and only jobs whose workers somebody else starts are asked to end.
 """
 CLUSTER = ROOT / "examples" / "cluster" / "two.toml"
 BED = f"{PREFIX}service"
@@ -160,13 +161,14 @@ def test_ordinary_traffic_passes_a_switch_that_was_started_again_with_its_progra
     try:
         own = netns.find(name)
         with testbed.controllers(own) as at:
-            network = Network(own.topology, Fleet(at), program_of(own))
-            network.reconcile([], own.topology)
+            wiring = Wiring.of(own.topology)
+            network = Network(lambda switch, _: at[switch], program_of(own))
+            network.reconcile([], wiring)
             os.kill(own.switches["s1"], signal.SIGKILL)
-            until(lambda: "s1" in network.reconcile([], own.topology).left_out)
+            until(lambda: "s1" in network.reconcile([], wiring).left_out)
             with start_switch(testbed._switch_commands(own)["s1"].argv, own.log("s1")) as again:
                 try:
-                    until(lambda: not network.reconcile([], own.topology).left_out)
+                    until(lambda: not network.reconcile([], wiring).left_out)
                     assert at["s1"].adjust(entries(own.topology, "s1")) == 0
                 finally:
                     again.kill()
@@ -176,7 +178,10 @@ def test_ordinary_traffic_passes_a_switch_that_was_started_again_with_its_progra
 
 @needs_namespaces
 def test_memory_is_divided_again_under_jobs_that_run(bed: netns.State, tmp_path: Path) -> None:
-    """A job shares all slots, loses some to one with a deadline, and gets them back; its sums are exact."""
+    """A job shares all slots, loses some to one with a deadline, and gets them back; its sums are exact.
+
+    The daemon is killed when it has told the workers how many packets they may have in flight.
+    """
     stop = tmp_path / "stop"
     worker = f"{sys.executable} {WORKERS / 'marks.py'} {tmp_path}"
     jobs = tmp_path / "jobs.toml"
@@ -197,6 +202,9 @@ iterations = 300
 model_bytes = 20000
 deadline_s = 60
 """)
+    first = daemon(tmp_path / "state", jobs, memory="deadline", **{VARIABLE: "granted:1"})
+    first.communicate()
+    assert first.returncode == -signal.SIGKILL
     serving = daemon(tmp_path / "state", jobs, memory="deadline")
     until((tmp_path / "urgent").exists)
     everything = Region(0, bed.topology.switches[0].slots)

@@ -43,7 +43,14 @@ def test_every_call_agrees_with_gloo(ranks: Ranks) -> None:
             assert set(paths[f"reduce sum {name}"]) == {"switch"}
         assert set(paths["allreduce avg bfloat16"]) == {"switch"}
         assert set(paths["allreduce_coalesced sum float32"]) == {"switch"}
-        for name in ("allreduce max float32", "allreduce sum int8", "broadcast float32", "barrier"):
+        for name in (
+            *("broadcast float32", "broadcast bool", "allgather int64", "all_gather_single uint8"),
+            *("reduce_scatter sum float32", "reduce_scatter_single avg bfloat16"),
+            *("reduce_scatter_single sum int32", "all_gather_single_coalesced float32"),
+            *("reduce_scatter_single_coalesced sum float32", "reduce_scatter_single_coalesced avg float32"),
+        ):
+            assert set(paths[name]) == {"switch"}, name
+        for name in ("allreduce max float32", "allreduce sum int8", "reduce_scatter sum int64", "barrier"):
             assert set(paths[name]) == {"gloo"}
         assert {path for taken in result["sub"].values() for path in taken} == {"gloo"}
 
@@ -64,16 +71,29 @@ def test_a_model_may_go_after_its_group() -> None:
 
 
 def test_unusual_input_is_summed_or_refused_by_name(ranks: Ranks) -> None:
-    for result in ranks.results("inputs"):
+    for rank, result in enumerate(ranks.results("inputs")):
         assert result["strided"] == [[0, 1, 4, 3], [8, 5, 12, 7], [16, 9, 20, 11], [24, 13, 28, 15]]
         assert result["transposed"] == [[0, 6], [2, 8], [4, 10]]
         assert (result["empty"], result["scalar"]) == ([], 3.0)
+        assert result["strided broadcast"] == [
+            [0, rank],
+            [8, 2 if rank else 8],
+            [12, 3 if rank else 12],
+            [4, 3],
+        ]
+        assert result["strided gathered"] == [[[0, 2], [1, 3]], [[1, 3], [2, 4]]]
+        assert result["strided scattered"] == [[3, 7], [11, 15]][rank]
+        assert set(result["paths"]["broadcast float32"]) == {"switch"}
+        assert set(result["paths"]["all_gather_single float32"]) == {"switch"}
+        assert set(result["paths"]["reduce_scatter sum float32"]) == {"switch"}
+        assert result["paths"]["allgather float32"] == {"gloo": 1}
         assert result["nan"] == result["inf"] == [True, True]
         assert result["half inf"]
         for name, kind, text in (
             ("overlapping", "UnsupportedArray", "elements of out share memory"),
             ("device", "UnsupportedArray", "a tensor is on meta, must be on the CPU: pass tensor.cpu()"),
             ("device of gloo", "UnsupportedArray", "a tensor is on meta"),
+            ("uneven", "RuntimeError", "invalid tensor size"),
             ("overflow", "SumOverflow", "left the int32 range"),
             ("options", "ValueError", "pg_options is"),
             ("twice", "ValueError", "twice"),
@@ -221,6 +241,51 @@ def test_ranks_may_differ_in_whether_they_wait(ranks: Ranks) -> None:
     assert (few, many) == (2, 5)
     assert sums == other_sums == [[2.0], [2.0]]
     assert mean != other_mean, "gradients after rank 0 has joined are rank 1's alone"
+
+
+def test_sharded_training_agrees_with_gloo_and_takes_the_switch_alone(ranks: Ranks) -> None:
+    """FSDP1 and 2, HSDP, ZeroRedundancyOptimizer, tensor parallel: no call of the loop goes through gloo."""
+    for found in ranks.results("sharded", 4):
+        assert list(found["ina"]) == [
+            *("fsdp1", "hybrid_fsdp1", "fsdp2", "fsdp2_in_bfloat16", "hsdp", "zero", "tensor_parallel"),
+            "tensor_parallel_and_fsdp2",
+        ]
+        for name, way in found["ina"].items():
+            assert set(way["paths"]) == {"switch"}, (name, way)
+            bound = 1e-3 if "bfloat16" in name else 1e-5
+            expected = found["gloo"][name]["losses"]
+            assert way["losses"] == pytest.approx(expected, abs=bound), name
+            assert min(expected) < 0.9 * expected[0], "it learns"
+
+
+def test_an_unmodified_script_of_hsdp_trains_as_with_gloo(ranks: Ranks) -> None:
+    """Its groups share the few slots of the job, and its fallback server."""
+    options = "--program shared --slots 40 --port-kind udp --loss 0.001"
+    for losses, expected, paths in ranks.results("sharded_example", 4, INA_OPTIONS=options):
+        assert paths == ["switch"]
+        assert losses == pytest.approx(expected, abs=1e-5)
+
+
+def test_groups_have_slots_of_their_own_or_go_through_gloo(ranks: Ranks) -> None:
+    """The job has half the slots; a group gets a quarter of its job's, so that four find room at once."""
+    for rank, rounds in enumerate(ranks.results("grouped", 4, INA_OPTIONS="--slots 4096")):
+        for sums, paths, sum_of_all in rounds:
+            assert sum_of_all == [6.0]
+            if rank != 2:
+                assert sums == [[4.0 + 30 * number] for number in range(5)]
+                assert paths == [{"switch": 1}] * 4 + [{"gloo": 1}]
+
+
+def test_a_group_ends_with_its_ranks_and_no_other_does(ranks: Ranks) -> None:
+    first, second, third, dead = ranks.run("group_of_a_dead_rank", 4, INA_OPTIONS="--slots 4096")
+    assert dead == {"status": 3}
+    assert third == {"result": None}
+    for place, answer in ((1, first), (0, second)):
+        error, reduced, sums, places, refused = answer["result"]
+        assert "lost rank 1" in error, "which is rank 3 of the job"
+        assert reduced == [4.0] * 3
+        assert (sums, places) == ([[3.0]] * 3, [place] * 3)
+        assert "slots are asked for; 0 are free" in refused
 
 
 def test_a_tensor_can_be_resized_after_its_sum(ranks: Ranks) -> None:

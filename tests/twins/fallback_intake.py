@@ -80,13 +80,14 @@ class Intake:
     def _take_result(self, job: Job, header: wire.Header, lanes: NDArray[Any], now: int) -> None:
         """Finish an entry with the answer of somebody who has the result."""
         entry = job.entries.get(header.psn)
+        only_tells = not header.lanes and header.flags & wire.FLAG_RESEND
         is_final = not header.flags & wire.FLAG_OVERFLOW or header.flags & wire.FLAG_RAW
         wanted = entry is not None and (
             entry.phase is Phase.SUMMING
             or (entry.phase is Phase.REPAIRING and is_final)
             or (entry.phase is Phase.FINISHED and is_final and can_be_repaired(entry))
         )
-        if entry is None or not wanted:
+        if entry is None or not wanted or only_tells:
             job.counters[Count.UNASKED] += 1
             job.advance(header.psn + (job.window or 0))
             return

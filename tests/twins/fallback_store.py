@@ -230,6 +230,9 @@ class Store:
             return True
         furthest: Entry | None = None
         for entry in victim.unfinished():
+            if victim.is_stale(entry.psn):
+                self.forget(victim, entry, Count.EXPIRED)
+                return True
             if entry is not current and (furthest is None or victim.ahead(entry.psn, furthest.psn) > 0):
                 furthest = entry
         if furthest is None or (victim is job and job.ahead(furthest.psn, psn) <= 0):

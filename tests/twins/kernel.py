@@ -54,7 +54,7 @@ class NumpyKernel:
         room = out.nbytes // core.packet_bytes
         chains: list[int] = []
         flags: list[int] = []
-        answers: dict[int, int] = {}
+        answers: dict[int, tuple[int, bool]] = {}
         while len(chains) < room:
             queue, has_lanes = _next_queue(state)
             size = core.packet_bytes if has_lanes else core.prefix + wire.INA_BYTES
@@ -81,8 +81,10 @@ class NumpyKernel:
                 chain = int(state.answer_ring[core.answer_head])
                 core.answer_head = (core.answer_head + 1) % core.window
                 core.answer_count -= 1
+                answers[len(chains)] = chain, _only_tells(state, chain)
+                if not answers[len(chains)][1]:
+                    state.answered_at[chain] = now
                 state.kept[chain] = Kept.THERE
-                answers[len(chains)] = chain
                 flags.append(0)
                 core.counters[Counter.ANSWERS] += 1
             else:
@@ -107,14 +109,17 @@ class NumpyKernel:
                 :, : core.emitted_bytes
             ]
             state.sent_at[sent] = now
-        for at, chain in answers.items():
+        for at, (chain, only_tells) in answers.items():
             raw_out[at] = state.answers[chain, : core.emitted_bytes]
+            if only_tells:
+                _tell_complete(state, raw_out[at])
         return len(chains)
 
     def absorb(self, state: CoreState, data: NDArray[Any], segment: int, now: int) -> None:
         """Take in received packets: `segment` bytes each, the last may be shorter."""
         core = state.struct
         newest_sent, completed = core.newest_sent, core.completed
+        progress_at, backoff = core.progress_at, core.backoff
         results = _Results()
         whole = len(data) // segment * segment
         quickest = _take_packets(state, data[:whole].reshape(-1, segment), results, now)
@@ -124,6 +129,8 @@ class NumpyKernel:
         if quickest != NEVER:
             _measure(core, quickest, now)
             core.tolerance -= core.tolerance // 256
+        if core.completed > completed > 0 and backoff == 0:
+            _follow_gap(core, core.completed - completed, now - progress_at)
         if core.newest_sent > newest_sent:
             _resend_overtaken(state, 8 + 2 * (core.completed - completed))
 
@@ -137,8 +144,7 @@ class NumpyKernel:
         start = max(oldest, int(core.timeout_at))
         if not core.fallback:
             start = max(start, int(core.progress_at))
-        timeout = start + min(int(core.rto) << min(int(core.backoff), 20), int(core.rto_max))
-        return min(timeout, _next_probe(core, oldest))
+        return min(start + state.time_out_ns(), _next_probe(core, oldest))
 
     def end_round(self, state: CoreState, in_flight: int, claims: int) -> None:
         """Set the limits from now on, and count the results that are in, up to the end of the next round."""
@@ -312,9 +318,8 @@ def _next_queue(state: CoreState) -> tuple[str | None, bool]:
         core.resend_head = (core.resend_head + 1) % core.window  # its result came in between
         core.resend_count -= 1
     if core.answer_count:
-        answer = state.answers[int(state.answer_ring[core.answer_head])]
-        header = answer[core.prefix : core.prefix + wire.INA_BYTES].view(wire.HEADER_DTYPE)
-        return "answers", bool(header["lanes"][0])
+        chain = int(state.answer_ring[core.answer_head])
+        return "answers", bool(_answer(state, chain)["lanes"][0]) and not _only_tells(state, chain)
     if core.ready_count and (core.in_flight < core.limit or _prefer_oldest(state)):
         return "ready", _gives(core, int(state.index[state.ready_ring[core.ready_head]]), raw=False)
     return None, False
@@ -429,7 +434,7 @@ def _take_packet(
         core.counters[reason] += 1
         return NEVER
     if header.version_kind & 0x0F == wire.KIND_REMINDER:
-        _take_reminder(state, header, chain)
+        _take_reminder(state, header, chain, now)
         return NEVER
     if header.flags & wire.FLAG_DISAGREE:
         core.disagree_index = _first(core.disagree_index, state.index[chain])
@@ -610,6 +615,7 @@ def _keep_answer(state: CoreState, header: wire.Header, lanes: NDArray[Any], cha
     """
     core = state.struct
     state.kept[chain] |= Kept.THERE
+    state.answered_at[chain] = -1
     packet = state.answers[chain : chain + 1].view(state.packet_dtype)[0]
     if not header.lanes:
         raw = header.flags & wire.FLAG_RAW or state.status[chain] & Chain.RAW or not core.is_float
@@ -639,32 +645,66 @@ def _take_status(state: CoreState, header: wire.Header, chain: int, now: int) ->
     core.counters[Counter.STATUSES] += 1
 
 
-def _take_reminder(state: CoreState, header: wire.Header, chain: int) -> None:
+def _take_reminder(state: CoreState, header: wire.Header, chain: int, now: int) -> None:
     """Send what the fallback server lacks of us: the packet in flight, or the answer that we kept.
 
     The packet in flight goes without a query, so that what the switch has of it goes up too. What is not sent
-    yet is noted, and goes that way when it goes: it may be of the next collective.
+    yet is noted, and goes that way when it goes: it may be of the next collective. What may still wait in
+    a queue, for nothing sent since has come back, does not go again: on a slow link that would fill it.
     """
     core, status = state.struct, state.status
     asked = header.node == state.path_nodes[0] and header.bitmap & core.own_bitmap
-    answer = state.answers[chain, core.prefix : core.prefix + wire.INA_BYTES].view(wire.HEADER_DTYPE)
+    answer = _answer(state, chain)
     if asked and status[chain] & Chain.FLIGHT and state.psn(int(state.index[chain])) == header.psn:
         if header.flags & wire.FLAG_RAW:  # others have learned already that the sum overflowed
             _repair(state, chain)
         status[chain] &= ~np.uint16(Chain.QUERY | Chain.COUNTED)
-        if not status[chain] & Chain.QUEUED:
+        sent_at = int(state.sent_at[chain])
+        in_a_queue = sent_at > core.newest_sent and now - sent_at < state.drain_ns()
+        if not status[chain] & Chain.QUEUED and not in_a_queue:
             _queue_resend(state, chain)
     elif asked and state.kept[chain] and _keeps(core, int(answer["psn"][0]), header.psn):
-        if not state.kept[chain] & Kept.QUEUED:
+        state.kept[chain] |= Kept.ASKED if answer["psn"][0] == header.psn else 0
+        answered_at = int(state.answered_at[chain])
+        lately = answered_at >= 0 and now - answered_at < state.drain_ns()
+        if state.kept[chain] & Kept.QUEUED:
+            pass
+        elif _only_tells(state, chain) or not lately:
+            state.kept[chain] |= Kept.QUEUED
             state.answer_ring[(core.answer_head + core.answer_count) % core.window] = chain
             core.answer_count += 1
-        state.kept[chain] |= Kept.QUEUED
+        else:
+            state.kept[chain] = Kept.THERE
     elif asked and header.psn < core.psn_limit:
         state.wanted[chain] = header.psn  # not sent yet, or it would be in flight or kept
     else:
         core.counters[Counter.STALE] += 1
         return
     core.counters[Counter.REMINDERS] += 1
+
+
+def _answer(state: CoreState, chain: int) -> NDArray[Any]:
+    """Return the header of the answer that a chain keeps, as an array of one."""
+    prefix = state.struct.prefix
+    return state.answers[chain, prefix : prefix + wire.INA_BYTES].view(wire.HEADER_DTYPE)
+
+
+def _only_tells(state: CoreState, chain: int) -> bool:
+    """Whether to say only that a packet is complete: an older one was asked for, and this is no result."""
+    is_result = int(_answer(state, chain)["version_kind"][0]) & 0x0F == wire.KIND_RESULT
+    return not is_result and not state.kept[chain] & Kept.ASKED
+
+
+def _tell_complete(state: CoreState, packet: NDArray[Any]) -> None:
+    """Turn a contribution, of which there is just the header, into a result without lanes."""
+    core = state.struct
+    header = packet[core.prefix :].view(wire.HEADER_DTYPE)
+    kept = header.copy()
+    packet[:] = core.bare_header[: len(packet)]
+    header[["psn", "tag", "target"]] = kept[["psn", "tag", "target"]]
+    header["version_kind"] = wire.INA_VERSION << 4 | wire.KIND_RESULT
+    header["flags"] = wire.FLAG_RESEND
+    header["node"], header["bitmap"] = wire.ROOT_NODE, core.result_bitmap
 
 
 def _keeps(core: CoreStruct, kept: int, psn: int) -> bool:
@@ -719,6 +759,20 @@ def _measure(core: CoreStruct, sample: int, now: int) -> None:
     core.rto = min(core.srtt + max(core.srtt // 2, core.rto_margin), core.rto_max)
 
 
+def _follow_gap(core: CoreStruct, results: int, took: int) -> None:
+    """Follow how far apart results are at the least: what the slowest link makes of them.
+
+    So quicker down than up: whatever was lost sets them further apart, and says nothing of links.
+    """
+    gap = min(took // results, core.srtt or took)
+    if core.gap == 0:
+        core.gap = gap
+    elif gap < core.gap:
+        core.gap -= (core.gap - gap) // 2
+    else:
+        core.gap += (min(gap, 2 * core.gap) - core.gap) // 16
+
+
 def _next_probe(core: CoreStruct, oldest: int) -> int:
     """Return when a probe is due, if the oldest packet in flight was sent then; `NEVER` if none is.
 
@@ -728,7 +782,7 @@ def _next_probe(core: CoreStruct, oldest: int) -> int:
     """
     if core.probe_margin == NEVER or core.srtt == 0 or core.backoff > 0 or core.probes >= PROBES:
         return NEVER
-    quiet = max(int(core.srtt) // 4, int(core.probe_margin))
+    quiet = max(int(core.srtt) // 4, int(core.probe_margin), 4 * int(core.gap))
     late = max(oldest, core.probed_at) + core.srtt + (core.probe_margin << core.probes)
     return int(max(late, core.progress_at + (quiet << core.probes)))
 
@@ -743,6 +797,8 @@ def _resend_overtaken(state: CoreState, most: int) -> None:
     count = min(core.frontier - core.oldest, core.window)
     chains = (core.base + core.frontier - count + np.arange(count)) % core.window
     waits = state.status[chains] & (Chain.FLIGHT | Chain.QUEUED) == _FLIGHT
+    if core.srtt == 0:  # without a round trip known, a queue looks like a loss
+        return
     before = core.newest_sent - core.srtt - core.tolerance
     for chain in chains[waits & (state.sent_at[chains] < before)][:most]:
         # with a fallback server: a sum that waits for another rank is not to be flushed at once for that

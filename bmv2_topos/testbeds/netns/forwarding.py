@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from controller.switches import forwarding
 from controller.switches.entries import TableEntry
 from controller.switches.model import SWITCH_IP, SWITCH_MAC
@@ -18,7 +20,12 @@ def entries(topology: Topology, switch: str, up: Topology | None = None) -> list
         forwarding.bridge(topology.mac(host.name), next_port(topology, switch, host.name, up))
         for host in topology.servers
     ]
-    return [forwarding.own_address(SWITCH_IP, SWITCH_MAC), *bridges]
+    return [forwarding.own_address(topology.switch_ip or SWITCH_IP, SWITCH_MAC), *bridges]
+
+
+def strange(macs: Iterable[str]) -> list[TableEntry]:
+    """Return rows of hosts that have left, by their MAC addresses, to be deleted wherever they led to."""
+    return [forwarding.bridge(mac, 0) for mac in sorted(macs)]
 
 
 def next_port(topology: Topology, switch: str, host: str, up: Topology | None = None) -> int:

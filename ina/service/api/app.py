@@ -42,7 +42,7 @@ from ina.service.api.streams import EventStream, Streams, event
 from ina.service.api.users import as_user
 from ina.service.errors import Unknown
 from ina.service.quotas import Quota
-from ina.service.service import Decision, Service
+from ina.service.service import Decision, Reload, Service
 from ina.service.tokens import Person
 
 SMALL_BYTES = 1 << 14
@@ -51,13 +51,16 @@ PAGE = Path(__file__).parent.parent / "page"
 _log = logging.getLogger(__name__)
 
 
-def app(service: Service, *, gate: Gate, hosts: Collection[str] | None) -> FastAPI:
+def app(
+    service: Service, *, gate: Gate, hosts: Collection[str] | None, reload: Reload | None = None
+) -> FastAPI:
     """Return the application.
 
     Args:
         service: What answers.
         gate: Who is let in.
         hosts: The names by which it may be asked (`guard.LOOPBACK`); None: any.
+        reload: Reads the service's files again; None: it has none.
     """
     history = History(service)
 
@@ -81,6 +84,7 @@ def app(service: Service, *, gate: Gate, hosts: Collection[str] | None) -> FastA
     made.state.routes = [*_open.routes, *_v1.routes, *admissions.router.routes]
     made.state.service = service
     made.state.gate = gate
+    made.state.reload = reload
     made.state.history = history
     made.state.streams = Streams()
     made.state.shared = Shared(service)
@@ -335,6 +339,16 @@ async def reallocate(
     """Divide the memory of the switches now, and show what each job has got, and why."""
     found = await service.reallocate(job, by=person.name)
     return Json(views.of_reallocation(found, service.now_s))
+
+
+@_v1.post("/reload", response_model=views.ReloadView)
+async def reload(request: Request, _: Operator) -> Response:
+    """Read the files of cluster and policies again; a file that is wrong changes nothing."""
+    reading: Reload | None = request.app.state.reload
+    if reading is None:
+        raise Problem(409, "the controller has no files of a cluster or of policies")
+    found = await reading()
+    return Json({"cluster": list(found.cluster), "policies": dict(found.policies)})
 
 
 @_v1.get("/audit", response_model=views.AuditView)

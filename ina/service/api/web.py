@@ -19,7 +19,7 @@ from ina.service.api.access import Gate
 from ina.service.api.app import app
 from ina.service.api.guard import LOOPBACK
 from ina.service.api.peers import Peer
-from ina.service.service import Service
+from ina.service.service import Reload, Service
 from ina.service.tokens import Tokens
 
 _STOP_S = 2
@@ -150,7 +150,12 @@ class _Server(uvicorn.Server):
 
 @contextlib.asynccontextmanager
 async def speaking(
-    service: Service, address: Address, tokens: Tokens, *, certificate: Certificate | None = None
+    service: Service,
+    address: Address,
+    tokens: Tokens,
+    *,
+    certificate: Certificate | None = None,
+    reload: Reload | None = None,
 ) -> AsyncIterator[str]:
     """Serve a service at an address, and yield its URL. Requests that are open at the end are cut off.
 
@@ -159,6 +164,7 @@ async def speaking(
         address: Where to listen.
         tokens: Those who may ask.
         certificate: For TLS; None: plain HTTP.
+        reload: Reads the service's files again; None: it has none.
 
     Raises BadSpec where other machines could ask without TLS or without tokens, and OSError for an address
     that is taken and a certificate that cannot be used.
@@ -173,6 +179,7 @@ async def speaking(
         made = app(
             service,
             gate=Gate(tokens, local=address.local),
+            reload=reload,
             hosts=LOOPBACK if address.local and address.path is None else None,
         )
         config = uvicorn.Config(

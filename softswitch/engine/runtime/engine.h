@@ -109,6 +109,8 @@ int engine_add_interface(struct engine *, uint16_t number, const struct engine_i
 /* `fd` is a Unix socket (SOCK_SEQPACKET) that listens, to take over, also on failure: shared_ring.h. */
 int engine_add_shared(struct engine *, uint16_t number, const struct engine_impairments *rx,
                       const struct engine_impairments *tx, int fd, char *error);
+/* Serve a port that was just added, if engine_run runs; call both under engine_lock. On failure it is removed. */
+int engine_serve_port(struct engine *, uint16_t number, char *error);
 uint16_t engine_udp_port(struct engine *, uint16_t number);
 
 /* Swap programs between two packets. NULL: packets are dropped. Returns -1 if the ABI differs. */

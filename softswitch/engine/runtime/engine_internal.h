@@ -134,7 +134,7 @@ struct engine {
     struct capture *capture;        /* NULL: none */
     struct engine_statistics statistics;
     uint64_t start_ns;
-    int wake_fd, cpu_fd;
+    int wake_fd, cpu_fd, epoll_fd;  /* the last while engine_run serves the ports */
     _Atomic(bool) running, stopping;
     bool cpu_pending, newly_blocked;
     uint64_t armed_ns;

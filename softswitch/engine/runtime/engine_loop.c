@@ -107,6 +107,24 @@ static void serve(struct engine *engine, int epoll_fd, int timer_fd)
     }
 }
 
+static bool watch_port(struct engine *engine, struct port *port)
+{
+    if (port->fd >= 0 && !watch(engine->epoll_fd, port->fd, port, EPOLLIN, EPOLL_CTL_ADD))
+        return false;
+    if (port->poll)
+        engine->polled[engine->polled_count++] = port;
+    return true;
+}
+
+int engine_serve_port(struct engine *engine, uint16_t number, char *error)
+{
+    if (!atomic_load(&engine->running) || watch_port(engine, engine->ports[number]))
+        return 0;
+    fail(error, "cannot watch port %u: %s", number, strerror(errno));
+    port_remove(engine->ports[number]);
+    return -1;
+}
+
 int engine_run(struct engine *engine, char *error)
 {
     int epoll_fd = epoll_create1(EPOLL_CLOEXEC);
@@ -114,20 +132,21 @@ int engine_run(struct engine *engine, char *error)
     bool ready = epoll_fd >= 0 && timer_fd >= 0
                  && watch(epoll_fd, engine->wake_fd, &engine->wake_fd, EPOLLIN, EPOLL_CTL_ADD)
                  && watch(epoll_fd, timer_fd, &engine->armed_ns, EPOLLIN, EPOLL_CTL_ADD);
+    engine_lock(engine);
+    engine->epoll_fd = epoll_fd;
     engine->polled_count = 0;
-    for (int i = 0; i < ENGINE_PORTS && ready; i++) {
-        if (engine->ports[i] && engine->ports[i]->poll)
-            engine->polled[engine->polled_count++] = engine->ports[i];
-        if (engine->ports[i] && engine->ports[i]->fd >= 0)
-            ready = watch(epoll_fd, engine->ports[i]->fd, engine->ports[i], EPOLLIN, EPOLL_CTL_ADD);
-    }
+    for (int i = 0; i < ENGINE_PORTS && ready; i++)
+        ready = !engine->ports[i] || watch_port(engine, engine->ports[i]);
     if (!ready)
         fail(error, "cannot watch the ports: %s", strerror(errno));
+    atomic_store(&engine->running, ready);
+    engine_unlock(engine);
     if (ready) {
         engine->armed_ns = ENGINE_NEVER;
-        atomic_store(&engine->running, true);
         serve(engine, epoll_fd, timer_fd);
+        engine_lock(engine);
         atomic_store(&engine->running, false);
+        engine_unlock(engine);
     }
     if (epoll_fd >= 0)
         close(epoll_fd);

@@ -352,6 +352,35 @@ def test_with_a_window_what_nobody_can_ask_for_is_gone(make_core: Make) -> None:
     assert counters(core)["stale"] == 1
 
 
+def complete(psn: int) -> bytes:
+    """What a worker says that knows of a result, and has not its lanes."""
+    whole = packet(
+        wire.KIND_RESULT, STAR, psn=psn, bitmap=STAR.result_bitmap, flags=wire.FLAG_RESEND, valid=0
+    )
+    frame = np.frombuffer(whole, wire.packet_dtype(LANES, framed=True)).copy()
+    frame["lanes"] = 0
+    return frame.tobytes()[: wire.FRAME_PREFIX_BYTES + wire.INA_BYTES]
+
+
+def test_that_there_is_a_result_finishes_nothing(make_core: Make) -> None:
+    """Some rank lacks it, and would get zeros."""
+    core = core_of(make_core, window=4)
+    absorb(core, [partial(STAR, psn=6), complete(6)], 0)
+    assert counters(core)["unfinished"] == 1
+    assert emitted(core, 0) == []
+
+
+def test_what_nobody_lacks_any_more_makes_room_for_what_is_ahead(make_core: Make) -> None:
+    """Late copies filled the memory, and packets ahead of them found none, again and again."""
+    core = core_of(make_core, window=4, capacity=3)
+    absorb(core, [partial(STAR, psn=psn) for psn in (1, 2, 3, 5)], 0)
+    assert counters(core)["no_room"] == 1
+    absorb(core, [complete(6)], 0)
+    absorb(core, [partial(STAR, psn=5, bitmap=bitmap) for bitmap in (1, 6)], 0)
+    assert [header_of(data)["psn"] for data in emitted(core, 0)] == [5]
+    assert (counters(core)["expired"], counters(core)["no_room"]) == (1, 1)
+
+
 def test_an_entry_that_nobody_speaks_of_any_more_is_forgotten(make_core: Make) -> None:
     core = make_core(FallbackSettings(LANES, ENDPOINTS, remind_s=0.001, remind_max_s=0.02, forget_s=1))
     core.add_job(FallbackJob(7, 1, STAR))

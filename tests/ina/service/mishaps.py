@@ -10,11 +10,12 @@ from typing import Protocol
 
 from controller.errors import BadSpec
 from controller.policies.by_kind import AllocationSettings
-from controller.vocabulary import Job
+from controller.vocabulary import Job, Topology
 from ina.service.daemon import Daemon
 from ina.service.errors import Conflict, StoreError, Unknown
 from ina.service.policies import Policies
 from ina.service.quotas import Quota
+from tests.clusters import without
 from tests.ina.service.virtual import Died, World
 
 WEIGHTS = {
@@ -64,6 +65,7 @@ class Life(Protocol):
 
     daemon: Daemon
     policies: Policies
+    cluster: Topology
     wall_s: float
     full: bool
 
@@ -174,13 +176,17 @@ class Mishaps:
                     return False
                 await daemon.retry(rng.choice(failed))
             case "drain":
-                name = rng.choice([*self._world.cluster.server, *self._world.cluster.switch])
+                name = rng.choice([*daemon.topology.server, *daemon.topology.switch])
                 await daemon.drain(name, back=rng.random() < 0.5)
             case "policies":
                 settings = AllocationSettings(memory=rng.choice(MEMORY), period_s=10.0)
                 policies = Policies(rng.choice(SCHEDULERS), settings, retries=1)
                 await daemon.reload(policies)
                 self._life.policies = policies
+            case "cluster":
+                cluster = self._other_cluster()
+                await daemon.change_cluster(cluster)
+                self._life.cluster = cluster
             case "quota":
                 if rng.random() < 0.3 and (quotas := daemon.quotas()):
                     await daemon.remove_quota(quotas[0].quota.tenant)
@@ -190,6 +196,16 @@ class Mishaps:
             case _:
                 return False
         return True
+
+    def _other_cluster(self) -> Topology:
+        """Return all of the cluster, or all but a server or two, or a switch."""
+        rng, whole = self._rng, self._world.cluster
+        gone = rng.sample([*whole.server, *whole.switch], rng.randint(0, 2))
+        try:
+            found = without(whole, gone)
+        except (BadSpec, IndexError):  # what is left is not connected, or nothing
+            return whole
+        return found if found.gpus else whole
 
     async def _submit(self, daemon: Daemon, job: Job) -> None:
         await daemon.submit([job], tenant=self._rng.choice("ab"), key=job.name)
@@ -219,7 +235,7 @@ class Mishaps:
         self._names += 1
         job = Job(
             name=f"j{self._names}",
-            workers=workers or min(rng.randint(1, 4), self._world.cluster.gpus),
+            workers=workers or min(rng.randint(1, 4), self._life.daemon.topology.gpus),
             command=("train",),
             stages_s=STAGES_S[self._names % len(STAGES_S)],
             layers_bytes=(rng.randint(1, 40) * 100_000,),

@@ -98,7 +98,7 @@ class Schedule:
                 retention=Retention(jobs=KEPT_JOBS),
             ),
             testbed="virtual",
-            switches=Network(self.cluster, self.world.fleet(), program(), ports=self.world.ports),
+            switches=Network(self.world.connect, program(), ports=self.world.ports),
             executor=self.world,
             fallbacks=self.world.fallbacks,
             blocking=self._blocking,
@@ -234,6 +234,8 @@ class Schedule:
         self.world.mend()
         if self.full:
             self.fill()
+        self.cluster = self.world.cluster
+        await self.ask(lambda daemon: daemon.change_cluster(self.world.cluster))
         until_s = self.loop.time() + MEND_S
         while True:
             await self.wait(1.0)
@@ -294,6 +296,8 @@ class Schedule:
         return found
 
     def _may_fail(self, name: str, why: str) -> bool:
+        if "does not fit the changed cluster" in why:
+            return True
         return "runner ended" in why or (name in self.world.absent and "never joined" in why)
 
 

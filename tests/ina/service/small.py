@@ -224,6 +224,10 @@ class SmallService:
     async def reload(self, policies: Policies) -> None:
         self._policies = policies.names
 
+    async def change_cluster(self, cluster: Topology) -> Sequence[str]:
+        self._cluster = cluster
+        return ()
+
     async def audit(self) -> Audit:
         return Audit(self.now_s, self.differences)
 

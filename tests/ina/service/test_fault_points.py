@@ -18,7 +18,7 @@ from tests.ina.service.virtual import ITERATION_S
 SERVICE = Path(ina.service.__file__).parent
 OUTSIDE = {
     "effects.py": {
-        *("_executor.start", "_executor.stop", "_executor.forget"),
+        *("_executor.start", "_executor.grant", "_executor.stop", "_executor.forget"),
         *("_network.admit", "_network.remove"),
     },
     "fallback_jobs.py": {"_fallbacks.serve"},
@@ -34,10 +34,17 @@ OUTSIDE = {
     "network.py": {"_fleet.reconcile", "_fleet.admit", "_fleet.remove", "controller.adjust"},
     "executor.py": {"files.write", "subprocess.Popen"},
     "external.py": {"files.write"},
-    "fallback.py": {"files.write", "self._start"},
+    "fallback.py": {"files.write", "self._start", "self._end"},
 }
 """Calls by which something outside the daemon's memory changes."""
-OF_PROCESSES = {"keeper described", "keeper told", "keeper started", "ordered", "asked to end"}
+OF_PROCESSES = {
+    "keeper ended",
+    "keeper described",
+    "keeper told",
+    "keeper started",
+    "ordered",
+    "asked to end",
+}
 """Points in what starts processes, of which there are none in virtual time."""
 
 

@@ -7,10 +7,9 @@ import contextlib
 from collections.abc import Callable
 from pathlib import Path
 
-from controller import Fleet
+from controller import Controller
 from controller.vocabulary import Job
-from ina.bench.service.process import LANES, NoFallbacks, NoWorkers, cluster
-from ina.runtime.programs import bundle
+from ina.bench.service.process import NoFallbacks, NoWorkers, cluster
 from ina.service.clock import Clock
 from ina.service.daemon import Daemon
 from ina.service.errors import Conflict, StoreError
@@ -20,6 +19,7 @@ from ina.service.policies import Policies
 from ina.service.store import Store
 from ina.service.threads import Threads
 from tests.ina.service.bed import TIMEOUT_S
+from tests.ina.service.reached import program, reached
 
 
 def job(name: str) -> Job:
@@ -42,6 +42,11 @@ async def until(true: Callable[[], bool]) -> None:
             await asyncio.sleep(0.01)
 
 
+def unused_switch(name: str, address: str) -> Controller:
+    """Return a controller of a switch of this process: the jobs here are on one server each."""
+    return Controller(reached(name, 8192))
+
+
 def test_on_a_full_disk_submissions_are_refused_and_the_daemon_goes_on(tmp_path: Path) -> None:
     executor = NoWorkers(tmp_path / "runs")
 
@@ -50,7 +55,7 @@ def test_on_a_full_disk_submissions_are_refused_and_the_daemon_goes_on(tmp_path:
         daemon = Daemon(
             Ledger(store, topology, Policies(), Clock(0.0, 0.0, wall=lambda: 0.0)),
             testbed="none",
-            switches=Network(topology, Fleet({}), bundle("shared", LANES)),
+            switches=Network(unused_switch, program()),
             executor=executor,
             fallbacks=NoFallbacks(),
             blocking=Threads(),

@@ -11,9 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from controller import Fleet
-from ina.bench.service.process import LANES, NoFallbacks, NoWorkers, cluster
-from ina.runtime.programs import bundle
+from ina.bench.service.process import NoFallbacks, NoWorkers, cluster
 from ina.service.clock import Clock
 from ina.service.daemon import Daemon
 from ina.service.ledger import Ledger
@@ -23,7 +21,8 @@ from ina.service.runner import RunStatus
 from ina.service.runs import LOOKS_PER_S
 from ina.service.store import Store
 from ina.service.threads import Threads
-from tests.ina.service.test_full_disk import job, until
+from tests.ina.service.reached import program
+from tests.ina.service.test_full_disk import job, until, unused_switch
 
 
 class Looks(NoWorkers):
@@ -46,7 +45,7 @@ async def living(folder: Path, executor: NoWorkers) -> AsyncIterator[Daemon]:
         daemon = Daemon(
             Ledger(store, topology, Policies(), Clock(0.0, 0.0)),
             testbed="none",
-            switches=Network(topology, Fleet({}), bundle("shared", LANES)),
+            switches=Network(unused_switch, program()),
             executor=executor,
             fallbacks=NoFallbacks(),
             blocking=Threads(),

@@ -133,6 +133,19 @@ def test_a_failure_counts_when_slurm_says_what_ended_the_job(
     assert status == RunStatus(ends={"a": why}, over=True, final=True, failure=why)
 
 
+def test_a_job_that_this_service_has_ended_has_not_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is ended, for example, because its sbatch was killed after it had submitted it: it starts again."""
+    with runs_of(tmp_path, monkeypatch, "7|PENDING|Licenses|ina:s:3\n") as runs:
+        ended = tmp_path / "jobs.ended"
+        ended.write_text("7|CANCELLED|None|ina:s:3\n")
+        (tmp_path / "scancel").write_text(f"#!/bin/sh\nmv {ended} {tmp_path}/jobs\n")
+        runs.stop(3)
+        assert runs.shown(3) == "Slurm job 7, cancelled"
+        assert runs.status(3) == RunStatus()
+
+
 def test_a_server_that_slurm_does_not_have_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with runs_of(tmp_path, monkeypatch, "") as runs:
         assert runs.gone() == {"h1": "Slurm has no node h1", "h2": "Slurm has no node h2"}
@@ -143,5 +156,5 @@ def test_only_slurm_has_licences() -> None:
         ServiceError, match="licence 'ina_slots': Slurm has licences, executor 'local' has none"
     ):
         EngineChoice(licence="ina_slots")
-    with pytest.raises(ServiceError, match="executor 'kubernetes': want one of local, slurm, ray"):
+    with pytest.raises(ServiceError, match="executor 'kubernetes': want one of local, ssh, slurm, ray"):
         EngineChoice("kubernetes")  # type: ignore[arg-type]

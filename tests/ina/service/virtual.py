@@ -80,6 +80,7 @@ class _Run:
         return _Run(self.order, self.began_s)
 
     def __post_init__(self) -> None:
+        self.in_flight = {job.name: job.in_flight for job in self.order.jobs}
         self.admissions = {job.name: plain.admission_of(job.admission) for job in self.order.jobs}
 
 
@@ -101,6 +102,9 @@ class Fallbacks:
 
     def counters(self, server: str, job: int) -> dict[str, float]:
         return {}
+
+    def change_cluster(self, cluster: Topology) -> None:
+        pass
 
     def kill(self, server: str) -> None:
         """Have one end, and forget all."""
@@ -154,13 +158,14 @@ class World:
         for switch in self.switches.values():
             switch.gone, switch.torn = False, None
 
+    def connect(self, name: str, address: str = "") -> Controller:
+        """Return a controller of a switch that knows nothing yet."""
+        target = self.switches[name]
+        return Controller(target, ticks_s=self.now, clock=self.now, rng=random.Random(self.rng.random()))
+
     def fleet(self) -> Fleet:
-        """Return controllers of the switches that know nothing yet."""
-        controllers = {
-            name: Controller(target, ticks_s=self.now, clock=self.now, rng=random.Random(self.rng.random()))
-            for name, target in self.switches.items()
-        }
-        return Fleet(controllers)
+        """Return controllers of all switches that know nothing yet."""
+        return Fleet({name: self.connect(name) for name in self.switches})
 
     def ports(self, address: str) -> dict[int, PortEnds] | None:
         """Return the ports of a switch, as it tells them."""
@@ -176,6 +181,10 @@ class World:
             raise OSError("no process can be started")
         if order.number not in self.runs:
             self.runs[order.number] = _Run(order, self.now())
+
+    def grant(self, number: int, in_flight: Mapping[str, int]) -> None:
+        if number in self.runs:
+            self.runs[number].in_flight.update(in_flight)
 
     def stop(self, number: int) -> None:
         if self.hangs and self.rng.random() < 0.5:
@@ -219,6 +228,9 @@ class World:
 
     def gone(self) -> dict[str, str]:
         return {}
+
+    def change_cluster(self, cluster: Topology) -> None:
+        pass
 
     def tick(self) -> None:
         """Let all runs come to now; to be called often."""

@@ -225,6 +225,41 @@ def others() -> Iterator[tuple[str, Callable[[Any], Any]]]:
         manager.wait()
         return tensors
 
+    def coalesced_shards(group: Any) -> list[torch.Tensor]:
+        shapes = ((), (3,), (7, 2))
+        gathered = [torch.zeros(size, *shape) for shape in shapes]
+        with dist._coalescing_manager(group=group, async_ops=True) as manager:
+            for seed, (shape, output) in enumerate(zip(shapes, gathered, strict=True)):
+                dist.all_gather_single(output, values(torch.float32, seed=seed, shape=(1, *shape)), group)
+        manager.wait()
+        scattered = [torch.zeros(1, *shape) for shape in shapes]
+        with dist._coalescing_manager(group=group):
+            for seed, (shape, output) in enumerate(zip(shapes, scattered, strict=True)):
+                whole = values(torch.float32, seed=seed, shape=(size, *shape))
+                dist.reduce_scatter_single(output, whole, group=group)
+        return [*gathered, *scattered]
+
+    def shards_in_place(group: Any) -> list[torch.Tensor]:
+        """As FSDP has them: a rank's shard is part of the whole."""
+        whole = values(torch.float32, shape=(size * 5,))
+        dist.reduce_scatter_single(whole.narrow(0, 5 * rank, 5), whole, group=group)
+        dist.all_gather_single(whole, whole.narrow(0, 5 * rank, 5), group=group)
+        return [whole]
+
+    def empty_shards(group: Any) -> list[torch.Tensor]:
+        outputs = [torch.zeros(0), torch.zeros(0)]
+        dist.all_gather_single(outputs[0], torch.zeros(0), group=group)
+        dist.broadcast(outputs[1], 0, group=group)
+        scalar = torch.tensor(rank)
+        dist.broadcast(scalar, 1, group=group)
+        return [*outputs, scalar]
+
+    def future_of_shards(group: Any) -> list[torch.Tensor]:
+        output = torch.zeros(size)
+        work = dist.all_gather_single(output, torch.ones(1) + rank, group=group, async_op=True)
+        work.get_future().wait()
+        return [output]
+
     def future(group: Any) -> list[torch.Tensor]:
         work = dist.all_reduce(values(torch.float32), group=group, async_op=True)
         found = work.get_future().then(lambda done: [2 * tensor for tensor in done.value()]).wait()
@@ -236,6 +271,12 @@ def others() -> Iterator[tuple[str, Callable[[Any], Any]]]:
         return [
             functional.all_reduce(values(torch.float32), "sum", group) + 0,
             functional.all_gather_tensor(values(torch.float32), 0, group) + 0,
+            functional.reduce_scatter_tensor(values(torch.float32, shape=(4 * size,)), "sum", 0, group) + 0,
+            functional.broadcast(values(torch.float32), 1, group) + 0,
+            *functional.all_gather_into_tensor_coalesced([values(torch.float32)], group),
+            *functional.reduce_scatter_tensor_coalesced(
+                [values(torch.float32, shape=(2 * size,))], "avg", [0], group
+            ),
         ]
 
     def complex_sum(group: Any) -> list[torch.Tensor]:
@@ -263,7 +304,8 @@ def others() -> Iterator[tuple[str, Callable[[Any], Any]]]:
         (call.__name__, call)
         for call in (
             *(all_gather_object, gather_object, broadcast_object_list, scatter_object_list, barrier),
-            *(coalesced, future, functionally, complex_sum, wide, from_gradients, empty_and_scalar),
+            *(coalesced, coalesced_shards, shards_in_place, empty_shards, future_of_shards),
+            *(future, functionally, complex_sum, wide, from_gradients, empty_and_scalar),
         )
     )
 
@@ -363,6 +405,18 @@ def inputs() -> dict[str, Any]:
     summed(whole[:, ::2])
     found["strided"] = whole.tolist()
     found["transposed"] = summed(torch.arange(6.0).reshape(2, 3).T).tolist()
+    sent = torch.tensor([[0.0, 1.0], [8.0, 2.0], [12.0, 3.0], [4.0, 3.0]])
+    dist.broadcast(sent[:3].T[0 if rank else 1], 1)  # of rank 1 the first column
+    found["strided broadcast"] = sent.tolist()
+    gathered = torch.zeros(2, 2, 2)
+    dist.all_gather_single(gathered.transpose(1, 2), rank + torch.arange(4.0).view(2, 2))
+    found["strided gathered"] = gathered.tolist()
+    scattered = torch.zeros(4)
+    parts = [rank + torch.arange(8.0).view(4, 2)[2 * part : 2 * part + 2].T[1] for part in (0, 1)]
+    dist.reduce_scatter(scattered[::2], parts)
+    found["strided scattered"] = scattered[::2].tolist()
+    refused("uneven", lambda: dist.all_gather([torch.zeros(2), torch.zeros(3)], torch.zeros(2)))
+    found["paths"] = hostlib.torch.paths()
     found["empty"] = summed(torch.empty(0, 3)).tolist()
     found["scalar"] = summed(torch.tensor(1.0 + rank)).tolist()
     found["nan"] = summed(torch.tensor([1.0, torch.nan if rank else 1.0])).isnan().tolist()

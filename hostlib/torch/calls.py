@@ -1,0 +1,76 @@
+"""Calls of a process group that its communicator carries out, each known to the watch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from hostlib.collectives import NonFinite
+from hostlib.communicator import Communicator
+from hostlib.errors import InaError, JobBroken, RanksDisagree
+from hostlib.handle import Handle, Result
+from hostlib.torch.callbacks import Callbacks
+from hostlib.torch.work import SwitchWork
+from hostlib.watch import Watch
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchCalls:
+    """What all calls of a group through the switch have in common."""
+
+    communicator: Communicator
+    watch: Watch
+    nonfinite: NonFinite
+    """What NaN and infinity do."""
+    callbacks: Callbacks
+
+    def carry_out(self, call: str, work: SwitchWork, parts: Sequence[Callable[[int], None]]) -> SwitchWork:
+        """Begin a call, and return its work.
+
+        Args:
+            call: All that ranks must agree on.
+            work: Its work, which its parts complete.
+            parts: Each begins one part of the call, given the call's number.
+
+        Raises InaError for what cannot be submitted.
+        """
+        number = self.watch.begin(call)
+        self.watch.track(number, work.is_completed)
+        try:
+            for begin in parts:
+                begin(number)
+        except InaError as error:
+            named = self.named(error, number)
+            work.complete(named)
+            raise named from error
+        except BaseException as error:
+            work.complete(error)
+            raise
+        return work
+
+    def ended(self, handle: Handle[Result], finish: Callable[[], None], number: int) -> BaseException | None:
+        """Put the result of a call where it belongs, by `finish`; return the error that prevents it."""
+        try:
+            handle.result()
+            finish()
+        except BaseException as error:
+            return self.named(error, number)
+        return None
+
+    def named(self, error: BaseException, number: int) -> BaseException:
+        """Add to an error that says that ranks disagree which ones do, and in what."""
+        if not isinstance(error, RanksDisagree) or (text := self.watch.explain(number)) is None:
+            return error
+        return RanksDisagree(text, job=error.job, psns=error.psns)
+
+    def abort(self, reason: str, kind: type[JobBroken]) -> None:
+        """Have all calls fail, those under way too."""
+        self.communicator.abort(reason, kind)
+
+    def stop(self, timeout_s: float) -> bool:
+        """End the threads of callbacks; return whether they have ended within the time."""
+        return self.callbacks.stop(timeout_s)
+
+
+def nothing() -> None:
+    """Leave the tensor as it is: it has the result, or the result is for another rank."""

@@ -1,0 +1,168 @@
+"""Reduce-scatter, all-gather and broadcast of tensors through the switch, as torch's works."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal, TypeAlias
+
+import torch
+
+from hostlib.collectives import Numbers, Op
+from hostlib.handle import Handle
+from hostlib.torch import describe
+from hostlib.torch.calls import SwitchCalls, nothing
+from hostlib.torch.tensors import memory, put
+from hostlib.torch.work import SwitchWork
+
+Kind = Literal["scatter", "gather", "broadcast"]
+Tensors: TypeAlias = torch.Tensor | Sequence[torch.Tensor]
+"""A tensor, or one for each rank that together stand for their concatenation."""
+
+SCATTERED: Final = (torch.float32, torch.float16, torch.bfloat16, torch.int32)
+"""Types whose sums are scattered; all types are gathered and broadcast."""
+_CPU: Final = torch.device("cpu")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Move:
+    """A call for pairs of an output and what is given for it, which for a broadcast are the same."""
+
+    kind: Kind
+    call: str
+    """All that ranks must agree on, for the watch and for errors."""
+    op: Op = "sum"
+    root: int = 0
+    numbers: Numbers | None = None
+    """How floats travel in a reduce-scatter; None: as the job's do."""
+    at_once: bool = False
+    """The caller waits, and may carry it out."""
+
+
+class SwitchMoves:
+    """Moves through the switch."""
+
+    def __init__(self, calls: SwitchCalls) -> None:
+        self._calls = calls
+        self._communicator = calls.communicator
+
+    def why_not(
+        self, kind: Kind, outputs: Sequence[Tensors], given: Sequence[Tensors], op: Any
+    ) -> str | None:
+        """Say why such a call cannot go through the switch, None if it can: alike on all ranks.
+
+        Args:
+            kind: What the call does.
+            outputs: Its outputs.
+            given: What is given for each.
+            op: The operation of a reduce-scatter.
+        """
+        tensors = describe.tensors([outputs, given])
+        operation = describe.operation(op)
+        scatters = kind == "scatter"
+        unknown = describe.type_names(tensor for tensor in tensors if tensor.dtype not in SCATTERED)
+        integers = any(not tensor.is_floating_point() for tensor in tensors)
+        reasons = (
+            (self._communicator.why_no_shards is not None, str(self._communicator.why_no_shards)),
+            (any(tensor.device != _CPU for tensor in tensors), "only tensors on the CPU move by it"),
+            (any(tensor.layout is not torch.strided for tensor in tensors), "only dense tensors move by it"),
+            (scatters and operation not in ("sum", "avg"), f"it has no {operation}"),
+            (scatters and bool(unknown), f"it does not add {unknown} for one rank"),
+            (scatters and operation == "avg" and integers, "it has no averages of integers for one rank"),
+            (not _fits(kind, outputs, given, self._communicator.size), "the tensors' sizes do not fit"),
+        )
+        return next((reason for holds, reason in reasons if holds), None)
+
+    def start(self, outputs: Sequence[Tensors], given: Sequence[Tensors], what: Move) -> SwitchWork:
+        """Begin a call. Raises InaError for what cannot be submitted."""
+        work = SwitchWork(describe.tensors(outputs), what.call, self._calls.callbacks, len(outputs))
+
+        def begin(pair: tuple[Tensors, Tensors]) -> Callable[[int], None]:
+            return lambda number: self._one(*pair, what, number, work)
+
+        return self._calls.carry_out(what.call, work, [*map(begin, zip(outputs, given, strict=True))])
+
+    def _one(self, output: Tensors, given: Tensors, what: Move, number: int, work: SwitchWork) -> None:
+        target, finish = _target(output)
+        handle, finish = self._submit(target, _source(given), what, f"call {number}", finish)
+        handle.on_done(lambda done: work.complete(self._calls.ended(done, finish, number)))
+
+    def _submit(
+        self,
+        output: torch.Tensor,
+        given: torch.Tensor,
+        what: Move,
+        label: str,
+        finish: Callable[[], None],
+    ) -> tuple[Handle[Any], Callable[[], None]]:
+        """Submit a pair of flat tensors; return the handle, and what puts the output where it belongs."""
+        communicator, here = self._communicator, what.at_once
+        if what.kind == "broadcast":
+            if communicator.rank == what.root and output.data_ptr() != given.data_ptr():
+                put(output, given)
+            array = memory(output.view(torch.uint8))
+            return communicator.broadcast_async(array, what.root, out=array, name=label, here=here), finish
+        if what.kind == "gather":
+            array, out = memory(given.view(torch.uint8)), memory(output.view(torch.uint8))
+            return communicator.all_gather_async(array, out=out, name=label, here=here), finish
+        options: dict[str, Any] = {"nonfinite": self._calls.nonfinite, "numbers": what.numbers}
+        rounded = output
+        if output.dtype is torch.bfloat16:
+            given, rounded = given.to(torch.float32), torch.empty(output.shape, dtype=torch.float32)
+        handle = communicator.reduce_scatter_async(
+            memory(given), what.op, out=memory(rounded), name=label, here=here, **options
+        )
+        if rounded is output:
+            return handle, finish
+
+        def round_off() -> None:
+            put(output, rounded)
+            finish()
+
+        return handle, round_off
+
+
+def _fits(kind: Kind, outputs: Sequence[Tensors], given: Sequence[Tensors], size: int) -> bool:
+    """Return whether all pairs have the types and numbers of elements of such a call."""
+    if len(outputs) != len(given) or not outputs:
+        return False
+    for pair in zip(outputs, given, strict=True):
+        whole, shard = pair if kind != "scatter" else pair[::-1]
+        shares = 1 if kind == "broadcast" else size
+        if len({tensor.dtype for tensor in describe.tensors(pair)}) != 1:
+            return False
+        if not isinstance(shard, torch.Tensor) or _elements(whole) != shares * shard.numel():
+            return False
+        if not isinstance(whole, torch.Tensor) and any(each.numel() != shard.numel() for each in whole):
+            return False
+    return True
+
+
+def _elements(tensors: Tensors) -> int:
+    return sum(math.prod(tensor.shape) for tensor in describe.tensors([tensors]))
+
+
+def _source(given: Tensors) -> torch.Tensor:
+    """Return one flat, contiguous tensor of the values given: a view where that is possible."""
+    if isinstance(given, torch.Tensor):
+        return given.detach().contiguous().view(-1)
+    return torch.cat([each.detach().reshape(-1) for each in given])
+
+
+def _target(output: Tensors) -> tuple[torch.Tensor, Callable[[], None]]:
+    """Return a flat, contiguous tensor to fill, and what brings it to the output then."""
+    if isinstance(output, torch.Tensor):
+        plain = output.detach()
+        if plain.is_contiguous():
+            return plain.view(-1), nothing
+        flat = torch.empty(plain.numel(), dtype=plain.dtype)
+        return flat, lambda: put(plain, flat.view(plain.shape))
+    parts = [each.detach() for each in output]
+    flat = torch.empty(_elements(output), dtype=parts[0].dtype)
+
+    def hand_out() -> None:
+        for part, values in zip(parts, flat.split(parts[0].numel()), strict=True):
+            put(part, values.view(part.shape))
+
+    return flat, hand_out if parts[0].numel() else nothing

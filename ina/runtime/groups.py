@@ -1,0 +1,167 @@
+"""Groups of a job's ranks, admitted as jobs of their own while the job runs.
+
+A rank that wants one asks at the job's meeting point (`hostlib.rendezvous`). Each group has its own slots,
+its own ports at the switches and its own meeting point, so that many are served side by side and none waits
+for another. It ends when its ranks have left it, or the job ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import queue
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from controller import ControllerError
+from controller.errors import OutOfMemory
+from controller.vocabulary import BadSpec
+from hostlib.launcher import Rendezvous
+from hostlib.messages import GroupRequest
+from ina.runtime.admission import Admitted, admitted
+from ina.runtime.errors import AddressTaken, BadRun, ProcessFailed
+from ina.runtime.fabric import ONE_PORT_EACH
+from ina.runtime.lease import renewed
+
+SHARE: Final = 4
+"""Of a job's exclusive slots each group gets as many again as this part of them, so that many find room."""
+LEAST_SLOTS: Final = 64
+"""A group that finds fewer exclusive slots than these is not admitted."""
+LEAVING_S: Final = 10.0
+"""Longest wait of a group that finds no room for one that some of its ranks have left already."""
+LOOK_S: Final = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """An admitted group."""
+
+    request: GroupRequest
+    rendezvous: Rendezvous
+    stack: contextlib.ExitStack
+    """What its end undoes."""
+
+
+class Groups:
+    """The groups of one job, served by a thread until `close`."""
+
+    def __init__(self, job: Admitted, rendezvous: Rendezvous, listen: str | None = None) -> None:
+        """Take in what ranks ask for at the job's rendezvous; groups meet at `listen`, too."""
+        self._job = job
+        self._rendezvous = rendezvous
+        self._listen = listen
+        self._names = (f"{job.spec.job.name}.{number}" for number in itertools.count(1))
+        self._asked: queue.SimpleQueue[GroupRequest | None] = queue.SimpleQueue()
+        self._groups: list[_Group] = []
+        self._cancelled = threading.Event()
+        self._cancelled.set()  # a group that finds no room does without, at once
+        self._thread = threading.Thread(target=self._serve, name="groups", daemon=True)
+        self._thread.start()
+        rendezvous.on_group(self._asked.put)
+
+    def close(self) -> None:
+        """Admit no more, and end those that are there."""
+        self._rendezvous.on_group(None)
+        self._asked.put(None)
+        self._thread.join()
+        for group in self._groups:
+            group.stack.close()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                request = self._asked.get(timeout=LOOK_S if self._groups else None)
+            except queue.Empty:
+                self._look()
+                continue
+            if request is None:
+                return
+            try:
+                configs: Sequence[str] | str = self._admit_in_time(request)
+            except (BadRun, BadSpec, ControllerError, ProcessFailed, AddressTaken) as error:
+                configs = str(error)
+            self._rendezvous.answer(request, configs)
+
+    def _look(self) -> None:
+        """Tell groups what their ranks' job has heard, and end those whose ranks have left."""
+        gone, broken = self._rendezvous.gone, self._rendezvous.broken
+        for group in [*self._groups]:
+            for place, rank in enumerate(group.request.ranks):
+                if rank in gone:
+                    group.rendezvous.ended(place, 1, gone[rank])
+            if broken:
+                group.rendezvous.fault(broken)
+            if group.rendezvous.finished:
+                self._groups.remove(group)
+                group.stack.close()
+
+    def _admit_in_time(self, request: GroupRequest) -> list[str]:
+        """Admit a group, if need be once others that end have gone. Raises what the refusal is."""
+        until_s = time.monotonic() + LEAVING_S
+        while True:
+            self._look()
+            try:
+                return self._admit(request)
+            except OutOfMemory:
+                if time.monotonic() > until_s or not any(each.rendezvous.leaving for each in self._groups):
+                    raise
+            time.sleep(LOOK_S)
+
+    def _admit(self, request: GroupRequest) -> list[str]:
+        """Admit a group; return its configurations. Raises what the refusal is."""
+        with contextlib.ExitStack() as stack:
+            job = stack.enter_context(self._admitted(request))
+            rendezvous = stack.enter_context(job.rendezvous(self._listen))
+            keeping = renewed(job.fabric, job.tree, job.registration, rendezvous.reports, rendezvous.fault)
+            stack.enter_context(keeping)
+            configs = [job.config(place, rendezvous) for place in range(len(request.ranks))]
+            self._groups.append(_Group(request, rendezvous, stack.pop_all()))
+            return configs
+
+    @contextlib.contextmanager
+    def _admitted(self, request: GroupRequest) -> Iterator[Admitted]:
+        """Admit a group, with fewer exclusive slots than planned if there are no more."""
+        fabric, parent = self._job.fabric, self._job.spec
+        attached = fabric.spec.attached
+        if parent.places or (attached and attached.machines):
+            raise BadRun(ONE_PORT_EACH)
+        job = replace(parent.job, name=next(self._names), workers=len(request.ranks))
+        spec = replace(parent, job=job, machines=(), hierarchical=False, log=None)
+        beside = [self._job.host(rank) for rank in request.ranks]
+        sizes = [job.slots] if fabric.offers.shared else slots_to_try(2 * self._job.tree.window)
+        with contextlib.ExitStack() as stack:
+            for slots in sizes:
+                sized = replace(spec, job=replace(job, slots=slots))
+                try:
+                    found = stack.enter_context(admitted(fabric, sized, self._cancelled, beside=beside))
+                    break
+                except OutOfMemory:
+                    if slots == sizes[-1]:
+                        raise
+            yield found
+
+
+def slots_to_try(of_job: int) -> list[int]:
+    """Return how many exclusive slots a group asks for, one after the other, if its job has so many."""
+    slots = max(LEAST_SLOTS, of_job // SHARE)
+    sizes = [slots]
+    while slots // 2 >= LEAST_SLOTS:
+        slots //= 2
+        sizes.append(slots)
+    return sizes
+
+
+@contextlib.contextmanager
+def groups_of(job: Admitted, rendezvous: Rendezvous, listen: str | None = None) -> Iterator[None]:
+    """Serve the groups of a job while the context lasts.
+
+    Args:
+        job: The job.
+        rendezvous: Its meeting point.
+        listen: Address of this machine at which the ranks meet; None: one that only this machine reaches.
+    """
+    with contextlib.closing(Groups(job, rendezvous, listen)):
+        yield

@@ -1,0 +1,184 @@
+"""The machines of a cluster file as a site of a service: all is reached by address."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from bmv2_topos.testbeds.netns.commands import EMBEDDED, Program
+from bmv2_topos.testbeds.netns.targets import TARGETS
+from bmv2_topos.testbeds.netns.testbed import run_step
+from controller import Controller, ProgramBundle, Tls, connect
+from controller.errors import NoProgram, ProgramMismatch, SwitchError
+from controller.switches.model import SwitchInfo
+from controller.vocabulary import BadSpec, Topology, documents
+from controller.vocabulary.addresses import check_pinned
+from controller.vocabulary.files import topology_of
+from ina.runtime.cluster_fabric import reached_at
+from ina.runtime.fallback_service import check_secret
+from ina.runtime.programs import bundle
+from ina.service.engines import REMOTE_ENGINES, EngineChoice
+from ina.service.errors import ServiceError
+from ina.service.fallback import FallbackServers, Kept
+from ina.service.network import Network
+from ina.service.site import check_shares
+
+_log = logging.getLogger(__name__)
+
+
+def read_cluster(path: Path) -> Topology:
+    """Return the machines of a cluster file, each with all of its addresses.
+
+    Raises BadSpec, with the line and the key, for a file that leaves out what a service has to know:
+    addresses of switches and servers, ports, and a machine for a fallback server.
+    """
+    document = documents.read(path)
+    topology = topology_of(document)
+    try:
+        _check(topology)
+    except BadSpec as error:
+        raise document.error(_where(document, str(error)), str(error)) from error
+    return replace(
+        topology,
+        servers=tuple(replace(each, fallback_port=each.serves_fallback_at) for each in topology.servers),
+    )
+
+
+def _check(topology: Topology) -> None:
+    for switch in topology.switches:
+        if not switch.p4runtime:
+            raise BadSpec(f"switch {switch.name!r}: p4runtime is missing: want grpc://HOST:PORT or unix:PATH")
+    check_pinned(topology)
+    _ = topology.neighbours  # raises for two links between the same nodes
+    if not topology.gpus:
+        raise BadSpec("no server has GPUs: want one for workers")
+    if not any(server.serves_fallback_at for server in topology.servers):
+        raise BadSpec(
+            "no server has the role fallback, or a fallback_port: want one, where 'ina fallback --serve' runs"
+        )
+
+
+def _where(document: documents.Document, text: str) -> documents.Where:
+    """Return the way to the table in a document whose name stands in an error; (): none does."""
+    for key in ("server", "switch", "link"):
+        tables = document.data.get(key, [])
+        for number, each in enumerate(tables if isinstance(tables, list) else ()):
+            if isinstance(each, dict) and text.startswith(f"{key} {each.get('name')!r}:"):
+                return key, number
+            if isinstance(each, dict) and text.startswith(f"link {each.get('a')}-{each.get('b')}:"):
+                return key, number
+    return ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MachineSite:
+    """The machines of a cluster file.
+
+    Attributes:
+        cluster: Switches, servers and links (`read_cluster`).
+        program: The program of switches that have none.
+        lanes: Values of a packet; None: as many as the switches use, or by default.
+        target: What the switches are (`TARGETS`).
+        tls: For the connections to the switches; None: without TLS.
+    """
+
+    cluster: Topology
+    program: str = "shared"
+    lanes: int | None = None
+    target: str = EMBEDDED
+    tls: Tls | None = None
+
+    @property
+    def name(self) -> str:
+        """The same for all cluster files, for their contents may change."""
+        return "machines of a cluster file"
+
+    @property
+    def testbed(self) -> str:
+        """Nothing."""
+        return ""
+
+    @property
+    def machines(self) -> Topology:
+        """The cluster."""
+        return self.cluster
+
+    def check(self, engine: EngineChoice) -> None:
+        """Raise ServiceError for an engine that is for testbeds, BadRun without a secret in INA_TOKEN."""
+        if engine.engine not in REMOTE_ENGINES:
+            raise ServiceError(
+                f"executor {engine.engine!r} starts workers on the hosts of a testbed; with a cluster file"
+                f" want one of {', '.join(REMOTE_ENGINES)} (ssh starts those of this machine without ssh)"
+            )
+        check_secret(os.environ.get("INA_TOKEN", ""))
+
+    @contextlib.contextmanager
+    def network(self, folder: Path) -> Iterator[Network]:
+        """Give its switches. Those that do not answer are left out until they do."""
+        program, target = self._bundle(folder), TARGETS[self.target]
+        check_shares(program, "--program shared")
+        with contextlib.closing(Network(self._connect, program, target.queue_packets)) as network:
+            yield network
+
+    def fallbacks(self, folder: Path, lanes: int) -> FallbackServers:
+        """Return fallback servers that 'ina fallback --serve' runs on its machines."""
+
+        def kept(cluster: Topology, server: str) -> Kept:
+            port = cluster.server[server].fallback_port
+            return Kept(server, lanes, address=f"{reached_at(cluster, server)}:{port}")
+
+        return FallbackServers(folder, self.cluster, kept)
+
+    def _connect(self, name: str, address: str) -> Controller:
+        return connect(address.removeprefix("grpc://"), tls=self.tls, at_once=False)
+
+    def _bundle(self, folder: Path) -> ProgramBundle:
+        """Return the program, compiled for the switches, with as many lanes as they use.
+
+        Raises ServiceError, and CompileError, StepFailed or ProgramMismatch for what cannot be compiled.
+        """
+        running = self._running()
+        target = TARGETS[self.target]
+        lanes = self.lanes or next((info.lanes for info in running.values()), target.lanes)
+        for name, info in running.items():
+            if info.lanes != lanes or not info.shared:
+                raise ServiceError(
+                    f"switch {name!r} runs {info.title} with {info.lanes} values in a packet; want a program"
+                    f" whose jobs share slots, with {lanes} values, on all switches"
+                )
+        program = Program(self.program, lanes, target=self.target)
+        target.check(self.cluster, program)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for command in target.compiling(program, folder):
+            run_step(command)
+        return target.compiled(program, folder) or bundle(self.program, lanes)
+
+    def _running(self) -> dict[str, SwitchInfo]:
+        """Return the offers of the switches' programs, of those that answer and have one.
+
+        Raises ServiceError for a program that is not for aggregation, and as `controller.connect` for TLS.
+        """
+        found = {}
+        with ThreadPoolExecutor(thread_name_prefix="look") as threads:
+            looking = {
+                each.name: threads.submit(self._info, each.p4runtime) for each in self.cluster.switches
+            }
+            for name, future in looking.items():
+                try:
+                    found[name] = future.result()
+                except NoProgram:
+                    continue
+                except ProgramMismatch as error:
+                    raise ServiceError(f"switch {name!r}: {error}") from error
+                except SwitchError as error:
+                    _log.warning("switch %s is left out until it answers: %s", name, error)
+        return found
+
+    def _info(self, address: str) -> SwitchInfo:
+        with connect(address.removeprefix("grpc://"), tls=self.tls) as controller:
+            return controller.info()

@@ -1,0 +1,140 @@
+"""Where a service runs jobs: a testbed of this machine, or the machines of a cluster file."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from bmv2_topos.testbeds import netns
+from bmv2_topos.testbeds.netns.ports import InterfaceWatch
+from bmv2_topos.testbeds.netns.targets import target_of
+from controller import Controller, ProgramBundle, connect
+from controller.vocabulary import Topology
+from ina.runtime.testbed_fabric import program_of
+from ina.service.engines import LOCAL_ENGINES, EngineChoice
+from ina.service.errors import ServiceError
+from ina.service.fallback import FallbackServers, Kept
+from ina.service.network import Network
+
+
+class Site(Protocol):
+    """Switches, servers and fallback servers for a service."""
+
+    @property
+    def name(self) -> str:
+        """What a state remembers as the place that it is for; other places have other names."""
+        ...
+
+    @property
+    def testbed(self) -> str:
+        """The testbed whose hosts run workers; "": machines do."""
+        ...
+
+    @property
+    def cluster(self) -> Topology:
+        """Switches, servers and links, with the addresses of servers if they are machines."""
+        ...
+
+    @property
+    def machines(self) -> Topology:
+        """The same as an engine on these servers needs it: with all addresses."""
+        ...
+
+    def check(self, engine: EngineChoice) -> None:
+        """Raise ServiceError for an engine that starts no workers here."""
+        ...
+
+    @contextlib.contextmanager
+    def network(self, folder: Path) -> Iterator[Network]:
+        """Give its switches; `folder` is for what is compiled for them.
+
+        Raises ServiceError: they run a program whose jobs do not share slots, or not the one that is wanted.
+        """
+        ...
+
+    def fallbacks(self, folder: Path, lanes: int) -> FallbackServers:
+        """Return its fallback servers, whose keepers have their folders in `folder`."""
+        ...
+
+
+def check_shares(program: ProgramBundle, remedy: str) -> None:
+    """Raise ServiceError, with a remedy, for a program whose jobs do not share slots."""
+    if not program.offers().shared:
+        raise ServiceError(
+            f"the switches run the program {program.name!r}, whose jobs do not share slots: the service needs"
+            f" one whose jobs do ({remedy})"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TestbedSite:
+    """A testbed of namespaces.
+
+    Attributes:
+        bed: The testbed.
+    """
+
+    __test__ = False
+
+    bed: netns.State
+
+    @classmethod
+    def find(cls, name: str | None) -> TestbedSite:
+        """Return the testbed of this name; None: the only one that is up.
+
+        Raises LiveError: there is no such testbed, or this user cannot use it.
+        """
+        netns.check_here()
+        return cls(netns.find(name))
+
+    @property
+    def name(self) -> str:
+        """The testbed's name."""
+        return self.bed.name
+
+    @property
+    def testbed(self) -> str:
+        """The same."""
+        return self.bed.name
+
+    @property
+    def cluster(self) -> Topology:
+        """The testbed's topology."""
+        return self.bed.topology
+
+    @property
+    def machines(self) -> Topology:
+        """The same with the addresses of its hosts."""
+        return netns.exported(self.bed)
+
+    def check(self, engine: EngineChoice) -> None:
+        """Raise ServiceError for ssh: nobody serves it on the hosts of a testbed."""
+        if engine.engine not in LOCAL_ENGINES:
+            raise ServiceError(
+                f"executor {engine.engine!r} starts workers on the machines of a cluster file (--cluster);"
+                f" with a testbed want one of {', '.join(LOCAL_ENGINES)}"
+            )
+
+    @contextlib.contextmanager
+    def network(self, folder: Path) -> Iterator[Network]:
+        """Give its switches."""
+        program = program_of(self.bed)
+        check_shares(program, "ina topo up … --program shared")
+        target = target_of(self.bed.program)
+        with contextlib.ExitStack() as stack:
+            ports = None if target.tells_ports else stack.enter_context(InterfaceWatch(self.bed))
+            yield stack.enter_context(
+                contextlib.closing(Network(self._connect, program, target.queue_packets, ports))
+            )
+
+    def fallbacks(self, folder: Path, lanes: int) -> FallbackServers:
+        """Return fallback servers that run on its hosts."""
+        return FallbackServers(
+            folder, self.cluster, lambda _, server: Kept(server, lanes, testbed=self.bed.name)
+        )
+
+    def _connect(self, name: str, address: str) -> Controller:
+        return connect(f"unix:{self.bed.socket(name)}", at_once=False)
