@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 import hostlib
+from ina.runtime.groups import slots_to_try
 from tests.system.attached import open_switch
 from tests.system.command import ROOT, WORKERS, ina
 from tests.system.torch_group import Ranks
@@ -274,6 +275,12 @@ def test_groups_have_slots_of_their_own_or_go_through_gloo(ranks: Ranks) -> None
             if rank != 2:
                 assert sums == [[4.0 + 30 * number] for number in range(5)]
                 assert paths == [{"switch": 1}] * 4 + [{"gloo": 1}]
+
+
+def test_groups_ask_for_fewer_slots_where_there_are_no_more() -> None:
+    assert slots_to_try(4096) == [1024, 512, 256, 128, 64]
+    assert slots_to_try(600) == [150, 75]
+    assert slots_to_try(64) == [64]
 
 
 def test_a_group_ends_with_its_ranks_and_no_other_does(ranks: Ranks) -> None:
