@@ -5,6 +5,8 @@ from worker  ``{"join": rank, "size": n, "job": id, "token": text}``    once, fi
              ``{"report": {name: number}}``                              progress, any time
              ``{"group": key, "ranks": [rank, …]}``                      it wants a job of these ranks; all
                                                                          of them ask, with the same key
+             ``{"waited": s}``                                           not all have joined in s seconds, for
+                                                                         which it has waited; a fault follows
              ``{"bye": n}``                                              it has the results of its n
                                                                          collectives, and begins no other; an
                                                                          orderly close follows
@@ -138,6 +140,23 @@ class Farewell:
 
 
 @dataclass(frozen=True, slots=True)
+class Waited:
+    """A worker has waited for so many seconds for all to join, and gives up."""
+
+    seconds: float
+
+    def encode(self) -> bytes:
+        """Return the bytes of its line."""
+        return encode({"waited": self.seconds})
+
+    @classmethod
+    def parse(cls, message: Mapping[str, Any]) -> Self:
+        """Read the message. Raises MessageError."""
+        _check_fields(message, {"waited"})
+        return cls(_number("waited", message["waited"]))
+
+
+@dataclass(frozen=True, slots=True)
 class GroupRequest:
     """A worker wants a job of some ranks of its job, itself among them."""
 
@@ -184,10 +203,12 @@ class GroupAnswer:
         return cls(key, _reason("config", message), _reason("reason", message) or "")
 
 
-def parse_from_member(message: Mapping[str, Any]) -> Report | Farewell | GroupRequest:
+def parse_from_member(message: Mapping[str, Any]) -> Report | Farewell | GroupRequest | Waited:
     """Read what a worker says once it has joined. Raises MessageError."""
     if "group" in message:
         return GroupRequest.parse(message)
+    if "waited" in message:
+        return Waited.parse(message)
     if "bye" in message:
         _check_fields(message, {"bye"})
         return Farewell(_whole("bye", message["bye"]))
@@ -195,14 +216,7 @@ def parse_from_member(message: Mapping[str, Any]) -> Report | Farewell | GroupRe
     numbers = message["report"]
     if not isinstance(numbers, dict) or len(numbers) > MAX_NUMBERS:
         raise MessageError(f"report must be an object of at most {MAX_NUMBERS} numbers")
-    for name, number in numbers.items():
-        if (
-            isinstance(number, bool)
-            or not isinstance(number, int | float)
-            or not abs(number) <= sys.float_info.max
-        ):
-            raise MessageError(f"report: {name[:40]!r} must be a finite number")
-    return Report({name: float(number) for name, number in numbers.items()})
+    return Report({name: _number(f"report: {name[:40]!r}", number) for name, number in numbers.items()})
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,6 +253,12 @@ class News:
 def _check_fields(message: Mapping[str, Any], expected: set[str]) -> None:
     if message.keys() != expected:
         raise MessageError(f"a message must have the fields {', '.join(sorted(expected))} and no others")
+
+
+def _number(name: str, value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= sys.float_info.max:
+        raise MessageError(f"{name} must be a finite number")
+    return float(value)
 
 
 def _whole(name: str, value: object) -> int:

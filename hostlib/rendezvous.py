@@ -32,6 +32,7 @@ from hostlib.messages import (
     Lines,
     MessageError,
     Report,
+    Waited,
     encode,
     parse_from_member,
 )
@@ -40,6 +41,9 @@ JOIN_S: Final = 10.0
 """Longest time for which a connection stays open without having joined."""
 MAX_STRANGERS: Final = 64
 """Connections that have not joined, beside one for each rank; beyond that the oldest gives way."""
+
+MOST_NAMED: Final = 8
+"""Ranks that a message names one by one."""
 
 _NO_ROOM: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
@@ -55,13 +59,30 @@ class _Connection:
 class Rendezvous:
     """The meeting point of one job, run by the launcher of its workers; a context manager."""
 
-    def __init__(self, *, job: int, size: int, host: str = "127.0.0.1", join_s: float = JOIN_S) -> None:
-        """Listen at `host`; clients that have not joined `join_s` seconds after connecting are cut off."""
+    def __init__(
+        self,
+        *,
+        job: int,
+        size: int,
+        host: str = "127.0.0.1",
+        join_s: float = JOIN_S,
+        machines: Mapping[int, str] | None = None,
+    ) -> None:
+        """Listen.
+
+        Args:
+            job: Id of the job.
+            size: Number of its ranks.
+            host: Address to listen at.
+            join_s: Clients that have not joined so many seconds after connecting are cut off.
+            machines: Names of the ranks' machines, as far as they are known, for messages.
+        """
         self.token: Final = secrets.token_hex(32)
         """Secret that a worker needs to join; to be kept out of command lines and logs."""
         self._job = job
         self._size = size
         self._join_s = join_s
+        self._machines = machines or {}
         self._listener = socket.create_server((host, 0), backlog=size + MAX_STRANGERS)
         self._listener.setblocking(False)
         self._selector = selectors.DefaultSelector()
@@ -251,6 +272,18 @@ class Rendezvous:
                 self._refuse_groups_of(join.rank, "has left the job")
             case GroupRequest() as request:
                 self._ask(request, join.rank)
+            case Waited(seconds) if not self._released:
+                self.fault(f"{self._absent()} did not join within {seconds:g} s")
+
+    def _absent(self) -> str:
+        """Name the ranks that have not joined, with their machines."""
+        absent = [rank for rank in range(self._size) if rank not in self._joined]
+        named = [
+            f"{rank} on {self._machines[rank]}" if rank in self._machines else f"{rank}"
+            for rank in absent[:MOST_NAMED]
+        ]
+        more = f" and {len(absent) - MOST_NAMED} more" if len(absent) > MOST_NAMED else ""
+        return f"rank{'s' if len(absent) > 1 else ''} {', '.join(named)}{more}"
 
     def _ask(self, request: GroupRequest, rank: int) -> None:
         """Note that a rank asks for a group; the last of its ranks to do so has it admitted."""

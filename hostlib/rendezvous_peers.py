@@ -20,10 +20,13 @@ from hostlib.messages import (
     Lines,
     News,
     Report,
+    Waited,
 )
 
 FAREWELL_S = 1.0
 """Longest wait for the launcher to hear a farewell, after which it may give away what this worker had."""
+ANSWER_S = 5.0
+"""Longest wait for the launcher to say who has not joined."""
 
 
 class RendezvousPeers:
@@ -58,16 +61,13 @@ class RendezvousPeers:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             notice_its_end(self._socket)
             self._socket.sendall(Join(rank, size, job, token).encode())
-            self._await_go(where, deadline)
+            self._await_go(where, deadline, timeout_s)
         except RendezvousError:
             self._socket.close()
             raise
         except (OSError, ValueError) as error:
             self._socket.close()
-            reason = f"cannot join at {address}: {error}"
-            if isinstance(error, TimeoutError):
-                reason = f"not all of {size} ranks joined at {address} within {timeout_s:g} s"
-            raise RendezvousError(f"{where}: {reason}") from error
+            raise RendezvousError(f"{where}: cannot join at {address}: {error}") from error
         self._socket.settimeout(None)
         self._thread = threading.Thread(target=self._listen, name="peers", daemon=True)
         self._thread.start()
@@ -143,11 +143,22 @@ class RendezvousPeers:
         self._thread.join()
         self._socket.close()
 
-    def _await_go(self, where: str, deadline: float) -> None:
-        heard = False
+    def _await_go(self, where: str, deadline: float, timeout_s: float) -> None:
+        heard = waited = False
         while True:
             self._socket.settimeout(max(0.001, deadline - time.monotonic()))
-            data = self._socket.recv(65536)
+            try:
+                data = self._socket.recv(65536)
+            except TimeoutError:
+                if waited:
+                    raise RendezvousError(
+                        f"{where}: not all of {self._size} ranks joined within {timeout_s:g} s, and the"
+                        " launcher does not say which"
+                    ) from None
+                waited = True  # it knows who is missing, and tells all
+                deadline = time.monotonic() + ANSWER_S
+                self._socket.sendall(Waited(timeout_s).encode())
+                continue
             if not data:
                 raise RendezvousError(
                     f"{where}: the launcher went away before all had joined"

@@ -223,6 +223,17 @@ def controller(
         raise Failure("--tls-cert and --tls-key need each other: give both or neither", USAGE)
     if cluster is not None and testbed is not None:
         raise Failure("--cluster and --testbed are mutually exclusive", USAGE)
+    of_cluster = {
+        "--program": program != "shared",
+        "--lanes": lanes is not None,
+        "--target": target != "embedded",
+        "--switch-ca": switch_ca is not None,
+    }
+    if cluster is None and any(of_cluster.values()):
+        option = next(option for option, given in of_cluster.items() if given)
+        raise Failure(f"{option} needs --cluster: a testbed's switches are as 'ina topo up' made them", USAGE)
+    if target not in ("embedded", "bmv2"):
+        raise Failure(f"--target {target}: want embedded or bmv2", USAGE)
     executor = executor or ("local" if cluster is None else "ssh")
     if executor not in ("local", "ssh", "slurm", "ray"):
         raise Failure(f"--executor {executor}: want local, ssh, slurm or ray", USAGE)

@@ -141,7 +141,12 @@ class Admitted:
         return next(worker for worker, ranks in enumerate(self.spec.machines) if rank in ranks)
 
     def _rendezvous(self, host: str) -> Rendezvous:
-        return Rendezvous(job=self.tree.job, size=self.spec.job.workers, host=host)
+        spec, machines = self.spec, dict[int, str]()
+        for worker, (_, member) in self._members().items():
+            if name := self.fabric.machine(member):
+                ranks = spec.machines[worker] if spec.hierarchical else (worker,)
+                machines |= dict.fromkeys(ranks, name)
+        return Rendezvous(job=self.tree.job, size=spec.job.workers, host=host, machines=machines)
 
     def _members(self) -> dict[int, tuple[str, Member]]:
         return {

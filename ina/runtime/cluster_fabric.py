@@ -86,18 +86,18 @@ class ClusterFabric(SwitchFabric):
 
     def inside(self, switch: str, member: Member, call: Callable[[str], T]) -> T:
         """Call with the address of this machine at which the workers' machines reach it."""
-        return call(self._listen or address_towards(reached_at(self._topology, self._machine(member))))
+        return call(self._listen or address_towards(reached_at(self._topology, self.machine(member))))
 
     @contextlib.contextmanager
     def torch_store(self, switch: str, member: Member) -> Iterator[tuple[str, int]]:
         """Keep an address at a worker's machine, for the store of ``torch.distributed``."""
         assert self._agents is not None
-        machine = self._machine(member)
+        machine = self.machine(member)
         yield reached_at(self._topology, machine), self._agents.store_port(machine)
 
     def environment(self, switch: str, member: Member) -> Mapping[str, str]:
         """Return the environment variable that names the interface that gloo uses, if it is known."""
-        server = self._topology.server[self._machine(member)]
+        server = self._topology.server[self.machine(member)]
         return {"GLOO_SOCKET_IFNAME": server.interface} if server.interface and not server.address else {}
 
     def start_workers(
@@ -113,7 +113,8 @@ class ClusterFabric(SwitchFabric):
         ranks = dict(zip(spec.places, spec.machines, strict=True))
         return RemoteWorkers(self._agents, ranks, command, environments, rendezvous, on_output)
 
-    def _machine(self, member: Member) -> str:
+    def machine(self, member: Member) -> str:
+        """Return the name of a worker's machine."""
         return next(name for name in self._topology.server if self._topology.ip(name) == member.ip)
 
     def _fallback_process(self, port: int) -> Fallback:

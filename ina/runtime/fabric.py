@@ -344,6 +344,10 @@ class SwitchFabric:
         """Return the prefix of a worker's command at its host, by its `environment`. Raises LaunchError."""
         return command
 
+    def machine(self, member: Member) -> str | None:
+        """Return the name of a worker's machine; None: workers are on this one."""
+        return None
+
     def environment(self, switch: str, member: Member) -> Mapping[str, str]:
         """Return the environment variables that name that host."""
         return {}

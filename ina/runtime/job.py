@@ -116,6 +116,8 @@ class JobRun:
                 _log.warning("the workers left %s running, which is now ended", processes)
             if self._fault is not None and (failure is None or failure.at_s > self._fault_s):
                 failure = WorkerExit(-1, 1, self._fault)
+            elif failure is not None and rendezvous.broken is not None and not rendezvous.complete:
+                failure = WorkerExit(-1, 1, rendezvous.broken)  # who has not joined
             result = self._result(job, failure, elapsed, renewal)
             if log:
                 _log_end(log, job.tree.job, workers.exits, result)

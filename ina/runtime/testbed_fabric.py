@@ -105,7 +105,7 @@ class NamespaceFabric(SwitchFabric):
 
     def environment(self, switch: str, member: Member) -> Mapping[str, str]:
         """Return the environment variables that name the host, and the interface that gloo uses there."""
-        host = self._host(member)
+        host = self.machine(member)
         return {_HOST: namespace(self._state.name, host), "GLOO_SOCKET_IFNAME": interface(host)}
 
     @contextlib.contextmanager
@@ -142,9 +142,10 @@ class NamespaceFabric(SwitchFabric):
         return FallbackProcess(port, [*arguments, "--lanes", str(self.offers.lanes)], prefix=inside)
 
     def _namespace(self, member: Member) -> str:
-        return namespace(self._state.name, self._host(member))
+        return namespace(self._state.name, self.machine(member))
 
-    def _host(self, member: Member) -> str:
+    def machine(self, member: Member) -> str:
+        """Return the name of a worker's host."""
         (host,) = (each.name for each in self._topology.servers if self._topology.ip(each.name) == member.ip)
         return host
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import queue
 import socket
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from hostlib import rendezvous_peers
 from hostlib.config import parse_address
 from hostlib.errors import RendezvousError
 from hostlib.messages import GroupRequest, MessageError, parse_from_member
@@ -100,6 +102,42 @@ def test_a_rank_that_ends_before_joining_releases_those_who_wait() -> None:
         meeting.ended(1, 3, "exited with status 3")
         with pytest.raises(RendezvousError, match=r"missing ranks before the job began: 1 \(exited"):
             waiting.result()
+
+
+@pytest.mark.parametrize(
+    ("machines", "size", "said"),
+    [
+        ({2: "h3"}, 3, "rank 2 on h3 did not join within 0.2 s"),
+        ({}, 3, "rank 2 did not join within 0.2 s"),
+        ({3: "h4"}, 4, "ranks 2, 3 on h4 did not join within 0.2 s"),
+        ({}, 12, "ranks 2, 3, 4, 5, 6, 7, 8, 9 and 2 more did not join within 0.2 s"),
+    ],
+)
+def test_ranks_that_do_not_join_are_named_to_all_others(
+    machines: dict[int, str], size: int, said: str
+) -> None:
+    with Rendezvous(job=7, size=size, machines=machines) as meeting, ThreadPoolExecutor(2) as pool:
+        others = pool.submit(join, meeting, 1, size)  # who would wait for ten minutes
+        while not (meeting._joined or others.done()):
+            time.sleep(0.01)
+        with pytest.raises(RendezvousError, match=f"job 7, rank 0: {said}"):
+            RendezvousPeers(meeting.address, job=7, rank=0, size=size, token=meeting.token, timeout_s=0.2)
+        with pytest.raises(RendezvousError, match=f"job 7, rank 1: {said}"):
+            others.result()
+        assert meeting.broken == said
+        assert not meeting.complete
+
+
+def test_a_launcher_that_does_not_say_who_is_missing_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(rendezvous_peers, "ANSWER_S", 0.05)
+    with socket.create_server(("127.0.0.1", 0)) as launcher:
+        host, port = launcher.getsockname()
+        with pytest.raises(
+            RendezvousError, match=r"not all of 2 ranks joined within 0\.05 s, and the launcher"
+        ):
+            RendezvousPeers(f"{host}:{port}", job=7, rank=0, size=2, token="t", timeout_s=0.05)
 
 
 def test_a_death_told_in_one_breath_with_the_start_is_not_lost() -> None:

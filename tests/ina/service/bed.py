@@ -7,11 +7,13 @@ import threading
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 from controller.vocabulary import Topology, parse_topology
 from ina.service.api import Address, Certificate, speaking
+from ina.service.reload import Files
 from ina.service.tokens import Tokens
 from tests.ina.service.small import SmallService
 
@@ -71,7 +73,10 @@ class Bed:
 
 @contextmanager
 def serving(
-    folder: Path, address: Address | None = None, certificate: Certificate | None = None
+    folder: Path,
+    address: Address | None = None,
+    certificate: Certificate | None = None,
+    files: Files | None = None,
 ) -> Iterator[Bed]:
     """Have a service answer; its state and logs are in the folder."""
     ready: list[Bed | BaseException] = []
@@ -80,7 +85,8 @@ def serving(
     async def serve() -> None:
         service = SmallService(cluster(), folder)
         at = address or Address()
-        async with speaking(service, at, Tokens(folder), certificate=certificate) as url:
+        reload = None if files is None else partial(files.reload, service)
+        async with speaking(service, at, Tokens(folder), certificate=certificate, reload=reload) as url:
             ready.append(Bed(service, url, folder, asyncio.get_running_loop()))
             begun.set()
             await ending.wait()

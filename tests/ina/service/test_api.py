@@ -215,6 +215,7 @@ def test_the_schema_describes_every_resource(http: httpx.Client) -> None:
         "/v1/audit",
         "/v1/quotas",
         "/v1/reallocation",
+        "/v1/reload",
         "/v1/quotas/{tenant}",
         "/v1/events",
     }

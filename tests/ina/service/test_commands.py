@@ -257,6 +257,12 @@ def test_a_package_that_is_missing_is_named_with_what_to_install(
         (("--state", "x", "--tls-cert", "a.pem"), "--tls-cert and --tls-key need each other"),
         (("--state", "x", "--listen", "nowhere"), "'nowhere': want HOST:PORT or unix:PATH"),
         (("--state", "x", "--period", "nan"), "a period of nan s"),
+        (("--state", "x", "--cluster", "c.toml", "--testbed", "lab"), "are mutually exclusive"),
+        (("--state", "x", "--cluster", "c.toml"), "c.toml: "),
+        (("--state", "x", "--lanes", "32"), "--lanes needs --cluster"),
+        (("--state", "x", "--cluster", "c.toml", "--target", "t4"), "--target t4: want embedded or bmv2"),
+        (("--state", "x", "--executor", "cloud"), "--executor cloud: want local, ssh, slurm or ray"),
+        (("--state", "x", "--cluster", "c.toml", "--launch-with", "rsh {host}"), "want {host} or {address}"),
     ],
 )
 def test_a_controller_does_not_start_with_wrong_options(
