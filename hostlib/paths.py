@@ -44,7 +44,14 @@ class Paths:
 
     @staticmethod
     def note(level: int, what: str, path: str, reason: str) -> None:
-        """Log that something goes around the switch, and why."""
+        """Log that something goes around the switch.
+
+        Args:
+            level: As of `logging`.
+            what: What does.
+            path: The path that it takes.
+            reason: Why.
+        """
         _log.log(level, "%s goes through %s, not the switch%s", what, path, reason and f": {reason}")
 
     def counts(self) -> dict[str, dict[str, int]]:

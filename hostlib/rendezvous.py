@@ -22,6 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
+from hostlib.far_end import GONE, SILENT_S, notice_its_end
 from hostlib.messages import (
     FROM_WORKER_BYTES,
     Farewell,
@@ -125,6 +126,12 @@ class Rendezvous:
             return len({*self._left, *self._gone}) == self._size
 
     @property
+    def leaving(self) -> bool:
+        """True once a rank has said farewell or is gone."""
+        with self._lock:
+            return bool(self._left or self._gone)
+
+    @property
     def gone(self) -> dict[int, str]:
         """The ranks that are gone without a farewell, each with the reason."""
         with self._lock:
@@ -169,15 +176,13 @@ class Rendezvous:
     def answer(self, request: GroupRequest, configs: Sequence[str] | str) -> None:
         """Tell the ranks of a group their configurations, in their order in it, or why there are none."""
         with self._lock:
-            asked = self._requests.pop(request, set())
-            for place, rank in enumerate(request.ranks):
-                if rank in asked and rank not in self._gone:
-                    own = (
-                        GroupAnswer(request.key, reason=configs)
-                        if isinstance(configs, str)
-                        else GroupAnswer(request.key, configs[place])
-                    )
-                    self._send(self._joined[rank], own.encode())
+            for rank in self._requests.pop(request, set()) - {*self._gone}:
+                answer = (
+                    GroupAnswer(request.key, reason=configs)
+                    if isinstance(configs, str)
+                    else GroupAnswer(request.key, configs[request.ranks.index(rank)])
+                )
+                self._send(self._joined[rank], answer.encode())
 
     @property
     def broken(self) -> str | None:
@@ -225,6 +230,7 @@ class Rendezvous:
                 time.sleep(0.01)  # if none of ours made room, others may: not at full speed
             return
         connection.setblocking(False)
+        notice_its_end(connection)
         known = _Connection(time.monotonic() + self._join_s)
         self._connections[connection] = self._strangers[connection] = known
         self._selector.register(connection, selectors.EVENT_READ)
@@ -236,8 +242,11 @@ class Rendezvous:
             data = connection.recv(65536)
         except BlockingIOError:
             return
-        except OSError:
+        except OSError as error:
             data = b""
+            if error.errno in GONE:
+                self._drop(connection, f"its machine has not answered for {SILENT_S} s")
+                return
         if not data:
             self._drop(connection, "its connection to the launcher closed")
             return

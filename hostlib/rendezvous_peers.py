@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from hostlib.config import parse_address
 from hostlib.errors import RendezvousError
+from hostlib.far_end import GONE, SILENT_S, notice_its_end
 from hostlib.messages import (
     TO_WORKER_BYTES,
     Farewell,
@@ -24,6 +25,8 @@ from hostlib.messages import (
 
 ANSWER_S = 5.0
 """Longest wait for the launcher to say who has not joined."""
+FAREWELL_S = 1.0
+"""Longest wait for the launcher to hear a farewell, after which it may give away what this worker had."""
 
 
 class RendezvousPeers:
@@ -37,6 +40,7 @@ class RendezvousPeers:
         Raises:
             RendezvousError: refused, a rank died before joining, or not all joined within `timeout_s`.
         """
+        self._rank = rank
         self._size = size
         self._said_farewell = False
         self._gone: dict[int, str] = {}
@@ -55,6 +59,7 @@ class RendezvousPeers:
             raise RendezvousError(f"{where}: cannot join at {address}: {error}") from error
         try:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            notice_its_end(self._socket)
             self._socket.sendall(Join(rank, size, job, token).encode())
             self._await_go(where, deadline, timeout_s)
         except RendezvousError:
@@ -129,8 +134,10 @@ class RendezvousPeers:
         return answer.config
 
     def close(self) -> None:
-        """Say farewell and close."""
+        """Say farewell, and close once the launcher has heard it, not long after at the latest."""
         self.farewell()
+        with self._change:
+            self._change.wait_for(lambda: self._rank in self._left or self._fault is not None, FAREWELL_S)
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._thread.join()
@@ -182,7 +189,9 @@ class RendezvousPeers:
                         self._take_answer(GroupAnswer.parse(message))
                     else:
                         self._note(News.parse(message))
-            except OSError:
+            except OSError as error:
+                if error.errno in GONE:
+                    self._note(News(fault=f"the launcher's machine has not answered for {SILENT_S} s"))
                 break
             except ValueError as error:
                 self._note(News(fault=f"the launcher sent an invalid message: {error}"))

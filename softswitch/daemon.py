@@ -47,12 +47,14 @@ def run_switch(
     program: Path | None = None,
     defines: Mapping[str, str] | None = None,
     address: str | None = "127.0.0.1:0",
+    bfrt: str | None = None,
     device_id: int = 0,
     tls: Tls | None = None,
     impairments: Mapping[int, PortImpairments] | None = None,
     seed: int = 0,
     backend: Backend = "auto",
     undefined: Choice | None = None,
+    architecture: str | None = None,
     log: TextIO | None = None,
     metrics_port: int | None = None,
     watch: bool = False,
@@ -71,12 +73,14 @@ def run_switch(
         defines: Preprocessor definitions of `program`.
         address: Where P4Runtime listens, ``host:port`` or ``unix:path``; None: a Unix socket in a private
             folder.
+        bfrt: Where BF Runtime listens, ``host:port``; None: nowhere.
         device_id: The device id of P4Runtime.
         tls: Files for TLS; None: no encryption.
         impairments: Impairments by port.
         seed: Of impairments and of the program's random numbers.
         backend: How programs run; see `softswitch.load`.
         undefined: The choice for undefined values in all programs that are loaded.
+        architecture: The only one whose programs are taken (v1model, tna or t2na); None: any.
         log: Gets a line for each step of a packet; packets are interpreted then.
         metrics_port: Port of loopback with the counters for Prometheus; 0: any port, None: none.
         watch: Load `program` again whenever one of its files has changed; `ready` gets a line of JSON that
@@ -106,12 +110,21 @@ def run_switch(
             source=source,
             backend=backend,
             undefined=undefined,
+            architecture=architecture,
             trace=None if log is None else _logger(log),
             tell=journal,
         )
         try:
             captures = stack.enter_context(CaptureFiles(switch, capture)) if capture is not None else None
             described = _description(switch, service, device_id, program)
+            if bfrt is not None:
+                # Imported here, because few switches have it.
+                from softswitch.bfrt import BfrtService
+
+                name = None if program is None else program.stem
+                drivers = BfrtService(service.device, address=bfrt, name=name)
+                stack.callback(drivers.close)
+                described["bfrt_port"] = drivers.port
             if metrics_port is not None:
                 # Imported here, because few switches have it and all would start 20 ms later.
                 from softswitch.metrics import render, serve_metrics

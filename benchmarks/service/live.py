@@ -178,7 +178,7 @@ class Bed:
         subprocess.run(["ip", "-n", namespace(self.name, node), "link", "set", port, to], check=True)
 
     def link_bytes(self, server: str) -> LinkBytes:
-        """Return what a server has sent and received over its link since it is there."""
+        """Count the bytes that a server has sent and received over its link since it is there."""
         listed = subprocess.run(
             ["ip", "-n", namespace(self.name, server), "-s", "-j", "link", "show", "dev", interface(server)],
             check=True,

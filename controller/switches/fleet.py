@@ -394,7 +394,8 @@ class Fleet:
         """Return whether `reconcile` would find nothing to do, as far as one row of each switch tells.
 
         A switch that does not answer, was started anew, or has lost the job that is asked for is noticed, and
-        so is another desired job; other rows that somebody else has changed are not.
+        so is another desired job; other rows that somebody else has changed are not, nor is a switch without
+        jobs, which has no such row.
         """
         jobs_of = per_switch(desired)
         wanted, there = _by_job(jobs_of, jobs_of), self._there
@@ -406,8 +407,6 @@ class Fleet:
             for name, controller in self.controllers.items():
                 if jobs := wanted.get(name):
                     controller.check(next(reversed(jobs.values())))
-                elif not controller.has_program():
-                    return False
         except ControllerError:
             return False
         return True

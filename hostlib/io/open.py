@@ -7,9 +7,12 @@ import socket
 from hostlib.config import TransportConfig, parse_address
 from hostlib.core.window import Window
 from hostlib.errors import ConfigError
+from hostlib.interfaces import interfaces
 from hostlib.io.datagrams import DATAGRAM_BYTES, SEGMENTS, PacketSocket, open_socket
 from hostlib.io.link import Link, receive_bytes_for
 from hostlib.io.shared import SharedRings
+
+IP_UDP_BYTES = 28
 
 
 def open_link(transport: TransportConfig, window: Window) -> Link:
@@ -38,6 +41,8 @@ def _shared(transport: TransportConfig, window: Window) -> Link:
 
 def _datagrams(transport: TransportConfig, window: Window) -> Link:
     state = window.state.struct
+    if transport.kind == "udp":
+        _check_mtu(parse_address(transport.local)[0], state.packet_bytes + IP_UDP_BYTES)
     sock = open_socket(
         parse_address(transport.local),
         parse_address(transport.switch),
@@ -46,6 +51,17 @@ def _datagrams(transport: TransportConfig, window: Window) -> Link:
         own=transport.kind == "loopback",
     )
     return datagram_link(sock, window)
+
+
+def _check_mtu(ip: str, packet_bytes: int) -> None:
+    """Raise ConfigError if the interface with this address does not send such packets whole."""
+    for each in interfaces():
+        if each.ip == ip and each.mtu < packet_bytes:
+            raise ConfigError(
+                f"the MTU of {each.name} ({ip}) is {each.mtu}, and packets have {packet_bytes} bytes: want "
+                f"'ip link set {each.name} mtu {packet_bytes}' or more, on all machines and the switch, or a "
+                "program with fewer lanes"
+            )
 
 
 def datagram_link(sock: socket.socket, window: Window) -> Link:

@@ -7,7 +7,9 @@ last, lets go of it without releasing the interpreter's lock. A thread that want
 from __future__ import annotations
 
 import ctypes
+import os
 import secrets
+import socket
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -48,9 +50,36 @@ def take(store: dist.Store, rank: int, size: int, timeout: timedelta, *, again: 
             return free
     if rank == 0:
         store.set("identity", secrets.token_hex(16))
-    gloo = dist.ProcessGroupGloo(store, rank, size, timeout)
+    gloo = _group(store, rank, size, timeout)
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(gloo))  # a variable of this module would go at exit
     return Inner(gloo, store.get("identity").decode())
+
+
+def _group(store: dist.Store, rank: int, size: int, timeout: timedelta) -> dist.ProcessGroupGloo:
+    """Return a new group of gloo: on several machines, at the address that leads to the first of them.
+
+    By itself gloo takes the address of this machine's name, which often leads nowhere, or to itself alone.
+    """
+    address = "" if "GLOO_SOCKET_IFNAME" in os.environ else _address_towards(os.environ.get("MASTER_ADDR"))
+    if not address:
+        return dist.ProcessGroupGloo(store, rank, size, timeout)
+    options = dist.ProcessGroupGloo._Options()
+    options._timeout = timeout
+    options._devices = [dist.ProcessGroupGloo.create_device(hostname=address)]
+    return dist.ProcessGroupGloo(store, rank, size, options)
+
+
+def _address_towards(first: str | None) -> str:
+    """Return the address of this machine that leads to another one; "": it is this machine, or unknown."""
+    if not first:
+        return ""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((first, 1))  # sends nothing
+        except OSError:  # gloo says more
+            return ""
+        address = str(probe.getsockname()[0])
+    return "" if address.startswith("127.") else address
 
 
 def give_back(inner: Inner, rank: int, size: int, timeout: timedelta) -> None:

@@ -50,7 +50,14 @@ class SwitchMoves:
     def why_not(
         self, kind: Kind, outputs: Sequence[Tensors], given: Sequence[Tensors], op: Any
     ) -> str | None:
-        """Say why such a call cannot go through the switch, None if it can: alike on all ranks."""
+        """Say why such a call cannot go through the switch, None if it can: alike on all ranks.
+
+        Args:
+            kind: What the call does.
+            outputs: Its outputs.
+            given: What is given for each.
+            op: The operation of a reduce-scatter.
+        """
         tensors = describe.tensors([outputs, given])
         operation = describe.operation(op)
         scatters = kind == "scatter"
@@ -137,7 +144,7 @@ def _elements(tensors: Tensors) -> int:
 
 
 def _source(given: Tensors) -> torch.Tensor:
-    """Return what is given as one flat, contiguous tensor: a view where that is possible."""
+    """Return one flat, contiguous tensor of the values given: a view where that is possible."""
     if isinstance(given, torch.Tensor):
         return given.detach().contiguous().view(-1)
     return torch.cat([each.detach().reshape(-1) for each in given])

@@ -84,6 +84,14 @@ def compile_(
             "status 1 if it does.",
         ),
     ] = False,
+    single_access: Annotated[
+        bool,
+        typer.Option(
+            "--single-access",
+            help="Refuse a program for Tofino that may access a register twice for one packet, as the "
+            "chip's compiler does. Default: warn.",
+        ),
+    ] = False,
     explain: Annotated[
         bool,
         typer.Option("--explain", help="Show how registers lie in memory and how tables are looked up."),
@@ -121,7 +129,12 @@ def compile_(
 
     with _told_as_json(path, json):
         program = softswitch.compile_file(
-            path, defines=defines, include_dirs=include or (), undefined=options.choice(undefined), dump=show
+            path,
+            defines=defines,
+            include_dirs=include or (),
+            undefined=options.choice(undefined),
+            single_access=single_access,
+            dump=show,
         )
     for remark in program.remarks:
         say(str(remark))

@@ -17,6 +17,7 @@ from ina.cli.errors import USAGE, Failure
 from ina.runtime import cluster_fabric
 from ina.runtime.fallback_process import FallbackProcess
 from ina.runtime.fallback_service import FallbackService, check_secret, wait_until_ended
+from ina.runtime.sweeper import Sweeper
 
 
 def serve_machine(cluster: Path | None, machine: str | None, lanes: int, more: Sequence[str]) -> None:
@@ -48,7 +49,7 @@ def serve_machine(cluster: Path | None, machine: str | None, lanes: int, more: S
     fallback = FallbackProcess(topology.port_to(topology.rack_of[name], name), options)
     try:
         address = (cluster_fabric.reached_at(topology, name), server.serves_fallback_at)
-        with FallbackService(fallback, address, secret, lanes=lanes) as service:
+        with FallbackService(fallback, address, secret, lanes=lanes) as service, Sweeper(topology):
             print(json.dumps({"ready": {"serves": service.address, "machine": name}}), flush=True)
             if why := wait_until_ended(fallback, stopped):
                 raise Failure(why)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -39,6 +40,15 @@ EPILOG = """Examples:
   ina switch --program exclusive --port 1=udp:0 --impair loss=5%,delay=1ms,tx.rate=1G
 """
 
+
+class Architecture(StrEnum):
+    """Architectures of the programs that the embedded switch runs."""
+
+    V1MODEL = "v1model"
+    TNA = "tna"
+    T2NA = "t2na"
+
+
 NOTES = "outcome,index"
 """What became of a packet of ours, and the slot that it met: `ina trace` reads them."""
 
@@ -71,6 +81,14 @@ def switch(
     ] = None,
     lanes: options.Lanes = 256,
     define: options.Defines = None,
+    arch: Annotated[
+        Architecture | None,
+        typer.Option(
+            help="Accept only programs for this architecture. Default: any; the file that a program "
+            "includes decides.",
+            show_default=False,
+        ),
+    ] = None,
     p4runtime: Annotated[
         str,
         typer.Option(
@@ -81,6 +99,14 @@ def switch(
             "in a directory that only this user can enter.",
         ),
     ] = "127.0.0.1:0",
+    bfrt: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="Serve BF Runtime, too, by which controllers for Tofino fill tables, at this address "
+            "(port 0: any free port). Anyone who can reach it controls the switch.",
+        ),
+    ] = None,
     device_id: Annotated[int, typer.Option(min=0, help="Use this P4Runtime device id.")] = 0,
     tls_cert: Annotated[
         Path | None, typer.Option(help="Serve P4Runtime over TLS with this certificate (PEM).")
@@ -160,6 +186,8 @@ def switch(
     specs = _ports([*(port or ()), *map(_interface, interface or ())])
     if p4runtime != PRIVATE and not p4runtime.startswith("unix:"):
         parse_address("--p4runtime", p4runtime)
+    if bfrt is not None:
+        parse_address("--bfrt", bfrt)
     if define and program is None:
         raise Failure("--define needs --program, to which it applies", exit_code=USAGE)
     if watch and program is None:
@@ -176,12 +204,14 @@ def switch(
         program=source,
         defines=defines,
         address=None if p4runtime == PRIVATE else p4runtime,
+        bfrt=bfrt,
         device_id=device_id,
         tls=_tls(tls_cert, tls_key, tls_ca),
         impairments=_impairments(impair or [], specs),
         seed=seed,
         backend="interpreter" if interpret else "auto",
         undefined=options.choice(undefined),
+        architecture=None if arch is None else arch.value,
         log=sys.stderr if log_console else None,
         metrics_port=metrics_port,
         watch=watch,

@@ -11,6 +11,7 @@ import contextlib
 import itertools
 import queue
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -18,7 +19,6 @@ from typing import Final
 from controller import ControllerError
 from controller.errors import OutOfMemory
 from controller.vocabulary import BadSpec
-from hostlib import DEFAULT_SLOTS
 from hostlib.launcher import Rendezvous
 from hostlib.messages import GroupRequest
 from ina.runtime.admission import Admitted, admitted
@@ -26,8 +26,12 @@ from ina.runtime.errors import AddressTaken, BadRun, ProcessFailed
 from ina.runtime.fabric import ONE_PORT_EACH
 from ina.runtime.lease import renewed
 
+SHARE: Final = 4
+"""Of a job's exclusive slots each group gets as many again as this part of them, so that many find room."""
 LEAST_SLOTS: Final = 64
 """A group that finds fewer exclusive slots than these is not admitted."""
+LEAVING_S: Final = 10.0
+"""Longest wait of a group that finds no room for one that some of its ranks have left already."""
 LOOK_S: Final = 0.1
 
 
@@ -76,11 +80,10 @@ class Groups:
             if request is None:
                 return
             try:
-                configs: Sequence[str] | str = self._admit(request)
+                configs: Sequence[str] | str = self._admit_in_time(request)
             except (BadRun, BadSpec, ControllerError, ProcessFailed, AddressTaken) as error:
                 configs = str(error)
             self._rendezvous.answer(request, configs)
-            self._look()
 
     def _look(self) -> None:
         """Tell groups what their ranks' job has heard, and end those whose ranks have left."""
@@ -95,6 +98,18 @@ class Groups:
                 self._groups.remove(group)
                 group.stack.close()
 
+    def _admit_in_time(self, request: GroupRequest) -> list[str]:
+        """Admit a group, if need be once others that end have gone. Raises what the refusal is."""
+        until_s = time.monotonic() + LEAVING_S
+        while True:
+            self._look()
+            try:
+                return self._admit(request)
+            except OutOfMemory:
+                if time.monotonic() > until_s or not any(each.rendezvous.leaving for each in self._groups):
+                    raise
+            time.sleep(LOOK_S)
+
     def _admit(self, request: GroupRequest) -> list[str]:
         """Admit a group; return its configurations. Raises what the refusal is."""
         with contextlib.ExitStack() as stack:
@@ -108,34 +123,35 @@ class Groups:
 
     @contextlib.contextmanager
     def _admitted(self, request: GroupRequest) -> Iterator[Admitted]:
-        """Admit a group with as many slots as its job has, or as many as there are."""
+        """Admit a group, with fewer exclusive slots than planned if there are no more."""
         fabric, parent = self._job.fabric, self._job.spec
         attached = fabric.spec.attached
         if parent.places or (attached and attached.machines):
             raise BadRun(ONE_PORT_EACH)
-        name = next(self._names)
-        exclusive = not fabric.offers.shared
-        slots = parent.job.slots
-        if exclusive and slots is None:
-            slots = 2 * self._job.tree.window or DEFAULT_SLOTS
+        job = replace(parent.job, name=next(self._names), workers=len(request.ranks))
+        spec = replace(parent, job=job, machines=(), hierarchical=False, log=None)
+        beside = [self._job.host(rank) for rank in request.ranks]
+        sizes = [job.slots] if fabric.offers.shared else slots_to_try(2 * self._job.tree.window)
         with contextlib.ExitStack() as stack:
-            while True:
-                spec = replace(
-                    parent,
-                    job=replace(parent.job, name=name, workers=len(request.ranks), slots=slots),
-                    machines=(),
-                    hierarchical=False,
-                    log=None,
-                )
+            for slots in sizes:
+                sized = replace(spec, job=replace(job, slots=slots))
                 try:
-                    beside = [self._job.host(rank) for rank in request.ranks]
-                    found = stack.enter_context(admitted(fabric, spec, self._cancelled, beside=beside))
+                    found = stack.enter_context(admitted(fabric, sized, self._cancelled, beside=beside))
                     break
                 except OutOfMemory:
-                    if not exclusive or slots is None or slots // 2 < LEAST_SLOTS:
+                    if slots == sizes[-1]:
                         raise
-                    slots //= 2
             yield found
+
+
+def slots_to_try(of_job: int) -> list[int]:
+    """Return how many exclusive slots a group asks for, one after the other, if its job has so many."""
+    slots = max(LEAST_SLOTS, of_job // SHARE)
+    sizes = [slots]
+    while slots // 2 >= LEAST_SLOTS:
+        slots //= 2
+        sizes.append(slots)
+    return sizes
 
 
 @contextlib.contextmanager

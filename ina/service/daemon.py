@@ -29,6 +29,7 @@ from controller.scheduling.errors import BadDecision
 from controller.vocabulary import Job, Topology
 from ina.runtime.cluster_fabric import identified, switch_address
 from ina.runtime.errors import BadRun
+from ina.runtime.spec import SHARED_WINDOW
 from ina.service import plain, views
 from ina.service.data_plane import DataPlane
 from ina.service.effects import Effects
@@ -337,6 +338,8 @@ class Daemon:
                 raise Conflict(f"there is a job {job.name!r} already; give another name")
             names.add(job.name)
             arrived = replace(job, arrival_s=now_s)
+            if job.window is None and job.mode == "shared" and not self._network.paced:
+                arrived = replace(arrived, window=SHARED_WINDOW)  # it needs no more slots than that
             spec = submission_of(arrived, ledger.topology)
             ledger.core.admit(spec)
             if why := ledger.quotas.never(tenant, job.gpus):

@@ -128,6 +128,9 @@ class Effects:
             due = trouble is None or trouble.again_s <= now_s
             if due and number not in self._clearing:
                 self._begin(number, step)
+        if moved := {step.number for step in found if isinstance(step, Resize)}:
+            ledger.keep(*moved)  # the disk is waited for once
+            self._switches.check_soon()
         self._tell_granted()
         ledger.stirred = bool(found)  # a step that has failed is to be found again
 
@@ -202,8 +205,6 @@ class Effects:
                 ledger.set(number, places={**hold.held.places, job: place})
                 if job in hold.admissions:
                     hold.admissions[job] = self._network.resized(job, hold.admissions[job], place)
-                ledger.keep(number)
-                self._switches.check_soon()
 
     def _udp_ports(self, step: Start) -> dict[str, tuple[int, ...]]:
         """Choose where each job's servers take packets: the lowest that no other job there uses."""

@@ -50,6 +50,8 @@ class ExternalRuns:
         self._folder = folder
         self._now = now
         self._done: dict[int, dict[str, int]] = {}
+        self._external = {int(path.name) for path in folder.glob("*") if (path / "run.json").exists()}
+        """Those that have that file: it is asked for a hundred times a second."""
 
     # ------------------------------------------------------------------ what holders say
 
@@ -77,6 +79,7 @@ class ExternalRuns:
         folder = self._of(order.number)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         files.write(folder / "run.json", [job.name for job in order.jobs])
+        self._external.add(order.number)
 
     def grant(self, number: int, in_flight: Mapping[str, int]) -> None:
         """Have the jobs of a run keep so many packets in flight, unless somebody else started its workers."""
@@ -116,6 +119,7 @@ class ExternalRuns:
         self._done.pop(number, None)
         if self._has(number):
             shutil.rmtree(self._of(number), ignore_errors=True)
+            self._external.discard(number)
         else:
             self._own.forget(number)
 
@@ -141,7 +145,7 @@ class ExternalRuns:
         self._own.change_cluster(cluster)
 
     def _has(self, number: int) -> bool:
-        return (self._of(number) / "run.json").exists()
+        return number in self._external
 
     def _ended(self, number: int) -> bool:
         return (self._of(number) / "status.json").exists()

@@ -441,9 +441,9 @@ class Ledger:
         self.stirred = True
         self.changes += 1
 
-    def keep(self, number: int) -> None:
-        """Write down what is held of a run. Raises StoreError."""
-        self._store.hold(number, self.holds[number].plain())
+    def keep(self, *numbers: int) -> None:
+        """Write down what is held of runs. Raises StoreError."""
+        self._store.hold({number: self.holds[number].plain() for number in numbers})
         fault_point("kept")
 
     def let_go(self, number: int) -> None:

@@ -18,8 +18,10 @@ from ina.service.threads import Blocking
 
 COUNT_S = 2.0
 """Interval at which counters are read."""
-AT_ONCE = 16
-"""Most jobs whose counters are read at once; the others follow."""
+EACH_TIME = 16
+"""Jobs that are read in this interval: with more, it grows,"""
+AT_ONCE = 64
+"""as requests to switches cost more than the rows in them; but so many at most, and the others follow."""
 DIFFERS = 0.1
 """Part by which a measured value has to differ from the one known for the core to be told."""
 
@@ -79,7 +81,7 @@ class Measures:
             found = await self._blocking.switches(lambda: self._network.counters(jobs, (*FOUND, *MISSED)))
         finally:
             self._busy = False
-            self._next_s = ledger.now_s + COUNT_S
+            self._next_s = ledger.now_s + COUNT_S * max(1.0, len(chosen) / EACH_TIME)
         for each in (self._counts, self._shares):
             for key in each.keys() - running.keys():
                 del each[key]

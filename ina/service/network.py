@@ -91,6 +91,10 @@ class Network:
     ) -> None:
         self._connect = connect
         self._ports = ports or PortWatch()
+        self._telling: set[str] = set()
+        """Switches that told their ports when they were asked last."""
+        self._silenced = False
+        """Whether one of them has stopped telling since."""
         self._queue_packets = queue_packets
         self._fleet = Fleet({})
         self._at: dict[str, str] = {}
@@ -167,7 +171,7 @@ class Network:
         """Return whether `reconcile` would find nothing to do, as far as `Fleet.seems_at_rest` can tell."""
         known = (self._forwards.get(name) for name in wiring.whole.switch)
         forwards = all(each is not None and each[0] is wiring for each in known)
-        return forwards and self._fleet.seems_at_rest(admissions)
+        return forwards and not self._silenced and self._fleet.seems_at_rest(admissions)
 
     def reconcile(self, admissions: Collection[TreeAdmission], wiring: Wiring) -> Report:
         """Have the switches hold these jobs, and no others but those that others keep a lease of.
@@ -219,14 +223,19 @@ class Network:
         `silent` switches are not asked.
         """
         found: dict[tuple[str, str], str] = {}
-        for name, controller in self._fleet.controllers.items():
-            if name in silent or name not in wiring.whole.switch:
-                continue
-            told = self._ports(controller.address)
-            for port, link in wiring.whole.ports[name].items() if told else ():
-                assert told is not None
-                if port in told:
-                    why = "" if told[port].up else f"port {port} of {name} is down"
+        told = {
+            name: ports
+            for name, controller in self._fleet.controllers.items()
+            if name not in silent
+            and name in wiring.whole.switch
+            and (ports := self._ports(controller.address))
+        }
+        self._silenced = not self._telling - {*silent} <= told.keys()
+        self._telling = {*told}
+        for name, ports in told.items():
+            for port, link in wiring.whole.ports[name].items():
+                if port in ports:
+                    why = "" if ports[port].up else f"port {port} of {name} is down"
                     found[link.a, link.b] = found.get((link.a, link.b)) or why
         return found
 

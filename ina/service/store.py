@@ -224,10 +224,11 @@ class Store:
 
     # ------------------------------------------------------------------ holds
 
-    def hold(self, run: int, body: Mapping[str, Any]) -> None:
-        """Write down what is held for a run, instead of what was. Raises StoreError."""
-        with self._errors():
-            self._database.execute("INSERT OR REPLACE INTO holds VALUES (?, ?)", (run, json.dumps(body)))
+    def hold(self, bodies: Mapping[int, Mapping[str, Any]]) -> None:
+        """Write down what is held for runs, instead of what was, for all or none. Raises StoreError."""
+        rows = [(run, json.dumps(body)) for run, body in bodies.items()]
+        with self._transaction():
+            self._database.executemany("INSERT OR REPLACE INTO holds VALUES (?, ?)", rows)
 
     def let_go(self, run: int) -> None:
         """Forget a run of which nothing is held any more. Raises StoreError."""

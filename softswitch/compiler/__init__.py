@@ -59,6 +59,7 @@ def compile_source(
     include_dirs: Sequence[str | Path] = (),
     preprocessed: bool = False,
     undefined: Choice | None = None,
+    single_access: bool = False,
     dump: Dump = _no_dump,
 ) -> ir.Program:
     """Compile a program from memory.
@@ -70,6 +71,8 @@ def compile_source(
         include_dirs: Further directories of included files.
         preprocessed: It is preprocessed already; directives are refused.
         undefined: The choice for undefined values; None: the fastest.
+        single_access: Refuse a program for Tofino that may meet a register twice for a packet, as the
+            chip's compiler does; such a register is remarked on otherwise.
         dump: Called with the name of each pass and a function that renders its result.
 
     Raises CompileError.
@@ -78,7 +81,7 @@ def compile_source(
 
     plain = _preprocess(text, name, defines=defines, include_dirs=include_dirs, preprocessed=preprocessed)
     dump("preprocess", lambda: plain)
-    return settled(_lowered(plain, name, dump), undefined)
+    return settled(_lowered(plain, name, dump, single_access=single_access), undefined)
 
 
 # The passes are imported where they are needed: most processes find what they need compiled already.
@@ -90,7 +93,7 @@ def _preprocess(text: str, name: str, **options: Any) -> str:
     return preprocess(text, name, **options)
 
 
-def _lowered(plain: str, name: str, dump: Dump) -> ir.Program:
+def _lowered(plain: str, name: str, dump: Dump, *, single_access: bool = False) -> ir.Program:
     from softswitch.compiler.frontend.lexer import tokenize
     from softswitch.compiler.frontend.parser import parse_tokens
     from softswitch.compiler.lowering.lower import lower
@@ -100,7 +103,7 @@ def _lowered(plain: str, name: str, dump: Dump) -> ir.Program:
     dump("lex", lambda: f"{len(tokens)} tokens")
     tree = parse_tokens(tokens, name)
     dump("parse", lambda: show(tree))
-    program = lower(tree, name)
+    program = lower(tree, name, single_access=single_access)
     dump("lower", lambda: show(program))
     return program
 
@@ -111,6 +114,7 @@ def compile_file(
     defines: Mapping[str, str] | None = None,
     include_dirs: Sequence[str | Path] = (),
     undefined: Choice | None = None,
+    single_access: bool = False,
     dump: Dump = _no_dump,
 ) -> ir.Program:
     """Compile the program in a file; for the other arguments see `compile_source`.
@@ -123,6 +127,7 @@ def compile_file(
         defines=defines,
         include_dirs=include_dirs,
         undefined=undefined,
+        single_access=single_access,
         dump=dump,
     )
 

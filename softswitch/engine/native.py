@@ -41,7 +41,7 @@ class _Statistics(ctypes.Structure):
 
 
 class _Member(ctypes.Structure):
-    _fields_ = [("port", ctypes.c_uint16), ("rid", ctypes.c_uint16)]
+    _fields_ = [(name, ctypes.c_uint16) for name in ("port", "rid", "exclusion")]
 
 
 class _CaptureConfig(ctypes.Structure):
@@ -78,6 +78,7 @@ def declare(library: ctypes.CDLL) -> ctypes.CDLL:
         "udp_port": (u16, [engine, u16]),
         "load": (integer, [engine, pointer, pointer]),
         "set_group": (integer, [engine, u16, pointer, u32]),
+        "set_exclusion": (integer, [engine, u16, pointer, u32]),
         "set_session": (integer, [engine, u16, pointer, u32, u32]),
         "inject": (None, [engine, u16, pointer, pointer, u32, u64]),
         "advance": (None, [engine, u64]),
@@ -167,16 +168,24 @@ class NativeEngine:
         """Let packets in again."""
         self._library.engine_unlock(self._engine)
 
-    def set_group(self, group: int, members: Sequence[tuple[int, int]] | None) -> None:
+    def set_group(
+        self, group: int, members: Sequence[tuple[int, int]] | None, exclusions: Sequence[int] = ()
+    ) -> None:
         """Define a multicast group; None removes it."""
-        self._members(self._library.engine_set_group, group, members)
+        excluded = members and exclusions and [(*m, id_) for m, id_ in zip(members, exclusions, strict=True)]
+        self._members(self._library.engine_set_group, group, excluded or members)
+
+    def set_exclusion(self, id_: int, ports: Sequence[int] | None) -> None:
+        """Set the ports of a level 2 exclusion id; None: the port of that number."""
+        members = None if ports is None else [(port,) for port in ports]
+        self._members(self._library.engine_set_exclusion, id_, members)
 
     def set_session(self, session: int, members: Sequence[tuple[int, int]] | None, truncate: int) -> None:
         """Define a clone session; None removes it."""
         self._members(self._library.engine_set_session, session, members, truncate)
 
     def _members(
-        self, call: Callable[..., int], number: int, members: Sequence[tuple[int, int]] | None, *rest: int
+        self, call: Callable[..., int], number: int, members: Sequence[tuple[int, ...]] | None, *rest: int
     ) -> None:
         count = len(members or ())
         # One more than needed: an empty group is not the same as no group.

@@ -115,7 +115,8 @@ class PythonEngine:
         self._gate, self._lock = threading.Lock(), threading.RLock()
         self._pipeline: Pipeline | None = None
         self._ports: dict[int, _Port] = {}
-        self._groups: dict[int, Sequence[tuple[int, int]]] = {}
+        self._groups: dict[int, Sequence[tuple[tuple[int, int], int]]] = {}
+        self._exclusions: dict[int, frozenset[int]] = {}
         self._sessions: dict[int, tuple[Sequence[tuple[int, int]], int]] = {}
         self._events: list[tuple[int, int, str, _Port, bytes]] = []
         self._sequence = 0
@@ -184,12 +185,22 @@ class PythonEngine:
         """Let packets in again."""
         self._lock.release()
 
-    def set_group(self, group: int, members: Sequence[tuple[int, int]] | None) -> None:
+    def set_group(
+        self, group: int, members: Sequence[tuple[int, int]] | None, exclusions: Sequence[int] = ()
+    ) -> None:
         """Define a multicast group; None removes it."""
         with self._lock:
             self._groups.pop(group, None)
             if members is not None:
-                self._groups[group] = list(members)
+                ids = exclusions or [0] * len(members)
+                self._groups[group] = list(zip(members, ids, strict=True))
+
+    def set_exclusion(self, id_: int, ports: Sequence[int] | None) -> None:
+        """Set the ports of a level 2 exclusion id; None: the port of that number."""
+        with self._lock:
+            self._exclusions.pop(id_, None)
+            if ports is not None:
+                self._exclusions[id_] = frozenset(ports)
 
     def set_session(self, session: int, members: Sequence[tuple[int, int]] | None, truncate: int) -> None:
         """Define a clone session; None removes it."""
@@ -417,11 +428,18 @@ class PythonEngine:
             members = self._groups.get(group)
             if members is None:
                 self._statistics.no_group += 1
-            for port, rid in members or ():
-                if not (verdict.exclude_2 == port != 0 and verdict.rid == rid):
-                    self._send(self._pipeline.copy_packet(packet), leaving, (port, rid), REPLICATED, 0)
+            for to, exclusion in members or ():
+                if not self._is_excluded(to, exclusion, verdict):
+                    self._send(self._pipeline.copy_packet(packet), leaving, to, REPLICATED, 0)
         if verdict.unicast:
             self._send(packet, leaving, (verdict.egress_spec, 0), instance_type, 0)
+
+    def _is_excluded(self, to: tuple[int, int], exclusion: int, verdict: Verdict) -> bool:
+        if verdict.exclude_1 and exclusion == verdict.exclude_1:
+            return True
+        if not verdict.exclude_2 or to[1] != verdict.rid:
+            return False
+        return to[0] in self._exclusions.get(verdict.exclude_2, (verdict.exclude_2,))
 
     def _clone(self, packet: Packet, origin: _Origin, verdict: Verdict, instance_type: int) -> None:
         assert self._pipeline is not None

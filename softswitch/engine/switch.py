@@ -76,8 +76,11 @@ class Engine(Protocol):
     def unlock(self) -> None:
         """Let packets in again."""
 
-    def set_group(self, group: int, members: Members | None) -> None:
+    def set_group(self, group: int, members: Members | None, exclusions: Sequence[int] = ()) -> None:
         """Define a multicast group; None removes it."""
+
+    def set_exclusion(self, id_: int, ports: Sequence[int] | None) -> None:
+        """Set the ports of a level 2 exclusion id; None: the port of that number."""
 
     def set_session(self, session: int, members: Members | None, truncate: int) -> None:
         """Define a clone session; None removes it."""
@@ -253,12 +256,23 @@ class Switch:
         """
         return self._locked
 
-    def set_multicast_group(self, group: int, members: Members | None) -> None:
-        """Define or replace a group; None removes it. An empty group drops quietly."""
+    def set_multicast_group(
+        self, group: int, members: Members | None, exclusions: Sequence[int] = ()
+    ) -> None:
+        """Define or replace a group; None removes it. An empty group drops quietly.
+
+        `exclusions`: each member's level 1 exclusion id (Tofino), 0 for one that nothing excludes.
+        """
         _check_number("multicast group", group)
         _check_members(members)
+        if exclusions and len(exclusions) != len(members or ()):
+            counts = f"{len(exclusions)} exclusion ids for {len(members or ())} members"
+            raise SwitchError(f"multicast group {group} has {counts}: want one for each, or none")
+        for exclusion in exclusions:
+            if not 0 <= exclusion < 65536:
+                raise SwitchError(f"level 1 exclusion id {exclusion}: want 0..65535")
         with self.locked():
-            self._engine.set_group(group, members)
+            self._engine.set_group(group, members, exclusions)
             self._groups.pop(group, None)
             if members is not None:
                 self._groups[group] = list(members)
@@ -267,6 +281,13 @@ class Switch:
         """All groups."""
         with self.locked():
             return {group: list(members) for group, members in self._groups.items()}
+
+    def set_exclusion(self, id_: int, ports: Sequence[int] | None) -> None:
+        """Set the ports that a level 2 exclusion id stands for (Tofino); None: the port of that number."""
+        _check_number("level 2 exclusion id", id_)
+        _check_members([(port, 0) for port in ports or ()])
+        with self.locked():
+            self._engine.set_exclusion(id_, ports)
 
     def set_clone_session(self, session: int, members: Members | None, truncate: int = 0) -> None:
         """Define or replace a session; None removes it. Clones keep `truncate` bytes; 0: all."""

@@ -13,6 +13,12 @@ from softswitch.compiler import ir
 NO_PORT = 511
 """``ucast_egress_port`` of a packet that goes to no port."""
 
+NO_GROUP = 65534
+"""``mcast_grp_a`` and ``mcast_grp_b`` of a packet that goes to no group: what they are until they are set.
+
+Group 0 is one like the others on the chip; the engine, to which 0 is none, has it under this number.
+"""
+
 CELL = 80
 """Bytes of a cell of the packet buffer."""
 
@@ -41,6 +47,11 @@ _ERRORS = {
 _OTHER_ERROR = 4
 _HEADER = 8
 """Bytes of the header in front of a frame."""
+
+
+def group_number(group: int) -> int:
+    """Return the engine's number of a multicast group of the chip; 0: none."""
+    return NO_GROUP - group if group in (0, NO_GROUP) else group
 
 
 def is_recirculating(port: int) -> bool:

@@ -39,6 +39,7 @@ def serve(
     backend: Backend = "auto",
     undefined: Choice | None = None,
     trace: Trace | None = None,
+    architecture: str | None = None,
     tell: Journal | None = None,
 ) -> Service:
     """Offer P4Runtime for a switch, and gNMI at the same address, to read its ports.
@@ -54,12 +55,20 @@ def serve(
         backend: How programs run; see `softswitch.load`.
         undefined: The choice for undefined values in all programs.
         trace: Gets all steps of packets, from the interpreter.
+        architecture: The only one whose programs are taken (v1model, tna or t2na); None: any.
         tell: Gets what controllers load and write to tables.
 
     Raises CompileError or PipelineError if the program cannot be loaded, OSError if the address
     is not available.
     """
-    device = Device(switch, backend=backend, undefined=undefined, trace=trace, carry_over=carry_over)
+    device = Device(
+        switch,
+        backend=backend,
+        undefined=undefined,
+        trace=trace,
+        architecture=architecture,
+        carry_over=carry_over,
+    )
     if source is not None:
         device.preload(source)
     others = [gnmi.handlers(switch)]

@@ -92,6 +92,7 @@ def prepare(
     undefined: Choice | None = None,
     trace: Trace | None = None,
     now_us: Callable[[], int] = lambda: 0,
+    architecture: str | None = None,
 ) -> Bundle:
     """Compile and load a ``ForwardingPipelineConfig``.
 
@@ -101,6 +102,7 @@ def prepare(
         undefined: The choice for undefined values.
         trace: Gets all steps of packets, from the interpreter.
         now_us: Returns the time in microseconds.
+        architecture: The only one whose programs the switch runs; None: any.
 
     Raises InvalidArgument if the source does not compile, or is not the program of the P4Info.
     """
@@ -119,10 +121,18 @@ def prepare(
         more = f"; and {len(wrong) - 5} more" if len(wrong) > 5 else ""
         raise InvalidArgument("the P4Info is not that of the program: " + "; ".join(wrong[:5]) + more)
     try:
+        check_architecture(program, architecture)
         pipeline = load(program, backend=backend, trace=trace)
     except PipelineError as error:
         raise InvalidArgument(f"the program cannot run on this switch: {error}") from error
     return Bundle(config, program, schema, pipeline, now_us=now_us)
+
+
+def check_architecture(program: ir.Program, wanted: str | None) -> None:
+    """Raise PipelineError if a program is for another architecture than the one that is wanted."""
+    if wanted is not None and program.architecture != wanted:
+        message = f"it is for architecture {program.architecture}, and the switch runs {wanted} only"
+        raise PipelineError(message)
 
 
 def _source(device_config: bytes) -> str:
@@ -157,6 +167,7 @@ class Device:
         backend: Backend = "auto",
         undefined: Choice | None = None,
         trace: Trace | None = None,
+        architecture: str | None = None,
         carry_over: Callable[[Bundle, Bundle], None] = lambda old, new: None,
     ) -> None:
         self.switch = switch
@@ -165,6 +176,7 @@ class Device:
         self._backend = backend
         self._undefined = undefined
         self._trace = trace
+        self._architecture = architecture
         self._running: Bundle | None = None
         self._saved: Bundle | None = None
 
@@ -204,6 +216,7 @@ class Device:
 
     def _own(self, source: str) -> Bundle:
         program = compile_once(source, undefined=self._undefined)
+        check_architecture(program, self._architecture)
         info = p4info(program)
         text = source.encode()
         config = p4.ForwardingPipelineConfig(p4info=info, p4_device_config=text)
@@ -245,6 +258,7 @@ class Device:
             undefined=self._undefined,
             trace=self._trace,
             now_us=self.switch.now_us,
+            architecture=self._architecture,
         )
 
     def _reconcile(self, bundle: Bundle) -> None:

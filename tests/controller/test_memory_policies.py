@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.errors import BadSpec
-from controller.memory.deadline import WASTE, arrange, deadline, deadline_lazy
+from controller.memory.deadline import LEAST_IN_FLIGHT, WASTE, arrange, deadline, deadline_lazy
 from controller.memory.demand import demand, rate_of, slots_for
 from controller.memory.explain import explain
 from controller.memory.policies import POLICIES
@@ -95,6 +95,31 @@ def test_the_most_urgent_are_granted_and_the_rest_share_what_remains() -> None:
     assert answer.demands["never"].estimate_s == pytest.approx(100 * 0.091)
     tight = Question(jobs, fabrics.star(2, fabrics.Parts(slots=120)))
     assert deadline(tight).standing["late"] is Standing.SHARED
+
+
+def test_windows_keep_within_grants_and_within_equal_parts_of_what_is_shared() -> None:
+    """Whoever sent more would only load the fallback server. `shared` bounds nobody."""
+    rack = fabrics.star(2, fabrics.Parts(slots=200))
+    jobs = (job("soon", deadline_s=10), job("free"), job("other"), job("never", deadline_s=9))
+    answer = check(q := Question(jobs, rack), deadline(q))
+    assert answer.in_flight("soon") == answer.regions["soon"]["s1"].size == 98
+    assert answer.in_flight("free") == answer.in_flight("other") == (200 - 98) // 2
+    assert answer.in_flight("never") == 0
+    few = Question(jobs, fabrics.star(2, fabrics.Parts(slots=100)))
+    assert deadline(few).in_flight("free") == LEAST_IN_FLIGHT
+    parted = Question(jobs[:3], rack)
+    assert {POLICIES["static"](parted).in_flight(each.name) for each in jobs[:3]} == {66, 67}
+    assert POLICIES["shared"](parted).in_flight("free") == 0
+    with pytest.raises(BadSpec, match=r"parts\['free'\] is 0, must be 1 or more"):
+        check(q, replace(answer, parts={"free": 0}))
+
+
+def test_no_job_is_granted_more_slots_than_its_window_has_packets() -> None:
+    switch = Switch("s1", 8192)
+    assert slots_for(job(hold_s=1.0), switch, 10e9) > 128
+    assert slots_for(job(hold_s=1.0, window=128), switch, 10e9) == 128
+    bound = job(hold_s=1e-3, window=128)
+    assert rate_of(bound, switch, 400) == rate_of(bound, switch, 128) > rate_of(bound, switch, 127)
 
 
 def test_lazily_only_deadlines_that_an_equal_part_does_not_do_for_are_granted() -> None:

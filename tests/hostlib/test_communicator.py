@@ -208,6 +208,35 @@ def test_ranks_leave_together_when_the_launcher_tells_them_who_is_done() -> None
     assert len(events) == 3
 
 
+def test_no_more_packets_are_in_flight_than_the_job_was_granted() -> None:
+    """From the beginning, and from the next collective on when the grant changes; 0 is no bound."""
+    with SocketSwitch(2, slots=64, fallback=True, **ENDLESS) as switch, Rendezvous(job=7, size=2) as meeting:
+        meeting.grant(3)
+
+        def run(rank: int) -> list[float]:
+            peers = RendezvousPeers(meeting.address, job=7, rank=rank, size=2, token=meeting.token)
+            communicator = ina.Communicator(switch.configs[rank], peers)
+            windows = []
+            for granted in (2, 0, None):
+                found = communicator.allreduce(np.full(4000, rank + 1, np.int32))
+                assert (found == 3).all()
+                windows.append(communicator.statistics()["window_packets"])
+                communicator.barrier()
+                if granted is not None and rank == 0:
+                    meeting.grant(granted)
+                while granted is not None and peers.granted() != granted:
+                    threading.Event().wait(0.01)
+            held_s = communicator.statistics()["hold_s"]
+            communicator.close()
+            return [*windows, held_s]
+
+        with ThreadPoolExecutor(2) as pool:
+            for first, second, whole, held_s in pool.map(run, range(2)):
+                assert (first, second) == (3, 2)
+                assert whole > 3
+                assert held_s > 0
+
+
 class Sawtooth:
     """A congestion control that shrinks to one packet and grows again; notes what it is told."""
 

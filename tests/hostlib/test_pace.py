@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hostlib.core.pace import UNKNOWN, Pace
+from hostlib.core.pace import UNKNOWN, Hold, Pace
 from hostlib.core.state import RtoLimits
 
 
@@ -33,3 +33,13 @@ def test_one_slow_collective_moves_the_limits_by_a_quarter() -> None:
     pace = Pace(10)
     margins = [limits.margin_s for time_s in (0.1, 0.2, 0.1) if (limits := pace.collective(101, time_s))]
     assert margins == pytest.approx([0.02, 0.025, 0.02375])
+
+
+def test_a_slot_is_held_for_as_long_as_a_window_of_results_takes() -> None:
+    hold = Hold()
+    hold.collective(32, 1.0, 32)
+    assert hold.hold_s == 0.0, "no more than a window say little"
+    hold.collective(101, 0.5, 20)
+    assert hold.hold_s == pytest.approx(20 * 0.005)
+    hold.collective(101, 0.1, 20)
+    assert hold.hold_s == pytest.approx(0.08), "by a quarter"

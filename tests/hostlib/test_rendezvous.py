@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import queue
 import socket
 import threading
 import time
@@ -13,6 +14,7 @@ import pytest
 from hostlib import rendezvous_peers
 from hostlib.config import parse_address
 from hostlib.errors import RendezvousError
+from hostlib.messages import GroupRequest, MessageError, parse_from_member
 from hostlib.rendezvous import Rendezvous
 from hostlib.rendezvous_peers import RendezvousPeers
 
@@ -190,6 +192,70 @@ def test_nobody_waits_for_the_farewell_of_the_dead() -> None:
         other.close()
 
 
+def test_a_group_is_answered_once_all_its_ranks_have_asked() -> None:
+    with Rendezvous(job=7, size=3) as meeting, ThreadPoolExecutor(2) as pool:
+        peers = join_all(meeting, 3)
+        asked: queue.SimpleQueue[GroupRequest] = queue.SimpleQueue()
+        meeting.on_group(asked.put)
+        first = pool.submit(peers[2].group, "a", [2, 0], 600)
+        second = pool.submit(peers[0].group, "a", [2, 0], 600)
+        request = asked.get(timeout=60)
+        assert request == GroupRequest("a", (2, 0))
+        meeting.answer(request, ["of its rank 0", "of its rank 1"])
+        assert (first.result(), second.result()) == ("of its rank 0", "of its rank 1")
+        again = [pool.submit(peers[rank].group, "b", [0, 1], 600) for rank in (0, 1)]
+        meeting.answer(asked.get(timeout=60), "no room")
+        for each in again:
+            with pytest.raises(RendezvousError, match="no room"):
+                each.result()
+        assert asked.empty()
+        for peer in peers:
+            peer.close()
+
+
+def test_a_group_that_cannot_be_is_refused_at_once() -> None:
+    with Rendezvous(job=7, size=3) as meeting, ThreadPoolExecutor(1) as pool:
+        peers = join_all(meeting, 3)
+        with pytest.raises(RendezvousError, match="whoever started this job admits no groups"):
+            peers[0].group("a", [0, 1], 600)
+        meeting.on_group(lambda request: None)
+        for ranks, reason in (
+            ([0, 0], "are no ranks of the job, each once"),
+            ([0, 3], "are no ranks of the job, each once"),
+            ([1, 2], "rank 0 is none of the ranks"),
+        ):
+            with pytest.raises(RendezvousError, match=reason):
+                peers[0].group("b", ranks, 600)
+        waiting = pool.submit(peers[0].group, "c", [0, 1], 600)
+        until(lambda: meeting._requests)
+        meeting.ended(1, 137, "killed by SIGKILL")
+        with pytest.raises(RendezvousError, match="rank 1 is gone: killed by SIGKILL"):
+            waiting.result()
+        with pytest.raises(RendezvousError, match="rank 1 has ended"):
+            peers[0].group("d", [0, 1], 600)
+        waiting = pool.submit(peers[0].group, "e", [0, 2], 600)
+        until(lambda: meeting._requests)
+        meeting.fault("the switch died")
+        with pytest.raises(RendezvousError, match="the switch died"):
+            waiting.result()
+        for peer in peers:
+            peer.close()
+
+
+@pytest.mark.parametrize(
+    ("message", "reason"),
+    [
+        ({"group": "", "ranks": [0]}, "group must be a text of 1 to 100 characters"),
+        ({"group": "a", "ranks": []}, "ranks must be a list"),
+        ({"group": "a", "ranks": [-1]}, "a rank must be a whole number"),
+        ({"group": "a"}, "must have the fields group, ranks"),
+    ],
+)
+def test_a_group_is_read_strictly(message: dict[str, object], reason: str) -> None:
+    with pytest.raises(MessageError, match=reason):
+        parse_from_member(message)
+
+
 def test_garbage_does_not_disturb_the_meeting() -> None:
     with Rendezvous(job=7, size=1) as meeting:
         with socket.create_connection(parse_address(meeting.address)) as stranger:
@@ -204,3 +270,14 @@ def test_garbage_does_not_disturb_the_meeting() -> None:
 def test_addresses_of_another_form_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match="host:port"):
         parse_address(text)
+
+
+def test_a_grant_is_told_to_all_and_to_those_who_join_later() -> None:
+    with Rendezvous(job=7, size=2) as meeting:
+        meeting.grant(40)
+        peers = join_all(meeting, 2)
+        assert [peer.granted() for peer in peers] == [40, 40]
+        meeting.grant(0)
+        until(lambda: not any(peer.granted() for peer in peers), 60.0)
+        for peer in peers:
+            peer.close()

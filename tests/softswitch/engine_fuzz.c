@@ -94,10 +94,13 @@ static void fuzz_traffic_manager(uint32_t steps)
         uint32_t count = chance(7), truncate = chance(2) * chance(100);
         for (uint32_t i = 0; i < count; i++)
             members[i] = (struct engine_member){(uint16_t)chance(chance(9) ? 6 : 65536),
-                                                (uint16_t)chance(65536)};
+                                                (uint16_t)chance(65536), (uint16_t)chance(3)};
         switch (chance(40)) {
         case 0:
             engine_set_group(engine, (uint16_t)chance(7), chance(4) ? members : NULL, count);
+            break;
+        case 4:
+            engine_set_exclusion(engine, (uint16_t)chance(4), chance(4) ? members : NULL, count);
             break;
         case 1:
             engine_set_session(engine, (uint16_t)chance(4), chance(4) ? members : NULL, count, truncate);
@@ -231,7 +234,7 @@ static void fuzz_sockets(uint32_t datagrams)
     must(pthread_create(&thread, NULL, serve, engine) == 0, "pthread_create");
     static uint8_t frame[P4_MAX_FRAME + 100];
     for (uint32_t i = 0; i < datagrams; i++) {
-        struct engine_member members[] = {{0, 1}, {1, 2}, {2, 3}};
+        struct engine_member members[] = {{0, 1, 0}, {1, 2, 1}, {2, 3, 2}};
         uint32_t length = any_frame(frame);
         (void)!send(sockets[chance(6)], frame, length, 0);
         engine_set_group(engine, (uint16_t)chance(7), members, chance(4));

@@ -144,6 +144,25 @@ def test_it_answers_what_it_is_asked(process: Process) -> None:
     assert (ports["0"]["rx_stranger"], ports["1"]["rx_stranger"], ports["1"]["rx_packets"]) == (0, 2, 1)
 
 
+def test_it_opens_further_ports(process: Process) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as peer:
+        peer.bind(("127.0.0.1", 0))
+        opened = process.ask(json.dumps({"port": f"7=udp:0:{peer.getsockname()[1]}", "impair": "loss=0"}))
+        assert sorted(opened["udp_ports"]) == ["0", "1", "7"]
+        peer.sendto(bytes(64), ("127.0.0.1", opened["udp_ports"]["7"]))
+        while process.ask('{"statistics": true}')["statistics"]["7"]["rx_packets"] < 1:
+            pass
+    for text, reason in (
+        ("7=shm", "port 7: exists already"),
+        ("7", "must be NUMBER=KIND, such as 9=shm"),
+        ("511=shm", "port number 511: want 0..510"),
+        ("8=nonsense", "nonsense"),
+    ):
+        assert reason in process.ask(json.dumps({"port": text}))["error"]
+    assert "loss" in process.ask(json.dumps({"port": "8=shm", "impair": "loss=2"}))["error"]
+    assert sorted(process.ask('{"statistics": true}')["statistics"]) == ["0", "1", "2", "7"]
+
+
 @pytest.mark.parametrize(
     "command", ["", "statistics", "{}", '{"statistics": 1, "x": 2}', '["statistics"]', "[" * 100_000, "\x00"]
 )

@@ -56,6 +56,20 @@ def test_thousands_of_frames_go_round_the_rings(switch: Switch) -> None:
     assert switch.statistics(0).tx_packets == 300
 
 
+def test_a_port_may_be_added_while_others_are_served(switch: Switch) -> None:
+    with Peer(switch.shared_path(0)) as a, Peer(switch.shared_path(1)) as b:
+        exchange(a, b, 10)
+        switch.add_port(2, SharedPort())
+        with Peer(switch.shared_path(2)) as c:
+            exchange(a, c, 200, to=2)
+            exchange(c, b, 200)
+        exchange(a, b, 10)
+    assert switch.statistics(2).tx_packets == 200
+    for number, reason in ((2, "port 2: exists already"), (511, "want 0..510")):
+        with pytest.raises(PortError, match=reason):
+            switch.add_port(number, SharedPort())
+
+
 def test_frames_of_all_sizes_keep_their_edges(switch: Switch) -> None:
     sizes = [64, 63, 1094, 100, 36, 37, 1000] * 10
     with Peer(switch.shared_path(0)) as a, Peer(switch.shared_path(1), slots=256) as b:  # room for all

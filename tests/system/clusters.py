@@ -106,18 +106,38 @@ class Cluster:
 
     def signal_machine(self, machine: str, number: int, *, but: Sequence[int] = ()) -> None:
         """Send a signal to every process of a machine, but for some."""
-        for process in self._processes(machine):
+        for process in self.processes(machine):
             if process not in (*but, self.holders[machine]):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(process, number)
 
-    def _processes(self, machine: str) -> list[int]:
+    def processes(self, machine: str) -> list[int]:
+        """Return the processes of a machine."""
         found = (FOLDER / namespace(self.state.name, machine)).stat()
         return list(processes([(found.st_dev, found.st_ino)]))
 
+    def cable(self, machine: str, state: str) -> None:
+        """Cut the cable of a machine (``down``), or plug it in (``up``)."""
+        topology = self.state.topology
+        rack = topology.rack_of[machine]
+        self.ip(rack, "link", "set", f"{rack}-eth{topology.port_to(rack, machine)}", state)
+
+    def ip(self, node: str, *arguments: str) -> None:
+        """Run iproute2's ``ip`` on a machine or a switch."""
+        command = ["ip", "-n", namespace(self.state.name, node), *arguments]
+        subprocess.run(command, check=True, capture_output=True)
+
+    def mentioning(self, machine: str, text: str) -> list[int]:
+        """Return the processes of a machine in whose command a text is."""
+        return [
+            process
+            for process in self.processes(machine)
+            if text.encode() in b" ".join(arguments(process)) and process != self.holders[machine]
+        ]
+
     def signal_ranks(self, machine: str, text: str, number: int) -> None:
         """Send a signal to the processes of a machine that have this text as an argument."""
-        others = [process for process in self._processes(machine) if text.encode() not in arguments(process)]
+        others = [process for process in self.processes(machine) if text.encode() not in arguments(process)]
         self.signal_machine(machine, number, but=others)
 
     def end_all(self) -> None:

@@ -38,8 +38,7 @@ def ray_on(here: Cluster, cpus: Mapping[str, int]) -> str:
         node += ["--object-store-memory=80000000", "--disable-usage-stats"]
         first = ["--head", "--port=6379", "--include-dashboard=false", f"--temp-dir={here.private}/ray"]
         more = first if machine == head else [f"--address={address}"]
-        own = {"GLOO_SOCKET_IFNAME": f"{machine}-eth0"}
-        process = here.start(machine, [*node, *more], PATIENT | own)
+        process = here.start(machine, [*node, *more], PATIENT)
         assert process.stdout is not None
         said = []
         for line in process.stdout:

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.system.clusters import Cluster, until
@@ -37,9 +38,45 @@ PartitionName=all Nodes=ALL Default=YES State=UP
 """
 
 
+@dataclass
+class Slurm:
+    """A running Slurm."""
+
+    here: Cluster
+    configuration: Path
+    machines: tuple[str, ...]
+    nodes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    """The slurmd of each machine."""
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """Return the environment variables of its users."""
+        return {"SLURM_CONF": str(self.configuration)}
+
+    def mend(self) -> None:
+        """Start the nodes that are not there; wait until all can be used."""
+        for machine in self.machines:
+            node = self.nodes.get(machine)
+            if node is None or node.poll() is not None:
+                command = ["slurmd", "-D", "-f", str(self.configuration), "-N", machine]
+                self.nodes[machine] = _started([*self.here.on(machine), *command])
+        until(self._all_idle, 120.0)
+
+    def _all_idle(self) -> bool:
+        asked = [*self.here.on("p1"), "sinfo", "-h", "-o", "%D %t"]
+        user = os.environ | self.variables
+        said = subprocess.run(asked, capture_output=True, env=user, text=True).stdout.strip()
+        return said == f"{len(self.machines)} idle"
+
+    def close(self) -> None:
+        """End the nodes."""
+        for node in self.nodes.values():
+            _end(node)
+
+
 @contextlib.contextmanager
-def slurm_on(here: Cluster, folder: Path, *, cpus: int = 2, more: str = "") -> Iterator[dict[str, str]]:
-    """Run Slurm as long as the context lasts; give the variables of its users.
+def slurm_on(here: Cluster, folder: Path, *, cpus: int = 2, more: str = "") -> Iterator[Slurm]:
+    """Run Slurm as long as the context lasts.
 
     Args:
         here: The machines.
@@ -69,31 +106,30 @@ def slurm_on(here: Cluster, folder: Path, *, cpus: int = 2, more: str = "") -> I
         until(files["socket"].exists, 60.0)
         options = ["-D", "-f", str(configuration)]
         stack.enter_context(_running([*here.on("p1"), "slurmctld", *options]))
-        for machine in machines:
-            stack.enter_context(_running([*here.on(machine), "slurmd", *options, "-N", machine]))
-        variables = {"SLURM_CONF": str(configuration)}
-        user = os.environ | variables
-
-        def all_idle() -> bool:
-            asked = [*here.on("p1"), "sinfo", "-h", "-o", "%D %t"]
-            said = subprocess.run(asked, capture_output=True, env=user, text=True).stdout.strip()
-            return said == f"{len(machines)} idle"
-
-        until(all_idle, 120.0)
-        yield variables
+        slurm = Slurm(here, configuration, machines)
+        stack.callback(slurm.close)
+        slurm.mend()
+        yield slurm
 
 
 @contextlib.contextmanager
 def _running(command: list[str]) -> Iterator[None]:
-    process = subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
+    process = _started(command)
     try:
         yield
     finally:
-        process.terminate()
-        try:
-            process.wait(10)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        _end(process)
+
+
+def _started(command: list[str]) -> subprocess.Popen[bytes]:
+    quiet = subprocess.DEVNULL
+    return subprocess.Popen(command, stdin=quiet, stdout=quiet, stderr=quiet)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    try:
+        process.wait(10)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()

@@ -16,10 +16,10 @@ import pytest
 from tests.softswitch.namespaces import why_not
 from tests.softswitch.script_program import have_compiler
 from tests.system.clusters import PATIENCE_S, Cluster, cluster, until
-from tests.system.command import ROOT
+from tests.system.command import ROOT, succeed
 from tests.system.ray_nodes import RAY, ray_on
 from tests.system.slurm_nodes import SLURM, slurm_on
-from tests.system.test_clusters import LOOP, SUM
+from tests.system.test_clusters import ALONE, LOOP, SUM
 
 REASON = why_not() if have_compiler else "no C compiler: interface ports need the engine in C"
 pytestmark = [pytest.mark.netns, pytest.mark.skipif(bool(REASON), reason=REASON)]
@@ -46,8 +46,8 @@ def nothing_is_left(here: Cluster) -> Iterator[None]:
 @pytest.fixture(scope="module")
 def slurm(here: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     """Run Slurm with a node on each machine, each with its name; give the variables of its users."""
-    with slurm_on(here, tmp_path_factory.mktemp("slurm")) as variables:
-        yield variables
+    with slurm_on(here, tmp_path_factory.mktemp("slurm")) as running:
+        yield running.variables
 
 
 def eight_ranks(process: subprocess.Popen[str]) -> None:
@@ -103,17 +103,14 @@ def test_mpirun_on_four_machines(here: Cluster, tmp_path: Path) -> None:
 @pytest.mark.slow  # Ray's processes on four machines take most of it
 @pytest.mark.skipif(not RAY, reason="needs ray[train]")
 def test_torch_trainer_of_ray_on_four_nodes(here: Cluster, tmp_path: Path) -> None:
-    """Unmodified but for the name of the backend, with the losses of gloo."""
+    """Unmodified but for the name of the backend, with the losses of one process with all batches."""
     machines = ("h1", "h2", "h3", "h4")
     address = ray_on(here, dict.fromkeys(machines, 1))
-    losses = {}
-    for backend in ("gloo", "ina"):
-        script = str(ROOT / "tests" / "system" / "workers" / "ray_train.py")
-        command = [sys.executable, script, address, backend, "4", str(tmp_path)]
-        process = here.start("h1", command, {"GLOO_SOCKET_IFNAME": "h1-eth0"})
-        _, errors = process.communicate(timeout=3 * PATIENCE_S)
-        assert process.returncode == 0, errors
-        losses[backend] = [json.loads((tmp_path / f"{backend}-{rank}").read_text()) for rank in range(4)]
-    assert {machine for machine, _ in losses["ina"]} == {*machines}
-    for (_, ours), (_, theirs) in zip(losses["ina"], losses["gloo"], strict=True):
-        assert ours == pytest.approx(theirs, abs=1e-3)
+    script = str(ROOT / "tests" / "system" / "workers" / "ray_train.py")
+    process = here.start("h1", [sys.executable, script, address, "ina", "4", str(tmp_path)])
+    output, errors = process.communicate(timeout=3 * PATIENCE_S)
+    assert process.returncode == 0, f"{output}\n{errors}"
+    ranks = [json.loads((tmp_path / f"ina-{rank}").read_text()) for rank in range(4)]
+    assert {machine for machine, _ in ranks} == {*machines}
+    [alone] = succeed([here.start("h1", [sys.executable, "-c", ALONE, "4"])], PATIENCE_S)
+    assert [losses for _, losses in ranks] == [pytest.approx(each, abs=1e-3) for each in json.loads(alone)]

@@ -175,10 +175,7 @@ def test_torchrun_and_ina_run_give_the_losses_of_one_process(here: Cluster, tmp_
         succeed([here.start(machine, [*command, *own]) for machine, command in commands.items()], PATIENCE_S)
         return [json.loads((answers / str(rank)).read_text()) for rank in range(8)]
 
-    agents = {
-        f"h{node + 1}": ["env", f"GLOO_SOCKET_IFNAME=h{node + 1}-eth0", *launch, f"--node-rank={node}"]
-        for node in range(4)
-    }
+    agents = {f"h{node + 1}": [*launch, f"--node-rank={node}"] for node in range(4)}
     ways = {"torchrun": trained("torchrun", agents), "ina run": trained("ina run", {"h1": run})}
     [alone] = succeed([here.start("h1", [sys.executable, "-c", ALONE, "8"])], PATIENCE_S)
     for way, losses in ways.items():
@@ -281,6 +278,53 @@ def _mentioning(text: str) -> list[int]:
     return [process for process in found if text.encode() in arguments(process)]
 
 
+def started(here: Cluster, ranks: int, code: str, own: Mapping[str, str]) -> list[subprocess.Popen[str]]:
+    """Start a rank on each of the first machines, with the variables of mpirun."""
+    meeting = {"INA_MEETING": f"{here.state.topology.ip('h1')}:29600"}
+    return [
+        here.start(
+            f"h{rank + 1}", [sys.executable, "-uc", code], openmpi(rank, ranks, 0, 1) | meeting | dict(own)
+        )
+        for rank in range(ranks)
+    ]
+
+
+def test_a_machine_whose_cable_is_cut_is_named_by_ranks_of_any_launcher(here: Cluster) -> None:
+    """No connection to it closes; its own ranks end, too."""
+    here.serve_fallback()
+    ranks = started(here, 3, LOOP, {})
+    for rank in ranks:
+        all_going(rank, 1)
+    here.cable("h3", "down")
+    try:
+        found = [ended(rank) for rank in ranks]
+    finally:
+        here.cable("h3", "up")
+    for status, _, errors in found[:2]:
+        assert status == 1
+        assert re.search("PeerLost: .*lost rank 2: its machine has not answered for 10 s", errors), errors
+    status, _, errors = found[2]
+    assert status == 1
+    assert re.search("JobFault: .*the launcher's machine has not answered for 10 s|PeerTimeout", errors), (
+        errors
+    )
+
+
+def test_a_job_whose_holder_is_killed_leaves_the_switches(here: Cluster) -> None:
+    """The fallback server's machine watches its lease: nobody else is left who does."""
+    here.serve_fallback()
+    ranks = started(here, 2, LOOP, {"INA_OPTIONS": "--lease 2"})
+    for rank in ranks:
+        all_going(rank, 1)
+    assert len(here.jobs()) == 1
+    [holder] = here.mentioning("h1", "ina admit")
+    os.kill(holder, signal.SIGKILL)
+    for status, _, errors in map(ended, ranks):
+        assert status == 1
+        assert "JobFault" in errors, errors
+    until(lambda: not here.jobs())
+
+
 # --------------------------------------------------------------------------- bad input
 
 
@@ -374,3 +418,15 @@ def test_a_rank_on_a_machine_that_is_not_in_the_file_is_named_on_all(here: Clust
     for status, _, errors in map(ended, ranks):
         assert status == 1
         assert "machine h2, 10.0.0.2 is not in the cluster file, which has h1, h3, h4, p1" in errors
+
+
+def test_an_mtu_that_is_too_small_is_named(here: Cluster) -> None:
+    here.serve_fallback()
+    here.ip("h2", "link", "set", "h2-eth0", "mtu", "150")
+    try:
+        status, _, errors = ended(here.run("h1,h2", ["python", "-c", SUM]))
+    finally:
+        here.ip("h2", "link", "set", "h2-eth0", "mtu", "1500")
+    assert status == 1
+    assert "[1] hostlib.errors.ConfigError: the MTU of h2-eth0 (10.0.0.2) is 150, and packets have" in errors
+    assert re.search(r"\[0\] .*rank 1", errors), errors

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -11,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from bmv2_topos.testbeds.netns.names import namespace
 from tests.softswitch.namespaces import why_not
 from tests.softswitch.script_program import have_compiler
 from tests.system.clusters import PATIENCE_S, Cluster, cluster
@@ -47,11 +45,6 @@ def examined(
     assert output, errors
     report = json.loads(output)
     return process.returncode, report["findings"], report["goodputs_bps"]
-
-
-def ip(here: Cluster, node: str, *arguments: str) -> None:
-    command = ["ip", "-n", namespace(here.state.name, node), *arguments]
-    subprocess.run(command, check=True, capture_output=True)
 
 
 def changed(here: Cluster, kind: str, name: str, change: Mapping[str, object]) -> Path:
@@ -132,11 +125,11 @@ def test_6_an_address_that_no_interface_has(here: Cluster) -> None:
 
 
 def test_7_an_mtu_that_is_too_small(here: Cluster) -> None:
-    ip(here, "h2", "link", "set", "h2-eth0", "mtu", "150")
+    here.ip("h2", "link", "set", "h2-eth0", "mtu", "150")
     try:
         status, findings, _ = examined(here, "h2")
     finally:
-        ip(here, "h2", "link", "set", "h2-eth0", "mtu", "1500")
+        here.ip("h2", "link", "set", "h2-eth0", "mtu", "1500")
     where, what = only(findings)
     assert (status, where) == (1, "h2")
     assert what == "the MTU of h2-eth0 is 150, and packets of 32 values have 184 bytes"
@@ -169,11 +162,11 @@ def test_9_a_wrong_switch(here: Cluster) -> None:
 def test_10_packets_that_reach_nobody(here: Cluster) -> None:
     """As with a firewall: what the machine sends to the switch goes nowhere."""
     nowhere = ("10.0.255.1/32", "dev", "lo")
-    ip(here, "h2", "route", "add", *nowhere)
+    here.ip("h2", "route", "add", *nowhere)
     try:
         status, findings, _ = examined(here, "h2")
     finally:
-        ip(here, "h2", "route", "delete", *nowhere)
+        here.ip("h2", "route", "delete", *nowhere)
     where, what = only(findings)
     assert (status, where) == (1, "h2")
     assert what.startswith("none of its packets reach switch s2 at port 3, or no answer comes back (")
@@ -206,11 +199,11 @@ def test_13_few_files_may_be_open(here: Cluster) -> None:
 
 
 def test_14_a_link_without_a_carrier(here: Cluster) -> None:
-    ip(here, "s2", "link", "set", "s2-eth3", "down")
+    here.ip("s2", "link", "set", "s2-eth3", "down")
     try:
         status, findings, _ = examined(here, "h2")
     finally:
-        ip(here, "s2", "link", "set", "s2-eth3", "up")
+        here.ip("s2", "link", "set", "s2-eth3", "up")
     where, what = only(findings)
     assert (status, where) == (1, "h2")
     assert what == "h2-eth0 has no carrier"

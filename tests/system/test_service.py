@@ -32,11 +32,11 @@ from tests import effort
 from tests.system.command import ROOT, WORKERS, family, ina
 from tests.system.test_testbeds import PREFIX, needs_namespaces
 
-REACHED = [point for point in POINTS if point not in ("frozen", "log removed", "asked to end")]
+REACHED = [point for point in POINTS if point not in ("granted", "frozen", "log removed", "asked to end")]
 """Fault points that a short life reaches.
 
-A snapshot needs thousands of events, a log is removed with a job that is forgotten, and only jobs whose
-workers somebody else starts are asked to end.
+Workers are told of a grant when memory is divided again, a snapshot needs thousands of events, a log is
+removed with a job that is forgotten, and only jobs whose workers somebody else starts are asked to end.
 """
 CLUSTER = ROOT / "examples" / "cluster" / "two.toml"
 BED = f"{PREFIX}service"
@@ -178,7 +178,10 @@ def test_ordinary_traffic_passes_a_switch_that_was_started_again_with_its_progra
 
 @needs_namespaces
 def test_memory_is_divided_again_under_jobs_that_run(bed: netns.State, tmp_path: Path) -> None:
-    """A job shares all slots, loses some to one with a deadline, and gets them back; its sums are exact."""
+    """A job shares all slots, loses some to one with a deadline, and gets them back; its sums are exact.
+
+    The daemon is killed when it has told the workers how many packets they may have in flight.
+    """
     stop = tmp_path / "stop"
     worker = f"{sys.executable} {WORKERS / 'marks.py'} {tmp_path}"
     jobs = tmp_path / "jobs.toml"
@@ -199,6 +202,9 @@ iterations = 300
 model_bytes = 20000
 deadline_s = 60
 """)
+    first = daemon(tmp_path / "state", jobs, memory="deadline", **{VARIABLE: "granted:1"})
+    first.communicate()
+    assert first.returncode == -signal.SIGKILL
     serving = daemon(tmp_path / "state", jobs, memory="deadline")
     until((tmp_path / "urgent").exists)
     everything = Region(0, bed.topology.switches[0].slots)

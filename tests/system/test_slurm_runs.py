@@ -41,8 +41,8 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 @pytest.fixture(scope="module")
 def slurm(here: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     more = f"SlurmdTimeout=20\nLicenses=ina_slots:{LICENCES}"
-    with slurm_on(here, tmp_path_factory.mktemp("slurm"), cpus=GPUS, more=more) as variables:
-        yield variables
+    with slurm_on(here, tmp_path_factory.mktemp("slurm"), cpus=GPUS, more=more) as running:
+        yield running.variables
 
 
 def in_slurm(here: Cluster, slurm: dict[str, str]) -> dict[str, tuple[str, str, set[str]]]:

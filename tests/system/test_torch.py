@@ -243,6 +243,51 @@ def test_ranks_may_differ_in_whether_they_wait(ranks: Ranks) -> None:
     assert mean != other_mean, "gradients after rank 0 has joined are rank 1's alone"
 
 
+def test_sharded_training_agrees_with_gloo_and_takes_the_switch_alone(ranks: Ranks) -> None:
+    """FSDP1 and 2, HSDP, ZeroRedundancyOptimizer, tensor parallel: no call of the loop goes through gloo."""
+    for found in ranks.results("sharded", 4):
+        assert list(found["ina"]) == [
+            *("fsdp1", "hybrid_fsdp1", "fsdp2", "fsdp2_in_bfloat16", "hsdp", "zero", "tensor_parallel"),
+            "tensor_parallel_and_fsdp2",
+        ]
+        for name, way in found["ina"].items():
+            assert set(way["paths"]) == {"switch"}, (name, way)
+            bound = 1e-3 if "bfloat16" in name else 1e-5
+            expected = found["gloo"][name]["losses"]
+            assert way["losses"] == pytest.approx(expected, abs=bound), name
+            assert min(expected) < 0.9 * expected[0], "it learns"
+
+
+def test_an_unmodified_script_of_hsdp_trains_as_with_gloo(ranks: Ranks) -> None:
+    """Its groups share the few slots of the job, and its fallback server."""
+    options = "--program shared --slots 40 --port-kind udp --loss 0.001"
+    for losses, expected, paths in ranks.results("sharded_example", 4, INA_OPTIONS=options):
+        assert paths == ["switch"]
+        assert losses == pytest.approx(expected, abs=1e-5)
+
+
+def test_groups_have_slots_of_their_own_or_go_through_gloo(ranks: Ranks) -> None:
+    """The job has half the slots; a group gets a quarter of its job's, so that four find room at once."""
+    for rank, rounds in enumerate(ranks.results("grouped", 4, INA_OPTIONS="--slots 4096")):
+        for sums, paths, sum_of_all in rounds:
+            assert sum_of_all == [6.0]
+            if rank != 2:
+                assert sums == [[4.0 + 30 * number] for number in range(5)]
+                assert paths == [{"switch": 1}] * 4 + [{"gloo": 1}]
+
+
+def test_a_group_ends_with_its_ranks_and_no_other_does(ranks: Ranks) -> None:
+    first, second, third, dead = ranks.run("group_of_a_dead_rank", 4, INA_OPTIONS="--slots 4096")
+    assert dead == {"status": 3}
+    assert third == {"result": None}
+    for place, answer in ((1, first), (0, second)):
+        error, reduced, sums, places, refused = answer["result"]
+        assert "lost rank 1" in error, "which is rank 3 of the job"
+        assert reduced == [4.0] * 3
+        assert (sums, places) == ([[3.0]] * 3, [place] * 3)
+        assert "slots are asked for; 0 are free" in refused
+
+
 def test_a_tensor_can_be_resized_after_its_sum(ranks: Ranks) -> None:
     assert ranks.results("resized") == [[0] * 5] * 2
 

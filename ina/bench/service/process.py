@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import signal
 import sys
 import time
@@ -81,7 +82,7 @@ class NoWorkers:
 
     def lives(self, number: int) -> bool:
         """Return whether it runs."""
-        return (self._folder / str(number)).exists()
+        return os.path.exists(f"{self._folder}/{number}")  # noqa: PTH110, as it costs a sixth
 
     def forget(self, number: int) -> None:
         """Forget a run."""

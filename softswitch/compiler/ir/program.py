@@ -338,6 +338,7 @@ class Program:
     architecture: str = V1MODEL
     egress_states: Mapping[str, State] = field(default_factory=dict)  # they start in "start", too
     ingress_deparser: tuple[Stmt, ...] = ()
+    ingress_parser: str = ""  # its name, by which control planes of Tofino know the data of ports
     # Actions that are called and in no table: their bodies are where they are called
     called_actions: Mapping[str, Action] = field(default_factory=dict)
     # Digest of the text and the compiler that it comes from, where it was kept: what is derived may be too

@@ -46,7 +46,7 @@ from softswitch.compiler.lowering.limits import check_limits
 from softswitch.compiler.lowering.remarks import collecting
 from softswitch.compiler.lowering.statements import lower_statements
 from softswitch.compiler.lowering.syntax import ir_annotations
-from softswitch.compiler.lowering.tofino.accesses import warn_of_accesses
+from softswitch.compiler.lowering.tofino.accesses import check_accesses
 from softswitch.compiler.lowering.tofino.calls import call_function, call_object
 from softswitch.compiler.lowering.tofino.objects import make_object
 from softswitch.compiler.lowering.tofino.switch import PARTS, architecture_of, is_for_tofino, lower_switch
@@ -54,26 +54,29 @@ from softswitch.compiler.lowering.unit import Stage, Unit
 from softswitch.compiler.lowering.unused import check_uncalled
 
 
-def lower(program: ast.Program, name: str) -> ir.Program:
-    """Return the program as IR. Raises CompileError, or Unsupported, at the first thing that is wrong."""
+def lower(program: ast.Program, name: str, *, single_access: bool = False) -> ir.Program:
+    """Return the program as IR; for `single_access` see `softswitch.compiler.compile_source`.
+
+    Raises CompileError, or Unsupported, at the first thing that is wrong.
+    """
     try:
-        return _lower(program, name)
+        return _lower(program, name, single_access)
     except RecursionError:
         raise Unsupported("the program is nested too deeply", program.pos) from None
 
 
-def _lower(program: ast.Program, name: str) -> ir.Program:
+def _lower(program: ast.Program, name: str, single_access: bool) -> ir.Program:
     with collecting() as remarks:
-        lowered = _gather(program, name)
+        lowered = _gather(program, name, single_access)
     verify_program(lowered)
     check_limits(lowered)
     return replace(lowered, remarks=tuple(remarks))
 
 
-def _gather(program: ast.Program, name: str) -> ir.Program:
+def _gather(program: ast.Program, name: str, single_access: bool) -> ir.Program:
     unit = Unit(name, error_type(program.declarations))
     try:
-        lowered = _lowered(unit, program, name)
+        lowered = _lowered(unit, program, name, single_access)
     except CompileError as error:
         unit.report(error)
     except Exception:
@@ -83,7 +86,7 @@ def _gather(program: ast.Program, name: str) -> ir.Program:
     return lowered
 
 
-def _lowered(unit: Unit, program: ast.Program, name: str) -> ir.Program:
+def _lowered(unit: Unit, program: ast.Program, name: str, single_access: bool) -> ir.Program:
     unit.call = call
     unit.statements = lower_statements
     tofino = is_for_tofino(program.declarations)
@@ -102,7 +105,7 @@ def _lowered(unit: Unit, program: ast.Program, name: str) -> ir.Program:
         unit.raise_errors()
         raise CompileError("the program instantiates no package", program.pos, "V1Switch(…) main;")
     if tofino:
-        return _for_tofino(unit, main, name)
+        return _for_tofino(unit, main, name, single_access)
     try:
         check_architecture(unit, main)
     except Unsupported:
@@ -129,11 +132,13 @@ def _lowered(unit: Unit, program: ast.Program, name: str) -> ir.Program:
     )
 
 
-def _for_tofino(unit: Unit, main: ast.Instantiation, name: str) -> ir.Program:
+def _for_tofino(unit: Unit, main: ast.Instantiation, name: str, single_access: bool) -> ir.Program:
     pipeline = lower_switch(unit, main)
     check_uncalled(unit)
     unit.raise_errors()
-    warn_of_accesses(pipeline.bodies.values(), unit.actions, unit.tables, unit.register_arrays)
+    check_accesses(
+        pipeline.bodies.values(), unit.actions, unit.tables, unit.register_arrays, refuse=single_access
+    )
     return _program(
         unit,
         main,
@@ -144,6 +149,7 @@ def _for_tofino(unit: Unit, main: ast.Instantiation, name: str) -> ir.Program:
         standard_metadata=pipeline.standard_metadata,
         states=pipeline.states,
         egress_states=pipeline.egress_states,
+        ingress_parser=pipeline.ingress_parser,
         verify=(),
         ingress=pipeline.bodies[Stage.INGRESS],
         ingress_deparser=pipeline.bodies[Stage.INGRESS_DEPARSER],

@@ -16,6 +16,7 @@ from softswitch.engine.tofino import (
     EGRESS_PARSER,
     INGRESS_DEPARSER,
     INGRESS_PARSER,
+    NO_GROUP,
     NO_MIRROR,
     NO_PORT,
     PORTS_OF_A_PIPE,
@@ -78,6 +79,12 @@ P4_INLINE uint32_t add_payload(const struct p4_packet *p, uint8_t *to, uint32_t 
 """
 
 _INGRESS = """\
+/* The engine's number of a multicast group: `group_number` in tofino.py. */
+P4_INLINE uint16_t group_number(uint16_t group)
+{
+    return group == 0 || group == @no_group@ ? (uint16_t)(@no_group@ - group) : group;
+}
+
 P4_INLINE void enter(struct p4_pipeline *restrict s, struct p4_packet *restrict p, const uint8_t *restrict in,
                      uint64_t now_us, struct p4_verdict *restrict verdict)
 {
@@ -101,8 +108,8 @@ P4_INLINE void enter(struct p4_pipeline *restrict s, struct p4_packet *restrict 
         return;
     verdict->resubmit = (uint8_t)v->request.resubmit;
     verdict->egress_spec = @ucast@;
-    verdict->mcast_grp = @group_1@;
-    verdict->mcast_grp_2 = @group_2@;
+    verdict->mcast_grp = group_number(@group_1@);
+    verdict->mcast_grp_2 = group_number(@group_2@);
     verdict->rid = @rid@;
     verdict->exclude_1 = @exclude_1@;
     verdict->exclude_2 = @exclude_2@;
@@ -211,6 +218,7 @@ def emit_entries(unit: Unit, *, timed: bool, out: Writer) -> None:
             "given": [
                 clock.format("now_us"),
                 *_set(unit, TM, ucast_egress_port=str(NO_PORT)),
+                *_set(unit, TM, mcast_grp_a=str(NO_GROUP), mcast_grp_b=str(NO_GROUP)),
                 *_set(unit, INGRESS_PARSER, global_tstamp="now_us * 1000"),
             ],
             "found": _set(unit, INGRESS_PARSER, parser_err="parser_errors[error]"),
@@ -219,6 +227,7 @@ def emit_entries(unit: Unit, *, timed: bool, out: Writer) -> None:
             "told": _tell(unit, "ingress", _TOLD_INGRESS),
         },
         no_port=str(NO_PORT),
+        no_group=str(NO_GROUP),
         drop=str(DROP),
         no_mirror=str(NO_MIRROR),
         drop_ctl=_home(unit, (*INGRESS_DEPARSER, "drop_ctl")).text,

@@ -16,6 +16,7 @@ from softswitch.engine.tofino import (
     EGRESS_PARSER,
     INGRESS_DEPARSER,
     INGRESS_PARSER,
+    NO_GROUP,
     NO_MIRROR,
     NO_PORT,
     TM,
@@ -23,6 +24,7 @@ from softswitch.engine.tofino import (
     egress_header,
     error_numbers,
     front_bytes,
+    group_number,
     is_recirculating,
     reads_parser_error,
 )
@@ -75,6 +77,8 @@ class TofinoInterpreter(Interpreter):
             "ingress_mac_tstamp": stamp,
         }
         _set(packet, TM, "ucast_egress_port", NO_PORT)
+        _set(packet, TM, "mcast_grp_a", NO_GROUP)
+        _set(packet, TM, "mcast_grp_b", NO_GROUP)
         _set(packet, INGRESS_PARSER, "global_tstamp", stamp)
         error = self._number_of_error(packet, self._parse)
         _set(packet, INGRESS_PARSER, "parser_err", error)
@@ -94,7 +98,7 @@ class TofinoInterpreter(Interpreter):
             self._tell("drop", "ingress")
             return packet, verdict
         packet.queue, packet.cos, packet.bypass = tm["qid"], tm["ingress_cos"], tm["bypass_egress"]
-        ucast, groups = tm["ucast_egress_port"], (tm["mcast_grp_a"], tm["mcast_grp_b"])
+        ucast, groups = tm["ucast_egress_port"], [group_number(tm[f"mcast_grp_{name}"]) for name in "ab"]
         return packet, Verdict(
             egress_spec=ucast,
             mcast_grp=groups[0],

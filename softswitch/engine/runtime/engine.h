@@ -89,6 +89,7 @@ struct engine_capture_config {
 struct engine_member {
     uint16_t port;
     uint16_t rid;
+    uint16_t exclusion;     /* packets of this level1_exclusion_id leave it out; 0: none does (Tofino) */
 };
 
 struct engine *engine_create(void);             /* NULL: no memory or no descriptors */
@@ -119,6 +120,9 @@ int engine_load(struct engine *, const struct p4_program *, struct p4_pipeline *
 int engine_set_group(struct engine *, uint16_t group, const struct engine_member *members, uint32_t count);
 int engine_set_session(struct engine *, uint16_t session, const struct engine_member *members,
                        uint32_t count, uint32_t truncate);
+
+/* The ports that a level2_exclusion_id stands for; `members` NULL: the port of that number. */
+int engine_set_exclusion(struct engine *, uint16_t id, const struct engine_member *members, uint32_t count);
 
 /* Frames that arrive at `port` now, one after the other in `bytes`. */
 void engine_receive(struct engine *, uint16_t port, const uint8_t *frame, uint32_t length, uint64_t now_us);

@@ -21,12 +21,13 @@ struct engine *engine_create(void)
     pthread_mutex_init(&engine->mutex, NULL);
     engine->groups = calloc(65536, sizeof *engine->groups);
     engine->sessions = calloc(65536, sizeof *engine->sessions);
+    engine->exclusions = calloc(65536, sizeof *engine->exclusions);
     engine->frame = malloc(P4_MAX_FRAME);
     engine->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     engine->cpu_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     engine->start_ns = clock_ns();
     engine->armed_ns = ENGINE_NEVER;
-    if (!engine->groups || !engine->sessions || !engine->frame || engine->wake_fd < 0 || engine->cpu_fd < 0) {
+    if (!engine->groups || !engine->sessions || !engine->exclusions || !engine->frame || engine->wake_fd < 0 || engine->cpu_fd < 0) {
         engine_destroy(engine);
         return NULL;
     }
@@ -54,12 +55,15 @@ void engine_destroy(struct engine *engine)
             free(engine->groups[i]);
         if (engine->sessions)
             free(engine->sessions[i]);
+        if (engine->exclusions)
+            free(engine->exclusions[i]);
     }
     free_packets(engine);
     free(engine->capture);
     free(engine->heap);
     free(engine->groups);
     free(engine->sessions);
+    free(engine->exclusions);
     free(engine->frame);
     for (int i = 0; i < IO_BUFFERS; i++)
         free(engine->io_buffers[i]);
@@ -125,6 +129,12 @@ int engine_set_group(struct engine *engine, uint16_t group, const struct engine_
                      uint32_t count)
 {
     return set_members(engine, engine->groups, group, members, count, 0);
+}
+
+int engine_set_exclusion(struct engine *engine, uint16_t id, const struct engine_member *members,
+                         uint32_t count)
+{
+    return set_members(engine, engine->exclusions, id, members, count, 0);
 }
 
 int engine_set_session(struct engine *engine, uint16_t session, const struct engine_member *members,

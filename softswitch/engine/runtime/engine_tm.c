@@ -216,6 +216,23 @@ static void send_copy(struct engine *engine, struct p4_packet *packet, const str
     engine->packets_used--;
 }
 
+/* Whether a copy is left out: by the member's own id, or by its port and replication id. */
+static bool is_excluded(const struct engine *engine, const struct engine_member *to,
+                        const struct p4_verdict *verdict)
+{
+    if (verdict->exclude_1 && to->exclusion == verdict->exclude_1)
+        return true;
+    if (!verdict->exclude_2 || to->rid != verdict->rid)
+        return false;
+    const struct group *ports = engine->exclusions[verdict->exclude_2];
+    if (!ports)
+        return to->port == verdict->exclude_2;
+    for (uint32_t i = 0; i < ports->count; i++)
+        if (ports->members[i].port == to->port)
+            return true;
+    return false;
+}
+
 /* To the members of a group; `last`: the packet is not needed after it. */
 static void replicate(struct engine *engine, struct p4_packet *packet, const struct origin *origin,
                       uint16_t number, const struct p4_verdict *verdict, bool last)
@@ -227,7 +244,7 @@ static void replicate(struct engine *engine, struct p4_packet *packet, const str
     }
     for (uint32_t i = 0; i < group->count; i++) {
         const struct engine_member *to = &group->members[i];
-        if (unlikely(verdict->exclude_2) && to->port == verdict->exclude_2 && to->rid == verdict->rid)
+        if (unlikely(verdict->exclude_1 | verdict->exclude_2) && is_excluded(engine, to, verdict))
             continue;
         send_copy(engine, packet, origin, *to, P4_REPLICATED, 0, last && i + 1 == group->count);
     }
@@ -242,7 +259,7 @@ static void distribute(struct engine *engine, struct p4_packet *packet, const st
         replicate(engine, packet, origin, verdict->mcast_grp, verdict, !second && !unicast);
     if (second)
         replicate(engine, packet, origin, verdict->mcast_grp_2, verdict, !unicast);
-    struct engine_member to = {verdict->egress_spec, 0};
+    struct engine_member to = {verdict->egress_spec, 0, 0};
     if (unicast)
         send_copy(engine, packet, origin, to, instance_type, 0, true);
 }
@@ -271,7 +288,7 @@ static void ingress_pass(struct engine *engine, const struct origin *origin, uin
     } else if (verdict.dropped || verdict.egress_spec == P4_DROP_PORT) {
         engine->ports[origin->port]->statistics.ingress_dropped++;
     } else {
-        struct engine_member to = {verdict.egress_spec, 0};
+        struct engine_member to = {verdict.egress_spec, 0, 0};
         send_copy(engine, packet, &leaving, to, instance_type, 0, true);
     }
     engine->packets_used--;

@@ -67,6 +67,8 @@ def test_other_slots_are_a_move_and_another_tree_a_stop() -> None:
     held = {1: Held(RUN, {"a": HERE}, "running")}
     moved = replace(HERE, regions={"s1": Region(64, 64)})
     assert steps(desired(RUN, a=moved), held) == [Resize(1, "a", moved)]
+    bound = replace(HERE, in_flight=64)
+    assert steps(desired(RUN, a=bound), held) == [Resize(1, "a", bound)]
     rerouted = replace(HERE, tree=Tree("s2", {}, frozenset({"s2"})))
     (stop,) = steps(desired(RUN, a=rerouted), held)
     assert isinstance(stop, Stop)

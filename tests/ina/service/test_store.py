@@ -18,9 +18,8 @@ from ina.service.store import VERSION, Store, locked
 def test_events_and_holds_are_there_again(tmp_path: Path) -> None:
     with Store(tmp_path / "state") as store:
         assert store.append([(1.0, {"kind": "a"}), (2.0, {"kind": "b"})]) == [1, 2]
-        store.hold(7, {"stage": "running"})
-        store.hold(7, {"stage": "stopping"})
-        store.hold(8, {})
+        store.hold({7: {"stage": "running"}})
+        store.hold({7: {"stage": "stopping"}, 8: {}})
         store.let_go(8)
         assert store.fact("began", "5") == "5"
     with Store(tmp_path / "state") as store:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from softswitch.compiler import compile_source, ir
+from softswitch.compiler.frontend.preprocess import preprocess
 
 ETHERNET = "header ethernet_t { bit<48> dst; bit<48> src; bit<16> kind; }"
 
@@ -80,6 +81,11 @@ Switch(pipe) main;
 def program(**parts: str) -> ir.Program:
     """Compile the program of these parts."""
     return compile_source(source(**parts), name="tofino.p4")
+
+
+def preprocessed(**parts: str) -> str:
+    """Return the program of these parts as a controller sends it."""
+    return preprocess(source(**parts), "tofino.p4")
 
 
 def frame(dst: int = 1, src: int = 2, kind: int = 0x1234, payload: bytes = b"payload") -> bytes:

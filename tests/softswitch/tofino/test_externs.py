@@ -1,20 +1,22 @@
 """Externs of Tofino, compiled and interpreted, against what they are by hand."""
 
+from collections.abc import Callable
+
 import pytest
 
-from softswitch.compiler import CompileError
+from softswitch.compiler import CompileError, compile_source
 from softswitch.compiler.ir.crc import STANDARD, Crc
 from tests.softswitch.differential.compare import Pair
 from tests.softswitch.differential.script import parse_entry
 
-from .programs import frame, program
+from .programs import frame, program, source
 
 RESULTS = "header results_t { bit<32> a; bit<32> b; bit<32> c; bit<32> d; }"
 
 
-def results(pair: Pair, packet: bytes) -> tuple[int, ...]:
+def results(pair: Pair, packet: bytes, now_us: int = 1000) -> tuple[int, ...]:
     """Return the four numbers that a program of `with_results` puts in front of a frame."""
-    (left,) = pair.send(packet, 1)
+    (left,) = pair.send(packet, 1, now_us)
     pair.compare_state()
     return tuple(int.from_bytes(left.frame[at : at + 4], "big") for at in (0, 4, 8, 12))
 
@@ -108,8 +110,125 @@ def test_a_register_that_a_packet_meets_twice_is_remarked_on() -> None:
     """
     either = "if (hdr.ethernet.kind == 1) { count.execute(1); } else { count.execute(2); }"
     assert program(ingress_locals=counting, ingress=either).remarks == ()
-    (remark,) = program(ingress_locals=counting, ingress=either + " count.execute(3);").remarks
+    twice = source(ingress_locals=counting, ingress=either + " count.execute(3);")
+    (remark,) = compile_source(twice).remarks
     assert "a packet may meet register 'Ingress.cells' 2 times" in remark.message
+    with pytest.raises(CompileError, match=r"register 'Ingress\.cells' 2 times"):
+        compile_source(twice, single_access=True)
+    assert compile_source(source(ingress_locals=counting, ingress=either), single_access=True)
+
+
+@pytest.mark.parametrize(
+    ("operation", "factor", "exact"),
+    [
+        ("MUL", 3, lambda x: 3 * x),
+        ("SQR", 3, lambda x: 3 * x * x),
+        ("SQRT", 300, lambda x: 300 * x**0.5),
+        ("DIV", 1 << 20, lambda x: (1 << 20) / x),
+        ("RSQR", 1 << 30, lambda x: (1 << 30) / (x * x)),
+        ("RSQRT", 1 << 20, lambda x: (1 << 20) / x**0.5),
+    ],
+)
+def test_a_math_unit_comes_near_to_its_operation(
+    operation: str, factor: int, exact: Callable[[int], float]
+) -> None:
+    pair = with_results(
+        "hdr.results.a = approximate.execute(8w0);",
+        ingress_locals=f"""
+            MathUnit<bit<32>>(MathOp_t.{operation}, {factor}) unit;
+            Register<bit<32>, bit<8>>(1) cells;
+            RegisterAction<bit<32>, bit<8>, bit<32>>(cells) approximate = {{
+                void apply(inout bit<32> value, out bit<32> result) {{
+                    value = unit.execute(hdr.ethernet.dst[31:0]);
+                    result = value;
+                }}
+            }};
+        """,
+    )
+    assert results(pair, frame(dst=0))[0] == 0
+    near = 0
+    for x in (1, 2, 3, 5, 8, 9, 15, 16, 17, 100, 255, 256, 1000, 4095, 65535, 1_000_000):
+        (found, *_) = results(pair, frame(dst=x))
+        if 256 <= exact(x) < 1 << 32:
+            # four leading bits of x (three for roots), squared at most, and eight of the result
+            assert exact(x) / 1.28 < found < exact(x) * 1.28
+            near += 1
+    assert near > 4
+
+
+def test_a_math_unit_takes_a_table_of_its_own() -> None:
+    entries = ", ".join(str(number) for number in (15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 77))
+    pair = with_results(
+        "hdr.results.a = given.execute(hdr.ethernet.dst[31:0]);"
+        " hdr.results.b = halved.execute(hdr.ethernet.dst[31:0]);",
+        ingress_locals=f"MathUnit<bit<32>>(false, 0, -3, {{{entries}}}) given;"
+        f" MathUnit<bit<32>>(false, -1, 0, {{{entries}}}) halved;",
+    )
+    assert results(pair, frame(dst=0))[:2] == (77 >> 3, 77)
+    # 13 = 8/8 * 2**3 * 13/8: entry 13, shifted by 3 - 3; for the root: 2**3 is odd, so entry 6, shifted by 2
+    assert results(pair, frame(dst=13))[:2] == (13, 6 << 2)
+    assert results(pair, frame(dst=13 << 8))[:2] == (13 << 8, 6 << 6)
+
+
+LPF = "Lpf<bit<32>, bit<8>>(4) filter;"
+
+
+def test_a_low_pass_filter_follows_its_values_by_its_time_constants() -> None:
+    pair = with_results(
+        "hdr.results.a = filter.execute(hdr.ethernet.dst[31:0], 8w1);"
+        " hdr.results.b = filter.execute(hdr.ethernet.dst[31:0], 8w2);",
+        ingress_locals=LPF,
+    )
+    assert results(pair, frame(dst=1000))[:2] == (1000, 1000)  # not set: values pass as they are
+    millisecond = (1 << 48) // 1_000_000
+    settings = {"rise": millisecond, "fall": millisecond // 4}
+    for pipeline in pair.pipelines:
+        for name, value in settings.items():
+            pipeline.write_register(f"Ingress.filter.{name}", 1, value)
+        pipeline.write_register("Ingress.filter.average", 1, 0)
+        pipeline.write_register("Ingress.filter.last", 1, 0)
+    seen = []
+    for now_us, value in ((500, 1000), (1000, 1000), (3000, 1000), (4000, 0), (5000, 0), (99_000, 0)):
+        seen.append(results(pair, frame(dst=value), now_us)[0])
+    # half of the way in half of the time constant; all of it from one on; down in a fourth of the speed
+    assert seen == [499, 749, 1000, 750, 562, 0]
+
+
+def test_wred_drops_nothing_below_and_everything_above_its_bounds() -> None:
+    pair = with_results(
+        "hdr.results.a = (bit<32>)early.execute(hdr.ethernet.dst[18:0], 8w1);",
+        ingress_locals="Wred<bit<19>, bit<8>>(4, 1, 7) early;",
+    )
+    assert results(pair, frame(dst=5000))[0] == 7  # not set
+    for pipeline in pair.pipelines:
+        at_once = 1 << 48
+        for name, value in (("gain", at_once), ("low", 100), ("high", 200), ("slope", (1 << 32) // 200)):
+            pipeline.write_register(f"Ingress.early.{name}", 1, value)
+    drops, now_us = {}, 2000
+    for value in (50, 100, 150, 199, 200, 5000):
+        found = []
+        for _ in range(200):
+            now_us += 10
+            found.append(results(pair, frame(dst=value), now_us)[0])
+        assert set(found) <= {1, 7}
+        drops[value] = found.count(1)
+    assert (drops[50], drops[100], drops[200], drops[5000]) == (0, 0, 200, 200)
+    assert 25 < drops[150] < 80 < drops[199] < 130  # a quarter, and nearly half
+
+
+def test_a_direct_filter_passes_values_and_says_so() -> None:
+    compiled = program(
+        ingress_locals="""
+            DirectLpf<bit<48>>() filter;
+            action through() { hdr.ethernet.src = filter.execute(hdr.ethernet.src); }
+            table passing { key = { hdr.ethernet.kind: exact; } actions = { through; }
+                            default_action = through(); filters = filter; }
+        """,
+        ingress="tm.ucast_egress_port = 2; passing.apply();",
+    )
+    assert any("nothing can set the direct filter" in remark.message for remark in compiled.remarks)
+    (left,) = Pair(compiled).send(frame(src=77), 1)
+    assert left.frame == frame(src=77)
 
 
 def test_saturation_of_signed_and_unsigned_words() -> None:
@@ -226,7 +345,7 @@ def test_each_entry_of_a_table_has_a_cell_of_its_direct_register() -> None:
             {"ingress_locals": "Hash<bit<8>>(HashAlgorithm_t.CUSTOM) h;", "ingress": "h.get({8w1});"},
             "polynomial",
         ),
-        ({"ingress_locals": "MathUnit<bit<32>>(MathOp_t.SQR, 1) m;"}, "extern 'MathUnit'"),
+        ({"ingress_locals": "MinMaxAction<bit<128>, bit<8>, bit<32>>(4) m;"}, "MinMaxAction"),
     ],
 )
 def test_wrong_externs_are_refused(parts: dict[str, str], message: str) -> None:

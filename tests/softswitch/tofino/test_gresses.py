@@ -7,7 +7,8 @@ import pytest
 from softswitch.compiler import CompileError, compile_source
 from softswitch.engine.build import load
 from softswitch.engine.ports import MemoryPort
-from softswitch.engine.switch import Switch
+from softswitch.engine.switch import Switch, SwitchError
+from softswitch.engine.tofino import NO_GROUP, group_number
 from tests.softswitch.differential.compare import Pair
 from tests.softswitch.differential.traffic import Sent
 
@@ -60,6 +61,16 @@ def test_two_groups_and_a_port_get_copies_at_once() -> None:
     assert sent(pair, frame()) == expected
 
 
+def test_group_0_is_a_group_like_others_once_a_program_asks_for_it() -> None:
+    groups = {group_number(0): [(3, 30)], 6: [(4, 40)]}
+    asked = "if (hdr.ethernet.kind == 0) { tm.mcast_grp_a = 0; } else { tm.ucast_egress_port = 2; }"
+    pair = Pair(program(ingress=asked), groups=groups)
+    assert sent(pair, frame(kind=0)) == [Sent(3, frame(kind=0))]
+    assert sent(pair, frame(kind=1)) == [Sent(2, frame(kind=1))]
+    gone = Pair(program(ingress=f"tm.mcast_grp_b = 0; tm.mcast_grp_b = {NO_GROUP};"), groups=groups)
+    assert sent(gone, frame()) == []
+
+
 @pytest.mark.parametrize(("backend", "engine"), [("compiled", "native"), ("interpreter", "python")])
 def test_the_engines_send_to_both_groups_and_exclude_by_the_second_level(
     backend: Literal["compiled", "interpreter"], engine: Literal["native", "python"]
@@ -75,6 +86,48 @@ def test_the_engines_send_to_both_groups_and_exclude_by_the_second_level(
         switch.inject(1, [frame()], now_us=1)
         left = {port: len(switch.drain(port)) for port in (1, 2, 3)}
     assert left == {1: 1, 2: 2, 3: 1}
+
+
+@pytest.mark.parametrize(("backend", "engine"), [("compiled", "native"), ("interpreter", "python")])
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        ("tm.level1_exclusion_id = 40;", {1: 0, 2: 1, 3: 1}),
+        ("tm.level1_exclusion_id = 50;", {1: 1, 2: 1, 3: 0}),
+        ("tm.level1_exclusion_id = 60;", {1: 1, 2: 1, 3: 1}),
+        ("tm.level2_exclusion_id = 7; tm.rid = 9;", {1: 0, 2: 1, 3: 0}),
+        ("tm.level2_exclusion_id = 7; tm.rid = 8;", {1: 1, 2: 1, 3: 1}),
+        ("tm.level2_exclusion_id = 2; tm.rid = 10;", {1: 1, 2: 0, 3: 1}),
+        ("tm.level1_exclusion_id = 50; tm.level2_exclusion_id = 2; tm.rid = 10;", {1: 1, 2: 0, 3: 0}),
+    ],
+)
+def test_members_are_excluded_by_their_own_id_or_by_ports_and_rid(
+    asked: str,
+    expected: dict[int, int],
+    backend: Literal["compiled", "interpreter"],
+    engine: Literal["native", "python"],
+) -> None:
+    with Switch({port: MemoryPort() for port in (1, 2, 3)}, engine=engine) as switch:
+        switch.load(load(program(ingress=f"tm.mcast_grp_b = 5; {asked}"), backend=backend))
+        switch.set_multicast_group(5, [(1, 9), (2, 10), (3, 9)], exclusions=[40, 0, 50])
+        switch.set_exclusion(7, [1, 2, 3])
+        switch.inject(1, [frame()], now_us=1)
+        assert {port: len(switch.drain(port)) for port in (1, 2, 3)} == expected
+        switch.set_multicast_group(5, [(1, 9), (2, 10), (3, 9)])
+        switch.set_exclusion(7, [])
+        switch.set_exclusion(2, [])
+        switch.inject(1, [frame()], now_us=1)
+        assert [len(switch.drain(port)) for port in (1, 2, 3)] == [1, 1, 1]
+
+
+def test_exclusion_ids_are_checked() -> None:
+    with Switch({1: MemoryPort()}) as switch:
+        with pytest.raises(SwitchError, match="multicast group 5 has 1 exclusion ids for 2 members"):
+            switch.set_multicast_group(5, [(1, 9), (1, 8)], exclusions=[4])
+        with pytest.raises(SwitchError, match=r"level 1 exclusion id 65536: want 0\.\.65535"):
+            switch.set_multicast_group(5, [(1, 9)], exclusions=[65536])
+        with pytest.raises(SwitchError, match=r"level 2 exclusion id 0: want 1\.\.65535"):
+            switch.set_exclusion(0, [1])
 
 
 def test_an_ingress_mirror_is_the_frame_as_it_came_behind_its_header() -> None:
@@ -171,7 +224,8 @@ def test_egress_is_told_of_the_queue_and_the_length() -> None:
     ("parts", "message"),
     [
         ({"ingress": "tm.no_such_field = 1;"}, "no_such_field"),
-        ({"ingress_locals": "Lpf<bit<32>, bit<8>>(16) filter;"}, "extern 'Lpf'"),
+        ({"ingress_locals": "MathUnit<bit<32>>(MathOp_t.SQR, 0) square;"}, "0 for 'factor'"),
+        ({"ingress_locals": "MathUnit<bit<64>>(MathOp_t.SQR, 1) square;"}, "a math unit of bit<64>"),
         ({"ingress_deparser": "hdr.ethernet.src = meta.unused;"}, "bit<8>"),
         ({"egress_start": "transition nowhere;"}, "unknown state 'nowhere'"),
     ],
@@ -181,7 +235,29 @@ def test_what_cannot_be_is_refused(parts: dict[str, str], message: str) -> None:
         program(**parts)
 
 
-def test_a_switch_of_two_pipelines_is_refused() -> None:
-    text = source().replace("Switch(pipe)", "Switch(pipe, pipe)")
-    with pytest.raises(CompileError, match="a switch of 2 pipelines"):
+_OTHER = (
+    "control Other(inout headers_t hdr, inout metadata_t meta, in egress_intrinsic_metadata_t intrinsic,"
+    " in egress_intrinsic_metadata_from_parser_t parsed,"
+    " inout egress_intrinsic_metadata_for_deparser_t deparser,"
+    " inout egress_intrinsic_metadata_for_output_port_t port) { apply { } }"
+    " Pipeline(IngressParser(), Ingress(), IngressDeparser(), EgressParser(), Other(), EgressDeparser()) two;"
+)
+
+
+@pytest.mark.parametrize("pipes", ["pipe, pipe", "pipe, pipe, pipe, pipe", "pipe, same"])
+def test_all_pipes_of_a_switch_may_have_the_same_pipeline(pipes: str) -> None:
+    same = (
+        "Pipeline(IngressParser(), Ingress(), IngressDeparser(), EgressParser(), Egress(), EgressDeparser())"
+    )
+    text = source().replace("Switch(pipe)", f"{same} same; Switch({pipes})")
+    compiled = compile_source(text)
+    assert sent(Pair(compiled), frame()) == [Sent(2, frame())]
+    assert [remark.message for remark in compiled.remarks] == [
+        "the pipes of the switch share their tables and registers"
+    ]
+
+
+def test_a_switch_of_two_different_pipelines_is_refused() -> None:
+    text = source().replace("Switch(pipe)", f"{_OTHER} Switch(pipe, two)")
+    with pytest.raises(CompileError, match="pipeline 1 of the switch has other blocks than pipeline 0"):
         compile_source(text)

@@ -13,11 +13,13 @@ import sys
 from typing import Any
 
 import horovod_scenarios
+import sharded_scenarios
 import staging_scenarios
 import torch
 import torch_scenarios
 
-SCENARIOS = {**vars(staging_scenarios), **vars(torch_scenarios), **vars(horovod_scenarios)}
+MODULES = (staging_scenarios, sharded_scenarios, torch_scenarios, horovod_scenarios)
+SCENARIOS = {name: value for module in MODULES for name, value in vars(module).items()}
 
 LONGEST_S = 300
 

@@ -21,6 +21,8 @@ from softswitch.compiler.lowering.unit import Body
 from softswitch.compiler.lowering.values import Object, Run, Value, show, type_of
 
 MATCH_KINDS = ("exact", "lpm", "ternary", "range", "optional")
+_EXACT_TOO = {"atcam_partition_index": "exact"}
+"""Match kinds of Tofino that say where the chip keeps entries, not what matches."""
 MAX_MEMBERS = 1 << 20
 """Members of all groups of one table."""
 DEFAULT_SIZE = 1024
@@ -29,7 +31,7 @@ DEFAULT_SIZE = 1024
 _PROPERTIES = (
     *("default_action", "size", "counters", "key", "actions", "entries", "const entries"),
     *("largest_priority_wins", "priority_delta", "implementation", "meters", "support_timeout"),
-    *("idle_timeout", "registers"),
+    *("idle_timeout", "registers", "filters"),
 )
 _DIRECT = {"counter": ("direct_counter", "DirectCounter"), "meter": ("direct_meter", "DirectMeter")}
 _IDLE = ("support_timeout", "idle_timeout")
@@ -173,7 +175,7 @@ def _keys(body: Body, decl: ast.TableDecl) -> tuple[tuple[ir.Key, ...], tuple[t.
     keys: list[ir.Key] = []
     types: list[t.Type] = []
     for element in elements:
-        if element.match not in MATCH_KINDS:
+        if element.match not in MATCH_KINDS and element.match not in _EXACT_TOO:
             raise unknown("match kind", element.match, MATCH_KINDS, element.pos)
     values = evaluate_all(body, tuple(element.expr for element in elements))
     for element, value in zip(elements, values, strict=True):
@@ -195,7 +197,11 @@ def _key(element: ast.KeyElement, value: Value) -> ir.Key:
         raise CompileError(f"a bool as {element.match} key", pos, "exact, ternary or optional")
     type_name = value.type.name if isinstance(value.type, t.NewType) else ""
     return ir.Key(
-        _key_name(element), value.expr, element.match, ir_annotations(element.annotations), type_name
+        _key_name(element),
+        value.expr,
+        _EXACT_TOO.get(element.match, element.match),
+        ir_annotations(element.annotations),
+        type_name,
     )
 
 

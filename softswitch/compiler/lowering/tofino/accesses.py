@@ -9,22 +9,26 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from softswitch.compiler import ir
+from softswitch.compiler.errors import CompileError
 from softswitch.compiler.lowering.remarks import remark
 
 
-def warn_of_accesses(
+def check_accesses(
     blocks: Iterable[tuple[ir.Stmt, ...]],
     actions: Mapping[str, ir.Action],
     tables: Mapping[str, ir.Table],
     arrays: Mapping[str, ir.RegisterArray],
+    *,
+    refuse: bool,
 ) -> None:
-    """Remark on registers that a packet may meet more than once.
+    """Remark on registers that a packet may meet more than once, or refuse them.
 
     Args:
         blocks: What a packet runs, in one gress or the other.
         actions: The program's actions.
         tables: Its tables.
         arrays: Its registers.
+        refuse: Raise CompileError for the first.
     """
     register_of = {part: name for name, array in arrays.items() for part in array.parts}
     counting = _Counting(actions, tables, register_of)
@@ -33,8 +37,10 @@ def warn_of_accesses(
         total += counting.of(body)
     for name, times in total.items():
         if times > 1:
-            message = f"a packet may meet register {name!r} {times} times: a chip lets it do so once"
-            remark(message, arrays[name].pos)
+            message = f"a packet may meet register {name!r} {times} times"
+            if refuse:
+                raise CompileError(message, arrays[name].pos, "once, as on a chip")
+            remark(f"{message}: a chip lets it do so once", arrays[name].pos)
 
 
 class _Counting:

@@ -15,7 +15,9 @@ from softswitch.compiler.lowering.expressions.convert import bits_cast
 from softswitch.compiler.lowering.remarks import remark
 from softswitch.compiler.lowering.scope import Variable
 from softswitch.compiler.lowering.tofino.checksums import call_checksum
+from softswitch.compiler.lowering.tofino.filters import execute_lpf, execute_wred
 from softswitch.compiler.lowering.tofino.hashing import Hashing, hashed
+from softswitch.compiler.lowering.tofino.math_unit import execute_math
 from softswitch.compiler.lowering.tofino.objects import Colours
 from softswitch.compiler.lowering.tofino.stateful import call_register, execute
 from softswitch.compiler.lowering.unit import Body
@@ -218,6 +220,11 @@ _METHODS: Mapping[str, Callable[[Body, Object, str, list[Value], ast.Call], Valu
     "DirectCounter": _count_directly,
     "Meter": _meter,
     "DirectMeter": _meter_directly,
+    "Lpf": execute_lpf,
+    "DirectLpf": execute_lpf,
+    "Wred": execute_wred,
+    "DirectWred": execute_wred,
+    "MathUnit": execute_math,
     "Checksum": call_checksum,
     "ParserCounter": _parser_counter,
     "ParserPriority": _priority,

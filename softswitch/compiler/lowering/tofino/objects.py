@@ -16,10 +16,19 @@ from softswitch.compiler.lowering.data_types import data_type
 from softswitch.compiler.lowering.expressions.check import evaluate, known
 from softswitch.compiler.lowering.instances import COLOUR, cells, claim, make_register, unit_of
 from softswitch.compiler.lowering.passing import is_optional
+from softswitch.compiler.lowering.remarks import remark
 from softswitch.compiler.lowering.scope import ExternDef, Scope
 from softswitch.compiler.lowering.syntax import ir_annotations
+from softswitch.compiler.lowering.tofino.filters import LPF, WRED, Filter, make_filter_registers
 from softswitch.compiler.lowering.tofino.hashing import Hashing
-from softswitch.compiler.lowering.tofino.stateful import Action, Cells, direct_cells, initial_values
+from softswitch.compiler.lowering.tofino.math_unit import MathTable, table_of
+from softswitch.compiler.lowering.tofino.stateful import (
+    Action,
+    Cells,
+    direct_cells,
+    initial_values,
+    leaves,
+)
 from softswitch.compiler.lowering.unit import Body
 from softswitch.compiler.lowering.values import Number, Object, Run, Value, show
 
@@ -55,11 +64,11 @@ class Making:
 
     def number(self, name: str) -> int:
         """Return an argument that is a number."""
-        match self.value(name):
-            case Number(number) | Run(_, ir.Const(_, number)):
-                return number
-            case other:
-                raise CompileError(f"{show(other)} for {name!r}", self.args[name].pos, "a number")
+        value = self.value(name)
+        number = _constant(value)
+        if number is None:
+            raise CompileError(f"{show(value)} for {name!r}", self.args[name].pos, "a number")
+        return number
 
     def other(self, name: str, *types: str) -> Object:
         """Return an argument that is an object of one of some externs."""
@@ -192,6 +201,66 @@ def _direct_meter(making: Making) -> Object:
     return replace(made, unit=kind, colour=colour, details=_colours(making))
 
 
+# --------------------------------------------------------------------------- filters and math units
+
+
+def _filter(cells_of: Mapping[str, ir.Bits]) -> Callable[[Making], Object]:
+    """Return the maker of a filter with these registers; a direct one has none of its own."""
+
+    def make(making: Making) -> Object:
+        results = [making.number(name) for name in ("drop_value", "no_drop_value") if name in making.args]
+        made = replace(making.object, details=Filter(cells_of, *results))
+        assert isinstance(made.details, Filter)
+        if "size" in making.args:
+            size = cells(making.body, making.args["size"])
+            make_filter_registers(making.body, made.details, size, making.decl, made.name)
+        else:
+            remark(f"nothing can set the direct filter {made.name!r}", making.decl.pos)
+        return made
+
+    return make
+
+
+def _math_unit(making: Making) -> Object:
+    made = making.object
+    width = made.type.args[0]
+    if not isinstance(width, ir.Bits) or width.width > 32:
+        raise Unsupported(f"a math unit of {t.describe(width)}", making.decl.pos, "at most bit<32>")
+    if "op" not in making.args:
+        return replace(made, details=_given_table(making))
+    kind = making.value("op")
+    assert isinstance(kind, Run)
+    assert isinstance(kind.expr, ir.Const)
+    assert isinstance(kind.expr.type, ir.Enum)
+    names = ("factor",) if "factor" in making.args else ("A", "B")
+    numbers = [making.number(name) for name in names]
+    if min(numbers) < 1:
+        name = names[numbers.index(min(numbers))]
+        raise CompileError(f"{min(numbers)} for {name!r}", making.args[name].pos, "at least 1")
+    factor = numbers[0] / numbers[1] if len(numbers) > 1 else float(numbers[0])
+    return replace(made, details=table_of(kind.expr.type.members[kind.expr.value], factor))
+
+
+def _constant(value: Value) -> int | None:
+    match value:
+        case Number(number) | Run(_, ir.Const(_, number)):
+            return number
+    return None
+
+
+def _given_table(making: Making) -> MathTable:
+    data = leaves(making.value("data"), making.args["data"].pos)
+    entries = [number for leaf in data if (number := _constant(leaf)) is not None]
+    shift, scale = making.number("shift"), making.number("scale")
+    if shift not in (-1, 0, 1):
+        raise CompileError(f"{shift} for 'shift'", making.args["shift"].pos, "-1, 0 or 1")
+    if not -32 <= scale < 32:
+        raise CompileError(f"{scale} for 'scale'", making.args["scale"].pos, "-32 to 31")
+    if len(entries) != 16 or not all(0 <= entry < 256 for entry in entries):
+        raise CompileError("the data of a math unit", making.args["data"].pos, "16 numbers of 0 to 255")
+    return MathTable(bool(making.number("invert")), shift, scale, tuple(reversed(entries)))
+
+
 # --------------------------------------------------------------------------- the others
 
 
@@ -255,6 +324,11 @@ _MAKERS: Mapping[str, Callable[[Making], Object]] = {
     "DirectCounter": _direct_counter,
     "Meter": _meter,
     "DirectMeter": _direct_meter,
+    "Lpf": _filter(LPF),
+    "DirectLpf": _filter(LPF),
+    "Wred": _filter(WRED),
+    "DirectWred": _filter(WRED),
+    "MathUnit": _math_unit,
     "Checksum": _variable(ir.Bits(16)),
     "ParserCounter": _variable(_COUNT),
     "ParserPriority": _plain,

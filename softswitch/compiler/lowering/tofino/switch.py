@@ -115,6 +115,7 @@ class Pipeline:
     states: Mapping[str, ir.State]
     egress_states: Mapping[str, ir.State]
     bodies: Mapping[Stage, tuple[ir.Stmt, ...]]
+    ingress_parser: str
 
 
 def is_for_tofino(declarations: tuple[ast.Decl, ...]) -> bool:
@@ -156,6 +157,7 @@ def lower_switch(unit: Unit, main: ast.Instantiation) -> Pipeline:
         _closed(states, main.pos),
         _closed(egress_states, main.pos),
         bodies,
+        blocks[0].decl.name,
     )
 
 
@@ -172,17 +174,38 @@ def _closed(states: Mapping[str, ir.State], pos: ir.Position) -> dict[str, ir.St
 
 
 def _pipeline(unit: Unit, main: ast.Instantiation) -> ast.Instantiation:
-    """Return the one pipeline that a switch has."""
+    """Return the pipeline that a switch has in all of its pipes."""
     assert isinstance(main.type, ast.NamedType)
     if main.type.name != SWITCH:
         raise Unsupported(f"package {main.type.name!r}", main.type.pos, f"{SWITCH} of {PIPELINE}s")
     if main.name != "main":
         raise CompileError(f"the package is called {main.name!r}", main.pos, "main")
-    if len(main.args) > 1:
-        raise Unsupported(f"a switch of {len(main.args)} pipelines", main.args[1].pos, "one pipeline")
     if not main.args:
         raise CompileError("a switch without a pipeline", main.pos, f"{SWITCH}(pipe) main;")
-    arg = main.args[0].value
+    pipelines = [_pipeline_of(unit, arg.value) for arg in main.args]
+    for number, (arg, pipeline) in enumerate(zip(main.args, pipelines, strict=True)):
+        if pipeline is not pipelines[0] and not _same_blocks(pipeline, pipelines[0]):
+            message = f"pipeline {number} of the switch has other blocks than pipeline 0"
+            raise Unsupported(message, arg.pos, "the same pipeline in all pipes; or a program for each")
+    if len(pipelines) > 1:
+        remark("the pipes of the switch share their tables and registers", main.args[1].pos)
+    return pipelines[0]
+
+
+def _same_blocks(one: ast.Instantiation, other: ast.Instantiation) -> bool:
+    """Return True if two pipelines surely have the same blocks: each made of one type, without arguments."""
+    names = [[_block_name(arg.value) for arg in pipeline.args] for pipeline in (one, other)]
+    return None not in names[0] and names[0] == names[1]
+
+
+def _block_name(expr: ast.Expr) -> str | None:
+    match expr:
+        case ast.Call(ast.Name(name), (), ()):
+            return name
+    return None
+
+
+def _pipeline_of(unit: Unit, arg: ast.Expr) -> ast.Instantiation:
     match arg:
         case ast.Name(name) if name in unit.packages:
             return unit.packages[name]
@@ -251,6 +274,15 @@ def _intrinsic(unit: Unit, pos: ir.Position) -> dict[str, t.Type]:
         assert isinstance(symbol, TypeName)
         types[field] = symbol.type
     return types
+
+
+def intrinsic_place(unit: Unit, struct: str, field: str, pos: ir.Position) -> ir.Member:
+    """Return a field of ``standard_metadata``, of the struct of that name in `INTRINSIC`."""
+    types = _intrinsic(unit, pos)
+    outer = t.lowered(types[struct])
+    assert isinstance(outer, ir.Struct)
+    whole = ir.Var(_struct("intrinsic", types), "standard_metadata", pos)
+    return ir.Member(dict(outer.fields)[field], ir.Member(outer, whole, struct, pos), field, pos)
 
 
 def _lower_block(

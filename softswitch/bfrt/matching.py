@@ -1,0 +1,281 @@
+"""The program's match-action tables: entries become P4Runtime's, which check them, and back again.
+
+Where entries may overlap the smallest ``$MATCH_PRIORITY`` wins, not the largest as in P4Runtime.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from p4src.messages import bfruntime
+from p4src.messages import p4runtime_pb2 as p4
+from softswitch.bfrt.cells import BYTES, PACKETS, counter_columns
+from softswitch.bfrt.describe import Action, Column
+from softswitch.bfrt.describe import Table as Described
+from softswitch.bfrt.rows import Rows
+from softswitch.bfrt.values import bytes_of, column_of, number, read_data, write_data
+from softswitch.p4runtime import entities
+from softswitch.p4runtime.errors import InvalidArgument, NotFound, PermissionDenied, Unimplemented
+from softswitch.p4runtime.schema import Table
+from softswitch.p4runtime.state import Bundle, Device
+
+PRIORITY = Column(65537, "$MATCH_PRIORITY", "uint32", match="Exact")
+_PRIORITIES = 1 << 24
+_MATCHES = {"exact": "Exact", "ternary": "Ternary", "lpm": "LPM", "range": "Range", "optional": "Optional"}
+
+
+def matching(device: Device, bundle: Bundle, prefix: str) -> list[Rows]:
+    """Return the match-action tables of a program, but those with an action profile."""
+    tables = [table for table in bundle.schema.tables.values() if table.implementation is None]
+    return [_Matching(device, bundle, table, prefix) for table in tables]
+
+
+class _Matching:
+    def __init__(self, device: Device, bundle: Bundle, table: Table, prefix: str) -> None:
+        self._device = device
+        self._own = table
+        key = [
+            Column(f.id, f.name.replace("$valid$", "$valid"), "bytes", f.width, _MATCHES[f.match])
+            for f in table.fields
+        ]
+        if table.takes_priority:
+            key.append(PRIORITY)
+        actions = []
+        for number_ in table.actions:
+            action = bundle.schema.actions[number_]
+            params = tuple(Column(p.id, p.name, "bytes", p.width) for p in action.params)
+            actions.append(Action(action.id, action.name, params))
+        self._actions = {action.id: action for action in actions}
+        direct = bundle.program.tables[table.name].direct_counter
+        unit = "" if direct is None else bundle.program.counters[direct].unit
+        data = counter_columns(unit)
+        operations = ("SyncCounters",) if data else ()
+        self.table = Described(
+            table.id,
+            f"{prefix}{table.name}",
+            "MatchAction_Direct",
+            table.size,
+            tuple(key),
+            data,
+            tuple(actions),
+            operations,
+        )
+
+    # ------------------------------------------------------------------ writing
+
+    def write(self, kind: int, entry: Any) -> None:
+        """Carry out an update of an entry, of the default one, or the deletion of all."""
+        if entry.is_default_entry:
+            self._write_default(kind, entry)
+            return
+        if not entry.HasField("key"):
+            if kind != bfruntime.DELETE:
+                raise InvalidArgument(f"an entry of '{self.table.name}' has a key")
+            self._delete_all()
+            return
+        wanted = self._key(entry)
+        old = self._found(wanted)
+        match kind:
+            case bfruntime.INSERT:
+                self._apply(p4.Update.INSERT, self._filled(wanted, entry, None))
+            case bfruntime.MODIFY | bfruntime.INSERT_OR_MODIFY:
+                if old is None and kind == bfruntime.MODIFY:
+                    raise NotFound(f"'{self.table.name}' holds no entry with this match to modify")
+                filled = self._filled(wanted, entry, old)
+                self._apply(p4.Update.INSERT if old is None else p4.Update.MODIFY, filled)
+            case bfruntime.DELETE:
+                self._apply(p4.Update.DELETE, wanted)
+            case _:
+                raise Unimplemented(f"an update of kind {kind} of '{self.table.name}'")
+
+    def _write_default(self, kind: int, entry: Any) -> None:
+        message = p4.TableEntry(table_id=self._own.id, is_default_action=True)
+        if kind in (bfruntime.DELETE, bfruntime.RESET):
+            if self._own.const_default:
+                return  # it is what it was
+        else:
+            message = self._filled(message, entry, None)
+        self._apply(p4.Update.MODIFY, message)
+
+    def _delete_all(self) -> None:
+        request = p4.TableEntry(table_id=self._own.id)
+        found = [each.table_entry for each in self._read(request) if not each.table_entry.is_default_action]
+        if found and self._own.const_entries:
+            raise PermissionDenied(f"the entries of '{self.table.name}' are constant in the program")
+        for message in found:
+            wanted = p4.TableEntry(table_id=message.table_id, match=message.match, priority=message.priority)
+            self._apply(p4.Update.DELETE, wanted)
+
+    def _apply(self, kind: int, message: Any) -> None:
+        entities.write(self._device, p4.Update(type=kind, entity=p4.Entity(table_entry=message)))
+
+    def _read(self, message: Any) -> list[Any]:
+        return entities.read(self._device, p4.Entity(table_entry=message))
+
+    def _found(self, wanted: Any) -> Any:
+        found = self._read(wanted)
+        return found[0].table_entry if found else None
+
+    def _key(self, entry: Any) -> Any:
+        """Return an entry's key as P4Runtime's: what matches anything is left out."""
+        message = p4.TableEntry(table_id=self._own.id)
+        priority = 0
+        for field in entry.key.fields:
+            column = column_of(self.table.key, field.field_id, self.table)
+            if column is PRIORITY:
+                priority = number(field.exact.value, column)
+            else:
+                self._match(message, field, column)
+        if self._own.takes_priority:
+            if priority >= _PRIORITIES:
+                raise InvalidArgument(f"$MATCH_PRIORITY {priority}: want 0 to {_PRIORITIES - 1}")
+            message.priority = _PRIORITIES - priority
+        return message
+
+    def _match(self, message: Any, field: Any, column: Column) -> None:
+        given = field.WhichOneof("match_type")
+        wanted = column.match.lower()
+        if given != wanted:
+            raise InvalidArgument(f"'{column.name}' matches {wanted}, not {given or 'nothing'}")
+        full = (1 << column.bits) - 1
+        match wanted:
+            case "exact":
+                value = number(field.exact.value, column)
+                message.match.add(field_id=column.id).exact.value = _plain(value)
+            case "ternary":
+                mask = number(field.ternary.mask, column)
+                value = number(field.ternary.value, column) & mask
+                if mask:
+                    to = message.match.add(field_id=column.id).ternary
+                    to.value, to.mask = _plain(value), _plain(mask)
+            case "lpm":
+                length = field.lpm.prefix_len
+                if not 0 <= length <= column.bits:
+                    raise InvalidArgument(f"a prefix of {length} bits for '{column.name}'")
+                mask = full >> (column.bits - length) << (column.bits - length)
+                if length:
+                    to = message.match.add(field_id=column.id).lpm
+                    to.value, to.prefix_len = _plain(number(field.lpm.value, column) & mask), length
+            case "range":
+                low, high = number(field.range.low, column), number(field.range.high, column)
+                if (low, high) != (0, full):
+                    to = message.match.add(field_id=column.id).range
+                    to.low, to.high = _plain(low), _plain(high)
+            case _:
+                if field.optional.is_valid:
+                    to = message.match.add(field_id=column.id).optional
+                    to.value = _plain(number(field.optional.value, column))
+
+    def _filled(self, wanted: Any, entry: Any, old: Any) -> Any:
+        """Return an entry of P4Runtime with the action and counts of an entry.
+
+        What is not given stays as it is in `old`.
+        """
+        message = p4.TableEntry()
+        message.CopyFrom(wanted)
+        action = self._action(entry.data.action_id, old)
+        columns = (*action.data, *self.table.data) if action else self.table.data
+        given = read_data(entry.data.fields, columns, self.table)
+        counts = [given.pop(column.name, None) for column in (PACKETS, BYTES)]
+        if action is not None and (old is None or given or old.action.action.action_id != action.id):
+            self._fill_action(message, action, given, old)
+        if any(count is not None for count in counts):
+            message.counter_data.packet_count, message.counter_data.byte_count = (c or 0 for c in counts)
+        return message
+
+    def _action(self, action_id: int, old: Any) -> Action | None:
+        number_ = action_id or (old.action.action.action_id if old is not None else 0)
+        if not number_:
+            raise InvalidArgument(f"an entry of '{self.table.name}' names an action")
+        if number_ not in self._actions:
+            known = ", ".join(f"{a.id} ({a.name})" for a in self._actions.values())
+            raise InvalidArgument(f"'{self.table.name}' has no action {number_}; it has {known}")
+        return self._actions[number_]
+
+    def _fill_action(self, message: Any, action: Action, given: dict[str, Any], old: Any) -> None:
+        kept = {}
+        if old is not None and old.action.action.action_id == action.id:
+            kept = {param.param_id: param.value for param in old.action.action.params}
+        message.action.action.action_id = action.id
+        for column in action.data:
+            if column.name in given:
+                value = _plain(given[column.name])
+            elif column.id in kept:
+                value = kept[column.id]
+            else:
+                value = _plain(0)  # as the chip's drivers do: published controllers leave parameters out
+            message.action.action.params.add(param_id=column.id, value=value)
+
+    # ------------------------------------------------------------------ reading
+
+    def read(self, entry: Any) -> Iterator[Any]:
+        """Yield the entry of a key, the default one, or all but that."""
+        request = self._key(entry) if entry.HasField("key") else p4.TableEntry(table_id=self._own.id)
+        request.is_default_action = entry.is_default_entry
+        if self.table.data:
+            request.counter_data.SetInParent()
+        found = self._read(request)
+        if entry.HasField("key") and not found:
+            raise NotFound(f"'{self.table.name}' holds no entry with this match")
+        for each in found:
+            yield self._told(each.table_entry, key_only=entry.table_flags.key_only)
+
+    def _told(self, message: Any, *, key_only: bool) -> Any:
+        entry = bfruntime.TableEntry(table_id=self.table.id, is_default_entry=message.is_default_action)
+        if not message.is_default_action:
+            matches = {match.field_id: match for match in message.match}
+            for column in self.table.key:
+                field = entry.key.fields.add(field_id=column.id)
+                if column is PRIORITY:
+                    field.exact.value = bytes_of(_PRIORITIES - message.priority, column)
+                else:
+                    _tell_match(field, matches.get(column.id), column)
+        if key_only:
+            return entry
+        entry.data.SetInParent()
+        if message.action.action.action_id:
+            action = self._actions[message.action.action.action_id]
+            entry.data.action_id = action.id
+            params = {
+                param.param_id: int.from_bytes(param.value, "big") for param in message.action.action.params
+            }
+            write_data(entry.data, {c.name: params[c.id] for c in action.data}, action.data)
+        counts = message.counter_data
+        told = {PACKETS.name: counts.packet_count, BYTES.name: counts.byte_count}
+        write_data(entry.data, told, self.table.data)
+        return entry
+
+    def usage(self) -> int:
+        """Return the number of entries."""
+        found = self._read(p4.TableEntry(table_id=self._own.id))
+        return sum(not each.table_entry.is_default_action for each in found)
+
+
+def _plain(value: int) -> bytes:
+    """Return a number as P4Runtime has it: no byte more than needed."""
+    return value.to_bytes(max(1, (value.bit_length() + 7) // 8), "big")
+
+
+def _tell_match(field: Any, match: Any, column: Column) -> None:
+    """Add a match of P4Runtime; None: one that was left out, as it matches anything."""
+
+    def padded(data: bytes) -> bytes:
+        return bytes_of(int.from_bytes(data, "big"), column)
+
+    match column.match:
+        case "Exact":
+            field.exact.value = padded(match.exact.value)
+        case "Ternary":
+            field.ternary.value = padded(match.ternary.value if match else b"")
+            field.ternary.mask = padded(match.ternary.mask if match else b"")
+        case "LPM":
+            field.lpm.value = padded(match.lpm.value if match else b"")
+            field.lpm.prefix_len = match.lpm.prefix_len if match else 0
+        case "Range":
+            full = bytes_of((1 << column.bits) - 1, column)
+            field.range.low = padded(match.range.low if match else b"")
+            field.range.high = padded(match.range.high) if match else full
+        case _:
+            field.optional.value = padded(match.optional.value if match else b"")
+            field.optional.is_valid = match is not None

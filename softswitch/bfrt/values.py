@@ -1,0 +1,119 @@
+"""Keys and data of entries, from and to messages: numbers, lists, booleans and strings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from p4src.messages import bfruntime
+from softswitch.bfrt.describe import Column, Table
+from softswitch.p4runtime.errors import InvalidArgument
+
+Value = int | bool | str | list[int] | list[bool]
+
+
+def bytes_of(value: int, column: Column) -> bytes:
+    """Return a number as messages carry it: whole bytes of the field's width."""
+    return value.to_bytes((column.bits + 7) // 8, "big")
+
+
+def number(data: bytes, column: Column) -> int:
+    """Return a number of a message. Raises InvalidArgument if it does not fit the field."""
+    value = int.from_bytes(data, "big")
+    if value >> column.bits:
+        raise InvalidArgument(f"{value:#x} for '{column.name}'; it has {column.bits} bits")
+    return value
+
+
+def column_of(columns: Iterable[Column], field_id: int, table: Table) -> Column:
+    """Return the field of this number. Raises InvalidArgument."""
+    known = tuple(columns)
+    for column in known:
+        if column.id == field_id:
+            return column
+    listing = ", ".join(f"{column.id} ({column.name})" for column in known) or "none"
+    raise InvalidArgument(f"'{table.name}' has no field {field_id} there; it has {listing}")
+
+
+def read_data(fields: Iterable[Any], columns: Sequence[Column], table: Table) -> dict[str, Value]:
+    """Return the values of data fields by name. Raises InvalidArgument."""
+    found: dict[str, Value] = {}
+    for field in fields:
+        column = column_of(columns, field.field_id, table)
+        found[column.name] = _value(field, column)
+    return found
+
+
+def _value(field: Any, column: Column) -> Value:
+    given = field.WhichOneof("value")
+    wanted = _oneof(column)
+    if given is None and column.repeated:
+        return []
+    if given != wanted:
+        raise InvalidArgument(f"'{column.name}' takes {wanted}, not {given or 'nothing'}")
+    match wanted:
+        case "stream":
+            return number(field.stream, column)
+        case "int_arr_val":
+            return list(field.int_arr_val.val)
+        case "bool_arr_val":
+            return list(field.bool_arr_val.val)
+        case "str_val":
+            return str(field.str_val)
+    return bool(field.bool_val)
+
+
+def _oneof(column: Column) -> str:
+    if column.type == "bool":
+        return "bool_arr_val" if column.repeated else "bool_val"
+    if column.type == "string":
+        return "str_val"
+    return "int_arr_val" if column.repeated else "stream"
+
+
+def write_data(to: Any, values: Mapping[str, Value], columns: Iterable[Column]) -> None:
+    """Add the fields of `columns` that have a value to a message of data."""
+    for column in columns:
+        if column.name not in values:
+            continue
+        value = values[column.name]
+        field = to.fields.add(field_id=column.id)
+        match _oneof(column):
+            case "stream":
+                assert isinstance(value, int)
+                field.stream = bytes_of(value, column)
+            case "int_arr_val" | "bool_arr_val" as kind:
+                assert isinstance(value, list)
+                getattr(field, kind).SetInParent()
+                getattr(field, kind).val.extend(value)
+            case kind:
+                setattr(field, kind, value)
+
+
+def exact_key(entry: Any, table: Table) -> tuple[int, ...] | None:
+    """Return the key of an entry of a table with exact fields; None: it has none.
+
+    Raises InvalidArgument.
+    """
+    if not entry.HasField("key"):
+        return None
+    found: dict[int, int] = {}
+    for field in entry.key.fields:
+        column = column_of(table.key, field.field_id, table)
+        if field.WhichOneof("match_type") not in ("exact", None):
+            raise InvalidArgument(f"'{column.name}' takes an exact value")
+        found[column.id] = number(field.exact.value, column)
+    missing = [column.name for column in table.key if column.id not in found]
+    if missing:
+        raise InvalidArgument(f"a key of '{table.name}' lacks '{missing[0]}'")
+    return tuple(found[column.id] for column in table.key)
+
+
+def exact_entry(table: Table, key: Sequence[int], values: Mapping[str, Value]) -> Any:
+    """Return the message of an entry of a table with exact fields."""
+    entry = bfruntime.TableEntry(table_id=table.id)
+    for column, value in zip(table.key, key, strict=True):
+        entry.key.fields.add(field_id=column.id).exact.value = bytes_of(value, column)
+    entry.data.SetInParent()
+    write_data(entry.data, values, table.data)
+    return entry

@@ -1,0 +1,120 @@
+"""`ina run --hosts` by ssh, as it comes: an OpenSSH server on each machine, with keys of this test."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.softswitch.namespaces import why_not
+from tests.softswitch.script_program import have_compiler
+from tests.system.clusters import PATIENCE_S, Cluster, cluster, until
+from tests.system.test_clusters import LOOP, SUM
+
+SSHD = shutil.which("sshd", path="/usr/sbin:/usr/local/sbin:/usr/bin")
+REASON = why_not() if have_compiler else "no C compiler: interface ports need the engine in C"
+REASON = REASON or ("" if SSHD and shutil.which("ssh") else "needs sshd and ssh")
+SERVED = ("h1", "h2", "h3")
+"""Machines with a server."""
+pytestmark = [pytest.mark.netns, pytest.mark.skipif(bool(REASON), reason=REASON)]
+
+
+@pytest.fixture(scope="module")
+def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("INA_TESTBEDS", str(tmp_path_factory.mktemp("testbeds")))
+        with cluster(tmp_path_factory.mktemp("cluster")) as made:
+            yield made
+
+
+@pytest.fixture(scope="module")
+def client(here: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Run a server on each machine; return the configuration of the client, by which names lead there."""
+    folder = tmp_path_factory.mktemp("ssh")
+    for name in ("host", "user"):
+        generate = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / name)]
+        subprocess.run(generate, check=True, stdin=subprocess.DEVNULL)
+    for machine in SERVED:
+        options = {
+            "HostKey": folder / "host",
+            "AuthorizedKeysFile": folder / "user.pub",
+            "PidFile": folder / f"{machine}.pid",
+            "ListenAddress": here.state.topology.ip(machine),
+            "UsePAM": "no",
+            "StrictModes": "no",
+            "PermitRootLogin": "yes",
+            "PasswordAuthentication": "no",
+        }
+        words = [word for name, value in options.items() for word in ("-o", f"{name}={value}")]
+        server = [str(SSHD), "-D", "-f", "/dev/null", *words]
+        here.start(machine, ["sh", "-c", 'mkdir -p /run/sshd && exec "$@"', "-", *server])
+    key = (folder / "host.pub").read_text().rsplit(" ", 1)[0]
+    names = "".join(f"{here.state.topology.ip(each)} {key}\n" for each in SERVED)
+    (folder / "known").write_text(names)
+    hosts = "".join(f"Host {each}\n HostName {here.state.topology.ip(each)}\n" for each in SERVED)
+    known = f" UserKnownHostsFile {folder}/known\n GlobalKnownHostsFile none\n"
+    own = f"Host *\n IdentityFile {folder}/user\n{known}"
+    found = folder / "config"
+    found.write_text(hosts + own)
+    for machine in SERVED:
+        until((folder / f"{machine}.pid").exists, 60.0)
+    return found
+
+
+def run(here: Cluster, client: Path, hosts: str, code: str) -> subprocess.Popen[str]:
+    """Start ``ina run --hosts`` without a template: by ssh, which finds the test's configuration."""
+    ssh = client.with_name("bin") / "ssh"
+    ssh.parent.mkdir(exist_ok=True)
+    ssh.write_text(f'#!/bin/sh\nexec {shutil.which("ssh")} -F {client} "$@"\n')
+    ssh.chmod(0o755)
+    command = [sys.executable, "-m", "ina", "run", "--hosts", hosts, "--", sys.executable, "-uc", code]
+    return here.start("h1", ["env", f"PATH={ssh.parent}:/usr/sbin:/usr/bin:/bin", *command])
+
+
+@pytest.fixture(autouse=True)
+def served(here: Cluster) -> Iterator[None]:
+    server = here.serve_fallback()
+    yield
+    here.signal_machine("p1", signal.SIGKILL)
+    server.communicate()
+    until(lambda: not here.jobs())
+
+
+def test_ranks_are_started_by_ssh(here: Cluster, client: Path) -> None:
+    process = run(here, client, "h1:2,h2:2,h3:1", SUM)
+    output, errors = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 0, errors
+    said = sorted(json.loads(text) for text in re.findall(r"\] (\[.*)", output))
+    assert said == [[rank, True, True, rank % 2 == 0] for rank in range(5)], (output, errors)
+
+
+def test_a_machine_without_an_ssh_server_is_named(here: Cluster, client: Path) -> None:
+    process = run(here, client, "h1,h4", SUM)
+    output, errors = process.communicate(timeout=PATIENCE_S)
+    assert (process.returncode, output) == (1, ""), errors
+    why = r"machine h4 has not started: its launch command ended with status 255: .*(refused|resolve)"
+    assert re.search(why, errors), errors
+
+
+def test_ranks_end_with_their_connection_of_ssh(here: Cluster, client: Path) -> None:
+    process = run(here, client, "h1,h2,h3", LOOP)
+    assert process.stdout is not None
+    for _ in range(3):
+        line = process.stdout.readline()
+        assert "going" in line, (line, *process.communicate())
+    for session in here.mentioning("h2", "sshd: "):
+        os.kill(session, signal.SIGKILL)
+    output, errors = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 1, (output, errors)
+    for rank in (0, 2):
+        assert re.search(rf"\[{rank}\] hostlib\.errors\.PeerLost: .*lost rank 1", errors), errors
+    assert "is lost with machine h2: its launch command ended with status 255" in errors, errors
+    until(lambda: not here.mentioning("h2", LOOP))
