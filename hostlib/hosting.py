@@ -19,10 +19,12 @@ import json
 import os
 import re
 import secrets
+import select
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -40,12 +42,50 @@ MEETING_S: Final = 300.0
 HERE_S: Final = 60.0
 """Longest wait for the first rank to come; an older refusal is one of an earlier launch."""
 
+AGAIN: Final = "again"
+"""What ``ina admit`` is told to admit one more job."""
+
 FINISH_S: Final = 2.0
 """Longest wait at the end of a job for the others to leave it, too."""
 
 _LOOK_S: Final = 0.02
-_running: list[subprocess.Popen[str]] = []
-"""The `ina admit` processes of this process; each ends when its standard input closes."""
+
+
+@dataclass(slots=True)
+class _Admission:
+    """An ``ina admit`` of this process: it ends with it, or some time after its job."""
+
+    options: list[str]
+    process: subprocess.Popen[str]
+    over: bool = False
+    """Its job is, and was removed."""
+
+    def hear(self, timeout_s: float | None = None) -> dict[str, Any]:
+        """Return its next message; nothing if there is none within the time, or it has ended."""
+        stdout = self.process.stdout
+        assert stdout is not None
+        if timeout_s is not None and not select.select([stdout], [], [], timeout_s)[0]:
+            return {}
+        line = stdout.readline()
+        said: dict[str, Any] = json.loads(line) if line else {}
+        return said
+
+    def again(self) -> dict[str, Any]:
+        """Have it admit one more job like the last; return what it says of it, nothing if it does not."""
+        assert self.process.stdin is not None
+        try:
+            self.process.stdin.write(f"{AGAIN}\n")
+            self.process.stdin.flush()
+        except OSError:
+            return {}  # it has ended
+        self.over = False
+        while (said := self.hear()) and "configs" not in said:
+            if "failed" in said:
+                return {}
+        return said
+
+
+_running: list[_Admission] = []
 
 
 @contextlib.contextmanager
@@ -100,7 +140,7 @@ def admit(
     hierarchical: bool,
     listen: str | None = None,
 ) -> Sequence[Any]:
-    """Start ``ina admit``, and wait until it has admitted the job.
+    """Have ``ina admit`` admit a job: start it, or use the one of an earlier job like this, and its switch.
 
     Args:
         settings: of this process.
@@ -116,6 +156,10 @@ def admit(
         RendezvousError: it has not admitted them.
     """
     options = admit_options(settings, machines, names, hierarchical=hierarchical, listen=listen)
+    _running[:] = [each for each in _running if each.process.poll() is None]
+    last = next((each for each in _running if each.options == options), None)
+    if told := last.again() if last else {}:
+        return _configs(told)
     process = subprocess.Popen(
         command_line.ina("admit", *options),
         stdin=subprocess.PIPE,
@@ -123,13 +167,16 @@ def admit(
         text=True,
         start_new_session=True,  # an interrupt from the keyboard is for the ranks
     )
-    assert process.stdout is not None
-    line = process.stdout.readline()
-    told = json.loads(line) if line else {}
+    admission = _Admission(options, process)
+    told = admission.hear()
     if "configs" not in told:
         why = told.get("failed") or "its messages above say why"
         raise RendezvousError(f"'ina admit' ended with status {process.wait()}: {why}")
-    _running[:] = [other for other in _running if other.poll() is None] + [process]
+    _running.append(admission)
+    return _configs(told)
+
+
+def _configs(told: dict[str, Any]) -> Sequence[Any]:
     configs: Sequence[Any] = told["configs"]
     return configs
 
@@ -140,9 +187,9 @@ def finish() -> None:
     Launchers such as Ray kill what a rank has started as soon as it ends: its job would stay for a lease.
     """
     deadline = time.monotonic() + FINISH_S
-    for process in _running:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(max(0.0, deadline - time.monotonic()))
+    for admission in _running:
+        if not admission.over:
+            admission.over = bool(admission.hear(max(0.0, deadline - time.monotonic())))
 
 
 def admit_options(
@@ -165,6 +212,8 @@ def admit_options(
     options = ["-np", str(sum(map(len, machines)))]
     options += ["--machines", "/".join(",".join(map(str, ranks)) for ranks in machines)]
     options += ["--hierarchical"] * hierarchical
+    if not settings.given and not settings.controller:
+        options += ["--again"]
     if settings.given:
         options += ["--given", *(f"--machine={','.join(each)}" for each in names)]
     elif settings.cluster:

@@ -23,10 +23,10 @@ from hostlib.messages import (
     Waited,
 )
 
-ANSWER_S = 5.0
-"""Longest wait for the launcher to say who has not joined."""
 FAREWELL_S = 1.0
 """Longest wait for the launcher to hear a farewell, after which it may give away what this worker had."""
+ANSWER_S = 5.0
+"""Longest wait for the launcher to say who has not joined."""
 
 
 class RendezvousPeers:

@@ -70,7 +70,7 @@ def first_hop(topology: Topology, root: str, server: str) -> str:
 
 
 def compare(before: Topology, after: Topology) -> Changes:
-    """Return what differs between two descriptions of a cluster; nodes with the same name are the same.
+    """Return the differences between two descriptions of a cluster; nodes with the same name are the same.
 
     O(switches + servers + links).
 

@@ -16,6 +16,7 @@ import typer
 
 from controller.switches.model import SWITCH_IP
 from controller.vocabulary import Topology
+from hostlib.hosting import AGAIN
 from ina.cli import options
 from ina.cli.cluster_options import MACHINES, ClusterFile, cluster_of, names_of
 from ina.cli.errors import USAGE, Failure, verdict
@@ -45,6 +46,9 @@ _ONE_EACH = (
     "--host needs a program whose slots are not shared, such as exclusive, and a running switch: "
     "give --switch ADDRESS"
 )
+
+AGAIN_S = 30.0
+"""Time that the switches wait for one more job of the same ranks, where these leave and join again."""
 
 EPILOG = """Examples:
 
@@ -134,6 +138,14 @@ def admit(
             "will remove. Machines are given with --machine.",
         ),
     ] = False,
+    again: Annotated[
+        bool,
+        typer.Option(
+            "--again",
+            help="Without --controller and --given: wait up to 30 s after the job for the line 'again' on "
+            "standard input, and admit another job like it on the same switches. Repeat until there is none.",
+        ),
+    ] = False,
     listen: Annotated[
         str | None,
         typer.Option(
@@ -211,8 +223,19 @@ def admit(
             opened = open_fabric(fabric, [spec.children])
         with opened as switches_there:
             check_memory(memory, [spec], switches_there.offers)
-            result = serve(switches_there, spec, on_ready=_announce, starter_left=_input_ended, listen=listen)
-    _print(metrics(result))
+            while True:
+                result = serve(
+                    switches_there, spec, on_ready=_announce, starter_left=_input_ended, listen=listen
+                )
+                _print(metrics(result))
+                if result.failure or not again or not _asked_again():
+                    return
+
+
+def _asked_again() -> bool:
+    """Return whether one more job is asked for, on the same switches, within some time."""
+    ready, _, _ = select.select([sys.stdin], [], [], AGAIN_S)
+    return bool(ready) and os.read(sys.stdin.fileno(), 4096).decode(errors="replace").strip() == AGAIN
 
 
 def _serve_given(machines: Sequence[Sequence[int]], known_as: Sequence[str], listen: str | None) -> JobResult:

@@ -50,8 +50,8 @@ class ExternalRuns:
         self._folder = folder
         self._now = now
         self._done: dict[int, dict[str, int]] = {}
-        self._external = {int(path.name) for path in folder.glob("*") if (path / "run.json").exists()}
-        """Those that have that file: it is asked for a hundred times a second."""
+        self._own_runs: set[int] = set()
+        """Runs that `own` has been seen to have: hundreds are asked for in a second."""
 
     # ------------------------------------------------------------------ what holders say
 
@@ -74,12 +74,12 @@ class ExternalRuns:
     def start(self, order: RunOrder) -> None:
         """Start a run, unless it runs already. Raises OSError."""
         if any(job.command for job in order.jobs):
+            self._own_runs.add(order.number)
             self._own.start(order)
             return
         folder = self._of(order.number)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         files.write(folder / "run.json", [job.name for job in order.jobs])
-        self._external.add(order.number)
 
     def grant(self, number: int, in_flight: Mapping[str, int]) -> None:
         """Have the jobs of a run keep so many packets in flight, unless somebody else started its workers."""
@@ -119,13 +119,14 @@ class ExternalRuns:
         self._done.pop(number, None)
         if self._has(number):
             shutil.rmtree(self._of(number), ignore_errors=True)
-            self._external.discard(number)
         else:
+            self._own_runs.discard(number)
             self._own.forget(number)
 
     def known(self) -> list[int]:
         """Return the runs of which something is kept."""
         own = self._own.known()
+        self._own_runs |= {*own}
         return [*own, *(int(path.name) for path in self._folder.iterdir())] if self._folder.exists() else own
 
     def why_ended(self, number: int) -> str:
@@ -145,7 +146,7 @@ class ExternalRuns:
         self._own.change_cluster(cluster)
 
     def _has(self, number: int) -> bool:
-        return number in self._external
+        return number not in self._own_runs and (self._of(number) / "run.json").exists()
 
     def _ended(self, number: int) -> bool:
         return (self._of(number) / "status.json").exists()

@@ -242,7 +242,7 @@ class Ledger:
         return changes.notes
 
     def _try(self, change: Callable[[Core], T]) -> T:
-        """Return what a change to the core returns, made to a copy. Raises BadSpec if that cannot go on."""
+        """Return the result of a change to a copy of the core. Raises BadSpec if that cannot go on."""
         now_s = self.now_s
         core = copy.deepcopy(self.core)
         core.handle(Tick(now_s))

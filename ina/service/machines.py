@@ -159,7 +159,7 @@ class MachineSite:
         return target.compiled(program, folder) or bundle(self.program, lanes)
 
     def _running(self) -> dict[str, SwitchInfo]:
-        """Return what the programs of the switches offer, of those that answer and have one.
+        """Return the offers of the switches' programs, of those that answer and have one.
 
         Raises ServiceError for a program that is not for aggregation, and as `controller.connect` for TLS.
         """

@@ -100,7 +100,7 @@ class _Ports(Stored):
         _check_port(self._switch, key[0])
 
     def shown(self, key: tuple[int, ...]) -> Row:
-        """Return what was configured, with the port's name; it is up."""
+        """Return a port's configuration, with its name; it is up."""
         connector, lane = key[0] // LANES + 1, key[0] % LANES
         told: Row = {
             "$PORT_UP": True,

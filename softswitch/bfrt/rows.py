@@ -90,7 +90,7 @@ class Stored:
             yield exact_entry(self.table, known, self.shown(known))
 
     def shown(self, key: tuple[int, ...]) -> Row:
-        """Return what a read finds in a row."""
+        """Return a row as a read finds it."""
         return self.rows[key]
 
     def usage(self) -> int:

@@ -63,6 +63,10 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
     "softswitch.compiler": ("p4src.messages", "softswitch.compiler/*"),
     "softswitch.engine": ("softswitch.compiler/*", "softswitch.engine/*"),
     "softswitch.gnmi": ("p4src.messages.gnmi", "p4src.messages", "softswitch.engine/"),
+    "softswitch.bfrt": (
+        *("p4src.messages", "p4src.messages.bfruntime"),
+        *("softswitch.bfrt/", "softswitch.compiler/*", "softswitch.engine/", "softswitch.p4runtime/"),
+    ),
     "softswitch.p4runtime": (
         *("p4src.messages/", "softswitch.compiler/*", "softswitch.engine/", "softswitch.gnmi"),
     ),
@@ -70,7 +74,9 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
     "hostlib": ("hostlib/", "hostlib._native", "hostlib.core/", "hostlib.io/"),
     "hostlib.core": ("hostlib.errors", "hostlib.peers", "hostlib.quantize", *PACKETS),
     "hostlib._native": ("hostlib.errors", "hostlib.wire", "hostlib.core/"),
-    "hostlib.io": ("hostlib.config", "hostlib.errors", "hostlib._native/", "hostlib.core/"),
+    "hostlib.io": (
+        *("hostlib.config", "hostlib.errors", "hostlib.interfaces", "hostlib._native/", "hostlib.core/"),
+    ),
     "hostlib.fallback": ("hostlib/", "hostlib._native/", "hostlib.core/", "hostlib.io/"),
     "hostlib.interleave": ("hostlib/",),
     "hostlib.torch": ("hostlib/",),
@@ -166,7 +172,8 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
         *("ina.service/", "ina.service.api", "ina.bench.service/"),
     ),
     "ina.cli": (
-        *("controller/*", "ina/*", *SWITCH, *HOST, "hostlib.lua_dissector", "hostlib.demos/"),
+        *("controller/*", "ina/*", *SWITCH, *HOST, "hostlib.demos/", "hostlib.hosting"),
+        "hostlib.lua_dissector",
         *("bmv2_topos.draw", "bmv2_topos.harness/", "bmv2_topos.plots", "bmv2_topos.soak"),
         *("bmv2_topos.testbeds.virtual", "bmv2_topos.trace"),
         *("bmv2_topos.testbeds.netns/", "bmv2_topos.testbeds.mininet", "bmv2_topos.testbeds.bmv2"),

@@ -7,6 +7,7 @@ import itertools
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -97,8 +98,8 @@ class Launch:
         """Return what the launcher's processes have written; they have ended, or are ended now."""
         found = []
         for process in self.processes:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, 9)
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
             out, err = process.communicate(timeout=60)
             found.append(f"status {process.returncode}\n{out}\n{err}")
         return "\n".join(found)

@@ -430,3 +430,41 @@ def test_an_mtu_that_is_too_small_is_named(here: Cluster) -> None:
     assert status == 1
     assert "[1] hostlib.errors.ConfigError: the MTU of h2-eth0 (10.0.0.2) is 150, and packets have" in errors
     assert re.search(r"\[0\] .*rank 1", errors), errors
+
+
+def another_version(folder: Path) -> dict[str, str]:
+    """Return the variables with which a process has another version of the package."""
+    other = "import importlib.metadata as m; m.version = lambda name, of=m.version: of(name) + '.post9'"
+    (folder / "sitecustomize.py").write_text(other)
+    return {"PYTHONPATH": str(folder)}
+
+
+def test_a_machine_with_another_version_is_named_before_any_rank_starts(
+    here: Cluster, tmp_path: Path
+) -> None:
+    here.serve_fallback()
+    variables = " ".join(f"{name}={text}" for name, text in another_version(tmp_path).items())
+    enter = tmp_path / "enter"
+    enter.write_text(f'[ "$1" = h1 ] || export {variables}\nexec sh {here.enter} "$@"\n')
+    command = [sys.executable, "-m", "ina", "run", "--hosts", "h1,h2"]
+    run = here.start("h1", [*command, "--launch-with", f"sh {enter} {{host}} {{command}}", "--", "true"])
+    status, output, errors = ended(run)
+    assert (status, output) == (1, ""), errors
+    assert re.search(r"machine h2 has ina \S+\.post9 \(header 2\), this one \S+ \(header 2\)", errors), errors
+    assert "install the same version on all" in errors
+
+
+def test_ranks_of_another_version_are_named_on_all(here: Cluster, tmp_path: Path) -> None:
+    here.serve_fallback()
+    meeting = {"INA_MEETING": f"{here.state.topology.ip('h1')}:29600"}
+    ranks = [
+        here.start(
+            f"h{rank + 1}",
+            [sys.executable, "-c", SUM],
+            openmpi(rank, 2, 0, 1) | meeting | (another_version(tmp_path) if rank else {}),
+        )
+        for rank in range(2)
+    ]
+    for status, _, errors in map(ended, ranks):
+        assert status == 1
+        assert re.search(r"rank 1 on h2 has ina \S+\.post9 \(header 2\), rank 0 on h1 has", errors), errors

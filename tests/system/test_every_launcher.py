@@ -55,6 +55,8 @@ class Engines:
         """Start what is not there; return the variables of the launcher's users."""
         here = self._here
         if self._fallback is None or self._fallback.poll() is not None:
+            if self._fallback is not None and self._fallback.returncode != -signal.SIGKILL:
+                raise AssertionError(f"the fallback server has ended: {self._fallback.communicate()}")
             self._fallback = here.serve_fallback()
         if way == "srun":
             if self._slurm is None:

@@ -156,5 +156,5 @@ def test_only_slurm_has_licences() -> None:
         ServiceError, match="licence 'ina_slots': Slurm has licences, executor 'local' has none"
     ):
         EngineChoice(licence="ina_slots")
-    with pytest.raises(ServiceError, match="executor 'kubernetes': want one of local, slurm, ray"):
+    with pytest.raises(ServiceError, match="executor 'kubernetes': want one of local, ssh, slurm, ray"):
         EngineChoice("kubernetes")  # type: ignore[arg-type]
