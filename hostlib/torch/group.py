@@ -368,11 +368,15 @@ _round = 0
 
 
 def _fresh(store: dist.Store, *, whole: bool) -> dist.Store:
-    """Return a store without keys of earlier groups: torchrun's outlives them, and torch uses names again."""
+    """Return a store without keys of earlier groups, also of earlier processes (``torchrun --max-restarts``).
+
+    torchrun's store outlives them, and torch uses names again.
+    """
     global _round
     if whole:
         _round += 1
-    return dist.PrefixStore(f"ina/{_round}", store)
+    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    return dist.PrefixStore(f"ina/{attempt}/{_round}", store)
 
 
 def create(options: Any, backend_options: Any) -> InaProcessGroup:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import logging
 import queue
 import threading
 import time
@@ -25,6 +26,8 @@ from ina.runtime.admission import Admitted, admitted
 from ina.runtime.errors import AddressTaken, BadRun, ProcessFailed
 from ina.runtime.fabric import ONE_PORT_EACH
 from ina.runtime.lease import renewed
+
+_log = logging.getLogger(__name__)
 
 SHARE: Final = 4
 """Of a job's exclusive slots each group gets as many again as this part of them, so that many find room."""
@@ -83,6 +86,9 @@ class Groups:
                 configs: Sequence[str] | str = self._admit_in_time(request)
             except (BadRun, BadSpec, ControllerError, ProcessFailed, AddressTaken) as error:
                 configs = str(error)
+            except Exception as error:  # the ranks would wait for an answer, and later ones, too
+                _log.exception("a group of ranks could not be admitted")
+                configs = repr(error)
             self._rendezvous.answer(request, configs)
 
     def _look(self) -> None:

@@ -104,14 +104,14 @@ class BfrtService:
 
 
 def _decoded(data: bytes) -> Any:
-    """Decode a message of a stream; None if it is none.
+    """Decode a message of a stream; return the error if it is none.
 
     gRPC takes streams that it cannot decode for alive.
     """
     try:
         return bfruntime.StreamMessageRequest.FromString(data)
-    except DecodeError:
-        return None
+    except DecodeError as error:
+        return error
 
 
 class _Servicer:
@@ -237,7 +237,7 @@ class _Servicer:
         ended = threading.Event()
         context.add_callback(ended.set)
         for request in requests:
-            if request is None:
+            if isinstance(request, DecodeError):
                 context.abort(grpc.StatusCode.INVALID_ARGUMENT, "this is no StreamMessageRequest")
             if request.WhichOneof("update") == "subscribe":
                 response = bfruntime.StreamMessageResponse()

@@ -117,7 +117,7 @@ def test_paths_are_counted_and_the_first_of_a_kind_is_logged(caplog: pytest.LogC
     paths = Paths()
     for _ in range(2):
         paths.took("allreduce sum float32", SWITCH)
-        paths.took("allreduce max float32", "gloo", "it has no max", sums=True)
+        paths.took("allreduce max float32", "gloo", "it has no max", loud=True)
     paths.took("barrier", "gloo")
     assert paths.counts() == {
         "allreduce max float32": {"gloo": 2},

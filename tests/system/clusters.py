@@ -213,9 +213,11 @@ def arguments(process: int) -> list[bytes]:
         return []
 
 
-def until(done: Callable[[], bool], patience_s: float = PATIENCE_S) -> None:
-    """Wait until something holds; fail if it does not in time."""
+def until(
+    done: Callable[[], bool], patience_s: float = PATIENCE_S, state: Callable[[], str] = lambda: ""
+) -> None:
+    """Wait until something holds; fail if it does not in time, with the state of what matters."""
     deadline = time.monotonic() + patience_s
     while not done():
-        assert time.monotonic() < deadline, "it has not happened in time"
+        assert time.monotonic() < deadline, f"it has not happened in time {state()}"
         time.sleep(0.05)

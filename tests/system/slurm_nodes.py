@@ -60,13 +60,16 @@ class Slurm:
             if node is None or node.poll() is not None:
                 command = ["slurmd", "-D", "-f", str(self.configuration), "-N", machine]
                 self.nodes[machine] = _started([*self.here.on(machine), *command])
-        until(self._all_idle, 120.0)
+        until(lambda: self._sinfo("%D %t") == f"{len(self.machines)} idle", 120.0, self._state)
 
-    def _all_idle(self) -> bool:
-        asked = [*self.here.on("p1"), "sinfo", "-h", "-o", "%D %t"]
+    def _state(self) -> str:
+        return self._sinfo("%N %T %E") + f"\n{ {name: node.poll() for name, node in self.nodes.items()} }"
+
+    def _sinfo(self, form: str) -> str:
+        asked = [*self.here.on("p1"), "sinfo", "-h", "-o", form]
         user = os.environ | self.variables
-        said = subprocess.run(asked, capture_output=True, env=user, text=True).stdout.strip()
-        return said == f"{len(self.machines)} idle"
+        done = subprocess.run(asked, capture_output=True, env=user, text=True)
+        return (done.stdout or done.stderr).strip()
 
     def close(self) -> None:
         """End the nodes."""

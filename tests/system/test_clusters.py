@@ -9,11 +9,13 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
+from ina.runtime import remote_fallback
 from tests.softswitch.namespaces import why_not
 from tests.softswitch.script_program import have_compiler
 from tests.system.clusters import PATIENCE_S, Cluster, arguments, cluster, until
@@ -196,14 +198,20 @@ def test_a_fallback_server_that_is_killed_is_started_again(here: Cluster) -> Non
 
 
 def test_a_fallback_service_that_comes_back_in_time_goes_on(here: Cluster) -> None:
+    """In time: within 5 s, which two starts of Python may exceed on a machine that is busy."""
     here.serve_fallback()
     run = here.run(HOSTS, ["python", "-c", STEPS], "--slots", "0")
     all_going(run, 8)
+    began = time.monotonic()
     here.signal_machine("p1", signal.SIGKILL)
     here.serve_fallback()
+    away_s = time.monotonic() - began
     status, output, errors = ended(run)
-    assert status == 0, errors
-    assert output.count("all right") == 8
+    if away_s < remote_fallback.PATIENCE_S - 1.0 or status == 0:
+        assert status == 0, errors
+        assert output.count("all right") == 8
+    else:
+        assert "the fallback server on p1 (10.0.0.5:9560) has not answered for" in errors, errors
 
 
 def test_the_fallback_servers_machine_dies(here: Cluster) -> None:

@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from benchmarks.switchml.client import Client
 from tests.system.attached import open_switch
 from tests.system.command import here, worker
 
@@ -34,3 +35,26 @@ def test_a_job_gets_slots_as_new_after_another(program: str) -> None:
             done = here("run", "-np", 2, *attached.options, "--timeout", 60, *SUMS)
             assert done.returncode == 0, done.stdout + done.stderr
             assert done.stdout.count("finished") == 2
+
+
+def test_controllers_for_tofino_reach_a_switch_by_bf_runtime() -> None:
+    program = ("--program", TNA.format("exclusive"), "--lanes", 32, "--arch", "tna")
+    with open_switch(*program, "--bfrt", "127.0.0.1:0") as attached:
+        client = Client(f"127.0.0.1:{attached.switch.ready()['bfrt_port']}", "exclusive")
+        try:
+            ports = [data["$DEV_PORT"] for _, data, _ in client.tables["$PORT_HDL_INFO"].entries()]
+            assert ports == [1, 2, 3, 4, 5, 6]
+            done = here("run", "-np", 2, *attached.options, "--timeout", 60, *SUMS)
+            assert done.returncode == 0, done.stdout + done.stderr
+            statistics = client.tables["$PORT_STAT"].entries({"$DEV_PORT": 1})
+            assert statistics[0][1]["$FramesReceivedOK"] != 0
+        finally:
+            client.close()
+
+
+def test_a_program_for_another_architecture_is_refused() -> None:
+    options = ("--program", TNA.format("exclusive"), "--lanes", 32, "--port", "1=memory")
+    done = here("switch", *options, "--arch", "v1model")
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "it is for architecture tna, and the switch runs v1model only" in done.stderr
+    assert here("switch", *options, "--bfrt", "nowhere").returncode == 2

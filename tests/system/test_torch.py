@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 import hostlib
+from ina.runtime.groups import slots_to_try
 from tests.system.attached import open_switch
 from tests.system.command import ROOT, WORKERS, ina
 from tests.system.torch_group import Ranks
@@ -276,6 +277,12 @@ def test_groups_have_slots_of_their_own_or_go_through_gloo(ranks: Ranks) -> None
                 assert paths == [{"switch": 1}] * 4 + [{"gloo": 1}]
 
 
+def test_groups_ask_for_fewer_slots_where_there_are_no_more() -> None:
+    assert slots_to_try(4096) == [1024, 512, 256, 128, 64]
+    assert slots_to_try(600) == [150, 75]
+    assert slots_to_try(64) == [64]
+
+
 def test_a_group_ends_with_its_ranks_and_no_other_does(ranks: Ranks) -> None:
     first, second, third, dead = ranks.run("group_of_a_dead_rank", 4, INA_OPTIONS="--slots 4096")
     assert dead == {"status": 3}
@@ -286,6 +293,10 @@ def test_a_group_ends_with_its_ranks_and_no_other_does(ranks: Ranks) -> None:
         assert reduced == [4.0] * 3
         assert (sums, places) == ([[3.0]] * 3, [place] * 3)
         assert "slots are asked for; 0 are free" in refused
+
+
+def test_processes_that_torchrun_starts_again_do_not_read_what_their_predecessors_left(ranks: Ranks) -> None:
+    assert ranks.results("restarted", size=1) == [[False, True, False]]
 
 
 def test_a_tensor_can_be_resized_after_its_sum(ranks: Ranks) -> None:

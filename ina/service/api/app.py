@@ -79,6 +79,7 @@ def app(
         openapi_url="/v1/openapi.json",
         docs_url=None,  # its page loads scripts from other hosts
         redoc_url=None,
+        redirect_slashes=False,  # "/v1/quotas/" lacks a tenant, and is not "/v1/quotas"
         lifespan=lifespan,
     )
     made.state.routes = [*_open.routes, *_v1.routes, *admissions.router.routes]

@@ -114,3 +114,11 @@ def test_more_submissions_than_a_minute_allows_are_refused_until_later(
     many = problem(submit("alice", *(f"d{number}" for number in range(7))))
     assert many["status"] == 422
     assert "7 jobs at once; tenant alice may submit 6 a minute" in str(many["detail"])
+
+
+@pytest.mark.parametrize("method", ["GET", "PUT", "DELETE"])
+def test_a_quota_of_no_tenant_is_not_there(people: dict[str, httpx.Client], method: str) -> None:
+    """It was sent on to the list of all quotas once."""
+    answer = people["admin"].request(method, "/v1/quotas/", json={"gpus": 3})
+    assert answer.status_code == 404
+    assert str(problem(answer)["detail"]).startswith("there is no such resource")

@@ -28,6 +28,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import hostlib
 import hostlib.torch
+import hostlib.torch.group
 
 STEPS = 3
 Prepared = tuple[torch.nn.Module, torch.optim.Optimizer, bool]
@@ -203,6 +204,19 @@ def grouped() -> Any:
         for group in opened:
             dist.destroy_process_group(group)
     dist.destroy_process_group()
+    return found
+
+
+def restarted() -> list[bool]:
+    """Whether processes find what others have left in a store: of the same start by torchrun, of the next."""
+    store = dist.HashStore()
+    found = []
+    for attempt in ("0", "0", "1"):
+        os.environ["TORCHELASTIC_RESTART_COUNT"] = attempt
+        hostlib.torch.group._round = 0  # as in a new process
+        fresh = hostlib.torch.group._fresh(store, whole=True)
+        found.append(fresh.check(["key"]))
+        fresh.set("key", "value")
     return found
 
 

@@ -1,0 +1,15 @@
+"""SwitchML's published program for Tofino on the embedded switch, beside this project's own.
+
+====================  ===================================================================
+module                what it does
+====================  ===================================================================
+`client`              a client of BF Runtime
+`session`             the entries that SwitchML's controller writes for workers over UDP
+`worker`              a worker that speaks SwitchML's format over UDP
+`links`               workers and a switch in virtual time
+`compare`             the page: the same allreduce by SwitchML's program and by `exclusive`
+====================  ===================================================================
+
+The program is not part of this project: give its folder, ``dev_root/p4`` of
+github.com/p4lang/p4app-switchML.
+"""
