@@ -95,7 +95,8 @@ def test_a_link_that_loses_loses_ordinary_packets_too() -> None:
 
 
 def test_too_much_traffic_fills_a_queue_that_it_shares_with_the_job() -> None:
-    flows = [Flow(source=host, target="h1", rate_bps=9e8, end_s=0.02) for host in ("h3", "h4")]
+    # 0.8 Gb/s too much: 3,333 packets in that time, and a queue holds 2,048
+    flows = [Flow(source=host, target="h1", rate_bps=9e8, end_s=0.05) for host in ("h3", "h4")]
     report = beside(*flows)
     assert report.dropped_packets > 0
     assert report.jobs[0].resent_packets > 0
