@@ -213,7 +213,7 @@ def admit_options(
     options += ["--machines", "/".join(",".join(map(str, ranks)) for ranks in machines)]
     options += ["--hierarchical"] * hierarchical
     if not settings.given and not settings.controller:
-        options += ["--again"]
+        options += ["--repeat"]
     if settings.given:
         options += ["--given", *(f"--machine={','.join(each)}" for each in names)]
     elif settings.cluster:

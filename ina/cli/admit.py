@@ -141,7 +141,7 @@ def admit(
     again: Annotated[
         bool,
         typer.Option(
-            "--again",
+            "--repeat",
             help="Without --controller and --given: wait up to 30 s after the job for the line 'again' on "
             "standard input, and admit another job like it on the same switches. Repeat until there is none.",
         ),
