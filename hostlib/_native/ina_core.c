@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-enum { NONFINITE = 255, PROMPT_TRIPS = 8, MOST_PROBES = 2, MOST_LANES = 256 };
+enum { SHORT_NS = 1000, NONFINITE = 255, PROMPT_TRIPS = 8, MOST_PROBES = 2, MOST_LANES = 256 };
 
 /* Packets of a shard in a row, before those of the next (hostlib/core/shards.py). */
 enum { TURN = 8 };
@@ -18,12 +18,6 @@ static uint32_t psn_of(const struct ina_core *core, int64_t index)
 {
     uint64_t psn = core->base + (uint64_t)index;
     return (uint32_t)(psn < core->psn_limit ? psn : psn % core->psn_limit);
-}
-
-/* For how long the results of a whole window come, once they do. */
-static int64_t drain_of(const struct ina_core *core)
-{
-    return core->limit * core->gap;
 }
 
 /* Twice the window: the values of packet i travel in packet i + lookahead, and packets may be a window ahead of that. */
@@ -565,7 +559,7 @@ static int keeps(const struct ina_core *core, uint32_t chain, uint32_t psn)
 /* Whether a chain's answer, with its values, was sent so lately that it may wait in a queue. */
 static int answered_lately(const struct ina_core *core, uint32_t chain, int64_t now)
 {
-    return core->answered_at[chain] >= 0 && now - core->answered_at[chain] < drain_of(core);
+    return core->answered_at[chain] >= 0 && now - core->answered_at[chain] < core->drain;
 }
 
 static void queue_answer(struct ina_core *core, uint32_t chain)
@@ -576,15 +570,9 @@ static void queue_answer(struct ina_core *core, uint32_t chain)
     core->answer_ring[(core->answer_head + core->answer_count++) % core->window] = chain;
 }
 
-/* Whether a packet may still wait in a queue: nothing that was sent since has come back. */
-static int in_a_queue(const struct ina_core *core, uint32_t chain, int64_t now)
-{
-    return core->sent_at[chain] > core->newest_sent && now - core->sent_at[chain] < drain_of(core);
-}
-
 /* Send what the fallback server lacks of us: the packet in flight, so that what the switch has of it goes up too, or the
    answer that we kept. What is not sent yet is noted, and goes that way when it goes: it may be of the next collective.
-   What may still wait in a queue does not go again: on a slow link that would fill it. */
+   What was sent so lately that it may wait in a queue does not go again: on a slow link that would fill it. */
 static void take_reminder(struct ina_core *core, const uint8_t *header, uint32_t chain, int64_t now)
 {
     uint32_t psn = load32(header + AT(psn));
@@ -593,7 +581,7 @@ static void take_reminder(struct ina_core *core, const uint8_t *header, uint32_t
         if (header[AT(flags)] & FLAG_RAW)       /* others have learned already that the sum overflowed */
             repair(core, chain);
         core->status[chain] &= (uint16_t)~(CHAIN_QUERY | CHAIN_COUNTED);
-        if (!(core->status[chain] & CHAIN_QUEUED) && !in_a_queue(core, chain, now))
+        if (!(core->status[chain] & CHAIN_QUEUED) && now - core->sent_at[chain] >= core->drain)
             queue_resend(core, chain, 0);
     } else if (asked && core->kept[chain] && keeps(core, chain, psn)) {
         core->kept[chain] |= kept_psn(core, chain) == psn ? KEPT_ASKED : 0;
@@ -759,22 +747,22 @@ void ina_batch_take(struct ina_core *core, struct ina_batch *batch, const uint8_
     batch->quickest = sample < batch->quickest ? sample : batch->quickest;
 }
 
-/* Follow how far apart results are at the least: what the slowest link makes of them. So quicker down than up: whatever
-   was lost sets them further apart, and says nothing of links. Nor does what a time-out ended, a gap that is longer than a
-   trip, or the wait for the first result, when a rank may not have begun. */
-static void follow_gap(struct ina_core *core, const struct ina_batch *batch)
+/* Follow the time that a window of results takes to come. What a time-out ended counts for nothing: something was lost.
+   Nor does what was before the first result, when a rank may not have begun. */
+static void follow_drain(struct ina_core *core, const struct ina_batch *batch)
 {
     int64_t results = core->completed - batch->completed;
     if (results == 0 || batch->completed == 0 || batch->backoff > 0)
         return;
-    int64_t gap = (batch->now - batch->progress_at) / results;
-    gap = core->srtt > 0 && gap > core->srtt ? core->srtt : gap;
-    if (core->gap == 0)
-        core->gap = gap;
-    else if (gap < core->gap)
-        core->gap -= (core->gap - gap) / 2;
-    else
-        core->gap += ((gap < 2 * core->gap ? gap : 2 * core->gap) - core->gap) / 16;
+    int64_t part = results < core->limit ? results : core->limit;
+    int64_t took = batch->now - batch->progress_at;
+    if (core->drain == 0) {
+        core->drain = took * core->limit / part;
+        return;
+    }
+    int64_t share = core->drain * part / core->limit;
+    int64_t most = 4 * (share + SHORT_NS);  /* a packet that was lost may have held up all of them */
+    core->drain += (took < most ? took : most) - share;
 }
 
 /* One round trip time for all of them: they shared a trip. */
@@ -784,7 +772,7 @@ void ina_batch_end(struct ina_core *core, const struct ina_batch *batch)
         measure(core, batch->quickest, batch->now);
         core->tolerance -= core->tolerance / 256;
     }
-    follow_gap(core, batch);
+    follow_drain(core, batch);
     if (core->newest_sent > batch->newest_sent)
         resend_overtaken(core, 8 + 2 * (core->completed - batch->completed), batch->now);
 }
@@ -805,7 +793,8 @@ static int64_t next_probe(const struct ina_core *core, int64_t oldest)
         return INA_NEVER;
     /* where results come in a slow but steady stream nothing is lost, and what probes bring would slow it more */
     int64_t quiet = core->srtt / 4 > core->probe_margin ? core->srtt / 4 : core->probe_margin;
-    quiet = quiet > 4 * core->gap ? quiet : 4 * core->gap;
+    int64_t gaps = 4 * core->drain / core->limit;
+    quiet = quiet > gaps ? quiet : gaps;
     int64_t late = (oldest > core->probed_at ? oldest : core->probed_at) + core->srtt + (core->probe_margin << core->probes);
     int64_t silent = core->progress_at + (quiet << core->probes);
     return late > silent ? late : silent;
@@ -816,10 +805,9 @@ static int64_t next_probe(const struct ina_core *core, int64_t oldest)
    another rank's queue. Only then may it exceed the longest time-out. */
 static int64_t time_out_of(const struct ina_core *core)
 {
-    int64_t drain = drain_of(core);
-    int64_t longest = 8 * drain > core->rto_max ? 8 * drain : core->rto_max;
-    int64_t time_out = core->rto > core->srtt + 2 * drain ? core->rto : core->srtt + 2 * drain;
-    time_out <<= core->backoff < 20 ? core->backoff : 20;
+    int64_t drained = core->srtt + 2 * core->drain;
+    int64_t longest = 8 * core->drain > core->rto_max ? 8 * core->drain : core->rto_max;
+    int64_t time_out = (core->rto > drained ? core->rto : drained) << (core->backoff < 20 ? core->backoff : 20);
     return time_out < longest ? time_out : longest;
 }
 

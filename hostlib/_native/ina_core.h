@@ -168,7 +168,7 @@ enum { INA_PUMPED(DECLARE) };
     FIELD(int64_t, rto) \
     FIELD(int64_t, rto_margin)              /* least distance of rto from srtt */ \
     FIELD(int64_t, rto_max) \
-    FIELD(int64_t, gap)                     /* how far apart results are at the least */ \
+    FIELD(int64_t, drain)                   /* how long the results of the last window took to come */ \
     FIELD(int64_t, probe_margin)            /* how much later than expected a probe is sent; INA_NEVER: none */ \
     FIELD(int64_t, probed_at)               /* the last probe */ \
     FIELD(int64_t, timeout_at)              /* the last time-out */ \

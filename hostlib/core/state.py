@@ -288,7 +288,7 @@ class CoreStruct(ctypes.Structure):
         ("rto", ctypes.c_int64),
         ("rto_margin", ctypes.c_int64),
         ("rto_max", ctypes.c_int64),
-        ("gap", ctypes.c_int64),
+        ("drain", ctypes.c_int64),
         ("probe_margin", ctypes.c_int64),
         ("probed_at", ctypes.c_int64),
         ("timeout_at", ctypes.c_int64),
@@ -475,10 +475,6 @@ class CoreState:
         struct.rto_max = round(rto.max_s * 1e9)
         struct.probe_margin = NEVER if rto.probe_s is None else round(rto.probe_s * 1e9)
 
-    def drain_ns(self) -> int:
-        """Return for how long the results of a whole window come, once they do, nanoseconds."""
-        return int(self.struct.limit * self.struct.gap)
-
     def time_out_ns(self) -> int:
         """Return for how long a packet may be under way, nanoseconds, with the doublings of the stall so far.
 
@@ -486,9 +482,9 @@ class CoreState:
         slow links long after the round trip that was measured of the first. Twice that leaves room for
         another rank's queue. Only then may it exceed the longest time-out.
         """
-        struct, drain = self.struct, self.drain_ns()
-        longest = max(8 * drain, struct.rto_max)
-        time_out = max(struct.rto, struct.srtt + 2 * drain)
+        struct = self.struct
+        longest = max(8 * struct.drain, struct.rto_max)
+        time_out = max(struct.rto, struct.srtt + 2 * struct.drain)
         return int(min(time_out << min(struct.backoff, MAX_DOUBLINGS), longest))
 
     def psn(self, index: int) -> int:

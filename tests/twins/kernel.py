@@ -26,6 +26,7 @@ from hostlib.core.state import (
 )
 
 _FLIGHT = int(Chain.FLIGHT)
+_SHORT_NS = 1000
 _PROMPT_TRIPS = 8
 
 
@@ -130,7 +131,7 @@ class NumpyKernel:
             _measure(core, quickest, now)
             core.tolerance -= core.tolerance // 256
         if core.completed > completed > 0 and backoff == 0:
-            _follow_gap(core, core.completed - completed, now - progress_at)
+            _follow_drain(core, core.completed - completed, now - progress_at)
         if core.newest_sent > newest_sent:
             _resend_overtaken(state, 8 + 2 * (core.completed - completed))
 
@@ -649,8 +650,8 @@ def _take_reminder(state: CoreState, header: wire.Header, chain: int, now: int) 
     """Send what the fallback server lacks of us: the packet in flight, or the answer that we kept.
 
     The packet in flight goes without a query, so that what the switch has of it goes up too. What is not sent
-    yet is noted, and goes that way when it goes: it may be of the next collective. What may still wait in
-    a queue, for nothing sent since has come back, does not go again: on a slow link that would fill it.
+    yet is noted, and goes that way when it goes: it may be of the next collective. What was sent so lately
+    that it may wait in a queue does not go again: on a slow link that would fill it.
     """
     core, status = state.struct, state.status
     asked = header.node == state.path_nodes[0] and header.bitmap & core.own_bitmap
@@ -659,14 +660,12 @@ def _take_reminder(state: CoreState, header: wire.Header, chain: int, now: int) 
         if header.flags & wire.FLAG_RAW:  # others have learned already that the sum overflowed
             _repair(state, chain)
         status[chain] &= ~np.uint16(Chain.QUERY | Chain.COUNTED)
-        sent_at = int(state.sent_at[chain])
-        in_a_queue = sent_at > core.newest_sent and now - sent_at < state.drain_ns()
-        if not status[chain] & Chain.QUEUED and not in_a_queue:
+        if not status[chain] & Chain.QUEUED and now - state.sent_at[chain] >= core.drain:
             _queue_resend(state, chain)
     elif asked and state.kept[chain] and _keeps(core, int(answer["psn"][0]), header.psn):
         state.kept[chain] |= Kept.ASKED if answer["psn"][0] == header.psn else 0
         answered_at = int(state.answered_at[chain])
-        lately = answered_at >= 0 and now - answered_at < state.drain_ns()
+        lately = answered_at >= 0 and now - answered_at < core.drain
         if state.kept[chain] & Kept.QUEUED:
             pass
         elif _only_tells(state, chain) or not lately:
@@ -759,18 +758,14 @@ def _measure(core: CoreStruct, sample: int, now: int) -> None:
     core.rto = min(core.srtt + max(core.srtt // 2, core.rto_margin), core.rto_max)
 
 
-def _follow_gap(core: CoreStruct, results: int, took: int) -> None:
-    """Follow how far apart results are at the least: what the slowest link makes of them.
-
-    So quicker down than up: whatever was lost sets them further apart, and says nothing of links.
-    """
-    gap = min(took // results, core.srtt or took)
-    if core.gap == 0:
-        core.gap = gap
-    elif gap < core.gap:
-        core.gap -= (core.gap - gap) // 2
-    else:
-        core.gap += (min(gap, 2 * core.gap) - core.gap) // 16
+def _follow_drain(core: CoreStruct, results: int, took: int) -> None:
+    """Follow the time that a window of results takes to come; one that was lost may have held them up."""
+    part = min(results, core.limit)
+    if core.drain == 0:
+        core.drain = took * core.limit // part
+        return
+    share = core.drain * part // core.limit
+    core.drain += min(took, 4 * (share + _SHORT_NS)) - share
 
 
 def _next_probe(core: CoreStruct, oldest: int) -> int:
@@ -782,7 +777,7 @@ def _next_probe(core: CoreStruct, oldest: int) -> int:
     """
     if core.probe_margin == NEVER or core.srtt == 0 or core.backoff > 0 or core.probes >= PROBES:
         return NEVER
-    quiet = max(int(core.srtt) // 4, int(core.probe_margin), 4 * int(core.gap))
+    quiet = max(int(core.srtt) // 4, int(core.probe_margin), 4 * int(core.drain) // int(core.limit))
     late = max(oldest, core.probed_at) + core.srtt + (core.probe_margin << core.probes)
     return int(max(late, core.progress_at + (quiet << core.probes)))
 
