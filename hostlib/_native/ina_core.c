@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-enum { SHORT_NS = 1000, NONFINITE = 255, PROMPT_TRIPS = 8, MOST_PROBES = 2, MOST_LANES = 256 };
+enum { NONFINITE = 255, PROMPT_TRIPS = 8, MOST_PROBES = 2, MOST_LANES = 256 };
 
 /* Packets of a shard in a row, before those of the next (hostlib/core/shards.py). */
 enum { TURN = 8 };
@@ -311,12 +311,10 @@ int64_t ina_emit(struct ina_core *core, uint8_t *out, int64_t max_packets, int64
             chain = core->answer_ring[core->answer_head];
             core->answer_head = (core->answer_head + 1) % core->window;
             core->answer_count--;
-            if (only_tells(core, chain)) {
+            if (only_tells(core, chain))
                 tell_complete(core, packet, chain);
-            } else {
+            else
                 memcpy(packet, answer_of(core, chain), bytes);
-                core->answered_at[chain] = now;
-            }
             core->kept[chain] = KEPT_THERE;
             core->counters[COUNT_ANSWERS]++;
             count++;
@@ -392,7 +390,6 @@ static void keep_answer(struct ina_core *core, const uint8_t *result, uint32_t c
 {
     uint8_t *packet = answer_of(core, chain);
     core->kept[chain] |= KEPT_THERE;
-    core->answered_at[chain] = -1;
     if (load16(result + AT(lanes)) == 0) {
         int raw = (result[AT(flags)] & FLAG_RAW || core->status[chain] & CHAIN_RAW || !core->is_float)
                   && core->pattern != PATTERN_GATHER;
@@ -556,24 +553,9 @@ static int keeps(const struct ina_core *core, uint32_t chain, uint32_t psn)
     return psn < core->psn_limit && (kept + core->psn_limit - psn) % core->psn_limit < core->psn_limit / 2;
 }
 
-/* Whether a chain's answer, with its values, was sent so lately that it may wait in a queue. */
-static int answered_lately(const struct ina_core *core, uint32_t chain, int64_t now)
-{
-    return core->answered_at[chain] >= 0 && now - core->answered_at[chain] < core->drain;
-}
-
-static void queue_answer(struct ina_core *core, uint32_t chain)
-{
-    if (core->kept[chain] & KEPT_QUEUED)
-        return;
-    core->kept[chain] |= KEPT_QUEUED;
-    core->answer_ring[(core->answer_head + core->answer_count++) % core->window] = chain;
-}
-
 /* Send what the fallback server lacks of us: the packet in flight, so that what the switch has of it goes up too, or the
-   answer that we kept. What is not sent yet is noted, and goes that way when it goes: it may be of the next collective.
-   What was sent so lately that it may wait in a queue does not go again: on a slow link that would fill it. */
-static void take_reminder(struct ina_core *core, const uint8_t *header, uint32_t chain, int64_t now)
+   answer that we kept. What is not sent yet is noted, and goes that way when it goes: it may be of the next collective. */
+static void take_reminder(struct ina_core *core, const uint8_t *header, uint32_t chain)
 {
     uint32_t psn = load32(header + AT(psn));
     int asked = load16(header + AT(node)) == core->path_nodes[0] && load32(header + AT(bitmap)) & core->own_bitmap;
@@ -581,14 +563,12 @@ static void take_reminder(struct ina_core *core, const uint8_t *header, uint32_t
         if (header[AT(flags)] & FLAG_RAW)       /* others have learned already that the sum overflowed */
             repair(core, chain);
         core->status[chain] &= (uint16_t)~(CHAIN_QUERY | CHAIN_COUNTED);
-        if (!(core->status[chain] & CHAIN_QUEUED) && now - core->sent_at[chain] >= core->drain)
+        if (!(core->status[chain] & CHAIN_QUEUED))
             queue_resend(core, chain, 0);
     } else if (asked && core->kept[chain] && keeps(core, chain, psn)) {
-        core->kept[chain] |= kept_psn(core, chain) == psn ? KEPT_ASKED : 0;
-        if (only_tells(core, chain) || !answered_lately(core, chain, now))
-            queue_answer(core, chain);
-        else if (!(core->kept[chain] & KEPT_QUEUED))
-            core->kept[chain] = KEPT_THERE;
+        if (!(core->kept[chain] & KEPT_QUEUED))
+            core->answer_ring[(core->answer_head + core->answer_count++) % core->window] = chain;
+        core->kept[chain] |= KEPT_QUEUED | (kept_psn(core, chain) == psn ? KEPT_ASKED : 0);
     } else if (asked && psn < core->psn_limit) {
         core->wanted[chain] = psn;      /* not sent yet, or it would be in flight or kept */
     } else {
@@ -642,7 +622,7 @@ static int64_t take_packet(struct ina_core *core, const uint8_t *packet, int64_t
     uint32_t psn = load32(header + AT(psn));
     uint32_t chain = psn % core->window;
     if (kind == KIND_REMINDER) {
-        take_reminder(core, header, chain, now);
+        take_reminder(core, header, chain);
         return INA_NEVER;
     }
     if (!(core->status[chain] & CHAIN_FLIGHT) || psn_of(core, core->index[chain]) != psn) {
@@ -714,7 +694,7 @@ static void measure(struct ina_core *core, int64_t sample, int64_t now)
 static void resend_overtaken(struct ina_core *core, int64_t most, int64_t now)
 {
     int64_t before = core->newest_sent - core->srtt - core->tolerance;
-    if (core->srtt == 0 || before <= core->sent_since) /* without a round trip known, a queue looks like a loss */
+    if (before <= core->sent_since)
         return;
     int64_t since = INA_NEVER;
     int64_t count = core->frontier - core->oldest;
@@ -738,31 +718,13 @@ static void resend_overtaken(struct ina_core *core, int64_t most, int64_t now)
 
 struct ina_batch ina_batch_begin(const struct ina_core *core, int64_t now)
 {
-    return (struct ina_batch){now, core->newest_sent, core->completed, core->progress_at, INA_NEVER, core->backoff};
+    return (struct ina_batch){now, core->newest_sent, core->completed, INA_NEVER};
 }
 
 void ina_batch_take(struct ina_core *core, struct ina_batch *batch, const uint8_t *packet, int64_t bytes)
 {
     int64_t sample = take_packet(core, packet, bytes, batch->now);
     batch->quickest = sample < batch->quickest ? sample : batch->quickest;
-}
-
-/* Follow the time that a window of results takes to come. What a time-out ended counts for nothing: something was lost.
-   Nor does what was before the first result, when a rank may not have begun. */
-static void follow_drain(struct ina_core *core, const struct ina_batch *batch)
-{
-    int64_t results = core->completed - batch->completed;
-    if (results == 0 || batch->completed == 0 || batch->backoff > 0)
-        return;
-    int64_t part = results < core->limit ? results : core->limit;
-    int64_t took = batch->now - batch->progress_at;
-    if (core->drain == 0) {
-        core->drain = took * core->limit / part;
-        return;
-    }
-    int64_t share = core->drain * part / core->limit;
-    int64_t most = 4 * (share + SHORT_NS);  /* a packet that was lost may have held up all of them */
-    core->drain += (took < most ? took : most) - share;
 }
 
 /* One round trip time for all of them: they shared a trip. */
@@ -772,7 +734,6 @@ void ina_batch_end(struct ina_core *core, const struct ina_batch *batch)
         measure(core, batch->quickest, batch->now);
         core->tolerance -= core->tolerance / 256;
     }
-    follow_drain(core, batch);
     if (core->newest_sent > batch->newest_sent)
         resend_overtaken(core, 8 + 2 * (core->completed - batch->completed), batch->now);
 }
@@ -793,22 +754,9 @@ static int64_t next_probe(const struct ina_core *core, int64_t oldest)
         return INA_NEVER;
     /* where results come in a slow but steady stream nothing is lost, and what probes bring would slow it more */
     int64_t quiet = core->srtt / 4 > core->probe_margin ? core->srtt / 4 : core->probe_margin;
-    int64_t gaps = 4 * core->drain / core->limit;
-    quiet = quiet > gaps ? quiet : gaps;
     int64_t late = (oldest > core->probed_at ? oldest : core->probed_at) + core->srtt + (core->probe_margin << core->probes);
     int64_t silent = core->progress_at + (quiet << core->probes);
     return late > silent ? late : silent;
-}
-
-/* For how long a packet may be under way. A window that leaves at once waits in queues, so its last result comes when all
-   the others have: on slow links long after the round trip that was measured of the first. Twice that leaves room for
-   another rank's queue. Only then may it exceed the longest time-out. */
-static int64_t time_out_of(const struct ina_core *core)
-{
-    int64_t drained = core->srtt + 2 * core->drain;
-    int64_t longest = 8 * core->drain > core->rto_max ? 8 * core->drain : core->rto_max;
-    int64_t time_out = (core->rto > drained ? core->rto : drained) << (core->backoff < 20 ? core->backoff : 20);
-    return time_out < longest ? time_out : longest;
 }
 
 int64_t ina_next_timeout(const struct ina_core *core)
@@ -824,10 +772,11 @@ int64_t ina_next_timeout(const struct ina_core *core)
     }
     if (oldest == INA_NEVER)
         return INA_NEVER;
+    int64_t rto = core->rto << (core->backoff < 20 ? core->backoff : 20);
     int64_t from = oldest > core->timeout_at ? oldest : core->timeout_at;
     if (!core->fallback && core->progress_at > from) /* what comes steadily, if slowly, is not lost (RFC 6298, 5.3) */
         from = core->progress_at;
-    int64_t timeout = from + time_out_of(core);
+    int64_t timeout = from + (rto < core->rto_max ? rto : core->rto_max);
     int64_t probe = next_probe(core, oldest);
     return probe < timeout ? probe : timeout;
 }

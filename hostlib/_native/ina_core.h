@@ -109,7 +109,6 @@ enum { INA_PUMPED(DECLARE) };
     FIELD(uint8_t *, answers) \
     FIELD(uint8_t *, kept) \
     FIELD(uint32_t *, answer_ring) \
-    FIELD(int64_t *, answered_at)           /* when a chain's answer was sent last; -1: not yet */ \
     FIELD(int64_t *, wanted)                /* PSN that a reminder asked for before we sent it; -1: none */ \
     FIELD(uint8_t *, salts)                 /* where salted: of its last result, one more if that collided */ \
     /* the collective */ \
@@ -168,7 +167,6 @@ enum { INA_PUMPED(DECLARE) };
     FIELD(int64_t, rto) \
     FIELD(int64_t, rto_margin)              /* least distance of rto from srtt */ \
     FIELD(int64_t, rto_max) \
-    FIELD(int64_t, drain)                   /* how long the results of the last window took to come */ \
     FIELD(int64_t, probe_margin)            /* how much later than expected a probe is sent; INA_NEVER: none */ \
     FIELD(int64_t, probed_at)               /* the last probe */ \
     FIELD(int64_t, timeout_at)              /* the last time-out */ \
@@ -220,8 +218,7 @@ void ina_absorb(struct ina_core *core, const uint8_t *data, int64_t bytes, int64
 
 /* The same packet by packet: those that have come at the same time, between a beginning and an end. */
 struct ina_batch {
-    int64_t now, newest_sent, completed, progress_at, quickest;
-    uint32_t backoff;
+    int64_t now, newest_sent, completed, quickest;
 };
 struct ina_batch ina_batch_begin(const struct ina_core *core, int64_t now);
 void ina_batch_take(struct ina_core *core, struct ina_batch *batch, const uint8_t *packet, int64_t bytes);

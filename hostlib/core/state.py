@@ -95,9 +95,6 @@ half with 4, 87 % with 8, the same with 16.
 PROBES: Final = 2
 """Probes without a result in between; from then on time-outs ask."""
 
-MAX_DOUBLINGS: Final = 20
-"""Of a time-out, in a stall."""
-
 _HEADER_ROOM: Final = 72
 
 
@@ -232,7 +229,6 @@ class CoreStruct(ctypes.Structure):
         ("answers", ctypes.c_void_p),
         ("kept", ctypes.c_void_p),
         ("answer_ring", ctypes.c_void_p),
-        ("answered_at", ctypes.c_void_p),
         ("wanted", ctypes.c_void_p),
         ("salts", ctypes.c_void_p),
         ("input", ctypes.c_void_p),
@@ -288,7 +284,6 @@ class CoreStruct(ctypes.Structure):
         ("rto", ctypes.c_int64),
         ("rto_margin", ctypes.c_int64),
         ("rto_max", ctypes.c_int64),
-        ("drain", ctypes.c_int64),
         ("probe_margin", ctypes.c_int64),
         ("probed_at", ctypes.c_int64),
         ("timeout_at", ctypes.c_int64),
@@ -443,7 +438,6 @@ class CoreState:
         )
         self.kept = self._array("kept", keeps, np.uint8)
         self.answer_ring = self._array("answer_ring", keeps, np.uint32)
-        self.answered_at = self._array("answered_at", keeps, np.int64)
         self.wanted = self._array("wanted", keeps, np.int64)
         self.wanted[:] = -1
         self.salts = self._array("salts", window if settings.salted else 0, np.uint8)
@@ -474,18 +468,6 @@ class CoreState:
         struct.rto_margin = round(rto.margin_s * 1e9)
         struct.rto_max = round(rto.max_s * 1e9)
         struct.probe_margin = NEVER if rto.probe_s is None else round(rto.probe_s * 1e9)
-
-    def time_out_ns(self) -> int:
-        """Return for how long a packet may be under way, nanoseconds, with the doublings of the stall so far.
-
-        A window that leaves at once waits in queues, so its last result comes when all the others have: on
-        slow links long after the round trip that was measured of the first. Twice that leaves room for
-        another rank's queue. Only then may it exceed the longest time-out.
-        """
-        struct = self.struct
-        longest = max(8 * struct.drain, struct.rto_max)
-        time_out = max(struct.rto, struct.srtt + 2 * struct.drain)
-        return int(min(time_out << min(struct.backoff, MAX_DOUBLINGS), longest))
 
     def psn(self, index: int) -> int:
         """Return the PSN of a packet of the collective."""

@@ -14,19 +14,10 @@ from hostlib import wire
 from hostlib.core.congestion import BadLimits, Congestion, FixedWindow, InC, Limits, Round, asked
 from hostlib.core.kernel import Kernel
 from hostlib.core.shards import place_of
-from hostlib.core.state import (
-    ALL_WAIT,
-    MAX_DOUBLINGS,
-    NEVER,
-    Chain,
-    CoreSettings,
-    CoreState,
-    Counter,
-    Pattern,
-    RtoLimits,
-)
+from hostlib.core.state import ALL_WAIT, NEVER, Chain, CoreSettings, CoreState, Counter, Pattern, RtoLimits
 from hostlib.errors import JobFault, PsnRange
 
+_MAX_DOUBLINGS = 20
 _FIRST_PROBES = 8
 
 
@@ -248,7 +239,7 @@ class Window:
         if now < self.next_timeout():
             return
         state, core = self.state, self.state.struct
-        rto = state.time_out_ns()
+        rto = min(core.rto << min(core.backoff, _MAX_DOUBLINGS), core.rto_max)
         waits = state.status & (Chain.FLIGHT | Chain.QUEUED) == int(Chain.FLIGHT)
         start = max(int(state.sent_at.min(where=waits, initial=NEVER)), core.timeout_at)
         if not core.fallback:
@@ -262,12 +253,12 @@ class Window:
         is_counted = state.status[chains] & Chain.COUNTED != 0
         counted, uncounted = chains[is_counted], chains[~is_counted]
         reminders = 1
-        probes = _FIRST_PROBES << 2 * min(core.backoff, MAX_DOUBLINGS)
+        probes = _FIRST_PROBES << 2 * min(core.backoff, _MAX_DOUBLINGS)
         if core.fallback:
             probes = max(probes, self.settings.packets_in_flight // 32)
             counted = counted[np.argsort(state.sent_at[counted], kind="stable")]
             most = max(1, self.settings.packets_in_flight // 8)
-            reminders = min(1 << min(core.backoff, MAX_DOUBLINGS), most)
+            reminders = min(1 << min(core.backoff, _MAX_DOUBLINGS), most)
         uncounted = uncounted[:probes]
         # asked for a status already, and none came: that can be no slow rank, so all are to hear of it
         unanswered = uncounted[state.status[uncounted] & Chain.ASKED != 0]

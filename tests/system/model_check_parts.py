@@ -182,7 +182,6 @@ _LONG_NS = 60_000_000_000
 _ARRAYS = (
     "index",
     "sent_at",
-    "answered_at",
     "status",
     "exponent",
     "ready_ring",
@@ -193,8 +192,6 @@ _ARRAYS = (
     "kept",
     "answer_ring",
 )
-_CLOCKS = ("sent_at", "answered_at")
-"""Those that hold times, which tell no states apart."""
 _TIMELESS = (
     *(
         "base",
@@ -256,7 +253,7 @@ class WorkerPart:
         flight = state.status & int(Chain.FLIGHT) != 0
         key = (
             *(getattr(state.struct, name) for name in _TIMELESS),
-            *(data for name, data in zip(_ARRAYS, arrays, strict=True) if name not in _CLOCKS),
+            *(data for name, data in zip(_ARRAYS, arrays, strict=True) if name != "sent_at"),
             tuple(np.argsort(state.sent_at[flight], kind="stable").tolist()),
             self._window.next_timeout() != NEVER,
             self.output.tobytes(),
@@ -280,8 +277,6 @@ class WorkerPart:
             self._window.on_timeout(self._now)
         elif packet != PASS:
             self._window.absorb(np.frombuffer(packet, np.uint8), len(packet), self._now)
-            # how long a queue is has no place among states without time: each reminder is heard
-            self._window.state.struct.gap = 0
         return self._emit()
 
     def _emit(self) -> Packets:

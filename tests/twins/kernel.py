@@ -26,7 +26,6 @@ from hostlib.core.state import (
 )
 
 _FLIGHT = int(Chain.FLIGHT)
-_SHORT_NS = 1000
 _PROMPT_TRIPS = 8
 
 
@@ -83,8 +82,6 @@ class NumpyKernel:
                 core.answer_head = (core.answer_head + 1) % core.window
                 core.answer_count -= 1
                 answers[len(chains)] = chain, _only_tells(state, chain)
-                if not answers[len(chains)][1]:
-                    state.answered_at[chain] = now
                 state.kept[chain] = Kept.THERE
                 flags.append(0)
                 core.counters[Counter.ANSWERS] += 1
@@ -120,7 +117,6 @@ class NumpyKernel:
         """Take in received packets: `segment` bytes each, the last may be shorter."""
         core = state.struct
         newest_sent, completed = core.newest_sent, core.completed
-        progress_at, backoff = core.progress_at, core.backoff
         results = _Results()
         whole = len(data) // segment * segment
         quickest = _take_packets(state, data[:whole].reshape(-1, segment), results, now)
@@ -130,8 +126,6 @@ class NumpyKernel:
         if quickest != NEVER:
             _measure(core, quickest, now)
             core.tolerance -= core.tolerance // 256
-        if core.completed > completed > 0 and backoff == 0:
-            _follow_drain(core, core.completed - completed, now - progress_at)
         if core.newest_sent > newest_sent:
             _resend_overtaken(state, 8 + 2 * (core.completed - completed))
 
@@ -145,7 +139,8 @@ class NumpyKernel:
         start = max(oldest, int(core.timeout_at))
         if not core.fallback:
             start = max(start, int(core.progress_at))
-        return min(start + state.time_out_ns(), _next_probe(core, oldest))
+        timeout = start + min(int(core.rto) << min(int(core.backoff), 20), int(core.rto_max))
+        return min(timeout, _next_probe(core, oldest))
 
     def end_round(self, state: CoreState, in_flight: int, claims: int) -> None:
         """Set the limits from now on, and count the results that are in, up to the end of the next round."""
@@ -435,7 +430,7 @@ def _take_packet(
         core.counters[reason] += 1
         return NEVER
     if header.version_kind & 0x0F == wire.KIND_REMINDER:
-        _take_reminder(state, header, chain, now)
+        _take_reminder(state, header, chain)
         return NEVER
     if header.flags & wire.FLAG_DISAGREE:
         core.disagree_index = _first(core.disagree_index, state.index[chain])
@@ -616,7 +611,6 @@ def _keep_answer(state: CoreState, header: wire.Header, lanes: NDArray[Any], cha
     """
     core = state.struct
     state.kept[chain] |= Kept.THERE
-    state.answered_at[chain] = -1
     packet = state.answers[chain : chain + 1].view(state.packet_dtype)[0]
     if not header.lanes:
         raw = header.flags & wire.FLAG_RAW or state.status[chain] & Chain.RAW or not core.is_float
@@ -646,12 +640,11 @@ def _take_status(state: CoreState, header: wire.Header, chain: int, now: int) ->
     core.counters[Counter.STATUSES] += 1
 
 
-def _take_reminder(state: CoreState, header: wire.Header, chain: int, now: int) -> None:
+def _take_reminder(state: CoreState, header: wire.Header, chain: int) -> None:
     """Send what the fallback server lacks of us: the packet in flight, or the answer that we kept.
 
     The packet in flight goes without a query, so that what the switch has of it goes up too. What is not sent
-    yet is noted, and goes that way when it goes: it may be of the next collective. What was sent so lately
-    that it may wait in a queue does not go again: on a slow link that would fill it.
+    yet is noted, and goes that way when it goes: it may be of the next collective.
     """
     core, status = state.struct, state.status
     asked = header.node == state.path_nodes[0] and header.bitmap & core.own_bitmap
@@ -660,20 +653,13 @@ def _take_reminder(state: CoreState, header: wire.Header, chain: int, now: int) 
         if header.flags & wire.FLAG_RAW:  # others have learned already that the sum overflowed
             _repair(state, chain)
         status[chain] &= ~np.uint16(Chain.QUERY | Chain.COUNTED)
-        if not status[chain] & Chain.QUEUED and now - state.sent_at[chain] >= core.drain:
+        if not status[chain] & Chain.QUEUED:
             _queue_resend(state, chain)
     elif asked and state.kept[chain] and _keeps(core, int(answer["psn"][0]), header.psn):
-        state.kept[chain] |= Kept.ASKED if answer["psn"][0] == header.psn else 0
-        answered_at = int(state.answered_at[chain])
-        lately = answered_at >= 0 and now - answered_at < core.drain
-        if state.kept[chain] & Kept.QUEUED:
-            pass
-        elif _only_tells(state, chain) or not lately:
-            state.kept[chain] |= Kept.QUEUED
+        if not state.kept[chain] & Kept.QUEUED:
             state.answer_ring[(core.answer_head + core.answer_count) % core.window] = chain
             core.answer_count += 1
-        else:
-            state.kept[chain] = Kept.THERE
+        state.kept[chain] |= Kept.QUEUED | (Kept.ASKED if answer["psn"][0] == header.psn else 0)
     elif asked and header.psn < core.psn_limit:
         state.wanted[chain] = header.psn  # not sent yet, or it would be in flight or kept
     else:
@@ -758,16 +744,6 @@ def _measure(core: CoreStruct, sample: int, now: int) -> None:
     core.rto = min(core.srtt + max(core.srtt // 2, core.rto_margin), core.rto_max)
 
 
-def _follow_drain(core: CoreStruct, results: int, took: int) -> None:
-    """Follow the time that a window of results takes to come; one that was lost may have held them up."""
-    part = min(results, core.limit)
-    if core.drain == 0:
-        core.drain = took * core.limit // part
-        return
-    share = core.drain * part // core.limit
-    core.drain += min(took, 4 * (share + _SHORT_NS)) - share
-
-
 def _next_probe(core: CoreStruct, oldest: int) -> int:
     """Return when a probe is due, if the oldest packet in flight was sent then; `NEVER` if none is.
 
@@ -777,7 +753,7 @@ def _next_probe(core: CoreStruct, oldest: int) -> int:
     """
     if core.probe_margin == NEVER or core.srtt == 0 or core.backoff > 0 or core.probes >= PROBES:
         return NEVER
-    quiet = max(int(core.srtt) // 4, int(core.probe_margin), 4 * int(core.drain) // int(core.limit))
+    quiet = max(int(core.srtt) // 4, int(core.probe_margin))
     late = max(oldest, core.probed_at) + core.srtt + (core.probe_margin << core.probes)
     return int(max(late, core.progress_at + (quiet << core.probes)))
 
@@ -792,8 +768,6 @@ def _resend_overtaken(state: CoreState, most: int) -> None:
     count = min(core.frontier - core.oldest, core.window)
     chains = (core.base + core.frontier - count + np.arange(count)) % core.window
     waits = state.status[chains] & (Chain.FLIGHT | Chain.QUEUED) == _FLIGHT
-    if core.srtt == 0:  # without a round trip known, a queue looks like a loss
-        return
     before = core.newest_sent - core.srtt - core.tolerance
     for chain in chains[waits & (state.sent_at[chains] < before)][:most]:
         # with a fallback server: a sum that waits for another rank is not to be flushed at once for that

@@ -20,7 +20,7 @@ called, returned = threading.Event(), threading.Event()
 
 
 def group_of(rank: int) -> InaProcessGroup:
-    return InaProcessGroup(store, rank, 2, timedelta(seconds=30), whole=False)
+    return InaProcessGroup(store, rank, 2, timedelta(seconds=30), ranks=range(2))
 
 
 def model_on(group: InaProcessGroup) -> DistributedDataParallel:
