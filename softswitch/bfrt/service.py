@@ -24,6 +24,7 @@ from softswitch.bfrt.ports import port_metadata, ports
 from softswitch.bfrt.replication import replication
 from softswitch.bfrt.rows import Rows
 from softswitch.p4runtime import errors
+from softswitch.p4runtime.codes import CODES
 from softswitch.p4runtime.errors import RequestError
 from softswitch.p4runtime.limits import MAX_MESSAGE
 from softswitch.p4runtime.state import Bundle, Device
@@ -31,17 +32,6 @@ from softswitch.p4runtime.state import Bundle, Device
 PREFIX = "pipe."
 """What goes before the names of a program's tables: its pipeline."""
 
-_CODES = {
-    errors.InvalidArgument: grpc.StatusCode.INVALID_ARGUMENT,
-    errors.NotFound: grpc.StatusCode.NOT_FOUND,
-    errors.AlreadyExists: grpc.StatusCode.ALREADY_EXISTS,
-    errors.PermissionDenied: grpc.StatusCode.PERMISSION_DENIED,
-    errors.ResourceExhausted: grpc.StatusCode.RESOURCE_EXHAUSTED,
-    errors.FailedPrecondition: grpc.StatusCode.FAILED_PRECONDITION,
-    errors.OutOfRange: grpc.StatusCode.OUT_OF_RANGE,
-    errors.Aborted: grpc.StatusCode.ABORTED,
-    errors.Unimplemented: grpc.StatusCode.UNIMPLEMENTED,
-}
 _THREADS = 20
 _ENTITIES_PER_MESSAGE = 512
 _GRACE_S = 2.0
@@ -261,7 +251,7 @@ def _outcome(do: Any) -> RequestError | None:
 
 
 def _code(error: RequestError) -> Any:
-    return _CODES[type(error)]
+    return CODES[type(error)]
 
 
 def _abort_batch(context: Any, done: str, outcomes: Sequence[RequestError | None]) -> None:

@@ -29,24 +29,13 @@ from softswitch.p4runtime import (
     roles,
     watch,
 )
+from softswitch.p4runtime.codes import CODES
 from softswitch.p4runtime.errors import RequestError
 from softswitch.p4runtime.limits import MAX_MESSAGE, MAX_UNREAD
 from softswitch.p4runtime.state import Device
 
 API_VERSION = "1.4.1"
 """The version of the P4Runtime API that this service follows."""
-
-_CODES = {
-    errors.InvalidArgument: grpc.StatusCode.INVALID_ARGUMENT,
-    errors.NotFound: grpc.StatusCode.NOT_FOUND,
-    errors.AlreadyExists: grpc.StatusCode.ALREADY_EXISTS,
-    errors.PermissionDenied: grpc.StatusCode.PERMISSION_DENIED,
-    errors.ResourceExhausted: grpc.StatusCode.RESOURCE_EXHAUSTED,
-    errors.FailedPrecondition: grpc.StatusCode.FAILED_PRECONDITION,
-    errors.OutOfRange: grpc.StatusCode.OUT_OF_RANGE,
-    errors.Aborted: grpc.StatusCode.ABORTED,
-    errors.Unimplemented: grpc.StatusCode.UNIMPLEMENTED,
-}
 
 _STANDINGS = {
     arbitration.Standing.PRIMARY: (grpc.StatusCode.OK, "you are the primary controller"),
@@ -453,7 +442,7 @@ class _Servicer(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]  # 
             return watch.interval_s(bundle)
 
     def _complain(self, stream: _Stream, error: RequestError, message: Any) -> None:
-        message.canonical_code = _CODES[type(error)].value[0]
+        message.canonical_code = CODES[type(error)].value[0]
         message.message = str(error)
         stream.offer(p4.StreamMessageResponse(error=message))
 
@@ -491,7 +480,7 @@ def _election_id(message: Any) -> int | None:
 
 
 def _abort(context: Any, error: RequestError) -> NoReturn:
-    context.abort(_CODES[type(error)], str(error))
+    context.abort(CODES[type(error)], str(error))
     raise AssertionError("abort does not return")
 
 
@@ -504,7 +493,7 @@ def _abort_batch(context: Any, done: str, outcomes: list[RequestError | None]) -
     for error in outcomes:
         detail = p4.Error()
         if error:
-            detail.canonical_code = _CODES[type(error)].value[0]
+            detail.canonical_code = CODES[type(error)].value[0]
             detail.message = str(error)[:room]
             detail.space = "ina"
         status.details.add().Pack(detail)
