@@ -352,10 +352,12 @@ class Fleet:
             for name in touched:  # by address: two fleets that take several turns do not wait for each other
                 with naming(name):
                     turns.enter_context(self.controllers[name].turn())
-            for name in touched:  # others may have written before
+            now = {}
+            for name in touched:
                 with naming(name):
-                    observed[name] = self.controllers[name].observe()
-            decision = reconcile(wanted, observed, may_remove=may_remove)
+                    now[name] = self.controllers[name].observe()
+            if any(observed[name] != each for name, each in now.items()):
+                decision = reconcile(wanted, observed | now, may_remove=may_remove)  # others have written
             waiting = list(decision.waiting)
             here = [action for action in decision.actions if action.switch in touched]
             waiting += (

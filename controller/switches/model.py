@@ -8,6 +8,7 @@ are described in `controller.switches.layout`.
 
 from __future__ import annotations
 
+import functools
 import ipaddress
 import re
 from collections.abc import Mapping
@@ -48,6 +49,7 @@ def mac_from_int(value: int) -> str:
     return value.to_bytes(6, "big").hex(":")
 
 
+@functools.lru_cache(maxsize=1 << 14)  # the same few are parsed for each comparison with a switch
 def ipv4_to_int(address: str) -> int:
     """Parse a dotted IPv4 address. Raises BadJob."""
     try:

@@ -29,7 +29,7 @@ from typing import Literal
 from controller.errors import BadJob
 from controller.switches import names
 from controller.switches.entries import CounterCell, Entry, MulticastGroup, TableEntry
-from controller.switches.jobs import Row, change_row, job_row, key_of, parse, supporting_rows
+from controller.switches.jobs import Key, Row, change_row, job_row, key_of, parse, supporting_rows
 from controller.switches.model import Admission, RegionChange, SwitchInfo
 from controller.switches.outcomes import COLUMNS, OUTCOMES
 from controller.switches.target import Kind
@@ -236,8 +236,14 @@ class _Switch:
         self._may_remove = may_remove
         self._rows = {key_of(row): row for row in observed.rows}
         self._jobs = parse(observed.rows, job_groups=observed.job_groups).jobs
-        wanted = (row for job in self.desired.values() for row in (job_row(job), *supporting_rows(job)))
-        self._wanted = {key_of(row) for row in wanted}
+        self._supporting = {number: supporting_rows(job) for number, job in self.desired.items()}
+        """The rows of each desired job that depend neither on its region nor on its registration."""
+        self._wanted = {key_of(row) for rows in self._supporting.values() for row in rows}
+        self._wanted |= {key_of(job_row(job)) for job in self.desired.values()}
+        self._rows_of: dict[object, dict[Key, TableEntry]] = {}
+        """By job id its rows, but its row in the job table."""
+        for key, row in self._rows.items():
+            self._note(key, row)
 
     def has_others(self) -> bool:
         """Return whether jobs are there that are not desired."""
@@ -289,7 +295,7 @@ class _Switch:
                 continue
             del self._jobs[number]
             row = self._rows[key_of(job_row(here))]
-            rest = [r for r in self._of(number) if key_of(r) not in self._wanted]
+            rest: list[Row] = [row for key, row in self._of(number).items() if key not in self._wanted]
             group = self._rows.get(here.group)
             if group and not self._uses_group(here.group):
                 rest.append(group)
@@ -355,13 +361,13 @@ class _Switch:
                 change=here.change if keeps_region else None,
                 registration=wanted if (wanted is None) != (said is None) else said,
             )
-            rows = list(supporting_rows(goal))
+            rows = [*self._supporting[number]]
             if goal.change is not None:
                 rows.append(change_row(goal))
             new, wrong = self._differing(rows)
             job = self._differing([job_row(goal)])[1]
             right = {key_of(row) for row in (job_row(goal), *rows)}
-            extra = [row for row in self._of(number) if key_of(row) not in right]
+            extra = [row for key, row in self._of(number).items() if key not in right]
             if not (new or wrong or job or extra):
                 continue
             counts = {"missing": len(new), "wrong": len(wrong) + len(job), "too many": len(extra)}
@@ -451,7 +457,7 @@ class _Switch:
 
     def add(self, number: int) -> Action:
         want = self._jobs[number] = self.desired[number]
-        new, wrong = self._differing(supporting_rows(want))
+        new, wrong = self._differing(self._supporting[number])
         first = want.counter_row * COLUMNS
         zeros = [CounterCell(names.OUTCOMES, first + column) for column in OUTCOMES.values()]
         writes = self._write(
@@ -461,13 +467,13 @@ class _Switch:
 
     # ------------------------------------------------------------------ rows
 
-    def _of(self, number: int) -> list[Row]:
+    def _note(self, key: Key, row: Row) -> None:
+        if isinstance(row, TableEntry) and row.table != names.JOB:
+            self._rows_of.setdefault(row.match[names.JOB_KEY], {})[key] = row
+
+    def _of(self, number: object) -> dict[Key, TableEntry]:
         """Return the rows of a job id, but multicast groups, and its row in the job table."""
-        return [
-            row
-            for row in self._rows.values()
-            if isinstance(row, TableEntry) and row.match[names.JOB_KEY] == number and row.table != names.JOB
-        ]
+        return self._rows_of.get(number, {})
 
     def _differing(self, rows: Iterable[Row]) -> tuple[list[Row], list[Row]]:
         """Return those that are not there, and those that are there otherwise."""
@@ -486,10 +492,14 @@ class _Switch:
             for entry in entries:
                 if not isinstance(entry, TableEntry | MulticastGroup):
                     continue  # cells of counters and registers belong to no job's rows
+                key = key_of(entry)
                 if kind == "DELETE":
-                    del self._rows[key_of(entry)]
+                    gone = self._rows.pop(key)
+                    if isinstance(gone, TableEntry):
+                        self._of(gone.match[names.JOB_KEY]).pop(key, None)
                 else:
-                    self._rows[key_of(entry)] = entry
+                    self._rows[key] = entry
+                    self._note(key, entry)
         return tuple(Write(kind, tuple(entries)) for kind, entries in writes if entries)
 
 
