@@ -29,8 +29,8 @@ static int can_be_repaired(const struct fb_entry *entry)
     return (entry->flags & (FLAG_OVERFLOW | FLAG_RAW | FLAG_DISAGREE)) == FLAG_OVERFLOW;
 }
 
-/* Keep the one piece with the result, and queue it for everybody. */
-static void finish(struct ina_fallback *core, struct fb_entry *entry)
+/* Keep the one piece with the result, and queue it for everybody; there is room for others now. */
+static void finish(struct ina_fallback *core, struct fb_entry *entry, int64_t now)
 {
     struct fb_job *job = entry->job;
     while (core->pieces[entry->pieces].next != FALLBACK_NONE)
@@ -46,6 +46,8 @@ static void finish(struct ina_fallback *core, struct fb_entry *entry)
     while (job->finished.first != fb_index(core, entry)
            && fb_is_stale(job, core->entries[job->finished.first].psn))
         fb_forget(core, &core->entries[job->finished.first], FB_EXPIRED);
+    if (core->starved)
+        fb_hasten_starved(core, now);
 }
 
 /* Queue a result, or under repair the notice of the overflow, unless that was sent just now. */
@@ -84,7 +86,7 @@ static void note(struct fb_entry *entry, const struct header *header, uint32_t f
 /* ---- raw values ---- */
 
 /* Add the raw values up if all are in. */
-static void settle_raw(struct ina_fallback *core, struct fb_entry *entry, const struct header *header)
+static void settle_raw(struct ina_fallback *core, struct fb_entry *entry, const struct header *header, int64_t now)
 {
     struct fb_job *job = entry->job;
     if (entry->piece_count < job->ranks) {
@@ -98,7 +100,7 @@ static void settle_raw(struct ina_fallback *core, struct fb_entry *entry, const 
     if (!fb_sum_raw(result, job->ordered, job->ranks, core->lanes, entry->valid & VALID_INT32))
         entry->flags |= FLAG_OVERFLOW;
     job->counters[FB_REPAIRS]++;
-    finish(core, entry);
+    finish(core, entry, now);
 }
 
 /* Forget the sums: they are wrong, and raw values are on their way. */
@@ -128,12 +130,14 @@ static void take_raw(struct ina_fallback *core, struct fb_entry *entry, const st
         ask(core, entry, header);
         return;
     }
-    if (!fb_place(core, job, header->psn, entry))
+    if (!fb_place(core, job, header->psn, entry)) {
+        fb_starve(core, entry);
         return;
+    }
     read_values(core, fb_keep(core, entry, rank, 0), header);
     note(entry, header, FB_MARKS);
     fb_wait(core, entry, 0, now);
-    settle_raw(core, entry, header);
+    settle_raw(core, entry, header, now);
 }
 
 /* ---- sums ---- */
@@ -183,7 +187,7 @@ static void settle_sum(struct ina_fallback *core, struct fb_entry *entry, const 
     int surprised = entry->reminded_at < 0 || now - entry->reminded_at > core->remind_ns;
     if (surprised && !(header->flags & FLAG_RESEND))
         fb_measure(core, job, now - entry->first_at);
-    finish(core, entry);                /* nothing but the root's sum is left */
+    finish(core, entry, now);           /* nothing but the root's sum is left */
 }
 
 /* Merge a sum into an entry, if they have no contribution in common. */
@@ -204,8 +208,10 @@ static void take_sum(struct ina_fallback *core, struct fb_entry *entry, const st
     }
     drop_below(core, entry, header);
     if (piece == FALLBACK_NONE) {
-        if (!fb_place(core, job, header->psn, entry))
+        if (!fb_place(core, job, header->psn, entry)) {
+            fb_starve(core, entry);
             return;
+        }
         piece = fb_keep(core, entry, header->index, 0);
         read_values(core, piece, header);
     } else if (contains) {
@@ -238,9 +244,9 @@ static void take_first(struct ina_fallback *core, struct fb_job *job, const stru
     note(entry, header, is_raw ? FB_MARKS | FLAG_DISAGREE : FB_STICKY);
     fb_wait(core, entry, 0, now);
     if (header->flags & FLAG_DISAGREE)
-        finish(core, entry);
+        finish(core, entry, now);
     else if (is_raw)
-        settle_raw(core, entry, header);
+        settle_raw(core, entry, header, now);
     else
         settle_sum(core, entry, header, now);
 }
@@ -258,7 +264,7 @@ static void take_partial(struct ina_fallback *core, struct fb_job *job, const st
         reply(core, entry, now);
     } else if (header->tag != entry->tag || header->flags & FLAG_DISAGREE) {
         entry->flags |= FLAG_DISAGREE;
-        finish(core, entry);
+        finish(core, entry, now);
     } else if (is_raw) {
         if (entry->phase != FB_REPAIRING)
             start_repair(core, entry, header, now);
@@ -295,7 +301,7 @@ static void take_result(struct ina_fallback *core, struct fb_job *job, const str
         entry->flags |= FLAG_DISAGREE;
     read_values(core, entry->pieces, header);
     job->counters[FB_ANSWERS]++;
-    finish(core, entry);
+    finish(core, entry, now);
 }
 
 /* Why a packet of a known job cannot be used, -1: it can. Completes the header. */

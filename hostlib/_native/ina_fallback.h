@@ -90,6 +90,7 @@ struct fb_entry {
     uint8_t phase;
     uint8_t level;
     uint8_t queued;
+    uint8_t starved;                    /* something of it has come for which there was no room */
 };
 
 struct fb_job {
@@ -140,6 +141,7 @@ struct ina_fallback {
     uint32_t free_piece, fresh_piece;
     uint32_t used;                      /* pieces */
     uint32_t serial;
+    uint32_t starved;                   /* whether an entry may be */
     struct fb_list results;             /* entries whose result waits to be sent */
     struct fb_status statuses[FALLBACK_STATUS_QUEUE];
     uint32_t status_head, status_count;
@@ -166,6 +168,8 @@ struct fb_entry *fb_new_entry(struct ina_fallback *core, struct fb_job *job, uin
 uint32_t fb_index(const struct ina_fallback *core, const struct fb_entry *entry);
 void fb_wait(struct ina_fallback *core, struct fb_entry *entry, uint32_t level, int64_t now);
 void fb_hasten(struct ina_fallback *core, struct fb_entry *entry, int64_t now);
+void fb_starve(struct ina_fallback *core, struct fb_entry *entry);
+void fb_hasten_starved(struct ina_fallback *core, int64_t now);
 void fb_enlist_finished(struct ina_fallback *core, struct fb_entry *entry);
 void fb_queue(struct ina_fallback *core, struct fb_entry *entry);
 void fb_unqueue(struct ina_fallback *core, struct fb_entry *entry);

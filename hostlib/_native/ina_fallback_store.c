@@ -109,6 +109,31 @@ void fb_hasten(struct ina_fallback *core, struct fb_entry *entry, int64_t now)
         fb_wait(core, entry, 0, now);
 }
 
+/* Note that something of an entry had to be dropped, for there was no room. */
+void fb_starve(struct ina_fallback *core, struct fb_entry *entry)
+{
+    entry->starved = 1;
+    core->starved = 1;
+}
+
+/* Ask soon for what had to be dropped: there is room now. */
+void fb_hasten_starved(struct ina_fallback *core, int64_t now)
+{
+    core->starved = 0;
+    for (uint32_t i = 0; i < core->job_count; i++) {
+        for (int level = FALLBACK_LEVELS - 1; level >= 0; level--) {
+            uint32_t next;
+            for (uint32_t index = core->jobs[i]->waiting[level].first; index != FALLBACK_NONE; index = next) {
+                struct fb_entry *entry = &core->entries[index];
+                next = entry->next;
+                if (entry->starved)
+                    fb_hasten(core, entry, now);
+                entry->starved = 0;
+            }
+        }
+    }
+}
+
 void fb_enlist_finished(struct ina_fallback *core, struct fb_entry *entry)
 {
     unlink_from(core, list_of(entry), entry);

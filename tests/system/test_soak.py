@@ -48,10 +48,13 @@ def test_the_invariants_hold_over_random_schedules() -> None:
         # rank 2 dies, rank 0 waits for what only rank 2 had, and rank 1 heard last of the switch that lacks
         # rank 0: its error named rank 0 alone
         pytest.param(158169123596547, id="who died is named by those who wait for one that waits for it"),
-        # the fallback server refused a result without lanes that its reminder had pulled from a slot
         # late copies of what all had filled the fallback server's memory; ranks without the sum answered its
         # reminders with their contributions, from which it could not tell that
         pytest.param(2026112600562, id="late copies do not keep the fallback server's memory"),
+        # what an answer to a reminder brought had to be dropped, for an earlier packet had the memory; when
+        # that was finished, nobody asked again before the longest time-out
+        pytest.param(2026113332851, id="the fallback server asks again for what it had no room for"),
+        # the fallback server refused a result without lanes that its reminder had pulled from a slot
         pytest.param(160030, id="a result to which nobody gave lanes finishes what the server lacks"),
     ],
 )

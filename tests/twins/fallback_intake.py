@@ -101,7 +101,7 @@ class Intake:
         if header.tag != entry.tag:
             entry.flags |= wire.FLAG_DISAGREE
         job.counters[Count.ANSWERS] += 1
-        self._finish(job, entry, swapped(lanes))
+        self._finish(job, entry, swapped(lanes), now)
 
     def _take_partial(self, job: Job, header: wire.Header, lanes: NDArray[Any], now: int) -> None:
         entry = job.entries.get(header.psn)
@@ -115,7 +115,7 @@ class Intake:
             self._reply(job, entry, now)
         elif header.tag != entry.tag or header.flags & wire.FLAG_DISAGREE:
             entry.flags |= wire.FLAG_DISAGREE
-            self._finish(job, entry, None)
+            self._finish(job, entry, None, now)
         elif is_raw:
             if entry.phase is not Phase.REPAIRING:
                 self._start_repair(job, entry, header, now)
@@ -142,9 +142,9 @@ class Intake:
         _note(job, entry, header, _MARKS | wire.FLAG_DISAGREE if is_raw else _STICKY)
         job.enlist(entry, 0, now)
         if header.flags & wire.FLAG_DISAGREE:
-            self._finish(job, entry, None)
+            self._finish(job, entry, None, now)
         elif is_raw:
-            self._settle_raw(job, entry, header, index)
+            self._settle_raw(job, entry, header, index, now)
         else:
             self._settle_sum(job, entry, header, index, now)
 
@@ -210,7 +210,7 @@ class Intake:
             surprised = entry.reminded_at < 0 or now - entry.reminded_at > job.remind_ns
             if surprised and not header.flags & wire.FLAG_RESEND:
                 job.measure(now - entry.first_at)
-            self._finish(job, entry, piece.lanes)
+            self._finish(job, entry, piece.lanes, now)
         elif header.flags & wire.FLAG_QUERY:
             self._ask(job, entry, index)
 
@@ -246,9 +246,9 @@ class Intake:
         self._store.keep(job, entry, rank, Piece(0, room))
         _note(job, entry, header, _MARKS)
         job.enlist(entry, 0, now)
-        self._settle_raw(job, entry, header, index)
+        self._settle_raw(job, entry, header, index, now)
 
-    def _settle_raw(self, job: Job, entry: Entry, header: wire.Header, index: int) -> None:
+    def _settle_raw(self, job: Job, entry: Entry, header: wire.Header, index: int, now: int) -> None:
         """Add the raw values up if all are in."""
         if len(entry.pieces) < job.ranks:
             if header.flags & wire.FLAG_QUERY:
@@ -261,9 +261,9 @@ class Intake:
             entry.flags |= wire.FLAG_OVERFLOW
             result = np.zeros_like(ordered[0])
         job.counters[Count.REPAIRS] += 1
-        self._finish(job, entry, result)
+        self._finish(job, entry, result, now)
 
-    def _finish(self, job: Job, entry: Entry, result: NDArray[np.int32] | None) -> None:
+    def _finish(self, job: Job, entry: Entry, result: NDArray[np.int32] | None, now: int) -> None:
         """Keep the result (None: there is no right one), and queue it for everybody."""
         keys = iter(list(entry.pieces))
         piece = entry.pieces[next(keys)]
@@ -288,6 +288,7 @@ class Intake:
             if oldest is entry or not job.is_stale(oldest.psn):
                 break
             self._store.forget(job, oldest, Count.EXPIRED)
+        self._store.hasten_starved(now)
 
     def _reply(self, job: Job, entry: Entry, now: int) -> None:
         """Queue a result, or under repair the notice of the overflow, unless that was sent just now."""

@@ -64,6 +64,8 @@ class Entry:
     asked: int = -1
     """Index of the node whose status is queued, -1: none."""
     alive: bool = True
+    starved: bool = False
+    """Whether something of it has come for which there was no room."""
 
 
 class Job:
@@ -181,6 +183,8 @@ class Store:
         self.lanes = settings.lanes
         self.jobs: dict[int, Job] = {}
         self.used = 0
+        self.starved = False
+        """Whether an entry may be."""
         self.results: dict[tuple[int, int], tuple[Job, Entry]] = {}
         """Results that wait to be sent, by job and PSN."""
         self.statuses: deque[tuple[Job, Entry, int]] = deque()
@@ -195,8 +199,21 @@ class Store:
         """
         if self.used == self.capacity and not self._make_room(job, psn, current):
             job.counters[Count.NO_ROOM] += 1
+            if current is not None:
+                current.starved = self.starved = True
             return None
         return np.empty(self.lanes, np.int32)
+
+    def hasten_starved(self, now: int) -> None:
+        """Ask soon for what had to be dropped: there is room now."""
+        if not self.starved:
+            return
+        self.starved = False
+        for job in self.jobs.values():
+            for entry in list(job.unfinished()):
+                if entry.starved:
+                    job.hasten(entry, now)
+                entry.starved = False
 
     def keep(self, job: Job, entry: Entry, key: int, piece: Piece) -> None:
         """Add a piece to an entry."""
