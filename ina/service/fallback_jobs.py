@@ -84,5 +84,5 @@ class FallbackJobs:
                 if place.fallback in wanted and name in admissions:
                     wanted[place.fallback].append(admissions[name])
         if wanted:
-            await self._blocking.switches(lambda: self._fallbacks.serve(wanted))
+            await self._blocking.fallbacks(lambda: self._fallbacks.serve(wanted))
             fault_point("served")

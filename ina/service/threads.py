@@ -1,4 +1,5 @@
-"""Where calls that block are made: those to switches in one thread, in turn; all others in several."""
+"""Where calls that block are made: those to switches in one thread, in turn, and so those to fallback servers;
+all others in several."""
 
 from __future__ import annotations
 
@@ -17,7 +18,11 @@ class Blocking(Protocol):
     """Makes calls that block without holding up the loop."""
 
     async def switches(self, call: Callable[[], T]) -> T:
-        """Make a call to switches or fallback servers: one after the other."""
+        """Make a call to switches: one after the other."""
+        ...
+
+    async def fallbacks(self, call: Callable[[], T]) -> T:
+        """Make a call to fallback servers: one after the other, but beside those to switches."""
         ...
 
     async def runs(self, call: Callable[[], T]) -> T:
@@ -38,11 +43,16 @@ class Threads:
 
     def __init__(self) -> None:
         self._switches = ThreadPoolExecutor(1, thread_name_prefix="switches")
+        self._fallbacks = ThreadPoolExecutor(1, thread_name_prefix="fallbacks")
         self._runs = ThreadPoolExecutor(RUNS, thread_name_prefix="runs")
 
     async def switches(self, call: Callable[[], T]) -> T:
-        """Make a call to switches or fallback servers: one after the other."""
+        """Make a call to switches: one after the other."""
         return await asyncio.get_running_loop().run_in_executor(self._switches, call)
+
+    async def fallbacks(self, call: Callable[[], T]) -> T:
+        """Make a call to fallback servers: one after the other, but beside those to switches."""
+        return await asyncio.get_running_loop().run_in_executor(self._fallbacks, call)
 
     async def runs(self, call: Callable[[], T]) -> T:
         """Make a call to the executor."""
@@ -55,4 +65,5 @@ class Threads:
     def close(self) -> None:
         """Wait for the calls that are being made; the others are dropped."""
         self._switches.shutdown(wait=True, cancel_futures=True)
+        self._fallbacks.shutdown(wait=True, cancel_futures=True)
         self._runs.shutdown(wait=True, cancel_futures=True)

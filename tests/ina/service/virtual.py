@@ -320,10 +320,15 @@ class Inline:
     def __init__(self, world: World) -> None:
         self._world = world
         self._turn = asyncio.Lock()
+        self._fallback_turn = asyncio.Lock()
         self.dead = False
 
     async def switches(self, call: Callable[[], T]) -> T:
         async with self._turn:
+            return await self._make(call)
+
+    async def fallbacks(self, call: Callable[[], T]) -> T:
+        async with self._fallback_turn:
             return await self._make(call)
 
     async def runs(self, call: Callable[[], T]) -> T:
