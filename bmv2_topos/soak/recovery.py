@@ -36,8 +36,8 @@ trip, and then takes one to ask for the rest."""
 TIMEOUTS: Final = 1.75
 """For all packets together: what was lost before the calm is missed by all at about the same time. A packet
 sent less than three quarters of a time-out before another one is due waits for the next. That one may be the
-longest, for it may have doubled before the calm. It asks who has contributed; a second would take along what
-is stuck in a slot (`ROUNDS_PER_PACKET` of the model check), but the fallback server mends that meanwhile."""
+longest, for it may have doubled before the calm. It asks who has contributed; where that is not enough, the
+status makes the worker take along what is stuck in a slot (`take_status` of the core)."""
 
 _SHOWN = 8
 

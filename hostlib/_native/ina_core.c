@@ -507,7 +507,14 @@ static int64_t take_result(struct ina_core *core, const uint8_t *header, uint32_
     return sample;
 }
 
-/* Note who has contributed to a packet that we wait for. */
+/* Whether time-outs have doubled as far as they do. */
+static int waits_longest(const struct ina_core *core)
+{
+    return core->backoff > 0 && core->rto << (core->backoff < 20 ? core->backoff : 20) >= core->rto_max;
+}
+
+/* Note who has contributed to a packet that we wait for. Where we are counted, but the next time-out is the longest, that
+   is not waited for to take along a sum in whose slot nobody else may join. */
 static void take_status(struct ina_core *core, const uint8_t *header, uint32_t chain, int64_t now)
 {
     uint32_t bitmap = load32(header + AT(bitmap)), node = load16(header + AT(node));
@@ -525,6 +532,9 @@ static void take_status(struct ina_core *core, const uint8_t *header, uint32_t c
         else
             core->status[chain] &= (uint16_t)~CHAIN_COUNTED;
     }
+    uint32_t answered = core->status[chain] & (CHAIN_COUNTED | CHAIN_ASKED | CHAIN_QUEUED);
+    if (core->fallback && answered == (CHAIN_COUNTED | CHAIN_ASKED) && waits_longest(core))
+        queue_resend(core, chain, 0);
     core->counters[COUNT_STATUSES]++;
 }
 

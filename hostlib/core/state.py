@@ -36,7 +36,8 @@ Jobs with a fallback server (`fallback`) differ in six things.
 - What is sent again, unless a reminder asked for it, first asks for a status (QUERY): without it the switch
   would flush a sum to the fallback server that waits for another rank only. Every second time it does
   without, for the sum in the slot may be one that nobody else will add to: a late copy can claim a slot after
-  the other ranks have had their result.
+  the other ranks have had their result. Once time-outs are at their longest, a status that shows only that
+  the sum is not complete is answered so at once.
 - `COUNTED` is a hint: a sum that holds our contribution may be evicted and then lost. So counted packets are
   sent again too, if slowly, and a status that does not show our contribution takes the hint back.
 

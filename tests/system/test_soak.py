@@ -54,6 +54,9 @@ def test_the_invariants_hold_over_random_schedules() -> None:
         # what an answer to a reminder brought had to be dropped, for an earlier packet had the memory; when
         # that was finished, nobody asked again before the longest time-out
         pytest.param(2026113332851, id="the fallback server asks again for what it had no room for"),
+        # the owner of a shard lost its sum, what it had sent again was alone in a slot, and only its second
+        # time-out at their longest would have taken that along
+        pytest.param(2026113088018, id="a status at the longest time-out takes along what is in the slot"),
         # the fallback server refused a result without lanes that its reminder had pulled from a slot
         pytest.param(160030, id="a result to which nobody gave lanes finishes what the server lacks"),
     ],

@@ -628,7 +628,11 @@ def _keep_answer(state: CoreState, header: wire.Header, lanes: NDArray[Any], cha
 
 
 def _take_status(state: CoreState, header: wire.Header, chain: int, now: int) -> None:
-    """Note who has contributed to a packet that we wait for."""
+    """Note who has contributed to a packet that we wait for.
+
+    Where we are counted, but the next time-out is the longest, that is not waited for to take along a sum in
+    whose slot nobody else may join.
+    """
     core = state.struct
     about = state.node_id == header.node
     state.node_bitmap[about], state.node_heard_at[about] = header.bitmap, now
@@ -637,7 +641,15 @@ def _take_status(state: CoreState, header: wire.Header, chain: int, now: int) ->
             state.status[chain] |= Chain.COUNTED
         else:
             state.status[chain] &= ~np.uint16(Chain.COUNTED)
+    answered = int(state.status[chain]) & (Chain.COUNTED | Chain.ASKED | Chain.QUEUED)
+    if core.fallback and answered == Chain.COUNTED | Chain.ASKED and _waits_longest(core):
+        _queue_resend(state, chain)
     core.counters[Counter.STATUSES] += 1
+
+
+def _waits_longest(core: CoreStruct) -> bool:
+    """Whether time-outs have doubled as far as they do."""
+    return bool(core.backoff > 0 and core.rto << min(core.backoff, 20) >= core.rto_max)
 
 
 def _take_reminder(state: CoreState, header: wire.Header, chain: int) -> None:
