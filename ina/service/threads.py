@@ -1,5 +1,7 @@
-"""Where calls that block are made: those to switches in one thread, in turn, and so those to fallback servers;
-all others in several."""
+"""Where calls that block are made.
+
+Those to switches have one thread, in turn, those to fallback servers another one, and all others several.
+"""
 
 from __future__ import annotations
 
