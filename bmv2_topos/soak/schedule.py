@@ -36,6 +36,8 @@ class Bed:
     """Exclusive: of each job's region. Shared: 0."""
     lacks: frozenset[Feature] = frozenset()
     """What its program does not offer, which then does not happen."""
+    tofino: bool = False
+    """Its program is one for Tofino (`bmv2_topos.soak.tofino`)."""
 
     @property
     def levels(self) -> int:

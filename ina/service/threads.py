@@ -1,6 +1,7 @@
 """Where calls that block are made.
 
-Those to switches have one thread, in turn, those to fallback servers another one, and all others several.
+Those to switches are made in one thread, in turn, and so are those to fallback servers; all others are made
+in several.
 """
 
 from __future__ import annotations
