@@ -12,6 +12,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
+from bmv2_topos.soak import tofino
 from bmv2_topos.soak.programs import GENERATION, SLOT_PREFIX, program_of, slots_of
 from bmv2_topos.soak.schedule import Bed, JobPlan
 from bmv2_topos.testbeds.virtual.admission import Request, VirtualFleet
@@ -20,6 +21,7 @@ from controller import Mode, Region, TreeAdmission
 from controller.switches import names
 from controller.switches.outcomes import COLUMNS, OUTCOMES
 from controller.switches.programs import objects
+from controller.switches.tofino_rows import COUNTER
 from controller.vocabulary import Topology
 from softswitch import Switch, load, p4info, parse_port
 from softswitch.compiler import ir
@@ -56,7 +58,7 @@ class Rack:
         pipeline = load(self.program)
         switch.load(pipeline)
         for name, register in self.program.registers.items():
-            if name.startswith(names.LANE_REGISTERS):
+            if name.startswith((names.LANE_REGISTERS, tofino.LANE_REGISTERS)):
                 for index in range(register.size):
                     pipeline.write_register(name, index, _JUNK)
         return switch, pipeline
@@ -126,20 +128,25 @@ class BuiltBed:
                 self.remove(job)
             for plan in plans.values():
                 self.admit(plan, plan.generation)
-            self._as_built = True
-        registers = [name for name in self.rack.program.registers if name.startswith(SLOT_PREFIX)]
-        slots = range(self.rack.program.registers[GENERATION].size)
+            self._as_built = not self.bed.tofino  # where a job is in many rows
         for name, pipeline in self.pipelines.items():
-            for index in slots:
-                if pipeline.read_register(GENERATION, index):
-                    for register in registers:
-                        pipeline.write_register(register, index, 0)
+            if self.bed.tofino:
+                tofino.clear_slots(pipeline)
+                continue
+            self._clear_slots(pipeline)
             self._forget_moves(pipeline)
             self.mark_all(name, False)
         if not self._counted:
             self.take_outcomes()
         self._counted = False
         self.strays()
+
+    def _clear_slots(self, pipeline: Pipeline) -> None:
+        registers = [name for name in self.rack.program.registers if name.startswith(SLOT_PREFIX)]
+        for index in range(self.rack.program.registers[GENERATION].size):
+            if pipeline.read_register(GENERATION, index):
+                for register in registers:
+                    pipeline.write_register(register, index, 0)
 
     def _forget_moves(self, pipeline: Pipeline) -> None:
         program = self.rack.program
@@ -206,14 +213,15 @@ class BuiltBed:
         self._counted = True
         taken = {}
         rows = range(len(self.bed.placements) + 1)
+        counter = COUNTER if self.bed.tofino else names.OUTCOMES
         for name, pipeline in self.pipelines.items():
             found: Counter[str] = Counter()
             for row in rows:
                 for outcome, column in OUTCOMES.items():
-                    packets = pipeline.read_counter(names.OUTCOMES, row * COLUMNS + column)[0]
+                    packets = pipeline.read_counter(counter, row * COLUMNS + column)[0]
                     if packets:
                         found[outcome] += packets
-                        pipeline.write_counter(names.OUTCOMES, row * COLUMNS + column, 0, 0)
+                        pipeline.write_counter(counter, row * COLUMNS + column, 0, 0)
             taken[name] = found
         return taken
 

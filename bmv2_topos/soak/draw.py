@@ -6,6 +6,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import replace
 
+from bmv2_topos.soak import tofino
 from bmv2_topos.soak.programs import LANES, SHARED_SLOTS
 from bmv2_topos.soak.schedule import (
     BED_SEEDS,
@@ -59,12 +60,14 @@ def draw_bed(number: int, own: SwitchInfo | None = None) -> Bed:
     program: Mode = draw.choices(("shared", "exclusive"), (3, 1))[0]
     if own is not None:
         program = own.mode
+    on_tofino = own is not None and own.aligned
     switches = [Switch("s1")]
     depth = {"s1": 0}
     links = []
     for below in range(2, 2 + draw.choices((0, 1, 2, 3, 4), (6, 4, 3, 2, 1))[0]):
         parent = draw.choice([name for name, level in depth.items() if level < _MAX_DEPTH])
-        child = Switch(f"s{below}") if draw.random() < 0.75 else Switch(f"s{below}", slots=0)
+        aggregates = draw.random() < 0.75 or on_tofino
+        child = Switch(f"s{below}") if aggregates else Switch(f"s{below}", slots=0)
         depth[child.name] = depth[parent] + 1
         switches.append(child)
         links.append(Link(parent, child.name))
@@ -76,9 +79,15 @@ def draw_bed(number: int, own: SwitchInfo | None = None) -> Bed:
         return name
 
     sizes = draw.choices((1, 2, 3, 4, 6), (1, 10, 6, 3, 1), k=draw.choices((1, 2, 3), (4, 4, 2))[0])
+    if on_tofino and program == "shared":
+        above = {link.b: link.a for link in links}
+        parents = {switch.name: above.get(switch.name) for switch in switches}
+        racks = [tofino.draw_racks(draw, parents, max(size, 2)) for size in sizes]
+    else:
+        racks = [[draw.choice(switches).name for _ in range(size)] for size in sizes]
     places = [
-        tuple(attach(f"h{job}.{rank}", draw.choice(switches).name) for rank in range(size))
-        for job, size in enumerate(sizes, start=1)
+        tuple(attach(f"h{job}.{rank}", rack) for rank, rack in enumerate(of_job))
+        for job, of_job in enumerate(racks, start=1)
     ]
     servers: list[str | None] = [None] * len(sizes)
     if program == "shared":
@@ -94,6 +103,7 @@ def draw_bed(number: int, own: SwitchInfo | None = None) -> Bed:
         strangers,
         tuple(0 if program == "shared" else draw.choice((2, 4, 8)) for _ in sizes),
         frozenset(own.lacks) if own else frozenset(),
+        on_tofino,
     )
 
 
@@ -103,7 +113,11 @@ def draw_schedule(seed: int, bed: Bed | None = None) -> Schedule:
     draw = random.Random(f"schedule {seed}")
     generations = draw.sample(range(1, 2**32 - 1000), len(bed.placements))
     jobs = tuple(
-        replace(_draw_job(draw, bed, number, generation), defector=_draw_defector(seed, bed, number))
+        replace(
+            _draw_job(draw, bed, number, generation),
+            defector=_draw_defector(seed, bed, number),
+            bare=random.Random(f"bare {number} of {seed}").random() < 0.75,
+        )
         for number, generation in enumerate(generations, start=1)
     )
     least = sum(max(len(bed.topology.switches), len(p.workers)) for p in bed.placements)
@@ -152,12 +166,15 @@ def _offered(schedule: Schedule) -> Schedule:
     """Return the schedule without what its program does not offer."""
     jobs, events = schedule.jobs, schedule.events
     if Feature.SHARDS in schedule.bed.lacks:
-        jobs = tuple(replace(job, collectives=tuple(map(_summed, job.collectives))) for job in jobs)
+        jobs = tuple(
+            replace(job, collectives=tuple(map(_summed, job.collectives)), bare=False) for job in jobs
+        )
     if Feature.PREEMPTION in schedule.bed.lacks:
         jobs = tuple(replace(job, preempt=False) for job in jobs)
     if Feature.MOVES in schedule.bed.lacks:
         events = tuple(event for event in events if not isinstance(event, Resize))
-    return replace(schedule, jobs=jobs, events=events)
+    found = replace(schedule, jobs=jobs, events=events)
+    return tofino.offered(found) if schedule.bed.tofino else found
 
 
 def _summed(collective: Collective) -> Collective:

@@ -36,7 +36,7 @@ def offers(own: str) -> SwitchInfo:
     found = offered(own, LANES, slots, wanted=slots)
     if found.salted:
         raise ProgramMismatch(f"{found.title} has salted slots, as ATP's; schedules do not cover these")
-    if GENERATION not in objects_of(own, LANES, slots).registers:
+    if not found.aligned and GENERATION not in objects_of(own, LANES, slots).registers:
         raise ProgramMismatch(
             f"{found.title} lacks register '{GENERATION}', by which schedules find the slots to clear"
         )

@@ -10,6 +10,7 @@ from typing import NamedTuple, assert_never
 
 import numpy as np
 
+from bmv2_topos.soak import tofino
 from bmv2_topos.soak.bed import BuiltBed
 from bmv2_topos.soak.checks import Impossible, check_hosts, check_outcomes
 from bmv2_topos.soak.kinds import traits
@@ -201,6 +202,7 @@ class _Run:
                 epoch=admitted.epoch,
                 window=plan.window,
                 fallback=job.server is not None,
+                bare=plan.bare,
                 numbers=plan.numbers,
                 scale_bits=SCALE_BITS,
             )
@@ -334,6 +336,8 @@ class _Run:
             return
         for kind in event.kinds:
             forged, outcome = forge(kind, frame, LANES)
+            if self.schedule.bed.tofino:
+                outcome = tofino.OUTCOMES.get(outcome, outcome)
             enters = port
             if kind == FROM_ELSEWHERE:
                 enters = self.built.host_ports[self.schedule.bed.strangers[event.switch]][1]

@@ -112,6 +112,8 @@ _ACTIONS: Mapping[str, Mapping[str, int]] = {
 
 def rows(admission: Admission, *, shared: bool) -> tuple[TableEntry, ...]:
     """Return a job's rows in the tables. Raises BadJob if these programs cannot serve it."""
+    if shared and len(admission.members) == 1:
+        raise BadJob(f"job {admission.job} has a single child here: shared slots for Tofino want two or more")
     region = admission.region
     if region.size & (region.size - 1) or (region.size and region.offset % region.size):
         raise BadJob(
@@ -208,7 +210,8 @@ def _exits(admission: Admission) -> Iterator[TableEntry]:
 def _receivers(admission: Admission, *, shared: bool) -> Iterator[TableEntry]:
     for member in admission.members:
         to = _address(member)
-        whole = {**to, "result_bitmap": admission.result_bitmap}
+        bitmap = admission.result_bitmap
+        whole = {**to, "result_bitmap": bitmap, "result_fan_in": bitmap.bit_count()}
         yield _receiver(admission, member.port, RESULT, "Egress.result_to_child", whole)
         for kind in (STATUS, REMINDER):
             yield _receiver(admission, member.port, kind, "Egress.to_child", to)

@@ -1,5 +1,8 @@
-"""Where calls that block are made: those to switches in one thread, in turn, and so those to fallback servers;
-all others in several."""
+"""Where calls that block are made.
+
+Those to switches are made in one thread, in turn, and so are those to fallback servers; all others are made
+in several.
+"""
 
 from __future__ import annotations
 

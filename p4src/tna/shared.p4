@@ -61,6 +61,10 @@ control Ingress(inout tna_headers_t hdr, inout tna_metadata_t meta,
         meta.preempt = 1;
     }
 
+    action unknown() {
+        meta.outcome = outcome_t.UNKNOWN_JOB;
+    }
+
     // The children of this node. What a child sends must name that child and this node: `bitmap` is
     // exact, so it is one contribution.
     table member {
@@ -72,8 +76,8 @@ control Ingress(inout tna_headers_t hdr, inout tna_metadata_t meta,
             hdr.ina.bitmap:         exact;
             hdr.ina.fan_in:         exact;
         }
-        actions = { contributes; contends; NoAction; }
-        const default_action = NoAction;
+        actions = { contributes; contends; unknown; }
+        const default_action = unknown;
         size = MEMBERS;
     }
 
@@ -95,8 +99,8 @@ control Ingress(inout tna_headers_t hdr, inout tna_metadata_t meta,
             hdr.ina.node:           range;
             hdr.ina.bitmap:         ternary;
         }
-        actions = { locate; pass; NoAction; }
-        const default_action = NoAction;
+        actions = { locate; pass; unknown; }
+        const default_action = unknown;
         size = 1024;
     }
 

@@ -395,24 +395,29 @@ def test_fixed_numbers_that_are_too_large_are_repaired_by_the_fallback_server() 
 
 def test_priorities_follow_layer_share_and_progress() -> None:
     def body(comm: ina.Communicator) -> list[float]:
-        seen = []
-        for options in ({}, {"layer": (0, 9)}, {"layer": (8, 9)}, {"priority": 7}):
+        def priority(**options: Any) -> float:
             comm.allreduce(np.ones(3, np.float32), **options)
-            seen.append(comm.statistics()["priority"])
-        for step in range(3):
-            comm.progress(step, 2)
+            return comm.statistics()["priority"]
+
+        unknown = priority()
+        for done in range(2):
+            comm.progress(done, 9)
             comm.reduce_async(np.ones(3, np.float32), layer=(0, 9)).wait()
-        return [*seen, comm.statistics()["priority"]]
+        # from one iteration's end to the next, share and remaining time do not change
+        seen = [priority(), priority(layer=(0, 9)), priority(layer=(8, 9)), priority(priority=7)]
+        comm.progress(9, 9)
+        return [unknown, *seen, priority(layer=(0, 9))]
 
     with SocketSwitch(2, fallback=True) as switch:
-        for neutral, front, back, given, last in on_every_rank(switch, body):
+        for unknown, neutral, front, back, given, last in on_every_rank(switch, body):
+            assert unknown > 0
             assert 0 < neutral < front
             assert back < front < last
             assert given == 7
     with SocketSwitch(1) as switch:
-        assert on_every_rank(switch, body) == [[0, 0, 0, 7, 0]]  # exclusive: nobody to be compared with
+        assert on_every_rank(switch, body) == [[0, 0, 0, 0, 7, 0]]  # exclusive: nobody to be compared with
     with SocketSwitch(1, fallback=True, priority=9) as switch:
-        assert on_every_rank(switch, body) == [[9, 9, 9, 7, 9]]
+        assert on_every_rank(switch, body) == [[9, 9, 9, 9, 7, 9]]
 
 
 def test_asynchronous_collectives_run_in_order_beside_blocking_ones() -> None:

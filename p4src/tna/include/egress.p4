@@ -27,12 +27,14 @@ control Egress(inout tna_headers_t hdr, inout egress_metadata_t meta,
         address(own_mac, own_ip, mac, ip, udp_port);
     }
 
-    // A result is the whole job's, wherever it was kept.
+    // A result is the whole job's, wherever it was kept: one that is sent again answers a packet of
+    // another node, with other bits.
     action result_to_child(mac_t own_mac, ipv4_t own_ip, mac_t mac, ipv4_t ip, bit<16> udp_port,
-                           bit<32> result_bitmap) {
+                           bit<32> result_bitmap, bit<8> result_fan_in) {
         address(own_mac, own_ip, mac, ip, udp_port);
         hdr.ina.node = ROOT_NODE;
         hdr.ina.bitmap = result_bitmap;
+        hdr.ina.fan_in = result_fan_in;
     }
 
     // Parts of a sum, and answers to reminders, name the node that they are of.

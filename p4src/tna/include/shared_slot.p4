@@ -158,6 +158,17 @@ control Slot(inout tna_headers_t hdr, inout tna_metadata_t meta) {
             }
         }
     };
+    // What is sent again joins whoever is there, but never begins: nobody else may come any more.
+    RegisterAction<bit<32>, index_t, bit<32>>(slot_bitmap) following = {
+        void apply(inout bit<32> bitmap, out bit<32> before) {
+            before = bitmap;
+            if (bitmap == meta.others) {
+                bitmap = 0;
+            } else if (bitmap != 0) {
+                bitmap = bitmap | hdr.ina.bitmap;
+            }
+        }
+    };
     RegisterAction<bit<32>, index_t, bit<32>>(slot_bitmap) emptying = {
         void apply(inout bit<32> bitmap, out bit<32> before) {
             before = bitmap;
@@ -183,6 +194,17 @@ control Slot(inout tna_headers_t hdr, inout tna_metadata_t meta) {
             seen = mine;
         }
     };
+    RegisterAction<bit<32>, index_t, bit<32>>(slot_seen) following_too = {
+        void apply(inout bit<32> bitmap, out bit<32> seen) {
+            bit<32> mine = bitmap & hdr.ina.bitmap;
+            if (bitmap == meta.others) {
+                bitmap = 0;
+            } else if (bitmap != 0) {
+                bitmap = bitmap | hdr.ina.bitmap;
+            }
+            seen = mine;
+        }
+    };
     RegisterAction<bit<32>, index_t, bit<32>>(slot_seen) emptying_too = {
         void apply(inout bit<32> bitmap, out bit<32> seen) {
             bit<32> mine = bitmap & hdr.ina.bitmap;
@@ -196,12 +218,14 @@ control Slot(inout tna_headers_t hdr, inout tna_metadata_t meta) {
         }
     };
 
-    action join()      { meta.before = joining.execute(meta.index); }
-    action empty()     { meta.before = emptying.execute(meta.index); }
-    action begin()     { meta.before = beginning.execute(meta.index); }
-    action join_too()  { meta.seen = joining_too.execute(meta.index); }
-    action empty_too() { meta.seen = emptying_too.execute(meta.index); }
-    action begin_too() { beginning_too.execute(meta.index); }
+    action join()       { meta.before = joining.execute(meta.index); }
+    action follow()     { meta.before = following.execute(meta.index); }
+    action empty()      { meta.before = emptying.execute(meta.index); }
+    action begin()      { meta.before = beginning.execute(meta.index); }
+    action join_too()   { meta.seen = joining_too.execute(meta.index); }
+    action follow_too() { meta.seen = following_too.execute(meta.index); }
+    action empty_too()  { meta.seen = emptying_too.execute(meta.index); }
+    action begin_too()  { beginning_too.execute(meta.index); }
 
 // In what follows the first row that fits holds. A resend takes what is there along, for something
 // may be stuck, unless it asks who is missing; results and reminders have no tag to compare.
@@ -213,9 +237,10 @@ control Slot(inout tna_headers_t hdr, inout tna_metadata_t meta) {
     meta.other_owner:   ternary;                        \
     meta.other_tag:     ternary;                        \
     meta.outranks:      ternary;
-#define ROWS(flushed, same, other, result, reminder)    \
+#define ROWS(flushed, asked, same, other, result, reminder) \
     (KIND_GRADIENT, 2 &&& 2, _, _, _, _, _): NoAction(); \
     (KIND_GRADIENT, _, 1, 0, 0, 0, _): flushed();       \
+    (KIND_GRADIENT, _, 3, 0, 0, 0, _): asked();         \
     (KIND_GRADIENT, _, _, 0, 0, 0, _): same();          \
     (KIND_GRADIENT, _, _, _, _, _, 1): other();         \
     (KIND_RESULT,   _, _, 0, 0, _, _): result();        \
@@ -223,18 +248,18 @@ control Slot(inout tna_headers_t hdr, inout tna_metadata_t meta) {
 
     table bitmap {
         key = { BY_IDENTITY }
-        actions = { join; empty; begin; NoAction; }
+        actions = { join; follow; empty; begin; NoAction; }
         const default_action = NoAction;
-        size = 6;
-        const entries = { ROWS(empty, join, begin, empty, empty) }
+        size = 7;
+        const entries = { ROWS(empty, follow, join, begin, empty, empty) }
     }
 
     table seen {
         key = { BY_IDENTITY }
-        actions = { join_too; empty_too; begin_too; NoAction; }
+        actions = { join_too; follow_too; empty_too; begin_too; NoAction; }
         const default_action = NoAction;
-        size = 6;
-        const entries = { ROWS(empty_too, join_too, begin_too, empty_too, empty_too) }
+        size = 7;
+        const entries = { ROWS(empty_too, follow_too, join_too, begin_too, empty_too, empty_too) }
     }
 
     // The largest that any contributor announced. Seen twice, it is the same.
@@ -259,8 +284,8 @@ control Slot(inout tna_headers_t hdr, inout tna_metadata_t meta) {
         key = { BY_IDENTITY }
         actions = { raise; exchange; NoAction; }
         const default_action = NoAction;
-        size = 6;
-        const entries = { ROWS(raise, raise, exchange, NoAction, raise) }
+        size = 7;
+        const entries = { ROWS(raise, raise, raise, exchange, NoAction, raise) }
     }
 
     // FLAGS_OF_SUM of all contributions, and whether another sum wanted the slot.
@@ -291,9 +316,9 @@ control Slot(inout tna_headers_t hdr, inout tna_metadata_t meta) {
         key = { BY_IDENTITY }
         actions = { add; swap; mark; NoAction; }
         const default_action = NoAction;
-        size = 7;
+        size = 8;
         const entries = {
-            ROWS(add, add, swap, NoAction, add)
+            ROWS(add, add, add, swap, NoAction, add)
             (KIND_GRADIENT, 0, 0 &&& 1, _, _, _, _): mark();
         }
     }
@@ -307,8 +332,8 @@ control Slot(inout tna_headers_t hdr, inout tna_metadata_t meta) {
         key = { BY_IDENTITY }
         actions = { meet_own; meet_other; meet_to_read; free; NoAction; }
         const default_action = NoAction;
-        size = 6;
-        const entries = { ROWS(meet_own, meet_own, meet_other, free, meet_to_read) }
+        size = 7;
+        const entries = { ROWS(meet_own, meet_own, meet_own, meet_other, free, meet_to_read) }
     }
 
     Lanes() lanes;
@@ -318,6 +343,11 @@ control Slot(inout tna_headers_t hdr, inout tna_metadata_t meta) {
         hdr.ina.bitmap = hdr.ina.bitmap | meta.before;
         meta.lacking = meta.others ^ meta.before;
         hdr.ina.flags = meta.flags;
+    }
+
+    // Nothing: a packet that is sent again goes on as it came.
+    action tell_alone() {
+        meta.lacking = meta.others;
     }
 
     // What the slot held leaves in this packet.
@@ -347,10 +377,11 @@ control Slot(inout tna_headers_t hdr, inout tna_metadata_t meta) {
 
     table telling {
         key = { hdr.ina.kind: ternary; meta.meeting: exact; meta.before: ternary; }
-        actions = { tell_own; tell_other; tell_reader; NoAction; }
+        actions = { tell_own; tell_alone; tell_other; tell_reader; NoAction; }
         const default_action = NoAction;
-        size = 4;
+        size = 5;
         const entries = {
+            (KIND_GRADIENT, MEETS_OWN,     0): tell_alone();
             (KIND_GRADIENT, MEETS_OWN,     _): tell_own();
             (KIND_GRADIENT, MEETS_OTHER,   _): tell_other();
             (KIND_REMINDER, MEETS_TO_READ, 0): NoAction();
@@ -405,7 +436,7 @@ control Slot(inout tna_headers_t hdr, inout tna_metadata_t meta) {
         }
         actions = { decide; leave; collide; }
         const default_action = decide(outcome_t.WRONG_DIRECTION, TO_NOBODY, 0);
-        size = 17;
+        size = 18;
         const entries = {
             // kind, meeting, before, seen, lacking, resend, query, bypass, raw, root
             // the last contribution: the sum leaves, and so does the slot's owner
@@ -413,6 +444,7 @@ control Slot(inout tna_headers_t hdr, inout tna_metadata_t meta) {
             (KIND_GRADIENT, MEETS_OWN,     _, _, 0, _, _, _, _, 0): leave(outcome_t.COMPLETED,    TO_UPLINK, KIND_GRADIENT);
             // a resend takes what is there along
             (KIND_GRADIENT, MEETS_OWN,     _, _, _, 1, 0, _, _, _): leave(outcome_t.FLUSHED,      TO_UPLINK, KIND_PARTIAL);
+            (KIND_GRADIENT, MEETS_OWN,     0, _, _, 1, _, _, _, _): decide(outcome_t.BYPASSED,    TO_UPLINK, KIND_PARTIAL);
             // one more; or already counted: who is missing, or nothing
             (KIND_GRADIENT, MEETS_OWN,     _, 0, _, _, _, _, _, _): decide(outcome_t.AGGREGATED,  TO_NOBODY, 0);
             (KIND_GRADIENT, MEETS_OWN,     _, _, _, _, 1, _, _, _): decide(outcome_t.STATUS,      TO_SENDER, KIND_STATUS);

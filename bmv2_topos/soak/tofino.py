@@ -1,0 +1,96 @@
+"""Schedules for the programs for Tofino: what these do not do does not happen (docs/tofino.md)."""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from bmv2_topos.soak.programs import SHARED_SLOTS
+from bmv2_topos.soak.schedule import Collective, Congest, Event, JobPlan, Schedule, Strangers
+from controller.switches.tofino_rows import BITMAPS, STRENGTH
+from controller.vocabulary import Region
+from softswitch.engine.pipeline import Pipeline
+
+LANE_REGISTERS: Final = "Ingress.slot.lanes.lane_"
+
+OUTCOMES: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("wrong_epoch", "wrong_rank", "wrong_fan_in", "wrong_port"), "unknown_job"),
+    **dict.fromkeys(("bad_version", "bad_kind", "bad_lanes"), "bad_length"),
+    "wrong_direction": "unknown_job",
+}
+"""What a refused packet is counted as here, where that is something else: one table looks at all fields."""
+
+_UNCOUNTED: Final = ("cut off", "too long")
+"""Forged packets that the parser drops, or that pass for what they were made from."""
+_TRIES = 20
+
+
+def draw_racks(draw: random.Random, parents: Mapping[str, str | None], ranks: int) -> Sequence[str]:
+    """Return a switch for each rank of a shared job, none of which has a single child of the job.
+
+    `parents` are the switches, with the one above each. Two ranks at least.
+    """
+    for _ in range(_TRIES):
+        racks = draw.choices(list(parents), k=ranks)
+        children: dict[str, set[str]] = defaultdict(set)
+        for rank, rack in enumerate(racks):
+            below: str = f"rank {rank}"
+            above: str | None = rack
+            while above is not None:
+                children[above].add(below)
+                below, above = above, parents[above]
+        if all(len(each) > 1 for each in children.values()):
+            return racks
+    return ["s1"] * ranks
+
+
+def offered(schedule: Schedule) -> Schedule:
+    """Return the schedule without what these programs do not do."""
+    jobs = tuple(_job(job, shared=schedule.bed.program == "shared") for job in schedule.jobs)
+    events = tuple(event for each in schedule.events for event in _events(each))
+    return replace(schedule, jobs=jobs, events=events)
+
+
+def _job(job: JobPlan, *, shared: bool) -> JobPlan:
+    return replace(
+        job,
+        region=None if job.region is None else _aligned(job.region),
+        numbers="exponent",
+        first_psn=job.first_psn if shared else 0,  # what a new job's slots are told to wait for
+        collectives=tuple(map(_within_range, job.collectives)),
+    )
+
+
+def _aligned(region: Region) -> Region:
+    """Return a power of two of slots that starts at a multiple of it."""
+    size = 1 << max(region.size, 1).bit_length() - 1
+    offset = min(region.offset, SHARED_SLOTS - size)
+    return Region(offset - offset % size, size)
+
+
+def _within_range(collective: Collective) -> Collective:
+    """Return it with sums that int32 holds: no switch would say that one does not."""
+    return replace(collective, large=False)
+
+
+def _events(event: Event) -> Sequence[Event]:
+    match event:
+        case Congest():  # nothing marks packets
+            return []
+        case Strangers():
+            kinds = tuple(kind for kind in event.kinds if kind not in _UNCOUNTED)
+            return [replace(event, kinds=kinds)] if kinds else []
+        case _:
+            return [event]
+
+
+def clear_slots(pipeline: Pipeline) -> None:
+    """Make all slots of the shared program anybody's; those of the exclusive one are when a job comes."""
+    registers = pipeline.program.registers
+    for register in (STRENGTH, *BITMAPS):
+        if register in registers:
+            for slot in range(registers[register].size):
+                pipeline.write_register(register, slot, 0)
