@@ -188,7 +188,7 @@ def tables(rows: Rows) -> str:
 
 
 def findings(rows: Rows) -> str:
-    """Return what the tables show."""
+    """Return the text on the tables: sums over all kinds, kinds to use `on-time` for, and its parts."""
     simple = best_simple(rows)
     ours, theirs = _missed(rows, OURS), _missed(rows, simple)
     others = _mean(rows, OURS, "others_s") / _mean(rows, simple, "others_s") - 1
