@@ -94,7 +94,7 @@ class OnTime:
             elif alone_s <= soon:
                 urgent.add(job.order)
             if job.order not in urgent:
-                next_s = min(next_s, max(together_s, soon), max(alone_s, soon))
+                next_s = min(next_s, together_s, alone_s)
         return urgent, next_s
 
     def _rank(self, job: JobState, now_s: float) -> Rank:
