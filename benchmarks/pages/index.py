@@ -34,6 +34,7 @@ QUESTIONS: Final[Mapping[str, str]] = {
     "deadlines": "which jobs meet their deadlines when jobs compete for switch memory, and which are"
     " slowed down for it",
     "together": "what scheduler, placement, memory and trees bring, each alone and together",
+    "which-policy": "which policies to use on which kind of cluster, what they gain, and who pays",
     "cluster-validation": "how far off `ina cluster simulate` is from packets, and how long slots are held",
     "model": "how far virtual time is from real processes",
 }

@@ -13,6 +13,7 @@ from controller.scheduling.gandiva import Gandiva
 from controller.scheduling.gittins import Gittins
 from controller.scheduling.model import RESOURCES
 from controller.scheduling.muri import Muri
+from controller.scheduling.on_time import OnTime
 from controller.scheduling.policy import Policy
 from controller.scheduling.speed import Exclusive, Interleaved
 from controller.scheduling.themis import Themis
@@ -159,6 +160,10 @@ POLICIES: Mapping[str, tuple[str, Callable[[PaperConfig], Setup]]] = {
     "slack": (
         "shortest remaining service first, deadlines that would be missed before; ours",
         lambda by: by.alone(Slack(by.told, margin=by.margin)),
+    ),
+    "on-time": (
+        "shortest remaining service first, deadlines as late as they allow; ours",
+        lambda by: by.alone(OnTime(by.told)),
     ),
     "gandiva": (
         "time slices, and packing by trial (Gandiva, OSDI'18)",

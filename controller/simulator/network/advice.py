@@ -57,7 +57,7 @@ def choices(jobs: Sequence[Job], topology: Topology) -> list[Choice]:
     memory = any(switch.aggregates for switch in topology.switches)
     meshed = len(topology.links) >= len(topology.switches) + len(topology.servers)
     kinds = (
-        (SIMPLEST.scheduler, "srsf", "tiresias", *(["edf"] if due else [])),
+        (SIMPLEST.scheduler, "srsf", "tiresias", *(["edf", "on-time"] if due else [])),
         (SIMPLEST.placement, "netpack", *(["locality-fast-links"] if len(rates) > 1 else [])),
         (
             SIMPLEST.memory,

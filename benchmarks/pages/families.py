@@ -1,0 +1,97 @@
+"""Kinds of clusters and jobs on which whole stacks of policies are compared: a workload for each seed.
+
+The usual cluster has two spines and four racks of four servers with four GPUs, on links of 100 Gb/s and 200
+Gb/s between switches, of 2,048 slots each. The usual jobs are 24 of ResNet-50, VGG-16 and BERT-base with 2 to
+12 workers, which arrive at random; half of them have deadlines of 1.2 to 3 times what they take alone. Each
+family changes one thing, but for the last, which is of the page on deadlines: jobs of four workers on twelve
+servers at one switch, with deadlines of 1.5 times what they take alone.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from benchmarks.pages.deadlines_runs import Setting, jobs_of
+from controller.simulator.network.generate import generate
+from controller.vocabulary import Job, Topology, fabrics
+
+SEEDS: Final = (3, 3001, 4, 3002)
+"""Of which every other was drawn after all policies were fixed."""
+ONE_SWITCH: Final = "one switch, tight deadlines"
+JOBS: Final = 24
+MODELS: Final = ("resnet50", "vgg16", "bert-base")
+SLACKS: Final = (1.2, 3.0)
+HOLD_S: Final = 40e-6
+SLOW_BPS: Final = 10e9
+PARTS: Final = fabrics.Parts(gpus=4, slots=2048, trunk_bps=200e9)
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """How a family differs from the usual.
+
+    Attributes:
+        sizes: Numbers of workers, drawn with equal chances.
+        gap_s: Mean time between arrivals; 0: all at once.
+        parts: The cluster's parts.
+        slow: Fraction of servers with links of a tenth of the rate.
+        giant: Whether one job in the middle has as many workers as half of the GPUs.
+        models: Models of the jobs.
+    """
+
+    sizes: Sequence[int] = (2, 4, 8, 12)
+    gap_s: float = 10.0
+    parts: fabrics.Parts = PARTS
+    slow: float = 0.0
+    giant: bool = False
+    models: Sequence[str] = MODELS
+
+
+FAMILIES: Final[Mapping[str, Family]] = {
+    "usual": Family(),
+    "odd sizes": Family(sizes=(3, 5, 7, 11, 13)),
+    "one giant": Family(giant=True),
+    "all at once": Family(gap_s=0.0),
+    "all small": Family(sizes=(1, 2, 3, 4), gap_s=3.0),
+    "dense": Family(models=("vgg16",), gap_s=15.0),
+    "mixed link rates": Family(slow=0.5, gap_s=20.0),
+    "5 % of switches sum": Family(parts=replace(PARTS, programmable=0.05), gap_s=15.0),
+    "no switch memory": Family(parts=replace(PARTS, programmable=0.0), gap_s=15.0),
+    "GPUs are scarce": Family(parts=replace(PARTS, slots=8192), gap_s=5.0),
+    "memory is scarce": Family(parts=replace(PARTS, gpus=8, slots=512), models=("vgg16",), gap_s=12.0),
+}
+
+
+NAMES: Final = (*FAMILIES, ONE_SWITCH)
+
+
+def workload(name: str, seed: int) -> tuple[list[Job], Topology]:
+    """Return the jobs and the cluster of a family for a seed."""
+    if name == ONE_SWITCH:
+        return jobs_of(10_000 + seed, Setting(memory=2.0, slack=1.5, gpus=2))
+    family = FAMILIES[name]
+    rng = random.Random(f"{name} {seed}")
+    topology = fabrics.leaf_spine(2, 4, 4, replace(family.parts, seed=seed))
+    if family.slow:
+        names = [server.name for server in topology.servers]
+        slow = {*rng.sample(names, round(family.slow * len(names)))}
+        links = (
+            replace(link, rate_bps=SLOW_BPS) if slow & {link.a, link.b} else link for link in topology.links
+        )
+        topology = replace(topology, links=tuple(links))
+    jobs = generate(JOBS, topology, seed=seed, models=family.models, gap_s=family.gap_s)
+    return [_dressed(job, number, family, topology, rng) for number, job in enumerate(jobs)], topology
+
+
+def _dressed(job: Job, number: int, family: Family, topology: Topology, rng: random.Random) -> Job:
+    """Return the job with its size, its hold time and, every other time, a deadline."""
+    workers = rng.choice(family.sizes)
+    if family.giant and number == JOBS // 2:
+        workers = topology.gpus // 2
+    goodput_bps = family.parts.rate_bps * 256 / 326
+    deadline_s = rng.uniform(*SLACKS) * job.iterations * job.iteration_at_s(goodput_bps)
+    due = rng.random() < 0.5
+    return replace(job, workers=workers, hold_s=HOLD_S, deadline_s=deadline_s if due else None)

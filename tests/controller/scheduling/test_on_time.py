@@ -1,0 +1,71 @@
+"""`on-time`: deadlines as late as they allow, the shortest jobs until then."""
+
+from __future__ import annotations
+
+from controller.policies.families.base import SimulationConfig
+from controller.scheduling import Group, Submission, View
+from controller.scheduling.on_time import OnTime
+from controller.scheduling.policy import JobState
+from controller.scheduling.speed import Exclusive
+from controller.simulator import measure, simulate
+from controller.simulator.by_name import make
+from controller.simulator.generate import generate
+from controller.vocabulary import Cluster
+
+TWO = Cluster.uniform(1, 2)
+
+
+def spec(name: str, duration_s: float, deadline_s: float | None = None, gpus: int = 2) -> Submission:
+    return Submission(name, 0.0, gpus, duration_s, deadline_s=deadline_s)
+
+
+def ends(*jobs: Submission) -> dict[str, float]:
+    result = simulate(list(jobs), TWO, OnTime(learns=False), Exclusive(), verify=True)
+    return {job.spec.name: round(job.finish_s, 3) for job in result.jobs}
+
+
+def test_a_deadline_that_leaves_time_lets_shorter_jobs_pass_and_is_met() -> None:
+    """Earliest deadline first ends `due` at 10, and `short` at 14 instead of 4."""
+    assert ends(spec("due", 10, 40), spec("short", 4)) == {"short": 4.0, "due": 14.0}
+
+
+def test_a_waiting_job_is_started_when_its_deadline_demands_it() -> None:
+    # it needs half of the GPUs until 30 from 10 on, when the other has done half of its work
+    assert ends(spec("due", 10, 30), spec("other", 9.5)) == {"other": 9.5, "due": 19.5}
+    assert ends(spec("due", 40, 100), spec("other", 39)) == {"due": 60.0, "other": 79.0}
+
+
+def test_jobs_that_are_late_in_any_case_do_not_go_first() -> None:
+    found = ends(spec("hopeless", 10, 5), spec("due", 10, 20), spec("any", 4))
+    assert found == {"due": 10.0, "any": 14.0, "hopeless": 24.0}
+
+
+def test_jobs_with_deadlines_become_urgent_together_when_all_of_them_need_the_gpus() -> None:
+    # each alone has time, but both need 20 of the 38 s until the later is due; then there is time again
+    jobs = spec("one", 10, 36), spec("two", 10, 38), spec("short", 4)
+    assert ends(*jobs) == {"one": 10.0, "short": 14.0, "two": 24.0}
+
+
+def test_how_much_jobs_slow_each_other_down_is_learnt_from_those_that_run() -> None:
+    policy = OnTime()
+    jobs = [JobState(spec(name, 1000, gpus=1), order, 1.0, 0.0) for order, name in enumerate("ab")]
+    groups = [Group((job,), (job.order,)) for job in jobs]
+    for job, group in zip(jobs, groups, strict=True):
+        job.launch(0.0, group, 1.5, 0.0)  # alone 1 s: half a second more for half of the GPUs
+    for now_s in range(60):
+        policy.decide(View(float(now_s), TWO, {job.spec.name: job for job in jobs}, [], [], groups))
+    assert abs(policy.slower - 1.0) < 1e-3
+
+
+def test_as_many_deadlines_as_edf_and_others_sooner() -> None:
+    cluster = Cluster.uniform(2, 8)
+    met, times_s = [], []
+    for name in ("edf", "on-time"):
+        found = [
+            measure(make(name, SimulationConfig(cluster)).run(jobs, cluster, verify=True))
+            for jobs in (generate(80, cluster, load=2.0, seed=seed, longest_s=7200) for seed in range(3))
+        ]
+        met.append(sum(each.deadlines_met for each in found))
+        times_s.append(sum(each.avg_jct_s for each in found))
+    assert met[1] >= 0.98 * met[0]
+    assert times_s[1] < 0.9 * times_s[0]
