@@ -69,8 +69,8 @@ class Address:
 
 
 def _tcp(family: int, where: tuple[object, ...]) -> socket.socket:
-    # With the protocol by its name asyncio turns Nagle's algorithm off, which would hold an answer's body
-    # back until the other side has acknowledged its header: 40 ms.
+    # asyncio turns Nagle's algorithm off where it knows that a socket is TCP's. With it the body of an answer
+    # waits until the other side has acknowledged the header: 40 ms.
     made = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
