@@ -18,6 +18,7 @@ _UNARY = frozenset("!~-+")
 _TYPE_KEYWORDS = frozenset(["bit", "bool", "error", "int", "match_kind", "string", "tuple", "varbit"])
 _TYPE_STARTS = _TYPE_KEYWORDS | {"id", ".", "void", "_"}
 _TEXTS = frozenset(["name", "deprecated"])
+_NEVER_EMPTY = frozenset(["name", "pkginfo"])
 """Annotations whose body is one string."""
 _OPERAND_STARTS = frozenset(["id", "number", "quoted", "true", "false", "this", "!", "~", "{", "{#}"])
 
@@ -51,6 +52,8 @@ class ExpressionParser(Cursor):
         if name.kind != "id" and name.kind not in KEYWORDS:
             self.fail("the name of an annotation")
         self.advance()
+        if name.text in _NEVER_EMPTY and self.token.kind not in ("(", "["):
+            raise CompileError(f"@{name.text} says nothing", name.pos, f"@{name.text}(…)")
         if self.accept("("):
             tokens: list[Token] = []
             self._balanced(tokens)
