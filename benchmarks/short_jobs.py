@@ -2,16 +2,17 @@
 
 `python -m benchmarks.short_jobs --traces DIR --output docs/results` runs SRSF, Muri-S and weave-s under the
 rules of the papers on the traces of a thousand jobs below DIR, if one is given, and on 40 generated workloads
-(eight loads, five seeds), once with exact profiles and durations and once with errors in both, the same for
-all. `--jobs` is the length of the generated ones.
+(eight loads, five seeds), and on 20 of one-GPU jobs of 30 to 600 s, once with exact profiles and durations
+and once with errors in both, the same for all. `--jobs` is the length of the generated ones.
 """
 
 from __future__ import annotations
 
 import argparse
 import statistics
+import tempfile
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +20,17 @@ from benchmarks.fill import check, publish
 from benchmarks.trace_files import LONG, traces
 from bmv2_topos.harness import markdown
 from controller.policies.families.base import SimulationConfig
+from controller.simulator.generate import generate
 from controller.simulator.job_table import COLUMNS
 from controller.simulator.pool import run_all
 from controller.simulator.runs import Outcome, Source, Task
+from controller.simulator.traces.neutral import write
 from controller.vocabulary import Cluster
 
 NAME = "short-jobs"
 OURS, OTHERS = "weave-s", ("srsf", "muri-s")
+SHORT = "30 to 600 s"
+SHORT_LOADS = (1.2, 2.0, 5.0, 50.0)
 LOADS = (0.6, 0.8, 1.0, 1.2, 1.5, 2.0, 3.0, 5.0)
 SEEDS = range(5)
 NODES = 2
@@ -47,15 +52,23 @@ def main() -> None:
     given = parser.parse_args()
     if given.output is not None:
         check(given.output / f"{NAME}.md")
-    rows = measured(given.traces, given.jobs, given.processes)
+    with tempfile.TemporaryDirectory() as folder:
+        rows = measured(given.traces, given.jobs, given.processes, Path(folder))
     shown = text(rows)
     print(shown)
     if given.output is not None:
         publish(given.output, NAME, shown, rows)
 
 
-def measured(folder: Path | None, jobs: int, processes: int) -> list[Row]:
-    """Return a row for each workload, case and policy."""
+def measured(folder: Path | None, jobs: int, processes: int, scratch: Path) -> list[Row]:
+    """Return a row for each workload, case and policy.
+
+    Args:
+        folder: Folder with the public traces; None: without them.
+        jobs: Jobs of each generated workload.
+        processes: Simulations at a time; 0: as many as there are processors.
+        scratch: Folder for the traces of short jobs.
+    """
     workloads = [
         (trace.name, Source(trace.path), Cluster.uniform(trace.nodes, 8), 0)
         for trace in (traces(folder) if folder else [])
@@ -66,6 +79,12 @@ def measured(folder: Path | None, jobs: int, processes: int) -> list[Row]:
         for load in LOADS
         for seed in SEEDS
     ]
+    cluster = Cluster.uniform(NODES, 8)
+    workloads += [
+        (f"{SHORT}, load {load:g}/{seed}", _short(scratch, jobs, load, seed), cluster, seed)
+        for load in SHORT_LOADS
+        for seed in SEEDS
+    ]
     wanted = [
         (name, case, Task(policy, source, SimulationConfig(cluster, seed=seed, settings=settings), rows=True))
         for name, source, cluster, seed in workloads
@@ -74,6 +93,16 @@ def measured(folder: Path | None, jobs: int, processes: int) -> list[Row]:
     ]
     outcomes = run_all([task for _, _, task in wanted], processes=processes)
     return [_row(name, case, o) for (name, case, _), o in zip(wanted, outcomes, strict=True)]
+
+
+def _short(folder: Path, jobs: int, load: float, seed: int) -> Source:
+    """Return jobs of 30 to 600 s on one GPU each, as a trace in `folder`: starts take long beside them."""
+    cluster = Cluster.uniform(NODES, 8)
+    drawn = generate(jobs, cluster, load=load, seed=seed, shortest_s=30, longest_s=600)
+    gpus = sum(spec.gpus for spec in drawn) / len(drawn)
+    path = folder / f"short-{load:g}-{seed}.csv"
+    write(path, [replace(spec, gpus=1, arrival_s=spec.arrival_s / gpus) for spec in drawn])
+    return Source(path)
 
 
 def _row(name: str, case: str, outcome: Outcome) -> Row:
@@ -93,14 +122,19 @@ def text(rows: Sequence[Row]) -> str:
     parts = []
     found = {(row["workload"], row["case"], row["policy"]): row for row in rows}
     names = list(dict.fromkeys(row["workload"] for row in rows))
-    public = [name for name in names if not name.startswith("generated")]
+    public = [name for name in names if not name.startswith(("generated", SHORT))]
     generated = [name for name in names if name.startswith("generated")]
+    short = [name for name in names if name.startswith(SHORT)]
     for case in CASES if public else ():
         columns = ["trace", "policy", "average", "median", "p99", "slowdown", "its p99", *LENGTHS]
         cells = [_cells(found[name, case, policy]) for name in public for policy in (*OTHERS, OURS)]
         parts += [f"Public traces, {_case(case)}, seconds:", markdown(columns, cells)]
     parts += ["Generated workloads, mean of the seeds, seconds:", _by_load(rows, generated)]
-    for which, chosen in (("public traces", public), (f"{len(generated)} generated workloads", generated)):
+    for which, chosen in (
+        ("public traces", public),
+        (f"{len(generated)} generated workloads", generated),
+        (f"{len(short)} workloads of one-GPU jobs of {SHORT}", short),
+    ):
         if not chosen:
             continue
         columns = ["durations, profiles", "beside", "average: better", "worst", "slowdown: better", "worst"]

@@ -298,6 +298,7 @@ def _core_settings(config: JobConfig) -> CoreSettings:
         window=config.window_packets,
         fallback=config.fallback,
         spread=1 if config.atp else SPREAD,
+        bare=config.bare,
         salted=config.atp,
         numbers=config.numbers,
         scale_bits=config.scale_bits,

@@ -24,7 +24,7 @@ from hostlib.errors import ConfigError
 
 FUSION_BYTES: Final = 1 << 20
 SLICE_BYTES: Final = 8 << 20
-"""A slice fills and drains the window once, and announces exponents for one window more: 6 % of 8 MB."""
+"""A slice fills and drains the window once, and announces exponents for one window more."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,6 +43,10 @@ class Event:
     slot: int | None = None
     waited_ns: int = 0
     """In the queue of the port that it leaves by."""
+    lanes: int = 0
+    """Values that it carries, each of 4 bytes, with those that fill it up."""
+    target: int = wire.TARGET_ALL
+    """Who takes the lanes of its sum; see docs/protocol.md."""
 
     @property
     def kind_name(self) -> str:
@@ -75,7 +79,8 @@ def _events(records: Iterable[Record]) -> Iterator[Event]:
         fields = _header(record.frame)
         if fields is None:
             continue
-        version_kind, flags, job, psn, bitmap, fan_in, priority, _, epoch, _, _, tag, node, _ = fields
+        version_kind, flags, job, psn, bitmap, fan_in, priority, _, epoch, _, *others = fields
+        lanes, tag, node, target = others
         words = dict(word.split("=", 1) for word in record.comment.split() if "=" in word)
         place, slash, port = record.place.rpartition("/")
         outcome = _NAMES.get(int(words["outcome"])) if "outcome" in words else None
@@ -86,6 +91,8 @@ def _events(records: Iterable[Record]) -> Iterator[Event]:
             outcome=outcome,
             slot=int(words["index"]) if "index" in words and outcome not in _REFUSED else None,
             waited_ns=1000 * int(words.get("waited_us", 0)),
+            lanes=lanes,
+            target=target,
         )
 
 

@@ -16,16 +16,19 @@ So a crowded cluster maximises throughput, and an idle one favours jobs that end
 their groups and the number of groups of each size that make the sum of weight times speed largest
 (`controller.grouping.worth`).
 
-Worth per second ignores restarts, and large jobs that wait for one small job to end. So where durations are
-known, these groups are one of several drafts: the running groups with more groups beside them, the same with
-single jobs beside them, and all jobs alone in order of the queue (SRSF). For each draft the end of every job
-is predicted (`controller.scheduling.outlook`), and the draft of least Σ u · JCT is taken.
+Worth per second ignores restarts, and large jobs that wait for one small job to end. So these groups are one
+of several drafts: the running groups with more groups beside them, the same with single jobs beside them, and
+all jobs alone in order of the queue (SRSF). Where durations are known, the end of every job is predicted for
+each draft (`controller.scheduling.outlook`), and the draft of least Σ u · JCT is taken. Where they are not,
+how long jobs run on is estimated from jobs that have ended (`Lengths`), and the draft is taken that is worth
+most after its starts and stops (`controller.scheduling.amortised`).
 
 Weave has the same information as Muri: stage times as a profiler measures them, with its noise, and, where
 they are known, durations as told. It estimates their errors (`controller.scheduling.beliefs`): for similar
 jobs it uses the mean of their measurements; and once the error of the durations of ended jobs exceeds
-`trust`, it predicts no ends from durations, and takes the groups of greatest worth. A `SpeedModel` predicts
-the length of a group's round. The ratio of the real length to the predicted one is measured on running
+`trust`, it predicts no ends from durations, and takes the groups of greatest worth. It still predicts where
+starts are long beside jobs, because there restarts cost more than errors. A `SpeedModel` predicts the length
+of a group's round. The ratio of the real length to the predicted one is measured on running
 groups, and applied to further groups of as many jobs.
 
 Short jobs contribute little to a sum of completion times, but dominate a sum of slowdowns. One second of a
@@ -48,7 +51,8 @@ from operator import mul
 
 from controller.grouping.efficiency import best
 from controller.grouping.worth import Item, Rounds, group_by_worth
-from controller.scheduling.beliefs import Profiles, Spread
+from controller.scheduling.amortised import Prospect, net_worth
+from controller.scheduling.beliefs import Lengths, Profiles, Spread
 from controller.scheduling.drafts import Draft, place
 from controller.scheduling.errors import BadSpec
 from controller.scheduling.model import RESOURCES, Submission
@@ -72,6 +76,9 @@ SHORT = 0.8
 
 TRUST = 0.25
 """Default spread of the errors of told durations from which on ends are not foreseen from them."""
+
+STARTS = 0.01
+"""Part of a job's time alone that its start takes, on average, from which on ends are always foreseen."""
 
 LOOK = 128
 """Jobs at the head of the queue whose ends are foreseen, beside those that may run."""
@@ -133,8 +140,9 @@ class Weave:
         self._power = power
         self._width = width
         self._exchange = exchange
-        self._foresee = known
-        self._arrived, self._total_s = 0, 0.0  # how many jobs have come, and the sum of their times alone
+        self._lengths = Lengths()
+        # how many jobs have come, and the sums of their times alone and of their starts
+        self._arrived, self._total_s, self._starts_s = 0, 0.0, 0.0
         self._mean_s = 1.0
         self._quantum_s = quantum_s
         self._kind_of: dict[int, int] = {}  # of each unfinished job, by order of arrival
@@ -155,6 +163,7 @@ class Weave:
             self._kind_of.pop(job.order, None)
             del self._like[job.order]
             self._spread.end(job)
+            self._lengths.end(job)
         changed = False
         for job in view.arrived:  # refuses jobs that nobody profiled
             self._like[job.order], more = self._profiles.measure(job)
@@ -163,6 +172,7 @@ class Weave:
             self._spread.tell(job, left_s)
             self._arrived += 1
             self._total_s += left_s
+            self._starts_s += self._restart_s(job)
         if self._longer.learn(self._believed(group) for group in view.groups if len(group.jobs) > 1):
             self._rounds = Rounds(self._round_s, self._members)
         if changed or len(self._rounds) > COMPOSITIONS:
@@ -198,7 +208,7 @@ class Weave:
         """Return the groups of greatest worth, or another draft that would end better."""
         gpus = view.cluster.gpus
         fresh = self._worthiest(range(len(items)), items, gpus)
-        if not self._foresee or not jobs or self._spread.value >= self._trust:
+        if not jobs or (self._known and not self._foresees()):
             return fresh
         sizes = [item.gpus for item in items]
         number = {job.order: position for position, job in enumerate(jobs)}
@@ -218,7 +228,18 @@ class Weave:
             kept + self._worthiest(rest, items, free),
             fresh,
         ]
-        return self._foreseen(drafts, {*kept}, jobs, items, view)
+        if self._known:
+            return self._foreseen(drafts, {*kept}, jobs, items, view)
+        prospects = [
+            Prospect(item, self._left_s(job, view.now_s), self._restart_s(job))
+            for item, job in zip(items, jobs, strict=True)
+        ]
+        running = {*kept}
+        return max(drafts, key=lambda draft: net_worth(draft, running, prospects, self._rounds.of))
+
+    def _foresees(self) -> bool:
+        """Return whether ends are predicted: durations are right, or starts cost more than their errors."""
+        return self._spread.value < self._trust or self._starts_s >= STARTS * self._total_s
 
     def _worthiest(self, choice: Sequence[int], items: Sequence[Item], gpus: int) -> list[Positions]:
         found = group_by_worth([items[n] for n in choice], self._rounds, gpus, improve=self._exchange)
@@ -258,15 +279,18 @@ class Weave:
 
     def _ahead(self, job: JobState, kind: int, now_s: float) -> Ahead:
         left = max(self._left_s(job, now_s), 0.0) / job.alone_s
-        restart_s = self._speed.restart_s(Group((job,), ()))[0]
-        return Ahead(kind, job.spec.gpus, left, job.alone_s, restart_s)
+        return Ahead(kind, job.spec.gpus, left, job.alone_s, self._restart_s(job))
+
+    def _restart_s(self, job: JobState) -> float:
+        return self._speed.restart_s(Group((job,), ()))[0]
 
     def _service(self, job: JobState, now_s: float) -> float:
         return self._left_s(job, now_s) * job.spec.gpus
 
     def _left_s(self, job: JobState, now_s: float) -> float:
-        # of a job that has run for so long about as much is still to come, if nothing else is known
-        return self._told.remaining_s(job, now_s) if self._known else job.attained_s(now_s)
+        if self._known:
+            return self._told.remaining_s(job, now_s)
+        return self._lengths.left_s(job.attained_s(now_s), self._restart_s(job))
 
     def _weights(self, queue: Sequence[JobState], view: View) -> list[float]:
         now_s = view.now_s

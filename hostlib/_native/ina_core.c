@@ -106,7 +106,7 @@ static int gives(const struct ina_core *core, int64_t index, uint32_t flags)
 {
     int64_t data = index - core->lookahead;
     if (core->pattern == PATTERN_SUM)
-        return 1;
+        return data >= 0 || !core->bare;
     if (data < 0)
         return 0;
     struct place place = place_of(core, data);
@@ -119,10 +119,10 @@ static int gives(const struct ina_core *core, int64_t index, uint32_t flags)
 static int takes(const struct ina_core *core, int64_t index)
 {
     int64_t data = index - core->lookahead;
+    if (data < 0 && (core->bare || core->pattern != PATTERN_SUM))
+        return 0;
     if (core->pattern == PATTERN_SUM)
         return core->target == TARGET_ALL || core->target == core->rank;
-    if (data < 0)
-        return 0;
     return (place_of(core, data).owner == core->rank) == (core->pattern == PATTERN_SCATTER);
 }
 

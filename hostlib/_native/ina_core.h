@@ -89,6 +89,7 @@ enum { INA_PUMPED(DECLARE) };
     FIELD(uint32_t, fallback)               /* there is a fallback server */ \
     FIELD(uint32_t, fixed)                  /* float32 is scaled by 2^scale_bits, not by exponents */ \
     FIELD(int32_t, scale_bits) \
+    FIELD(uint32_t, bare)                   /* packets of sums that only announce exponents have no lanes */ \
     FIELD(uint32_t, salted)                 /* ATP: a packet's priority is the salt of its chain */ \
     FIELD(uint64_t, psn_limit)              /* PSNs are counted modulo this multiple of the window */ \
     FIELD(const uint32_t *, path_nodes)     /* from the own switch to the root, and our bit there */ \

@@ -213,6 +213,7 @@ class CoreStruct(ctypes.Structure):
         ("fallback", ctypes.c_uint32),
         ("fixed", ctypes.c_uint32),
         ("scale_bits", ctypes.c_int32),
+        ("bare", ctypes.c_uint32),
         ("salted", ctypes.c_uint32),
         ("psn_limit", ctypes.c_uint64),
         ("path_nodes", ctypes.c_void_p),
@@ -350,6 +351,8 @@ class CoreSettings:
     """The job has a fallback server."""
     spread: int = SPREAD
     """With a fallback server: windows that fit into the range of the PSNs that may leave. ATP: 1."""
+    bare: bool = False
+    """Packets of sums that only announce exponents have no lanes, which the switch program takes."""
     salted: bool = False
     """The switch program is ``atp.p4``: what collides gets another slot, and has no priority."""
     numbers: Encoding = "exponent"
@@ -406,6 +409,7 @@ class CoreState:
         struct.fixed = settings.numbers == "fixed"
         struct.scale_bits = settings.scale_bits
         struct.per_lane = 1
+        struct.bare = settings.bare
         struct.salted = settings.salted
         struct.psn_limit = settings.psn_limit
         struct.base = settings.first_psn

@@ -9,7 +9,7 @@
     hvd.broadcast_parameters(model.state_dict(), root_rank=0)
 
 Names, arguments and results are Horovod's. Collectives are matched by name over all ranks, then carried out
-by the backend "ina" of `torch.distributed`: sums and averages go through the switch, the rest through gloo.
+by the backend "ina" of `torch.distributed`, through the switch or gloo.
 Adasum, elastic jobs and sparse tensors raise `NotSupported`, which says what to use instead.
 """
 
@@ -120,7 +120,7 @@ def join(device: int = -1) -> int:
 
 
 def add_process_set(process_set: ProcessSet | list[int]) -> ProcessSet:
-    """Make a process set usable; all ranks call this, in the same order. Its sums go through gloo.
+    """Make a process set usable; all ranks call this, in the same order.
 
     Raises ValueError if its ranks are not some of all, or of a set that is there.
     """

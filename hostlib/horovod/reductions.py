@@ -113,7 +113,7 @@ def reduce_all(data: Tensors, op: ReduceOp, process_set: ProcessSet, numbers: Nu
     Returns:
         torch's work for each tensor.
     """
-    kinds = [dist.ReduceOp.AVG if _is_averaged(tensor, op, process_set) else _of_torch(op) for tensor in data]
+    kinds = [dist.ReduceOp.AVG if _is_averaged(tensor, op) else _of_torch(op) for tensor in data]
     if numbers is not None and (switch := _switch(process_set, op)):
         return [
             switch.allreduce_as(tensor, kind, numbers=numbers)
@@ -129,9 +129,9 @@ def _of_torch(op: ReduceOp) -> Any:
     return _OF_TORCH[Sum if op is Average else op]
 
 
-def _is_averaged(tensor: torch.Tensor, op: ReduceOp, process_set: ProcessSet) -> bool:
+def _is_averaged(tensor: torch.Tensor, op: ReduceOp) -> bool:
     """Return whether the average is torch's own: in the wire's precision, which cannot overflow."""
-    return op is Average and process_set.group is None and tensor.dtype.is_floating_point
+    return op is Average and tensor.dtype.is_floating_point
 
 
 def _scales(
@@ -149,9 +149,10 @@ def _scales(
 
 def _switch(process_set: ProcessSet, op: ReduceOp) -> InaProcessGroup | None:
     """Return the process group that carries such a reduction through the switch; None if none does."""
-    group = dist.distributed_c10d._get_default_group()
-    by_switch = process_set.group is None and op in (Sum, Average) and isinstance(group, InaProcessGroup)
-    return group if by_switch else None
+    group = process_set.group
+    if group is None:
+        group = dist.distributed_c10d._get_default_group()
+    return group if op in (Sum, Average) and isinstance(group, InaProcessGroup) else None
 
 
 def way(
@@ -177,7 +178,7 @@ def add_zeros(process_set: ProcessSet, announced: Announcement) -> None:
 
 def _finish(tensor: torch.Tensor, op: ReduceOp, process_set: ProcessSet, scale: float) -> None:
     """Make a reduction's result of what the ranks' tensors were reduced to."""
-    divisor = process_set.size() if op is Average and not _is_averaged(tensor, op, process_set) else 1
+    divisor = process_set.size() if op is Average and not _is_averaged(tensor, op) else 1
     if tensor.dtype.is_floating_point or scale != 1.0:
         _scale(tensor, scale / divisor)
     elif divisor != 1:

@@ -131,6 +131,11 @@ class InaProcessGroup(dist.ProcessGroup):
         """Return "ina"."""
         return BACKEND
 
+    @property
+    def job(self) -> int:
+        """Return the number of its job in the switch; 0: it has none."""
+        return self._job
+
     @untraced
     def allreduce(self, tensors: Any, opts: Any = None, timeout: timedelta | None = None) -> Any:
         """Reduce a tensor over all ranks, in place."""

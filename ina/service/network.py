@@ -214,6 +214,7 @@ class Network:
         known = self._forwards.get(switch)
         if known is None or known[0] is not wiring:
             rows = forwarding.entries(wiring.whole, switch, wiring.up)
+            rows = forwarding.offered(rows, self._fleet.controllers[switch].program)
             known = self._forwards[switch] = wiring, rows
         return known[1]
 

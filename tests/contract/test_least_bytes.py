@@ -30,7 +30,10 @@ WHOLE = RANKS * SHARD
 def lane_bytes(
     does: Does, kind: Literal["int32", "float32"], exclusive: bool
 ) -> tuple[Counter[int], Counter[int]]:
-    """Return the bytes of lanes that each rank sends and receives in one collective, without any fault."""
+    """Return the bytes of lanes that each rank sends and receives in one collective, without any fault.
+
+    The seed is odd: packets that only announce exponents have no lanes (`build`).
+    """
     job = JobCase((0,) * RANKS, frozenset(), 64, (PACKETS * LANES,), kind, does=does)
     case = FabricCase((job,), 64, Impairments(), 1, exclusive)
     up: Counter[int] = Counter()
@@ -56,6 +59,8 @@ def lane_bytes(
 @pytest.mark.parametrize(
     ("does", "kind", "up", "down"),
     [
+        ("sum", "float32", [SHARD] * RANKS, [SHARD] * RANKS),
+        ("sum", "int32", [SHARD] * RANKS, [SHARD] * RANKS),
         ("scatter", "float32", [WHOLE - SHARD] * RANKS, [SHARD] * RANKS),
         ("scatter", "int32", [WHOLE] * RANKS, [SHARD] * RANKS),
         ("gather", "float32", [SHARD] * RANKS, [WHOLE - SHARD] * RANKS),

@@ -256,6 +256,7 @@ def build(
                 window=job.window,
                 fallback=not case.exclusive,
                 spread=1 if case.atp else SPREAD,
+                bare=bool(case.seed % 2),
                 salted=case.atp,
                 numbers=job.kind if job.kind in ("fixed", "block16") else "exponent",
             )

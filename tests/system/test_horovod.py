@@ -77,6 +77,21 @@ def test_process_sets(ranks: Ranks) -> None:
         assert removed == [True, False]
 
 
+def test_process_sets_have_slots_of_their_own(ranks: Ranks) -> None:
+    """Each is a group, whose sums, gathers and broadcasts go through the switch."""
+    expected = {
+        (0, 1, 2): [[6.0], [4.0], [2.0], [6], [2.0], [1.0, 2.0, 3.0]],
+        (2, 3): [[7.0], [7.0], [3.5], [7], [4.0], [3.0, 4.0]],
+    }
+    for rank, found in enumerate(ranks.results("horovod_sets_in_the_switch", 4, INA_OPTIONS="--slots 4096")):
+        assert [values for values, _ in found] == [
+            values for members, values in expected.items() if rank in members
+        ]
+        for _, paths in found:
+            assert {call.split()[0] for call in paths} == {"allreduce", "broadcast", "allgather"}
+            assert {path for taken in paths.values() for path in taken} == {"switch"}, paths
+
+
 def test_a_process_set_may_be_removed_while_others_use_it(ranks: Ranks) -> None:
     assert ranks.results("horovod_set_removed_by_others") == [[[1], [2], [1]], [[], [2], []]]
 

@@ -6,16 +6,21 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+pytest.importorskip("fastapi")
+pytest.importorskip("httpx")
 
 from bmv2_topos.testbeds import netns
 from bmv2_topos.testbeds.netns import testbed
@@ -24,6 +29,7 @@ from bmv2_topos.testbeds.netns.serving import start_switch
 from controller import Fleet
 from controller.vocabulary import Region
 from ina.runtime.testbed_fabric import program_of
+from ina.service.client import Client, Refused
 from ina.service.faults import POINTS, VARIABLE
 from ina.service.files import process_of
 from ina.service.network import Network
@@ -37,7 +43,8 @@ REACHED = ["keeper described", *(point for point in POINTS if point not in RARE)
 """Fault points that a short life reaches; a fallback server is described, and an older one ended, only once.
 
 Workers are told of a grant when memory is divided again, a snapshot needs thousands of events, a log is
-removed with a job that is forgotten, and only jobs whose workers somebody else starts are asked to end.
+removed with a job that is forgotten, and only jobs whose workers somebody else starts are asked to end: tests
+of their own have such lives.
 """
 CLUSTER = ROOT / "examples" / "cluster" / "two.toml"
 BED = f"{PREFIX}service"
@@ -229,9 +236,86 @@ def _regions(fleet: Fleet) -> list[Region | None]:
     return [each.region if each.change is None else None for each in admissions if not each.transit]
 
 
+@dataclass(slots=True)
+class Command:
+    """``ina controller`` on the testbed, which forgets jobs as soon as two are over."""
+
+    folder: Path
+
+    @property
+    def url(self) -> str:
+        return f"unix:{self.folder / 'api'}"
+
+    @contextlib.contextmanager
+    def serving(self, **variables: str) -> Iterator[subprocess.Popen[bytes]]:
+        words = [sys.executable, "-m", "ina", "controller", "--state", str(self.folder / "state")]
+        words += ["--testbed", BED, "--listen", self.url, "--keep-jobs", "0"]
+        log = self.folder / "controller.log"
+        with (
+            log.open("ab") as out,
+            subprocess.Popen(
+                words, cwd=ROOT, env={**os.environ, **variables}, stdout=out, stderr=out
+            ) as process,
+        ):
+            try:
+                until(lambda: process.poll() is not None or self.answers())
+                assert process.returncode is None, log.read_text()
+                yield process
+            except BaseException:
+                print(log.read_text())
+                raise
+            finally:
+                process.kill()
+
+    def answers(self) -> bool:
+        with socket.socket(socket.AF_UNIX) as probe:  # httpx leaves one open that is refused
+            if probe.connect_ex(str(self.folder / "api")):
+                return False
+        with contextlib.suppress(Refused), Client(self.url) as client:
+            client.cluster()
+            return True
+        return False  # not yet
+
+    def dies(self, process: subprocess.Popen[bytes]) -> None:
+        assert process.wait(300) == -signal.SIGKILL
+
+
+@needs_namespaces
+def test_the_daemon_may_be_killed_when_it_has_asked_workers_of_others_to_end(
+    bed: netns.State, tmp_path: Path
+) -> None:
+    command, machines = Command(tmp_path), [(["left1"], [0]), (["right1"], [1])]
+    with command.serving(**{VARIABLE: "asked to end:1"}) as process, Client(command.url) as client:
+        client.admit("others", machines, "what only its holder knows")
+        until(lambda: client.renew("others")["job"]["state"] == "running")
+        client.cancel("others")
+        command.dies(process)
+    with command.serving(), Client(command.url) as client:
+        assert client.renew("others")["stop"] == "by its owner"
+        client.leave("others", "told to end")
+        until(lambda: client.job("others")["over"] and client.audit()["clean"])
+        assert client.job("others")["state"] == "cancelled"
+        until(lambda: not [*(tmp_path / "state" / "external").iterdir()])
+    with testbed.controllers(bed) as at:
+        assert Fleet(at).read() == {}
+
+
+@needs_namespaces
+def test_the_daemon_may_be_killed_when_it_has_removed_a_log(bed: netns.State, tmp_path: Path) -> None:
+    command, logs = Command(tmp_path), tmp_path / "state" / "logs"
+    with command.serving(**{VARIABLE: "log removed:1"}) as process, Client(command.url) as client:
+        client.submit([{"name": name, "workers": 1, "command": "true"} for name in ("one", "two")])
+        command.dies(process)
+    assert len([*logs.iterdir()]) == 1, "two are removed, one after the other"
+    with command.serving(), Client(command.url) as client:
+        until(lambda: not [*logs.iterdir()])
+        assert client.jobs() == []
+        assert [client.job(name)["state"] for name in ("one", "two")] == ["completed"] * 2, "in the archive"
+        assert client.audit()["clean"]
+
+
 @needs_namespaces
 def test_the_command_reads_its_policy_file_again_on_sighup(bed: netns.State, tmp_path: Path) -> None:
-    pytest.importorskip("fastapi")
     policies = tmp_path / "policies.toml"
     policies.write_text('scheduler = "fifo"\n')
     command = [

@@ -81,6 +81,18 @@ def test_two_testbeds_run_jobs_side_by_side_until_they_are_taken_down() -> None:
 
 
 @needs_namespaces
+@pytest.mark.parametrize("program", ["exclusive", "shared"])
+def test_programs_for_tofino_sum_on_a_testbed_with_losses(program: str) -> None:
+    name = f"{PREFIX}-t"
+    on = ("--program", f"p4src/tna/{program}.p4", "--lanes", 32, "--loss", 0.01)
+    good("up", "two-racks:2", "--name", name, *on)
+    found = metrics(good("run", name, "--json", "--", *EXACT, "5003", "7001"))
+    assert found["switch_completed_packets"] > 0
+    assert found["resent_packets"] > 0
+    good("down", name)
+
+
+@needs_namespaces
 def test_what_was_killed_is_named_and_taken_down() -> None:
     name = f"{PREFIX}-c"
     process = start("topo", "up", "single-switch:1", "--name", name)

@@ -283,7 +283,7 @@ def _gives(core: CoreStruct, index: int, *, raw: bool) -> bool:
     """Whether our contribution to a packet has lanes."""
     data = index - core.lookahead
     if core.pattern == Pattern.SUM:
-        return True
+        return data >= 0 or not core.bare
     if data < 0:
         return False
     place = place_of(core, data)
@@ -295,10 +295,10 @@ def _gives(core: CoreStruct, index: int, *, raw: bool) -> bool:
 def _takes(core: CoreStruct, index: int) -> bool:
     """Whether the result of a packet has to bring us lanes."""
     data = index - core.lookahead
+    if data < 0 and (core.bare or core.pattern != Pattern.SUM):
+        return False
     if core.pattern == Pattern.SUM:
         return core.target in (wire.TARGET_ALL, core.rank)
-    if data < 0:
-        return False
     owns = _owner_of(core, place_of(core, data)) == core.rank
     return owns == (core.pattern == Pattern.SCATTER)
 

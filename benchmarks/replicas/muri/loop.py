@@ -21,6 +21,9 @@ from controller.simulator.record import Recorder, Result
 from controller.simulator.watch import Watch
 from controller.vocabulary import Cluster
 
+SAME_PART = 1e-3
+"""Most of the time that a job takes alone by which its end may be moved to an arrival."""
+
 Ends = tuple[float, list["RestartedJob"]]
 """Time at which the next jobs end, infinity if none runs, and these jobs."""
 
@@ -56,7 +59,8 @@ class MuriRun(PolicyRun):
 
     Attributes:
         same_end: Ends that are relatively closer than this fall together.
-        same_time_s: An end and an arrival that are closer than this fall together, at the arrival.
+        same_time_s: An end and an arrival that are closer than this fall together, at the arrival; of short
+            jobs, closer than `SAME_PART` of the time that the job takes alone.
     """
 
     same_end: float = 1e-9
@@ -88,7 +92,7 @@ class MuriRun(PolicyRun):
             if next_s == math.inf:
                 raise stuck(self.policy, jobs, now_s)
             now_s = next_s
-            if now_s >= min(arrival_s, end_s) and abs(end_s - arrival_s) <= self.same_time_s:
+            if now_s >= min(arrival_s, end_s) and abs(end_s - arrival_s) <= self._same_time_s(ending):
                 now_s = end_s = arrival_s
             for job in running:
                 job.settle(now_s)
@@ -117,6 +121,10 @@ class MuriRun(PolicyRun):
             recorder.decided(now_s, groups, jobs, len(running))
         recorder.close()
         return recorder.result(self.policy.name)
+
+    def _same_time_s(self, ending: Sequence[RestartedJob]) -> float:
+        parts_s = (SAME_PART * job.spec.iterations * job.alone_s for job in ending)
+        return min([self.same_time_s, *parts_s])
 
     def _carried_out(
         self,

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from controller.switches import forwarding
+from controller.errors import UnknownName
+from controller.switches import forwarding, names
 from controller.switches.entries import TableEntry
 from controller.switches.model import SWITCH_IP, SWITCH_MAC
+from controller.switches.target import ProgramInfo
 from controller.vocabulary import Topology
 
 
@@ -21,6 +23,16 @@ def entries(topology: Topology, switch: str, up: Topology | None = None) -> list
         for host in topology.servers
     ]
     return [forwarding.own_address(topology.switch_ip or SWITCH_IP, SWITCH_MAC), *bridges]
+
+
+def offered(rows: Iterable[TableEntry], program: ProgramInfo) -> list[TableEntry]:
+    """Return the rows for which a program has tables; one may leave ARP to the hosts.
+
+    Raises UnknownName if it has none for bridging.
+    """
+    if names.BRIDGE not in program.tables:
+        raise UnknownName(f"the program has no table '{names.BRIDGE}'")
+    return [row for row in rows if row.table in program.tables]
 
 
 def strange(macs: Iterable[str]) -> list[TableEntry]:

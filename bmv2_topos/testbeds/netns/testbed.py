@@ -12,7 +12,7 @@ from typing import NoReturn
 from bmv2_topos.testbeds.netns import namespaces, store
 from bmv2_topos.testbeds.netns.commands import Command, Program, bring_up
 from bmv2_topos.testbeds.netns.errors import NoTestbed, NotHere, StepFailed, Taken
-from bmv2_topos.testbeds.netns.forwarding import entries
+from bmv2_topos.testbeds.netns.forwarding import entries, offered
 from bmv2_topos.testbeds.netns.interrupts import interrupts_held
 from bmv2_topos.testbeds.netns.names import check_name, check_nodes, namespace, prefix
 from bmv2_topos.testbeds.netns.serving import await_service, start_switch
@@ -161,7 +161,7 @@ def _install(state: State, on_step: Callable[[str], None]) -> None:
         target_of(state.program).load(state.program, state.folder, at)
         for switch, controller in at.items():
             try:
-                controller.install(entries(state.topology, switch))
+                controller.install(offered(entries(state.topology, switch), controller.program))
             except (NoProgram, UnknownName) as error:
                 if not state.program.own:
                     raise

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from controller.placement.waterfill import Floats, Flows, Ints
-from controller.simulator.network.collisions import APART, run_lengths
+from controller.simulator.network.collisions import APART
 
 ROUNDS = 24
 _CLOSE = 1e-3
@@ -44,13 +44,16 @@ class Work:
         return np.where(rate_bps > 0, np.nan_to_num(part, nan=1.0), 1.0)
 
 
-def average(flows: Flows, work: Work) -> Floats:
-    """Return the rate of each job while it sends, bits per second; infinite for jobs that use no resource."""
-    return _MeanField(flows).solve(work)
+def average(flows: Flows, work: Work, runs: Floats) -> Floats:
+    """Return the rate of each job while it sends, bits per second; infinite for jobs that use no resource.
+
+    `runs` is what `collisions.run_lengths` returns for `flows`.
+    """
+    return _MeanField(flows, runs).solve(work)
 
 
 class _MeanField:
-    def __init__(self, flows: Flows) -> None:
+    def __init__(self, flows: Flows, runs: Floats) -> None:
         self.flows = flows
         links, pools = len(flows.link_bps), len(flows.pool_bps)
         self.nowhere = links
@@ -62,7 +65,7 @@ class _MeanField:
         self.pools = max(1, pools)
         self.pool_bps = flows.pool_bps if pools else np.zeros(1)
         self.levels = _levels(flows.parent)
-        self.parts = np.minimum(run_lengths(flows), 1.0)
+        self.parts = np.minimum(runs, 1.0)
         self.jobs = np.unique(flows.job)
         self.first = np.searchsorted(flows.job, self.jobs)
 

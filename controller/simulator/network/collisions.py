@@ -10,9 +10,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from controller.placement.waterfill import Floats, Flows
+from controller.placement.waterfill import Floats, Flows, Ints
 
 APART = 2.0
+
+TOO_LONG = 2.0
+"""A run of so many times as many packets as its pool has slots. Where jobs with such runs share a pool, most
+packets find no slot, and what fallback servers, time-outs and windows then do is not modelled: compared with
+packets, times of jobs are 63 % less to 44 % more."""
 
 
 def usable(parts: Floats, pool: np.ndarray, pools: int) -> Floats:
@@ -28,6 +33,18 @@ def usable(parts: Floats, pool: np.ndarray, pools: int) -> Floats:
     with np.errstate(divide="ignore"):
         free = np.exp(np.bincount(pool, np.log1p(-np.minimum(parts, 1.0)), pools))
     return np.where((count > 1) & (whole * APART > 1.0), 1.0 - free, 1.0)
+
+
+def crowded(parts: Floats, flows: Flows) -> Ints:
+    """Return the numbers of jobs that share pools in which some run is `TOO_LONG`, in ascending order.
+
+    `parts` is what `run_lengths` returns.
+    """
+    summing = np.flatnonzero(flows.pool >= 0)
+    pool, pools = flows.pool[summing], len(flows.pool_bps)
+    long = np.bincount(pool, parts[summing] > TOO_LONG, pools) > 0
+    here = long & (np.bincount(pool, minlength=pools) > 1)
+    return np.unique(flows.job[summing[here[pool]]])
 
 
 def run_lengths(flows: Flows) -> Floats:

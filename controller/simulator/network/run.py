@@ -115,13 +115,18 @@ def metrics_of(simulated: Simulated) -> NetworkMetrics:
 
 @dataclass(frozen=True)
 class Simulated:
-    """The results of all jobs; `log` if it was asked for."""
+    """The results of all jobs; `log` if it was asked for.
+
+    `crowded` names jobs whose times are not to be trusted: they shared too few slots for the model
+    (`collisions.TOO_LONG`).
+    """
 
     result: Result
     jobs: Mapping[str, Job]
     topology: Topology
     """With links at the rate that gradients have of them."""
     margin: float
+    crowded: frozenset[str] = frozenset()
     log: Log | None = field(default=None, repr=False)
 
     @property
@@ -169,14 +174,22 @@ def simulate_network(
         allocation.watchers.append(log)
     described = {job.name: job for job in jobs}
     specs = [submission_of(job, allocation.allocator.topology) for job in jobs]
+    speed = NetworkSpeed(setup.speed, allocation, settings, log)
     simulation = Simulation(
         [Submitted(spec.arrival_s, spec, described[spec.name]) for spec in admitted(specs, parts.servers)],
         parts.servers,
         setup,
         allocation=allocation,
-        speed=NetworkSpeed(setup.speed, allocation, settings, log),
+        speed=speed,
         verify=verify,
         progress=progress,
     )
     result = simulation.run()
-    return Simulated(result, described, allocation.allocator.topology, settings.margin, log)
+    return Simulated(
+        result,
+        described,
+        allocation.allocator.topology,
+        settings.margin,
+        crowded=frozenset(speed.crowded),
+        log=log,
+    )

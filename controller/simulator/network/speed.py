@@ -19,7 +19,7 @@ from controller.placement.waterfill import waterfill
 from controller.scheduling.model import Submission
 from controller.scheduling.policy import Contention, Group, JobState, SpeedModel
 from controller.simulator.network.average import Work, average
-from controller.simulator.network.collisions import run_lengths, usable
+from controller.simulator.network.collisions import crowded, run_lengths, usable
 from controller.simulator.network.fluid import Fluid, Rates, Runner, shifted
 from controller.simulator.network.log import Log
 from controller.simulator.network.phases import Phases, phases_of
@@ -31,7 +31,10 @@ _SAME = 1e-9
 
 
 class NetworkSpeed:
-    """`ContendedSpeed` of the jobs that an `Allocation` has given servers, trees and slots; for one run."""
+    """`ContendedSpeed` of the jobs that an `Allocation` has given servers, trees and slots; for one run.
+
+    `crowded` has the names of jobs that have shared too few slots for this model; see `collisions`.
+    """
 
     def __init__(
         self,
@@ -46,6 +49,7 @@ class NetworkSpeed:
         self._settings = settings
         self._log = log
         self._changes = 0
+        self.crowded: set[str] = set()
         self._phases: dict[str, tuple[Job, Phases]] = {}
         self._network = _Average(settings) if settings.model == "average" else _InPhases(settings)
 
@@ -70,6 +74,8 @@ class NetworkSpeed:
         works = [self._work(*running[job.name]) for job in crossing]
         states = [running[job.name][0] for job in crossing]
         found = self._network.solve(now_s, self._allocator, crossing, works, states, moved=moved)
+        if moved:
+            self.crowded |= {crossing[number].name for number in self._network.crowded}
         if self._log is not None and moved:
             rates = self._network.rates
             self._log.rates(now_s, {job.name: rates.get(job.name, math.inf) for job in crossing})
@@ -118,6 +124,7 @@ class _Average:
 
     def __init__(self, settings: NetworkSettings) -> None:
         self.rates: dict[str, float] = {}
+        self.crowded: Sequence[int] = ()
         self._resent = settings.resent
         self._iterations: list[float] = []
 
@@ -141,7 +148,9 @@ class _Average:
             )
             flows = allocator.flows()
             link_bps = link_rates(flows, np.ones(len(jobs), dtype=bool), self._resent)
-            rates = average(replace(flows, link_bps=link_bps), work) if jobs else np.zeros(0)
+            runs = run_lengths(flows)
+            self.crowded = crowded(runs, flows).tolist()
+            rates = average(replace(flows, link_bps=link_bps), work, runs) if jobs else np.zeros(0)
             self.rates = {job.name: float(rate) for job, rate in zip(jobs, rates, strict=True)}
             self._iterations = [
                 each.iteration_s(float(rate)) if rate > 0 else math.inf
@@ -155,6 +164,7 @@ class _InPhases:
 
     def __init__(self, settings: NetworkSettings) -> None:
         self.rates: dict[str, float] = {}
+        self.crowded: Sequence[int] = ()
         self._settings = settings
         self._fluid = Fluid(0.0, {})
         self._horizon_s = 0.0
@@ -178,8 +188,9 @@ class _InPhases:
             for job, each, state in zip(jobs, phases, states, strict=True)
         }
         if moved:
-            self._solve_rates = _Rates(allocator, jobs, self._settings.resent)
-            self.rates = dict(self._solve_rates(frozenset(job.name for job in jobs)))
+            solve_rates = _Rates(allocator, jobs, self._settings.resent)
+            self._solve_rates, self.crowded = solve_rates, solve_rates.crowded
+            self.rates = dict(solve_rates(frozenset(job.name for job in jobs)))
         for job, each in zip(jobs, phases, strict=True):
             runner, rate_bps = self._fluid.runners[job.name], self.rates[job.name]
             runner.phases = each
@@ -233,6 +244,7 @@ class _Rates:
         self._names = [job.name for job in jobs]
         self._sums = np.flatnonzero(self._flows.pool >= 0)
         self._parts = run_lengths(self._flows)
+        self.crowded: Sequence[int] = crowded(self._parts, self._flows).tolist()
         self._known: dict[frozenset[str], Mapping[str, float]] = {}
 
     def __call__(self, senders: frozenset[str]) -> Mapping[str, float]:

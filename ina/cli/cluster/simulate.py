@@ -16,6 +16,7 @@ from controller.policies.by_kind import policies_of
 from controller.policies.registry import check_settings, parse_setting
 from controller.simulator.files import check_output, whole
 from controller.simulator.job_table import Row, row_of, write_jobs
+from controller.simulator.network.collisions import TOO_LONG
 from controller.simulator.network.run import NetworkOutcome, NetworkTask, run_network
 from controller.simulator.network.settings import NetworkSettings
 from controller.simulator.pool import run_each
@@ -24,6 +25,7 @@ from ina.cli import job_files, options
 from ina.cli.allocation import common as allocation
 from ina.cli.allocation.alloc import Reading, ReadingOption
 from ina.cli.errors import USAGE, Failure
+from ina.cli.output import err
 from ina.cli.plain import Result, count, plural, seconds
 from ina.cli.schedule import common, inputs
 
@@ -170,6 +172,9 @@ def simulate(
         f" {plural(sum(server.gpus > 0 for server in inputs.topology.servers), 'server')}"
     )
     common.table(title, COLUMNS, [_cells(o) for o in outcomes])
+    for outcome in outcomes:
+        if crowded := sorted(outcome.simulated.crowded):
+            err.print(_doubt(outcome, crowded), highlight=False, soft_wrap=True)
 
 
 def tasks_of(
@@ -267,10 +272,24 @@ def _result(outcomes: Sequence[NetworkOutcome]) -> Result:
         "settings": dict(task.of_scheduler),
     }
     metrics = {
-        " + ".join(o.task.names.values()): {**asdict(o.metrics), "cpu_s": o.cpu_s, "missed_jobs": _missed(o)}
+        " + ".join(o.task.names.values()): {
+            **asdict(o.metrics),
+            "cpu_s": o.cpu_s,
+            "missed_jobs": _missed(o),
+            "crowded_jobs": sorted(o.simulated.crowded),
+        }
         for o in outcomes
     }
     return Result("cluster simulate", setup, metrics)
+
+
+def _doubt(outcome: NetworkOutcome, crowded: Sequence[str]) -> str:
+    some = ", ".join(crowded[:3]) + (", …" if len(crowded) > 3 else "")
+    return (
+        f"Note: with {' + '.join(outcome.task.names.values())}, {plural(len(crowded), 'job')} ({some}) shared"
+        f" slots of which one job alone can fill more than {TOO_LONG:g} times as many. Their times may be off"
+        " by 60 %; 'ina sim' computes them packet by packet."
+    )
 
 
 def _missed(outcome: NetworkOutcome) -> list[str]:

@@ -7,8 +7,10 @@ import pytest
 from benchmarks.replicas.muri.loop import MuriRun, RestartedJob
 from benchmarks.replicas.muri.muri import MuriReplica
 from benchmarks.replicas.muri.ranked import srtf
+from controller.policies.families.base import SimulationConfig
 from controller.scheduling import BadDecision, BadSpec, Decision, Group, Stuck, Submission, View
 from controller.scheduling.speed import Exclusive
+from controller.simulator.by_name import make
 from controller.vocabulary import Cluster
 
 ONE = Cluster.uniform(1, 1)
@@ -49,6 +51,21 @@ def test_an_end_and_an_arrival_that_are_close_are_one_event() -> None:
 
     MuriRun(Asked(), Exclusive(), same_time_s=1e-4).run([spec("a", 0, 10), spec("b", 10.00005, 5)], ONE)
     assert asked_s == [0, 10.00005, 15.00005]
+
+
+@pytest.mark.parametrize("name", ["muri-s", "muri-l", "weave-s"])
+def test_no_job_of_less_than_a_millisecond_ends_before_its_work_is_done(name: str) -> None:
+    """Ends within 0.1 ms of an arrival were moved to it: jobs of 0.01 ms took a hundredth of that."""
+    stages = (2e-6, 5e-6, 3e-6)
+    jobs = [
+        Submission(f"j{n}", n * 7e-6, 1 + n % 2, 1 + n % 5, sum(stages), stages, model="vgg16")
+        for n in range(30)
+    ]
+    cluster = Cluster.uniform(1, 4)
+    result = make(f"benchmarks.replicas.muri:{name}", SimulationConfig(cluster)).run(
+        jobs, cluster, verify=True
+    )
+    assert min(job.slowdown for job in result.jobs) > 1 - 2e-3
 
 
 class Fixed:

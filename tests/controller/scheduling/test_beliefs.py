@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from controller.scheduling import BadSpec, Submission
-from controller.scheduling.beliefs import Profiles, Spread
+from controller.scheduling.beliefs import Lengths, Profiles, Spread
 from controller.scheduling.muri import Profiler
 from controller.scheduling.policy import JobState
 from controller.scheduling.speed import Interleaved
@@ -87,3 +87,14 @@ def test_what_is_told_falsely_is_no_longer_foreseen_from() -> None:
 def test_a_negative_trust_is_refused() -> None:
     with pytest.raises(BadSpec, match=r"a trust of -1; it must be at least 0"):
         Weave(Interleaved(), trust=-1)
+
+
+def test_what_a_job_runs_on_is_the_median_of_what_ended_jobs_ran_on() -> None:
+    lengths = Lengths()
+    assert lengths.left_s(0.0, 5.0) == 5.0
+    for duration_s in (10.0, 20.0, 30.0, 1000.0):
+        lengths.end(JobState(Submission("j", 0.0, 1, duration_s), 0, 1.0, 0.0))
+    assert lengths.left_s(0.0, 5.0) == 20.0  # of 5, 10, 20, 30 and 1000
+    assert lengths.left_s(15.0, 5.0) == 15.0  # of 20, 30, 30 and 1000, after 15
+    assert lengths.left_s(40.0, 5.0) == 960.0  # of 80 and 1000, after 40
+    assert lengths.left_s(2000.0, 5.0) == 2000.0

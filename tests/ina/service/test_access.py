@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import pwd
+import socket
 import ssl
 import stat
 import subprocess
@@ -325,6 +326,24 @@ def test_an_address_that_cannot_be_is_refused(text: str) -> None:
 )
 def test_it_is_known_who_can_reach_an_address(text: str, local: bool) -> None:
     assert Address.parse(text).local is local
+
+
+def test_no_answer_waits_for_acknowledgements() -> None:
+    async def delays() -> bool:
+        accepted: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+        def take(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            ours = writer.get_extra_info("socket")
+            accepted.set_result(ours.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+            writer.close()
+
+        with Address().bound() as bound:
+            async with await asyncio.start_server(take, sock=bound):
+                _, writer = await asyncio.open_connection(*bound.getsockname())
+                writer.close()
+                return not await accepted
+
+    assert not asyncio.run(delays()), "an answer's body waits for the acknowledgement of its header"
 
 
 def test_a_certificate_that_cannot_be_used_is_told(tmp_path: Path) -> None:

@@ -9,10 +9,12 @@ import pytest
 from controller.core import Measured
 from controller.policies.by_kind import AllocationSettings
 from controller.vocabulary import Job
+from ina.service import faults
 from ina.service.errors import Conflict, TooMany, Unknown
 from ina.service.external import LEASE_S
 from ina.service.quotas import Quota
 from tests.ina.service.served import CLUSTER, LEFT, RIGHT, Served, play
+from tests.ina.service.virtual import Died
 
 
 def external(name: str = "job", servers: tuple[str, ...] = (LEFT, RIGHT)) -> Job:
@@ -107,6 +109,38 @@ def test_a_job_that_was_cancelled_leaves_as_soon_as_its_workers_have_ended() -> 
         await served.clean()
         assert served.loop.time() - began_s < LEASE_S / 4
         assert served.daemon.record("job").state == "cancelled"
+
+    play(story)
+
+
+def test_a_controller_that_dies_once_it_has_asked_workers_to_end_goes_on_asking(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """They have as much time as if it had lived, and no more."""
+    asked = asyncio.Event()
+
+    def point(name: str) -> None:
+        if name == "asked to end" and not asked.is_set():
+            asked.set()
+            raise Died
+
+    monkeypatch.setattr(faults, "hook", point)
+
+    async def story(served: Served) -> None:
+        await served.daemon.admit(external(), holder="")
+        await served.state("job", "running")
+        await served.daemon.cancel("job")
+        await served.until(asked.is_set)
+        began_s = served.loop.time()
+        await served.again()
+        assert served.world.left()["jobs on switches"]
+        while served.daemon.holds:
+            assert (await served.daemon.renew("job")).stop == "by its owner"
+            assert served.loop.time() < began_s + 2 * LEASE_S
+            await asyncio.sleep(1.0)
+        assert served.loop.time() > began_s + LEASE_S - 1.0
+        assert served.daemon.record("job").state == "cancelled"
+        await served.clean()
 
     play(story)
 

@@ -33,3 +33,31 @@ def test_starts_counts_when_a_new_tree_makes_workers_start_again() -> None:
         await served.clean()
 
     play(story)
+
+
+def test_a_job_with_a_worker_that_never_joins_fails_with_its_rank_and_frees_its_place() -> None:
+    """The job that waits for its GPUs has its turn then; also if the daemon is killed meanwhile."""
+
+    async def story(served: Served) -> None:
+        gpus = CLUSTER.server[LEFT].gpus
+        for name in ("absent", "next"):
+            served.world.iterations[name] = 20
+        served.world.absent.add("absent")
+        jobs = [
+            Job(name=name, workers=2 * gpus, servers=(LEFT, RIGHT) * gpus, command=("train",), iterations=20)
+            for name in ("absent", "next")
+        ]
+        await served.daemon.submit(jobs)
+        await served.until(lambda: served.daemon.record("absent").state == "running")
+        assert served.daemon.record("next").state == "queued"
+        await served.again()
+        await served.until(lambda: served.daemon.record("absent").over)
+        record = served.daemon.record("absent")
+        assert record.state == "failed", record
+        assert "rank 1 never joined" in record.reason
+        await served.until(lambda: served.daemon.record("next").over)
+        assert served.daemon.record("next").state == "completed"
+        assert served.world.completed == {"next": 1}
+        await served.clean()
+
+    play(story)

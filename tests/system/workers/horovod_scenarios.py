@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import refusals
+import sharded_scenarios
 import torch
 import torch.distributed as dist
 
@@ -185,6 +186,28 @@ def horovod_sets() -> Any:
             found.append(str(error))
     found.append([hvd.remove_process_set(one), hvd.remove_process_set(one)])
     hvd.shutdown()
+    return found
+
+
+def horovod_sets_in_the_switch() -> Any:
+    """Two process sets that overlap; for the job see `sharded_scenarios.begin`."""
+    sharded_scenarios.begin()
+    hvd.init()
+    rank, found = hvd.rank(), []
+    for each in [hvd.add_process_set(ranks) for ranks in ([0, 1, 2], [2, 3])]:
+        if each.included():
+            own = torch.full((300,), rank + 1.0)
+            results = [
+                hvd.allreduce(own, op=hvd.Sum, process_set=each),
+                hvd.allreduce(own, process_set=each, prescale_factor=2.0),
+                hvd.allreduce(own, process_set=each, compression=hvd.Compression.fp16),
+                hvd.allreduce(own.long(), op=hvd.Sum, process_set=each),
+                hvd.broadcast(own, each.members()[1], process_set=each),
+                hvd.allgather(own[:1], process_set=each),
+            ]
+            found.append([[tensor.unique().tolist() for tensor in results], hostlib.torch.paths(each.group)])
+    hvd.shutdown()
+    dist.destroy_process_group()
     return found
 
 

@@ -1,0 +1,31 @@
+"""Sharded training under torchrun: gloo's losses, no call of gloo, and the fewest bytes on each link."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.sharded.__main__ import both
+from benchmarks.sharded.links import PACKET_BYTES
+from tests.effort import if_thorough
+from tests.extras import needs
+
+
+@needs("torch")
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("training", "replicas"), [("HSDP", 2), pytest.param("FSDP2", 1, marks=if_thorough())]
+)
+def test_links_carry_the_least_that_calls_need_and_a_vote_for_each(training: str, replicas: int) -> None:
+    gloo, ina, rows = both(training, replicas, epochs=1)
+    assert ina.losses == pytest.approx(gloo.losses, abs=1e-5)
+    assert len(gloo.losses) == 1
+    assert ina.paths == ["switch"]
+    groups = {(row.rank, row.group) for row in rows}
+    assert groups == {(rank, group) for group in ina.jobs.values() for rank in group}, "each port is counted"
+    for row in rows:
+        for least, found in (
+            (row.least.up, row.captured.lanes.up),
+            (row.least.down, row.captured.lanes.down),
+        ):
+            votes = (found - least) / PACKET_BYTES
+            assert 1 <= votes <= row.calls, row
