@@ -18,8 +18,9 @@ _UNARY = frozenset("!~-+")
 _TYPE_KEYWORDS = frozenset(["bit", "bool", "error", "int", "match_kind", "string", "tuple", "varbit"])
 _TYPE_STARTS = _TYPE_KEYWORDS | {"id", ".", "void", "_"}
 _TEXTS = frozenset(["name", "deprecated"])
-_NEVER_EMPTY = frozenset(["name", "pkginfo"])
 """Annotations whose body is one string."""
+_NEVER_EMPTY = frozenset(["name", "pkginfo"])
+"""Annotations that mean nothing without a body."""
 _OPERAND_STARTS = frozenset(["id", "number", "quoted", "true", "false", "this", "!", "~", "{", "{#}"])
 
 

@@ -164,5 +164,5 @@ def _check_default(body: Body, param: ast.Param, type_: t.Type, role: Role) -> N
         known(body, param.default, type_, f"the default value of {param.name!r}")
     elif isinstance(param.default, ast.Call):
         for arg in param.default.args:
-            if not isinstance(arg.value, ast.Call | ast.Name):  # these may be instances
+            if isinstance(arg.value, ast.Unary | ast.Binary):  # others may be, or contain, instances
                 known(body, arg.value)
