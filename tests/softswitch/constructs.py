@@ -137,7 +137,12 @@ TYPES: Mapping[str, Sequence[Case]] = {
     ),
     "`string`, `match_kind`, `list<…>`": (
         ok('log_msg("seen {}", { hdr.h.a });'),
-        no("values of type match_kind", declarations="const match_kind K = exact;"),
+        ok("match_kind k = K; if (k != exact) { hdr.h.a = 1; }", declarations="const match_kind K = lpm;"),
+        no(
+            "a match_kind as a key",
+            "t.apply();",
+            locals="match_kind k = exact; table t { key = { k: exact; } actions = { NoAction; } }",
+        ),
         no("list<…> types", declarations="const list<bit<8>> K = { 1 };"),
     ),
     "numbers that do not fit their type": (ok("hdr.h.a = 300;"), ok("hdr.h.a = 8w300;")),
@@ -228,6 +233,11 @@ PARSERS: Mapping[str, Sequence[Case]] = {
             parser="Sub() sub; "
             + state("if (hdr.h.a == 1) { sub.apply(packet, hdr.g); } transition accept;"),
             declarations=SUB,
+        ),
+        no(
+            "lookahead of …, which has no bits",
+            declarations="struct none_t { }",
+            parser=state("none_t n = packet.lookahead<none_t>(); transition accept;"),
         ),
     ),
     "states that lead back": (

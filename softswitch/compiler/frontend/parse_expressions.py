@@ -19,6 +19,8 @@ _TYPE_KEYWORDS = frozenset(["bit", "bool", "error", "int", "match_kind", "string
 _TYPE_STARTS = _TYPE_KEYWORDS | {"id", ".", "void", "_"}
 _TEXTS = frozenset(["name", "deprecated"])
 """Annotations whose body is one string."""
+_NEVER_EMPTY = frozenset(["name", "pkginfo"])
+"""Annotations that mean nothing without a body."""
 _OPERAND_STARTS = frozenset(["id", "number", "quoted", "true", "false", "this", "!", "~", "{", "{#}"])
 
 
@@ -51,6 +53,8 @@ class ExpressionParser(Cursor):
         if name.kind != "id" and name.kind not in KEYWORDS:
             self.fail("the name of an annotation")
         self.advance()
+        if name.text in _NEVER_EMPTY and self.token.kind not in ("(", "["):
+            raise CompileError(f"@{name.text} says nothing", name.pos, f"@{name.text}(…)")
         if self.accept("("):
             tokens: list[Token] = []
             self._balanced(tokens)

@@ -12,7 +12,7 @@ from softswitch.compiler.frontend.text import unescape
 from softswitch.compiler.ir import fold
 from softswitch.compiler.lowering import signatures
 from softswitch.compiler.lowering import types as t
-from softswitch.compiler.lowering.expressions.check import type_at, whole_number
+from softswitch.compiler.lowering.expressions.check import known, reader, type_at, whole_number
 from softswitch.compiler.lowering.expressions.convert import fit, fits
 from softswitch.compiler.lowering.instances import declare_instance
 from softswitch.compiler.lowering.items import Action
@@ -34,7 +34,7 @@ from softswitch.compiler.lowering.signatures import Role
 from softswitch.compiler.lowering.statements import declare_constant
 from softswitch.compiler.lowering.syntax import control_name, ir_annotations
 from softswitch.compiler.lowering.unit import Body, Unit, constant_body
-from softswitch.compiler.lowering.values import Run
+from softswitch.compiler.lowering.values import Run, show, type_of
 
 VERSIONS = (20180101, 20200408)
 """What ``V1MODEL_VERSION`` may be."""
@@ -53,16 +53,29 @@ CORE_ERRORS = (
 
 def error_type(declarations: Sequence[ast.Decl]) -> ir.Enum:
     """Return the type ``error`` with the members of all ``error`` declarations."""
-    members: dict[str, ir.Position] = {}
-    for decl in declarations:
-        if isinstance(decl, ast.ErrorDecl):
-            for member in decl.members:
-                if member.name in members:
-                    message = f"error {member.name!r} is already declared at {members[member.name]}"
-                    raise CompileError(message, member.pos, "each error once")
-                members[member.name] = member.pos
+    members = _members(declarations, ast.ErrorDecl, "error")
     core = [name for name in CORE_ERRORS if name in members]
     return ir.Enum("error", (*core, *(name for name in members if name not in core)))
+
+
+def match_kind_type(declarations: Sequence[ast.Decl]) -> ir.Enum:
+    """Return the type ``match_kind`` with the members of all its declarations."""
+    return ir.Enum("match_kind", _members(declarations, ast.MatchKindDecl, "match_kind"))
+
+
+def _members(
+    declarations: Sequence[ast.Decl], kind: type[ast.ErrorDecl | ast.MatchKindDecl], what: str
+) -> tuple[str, ...]:
+    """Return the members of all declarations of one kind. Raises CompileError if two have one name."""
+    members: dict[str, ir.Position] = {}
+    for decl in declarations:
+        if isinstance(decl, kind):
+            for member in decl.members:
+                if member.name in members:
+                    message = f"{what} {member.name!r} is already declared at {members[member.name]}"
+                    raise CompileError(message, member.pos, f"each {what} once")
+                members[member.name] = member.pos
+    return tuple(members)
 
 
 def declare_all(unit: Unit, declarations: Sequence[ast.Decl]) -> ast.Instantiation | None:
@@ -72,6 +85,8 @@ def declare_all(unit: Unit, declarations: Sequence[ast.Decl]) -> ast.Instantiati
     body = constant_body(unit, names)
     main: ast.Instantiation | None = None
     for decl in declarations:
+        with unit.reporting():
+            _check_annotations(body, decl)
         with unit.reporting():
             if getattr(decl, "name", "") == "main" and not isinstance(decl, ast.Instantiation):
                 message = "'main' is the name of the package's instance"
@@ -101,11 +116,23 @@ def _is_part(unit: Unit, decl: ast.Instantiation) -> bool:
 
 def _check_package(unit: Unit, decl: ast.Instantiation) -> None:
     if not is_v1model(unit, decl):
-        with suppress(Unsupported):
+        with unit.only_checking(), suppress(Unsupported):
             check_package(unit, decl)
 
 
 _FUNCTIONS = (ast.FunctionDecl, ast.ExternFunctionDecl)
+
+
+def _check_annotations(body: Body, decl: ast.Decl) -> None:
+    """Check the values in brackets that a declaration and its fields have ("Structured annotations")."""
+    own = decl.prototype if isinstance(decl, _FUNCTIONS) else decl
+    for holder in (own, *getattr(own, "fields", ())):
+        for annotation in getattr(holder, "annotations", ()):
+            for element in annotation.elements or ():
+                value = known(body, element.value, what="the value of an annotation")
+                if type_of(value) not in (t.INT, t.STRING, t.BOOL):
+                    message = f"{show(value)} as the value of an annotation"
+                    raise CompileError(message, element.pos, "int, string or bool")
 
 
 def _declare(body: Body, decl: ast.Decl) -> None:
@@ -129,8 +156,9 @@ def _declare(body: Body, decl: ast.Decl) -> None:
             signatures.check_prototype(body.unit, names, prototype, Role.METHOD)
             _declare_extern_function(names, prototype)
         case ast.ExternDecl():
+            before = Scope(names)
             names.declare(decl.name, ExternDef(decl, Scope(names), decl.pos))
-            signatures.check_extern(body.unit, names, decl)
+            signatures.check_extern(body.unit, before, decl)
         case ast.FunctionDecl():
             signatures.check_prototype(body.unit, names, decl.prototype, Role.FUNCTION)
             _declare_function(names, decl)
@@ -144,18 +172,8 @@ def _declare(body: Body, decl: ast.Decl) -> None:
         case ast.ParserDecl() | ast.ControlDecl():
             signatures.check_block(body.unit, names, decl)
             names.declare(decl.name, BlockDef(decl, Scope(names), decl.pos))
-        case ast.MatchKindDecl():
-            _declare_match_kinds(body.unit, decl)
-        case ast.ErrorDecl():
-            pass  # errors are known from the start
-
-
-def _declare_match_kinds(unit: Unit, decl: ast.MatchKindDecl) -> None:
-    for member in decl.members:
-        other = unit.match_kinds.setdefault(member.name, member.pos)
-        if other is not member.pos:
-            message = f"match_kind {member.name!r} is already declared at {other}"
-            raise CompileError(message, member.pos, "each match kind once")
+        case ast.ErrorDecl() | ast.MatchKindDecl():
+            pass  # these are known from the start
 
 
 def _check_version(names: Scope, decl: ast.ConstDecl) -> None:
@@ -178,7 +196,7 @@ def _declare_fields(body: Body, decl: Fields) -> None:
     if decl.type_params:
         names.declare(decl.name, GenericType(decl, Scope(names), decl.pos))
         return
-    type_ = make_fields(decl, decl.name, names, lambda expr: whole_number(body, expr))
+    type_ = make_fields(decl, decl.name, names, reader(body))
     names.declare(decl.name, TypeName(type_, decl.pos))
     _refuse(body.unit, decl, type_)
     for annotation in decl.annotations:
@@ -238,7 +256,7 @@ def _member_value(body: Body, expr: ast.Expr, underlying: ir.Bits) -> int:
 def _typedef(body: Body, decl: ast.TypedefDecl) -> t.Type:
     match decl.type:
         case ast.HeaderDecl() | ast.StructDecl() | ast.HeaderUnionDecl() as inner:
-            made = make_fields(inner, decl.name, body.scope, lambda expr: whole_number(body, expr))
+            made = make_fields(inner, decl.name, body.scope, reader(body))
             _refuse(body.unit, inner, made)
             type_: t.Type = made
         case ast.EnumDecl() as inner:

@@ -40,7 +40,7 @@ from softswitch.compiler.lowering.calls.foreign import (
     foreign_instance,
     foreign_method,
 )
-from softswitch.compiler.lowering.declare import declare_all, error_type
+from softswitch.compiler.lowering.declare import declare_all, error_type, match_kind_type
 from softswitch.compiler.lowering.flatten import flattened
 from softswitch.compiler.lowering.limits import check_limits
 from softswitch.compiler.lowering.remarks import collecting
@@ -74,7 +74,7 @@ def _lower(program: ast.Program, name: str, single_access: bool) -> ir.Program:
 
 
 def _gather(program: ast.Program, name: str, single_access: bool) -> ir.Program:
-    unit = Unit(name, error_type(program.declarations))
+    unit = Unit(name, error_type(program.declarations), match_kind_type(program.declarations))
     try:
         lowered = _lowered(unit, program, name, single_access)
     except CompileError as error:

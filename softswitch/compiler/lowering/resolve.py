@@ -1,12 +1,12 @@
 """From type expressions and type declarations to types.
 
-Widths and sizes are constant expressions; who calls passes `number`, which evaluates them.
+Widths and sizes are constant expressions; who calls passes a `Reader`, which evaluates them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from softswitch.compiler import ir
 from softswitch.compiler.errors import CompileError, Unsupported
@@ -24,24 +24,32 @@ from softswitch.compiler.lowering.scope import (
 )
 from softswitch.compiler.lowering.values import Number, Run
 
-Evaluate = Callable[[ast.Expr], int]
 Fields = ast.StructDecl | ast.HeaderDecl | ast.HeaderUnionDecl
 
 MAX_WIDTH = 1 << 16
 MAX_STACK = 1 << 10
 
 
-def resolve(scope: Scope, ref: ast.TypeRef, number: Evaluate) -> t.Type:
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """Who reads a type: `number` evaluates a constant, `refuse` is told what is valid but not supported."""
+
+    number: Callable[[ast.Expr], int]
+    refuse: Callable[[Unsupported], object]
+    match_kinds: ir.Enum
+
+
+def resolve(scope: Scope, ref: ast.TypeRef, reader: Reader) -> t.Type:
     """Return the type that `ref` means in `scope`. Raises CompileError."""
     match ref:
         case ast.BitsType(width, signed):
-            return ir.Bits(_width(width, number, least=int(signed)), signed)
+            return ir.Bits(_width(width, reader, least=int(signed)), signed)
         case ast.NamedType():
-            return _named(scope, ref, number)
+            return _named(scope, ref, reader)
         case ast.BoolType():
             return t.BOOL
         case ast.VarbitType(width):
-            return ir.VarBits(_width(width, number))
+            return ir.VarBits(_width(width, reader))
         case ast.IntegerType():
             return t.INT
         case ast.StringType():
@@ -52,33 +60,42 @@ def resolve(scope: Scope, ref: ast.TypeRef, number: Evaluate) -> t.Type:
             symbol = scope.lookup("error", ref.pos, absolute=True)
             assert isinstance(symbol, TypeName)
             return symbol.type
+        case ast.MatchKindType():
+            return reader.match_kinds
         case ast.TupleType(elements):
-            return t.Tuple(tuple(_element(scope, element, number) for element in elements))
+            return t.Tuple(tuple(_element(scope, element, reader) for element in elements))
         case ast.StackType(element, size):
-            return _stack(resolve(scope, element, number), number(size), ref, size.pos)
+            return _stack(resolve(scope, element, reader), reader.number(size), ref, size.pos)
         case ast.DontCareType():
             return t.Infer()
-        case ast.MatchKindType():
-            raise Unsupported("values of type match_kind", ref.pos)
-        case ast.ListType():
-            raise Unsupported("list<…> types", ref.pos)
+        case ast.ListType(element):
+            reader.refuse(Unsupported("list<…> types", ref.pos))
+            return t.ListType(_element(scope, element, reader))
 
 
-def _element(scope: Scope, ref: ast.TypeRef, number: Evaluate) -> t.Type:
-    """Return the type of an element of a tuple ("Type nesting rules"). Raises CompileError."""
-    type_ = resolve(scope, ref, number)
+def _element(scope: Scope, ref: ast.TypeRef, reader: Reader) -> t.Type:
+    """Return the type of an element of a tuple or list ("Type nesting rules"). Raises CompileError."""
+    type_ = resolve(scope, ref, reader)
     if isinstance(type_, t.ExternType | t.BlockType | t.Void):
-        raise CompileError(f"{t.describe(type_)} in a tuple", ref.pos, "a type of values")
+        raise CompileError(f"{t.describe(type_)} in a tuple or list", ref.pos, "a type of values")
     return type_
 
 
-def _width(expr: ast.Expr, number: Evaluate, *, least: int = 0) -> int:
-    width = number(expr)
+def _width(expr: ast.Expr, reader: Reader, *, least: int = 0) -> int:
+    width = reader.number(expr)
     if width < least:
         raise CompileError(f"a width of {width} bits", expr.pos, "a positive width")
-    if not 0 < width <= MAX_WIDTH:
-        raise Unsupported(f"a width of {width} bits", expr.pos, f"1 to {MAX_WIDTH}")
+    check_width(width, f"a width of {width} bits", expr.pos, reader.refuse)
     return width
+
+
+def check_width(width: int, what: str, pos: ir.Position, refuse: Callable[[Unsupported], object]) -> None:
+    """Refuse a width of 0 bits, with which the rest can be checked. Raises Unsupported if it is too large."""
+    unsupported = Unsupported(what, pos, f"1 to {MAX_WIDTH} bits")
+    if width > MAX_WIDTH:
+        raise unsupported
+    if width == 0:
+        refuse(unsupported)
 
 
 def _stack(element: t.Type, size: int, ref: ast.StackType, size_pos: ir.Position) -> t.Type:
@@ -91,16 +108,16 @@ def _stack(element: t.Type, size: int, ref: ast.StackType, size_pos: ir.Position
     return t.Tuple((element,) * size, array=True)
 
 
-def _named(scope: Scope, ref: ast.NamedType, number: Evaluate) -> t.Type:
+def _named(scope: Scope, ref: ast.NamedType, reader: Reader) -> t.Type:
     symbol = scope.lookup(ref.name, ref.pos, absolute=ref.absolute)
-    args = tuple(resolve(scope, arg, number) for arg in ref.args)
+    args = tuple(resolve(scope, arg, reader) for arg in ref.args)
     match symbol:
         case TypeName(type_):
             if args:
                 raise CompileError(f"{ref.name} takes no type arguments", ref.pos, ref.name)
             return type_
         case GenericType():
-            return specialise(symbol, args, ref.pos, number)
+            return specialise(symbol, args, ref.pos, reader)
         case ExternDef(decl):
             _check_arity(ref.name, len(decl.type_params), len(args), ref.pos)
             return t.ExternType(ref.name, args)
@@ -125,23 +142,27 @@ def _check_arity(name: str, wanted: int, given: int, pos: ir.Position) -> None:
         )
 
 
-def specialise(generic: GenericType, args: tuple[t.Type, ...], pos: ir.Position, number: Evaluate) -> t.Type:
+def specialise(generic: GenericType, args: tuple[t.Type, ...], pos: ir.Position, reader: Reader) -> t.Type:
     """Return a generic struct or header with its type parameters bound."""
     decl = generic.decl
     _check_arity(decl.name, len(decl.type_params), len(args), pos)
     if args not in generic.made:
+        refused: list[Unsupported] = []
         scope = Scope(generic.scope)
         for param, arg in zip(decl.type_params, args, strict=True):
             scope.declare(param.name, TypeName(arg, param.pos))
         name = f"{decl.name}<{', '.join(map(t.describe, args))}>"
-        made = make_fields(decl, name, scope, number)
+        made = make_fields(decl, name, scope, replace(reader, refuse=refused.append))
         check_fields(decl, made)
-        generic.made[args] = replace(made, generic=generic, args=args)
-    return generic.made[args]
+        generic.made[args] = replace(made, generic=generic, args=args), refused
+    type_, refused = generic.made[args]
+    for error in refused:  # each time: the first may have been in code that is only checked
+        reader.refuse(error)
+    return type_
 
 
 def make_fields(
-    decl: Fields, name: str, scope: Scope, number: Evaluate
+    decl: Fields, name: str, scope: Scope, reader: Reader
 ) -> t.HeaderType | t.StructType | t.UnionType:
     """Return the type that a struct, header or header union declaration makes."""
     fields: dict[str, t.Type] = {}
@@ -150,7 +171,7 @@ def make_fields(
             raise CompileError(
                 f"{name} has two fields {field.name!r}", field.pos, "a name of its own for each field"
             )
-        fields[field.name] = resolve(scope, field.type, number)
+        fields[field.name] = resolve(scope, field.type, reader)
     if isinstance(decl, ast.HeaderDecl):
         on_wire = _header_fields(decl, fields)
         if _is_flexible(decl) or any(isinstance(f, t.StructType) and f.flexible for f in fields.values()):
@@ -159,7 +180,12 @@ def make_fields(
     if isinstance(decl, ast.HeaderUnionDecl):
         return t.UnionType(name, *_members(decl, name, fields))
     lists = {f.name: numbers for f in decl.fields if (numbers := _field_lists(f, scope))}
-    matches = {f.name: a.body.strip() for f in decl.fields for a in f.annotations if a.name == "match"}
+    matches = {
+        f.name: _match_kind(a, reader.match_kinds)
+        for f in decl.fields
+        for a in f.annotations
+        if a.name == "match"
+    }
     return t.StructType(
         name,
         fields,
@@ -253,6 +279,15 @@ def _field_lists(field: ast.Field, scope: Scope) -> tuple[int, ...]:
             for part in annotation.body.split(","):
                 numbers.append(_list_number(part.strip(), annotation, scope))
     return tuple(numbers)
+
+
+def _match_kind(annotation: ast.Annotation, kinds: ir.Enum) -> str:
+    """Return the name in ``@match(ternary)``. Raises CompileError."""
+    name = annotation.body.strip()
+    if name not in kinds.members:
+        expected = ", ".join(kinds.members) or "a declared match_kind"
+        raise CompileError(f"@match({name}) names no match kind", annotation.pos, expected)
+    return name
 
 
 def _list_number(text: str, annotation: ast.Annotation, scope: Scope) -> int:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from softswitch.compiler import ir
-from softswitch.compiler.errors import CompileError
+from softswitch.compiler.errors import CompileError, Unsupported
 from softswitch.compiler.frontend import ast
 from softswitch.compiler.lowering import types as t
 from softswitch.compiler.lowering.values import Value
@@ -35,12 +35,15 @@ class TypeName:
 
 @dataclass(frozen=True, slots=True)
 class GenericType:
-    """A struct, header or header union with type parameters; `made` holds its specialisations."""
+    """A struct, header or header union with type parameters.
+
+    `made` holds its specialisations, each with what is not supported in it.
+    """
 
     decl: ast.StructDecl | ast.HeaderDecl | ast.HeaderUnionDecl
     scope: Scope
     pos: ir.Position
-    made: dict[tuple[t.Type, ...], t.Type] = field(default_factory=dict)
+    made: dict[tuple[t.Type, ...], tuple[t.Type, list[Unsupported]]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,7 +80,7 @@ def check_prototype(unit: Unit, scope: Scope, prototype: ast.Prototype, role: Ro
     own = with_type_params(scope, prototype.type_params)
     _check_params(unit, own, prototype.params, role, prototype.type_params)
     if prototype.result is not None:
-        with suppress(Unsupported):
+        with unit.only_checking(), suppress(Unsupported):
             type_at(constant_body(unit, own), prototype.result)
 
 
@@ -124,7 +124,7 @@ def _check_params(
     body = constant_body(unit, scope)
     for param in params:
         names.declare(param.name, Broken(param.pos))
-        with suppress(Unsupported):  # that is for those who use it
+        with unit.only_checking(), suppress(Unsupported):  # that is for those who use it
             _check_param(body, param, role)
     return (*taken, *params)
 
@@ -162,3 +162,7 @@ def _check_default(body: Body, param: ast.Param, type_: t.Type, role: Role) -> N
         raise CompileError(message, param.default.pos, "an argument in each call: something is stored there")
     if not isinstance(type_, t.ExternType | t.BlockType):
         known(body, param.default, type_, f"the default value of {param.name!r}")
+    elif isinstance(param.default, ast.Call):
+        for arg in param.default.args:
+            if isinstance(arg.value, ast.Unary | ast.Binary):  # others may be, or contain, instances
+                known(body, arg.value)

@@ -52,6 +52,13 @@ class Tuple:
 
 
 @dataclass(frozen=True, slots=True)
+class ListType:
+    """``list<…>``, at compile time only: code that has one is checked, but not supported."""
+
+    element: Type
+
+
+@dataclass(frozen=True, slots=True)
 class Record:
     """The type of ``{x = a, y = b}`` until a context says which struct is meant."""
 
@@ -158,6 +165,7 @@ Type = (
     | Infer
     | TypeVar
     | Tuple
+    | ListType
     | Record
     | Rest
     | SerialEnum
@@ -206,6 +214,8 @@ def describe(type_: Type) -> str:
             return f"{describe(elements[0])}[{len(elements)}]"
         case Tuple(elements):
             return f"tuple<{', '.join(map(describe, elements))}>"
+        case ListType(element):
+            return f"list<{describe(element)}>"
         case Record(fields):
             return "{" + ", ".join(f"{name} = {describe(t)}" for name, t in fields) + "}"
         case StackType(element, size):
@@ -223,7 +233,7 @@ def infer(pattern: Type, found: Type, bound: dict[str, Type]) -> None:
             bound.setdefault(name, found)
         case StackType(StructType() | HeaderType() | UnionType() as a), StackType(b):
             infer(a, b, bound)
-        case (Tuple(), Tuple()) | (ExternType(), ExternType()):
+        case (Tuple(), Tuple()) | (ListType(), ListType()) | (ExternType(), ExternType()):
             for mine, other in zip(_parts(pattern), _parts(found), strict=False):
                 infer(mine, other, bound)
         case (StructType() | HeaderType() | UnionType(), StructType() | HeaderType() | UnionType()):
@@ -247,6 +257,8 @@ def _parts(type_: Type) -> tuple[Type, ...]:
     match type_:
         case Tuple(elements):
             return elements
+        case ListType(element):
+            return (element,)
         case ExternType() | StructType() | HeaderType() | UnionType():
             return type_.args
         case _:
@@ -260,8 +272,8 @@ def lowered(type_: Type) -> ir.Type | None:
             return type_
         case SerialEnum() | NewType():
             return lowered(type_.underlying)
-        case TypeVar(name):
-            return ir.Struct(name, ())  # for code that is only checked: values that nothing is known of
+        case TypeVar() | ListType():
+            return ir.Struct(describe(type_), ())  # for code that is only checked
         case HeaderType() | StructType() | UnionType():
             return type_.ir
         case StackType(HeaderType() as element, size):

@@ -42,9 +42,10 @@ class Stage(Enum):
 class Unit:
     """Everything that a program consists of, as it is found."""
 
-    def __init__(self, name: str, errors: ir.Enum) -> None:
+    def __init__(self, name: str, errors: ir.Enum, match_kinds: ir.Enum) -> None:
         self.name = name
         self.errors = errors
+        self.match_kinds = match_kinds
         self.globals = Scope()
         self.variables: dict[str, ir.Type] = {}
         self.states: dict[str, ir.State] = {}
@@ -60,7 +61,6 @@ class Unit:
         self.meters: dict[str, ir.Meter] = {}
         self.digests: dict[str, ir.Digest] = {}
         self.controller_headers: dict[str, ir.ControllerHeader] = {}
-        self.match_kinds: dict[str, ir.Position] = {}
         self.active: list[object] = []
         self.instantiated: set[int] = set()  # ids of the declarations of controls and parsers in use
         # The knots that tie the recursion of expressions, calls, statements, instances: lower.py sets them.
@@ -89,11 +89,11 @@ class Unit:
     @contextmanager
     def only_checking(self) -> Iterator[None]:
         """Have the code inside checked, of which nothing becomes part of the program."""
-        self._checking = True
+        outer, self._checking = self._checking, True
         try:
             yield
         finally:
-            self._checking = False
+            self._checking = outer
 
     @contextmanager
     def reporting(self) -> Iterator[None]:

@@ -15,7 +15,7 @@ from softswitch.compiler.lowering.blocks.actions import formals_of
 from softswitch.compiler.lowering.blocks.controls import check_action, lower_control
 from softswitch.compiler.lowering.blocks.parsers import check_parser
 from softswitch.compiler.lowering.calls.functions import check_function
-from softswitch.compiler.lowering.expressions.check import type_at, whole_number
+from softswitch.compiler.lowering.expressions.check import reader, type_at
 from softswitch.compiler.lowering.items import Action, Instance
 from softswitch.compiler.lowering.resolve import make_fields
 from softswitch.compiler.lowering.scope import (
@@ -60,7 +60,7 @@ def _check(unit: Unit, symbol: object) -> None:
         case GenericType(decl, scope, _, made) if not made:
             own = with_type_params(scope, decl.type_params)
             body = constant_body(unit, own)
-            make_fields(decl, decl.name, own, lambda expr: whole_number(body, expr))
+            make_fields(decl, decl.name, own, reader(body))
 
 
 def _check_block(unit: Unit, decl: ast.ParserDecl | ast.ControlDecl, scope: Scope) -> None:

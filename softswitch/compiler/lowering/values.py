@@ -185,7 +185,7 @@ def zero(type_: t.Type, pos: ir.Position) -> Value:
             return Number(0)
         case t.HeaderType():
             return Invalid(type_)
-        case t.TypeVar():
+        case t.TypeVar() | t.ListType():
             return Group(type_, ())
         case t.StackType():
             return Group(type_, (zero(type_.element, pos),) * type_.size)

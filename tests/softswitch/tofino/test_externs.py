@@ -342,6 +342,15 @@ def test_each_entry_of_a_table_has_a_cell_of_its_direct_register() -> None:
         ),
         ({"ingress_locals": "Register<bit<32>, bit<8>>(0) r;"}, "a size of 0"),
         (
+            {
+                "ingress_locals": "Register<bit<32>, bit<8>>(4) r;"
+                " RegisterAction<bit<32>, bit<8>, bit<8>>(r) a = {"
+                " void apply(inout bit<32> cell, out bit<8> x) { x = this.predicate(cell == 1); } };",
+                "ingress": "a.execute(0);",
+            },
+            "unsupported: RegisterAction.predicate",
+        ),
+        (
             {"ingress_locals": "Hash<bit<8>>(HashAlgorithm_t.CUSTOM) h;", "ingress": "h.get({8w1});"},
             "polynomial",
         ),

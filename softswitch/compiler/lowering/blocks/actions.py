@@ -116,7 +116,8 @@ def _control_plane_param(body: Body, action: Action, index: int) -> ir.Param:
     type_ = t.lowered(declared)
     if not isinstance(type_, ir.Bits | ir.Bool):
         message = f"parameter {decl.name!r} of action {action.decl.name!r} cannot come from the control plane"
-        raise Unsupported(message, decl.pos, "bit<W>, int<W> or bool")
+        body.unit.refuse(Unsupported(message, decl.pos, "bit<W>, int<W> or bool"))
+        type_ = t.BOOL  # stands for it, so that the rest can be checked
     variable = body.unit.variable(f"{action.name}.{decl.name}", type_)
     name = declared.name if isinstance(declared, t.NewType) else ""
     return ir.Param(decl.name, variable, type_, ir_annotations(decl.annotations), name)

@@ -15,7 +15,7 @@ from softswitch.compiler.lowering.expressions.keysets import ANY, entry_pattern
 from softswitch.compiler.lowering.passing import bind
 from softswitch.compiler.lowering.syntax import spelling
 from softswitch.compiler.lowering.unit import Body
-from softswitch.compiler.lowering.values import Run, show
+from softswitch.compiler.lowering.values import Run
 
 MAX_PRIORITY = (1 << 31) - 1
 
@@ -52,9 +52,8 @@ def lower_invocation(body: Body, ref: ast.ActionRef, actions: ActionList, *, def
     values = []
     for formal, expr in zip(listed.free, exprs, strict=True):
         value = known(body, expr, formal.type, f"argument {formal.name!r}")
-        if not isinstance(value, Run) or not isinstance(value.expr, ir.Const):
-            raise CompileError(f"{show(value)} as an action's argument", expr.pos, "a scalar constant")
-        values.append(value.expr.value)
+        if isinstance(value, Run) and isinstance(value.expr, ir.Const):  # else its parameter was refused
+            values.append(value.expr.value)
     return ir.Invocation(listed.ref.action, tuple(values))
 
 

@@ -15,7 +15,7 @@ from softswitch.compiler.lowering.expressions.check import evaluate, evaluate_al
 from softswitch.compiler.lowering.instances import make_in_place
 from softswitch.compiler.lowering.items import Selector, Table
 from softswitch.compiler.lowering.remarks import remark
-from softswitch.compiler.lowering.scope import Scope, unknown
+from softswitch.compiler.lowering.scope import Local, Scope, unknown
 from softswitch.compiler.lowering.syntax import ir_annotations, source_text
 from softswitch.compiler.lowering.unit import Body
 from softswitch.compiler.lowering.values import Object, Run, Value, show, type_of
@@ -62,6 +62,7 @@ def lowered_table(table: Table, pos: ir.Position) -> ir.Table:
 def _lower(table: Table) -> ir.Table:
     decl = table.decl
     body = table.owner.inside(scope=Scope(table.scope), place=table.owner.place, prefix=table.name)
+    body.scope.declare(decl.name, Local(table, decl.pos))  # its name hides others in it
     body.copy_outs = table.owner.copy_outs
     keys, types = _keys(body, decl)
     hashed = tuple(element.expr for element in decl.keys or () if element.match == "selector")
@@ -191,6 +192,8 @@ def _key(element: ast.KeyElement, value: Value) -> ir.Key:
     scalar = t.lowered(value.type) if isinstance(value, Run) else None
     if not isinstance(value, Run) or not isinstance(scalar, ir.Bits | ir.Bool | ir.Enum):
         raise CompileError(f"{show(value)} as a key", pos, "bit<W>, int<W>, bool, an enum or error")
+    if isinstance(scalar, ir.Enum) and scalar.name == "match_kind":
+        raise CompileError("a match_kind as a key", pos, "bit<W>, int<W>, bool, an enum or error")
     if isinstance(scalar, ir.Enum) and element.match not in ("exact", "optional"):
         raise CompileError(f"{show(value)} as {element.match} key", pos, "exact or optional")
     if isinstance(scalar, ir.Bool) and element.match in ("lpm", "range"):

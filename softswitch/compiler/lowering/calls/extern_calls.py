@@ -22,9 +22,13 @@ from softswitch.compiler.lowering.values import Default, Nothing, Number, Run, V
 
 def choose(overloads: Sequence[ast.Prototype], expr: ast.Call, what: str) -> ast.Prototype:
     """Return the overload that a call means, by number and names of its arguments. Raises CompileError."""
-    for prototype in overloads:
-        if _fits(prototype, expr):
-            return prototype
+    fitting = [prototype for prototype in overloads if _fits(prototype, expr)]
+    if len(fitting) > 1:
+        places = " and ".join(str(prototype.pos) for prototype in fitting)
+        message = f"these arguments fit {len(fitting)} declarations of {what}, at {places}"
+        raise CompileError(message, expr.pos, "arguments by name that fit one of them")
+    if fitting:
+        return fitting[0]
     if len(overloads) == 1:
         bind(what, overloads[0].params, expr.args, expr.pos)  # says what is wrong
     counts = " or ".join(str(len(prototype.params)) for prototype in overloads)
@@ -56,10 +60,12 @@ def foreign_call(
     body: Body, prototype: ast.Prototype, expr: ast.Call, what: str, known: Mapping[str, t.Type]
 ) -> Value:
     """Check the call of an extern that this target does not have; return what stands for its result."""
-    values, scope = _call(body, prototype, expr, what, known, tuple(known))
-    _refuse_open_numbers(body, prototype, expr, scope, values)
+    values, bound = _call(body, prototype, expr, what, known, tuple(known))
+    names = (*known, *(param.name for param in prototype.type_params))
+    declaring = constant_body(body.unit, _bound_scope(body, names, bound, prototype.pos))
+    _refuse_open_numbers(declaring, prototype, expr, values)
     assert prototype.result is not None
-    result = type_at(constant_body(body.unit, scope), prototype.result)
+    result = type_at(declaring, prototype.result)
     if isinstance(result, t.Void):
         return Nothing()
     if t.lowered(result) is None:
@@ -68,10 +74,9 @@ def foreign_call(
 
 
 def _refuse_open_numbers(
-    body: Body, prototype: ast.Prototype, expr: ast.Call, scope: Scope, values: Sequence[Value]
+    declaring: Body, prototype: ast.Prototype, expr: ast.Call, values: Sequence[Value]
 ) -> None:
     """Refuse numbers whose width nothing tells: a type parameter cannot be an ``int``."""
-    declaring = constant_body(body.unit, scope)
     for param, arg, value in zip(prototype.params, expr.args, values, strict=False):
         if isinstance(value, Number) and isinstance(type_at(declaring, param.type), t.TypeVar):
             expected = f"a width, such as 8w{value.value}"
@@ -82,6 +87,7 @@ def foreign_object(body: Body, extern: ast.ExternDecl, type_: t.ExternType, expr
     """Check the construction of an extern that this target does not have; return its type.
 
     Type arguments that it lacks are those of the constructor's arguments ("Constructor invocations").
+    Raises CompileError if these do not tell.
     """
     what = f"the constructor of {extern.name}"
     constructors = [method for method in extern.methods if method.result is None]
@@ -90,9 +96,14 @@ def foreign_object(body: Body, extern: ast.ExternDecl, type_: t.ExternType, expr
     prototype = choose(constructors, expr, what)
     names = [param.name for param in extern.type_params]
     known = dict(zip(names, type_.args, strict=False))
-    _, scope = _call(body, prototype, expr, what, known, names)
-    args = (scope.lookup(name, expr.pos) for name in names)
-    return t.ExternType(extern.name, tuple(arg.type for arg in args if isinstance(arg, TypeName)))
+    values, bound = _call(body, prototype, expr, what, known, names)
+    declaring = constant_body(body.unit, _bound_scope(body, names, bound, prototype.pos))
+    _refuse_open_numbers(declaring, prototype, expr, values)
+    for name in names:
+        if name not in bound:
+            expected = f"{extern.name}<{', '.join(names)}>(…) with the types"
+            raise CompileError(f"type {name!r} of {extern.name!r} is not known", expr.pos, expected)
+    return t.ExternType(extern.name, tuple(bound[name] for name in names))
 
 
 def _call(
@@ -102,8 +113,8 @@ def _call(
     what: str,
     known: Mapping[str, t.Type],
     outer: Sequence[str],
-) -> tuple[list[Value], Scope]:
-    """Return the arguments of a call, and a scope with all type parameters that are known then.
+) -> tuple[list[Value], Mapping[str, t.Type]]:
+    """Return the arguments of a call, and all type parameters that are known then.
 
     `outer` are those of the extern around it, `known` what is known of them.
     """
@@ -137,7 +148,7 @@ def _call(
             continue
         formal = Formal(param.direction, type_, param.name, param.pos)
         result.append(check_argument(body, formal, value, arg.pos))
-    return result, scope
+    return result, bound
 
 
 def _bound_scope(body: Body, names: Sequence[str], bound: Mapping[str, t.Type], pos: ir.Position) -> Scope:

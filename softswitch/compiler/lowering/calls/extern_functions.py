@@ -12,6 +12,7 @@ from softswitch.compiler.lowering.calls.extern_calls import (
     choose,
     enum_constant,
     extern_arguments,
+    foreign_call,
     plain_target,
     scalar,
 )
@@ -34,7 +35,8 @@ def call_extern_function(body: Body, symbol: ExternFunctions, expr: ast.Call, na
     stages, counts, lower = _FUNCTIONS[name]
     if len(prototype.params) not in counts:
         message = f"extern function {name!r} of {len(prototype.params)} parameters: v1model's has others"
-        raise Unsupported(message, expr.pos, f"{' or '.join(map(str, counts))} parameters")
+        body.unit.refuse(Unsupported(message, expr.pos, f"{' or '.join(map(str, counts))} parameters"))
+        return foreign_call(body, prototype, expr, name, {})
     if stages and body.stage not in stages:
         where = " or ".join(stage.name.lower() for stage in stages)
         raise Unsupported(f"{name} in the {body.stage.name.lower()} block", expr.pos, where)

@@ -18,7 +18,7 @@ from softswitch.compiler.lowering.calls.functions import check_function
 from softswitch.compiler.lowering.expressions.check import type_at
 from softswitch.compiler.lowering.instances import declare_instance
 from softswitch.compiler.lowering.passing import Formal, is_optional
-from softswitch.compiler.lowering.scope import BlockDef, ExternDef, Scope, TypeName, unknown
+from softswitch.compiler.lowering.scope import BlockDef, ExternDef, Scope, TypeName, Variable, unknown
 from softswitch.compiler.lowering.signatures import Role, check_prototype
 from softswitch.compiler.lowering.stand_ins import passed_to_nothing
 from softswitch.compiler.lowering.unit import Body, Place, constant_body
@@ -63,8 +63,9 @@ def checked_instance(
     for item in decl.initializer or ():
         if isinstance(item, ast.Instantiation):
             declare_instance(inside, item, name)
-    _check_methods(inside, symbol, type_, decl)
-    return Object(type_, symbol.decl, name, decl.pos)
+    made = Object(type_, symbol.decl, name, decl.pos)
+    _check_methods(inside, symbol, made, decl)
+    return made
 
 
 def _constructs(body: Body, expr: ast.Expr) -> bool:
@@ -72,7 +73,7 @@ def _constructs(body: Body, expr: ast.Expr) -> bool:
     return isinstance(body.scope.find(name), ExternDef | BlockDef)
 
 
-def _check_methods(body: Body, symbol: ExternDef, type_: t.ExternType, decl: ast.Instantiation) -> None:
+def _check_methods(body: Body, symbol: ExternDef, made: Object, decl: ast.Instantiation) -> None:
     """Compare the methods that an instance gives with the abstract ones. Raises CompileError."""
     abstract = {method.name: method for method in symbol.decl.methods if method.abstract}
     if not abstract and decl.initializer is not None:
@@ -83,7 +84,7 @@ def _check_methods(body: Body, symbol: ExternDef, type_: t.ExternType, decl: ast
     given = [item for item in decl.initializer or () if isinstance(item, ast.FunctionDecl)]
     for function in given:
         with body.unit.reporting():
-            _check_method(body, symbol, type_, function, abstract)
+            _check_method(body, symbol, made, function, abstract)
     names = {function.prototype.name for function in given}
     for name, method in abstract.items():
         optional = any(annotation.name == "optional" for annotation in method.annotations)
@@ -94,7 +95,7 @@ def _check_methods(body: Body, symbol: ExternDef, type_: t.ExternType, decl: ast
 def _check_method(
     body: Body,
     symbol: ExternDef,
-    type_: t.ExternType,
+    made: Object,
     function: ast.FunctionDecl,
     abstract: dict[str, ast.Prototype],
 ) -> None:
@@ -106,7 +107,7 @@ def _check_method(
     unit = body.unit
     check_prototype(unit, body.scope, prototype, Role.FUNCTION)
     scope = Scope(symbol.scope)
-    for param, arg in zip(symbol.decl.type_params, type_.args, strict=True):
+    for param, arg in zip(symbol.decl.type_params, made.type.args, strict=True):
         scope.declare(param.name, TypeName(arg, param.pos))
     wanted = formals_of(unit, abstract[name].params, Scope(scope))
     found = formals_of(unit, prototype.params, body.scope)
@@ -119,9 +120,11 @@ def _check_method(
         params = ", ".join(f"{each.direction} {t.describe(each.type)}".strip() for each in wanted)
         expected = f"{t.describe(result[0])} {name}({params})"
         raise CompileError(f"{name!r} is not as the extern declares it", function.pos, expected)
-    inside = body.inside(scope=body.scope, place=Place.FUNCTION, prefix=name)
+    own = Scope(body.scope)
+    own.declare("this", Variable(made, made.pos))
+    inside = body.inside(scope=own, place=Place.FUNCTION, prefix=name)
     try:
-        check_function(inside, function, found, passed_to_nothing(inside, found), body.scope)
+        check_function(inside, function, found, passed_to_nothing(inside, found), own)
     except Unsupported as error:
         unit.refuse(error)
 

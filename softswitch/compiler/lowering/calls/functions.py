@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from softswitch.compiler import ir
 from softswitch.compiler.errors import CompileError
 from softswitch.compiler.frontend import ast
@@ -141,12 +143,17 @@ def _overload(symbol: Functions, expr: ast.Call, name: str) -> ast.FunctionDecl:
     """Return the overload that the arguments fit by number and names."""
     if len(symbol.overloads) == 1:
         return symbol.overloads[0]
+    fitting = []
     for decl in symbol.overloads:
-        try:
+        with suppress(CompileError):
             bind(name, decl.prototype.params, expr.args, expr.pos)
-        except CompileError:
-            continue
-        return decl
+            fitting.append(decl)
+    if len(fitting) > 1:
+        places = " and ".join(str(decl.pos) for decl in fitting)
+        message = f"these arguments fit {len(fitting)} functions {name!r}, at {places}"
+        raise CompileError(message, expr.pos, "arguments by name that fit one of them")
+    if fitting:
+        return fitting[0]
     counts = " or ".join(str(len(decl.prototype.params)) for decl in symbol.overloads)
     raise CompileError(
         f"no overload of {name!r} takes these {len(expr.args)} arguments", expr.pos, f"{counts} arguments"

@@ -6,9 +6,10 @@ from softswitch.compiler import ir
 from softswitch.compiler.errors import CompileError, Unsupported
 from softswitch.compiler.frontend import ast
 from softswitch.compiler.lowering import types as t
+from softswitch.compiler.lowering.calls.extern_calls import choose
 from softswitch.compiler.lowering.emit import expression, store
 from softswitch.compiler.lowering.expressions.check import evaluate, evaluate_as, type_at, writable
-from softswitch.compiler.lowering.expressions.convert import bits_cast
+from softswitch.compiler.lowering.expressions.convert import bits_cast, convert, mismatch
 from softswitch.compiler.lowering.scope import unknown
 from softswitch.compiler.lowering.unit import Body
 from softswitch.compiler.lowering.values import Group, Nothing, Packet, Run, Value, parts_of, show
@@ -21,11 +22,13 @@ def call_packet_method(body: Body, base: Packet, expr: ast.Call, method: str) ->
     """Emit a call of a packet's method. Raises CompileError."""
     assert isinstance(expr.callee, ast.Member)
     methods = _METHODS[base.type.name]
-    if method not in methods:
+    declared = [prototype for prototype in base.decl.methods if prototype.name == method]
+    if method not in methods or not declared:
         raise unknown(f"method of {base.type.name}", method, methods, expr.callee.pos)
     if len(expr.args) not in _ARGUMENTS[method]:
         expected = " or ".join(map(str, _ARGUMENTS[method]))
         raise CompileError(f"{len(expr.args)} arguments for {method}", expr.pos, expected)
+    choose(declared, expr, f"{base.type.name}.{method}")
     match method:
         case "extract":
             return _extract(body, expr)
@@ -38,7 +41,9 @@ def call_packet_method(body: Body, base: Packet, expr: ast.Call, method: str) ->
             bits = expression(body, evaluate_as(body, arg, t.BIT32, "the number of bits"), arg.pos)
             body.out.append(ir.Advance(bits, expr.pos))
         case "emit":
-            _emit(body, evaluate(body, expr.args[0].value), expr.args[0].value.pos)
+            arg = expr.args[0].value
+            value, type_ = evaluate(body, arg), _type_argument(body, expr)
+            _emit(body, value if type_ is None else convert(value, type_, arg.pos), arg.pos)
     return Nothing()
 
 
@@ -61,12 +66,23 @@ def _extract(body: Body, expr: ast.Call) -> Value:
     return Nothing()
 
 
+def _type_argument(body: Body, expr: ast.Call) -> t.Type | None:
+    """Return the type that a call gives for the method's type parameter, or None."""
+    if len(expr.type_args) > 1:
+        raise CompileError(f"{len(expr.type_args)} type arguments", expr.pos, "at most one")
+    type_ = type_at(body, expr.type_args[0]) if expr.type_args else t.Infer()
+    return None if isinstance(type_, t.Infer) else type_
+
+
 def _extract_target(body: Body, expr: ast.Call, arg: ast.Expr) -> Run:
+    type_ = _type_argument(body, expr)
     if not isinstance(arg, ast.DontCare):
-        return writable(body, arg)
-    if len(expr.type_args) != 1:
+        target = writable(body, arg)
+        if type_ is not None and not t.same(target.type, type_):
+            raise mismatch(target, type_, arg.pos, "what is extracted into")
+        return target
+    if type_ is None:
         raise CompileError("the type of the header to skip is not known", arg.pos, "extract<header type>(_)")
-    type_ = type_at(body, expr.type_args[0])
     return Run(type_, body.temporary(type_, "skipped", arg.pos), writable=True)
 
 
@@ -76,10 +92,12 @@ def lookahead(body: Body, expr: ast.Call) -> Value:
         raise CompileError(f"lookahead with {len(expr.type_args)} types", expr.pos, "lookahead<type>()")
     type_ = type_at(body, expr.type_args[0])
     width = t.width(type_)
-    if not width or t.contains_varbits(type_):
+    if width is None or t.contains_varbits(type_):
         raise CompileError(
             f"lookahead of {t.describe(type_)}", expr.type_args[0].pos, "a type of fixed width"
         )
+    if width == 0:
+        raise Unsupported(f"lookahead of {t.describe(type_)}, which has no bits", expr.type_args[0].pos)
     whole = ir.Lookahead(ir.Bits(width), expr.pos)
     scalar = t.lowered(type_)
     if isinstance(scalar, ir.Bits):

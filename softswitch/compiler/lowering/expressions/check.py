@@ -8,7 +8,7 @@ the right operand of ``&&`` and ``||`` and the branches of ``?:`` only if they a
 from __future__ import annotations
 
 from softswitch.compiler import ir
-from softswitch.compiler.errors import CompileError, Unsupported
+from softswitch.compiler.errors import CompileError
 from softswitch.compiler.frontend import ast
 from softswitch.compiler.ir import fold
 from softswitch.compiler.lowering import types as t
@@ -18,7 +18,7 @@ from softswitch.compiler.lowering.expressions.logic import conjunction, disjunct
 from softswitch.compiler.lowering.expressions.members import error_or_enum_member, index_of, member_of
 from softswitch.compiler.lowering.expressions.operands import Operand
 from softswitch.compiler.lowering.expressions.operators import binary, unary
-from softswitch.compiler.lowering.resolve import MAX_WIDTH, resolve
+from softswitch.compiler.lowering.resolve import Reader, check_width, resolve
 from softswitch.compiler.lowering.scope import TypeName, Variable
 from softswitch.compiler.lowering.unit import Body
 from softswitch.compiler.lowering.values import (
@@ -44,7 +44,7 @@ def evaluate(body: Body, expr: ast.Expr) -> Value:
         case ast.Member():
             return _member(body, expr)
         case ast.IntLiteral():
-            return _integer(expr)
+            return _integer(body, expr)
         case ast.Binary():
             return _binary(body, expr)
         case ast.Call():
@@ -80,14 +80,19 @@ def evaluate(body: Body, expr: ast.Expr) -> Value:
                 "a type is not a value", expr.pos, "a member of the type, such as error.NoError"
             )
         case ast.This():
-            raise Unsupported("this", expr.pos)
+            return _this(body, expr)
         case ast.DontCare() | ast.Default() | ast.Mask() | ast.Range():
             raise CompileError("a pattern is not a value", expr.pos, "an expression")
 
 
 def type_at(body: Body, ref: ast.TypeRef) -> t.Type:
     """Return the type that `ref` means here."""
-    return resolve(body.scope, ref, lambda expr: whole_number(body, expr))
+    return resolve(body.scope, ref, reader(body))
+
+
+def reader(body: Body) -> Reader:
+    """Return who reads types here."""
+    return Reader(lambda expr: whole_number(body, expr), body.unit.refuse, body.unit.match_kinds)
 
 
 # --------------------------------------------------------------------------- with a type that is known
@@ -109,7 +114,7 @@ def condition(body: Body, expr: ast.Expr) -> ir.Expr:
 def known(body: Body, expr: ast.Expr, type_: t.Type | None = None, what: str = "the value") -> Value:
     """Return the value of an expression that must be known at compile time."""
     if isinstance(expr, ast.IntLiteral) and type_ is None:
-        return _integer(expr)
+        return _integer(body, expr)
     mark = len(body.out)
     value = evaluate(body, expr)
     if type_ is not None:
@@ -171,23 +176,33 @@ def keep_order(body: Body, values: list[Value], marks: list[int], places: tuple[
 # --------------------------------------------------------------------------- names and literals
 
 
-def _integer(expr: ast.IntLiteral) -> Value:
+def _integer(body: Body, expr: ast.IntLiteral) -> Value:
     if expr.width is None:
         return Number(expr.value)
-    if not 0 < expr.width <= MAX_WIDTH:
-        raise Unsupported(f"a number of {expr.width} bits", expr.pos, f"1 to {MAX_WIDTH} bits")
+    what = f"a number of {expr.width} bits"
+    if expr.signed and expr.width == 0:
+        raise CompileError(what, expr.pos, "a positive width")
+    check_width(expr.width, what, expr.pos, body.unit.refuse)
     type_ = ir.Bits(expr.width, expr.signed)
     return convert(Number(expr.value), type_, expr.pos)
 
 
 def _name(body: Body, expr: ast.Name) -> Value:
-    if expr.name in body.unit.match_kinds and body.scope.find(expr.name) is None:
-        raise Unsupported("values of type match_kind", expr.pos)
+    kinds = body.unit.match_kinds
+    if expr.name in kinds.members and body.scope.find(expr.name) is None:
+        return constant(kinds, kinds.members.index(expr.name), expr.pos)
     symbol = body.scope.lookup(expr.name, expr.pos, absolute=expr.absolute)
     if isinstance(symbol, Variable):
         return symbol.value
     what = "a type" if isinstance(symbol, TypeName) else "no value"
     raise CompileError(f"{expr.name!r} is {what}", expr.pos, "the name of a variable or constant")
+
+
+def _this(body: Body, expr: ast.This) -> Value:
+    symbol = body.scope.find("this")
+    if not isinstance(symbol, Variable):
+        raise CompileError("'this' outside of an abstract method", expr.pos, "the name of a variable")
+    return symbol.value
 
 
 def _member(body: Body, expr: ast.Member) -> Value:

@@ -39,7 +39,7 @@ def fit(number: int, type_: ir.Bits, pos: ir.Position) -> ir.Const:
 def fits(number: int, type_: ir.Bits) -> bool:
     """Return True if `fit` makes `number` a constant without a remark."""
     low, high = fold.limits(type_)
-    return min(low, -(1 << (type_.width - 1))) <= number <= high
+    return min(low, -(1 << type_.width >> 1)) <= number <= high
 
 
 def convert(value: Value, type_: t.Type, pos: ir.Position, what: str = "the value") -> Value:
@@ -63,6 +63,8 @@ def convert(value: Value, type_: t.Type, pos: ir.Position, what: str = "the valu
     elif isinstance(value, Group):
         return _convert_group(value, type_, pos, what)
     elif isinstance(value, Default):
+        if isinstance(type_, t.ListType):
+            raise CompileError(f"{t.describe(type_)} has no default value", pos, "the elements in braces")
         if isinstance(type_, t.Int) or t.lowered(type_) is not None:
             return zero(type_, pos)
     elif isinstance(value, Invalid):
@@ -97,6 +99,11 @@ def _convert_group(value: Group, type_: t.Type, pos: ir.Position, what: str) -> 
     if t.same(value.type, type_):
         return value
     target = t.base(type_)
+    if isinstance(target, t.ListType) and isinstance(value.type, t.Tuple):
+        for number, part in enumerate(value.parts):
+            place = value.places[number] if value.places else pos
+            convert(part, target.element, place, f"element {number}")
+        return Group(type_, ())
     if isinstance(target, t.StackType) and isinstance(value.type, t.Tuple):
         fields: dict[str, t.Type] = {str(i): target.element for i in range(target.size)}
     elif isinstance(target, t.HeaderType | t.StructType | t.Tuple) and isinstance(
@@ -187,8 +194,9 @@ def _cast_scalar(type_: t.Type, value: Run, found: ir.Bits | ir.Bool, pos: ir.Po
     if isinstance(found, ir.Bits) and isinstance(type_, ir.Bits):
         if found.signed == type_.signed or found.width == type_.width:
             return Run(type_, bits_cast(type_, value.expr, pos))
-        through = t.describe(ir.Bits(found.width, type_.signed))
-        hint = f"first a cast to {through}: a cast changes either width or sign"
+        if found.width:
+            through = t.describe(ir.Bits(found.width, type_.signed))
+            hint = f"first a cast to {through}: a cast changes either width or sign"
     elif isinstance(type_, ir.Bool) and found == t.BIT1:
         return Run(type_, _retype(type_, value.expr, pos))
     elif type_ == t.BIT1 and isinstance(found, ir.Bool):

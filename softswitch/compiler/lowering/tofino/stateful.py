@@ -15,7 +15,7 @@ from softswitch.compiler.lowering.emit import clear, expression
 from softswitch.compiler.lowering.expressions.convert import convert
 from softswitch.compiler.lowering.passing import Formal, Passed
 from softswitch.compiler.lowering.paths import overlap, path_of, storage_of
-from softswitch.compiler.lowering.scope import Scope
+from softswitch.compiler.lowering.scope import Scope, Variable
 from softswitch.compiler.lowering.unit import Body
 from softswitch.compiler.lowering.values import (
     Group,
@@ -83,7 +83,9 @@ def execute(body: Body, base: Object, values: list[Value], expr: ast.Call) -> Va
     results = [_result(body, formal, expr.pos) for formal in formals[1:]]
     passed = Passed({formal.name: value for formal, value in zip(formals, (cell, *results), strict=True)}, ())
     mark = len(body.out)
-    lower_body(body, action.apply, action.scope, formals, passed, expr.pos)
+    own = Scope(action.scope)
+    own.declare("this", Variable(base, base.pos))
+    lower_body(body, action.apply, own, formals, passed, expr.pos)
     if _changes(body.out[mark:], index):
         raise Unsupported(f"{base.name!r} changes its own index", expr.pos, "results by way of parameters")
     if not direct:

@@ -1,0 +1,1 @@
+@pkginfo const bit<8> N = 1;

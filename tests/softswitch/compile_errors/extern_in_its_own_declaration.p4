@@ -1,0 +1,1 @@
+extern chain { chain(); void join(in bit<8> at, chain other); }

@@ -1,0 +1,1 @@
+extern log { log(list<bool> lines = ...); }

@@ -1,0 +1,1 @@
+const int<1> N = 0s0;

@@ -1,0 +1,3 @@
+bit<8> f() {
+    return this;
+}
