@@ -113,7 +113,11 @@ def draw_schedule(seed: int, bed: Bed | None = None) -> Schedule:
     draw = random.Random(f"schedule {seed}")
     generations = draw.sample(range(1, 2**32 - 1000), len(bed.placements))
     jobs = tuple(
-        replace(_draw_job(draw, bed, number, generation), defector=_draw_defector(seed, bed, number))
+        replace(
+            _draw_job(draw, bed, number, generation),
+            defector=_draw_defector(seed, bed, number),
+            bare=random.Random(f"bare {number} of {seed}").random() < 0.75,
+        )
         for number, generation in enumerate(generations, start=1)
     )
     least = sum(max(len(bed.topology.switches), len(p.workers)) for p in bed.placements)
@@ -162,7 +166,9 @@ def _offered(schedule: Schedule) -> Schedule:
     """Return the schedule without what its program does not offer."""
     jobs, events = schedule.jobs, schedule.events
     if Feature.SHARDS in schedule.bed.lacks:
-        jobs = tuple(replace(job, collectives=tuple(map(_summed, job.collectives))) for job in jobs)
+        jobs = tuple(
+            replace(job, collectives=tuple(map(_summed, job.collectives)), bare=False) for job in jobs
+        )
     if Feature.PREEMPTION in schedule.bed.lacks:
         jobs = tuple(replace(job, preempt=False) for job in jobs)
     if Feature.MOVES in schedule.bed.lacks:

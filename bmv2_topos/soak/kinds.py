@@ -17,7 +17,7 @@ KINDS: Final[Mapping[str, tuple[str, ...]]] = {
         *("allreduce", "reduce", "reduce-scatter", "all-gather", "broadcast"),
         *("int32", "float32, exponent", "float32, fixed"),
         *("values too large", "non-finite values", "PSNs wrapped", "switch clock wrapped"),
-        *("congestion fixed", "congestion aimd", "congestion a2tp"),
+        *("bare announcements", "congestion fixed", "congestion aimd", "congestion a2tp"),
     ),
     "event": (
         *("job restarted", "fallback server restarted", "region changed", "switch congested", "link cut"),
@@ -65,6 +65,7 @@ def traits(schedule: Schedule) -> Counter[str]:
     for job in schedule.jobs:
         told[f"congestion {job.congestion}"] += 1
         told["may preempt"] += job.preempt
+        told["bare announcements"] += job.bare
         if job.defector is not None:
             told["a rank dies" if job.defector.dies else "a rank disagrees"] += 1
         for collective in job.collectives:

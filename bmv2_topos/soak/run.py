@@ -202,6 +202,7 @@ class _Run:
                 epoch=admitted.epoch,
                 window=plan.window,
                 fallback=job.server is not None,
+                bare=plan.bare,
                 numbers=plan.numbers,
                 scale_bits=SCALE_BITS,
             )

@@ -136,6 +136,8 @@ class JobPlan:
     collectives: tuple[Collective, ...]
     defector: Defector | None = None
     """All other ranks have to raise an error."""
+    bare: bool = False
+    """Packets of sums that only announce exponents have no lanes."""
 
     def describe(self) -> str:
         """Say it in a few lines."""
@@ -143,7 +145,7 @@ class JobPlan:
         lines = [
             f"  job {self.number}: generation {self.generation:#x}, window {self.window}, {region},"
             f" {'may preempt, ' if self.preempt else ''}max age {self.max_age_us} µs, {self.congestion},"
-            f" {self.numbers}, first PSN {self.first_psn}"
+            f" {self.numbers}{', bare announcements' if self.bare else ''}, first PSN {self.first_psn}"
         ]
         lines += [f"    {each.describe()}" for each in self.collectives]
         if self.defector is not None:

@@ -1,4 +1,4 @@
-"""Collectives that move tensors without adding: through gloo."""
+"""Collectives that move tensors without adding, and the barrier."""
 
 from __future__ import annotations
 
