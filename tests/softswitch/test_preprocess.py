@@ -56,16 +56,6 @@ def test_include_guards_work(tmp_path: Path):
     assert words('#include "a.p4"\n#include "a.p4"\nb', name=str(tmp_path / "m.p4")) == "a b"
 
 
-@pytest.mark.parametrize(("name", "is_ours"), [("lanes.p4", True), ("lines.p4", False)])
-def test_a_copied_program_without_its_includes_is_told_where_they_are(
-    tmp_path: Path, name: str, is_ours: bool
-):
-    with pytest.raises(CompileError) as raised:
-        preprocess(f'#include "include/{name}"', str(tmp_path / "shared.p4"))
-    assert raised.value.expected is not None
-    assert raised.value.expected.endswith("p4src has it: copy it with the program") == is_ours
-
-
 def test_a_file_that_includes_itself_is_refused(tmp_path: Path):
     (tmp_path / "a.p4").write_text('\n#include "a.p4"\n')
     with pytest.raises(CompileError, match="without end") as caught:

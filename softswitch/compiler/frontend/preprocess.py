@@ -19,7 +19,6 @@ from typing import Any
 
 import pcpp
 
-import p4src
 from softswitch.compiler.errors import CompileError
 from softswitch.compiler.frontend.text import read_source
 from softswitch.compiler.ir import Position
@@ -204,11 +203,7 @@ class _Preprocessor(pcpp.Preprocessor):  # type: ignore[misc]  # pcpp has no typ
             raise CompileError(f"malformed #include of {name}", self._argument, '"file" or <file>')
         looked = [*([] if is_system else [directory or "."]), *map(str, self._directories[:-1])]
         places = " or ".join([*looked, "the standard includes (core.p4, v1model.p4)"])
-        ours = Path(p4src.__file__).parent
-        hint = f"; {ours} has it: copy it with the program" if (ours / name).is_file() else ""
-        raise CompileError(
-            f"the included file '{name}' is not found", self._argument, f"a file in {places}{hint}"
-        )
+        raise CompileError(f"the included file '{name}' is not found", self._argument, f"a file in {places}")
 
     def on_directive_handle(
         self, directive: Any, tokens: list[Any], if_passthru: bool, preceding: list[Any]
