@@ -314,11 +314,11 @@ class Effects:
         ]
         await self._blocking.switches(lambda: self._remove(on_switches))
         fault_point("removed")
-        del ledger.holds[number]
         await self._fallback_jobs.serve(hold)
         ledger.let_go(number)
         await self._blocking.runs(lambda: self._executor.forget(number))
         fault_point("forgotten")
+        del ledger.holds[number]  # last, as a run of this number may start from now on
 
     def _count_again(self, hold: Hold, why: str) -> None:
         """Count the jobs whose workers had started, and start again in the same run: with another tree."""
