@@ -37,7 +37,7 @@ app = group(
     "Serve the jobs of many people on the servers and switches of a cluster; see docs/controller.md.",
     epilog=EPILOG,
 )
-register(app, "token", "ina.cli.token:app", "Add, list and remove the tokens by which people are known.")
+register(app, "token", "ina.cli.token:app", "Add, list and remove the tokens that identify people.")
 
 
 @app.callback(invoke_without_command=True)
@@ -47,8 +47,8 @@ def controller(
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="Keep all jobs and decisions in this directory, from which a controller that starts again "
-            "goes on.",
+            help="Keep all jobs and decisions in this directory; a controller that is started again "
+            "continues from it.",
         ),
     ] = None,
     testbed: Annotated[
@@ -189,7 +189,7 @@ def controller(
         str,
         typer.Option(
             metavar="NAME",
-            help="With --executor slurm: have each job use this licence of Slurm, as many as it has slots of "
+            help="With --executor slurm: have each job take one of this licence of Slurm for each slot of "
             "its own. Default: none.",
         ),
     ] = "",
@@ -210,7 +210,7 @@ def controller(
         str,
         typer.Option(
             metavar="KIND",
-            help="Write each decision and each trouble to standard error as a line of text or json.",
+            help="Write each decision and each problem to standard error as a line of text or json.",
         ),
     ] = "text",
 ) -> None:
@@ -218,7 +218,7 @@ def controller(
     if context.invoked_subcommand is not None:
         return
     if state is None:
-        raise Failure("where is its state? give --state DIR", USAGE)
+        raise Failure("give --state DIR, where the controller keeps its state", USAGE)
     if (tls_cert is None) != (tls_key is None):
         raise Failure("--tls-cert and --tls-key need each other: give both or neither", USAGE)
     if cluster is not None and testbed is not None:

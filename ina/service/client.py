@@ -98,7 +98,7 @@ class Client:
             url = _url(controller)
             if token and url.scheme == "http" and url.host not in ("localhost", "127.0.0.1", "::1"):
                 raise ValueError(
-                    f"{controller!r}: a token needs TLS on its way to another machine: want https://"
+                    f"{controller!r}: a token is sent to another machine over TLS only: want https://"
                 )
             verify: ssl.SSLContext | bool = True
             if ca is not None:

@@ -317,7 +317,7 @@ class Daemon:
         """Take jobs in, all or none. The same `key` of the same tenant again gives the same jobs."""
         for job in jobs:
             if is_external(job):
-                raise BadSpec(f"job {job.name!r} has no command: say what its workers run")
+                raise BadSpec(f"job {job.name!r} has no command: want the command of its workers")
         return await self._take(jobs, tenant, key)
 
     async def _take(self, jobs: Sequence[Job], tenant: str, key: str, **beside: str) -> list[JobRecord]:
@@ -325,7 +325,10 @@ class Daemon:
         ledger = self._ledger
         if key and (known := ledger.keys.get((tenant, key))) is not None:
             if known != [job.name for job in jobs]:
-                raise Conflict(f"key {key!r} was used for {', '.join(known)}")
+                raise Conflict(
+                    f"idempotency key {key!r} was used to submit {', '.join(known)}; use another key for"
+                    " other jobs"
+                )
             await self._synced()
             return self._reports.of(known)
         now_s = self.now_s
@@ -373,8 +376,8 @@ class Daemon:
         assert allocation is not None
         if allocation.own_places:
             raise Conflict(
-                "placement 'scheduler' puts jobs on GPUs of its own choice; workers that somebody else"
-                " starts are where they are: want another placement"
+                "placement 'scheduler' chooses the GPUs of every job, and workers that somebody else starts"
+                " are where they are: want another placement"
             )
         (record,) = await self._take([job], tenant, key, holder=holder)
         self._holders.hear(job.name)
@@ -415,7 +418,10 @@ class Daemon:
     def _held(self, name: str) -> JobRecord:
         record = self.record(name)
         if not is_external(record.submitted.job):
-            raise Conflict(f"the workers of job {name!r} are the controller's own")
+            raise Conflict(
+                f"the controller itself has started the workers of job {name!r}: this is for jobs of"
+                " 'ina admit'"
+            )
         return record
 
     def _admission(self, record: JobRecord) -> Admission:
@@ -457,9 +463,11 @@ class Daemon:
         """Have a job that failed run again, from where it last saved."""
         record = self.record(name)
         if record.state != "failed":
-            raise Conflict(f"job {name!r} is {record.state}; only one that has failed can be run again")
+            raise Conflict(f"job {name!r} is {record.state}; only a failed job can be retried")
         if is_external(record.submitted.job):
-            raise Conflict(f"somebody else starts the workers of job {name!r}: start them again there")
+            raise Conflict(
+                f"the controller has not started the workers of job {name!r}: start them again as before"
+            )
         try:
             self._ledger.core.check_fits(name)
         except BadSpec as error:
@@ -474,7 +482,7 @@ class Daemon:
             try:
                 self._ledger.change(policies)
             except (BadSpec, BadDecision) as error:
-                raise Conflict(f"these policies cannot go on from here: {error}") from error
+                raise Conflict(f"cannot change to these policies: {error}") from error
         await self._tell()
 
     async def change_cluster(self, cluster: Topology) -> Sequence[str]:
@@ -488,7 +496,7 @@ class Daemon:
         try:
             notes = ledger.change_cluster(cluster)
         except (BadSpec, BadDecision) as error:
-            raise Conflict(f"the cluster cannot become this one: {error}") from error
+            raise Conflict(f"cannot change to this cluster: {error}") from error
         self._executor.change_cluster(cluster)
         self._fallbacks.change_cluster(cluster)
         self._switches.forget()

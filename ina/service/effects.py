@@ -149,7 +149,9 @@ class Effects:
             await self._blocking.runs(lambda: self._executor.grant(number, granted))
             fault_point("granted")
         except OSError as error:  # told again when memory is divided next
-            _log.warning("run %d: its jobs' packets in flight: %s", number, error)
+            _log.warning(
+                "run %d: its jobs were not told how many packets they may have in flight: %s", number, error
+            )
             self._granted.pop(number, None)
 
     def again(self, number: int) -> None:
@@ -183,7 +185,12 @@ class Effects:
                 self._ledger.woken.set()
                 return
             except (EngineError, RunnerGone, OSError) as error:
-                _log.warning("run %d, which is not held: %s; trying again in %g s", number, error, after_s)
+                _log.warning(
+                    "run %d, which is left over from before, cannot be ended: %s; trying again in %g s",
+                    number,
+                    error,
+                    after_s,
+                )
                 await asyncio.sleep(after_s)
                 after_s = min(2 * after_s, BACK_OFF_S[1])
 
@@ -275,7 +282,7 @@ class Effects:
         external = [name for name in jobs if is_external(self._ledger.submitted[name].job)]
         if len(jobs) == 1 or not external:
             return False
-        why = "is to take turns with other jobs, which workers that somebody else started cannot"
+        why = "has to take turns with other jobs, which only workers that the controller starts can"
         self._ledger.record([Ended(self._ledger.now_s, name, f"it {why}", final=True) for name in external])
         return True
 
@@ -307,11 +314,11 @@ class Effects:
         ]
         await self._blocking.switches(lambda: self._remove(on_switches))
         fault_point("removed")
-        del ledger.holds[number]
         await self._fallback_jobs.serve(hold)
         ledger.let_go(number)
         await self._blocking.runs(lambda: self._executor.forget(number))
         fault_point("forgotten")
+        del ledger.holds[number]  # last, as a run of this number may start from now on
 
     def _count_again(self, hold: Hold, why: str) -> None:
         """Count the jobs whose workers had started, and start again in the same run: with another tree."""
@@ -327,7 +334,11 @@ class Effects:
             try:
                 self._network.remove(admission)
             except ControllerError as error:
-                _log.warning("job %d stays on a switch until it answers: %s", admission.job, error)
+                _log.warning(
+                    "job %d cannot be removed from a switch, and stays there until the switch answers: %s",
+                    admission.job,
+                    error,
+                )
             fault_point("one removed")
 
     def _order(self, hold: Hold) -> RunOrder:

@@ -42,7 +42,7 @@ class EngineChoice:
             raise ServiceError(f"executor {self.engine!r}: want one of {', '.join(get_args(Engine))}")
         if self.licence and self.engine != "slurm":
             raise ServiceError(
-                f"licence {self.licence!r}: Slurm has licences, executor {self.engine!r} has none"
+                f"licence {self.licence!r}: executor {self.engine!r} has no licences; want executor slurm"
             )
         if self.launch_with != SSH and self.engine != "ssh":
             raise ServiceError(

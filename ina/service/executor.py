@@ -126,7 +126,7 @@ class RunFolders:
             lines = (self._of(number) / "runner.log").read_text(errors="replace").split("\n")
             if said := [line for line in lines if line.strip()]:
                 return said[-1]
-        return "its runner was killed"
+        return "it was killed"
 
     def _of(self, number: int) -> Path:
         return self._folder / str(number)

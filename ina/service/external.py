@@ -99,9 +99,9 @@ class ExternalRuns:
             files.write(stop, since_s)
             fault_point("asked to end")
         if self._now() - since_s < LEASE_S:
-            raise RunnerGone("whoever started its workers has been told to end them, and has not yet")
+            raise RunnerGone("whoever started its workers has been told to end them, and has not done so yet")
         for job in files.read(self._of(number) / "run.json"):
-            self.end(number, job, f"its workers were told to end, and have not within {LEASE_S:g} s")
+            self.end(number, job, f"its workers were told to end, and did not within {LEASE_S:g} s")
 
     def status(self, number: int) -> RunStatus | None:
         """Return the status of a run; None: nobody has started it."""

@@ -147,7 +147,9 @@ class FallbackServers:
         until = time.monotonic() + PATIENCE_S
         while _terminate(self._of(server)):
             if time.monotonic() > until:
-                raise ProcessFailed(f"the keeper of the fallback server at {server} does not end")
+                raise ProcessFailed(
+                    f"the process that keeps the fallback server at {server} running does not end"
+                )
             time.sleep(LOOK_S)
 
     def _start(self, server: str) -> None:

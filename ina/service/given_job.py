@@ -33,7 +33,7 @@ def given_job(
         order = RunOrder.of(json.loads(text))
         (job,) = order.jobs
     except (ValueError, TypeError, KeyError) as error:
-        raise BadRun(f"INA_GIVEN holds no order of a controller: {error}") from error
+        raise BadRun(f"INA_GIVEN is not as a controller sets it: {error}") from error
     topology = topology_of(order)
     names = [identified(topology, each) for each in known_as]
     if sorted(names) != sorted(job.servers):

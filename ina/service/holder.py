@@ -206,7 +206,7 @@ def hold(
     machines = list(zip(held.known_as, held.spec.machines, strict=True))
     with connect("") as client:
         client.admit(held.name, machines, token, job=held.keys, key=key)
-    failure = "its holder has ended"
+    failure = "whoever started its workers has ended"
     with connect(token) as client, connect(token) as own:
         lease = Lease(client, held)
         try:

@@ -56,7 +56,7 @@ def _check(topology: Topology) -> None:
     check_pinned(topology)
     _ = topology.neighbours  # raises for two links between the same nodes
     if not topology.gpus:
-        raise BadSpec("no server has GPUs: want one for workers")
+        raise BadSpec("no server has GPUs: want at least one that has, for workers")
     if not any(server.serves_fallback_at for server in topology.servers):
         raise BadSpec(
             "no server has the role fallback, or a fallback_port: want one, where 'ina fallback --serve' runs"

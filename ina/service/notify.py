@@ -59,4 +59,4 @@ async def follow(service: _Serving, where: str) -> None:
             await asyncio.sleep(every_s)
         await asyncio.Event().wait()
     finally:
-        tell("STOPPING=1", "STATUS=ending; jobs run on")
+        tell("STOPPING=1", "STATUS=ending; jobs keep running")

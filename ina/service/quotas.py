@@ -111,7 +111,7 @@ class Quotas:
             None if why else next((n for n, each in self._outside.items() if each.tenant == tenant), None)
         )
         if before is not None:
-            why = f"tenant {tenant}: {before} came before it"
+            why = f"tenant {tenant}: job {before} was submitted earlier, and waits for GPUs, too"
         if why:
             self._outside[job] = wish
         else:
@@ -146,7 +146,12 @@ class Quotas:
     def waits(self, job: str) -> str | None:
         """Return the reason for which a job waits; None: it does not."""
         wish = self._outside.get(job)
-        return None if wish is None else self._why(wish) or f"tenant {wish.tenant}: others came before it"
+        return (
+            None
+            if wish is None
+            else self._why(wish)
+            or f"tenant {wish.tenant}: jobs that were submitted earlier wait for GPUs, too"
+        )
 
     def states(self) -> list[QuotaState]:
         """Return all quotas, and how far they are used."""

@@ -68,7 +68,7 @@ def placed(machines: Mapping[str, str]) -> dict[str, Node]:
         if (node := known.get(name) or known.get(address)) is not None
     }
     if unknown := [name for name in machines if name not in found]:
-        raise LaunchError(f"no node of Ray is {', '.join(unknown)}; there are {', '.join(sorted(known))}")
+        raise LaunchError(f"Ray has no node {', '.join(unknown)}; its nodes are {', '.join(sorted(known))}")
     return found
 
 

@@ -158,7 +158,7 @@ class Runs:
         for name in hold.held.run.jobs:
             if name in hold.held.over or name not in ledger.core.jobs:
                 continue
-            events.append(self._again(name, f"its runner ended: {why}"))
+            events.append(self._again(name, f"the process that ran its workers ended: {why}"))
         ledger.set(number, stage="stopping")
         ledger.record(events)
 

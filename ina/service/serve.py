@@ -53,9 +53,15 @@ async def opened(
         stack.enter_context(locked(state, on_wait=on_wait))
         store = stack.enter_context(Store(state))
         if (known := store.fact("testbed", site.name)) != site.name:
-            raise ServiceError(f"{state} belongs to {known!r}, not to {site.name!r}")
+            raise ServiceError(
+                f"{state} is the state of a controller of {known!r}, not of {site.name!r}: want another"
+                " --state"
+            )
         if (known := store.fact("engine", engine.engine)) != engine.engine:
-            raise ServiceError(f"the jobs of {state} are run by executor {known!r}, not by {engine.engine!r}")
+            raise ServiceError(
+                f"{state} is the state of a controller with executor {known!r}, not {engine.engine!r}: want"
+                " another --state"
+            )
         service = store.fact("service", secrets.token_hex(4)) or ""
         began_at = float(store.fact("began", repr(time.time())) or 0.0)
         network = stack.enter_context(site.network(state / "program"))

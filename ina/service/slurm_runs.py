@@ -80,7 +80,7 @@ class SlurmRuns(RunFolders):
         self._closing = threading.Event()
         if licence and not slurm.has_licence(licence):
             raise EngineError(
-                f"Slurm counts no licence {licence!r}: want Licenses={licence}:SLOTS in slurm.conf, with the "
+                f"Slurm has no licence {licence!r}: want Licenses={licence}:SLOTS in slurm.conf, with the "
                 "slots of all switches together"
             )
         self._look()
@@ -167,13 +167,13 @@ class SlurmRuns(RunFolders):
         """Return the state in which Slurm's job has ended, and what its runner wrote last."""
         job = self._latest(number)
         said = super().why_ended(number)
-        return f"Slurm has no job of it any more; {said}" if job is None else f"{_named(job)}; {said}"
+        return f"Slurm no longer has its job; {said}" if job is None else f"{_named(job)}; {said}"
 
     def shown(self, number: int) -> str:
         """Return Slurm's number of a run, and its state there."""
         job = self._latest(number)
         if job is None:
-            return "Slurm has no job of it"
+            return "Slurm has no job for it"
         return f"{_named(job)}; {self._trouble}" if self._trouble else _named(job)
 
     def gone(self) -> Mapping[str, str]:

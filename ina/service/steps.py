@@ -77,7 +77,7 @@ def steps(desired: Desired, held: Mapping[int, Held]) -> list[Step]:
     for number, has in held.items():
         why = _why_stopped(wanted.get(number), desired.places, has)
         if has.stage == "stopping":
-            why = why or "its start or its stop was broken off"
+            why = why or "its start or its end was interrupted"
         if why is not None:
             leaving.update(has.run.gpus)
             elsewhere.update(set(has.run.jobs) - has.over)

@@ -88,8 +88,8 @@ class Store:
                 version += 1
         if version > VERSION:
             raise StoreError(
-                f"{self._path} is of version {version}, and this program knows {VERSION}: use a newer ina, or"
-                " another --state"
+                f"{self._path} has version {version}; the newest that this ina can read is {VERSION}: use a"
+                " newer ina, or another --state"
             )
 
     def __enter__(self) -> Self:

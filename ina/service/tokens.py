@@ -107,7 +107,7 @@ class Tokens:
             kept = [grant for grant in known if grant.name != name]
             if len(kept) == len(known):
                 names = ", ".join(sorted(grant.name for grant in known)) or "nobody"
-                raise Unknown(f"{name[:80]!r} has no token; {names} has")
+                raise Unknown(f"{name[:80]!r} has no token; those who have one: {names}")
             self._write(kept)
 
     def _by_hash(self) -> dict[str, Grant]:

@@ -19,7 +19,7 @@ class JobOptions:
         typer.Option(
             metavar="NAME",
             rich_help_panel=JOB,
-            help="Name the job so. Default: the program's name, or 'admitted', and a random number.",
+            help="Give the job this name. Default: the program's name, or 'admitted', and a random number.",
         ),
     ] = None
     deadline: Annotated[
@@ -27,21 +27,19 @@ class JobOptions:
         typer.Option(
             metavar="SECONDS",
             rich_help_panel=JOB,
-            help="Let the job be done within this many seconds. Default: best effort.",
+            help="Give the job a deadline, in seconds after its submission. Default: none.",
         ),
     ] = None
     iterations: Annotated[
         int | None,
-        typer.Option(
-            metavar="COUNT", rich_help_panel=JOB, help="Let the job have this many iterations. Default: 100."
-        ),
+        typer.Option(metavar="COUNT", rich_help_panel=JOB, help="Expect this many iterations. Default: 100."),
     ] = None
     compute: Annotated[
         float | None,
         typer.Option(
             metavar="SECONDS",
             rich_help_panel=JOB,
-            help="Let an iteration compute for this many seconds, as an estimate. Default: 0.001.",
+            help="Expect an iteration to compute for this many seconds. Default: 0.001.",
         ),
     ] = None
     model_bytes: Annotated[
@@ -49,8 +47,8 @@ class JobOptions:
         typer.Option(
             metavar="BYTES",
             rich_help_panel=JOB,
-            help="Let an iteration sum this many bytes. Default: 262144. Of a job that is admitted, the "
-            "progress follows from it if it is given.",
+            help="Expect an iteration to sum this many bytes. Default: 262144. With 'ina admit', the "
+            "controller counts a job's iterations by it, if it is given.",
         ),
     ] = None
 

@@ -27,7 +27,7 @@ def jobs(
         str,
         typer.Option(
             metavar="ADDRESS",
-            help="List what this running switch serves: grpc://HOST:PORT or unix:PATH.",
+            help="List the jobs that this running switch serves: grpc://HOST:PORT or unix:PATH.",
         ),
     ] = "",
     device_id: Annotated[
@@ -38,7 +38,7 @@ def jobs(
     metrics_port: switch_jobs.MetricsPort = None,
     at: ControllerOptions,
     every: Annotated[
-        bool, typer.Option("--all", help="List the controller's jobs that are over, too.")
+        bool, typer.Option("--all", help="Also list the controller's jobs that are over.")
     ] = False,
     state: Annotated[
         list[str] | None,
@@ -67,7 +67,7 @@ def jobs(
         switch_jobs.jobs(running=running, watch=watch, metrics_port=metrics_port, json=json)
         return
     if not at.controller:
-        raise Failure("whose jobs? give --switch ADDRESS, --controller URL, or set INA_CONTROLLER", USAGE)
+        raise Failure("which jobs? give --switch ADDRESS, --controller URL, or set INA_CONTROLLER", USAGE)
     with at.connect() as controller:
         found = controller.jobs(states=state or (), tenant=tenant)
         now_s = controller.cluster()["now_s"]

@@ -23,7 +23,9 @@ def logs(
     rank: Annotated[int, typer.Option(min=0, metavar="RANK", help="Show what this rank wrote.")] = 0,
     follow: Annotated[
         bool,
-        typer.Option("--follow", "-f", help="Show what the rank goes on to write, until the job is over."),
+        typer.Option(
+            "--follow", "-f", help="Also show what the rank writes from now on, until the job is over."
+        ),
     ] = False,
     at: ControllerOptions,
 ) -> None:

@@ -58,7 +58,7 @@ def quota(
         if tenant is not None and remove:
             controller.remove_quota(tenant)
             if not json:
-                out.print(f"{plain(tenant)}: no quota any more", soft_wrap=True)
+                out.print(f"{plain(tenant)}: quota removed", soft_wrap=True)
                 return
         if tenant is not None and sets:
             controller.set_quota(tenant, gpus=gpus, reserved=reserved or 0, per_minute=per_minute)

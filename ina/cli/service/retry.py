@@ -15,7 +15,7 @@ EPILOG = """Examples:
 
 
 def retry(job: JobName, *, at: ControllerOptions, json: options.Json = False) -> None:
-    """Retry a job that failed, from where its program last saved."""
+    """Retry a failed job, from its last checkpoint."""
     with at.connect() as controller:
         found = controller.retry(job)
     if json:

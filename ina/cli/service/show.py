@@ -57,7 +57,7 @@ def print_job(job: JobView, now_s: float) -> None:
         if tree is None
         else f"root {tree['root']}; summed at {', '.join(tree['aggregators']) or 'no switch'}",
         "slots": ", ".join(
-            f"{each['slots']} at {switch} from {each['first']} on"
+            f"{each['slots']} at {switch}, from slot {each['first']} on"
             for switch, each in sorted(job["slots"].items())
         ),
         "fallback": _fallback(job),

@@ -38,7 +38,7 @@ class Gate:
             raise Problem(
                 401,
                 "without a token only the controller's own user and root may ask: want a header"
-                " 'Authorization: Bearer TOKEN', of 'ina controller token add'",
+                " 'Authorization: Bearer TOKEN' with a token of 'ina controller token add'",
                 headers=_CHALLENGE,
             )
         scheme, _, token = (authorization or "").partition(" ")

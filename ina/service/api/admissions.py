@@ -149,7 +149,11 @@ def _job(asked: Asked, service: Service) -> Job:
         raise Problem(422, f"want each rank of 0 to {workers - 1} once", pointer="/machines")
     for key in _FIXED:
         if key in asked.job:
-            raise Problem(422, f"{key}: is not for an external job to say", pointer=f"/job/{key}")
+            raise Problem(
+                422,
+                f"{key}: must not be given; it follows from the machines, or the controller decides it",
+                pointer=f"/job/{key}",
+            )
     table = {
         **asked.job,
         "name": asked.name,

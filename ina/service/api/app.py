@@ -241,7 +241,9 @@ async def logs(
     offset: Annotated[
         int,
         Query(
-            ge=-(1 << 53), le=1 << 53, description="From this byte on; a negative one counts from the end."
+            ge=-(1 << 53),
+            le=1 << 53,
+            description="Begin at this byte; a negative number counts from the end.",
         ),
     ] = 0,
     follow: Follow = False,
@@ -275,7 +277,9 @@ def _jobs(body: bytes, cluster: Topology) -> list[Job]:
             422, 'want {"jobs": [...]} with at least one job', pointer="/jobs" if found is not None else ""
         )
     if unknown := document.data.keys() - {"jobs"}:
-        raise Problem(422, f"unknown key {documents.quoted(min(unknown))}; want jobs alone", pointer="")
+        raise Problem(
+            422, f"unknown key {documents.quoted(min(unknown))}; want no other key than jobs", pointer=""
+        )
     if len(found) > MAX_JOBS:
         raise Problem(422, f"{len(found)} jobs in one request; want at most {MAX_JOBS}", pointer="/jobs")
     for number, each in enumerate(found):
@@ -347,7 +351,9 @@ async def reload(request: Request, _: Operator) -> Response:
     """Read the files of cluster and policies again; a file that is wrong changes nothing."""
     reading: Reload | None = request.app.state.reload
     if reading is None:
-        raise Problem(409, "the controller has no files of a cluster or of policies")
+        raise Problem(
+            409, "the controller was started with neither --cluster nor --policies: there is nothing to read"
+        )
     found = await reading()
     return Json({"cluster": list(found.cluster), "policies": dict(found.policies)})
 

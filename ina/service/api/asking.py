@@ -62,12 +62,14 @@ After = Annotated[
     Query(
         ge=-MAX_PAGE,
         le=1 << 53,
-        description="Only what has a higher number; a negative one: so many of the latest.",
+        description="Return only what has a higher number. A negative number: this many of the latest.",
     ),
 ]
-Limit = Annotated[int, Query(ge=1, le=MAX_PAGE, description="At most so many.")]
-Follow = Annotated[bool, Query(description="Server-sent events instead: what is there, and all to come.")]
+Limit = Annotated[int, Query(ge=1, le=MAX_PAGE, description="Return at most this many.")]
+Follow = Annotated[
+    bool, Query(description="Answer with server-sent events: all there is, and all that follows.")
+]
 Last = Annotated[
     int,
-    Header(alias="Last-Event-ID", ge=0, le=1 << 53, description="With follow: go on after this one."),
+    Header(alias="Last-Event-ID", ge=0, le=1 << 53, description="With follow: continue after this event."),
 ]

@@ -70,15 +70,17 @@ class Guard:
         headers = Headers(scope=scope)
         host = headers.get("host", "")
         if self._hosts is not None and (name := _name(host)) not in self._hosts:
-            raise Problem(421, f"Host is {name[:80]!r}; want one of {', '.join(sorted(self._hosts))}")
+            raise Problem(
+                421, f"the Host header is {name[:80]!r}; want one of {', '.join(sorted(self._hosts))}"
+            )
         if scope["method"] in _SAFE:
             return
         # What another site's page sends carries its origin, or says that it comes from there.
         origin = headers.get("origin")
         if origin is not None and urlsplit(origin).netloc != host:
-            raise Problem(403, f"a page of {origin[:80]!r} must not ask this")
+            raise Problem(403, f"a page of {origin[:80]!r} may not send this request")
         if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
-            raise Problem(403, "a page of another site must not ask this")
+            raise Problem(403, "a page of another site may not send this request")
 
 
 def _name(host: str) -> str:
@@ -96,7 +98,9 @@ def _name(host: str) -> str:
 async def _body(scope: Scope, receive: Receive) -> bytes:
     """Return the whole body. Raises Problem for one that is too large or too slow."""
     told = Headers(scope=scope).get("content-length", "")
-    too_large = Problem(413, f"want at most {MAX_BODY_BYTES} bytes", headers={"Connection": "close"})
+    too_large = Problem(
+        413, f"the body is too large: want at most {MAX_BODY_BYTES} bytes", headers={"Connection": "close"}
+    )
     if told.isascii() and told.isdecimal() and int(told[:20]) > MAX_BODY_BYTES:
         raise too_large
     body = bytearray()

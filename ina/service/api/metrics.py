@@ -24,7 +24,12 @@ def render(service: Service, *, streams: int, answers: Mapping[int, int]) -> str
         *_family(
             "start_time_seconds", "gauge", "When the service was first started.", [({}, service.began_at)]
         ),
-        *_family("clock_seconds", "gauge", "Seconds since then, on its own clock.", [({}, service.now_s)]),
+        *_family(
+            "clock_seconds",
+            "gauge",
+            "Seconds since the service was first started, on its own clock.",
+            [({}, service.now_s)],
+        ),
         *_family("ready", "gauge", "Whether the service serves: 1, or 0.", [({}, float(not service.ready))]),
         *_family(
             "jobs",
@@ -55,13 +60,13 @@ def render(service: Service, *, streams: int, answers: Mapping[int, int]) -> str
         *_family(
             "server_gpus_used",
             "gauge",
-            "GPUs that jobs have.",
+            "GPUs in use by jobs.",
             [({"server": each.name}, each.used) for each in cluster.servers],
         ),
         *_family(
             "server_usable",
             "gauge",
-            "Whether jobs may start there: 1, or 0.",
+            "Whether jobs may start on the server: 1, or 0.",
             [({"server": each.name}, float(not each.down)) for each in cluster.servers],
         ),
         *_family(
@@ -73,7 +78,7 @@ def render(service: Service, *, streams: int, answers: Mapping[int, int]) -> str
         *_family(
             "switch_slots_held",
             "gauge",
-            "Aggregator slots that jobs have.",
+            "Aggregator slots in use by jobs.",
             [({"switch": each.name}, covered(shares_of(each))) for each in cluster.switches],
         ),
         *_family(

@@ -24,7 +24,7 @@ _PROBLEM: Mapping[str, Any] = {
         "title": {"type": "string"},
         "status": {"type": "integer"},
         "detail": {"type": "string"},
-        "pointer": {"type": "string", "description": "The way to the value in the body (RFC 6901)."},
+        "pointer": {"type": "string", "description": "The path of the value in the body (RFC 6901)."},
         "parameter": {"type": "string", "description": "The name of the parameter or header."},
     },
 }
@@ -32,16 +32,16 @@ _MEANINGS: Mapping[int, str] = {
     400: "The request cannot be read.",
     401: "No token, or one that is not known.",
     403: "Not allowed with this role, or from a page of another site.",
-    404: "Not there, or another tenant's.",
+    404: "There is none, or it is another tenant's.",
     408: "The body took too long.",
-    409: "It contradicts what is there.",
+    409: "It conflicts with the present state.",
     413: "The body is too large.",
     415: "The body is not application/json.",
-    421: "Not a name of this server.",
+    421: "The Host header is not a name of this server.",
     422: "A value is wrong.",
     429: "More jobs than the tenant may submit in this time; see Retry-After.",
     500: "An error of the service.",
-    503: "Not now: it starts, or cannot write.",
+    503: "Not possible now: the service is starting, or cannot write its state.",
 }
 _EVERY = (400, 401, 403, 404, 408, 409, 413, 421, 422, 500, 503)
 

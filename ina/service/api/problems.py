@@ -23,12 +23,12 @@ _TITLES: Mapping[int, str] = {
     401: "A token is needed",
     403: "Not allowed",
     404: "Not there",
-    405: "Not a method of this resource",
+    405: "This resource does not have that method",
     408: "The request took too long",
-    409: "It contradicts what is there",
+    409: "It conflicts with the present state",
     413: "The request is too large",
-    415: "Not a type of content that is read here",
-    421: "Not this server's name",
+    415: "This type of content is not supported",
+    421: "This server does not have that name",
     422: "A value is wrong",
     429: "Too many at once",
     500: "Internal error",
@@ -122,7 +122,7 @@ def problem_of(error: Exception) -> Problem:
 
 
 def _of_value(found: Mapping[str, Any]) -> str:
-    return f"{found['msg']}; this was {found['input']!r:.80}"
+    return f"{found['msg']}; got {found['input']!r:.80}"
 
 
 def _of_http(error: HTTPException) -> str:

@@ -44,7 +44,9 @@ class Streams:
     def check(self) -> None:
         """Raise Problem if there are too many."""
         if self.open >= self._most:
-            raise Problem(503, f"{self.open} streams are open, the most", headers={"Retry-After": "10"})
+            raise Problem(
+                503, f"{self.open} streams are open, and no more are allowed", headers={"Retry-After": "10"}
+            )
 
 
 class EventStream(Response):

@@ -205,7 +205,7 @@ async def speaking(
             await asyncio.wait({task, listening}, return_when=asyncio.FIRST_COMPLETED)
             if task.done():
                 task.result()
-                raise OSError("the web server has ended before it began")
+                raise OSError("the web server has ended before it could serve")
             yield _url(address, bound, certificate)
         finally:
             listening.cancel()

@@ -298,7 +298,9 @@ class Schedule:
     def _may_fail(self, name: str, why: str) -> bool:
         if "does not fit the changed cluster" in why:
             return True
-        return "runner ended" in why or (name in self.world.absent and "never joined" in why)
+        return "the process that ran its workers ended" in why or (
+            name in self.world.absent and "never joined" in why
+        )
 
 
 @contextlib.contextmanager

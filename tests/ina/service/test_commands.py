@@ -197,7 +197,7 @@ def test_top_shows_switches_servers_and_jobs(ina: Run, file: Path) -> None:
         ),
         (("show", "a", "--controller", "http://host:port"), USAGE, "--controller: 'http://host:port'"),
         (("show", "a", "--controller", ""), USAGE, "which controller? give --controller URL, or set INA_CON"),
-        (("jobs", "--controller", ""), USAGE, "whose jobs? give --switch ADDRESS, --controller URL, or set"),
+        (("jobs", "--controller", ""), USAGE, "which jobs? give --switch ADDRESS, --controller URL, or set"),
         (
             ("show", "a", "--controller", "http://127.0.0.1:1"),
             FAILED,
@@ -365,7 +365,7 @@ def test_quotas_are_shown_set_and_removed(ina: Run, bed: Bed) -> None:
     (found,) = json.loads(said(ina("quota", "--json")))["quotas"]
     wanted = {"tenant": "alice", "gpus": 3, "reserved": 2, "per_minute": 40, "used": 0, "waiting": []}
     assert found == wanted
-    assert said(ina("quota", "alice", "--remove")) == "alice: no quota any more\n"
+    assert said(ina("quota", "alice", "--remove")) == "alice: quota removed\n"
     assert refusal(ina("quota", "alice", "--remove"))[0] == FAILED
     assert refusal(ina("quota", "--gpus", "3"))[0] == USAGE
     assert refusal(ina("quota", "alice", "--gpus", "3", "--remove"))[0] == USAGE

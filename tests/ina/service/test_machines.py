@@ -144,7 +144,10 @@ def test_files_are_read_again_when_an_operator_asks(tmp_path: Path) -> None:
 
 def test_a_controller_without_files_has_none_to_read(tmp_path: Path) -> None:
     neither = Files(None, None, Policies())
-    for files, said in ((None, "no files of a cluster or of"), (neither, "neither --cluster nor --policies")):
+    for files, said in (
+        (None, "neither --cluster nor --policies"),
+        (neither, "neither --cluster nor --policies"),
+    ):
         folder = tmp_path / ("none" if files is None else "neither")
         with (
             serving(folder, files=files) as bed,

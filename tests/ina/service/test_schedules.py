@@ -33,6 +33,7 @@ def test_groups_that_take_turns_outlast_mishaps_too(seed: int, monkeypatch: pyte
         2,  # a start that had failed, of a job that was over by then, kept the loop from ever resting
         56,  # a run whose admission had failed never ended if something of its number had been started before
         92,  # a policy never heard that jobs were over which were forgotten at once, and chose one of them
+        21897,  # a run started again before its old fallback server had heard that its job was gone
         1002,  # a job got other GPUs while its start took long: it ran twice at once
     ],
 )

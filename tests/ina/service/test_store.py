@@ -79,7 +79,9 @@ def test_a_state_of_a_newer_version_is_refused(tmp_path: Path) -> None:
     with sqlite3.connect(tmp_path / "state.sqlite") as database:
         database.execute(f"PRAGMA user_version = {VERSION + 1}")
     database.close()
-    with pytest.raises(StoreError, match=f"of version {VERSION + 1}, and this program knows {VERSION}"):
+    with pytest.raises(
+        StoreError, match=f"has version {VERSION + 1}; the newest that this ina can read is {VERSION}"
+    ):
         Store(tmp_path)
 
 

@@ -68,7 +68,7 @@ def test_the_open_streams_are_counted_and_limited(
         with httpx.Client(base_url=bed.url, trust_env=False) as other:
             assert "ina_controller_http_streams 1" in other.get("/metrics").text.splitlines()
     found = streams.Streams(most=1)
-    with found.one(), pytest.raises(Problem, match="1 streams are open, the most"):
+    with found.one(), pytest.raises(Problem, match="1 streams are open, and no more"):
         streams.EventStream(_nothing(), found)
 
 

@@ -64,7 +64,7 @@ def test_a_supervisor_hears_that_it_is_ready_lives_and_ends(
         "READY=1\nSTATUS=serving at http://here",
         "WATCHDOG=1",
         "WATCHDOG=1",
-        "STOPPING=1\nSTATUS=ending; jobs run on",
+        "STOPPING=1\nSTATUS=ending; jobs keep running",
     ]
 
 

@@ -221,7 +221,7 @@ class World:
         return list(self.runs)
 
     def why_ended(self, number: int) -> str:
-        return "its runner was killed"
+        return "it was killed"
 
     def shown(self, number: int) -> str:
         return ""
