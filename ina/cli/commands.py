@@ -76,7 +76,7 @@ for _name, _line in (
     ("watch", "Watch a controller: every decision with its reason, as it happens."),
     ("logs", "Show what a rank of a controller's job wrote."),
     ("cancel", "Cancel jobs of a controller, whether they run or wait."),
-    ("retry", "Retry a job that failed, from where its program last saved."),
+    ("retry", "Retry a failed job, from its last checkpoint."),
     ("top", "Show a controller's switches, servers and jobs, until interrupted."),
     (
         "drain",

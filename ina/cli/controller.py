@@ -37,7 +37,7 @@ app = group(
     "Serve the jobs of many people on the servers and switches of a cluster; see docs/controller.md.",
     epilog=EPILOG,
 )
-register(app, "token", "ina.cli.token:app", "Add, list and remove the tokens that identify people.")
+register(app, "token", "ina.cli.token:app", "Add, list and remove the tokens by which people are known.")
 
 
 @app.callback(invoke_without_command=True)
