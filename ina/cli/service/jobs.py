@@ -38,7 +38,7 @@ def jobs(
     metrics_port: switch_jobs.MetricsPort = None,
     at: ControllerOptions,
     every: Annotated[
-        bool, typer.Option("--all", help="Also list the controller's jobs that are over.")
+        bool, typer.Option("--all", help="List the controller's jobs that are over, too.")
     ] = False,
     state: Annotated[
         list[str] | None,

@@ -24,7 +24,7 @@ def logs(
     follow: Annotated[
         bool,
         typer.Option(
-            "--follow", "-f", help="Also show what the rank writes from now on, until the job is over."
+            "--follow", "-f", help="Show what the rank writes from now on, too, until the job is over."
         ),
     ] = False,
     at: ControllerOptions,
