@@ -70,8 +70,8 @@ VERBS = frozenset(
         """
     Accept
     Allocate Append Ask Assume Attach Capture Check Choose Compare Compile Compute Connect Control Corrupt
-    Decide Define Delay Deliver Divide Draw Duplicate Encode Examine Exit Expect Explain Fill Find Generate Give
-    Group Hold Impair Interpret Keep Learn Let Limit List Listen Load Log Lose Make Match Measure Meet
+    Decide Define Delay Deliver Divide Draw Duplicate Encode Examine Exit Expect Explain Fill Find Generate
+    Give Group Hold Impair Interpret Keep Learn Let Limit List Listen Load Log Lose Make Match Measure Meet
     Minimise Model Name Place Preprocess Present Print Put Queue Reach Read Reload Remove Reorder Replace
     Refuse Report Require Retry Round Run Scale Schedule Search Seed Send Serve Set Share Show Simulate Start
     Stop Submit Sum Try Use Wait Watch Write
