@@ -18,7 +18,7 @@ from benchmarks.pages.deadlines_runs import Setting, jobs_of
 from controller.simulator.network.generate import generate
 from controller.vocabulary import Job, Topology, fabrics
 
-SEEDS: Final = (3, 3001, 4, 3002)
+SEEDS: Final = (3, 3001, 4, 3002, 5, 3003, 6, 3004, 7, 3005)
 """Of which every other was drawn after all policies were fixed."""
 ONE_SWITCH: Final = "one switch, tight deadlines"
 JOBS: Final = 24
