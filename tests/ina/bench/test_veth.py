@@ -109,5 +109,5 @@ def test_frames_and_superframes_arrive_and_nothing_is_left_behind() -> None:
     for case in found.cases:
         assert case.frames > 0
         assert case.lost == 0
-        assert case.cpu_s > 0 or case.frames < 10_000
+        assert case.cpu_s > 0 or case.frames < 100_000  # counted in ticks of 10 ms
     assert existing(f"ina-bench-{os.getpid()}-") == []
