@@ -127,7 +127,7 @@ class Reports:
             submitted=said,
             state=state,
             reason=troubles.get(name)
-            or ("" if state == "running" else waits.get(name, "waits for its turn")),
+            or ("" if state == "running" else waits.get(name, "waits for its turn" if has is None else "")),
             place=has.places.get(name) if has is not None else None,
             run=has.run.number if has is not None else None,
             engine=self._executor.shown(has.run.number)

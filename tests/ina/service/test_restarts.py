@@ -35,6 +35,24 @@ def test_starts_counts_when_a_new_tree_makes_workers_start_again() -> None:
     play(story)
 
 
+def test_a_job_that_is_being_started_does_not_wait_for_its_turn() -> None:
+    async def story(served: Served) -> None:
+        served.world.iterations["own"] = 20
+        await served.daemon.submit([Job(name="own", workers=2, command=("train",), iterations=20)])
+        seen: set[tuple[str, str]] = set()
+
+        def over() -> bool:
+            record = served.daemon.record("own")
+            seen.add((record.state, record.reason))
+            return record.over
+
+        await served.until(over)
+        assert {state for state, _ in seen} >= {"starting", "running"}, seen
+        assert not any("turn" in reason for state, reason in seen if state == "starting"), seen
+
+    play(story)
+
+
 def test_a_job_with_a_worker_that_never_joins_fails_with_its_rank_and_frees_its_place() -> None:
     """The job that waits for its GPUs has its turn then; also if the daemon is killed meanwhile."""
 
