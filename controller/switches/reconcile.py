@@ -110,12 +110,13 @@ class Waiting:
 class Decision:
     """The actions to carry out now, in order, and what has to wait.
 
-    With `others` jobs stay there that are not desired: somebody keeps a lease of them, which may run out.
+    At the switches of `others` jobs stay that are not desired: somebody keeps a lease of them, which may run
+    out.
     """
 
     actions: tuple[Action, ...]
     waiting: tuple[Waiting, ...] = ()
-    others: bool = False
+    others: frozenset[str] = frozenset()
 
 
 def per_switch(trees: Iterable[TreeAdmission]) -> dict[str, list[Admission]]:
@@ -166,7 +167,8 @@ def reconcile(
     actions += (action for switch in switches for action in switch.move())
     actions += _add(switches)
     waiting = tuple(each for switch in switches for each in switch.waiting)
-    return Decision(tuple(actions), waiting, any(switch.has_others() for switch in switches))
+    others = frozenset(switch.name for switch in switches if switch.has_others())
+    return Decision(tuple(actions), waiting, others)
 
 
 def in_few_writes(adds: Iterable[Action]) -> list[tuple[str, Write]]:
