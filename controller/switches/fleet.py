@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from controller.errors import (
@@ -24,7 +24,7 @@ from controller.errors import (
     naming,
 )
 from controller.switches import forwarding, names
-from controller.switches.entries import TableEntry
+from controller.switches.entries import CounterCell, TableEntry
 from controller.switches.layout import Deployment, lay_out
 from controller.switches.model import Admission, Part, Registration, SwitchInfo
 from controller.switches.outcomes import OUTCOMES
@@ -407,16 +407,40 @@ class Fleet:
                         self._apply(action.switch, write)
                     self._applied(action, done)
             adds = [action for action in here if action.verb == "add"]
-            one_by_one = [(action.switch, write) for action in adds for write in action.writes]
-            writes = one_by_one if self._refused else in_few_writes(adds)
+            fresh = {action.switch for action in done if action.verb == "load"}
+            fresh = {name for name in fresh & {*touched} if self.controllers[name].undisturbed}
+            adds = [_without_counters(each) if each.switch in fresh else each for each in adds]
+            one_by_one = [[(action.switch, write)] for action in adds for write in action.writes]
+            stages = one_by_one if self._refused else in_few_writes(adds)
             self._refused = True
-            for switch, write in writes:
-                self._apply(switch, write)
+            for stage in stages:
+                self._apply_stage(stage, at_once=bool(fresh))
             self._refused = False
             for action in adds:
                 self._applied(action, done)
         self._arrived(trees)
         return Report(tuple(done), tuple(waiting), left_out)
+
+    def _apply_stage(self, stage: Sequence[tuple[str, Write]], *, at_once: bool) -> None:
+        """Carry out writes, those to the same switch in order; to all switches `at_once`, if there are many.
+
+        Raises the first error, when all switches are done.
+        """
+        by_switch: dict[str, list[Write]] = {}
+        for switch, write in stage:
+            by_switch.setdefault(switch, []).append(write)
+
+        def apply(switch: str) -> None:
+            for write in by_switch[switch]:
+                self._apply(switch, write)
+
+        if not at_once or len(by_switch) < 2:
+            for switch, write in stage:
+                self._apply(switch, write)
+            return
+        with ThreadPoolExecutor(max_workers=_AT_ONCE, thread_name_prefix="admit") as threads:
+            for done in [threads.submit(apply, switch) for switch in by_switch]:
+                done.result()
 
     def _apply(self, switch: str, write: Write) -> None:
         with naming(switch):
@@ -649,6 +673,12 @@ def _load_all(
                 why = f"it had no program, and runs '{program.name}' now"
                 done.append(Action("load", name, 0, why))
     return observed
+
+
+def _without_counters(action: Action) -> Action:
+    """Return the admission of a job to a switch whose counters are zero: its program was just loaded."""
+    cells = [each for each in action.writes if isinstance(each.entries[0], CounterCell)]
+    return replace(action, writes=tuple(each for each in action.writes if each not in cells))
 
 
 def _same(before: _Rest | None, now: _Rest) -> bool:

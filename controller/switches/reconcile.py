@@ -171,10 +171,11 @@ def reconcile(
     return Decision(tuple(actions), waiting, others)
 
 
-def in_few_writes(adds: Iterable[Action]) -> list[tuple[str, Write]]:
+def in_few_writes(adds: Iterable[Action]) -> list[list[tuple[str, Write]]]:
     """Return the writes of actions that admit jobs, by switch, in as few requests as their order allows.
 
-    All that supports the jobs comes first, then their rows, those of parents before those of their children.
+    They come in stages: first all that supports the jobs, then their rows, those of parents before those of
+    their children. Within a stage only the order of writes to the same switch counts.
     """
     supporting: dict[tuple[str, Kind, type[Entry]], list[Entry]] = {}
     rows: dict[tuple[tuple[int, bool], str], list[Entry]] = {}
@@ -184,14 +185,18 @@ def in_few_writes(adds: Iterable[Action]) -> list[tuple[str, Write]]:
             cells = CounterCell if isinstance(write.entries[0], CounterCell) else TableEntry
             supporting.setdefault((action.switch, write.kind, cells), []).extend(write.entries)
         rows.setdefault((_depth(action), action.switch), []).extend(last.entries)
-    found = [(switch, kind, entries) for (switch, kind, _), entries in supporting.items()]
-    found += [
-        (switch, "INSERT", entries) for (_, switch), entries in sorted(rows.items(), key=lambda i: i[0])
-    ]
+    stages: dict[tuple[int, bool] | None, list[tuple[str, Kind, list[Entry]]]] = {
+        None: [(switch, kind, entries) for (switch, kind, _), entries in supporting.items()]
+    }
+    for (depth, switch), entries in sorted(rows.items(), key=lambda i: i[0]):
+        stages.setdefault(depth, []).append((switch, "INSERT", entries))
     return [
-        (switch, Write(kind, tuple(entries[at : at + MOST_ENTRIES])))
-        for switch, kind, entries in found
-        for at in range(0, len(entries), MOST_ENTRIES)
+        [
+            (switch, Write(kind, tuple(entries[at : at + MOST_ENTRIES])))
+            for switch, kind, entries in stage
+            for at in range(0, len(entries), MOST_ENTRIES)
+        ]
+        for stage in stages.values()
     ]
 
 

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from controller import Controller, Deployment, Fleet, Region, TreeAdmission, Uplink
+from controller.switches import forwarding
+from controller.switches.entries import Entry
 from controller.switches.jobs import job_row
-from controller.switches.target import Revision
+from controller.switches.target import Kind, Revision
 from tests.controller.fabric import Fabric
 from tests.controller.recording import Recording
 from tests.controller.trees import TREES
@@ -154,3 +156,32 @@ def test_counters_of_switches_that_have_received_nothing_are_not_read_again(shar
     fleet.counters_of({"job": admission}, received={})
     assert sorted(asked) == sorted([one, *admission.switches]), "those that tell nothing are read"
     fleet.remove(admission)
+
+
+def test_rows_of_ordinary_traffic_are_written_together_whoever_else_writes(shared_fabric: Fabric) -> None:
+    name = next(iter(shared_fabric.running))
+    target = Recording(shared_fabric.running[name].target())
+    controller = Controller(target)
+    rows = [forwarding.bridge(f"02:00:00:00:77:{number:02x}", 1) for number in range(4)]
+    requests: list[int] = []
+    write = target.target.write
+
+    def counted(kind: Kind, entries: Sequence[Entry]) -> None:
+        requests.append(len(entries))
+        write(kind, entries)
+
+    target.target.write = counted  # type: ignore[method-assign]
+    assert controller.adjust(rows) == 4
+    assert requests == [4]
+    assert controller.adjust(rows) == 0
+    moved = [forwarding.bridge(f"02:00:00:00:77:{number:02x}", 2) for number in range(6)]
+
+    def somebody_writes() -> None:
+        target.before_turn = lambda: None
+        with Controller(shared_fabric.running[name].target()) as other:
+            other.install([moved[5]])
+
+    target.before_turn = somebody_writes
+    assert controller.adjust(moved) == 6, "one of them was there by then"
+    assert controller.adjust(moved) == 0
+    controller.uninstall(moved)
