@@ -78,7 +78,7 @@ class SwitchWatch:
         self._asking: dict[str, _Asking] = {}
 
     def __call__(self, address: str) -> Told | None:
-        """Return what a switch tells; None: nothing, as BMv2, or it does not answer.
+        """Ask a switch; return its answer, None if it tells nothing, as BMv2, or does not answer.
 
         Of a switch that tells no revision, the ports are those of `ports_of`.
         """
