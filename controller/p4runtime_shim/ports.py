@@ -1,14 +1,16 @@
-"""The ports of a running switch, by gNMI at the address of its P4Runtime."""
+"""The ports of a running switch, and whether it has changed, by gNMI at the address of its P4Runtime."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import grpc
 
 from controller.p4runtime_shim.tls import Tls
+from controller.switches.target import Revision
 
 _TIMEOUT_S = 5.0
 _UDP, _PEER = "udp:", " peer "
@@ -51,28 +53,101 @@ def ports_of(address: str, tls: Tls | None = None) -> dict[int, PortEnds] | None
         channel.close()
 
 
-class PortWatch:
-    """Asks switches for their ports again and again, over one connection to each."""
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a switch tells of itself.
+
+    Attributes:
+        ports: Its ports by number.
+        revision: Its revision; None: it does not tell it.
+        packets: Packets that its ports have received; None: the same.
+    """
+
+    ports: Mapping[int, PortEnds]
+    revision: Revision | None = None
+    packets: int | None = None
+
+
+class SwitchWatch:
+    """Asks switches what they tell of themselves again and again, over one connection to each.
+
+    A request asks for all at once, and an answer like the last one is not decoded.
+    """
 
     def __init__(self) -> None:
-        self._channels: dict[str, grpc.Channel] = {}
-        self._told: dict[str, tuple[bytes, dict[int, PortEnds]]] = {}
-        """What each switch has answered last, and what that means."""
+        self._asking: dict[str, _Asking] = {}
 
-    def __call__(self, address: str) -> Mapping[int, PortEnds] | None:
-        """Return the ports of a switch as `ports_of` does."""
-        channel = self._channels.get(address)
-        if channel is None:
-            channel = self._channels[address] = grpc.insecure_channel(address)
+    def __call__(self, address: str) -> Told | None:
+        """Ask a switch; return its answer, None if it tells nothing, as BMv2, or does not answer.
+
+        Of a switch that tells no revision, the ports are those of `ports_of`.
+        """
+        asking = self._asking.get(address)
+        if asking is None:
+            asking = self._asking[address] = _Asking(address)
         try:
-            answer = _asked(channel)
+            return asking()
         except grpc.RpcError:
-            del self._channels[address]  # a new one finds a switch that was started anew at once
-            channel.close()
+            del self._asking[address]  # a new connection finds a switch that was started anew at once
+            asking.close()
             return None
-        if address not in self._told or self._told[address][0] != answer:
-            self._told[address] = answer, _ports(answer)
-        return self._told[address][1]
+
+
+class _Asking:
+    """A connection to a switch, and its last answer."""
+
+    def __init__(self, address: str) -> None:
+        from p4src.messages import gnmi  # messages that only runs on attached switches need
+
+        self._channel = grpc.insecure_channel(address)
+        self.close = self._channel.close
+        self._get = self._channel.unary_unary(f"/{gnmi.SERVICE}/Get", None, gnmi.GetResponse.FromString)
+        request = gnmi.GetRequest(encoding=gnmi.ENCODINGS["PROTO"])
+        for path in _WATCHED:
+            for name in path:
+                (request.path.add() if name is path[0] else request.path[-1]).elem.add(name=name)
+        self._request: bytes = request.SerializeToString()
+        self._tells_revision = True
+        self._last: tuple[bytes, Told] = b"", Told({})
+
+    def __call__(self) -> Told:
+        """Ask. Raises grpc.RpcError."""
+        if not self._tells_revision:
+            return Told(_ports(_asked(self._channel)))
+        try:
+            answer = self._get(self._request, timeout=_TIMEOUT_S)
+        except grpc.RpcError as error:
+            if error.code() is not grpc.StatusCode.NOT_FOUND:
+                raise
+            self._tells_revision = False
+            return self()
+        for notification in answer.notification:
+            notification.timestamp = 0  # of the answer, not of what it says
+        plain = answer.SerializeToString()
+        if plain != self._last[0]:
+            self._last = plain, _told(answer)
+        return self._last[1]
+
+
+_WATCHED = (
+    ("system", "state", "boot-time"),
+    ("p4runtime", "state", "writes"),
+    ("interfaces", "interface", "state", "id"),
+    ("interfaces", "interface", "state", "oper-status"),
+    ("interfaces", "interface", "state", "counters", "in-pkts"),
+)
+"""What is asked for at once."""
+
+
+def _told(answer: Any) -> Told:
+    boot, writes, ids, statuses, packets = answer.notification
+    number = {each.path.elem[1].key["name"]: each.val.uint_val for each in ids.update}
+    up = {each.path.elem[1].key["name"]: each.val.string_val != "DOWN" for each in statuses.update}
+    return Told(
+        {number[name]: PortEnds(up=up.get(name, True)) for name in number},
+        Revision(boot.update[0].val.uint_val, writes.update[0].val.uint_val),
+        sum(each.val.uint_val for each in packets.update),
+    )
 
 
 def _asked(channel: grpc.Channel) -> bytes:

@@ -8,9 +8,9 @@ fleet only remembers which moves of regions it has begun or still has to begin.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from controller.errors import (
@@ -23,7 +23,8 @@ from controller.errors import (
     SwitchError,
     naming,
 )
-from controller.switches import forwarding
+from controller.switches import forwarding, names
+from controller.switches.entries import CounterCell, TableEntry
 from controller.switches.layout import Deployment, lay_out
 from controller.switches.model import Admission, Part, Registration, SwitchInfo
 from controller.switches.outcomes import OUTCOMES
@@ -39,6 +40,7 @@ from controller.switches.reconcile import (
     reconcile,
 )
 from controller.switches.session import Controller
+from controller.switches.target import Revision
 from controller.switches.tree import TreeAdmission
 from controller.vocabulary import Region
 
@@ -70,6 +72,26 @@ class Report:
         return "\n".join(lines) or "nothing to do"
 
 
+@dataclass(frozen=True, slots=True)
+class _Rest:
+    """A switch at which nothing was to be done.
+
+    Attributes:
+        wanted: The jobs that were desired there.
+        observed: What was there.
+        revision: The switch's revision before that was read, or an equal one later; None: not known.
+    """
+
+    wanted: Sequence[Admission]
+    observed: Observed
+    revision: Revision | None
+
+    @property
+    def moves(self) -> bool:
+        """Whether a job is on its way to other slots: when it has arrived, no entry says."""
+        return any(isinstance(row, TableEntry) and row.table == names.CHANGE for row in self.observed.rows)
+
+
 class Fleet:
     """The controller of the switches that `controllers` reach, by name.
 
@@ -80,8 +102,8 @@ class Fleet:
         self.controllers = dict(controllers)
         self._moving: dict[tuple[str, int], Admission] = {}
         """By switch and job: jobs that are on their way to another region there."""
-        self._at_rest: tuple[Mapping[str, Sequence[Admission]], Mapping[str, Observed]] | None = None
-        """What was desired and what was there when nothing was to be done last."""
+        self._rest: dict[str, _Rest] = {}
+        """The switches at which nothing was to be done when they were compared last."""
         self._there: dict[str, dict[int, Admission]] | None = None
         """By switch and job: what was desired then, with what this fleet admitted and removed since; None:
         something else may be there."""
@@ -89,19 +111,23 @@ class Fleet:
         """Whether jobs could not be admitted together last: then one by one, up to the one that cannot."""
         self._wanted: dict[tuple[str, int], Region] = {}
         """The same: where they are to go next."""
+        self._counted: dict[tuple[str, int, int], tuple[Hashable, Mapping[str, int]]] = {}
+        """By switch, counter row and generation: the counts, and what the switch had received before."""
 
     # ------------------------------------------------------------------ its switches
 
     def add(self, name: str, controller: Controller) -> None:
         """Have another switch, in the place of one with the same name, which `drop` returned before."""
         self.controllers = {**self.controllers, name: controller}
-        self._at_rest = self._there = None
+        self._rest.pop(name, None)
+        self._there = None
 
     def drop(self, name: str) -> Controller:
         """Have a switch no more, whatever it holds; return its controller, which stays open."""
         dropped = self.controllers[name]
         self.controllers = {each: at for each, at in self.controllers.items() if each != name}
-        self._at_rest = self._there = None
+        self._rest.pop(name, None)
+        self._there = None
         for known in (self._moving, self._wanted):
             for key in [key for key in known if key[0] == name]:
                 del known[key]
@@ -194,6 +220,7 @@ class Fleet:
         removed = 0
         for name, on_switch in admission.switches.items():
             self._forget_move(name, on_switch.job)
+            self._counted.pop((name, on_switch.counter_row, on_switch.generation), None)
             try:
                 with naming(name):
                     self.controllers[name].remove(on_switch.job)
@@ -307,6 +334,7 @@ class Fleet:
         *,
         program: ProgramBundle | None = None,
         may_remove: Callable[[Admission], bool] | None = None,
+        revisions: Mapping[str, Revision] | None = None,
     ) -> Report:
         """Make the switches hold these jobs and no others: read, decide, write, report.
 
@@ -320,6 +348,8 @@ class Fleet:
             program: The program for switches that have none.
             may_remove: Which other jobs are removed; by default those without a lease, and those whose lease
                 was seen to expire.
+            revisions: Those of switches that tell theirs, asked for just before. A switch that has the same
+                one as when nothing was to be done there is not read again.
 
         Raises:
             BadJob: the switches cannot hold these jobs together (`controller.switches.reconcile`), or one has
@@ -334,19 +364,24 @@ class Fleet:
             may_remove = self._may_remove
         left_out: dict[str, str] = {}
         done: list[Action] = []
-        observed = self._observe(program, left_out, done)
-        if not done and (wanted, observed) == self._at_rest:
-            self._there = _by_job(wanted, observed)
-            self._arrived(trees)
-            return Report((), (), left_out)
+        revisions = revisions or {}
+        observed = self._observe(program, left_out, done, revisions)
+        found = {
+            name: _Rest(wanted.get(name, ()), each, revisions.get(name)) for name, each in observed.items()
+        }
+        # Where neither has changed since nothing was to be done there is nothing to be done now.
+        resting = {name for name, each in found.items() if _same(self._rest.get(name), each)}
+        resting -= {action.switch for action in done}
+        wanted = {name: jobs for name, jobs in wanted.items() if name not in resting}
+        observed = {name: each for name, each in observed.items() if name not in resting}
         decision = reconcile(wanted, observed, may_remove=may_remove)
-        nothing = not done and not decision.actions and not decision.waiting
         # Jobs of others may have to go later although no row has changed: when their leases run out.
-        if nothing and not decision.others:
-            self._at_rest = wanted, observed
-            self._there = _by_job(wanted, observed)
-        else:
-            self._at_rest = self._there = None
+        astir = {*decision.others, *(each.switch for each in (*done, *decision.actions))}
+        astir |= {each.switch for each in decision.waiting}
+        self._rest = {name: each for name, each in found.items() if name not in astir}
+        self._there = None
+        if self._rest.keys() == found.keys():
+            self._there = {name: {job.job: job for job in each.wanted} for name, each in found.items()}
         with contextlib.ExitStack() as turns:
             touched = sorted({a.switch for a in decision.actions}, key=lambda n: self.controllers[n].address)
             for name in touched:  # by address: two fleets that take several turns do not wait for each other
@@ -372,16 +407,40 @@ class Fleet:
                         self._apply(action.switch, write)
                     self._applied(action, done)
             adds = [action for action in here if action.verb == "add"]
-            one_by_one = [(action.switch, write) for action in adds for write in action.writes]
-            writes = one_by_one if self._refused else in_few_writes(adds)
+            fresh = {action.switch for action in done if action.verb == "load"}
+            fresh = {name for name in fresh & {*touched} if self.controllers[name].undisturbed}
+            adds = [_without_counters(each) if each.switch in fresh else each for each in adds]
+            one_by_one = [[(action.switch, write)] for action in adds for write in action.writes]
+            stages = one_by_one if self._refused else in_few_writes(adds)
             self._refused = True
-            for switch, write in writes:
-                self._apply(switch, write)
+            for stage in stages:
+                self._apply_stage(stage, at_once=bool(fresh))
             self._refused = False
             for action in adds:
                 self._applied(action, done)
         self._arrived(trees)
         return Report(tuple(done), tuple(waiting), left_out)
+
+    def _apply_stage(self, stage: Sequence[tuple[str, Write]], *, at_once: bool) -> None:
+        """Carry out writes, those to the same switch in order; to all switches `at_once`, if there are many.
+
+        Raises the first error, when all switches are done.
+        """
+        by_switch: dict[str, list[Write]] = {}
+        for switch, write in stage:
+            by_switch.setdefault(switch, []).append(write)
+
+        def apply(switch: str) -> None:
+            for write in by_switch[switch]:
+                self._apply(switch, write)
+
+        if not at_once or len(by_switch) < 2:
+            for switch, write in stage:
+                self._apply(switch, write)
+            return
+        with ThreadPoolExecutor(max_workers=_AT_ONCE, thread_name_prefix="admit") as threads:
+            for done in [threads.submit(apply, switch) for switch in by_switch]:
+                done.result()
 
     def _apply(self, switch: str, write: Write) -> None:
         with naming(switch):
@@ -392,13 +451,21 @@ class Fleet:
         self._note(action)
         done.append(action)
 
-    def seems_at_rest(self, desired: Iterable[TreeAdmission]) -> bool:
-        """Return whether `reconcile` would find nothing to do, as far as one row of each switch tells.
+    def seems_at_rest(
+        self, desired: Iterable[TreeAdmission], revisions: Mapping[str, Revision] | None = None
+    ) -> bool:
+        """Return whether `reconcile` would find nothing to do, as far as can be told without reading all.
 
-        A switch that does not answer, was started anew, or has lost the job that is asked for is noticed, and
-        so is another desired job; other rows that somebody else has changed are not, nor is a switch without
-        jobs, which has no such row.
+        Another desired job is noticed, and a switch that was started anew if it has told its revision, which
+        needs no request. Of other switches one row is read: they are noticed if they do not answer, were
+        started anew, or have lost the job that is asked for; those without jobs have no such row. Other rows
+        that somebody else has changed are not noticed.
+
+        Args:
+            desired: As for `reconcile`.
+            revisions: Those of switches that tell theirs, asked for just before.
         """
+        revisions = revisions or {}
         jobs_of = per_switch(desired)
         wanted, there = _by_job(jobs_of, jobs_of), self._there
         if there is None or there.keys() != self.controllers.keys():
@@ -407,7 +474,11 @@ class Fleet:
             return False
         try:
             for name, controller in self.controllers.items():
-                if jobs := wanted.get(name):
+                if (revision := revisions.get(name)) is not None:
+                    known = self._rest[name].revision if name in self._rest else None
+                    if known is None or known.booted_ns != revision.booted_ns:
+                        return False
+                elif jobs := wanted.get(name):
                     controller.check(next(reversed(jobs.values())))
         except ControllerError:
             return False
@@ -419,12 +490,20 @@ class Fleet:
                 self._wanted.pop((name, tree.job), None)
 
     def _observe(
-        self, program: ProgramBundle | None, left_out: dict[str, str], done: list[Action]
+        self,
+        program: ProgramBundle | None,
+        left_out: dict[str, str],
+        done: list[Action],
+        revisions: Mapping[str, Revision],
     ) -> dict[str, Observed]:
-        """Read all switches; those without a program get this one first."""
+        """Read the switches that may have changed; those without a program get this one first."""
         observed: dict[str, Observed] = {}
         empty: dict[str, Controller] = {}
         for name, controller in self.controllers.items():
+            rest, revision = self._rest.get(name), revisions.get(name)
+            if rest is not None and revision is not None and rest.revision == revision and not rest.moves:
+                observed[name] = rest.observed
+                continue
             try:
                 observed[name] = controller.observe()
             except NoProgram as error:
@@ -503,23 +582,41 @@ class Fleet:
         return found
 
     def counters_of(
-        self, jobs: Mapping[_Key, TreeAdmission], outcomes: Collection[str] = OUTCOMES
+        self,
+        jobs: Mapping[_Key, TreeAdmission],
+        outcomes: Collection[str] = OUTCOMES,
+        received: Mapping[str, Hashable] | None = None,
     ) -> dict[_Key, dict[str, dict[str, int]]]:
         """Read these counters of several jobs, each by switch, with one request to a switch.
 
         What a switch counts in a job's row is taken for the job's: whether it still has it is not looked at.
         Switches that fail are left out.
+
+        Args:
+            jobs: The jobs.
+            outcomes: The counters; the same ones each time where `received` is given.
+            received: What switches said before of the packets that they have received: as long as one says
+                the same, it has counted nothing, and is not asked again.
         """
-        at: dict[str, dict[_Key, int]] = {}
+        received = received or {}
+        at: dict[str, dict[_Key, Admission]] = {}
+        found: dict[_Key, dict[str, dict[str, int]]] = {key: {} for key in jobs}
         for key, admission in jobs.items():
             for name, on_switch in admission.switches.items():
-                at.setdefault(name, {})[key] = on_switch.counter_row
-        found: dict[_Key, dict[str, dict[str, int]]] = {key: {} for key in jobs}
-        for name, rows in at.items():
+                before = self._counted.get((name, on_switch.counter_row, on_switch.generation))
+                if before is not None and before[0] is not None and before[0] == received.get(name):
+                    found[key][name] = dict(before[1])
+                else:
+                    at.setdefault(name, {})[key] = on_switch
+        for name, asked in at.items():
             with contextlib.suppress(ControllerError):
-                counted = self._controller(name).rows_counters(list(rows.values()), outcomes)
-                for key, row in rows.items():
-                    found[key][name] = counted[row]
+                rows = [on_switch.counter_row for on_switch in asked.values()]
+                counted = self._controller(name).rows_counters(rows, outcomes)
+                for key, on_switch in asked.items():
+                    found[key][name] = counts = counted[on_switch.counter_row]
+                    if name in received:
+                        known = name, on_switch.counter_row, on_switch.generation
+                        self._counted[known] = received[name], counts
         return found
 
     def refused(self) -> dict[str, dict[str, int]]:
@@ -576,6 +673,16 @@ def _load_all(
                 why = f"it had no program, and runs '{program.name}' now"
                 done.append(Action("load", name, 0, why))
     return observed
+
+
+def _without_counters(action: Action) -> Action:
+    """Return the admission of a job to a switch whose counters are zero: its program was just loaded."""
+    cells = [each for each in action.writes if isinstance(each.entries[0], CounterCell)]
+    return replace(action, writes=tuple(each for each in action.writes if each not in cells))
+
+
+def _same(before: _Rest | None, now: _Rest) -> bool:
+    return before is not None and (before.wanted, before.observed) == (now.wanted, now.observed)
 
 
 def _by_job(

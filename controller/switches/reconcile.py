@@ -110,12 +110,13 @@ class Waiting:
 class Decision:
     """The actions to carry out now, in order, and what has to wait.
 
-    With `others` jobs stay there that are not desired: somebody keeps a lease of them, which may run out.
+    At the switches of `others` jobs stay that are not desired: somebody keeps a lease of them, which may run
+    out.
     """
 
     actions: tuple[Action, ...]
     waiting: tuple[Waiting, ...] = ()
-    others: bool = False
+    others: frozenset[str] = frozenset()
 
 
 def per_switch(trees: Iterable[TreeAdmission]) -> dict[str, list[Admission]]:
@@ -166,13 +167,15 @@ def reconcile(
     actions += (action for switch in switches for action in switch.move())
     actions += _add(switches)
     waiting = tuple(each for switch in switches for each in switch.waiting)
-    return Decision(tuple(actions), waiting, any(switch.has_others() for switch in switches))
+    others = frozenset(switch.name for switch in switches if switch.has_others())
+    return Decision(tuple(actions), waiting, others)
 
 
-def in_few_writes(adds: Iterable[Action]) -> list[tuple[str, Write]]:
+def in_few_writes(adds: Iterable[Action]) -> list[list[tuple[str, Write]]]:
     """Return the writes of actions that admit jobs, by switch, in as few requests as their order allows.
 
-    All that supports the jobs comes first, then their rows, those of parents before those of their children.
+    They come in stages: first all that supports the jobs, then their rows, those of parents before those of
+    their children. Within a stage only the order of writes to the same switch counts.
     """
     supporting: dict[tuple[str, Kind, type[Entry]], list[Entry]] = {}
     rows: dict[tuple[tuple[int, bool], str], list[Entry]] = {}
@@ -182,14 +185,18 @@ def in_few_writes(adds: Iterable[Action]) -> list[tuple[str, Write]]:
             cells = CounterCell if isinstance(write.entries[0], CounterCell) else TableEntry
             supporting.setdefault((action.switch, write.kind, cells), []).extend(write.entries)
         rows.setdefault((_depth(action), action.switch), []).extend(last.entries)
-    found = [(switch, kind, entries) for (switch, kind, _), entries in supporting.items()]
-    found += [
-        (switch, "INSERT", entries) for (_, switch), entries in sorted(rows.items(), key=lambda i: i[0])
-    ]
+    stages: dict[tuple[int, bool] | None, list[tuple[str, Kind, list[Entry]]]] = {
+        None: [(switch, kind, entries) for (switch, kind, _), entries in supporting.items()]
+    }
+    for (depth, switch), entries in sorted(rows.items(), key=lambda i: i[0]):
+        stages.setdefault(depth, []).append((switch, "INSERT", entries))
     return [
-        (switch, Write(kind, tuple(entries[at : at + MOST_ENTRIES])))
-        for switch, kind, entries in found
-        for at in range(0, len(entries), MOST_ENTRIES)
+        [
+            (switch, Write(kind, tuple(entries[at : at + MOST_ENTRIES])))
+            for switch, kind, entries in stage
+            for at in range(0, len(entries), MOST_ENTRIES)
+        ]
+        for stage in stages.values()
     ]
 
 

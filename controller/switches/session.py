@@ -48,7 +48,7 @@ from controller.switches.leases import Watch
 from controller.switches.model import Admission, Feature, Part, RegionChange, Registration, SwitchInfo
 from controller.switches.outcomes import COLUMNS, OUTCOMES
 from controller.switches.planning import Identity, choose_identity, plan
-from controller.switches.reconcile import Action, Observed, Write
+from controller.switches.reconcile import MOST_ENTRIES, Action, Observed, Write
 from controller.switches.target import Kind, ProgramInfo, Target, find
 from controller.switches.tofino import TofinoTarget
 from controller.vocabulary import Region
@@ -119,6 +119,11 @@ class Controller:
         Raises NotPrimary if another controller stays primary.
         """
         return self._turn(self._turn_timeout_s)
+
+    @property
+    def undisturbed(self) -> bool:
+        """Within `turn`: whether nobody else has had one since this controller's last; False if unknown."""
+        return self._target.undisturbed
 
     @contextmanager
     def _turn(self, timeout_s: float) -> Iterator[None]:
@@ -476,8 +481,21 @@ class Controller:
             (row.table, frozenset(row.match.items())): row for row in there if isinstance(row, TableEntry)
         }
         missing = [each for each in wanted if known.get((each.table, frozenset(each.match.items()))) != each]
+        new = [
+            each
+            for each in missing
+            if not each.default and (each.table, frozenset(each.match.items())) not in known
+        ]
         if missing:
-            self.install(missing)
+            try:
+                with self.turn():
+                    for at in range(0, len(new), MOST_ENTRIES):
+                        self._write("INSERT", new[at : at + MOST_ENTRIES])
+                changed = [each for each in missing if each not in new]
+            except Refused:  # somebody else has written some of them meanwhile
+                changed = missing
+            if changed:
+                self.install(changed)
         strange = [known.get((each.table, frozenset(each.match.items()))) for each in without]
         if there_still := [row for row in strange if row is not None]:
             self.uninstall(there_still)

@@ -49,6 +49,17 @@ class ProgramInfo:
     """A program of ours for Tofino as it is: `controller.switches.tofino_rows.as_seen`."""
 
 
+@dataclass(frozen=True, slots=True)
+class Revision:
+    """Equal to an earlier one of the same switch as long as its program and entries are the same ones.
+
+    `booted_ns` is when it was started, as Unix time; `writes` how many requests may have changed it since.
+    """
+
+    booted_ns: int
+    writes: int
+
+
 class Target(Protocol):
     """One switch. Every method may raise SwitchError; write only inside `turn`."""
 

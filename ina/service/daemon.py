@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import shutil
 from collections.abc import AsyncIterator, Hashable, Mapping, Sequence
@@ -128,6 +129,7 @@ class Daemon:
         What cannot be written down, as on a full disk, has not happened: it is tried again until it can.
         Raises StoreError for a state that cannot be read.
         """
+        gc.freeze()  # or each full collection looks through all modules, and an admission waits for that
         self._recover()
         try:
             await self._switches.check()

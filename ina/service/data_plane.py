@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol, TypeVar
 
 from controller.core import Place
+from controller.p4runtime_shim.ports import Told
 from controller.switches.fleet import Report
 from controller.switches.model import Registration, SwitchInfo
 from controller.switches.tree import TreeAdmission
@@ -58,18 +59,26 @@ class DataPlane(Protocol):
         """Take a job off its switches; off those that fail only `reconcile` can. Raises ControllerError."""
         ...
 
-    def at_rest(self, admissions: Collection[TreeAdmission], wiring: Wiring) -> bool:
+    def look(self, silent: Collection[str]) -> Mapping[str, Told]:
+        """Ask the switches, but the `silent`, what they tell of themselves; return it by switch."""
+        ...
+
+    def at_rest(
+        self, admissions: Collection[TreeAdmission], wiring: Wiring, told: Mapping[str, Told]
+    ) -> bool:
         """Return whether `reconcile` would find nothing to do, as far as can be told cheaply."""
         ...
 
-    def reconcile(self, admissions: Collection[TreeAdmission], wiring: Wiring) -> Report:
+    def reconcile(
+        self, admissions: Collection[TreeAdmission], wiring: Wiring, told: Mapping[str, Told]
+    ) -> Report:
         """Have the switches hold these jobs, and those that have left the cluster none.
 
-        Raises ControllerError.
+        `told` is what `look` has just returned. Raises ControllerError.
         """
         ...
 
-    def links(self, wiring: Wiring, silent: Collection[str]) -> dict[tuple[str, str], str]:
+    def links(self, wiring: Wiring, told: Mapping[str, Told]) -> dict[tuple[str, str], str]:
         """Return, of the links that a switch tells of, why they are down; "": they are up."""
         ...
 

@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from controller.core import Place
 from controller.errors import ControllerError
+from controller.p4runtime_shim.ports import Told
 from controller.switches.fleet import Report
 from controller.switches.model import Registration, SwitchInfo
 from controller.switches.reconcile import Waiting
@@ -83,11 +84,19 @@ class FabricPlane:
     def remove(self, admission: TreeAdmission) -> None:
         """Do nothing: a job's launch has removed it."""
 
-    def at_rest(self, admissions: Collection[TreeAdmission], wiring: Wiring) -> bool:
+    def look(self, silent: Collection[str]) -> Mapping[str, Told]:
+        """Return nothing: nobody else changes the switch."""
+        return {}
+
+    def at_rest(
+        self, admissions: Collection[TreeAdmission], wiring: Wiring, told: Mapping[str, Told]
+    ) -> bool:
         """Return whether nothing is moving."""
         return not self._moves and not self._fabric.moving
 
-    def reconcile(self, admissions: Collection[TreeAdmission], wiring: Wiring) -> Report:
+    def reconcile(
+        self, admissions: Collection[TreeAdmission], wiring: Wiring, told: Mapping[str, Told]
+    ) -> Report:
         """Go on with the moves of jobs to other slots. Raises ControllerError; then they wait."""
         for job in list(self._moves):
             region = self._moves.pop(job)
@@ -101,7 +110,7 @@ class FabricPlane:
             moving = [tree.job for tree in self._fabric.jobs.values()] if self._fabric.moving else []
         return Report((), tuple(Waiting(self._fabric.root, job, "jobs are moving") for job in moving))
 
-    def links(self, wiring: Wiring, silent: Collection[str]) -> dict[tuple[str, str], str]:
+    def links(self, wiring: Wiring, told: Mapping[str, Told]) -> dict[tuple[str, str], str]:
         """Return nothing: the links of this machine do not go."""
         return {}
 

@@ -9,13 +9,14 @@ import contextlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeVar
 
 from bmv2_topos.testbeds.netns import forwarding
 from controller import Controller, Fleet
 from controller.core import Place
 from controller.errors import ControllerError, NoSuchJob
-from controller.p4runtime_shim.ports import PortEnds, PortWatch
+from controller.p4runtime_shim.ports import SwitchWatch, Told
 from controller.switches.cabling import plugged
 from controller.switches.entries import TableEntry
 from controller.switches.fleet import Report
@@ -23,6 +24,7 @@ from controller.switches.layout import Deployment
 from controller.switches.model import Admission, Registration, SwitchInfo
 from controller.switches.reconcile import per_switch, reconcile
 from controller.switches.routed import deployment_of
+from controller.switches.target import Revision
 from controller.switches.tree import TreeAdmission
 from controller.vocabulary import Job, Region, Topology
 from ina.runtime.admission import shared_window
@@ -79,7 +81,7 @@ class Network:
         connect: Returns the controller of a switch of this name and address; need not reach it.
         program: What a switch that has no program is to run.
         queue_packets: Packets that a switch holds at a port; None: as many as any window needs.
-        ports: Returns the ports of the switch at an address, or None if it does not tell them; None: by gNMI.
+        watch: Returns what the switch at an address tells of itself, or None if nothing; None: by gNMI.
     """
 
     def __init__(
@@ -87,14 +89,14 @@ class Network:
         connect: Callable[[str, str], Controller],
         program: ProgramBundle,
         queue_packets: int | None = None,
-        ports: Callable[[str], Mapping[int, PortEnds] | None] | None = None,
+        watch: Callable[[str], Told | None] | None = None,
     ) -> None:
         self._connect = connect
-        self._ports = ports or PortWatch()
-        self._telling: set[str] = set()
-        """Switches that told their ports when they were asked last."""
-        self._silenced = False
-        """Whether one of them has stopped telling since."""
+        self._watch = watch or SwitchWatch()
+        self._telling: frozenset[str] = frozenset()
+        """Switches that told something of themselves when they were asked last."""
+        self._received: dict[str, tuple[int, int]] = {}
+        """When they were started, and the packets that they have received since, as they told last."""
         self._queue_packets = queue_packets
         self._fleet = Fleet({})
         self._at: dict[str, str] = {}
@@ -103,6 +105,8 @@ class Network:
         """The cluster that the fleet is of."""
         self._forwards: dict[str, tuple[Wiring, list[TableEntry]]] = {}
         """The rows of ordinary forwarding by switch, and the cluster that they are for."""
+        self._adjusted: dict[str, tuple[Wiring, Revision | None]] = {}
+        """By switch, the cluster whose rows of ordinary forwarding it had, and its revision before."""
         self._program = program
         self._offers = program.offers()
 
@@ -167,27 +171,60 @@ class Network:
             with contextlib.suppress(NoSuchJob):
                 self._fleet.remove(TreeAdmission(here))
 
-    def at_rest(self, admissions: Collection[TreeAdmission], wiring: Wiring) -> bool:
+    def look(self, silent: Collection[str]) -> Mapping[str, Told]:
+        """Ask the switches, but the `silent`, what they tell of themselves; return it by switch.
+
+        Switches that tell nothing, as BMv2, and those that do not answer are missing.
+        """
+        told = {
+            name: told
+            for name, controller in self._fleet.controllers.items()
+            if name not in silent and (told := self._watch(controller.address)) is not None
+        }
+        self._received = {
+            name: (each.revision.booted_ns, each.packets)
+            for name, each in told.items()
+            if each.revision is not None and each.packets is not None
+        }
+        return told
+
+    def at_rest(
+        self, admissions: Collection[TreeAdmission], wiring: Wiring, told: Mapping[str, Told]
+    ) -> bool:
         """Return whether `reconcile` would find nothing to do, as far as `Fleet.seems_at_rest` can tell."""
         known = (self._forwards.get(name) for name in wiring.whole.switch)
         forwards = all(each is not None and each[0] is wiring for each in known)
-        return forwards and not self._silenced and self._fleet.seems_at_rest(admissions)
+        tell = told.keys() >= self._telling  # or one has stopped
+        return forwards and tell and self._fleet.seems_at_rest(admissions, _revisions(told))
 
-    def reconcile(self, admissions: Collection[TreeAdmission], wiring: Wiring) -> Report:
+    def reconcile(
+        self,
+        admissions: Collection[TreeAdmission],
+        wiring: Wiring,
+        told: Mapping[str, Told] = MappingProxyType({}),
+    ) -> Report:
         """Have the switches hold these jobs, and no others but those that others keep a lease of.
 
         One without a program, for it was started anew, gets it. Ordinary traffic keeps to what is up.
         Switches that have left the cluster give up the jobs that they hold, and are left alone then; so are
-        those that do not answer. Raises ControllerError.
+        those that do not answer. `told` is what `look` has just returned: those that tell that they have not
+        changed since nothing was to be done there are not read. Raises ControllerError.
         """
         self._follow(wiring, {name for each in admissions for name in each.switches})
-        report = self._fleet.reconcile(admissions, program=self._program)
+        self._telling = frozenset(told)
+        revisions = _revisions(told)
+        report = self._fleet.reconcile(admissions, program=self._program, revisions=revisions)
         fault_point("reconciled")
         left = {name for name in self._fleet.controllers if name not in wiring.whole.switch}
         for name, controller in self._fleet.controllers.items():
-            if name not in report.left_out and name not in left:  # it may have been started anew, without
-                controller.adjust(self._forwarding(name, wiring), without=forwarding.strange(wiring.macs))
-                fault_point("forwards")
+            revision = revisions.get(name)
+            as_before = revision is not None and self._adjusted.get(name) == (wiring, revision)
+            if name in report.left_out or name in left or as_before:
+                continue
+            # It may have been started anew, without.
+            controller.adjust(self._forwarding(name, wiring), without=forwarding.strange(wiring.macs))
+            fault_point("forwards")
+            self._adjusted[name] = wiring, revision
         self._let_go(left - {name for each in admissions for name in each.switches})
         return report
 
@@ -209,6 +246,7 @@ class Network:
             self._fleet.drop(name).close()
             del self._at[name]
             self._forwards.pop(name, None)
+            self._adjusted.pop(name, None)
 
     def _forwarding(self, switch: str, wiring: Wiring) -> list[TableEntry]:
         known = self._forwards.get(switch)
@@ -218,25 +256,13 @@ class Network:
             known = self._forwards[switch] = wiring, rows
         return known[1]
 
-    def links(self, wiring: Wiring, silent: Collection[str]) -> dict[tuple[str, str], str]:
-        """Return, of the links that a switch tells of, why they are down; "": they are up.
-
-        `silent` switches are not asked.
-        """
+    def links(self, wiring: Wiring, told: Mapping[str, Told]) -> dict[tuple[str, str], str]:
+        """Return, of the links that a switch tells of, why they are down; "": they are up."""
         found: dict[tuple[str, str], str] = {}
-        told = {
-            name: ports
-            for name, controller in self._fleet.controllers.items()
-            if name not in silent
-            and name in wiring.whole.switch
-            and (ports := self._ports(controller.address))
-        }
-        self._silenced = not self._telling - {*silent} <= told.keys()
-        self._telling = {*told}
-        for name, ports in told.items():
-            for port, link in wiring.whole.ports[name].items():
-                if port in ports:
-                    why = "" if ports[port].up else f"port {port} of {name} is down"
+        for name, each in told.items():
+            for port, link in wiring.whole.ports.get(name, {}).items():
+                if port in each.ports:
+                    why = "" if each.ports[port].up else f"port {port} of {name} is down"
                     found[link.a, link.b] = found.get((link.a, link.b)) or why
         return found
 
@@ -263,18 +289,23 @@ class Network:
     def counters(
         self, jobs: Mapping[_Key, TreeAdmission], outcomes: Collection[str]
     ) -> dict[_Key, dict[str, int]]:
-        """Return the packets of jobs with these outcomes, over all their switches.
+        """Return the packets of jobs with these outcomes, over all their switches; those are the same always.
 
+        A switch that had received no packet since it was read last when `look` asked it is not read again.
         Jobs are left out of which a switch fails.
         """
         found = {}
-        for key, at in self._fleet.counters_of(jobs, outcomes).items():
+        for key, at in self._fleet.counters_of(jobs, outcomes, self._received).items():
             if at.keys() == jobs[key].switches.keys():
                 total: Counter[str] = Counter()
                 for counted in at.values():
                     total.update(counted)
                 found[key] = dict(total)
         return found
+
+
+def _revisions(told: Mapping[str, Told]) -> dict[str, Revision]:
+    return {name: each.revision for name, each in told.items() if each.revision is not None}
 
 
 def without_switch(cluster: Topology, place: Place) -> TreeAdmission:

@@ -14,7 +14,7 @@ from ina.service.switches import Switches
 
 LOOK_S = 0.25
 """Least interval at which runs are looked at."""
-LOOKS_PER_S = 200
+LOOKS_PER_S = 100
 """Most runs that are looked at in a second: many are looked at less often, each takes the same time."""
 PROGRESS_S = 5.0
 """Least time between two reports of a job's progress that are written down."""

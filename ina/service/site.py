@@ -125,9 +125,9 @@ class TestbedSite:
         check_shares(program, "ina topo up … --program shared")
         target = target_of(self.bed.program)
         with contextlib.ExitStack() as stack:
-            ports = None if target.tells_ports else stack.enter_context(InterfaceWatch(self.bed))
+            watch = None if target.tells_ports else stack.enter_context(InterfaceWatch(self.bed))
             yield stack.enter_context(
-                contextlib.closing(Network(self._connect, program, target.queue_packets, ports))
+                contextlib.closing(Network(self._connect, program, target.queue_packets, watch))
             )
 
     def fallbacks(self, folder: Path, lanes: int) -> FallbackServers:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from controller.core import LinkBack, LinkGone, Place, SwitchBack, SwitchGone
 from controller.errors import ControllerError
@@ -84,7 +84,8 @@ class Switches:
         if whole:
             self._whole_s = began_s + WHOLE_S
         try:
-            report, links = await self._blocking.switches(lambda: self._compare(wiring, whole))
+            silent = frozenset(self._silent)
+            report, links = await self._blocking.switches(lambda: self._compare(wiring, whole, silent))
             soon = bool(report.waiting or report.left_out) or any(links.values())
         except ControllerError as error:
             _log.warning("comparing the switches: %s", error)
@@ -144,13 +145,18 @@ class Switches:
 
     # These two run where all calls to switches do, admissions, too: so nothing is admitted meanwhile.
 
-    def _compare(self, wiring: Wiring, whole: bool) -> tuple[Report, dict[tuple[str, str], str]]:
+    def _compare(
+        self, wiring: Wiring, whole: bool, silent: Collection[str]
+    ) -> tuple[Report, dict[tuple[str, str], str]]:
+        """Compare them, all their rows if `whole`; `silent` ones, which may take long, are read only."""
         holds = list(self._ledger.holds.values())  # the loop may change it
         wanted = [each for hold in holds for each in hold.of_switches().values()]
-        if not whole and self._network.at_rest(wanted, wiring):
-            return Report(()), self._network.links(wiring, ())
-        report = self._network.reconcile(wanted, wiring)
-        return report, self._network.links(wiring, report.left_out)
+        told = self._network.look(silent)  # before anything is read: what changes meanwhile is read again
+        if not whole and self._network.at_rest(wanted, wiring, told):
+            return Report(()), self._network.links(wiring, told)
+        report = self._network.reconcile(wanted, wiring, told)
+        told = {name: each for name, each in told.items() if name not in report.left_out}
+        return report, self._network.links(wiring, told)
 
     def _audit(self) -> Audit:
         holds = list(self._ledger.holds.values())

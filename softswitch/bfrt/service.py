@@ -173,7 +173,7 @@ class _Servicer:
                 grpc.StatusCode.UNIMPLEMENTED, "batches are carried out with CONTINUE_ON_ERROR only"
             )
         outcomes: list[RequestError | None] = []
-        with self._device.mutex:
+        with self._device.writing():
             for update in request.updates:
                 outcomes.append(_outcome(lambda update=update: self._update(update)))
         _abort_batch(context, "written", outcomes)

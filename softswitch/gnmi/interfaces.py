@@ -1,10 +1,15 @@
 """The ports of a switch as OpenConfig describes interfaces (openconfig-interfaces, openconfig-p4rt).
 
+Beside them is what tells whether a switch is as it was.
+
 ::
 
     interfaces/interface[name=1]/config/   name, type, enabled, id
     interfaces/interface[name=1]/state/    the same, description, ifindex, admin-status, oper-status
                                  counters/ in-pkts, in-octets, in-discards, in-errors, out-…
+    system/state/boot-time                 nanoseconds since 1970 (openconfig-system)
+    p4runtime/state/writes                 requests so far that may have changed the program or its entries
+                                           (of this project: ina-p4runtime)
 
 A port's name is its number, and so is `id`, by which P4Runtime knows it. The description is where the port is
 attached: ``udp:127.0.0.1:47001``, with its peer behind it if it has one, ``shm:PATH``, ``if:NAME``,
@@ -26,6 +31,8 @@ Tree = dict[str, "Leaf | Tree"]
 MODELS = (
     ("openconfig-interfaces", "OpenConfig working group", "3.0.0"),
     ("openconfig-p4rt", "OpenConfig working group", "1.0.0"),
+    ("openconfig-system", "OpenConfig working group", "2.0.0"),
+    ("ina-p4runtime", "INA", "1.0.0"),
 )
 """Name, organisation and version of each model of which there are leaves."""
 
@@ -33,14 +40,24 @@ LISTS = {"interface": "name"}
 """Lists, and their keys."""
 WIDE = frozenset(
     f"{way}-{what}" for way in ("in", "out") for what in ("pkts", "octets", "discards", "errors")
-)
+) | {"boot-time", "writes"}
 """Leaves of 64 bits, which JSON_IETF writes as text."""
 _ETHERNET = "iana-if-type:ethernetCsmacd"
 
 
-def tree(switch: Switch) -> Tree:
-    """Return the leaves of all ports of a switch, with their values now."""
-    return {"interfaces": {"interface": {str(number): _interface(switch, number) for number in switch.ports}}}
+def tree(switch: Switch, *, booted_ns: int, writes: int) -> Tree:
+    """Return the leaves of a switch with their values now.
+
+    Args:
+        switch: The switch.
+        booted_ns: When it was started, as Unix time.
+        writes: Requests so far that may have changed its program or entries.
+    """
+    return {
+        "interfaces": {"interface": {str(number): _interface(switch, number) for number in switch.ports}},
+        "system": {"state": {"boot-time": booted_ns}},
+        "p4runtime": {"state": {"writes": writes}},
+    }
 
 
 def _interface(switch: Switch, number: int) -> Tree:

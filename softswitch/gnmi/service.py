@@ -1,4 +1,4 @@
-"""The gNMI service: ports can be read, once or when polled; nothing can be set."""
+"""The gNMI service: ports and changes can be read, once or when polled; nothing can be set."""
 
 from __future__ import annotations
 
@@ -12,22 +12,29 @@ from google.protobuf.message import DecodeError
 
 from p4src.messages import gnmi
 from softswitch.engine.switch import Switch
-from softswitch.gnmi.interfaces import LISTS, MODELS, WIDE, Leaf, tree
+from softswitch.gnmi.interfaces import LISTS, MODELS, WIDE, Leaf, Tree, tree
 from softswitch.gnmi.paths import BadPath, Elements, Node, elements, leaves, select, text
 
 VERSION = "0.10.0"
 _ENCODINGS = ("JSON", "PROTO", "JSON_IETF")
 _JSON, _PROTO, _IETF = (gnmi.ENCODINGS[name] for name in _ENCODINGS)
-_TOP = "openconfig-interfaces"
+_TOP = {"system": "openconfig-system", "p4runtime": "ina-p4runtime"}
+"""Modules of top nodes; others are of `_INTERFACES`."""
+_INTERFACES = "openconfig-interfaces"
 _MODULES = {"id": "openconfig-p4rt"}
 _LEFT_OUT = {1: "state", 2: "config", 3: "config"}
 """By the type of data that a Get asks for, the containers that it does not want."""
 _READ_ONLY = "the ports of this switch are given when it starts, by --port; gNMI only reads them"
 
 
-def handlers(switch: Switch) -> Any:
-    """Return the handlers of gNMI's methods, for a gRPC server that may have other services, too."""
-    service = _Service(switch)
+def handlers(switch: Switch, writes: Callable[[], int]) -> Any:
+    """Return the handlers of gNMI's methods, for a gRPC server that may have other services, too.
+
+    Args:
+        switch: The switch.
+        writes: Returns how many requests so far may have changed its program or entries.
+    """
+    service = _Service(switch, writes)
     unary = grpc.unary_unary_rpc_method_handler
     methods = {
         "Capabilities": unary(
@@ -53,8 +60,13 @@ def _decoded(data: bytes) -> Any:
 
 
 class _Service:
-    def __init__(self, switch: Switch) -> None:
+    def __init__(self, switch: Switch, writes: Callable[[], int]) -> None:
         self._switch = switch
+        self._writes = writes
+        self._booted_ns = time.time_ns()
+
+    def _tree(self) -> Tree:
+        return tree(self._switch, booted_ns=self._booted_ns, writes=self._writes())
 
     def capabilities(self, request: Any, context: Any) -> Any:
         response = gnmi.CapabilityResponse(
@@ -66,7 +78,7 @@ class _Service:
 
     def get(self, request: Any, context: Any) -> Any:
         _check(request.encoding, request.use_models, context)
-        now = tree(self._switch)
+        now = self._tree()
         response = gnmi.GetResponse()
         for path in request.path or [gnmi.Path_()]:
             found = _found(now, request.prefix, path, context)
@@ -112,7 +124,7 @@ class _Service:
                 return
 
     def _state(self, wanted: Any, context: Any) -> Iterator[Any]:
-        now = tree(self._switch)
+        now = self._tree()
         for subscription in wanted.subscription:
             notification = gnmi.Notification(timestamp=time.time_ns())
             for at, node in _found(now, wanted.prefix, subscription.path, context):
@@ -178,7 +190,7 @@ def _json(node: Node, at: Elements, leaf_of: Callable[[str, Leaf], Leaf]) -> byt
         if not isinstance(of, dict):
             return leaf_of(name, of)
         return {
-            _qualified(child, top) if qualified else child: (
+            _qualified(child, at, top) if qualified else child: (
                 [plain("", entry, top=False) for entry in below.values()]
                 if child in LISTS
                 else plain(child, below, top=False)
@@ -189,8 +201,9 @@ def _json(node: Node, at: Elements, leaf_of: Callable[[str, Leaf], Leaf]) -> byt
     return json.dumps(plain(at[-1][0] if at else "", node, top=True)).encode()
 
 
-def _qualified(name: str, top: bool) -> str:
-    module = _MODULES.get(name, _TOP if top else "")
+def _qualified(name: str, at: Elements, top: bool) -> str:
+    root = at[0][0] if at else name
+    module = _MODULES.get(name, _TOP.get(root, _INTERFACES) if top else "")
     return f"{module}:{name}" if module else name
 
 

@@ -42,7 +42,7 @@ def serve(
     architecture: str | None = None,
     tell: Journal | None = None,
 ) -> Service:
-    """Offer P4Runtime for a switch, and gNMI at the same address, to read its ports.
+    """Offer P4Runtime for a switch, and gNMI at the same address, to read its ports and whether it changed.
 
     Programs loaded by `Switch.load` are unknown to P4Runtime. `close` the service before the switch.
 
@@ -71,7 +71,7 @@ def serve(
     )
     if source is not None:
         device.preload(source)
-    others = [gnmi.handlers(switch)]
+    others = [gnmi.handlers(switch, lambda: device.writes)]
     service = Service(device, device_id=device_id, address=address, tls=tls, tell=tell, others=others)
     switch.on_packet_in(lambda _, frame: service.packet_in(frame))
     return service

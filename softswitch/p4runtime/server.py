@@ -274,7 +274,7 @@ class _Servicer(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]  # 
     def Write(self, request: Any, context: Any) -> Any:
         client = journal.client_of(context) if self._journal else ""
         try:
-            with self._device.mutex:
+            with self._device.writing():
                 self._check_device(request.device_id)
                 self._arbitration.check_primary(request.role, _election_id(request))
                 _ = self._device.bundle

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -179,6 +180,19 @@ class Device:
         self._architecture = architecture
         self._running: Bundle | None = None
         self._saved: Bundle | None = None
+        self.writes = 0
+        """Requests so far that may have changed the program or what was written to it, also failed ones.
+
+        Whoever reads this number before anything else knows that the rest is as it was while it stays."""
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Hold the mutex for a request that may change something, and count it once it is over."""
+        with self.mutex:
+            try:
+                yield
+            finally:
+                self.writes += 1
 
     @property
     def bundle(self) -> Bundle:
@@ -235,7 +249,7 @@ class Device:
                 self._prepare(config)
             case request.VERIFY_AND_SAVE:
                 bundle = self._prepare(config)
-                with self.mutex:
+                with self.writing():
                     self._saved = bundle
             case request.VERIFY_AND_COMMIT:
                 self._commit(self._prepare(config))
@@ -268,7 +282,7 @@ class Device:
             self._commit(bundle)
 
     def _commit(self, bundle: Bundle) -> None:
-        with self.mutex, self.switch.locked():
+        with self.writing(), self.switch.locked():
             old = self._running
             self.switch.load(bundle.pipeline)
             for group in old.groups if old else ():

@@ -6,7 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from controller import Controller, Deployment, Fleet, Region, TreeAdmission, Uplink
+from controller.switches import forwarding
+from controller.switches.entries import Entry
 from controller.switches.jobs import job_row
+from controller.switches.target import Kind, Revision
 from tests.controller.fabric import Fabric
 from tests.controller.recording import Recording
 from tests.controller.trees import TREES
@@ -78,3 +81,107 @@ def test_counters_of_many_jobs_take_one_request_to_a_switch(shared_fabric: Fabri
     assert all(target.reads == 0 for target in targets.values()), "no rows"
     assert found["first"] == found["again"] == fleet.counters(admission)
     fleet.remove(admission)
+
+
+def told(fabric: Fabric, writes: int = 0, booted_ns: int = 1) -> dict[str, Revision]:
+    """Return what switches tell that have been written to so often."""
+    return dict.fromkeys(fabric.running, Revision(booted_ns, writes))
+
+
+def test_switches_that_tell_that_they_have_not_changed_are_not_read(shared_fabric: Fabric) -> None:
+    fleet, targets, admission = at_rest(shared_fabric)
+    assert not fleet.seems_at_rest([admission], told(shared_fabric)), "they had told nothing before"
+    assert not fleet.reconcile([admission], revisions=told(shared_fabric)).actions
+    for target in targets.values():
+        target.reads = 0
+    assert fleet.seems_at_rest([admission], told(shared_fabric))
+    assert fleet.seems_at_rest([admission], told(shared_fabric, writes=1)), "until all rows are compared"
+    assert not fleet.seems_at_rest([admission], told(shared_fabric, booted_ns=2))
+    assert fleet.reconcile([admission], revisions=told(shared_fabric)).done
+    assert {name: target.reads for name, target in targets.items()} == dict.fromkeys(targets, 0)
+    written = next(iter(admission.switches))
+    some = told(shared_fabric) | {written: Revision(1, 1)}
+    assert fleet.reconcile([admission], revisions=some).done
+    assert {name for name, target in targets.items() if target.reads} == {written}
+    fleet.remove(admission)
+
+
+def test_what_somebody_else_writes_is_put_right_at_the_next_comparison(shared_fabric: Fabric) -> None:
+    fleet, targets, admission = at_rest(shared_fabric)
+    fleet.reconcile([admission], revisions=told(shared_fabric))
+    lost = list(admission.switches)[-1]
+    with targets[lost].turn(timeout_s=10):
+        targets[lost].write("DELETE", [job_row(admission.switches[lost])])
+    report = fleet.reconcile([admission], revisions=told(shared_fabric) | {lost: Revision(1, 1)})
+    assert {action.switch for action in report.actions} == {lost}
+    again = fleet.reconcile([admission], revisions=told(shared_fabric) | {lost: Revision(1, 3)})
+    assert not again.actions
+    fleet.remove(admission)
+
+
+def test_a_move_ends_although_no_entry_tells_when_it_is_over(shared_fabric: Fabric) -> None:
+    fleet, targets, admission = at_rest(shared_fabric)
+    fleet.resize(admission, Region(8, 8))
+    moving = fleet.current([admission])[0]
+    fleet.reconcile([moving], revisions=told(shared_fabric, writes=5))
+    for target in targets.values():
+        target.reads = 0
+    fleet.reconcile([moving], revisions=told(shared_fabric, writes=5))
+    read = {name for name, target in targets.items() if target.reads}
+    assert read >= {name for name, on in moving.switches.items() if on.change is not None}
+    fleet.remove(admission)
+
+
+def test_counters_of_switches_that_have_received_nothing_are_not_read_again(shared_fabric: Fabric) -> None:
+    fleet, targets, admission = at_rest(shared_fabric)
+    asked: list[str] = []
+    for name, target in targets.items():
+        inner = target.target.read_counter
+
+        def counted(counter: str, cells: Sequence[int], name: str = name, inner: Any = inner) -> list[int]:
+            asked.append(name)
+            found: list[int] = inner(counter, cells)
+            return found
+
+        target.read_counter = counted
+    received = dict.fromkeys(targets, (1, 100))
+    first = fleet.counters_of({"job": admission}, received=received)
+    assert sorted(asked) == sorted(admission.switches)
+    asked.clear()
+    assert fleet.counters_of({"job": admission}, received=received) == first
+    assert asked == []
+    one = next(iter(admission.switches))
+    fleet.counters_of({"job": admission}, received=received | {one: (1, 101)})
+    assert asked == [one]
+    fleet.counters_of({"job": admission}, received={})
+    assert sorted(asked) == sorted([one, *admission.switches]), "those that tell nothing are read"
+    fleet.remove(admission)
+
+
+def test_rows_of_ordinary_traffic_are_written_together_whoever_else_writes(shared_fabric: Fabric) -> None:
+    name = next(iter(shared_fabric.running))
+    target = Recording(shared_fabric.running[name].target())
+    controller = Controller(target)
+    rows = [forwarding.bridge(f"02:00:00:00:77:{number:02x}", 1) for number in range(4)]
+    requests: list[int] = []
+    write = target.target.write
+
+    def counted(kind: Kind, entries: Sequence[Entry]) -> None:
+        requests.append(len(entries))
+        write(kind, entries)
+
+    target.target.write = counted  # type: ignore[method-assign]
+    assert controller.adjust(rows) == 4
+    assert requests == [4]
+    assert controller.adjust(rows) == 0
+    moved = [forwarding.bridge(f"02:00:00:00:77:{number:02x}", 2) for number in range(6)]
+
+    def somebody_writes() -> None:
+        target.before_turn = lambda: None
+        with Controller(shared_fabric.running[name].target()) as other:
+            other.install([moved[5]])
+
+    target.before_turn = somebody_writes
+    assert controller.adjust(moved) == 6, "one of them was there by then"
+    assert controller.adjust(moved) == 0
+    controller.uninstall(moved)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import grpc
 import pytest
 
+from controller.p4runtime_shim.ports import SwitchWatch
 from p4src.messages import gnmi
 from softswitch.engine.ports import MemoryPort, UdpPort
 from softswitch.engine.switch import Switch
@@ -98,7 +100,12 @@ def client(switch: Switch) -> Iterator[Client]:
 def test_it_says_what_it_can(client: Client) -> None:
     told = client.call("Capabilities", gnmi.CapabilityRequest(), gnmi.CapabilityResponse)
     assert told.gNMI_version == "0.10.0"
-    assert [model.name for model in told.supported_models] == ["openconfig-interfaces", "openconfig-p4rt"]
+    assert [model.name for model in told.supported_models] == [
+        "openconfig-interfaces",
+        "openconfig-p4rt",
+        "openconfig-system",
+        "ina-p4runtime",
+    ]
     assert {gnmi.ENCODINGS[name] for name in ("JSON", "PROTO", "JSON_IETF")} == set(told.supported_encodings)
 
 
@@ -142,7 +149,7 @@ def test_subscriptions_once_and_polled(client: Client) -> None:
     poll = gnmi.SubscribeRequest(poll={})
     answers = client.subscribe(subscription("interfaces/interface[name=1]/name", POLL), poll, poll)
     assert [answer.WhichOneof("response") for answer in answers] == ["update", "sync_response"] * 3
-    (nothing,) = client.subscribe(subscription("system"))
+    (nothing,) = client.subscribe(subscription("components"))
     assert nothing.sync_response, "what is not there has no updates, and is no error"
 
 
@@ -187,3 +194,39 @@ def test_what_it_cannot_do_is_said(client: Client, does: Any, code: str, said: s
     error: Any = refused.value
     assert error.code().name == code
     assert said in error.details()
+
+
+def test_a_switch_tells_when_it_was_started_and_how_often_it_was_written_to(switch: Switch) -> None:
+    service = serve(switch)
+    watch = SwitchWatch()
+    try:
+        first = watch(service.address)
+        assert first is not None
+        assert first.revision is not None
+        assert watch(service.address) is first, "an answer like the last one is not decoded"
+        assert {port: each.up for port, each in first.ports.items()} == {1: True, 2: True, 7: True}
+        with service.device.writing():
+            pass
+        switch.inject(7, [bytes(64)])
+        second = watch(service.address)
+        assert second is not None
+        assert second.revision == replace(first.revision, writes=first.revision.writes + 1)
+        assert (second.packets, first.packets) == ((first.packets or 0) + 1, first.packets)
+    finally:
+        service.close()
+    assert watch(service.address) is None
+    again = serve(switch)
+    try:
+        third = watch(again.address)
+        assert third is not None
+        assert third.revision is not None
+        assert third.revision.booted_ns > first.revision.booted_ns
+    finally:
+        again.close()
+
+
+def test_boot_time_and_writes_in_ietf_json(client: Client) -> None:
+    ((_, system),) = client.get("system", encoding="JSON_IETF")
+    assert int(system["openconfig-system:state"]["boot-time"]) > 0
+    ((_, state),) = client.get("p4runtime/state", encoding="JSON_IETF")
+    assert state == {"ina-p4runtime:writes": "0"}

@@ -12,7 +12,7 @@ import pytest
 from bmv2_topos.testbeds import netns
 from bmv2_topos.testbeds.netns.names import interface, namespace
 from bmv2_topos.testbeds.netns.ports import InterfaceWatch
-from controller.p4runtime_shim.ports import PortWatch
+from controller.p4runtime_shim.ports import SwitchWatch
 from tests.system.command import WORKERS, family, ina
 from tests.system.test_service import daemon, ended, until
 from tests.system.test_testbeds import PREFIX, needs_namespaces
@@ -99,7 +99,7 @@ def tree_of(found: dict[str, object], job: str) -> list[str]:
 
 @needs_namespaces
 def test_interfaces_say_of_links_what_a_switch_tells(bed: netns.State) -> None:
-    told = PortWatch()
+    told = SwitchWatch()
 
     def agree(down: set[str]) -> bool:
         for switch, ports in bed.topology.ports.items():
@@ -107,10 +107,10 @@ def test_interfaces_say_of_links_what_a_switch_tells(bed: netns.State) -> None:
             seen, said = watch(address), told(address)
             assert seen is not None
             assert said is not None
-            assert seen.keys() == ports.keys() == said.keys()
-            if any(said[port].up != seen[port].up for port in ports):
+            assert seen.ports.keys() == ports.keys() == said.ports.keys()
+            if any(said.ports[port].up != seen.ports[port].up for port in ports):
                 return False
-            if (not all(each.up for each in seen.values())) != (switch in down):
+            if (not all(each.up for each in seen.ports.values())) != (switch in down):
                 return False
         return True
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 import fcntl
 import socket
 import struct
-from collections.abc import Mapping
 from typing import Self
 
 from bmv2_topos.testbeds.netns.names import interface, namespace
 from bmv2_topos.testbeds.netns.namespaces import inside
 from bmv2_topos.testbeds.netns.store import State
-from controller.p4runtime_shim.ports import PortEnds
+from controller.p4runtime_shim.ports import PortEnds, Told
 
 _GET_FLAGS = 0x8913
 """SIOCGIFFLAGS: the ioctl that reads an interface's flags."""
@@ -34,17 +33,19 @@ class InterfaceWatch:
         for each in self._sockets.values():
             each.close()
 
-    def __call__(self, address: str) -> Mapping[int, PortEnds] | None:
+    def __call__(self, address: str) -> Told | None:
         """Return the ports of the switch at an address by number; None: its namespace is gone."""
         switch = self._of[address]
         try:
             if switch not in self._sockets:
                 there = namespace(self._state.name, switch)
                 self._sockets[switch] = inside(there, lambda: socket.socket(type=socket.SOCK_DGRAM))
-            return {
-                port: PortEnds(up=_is_up(self._sockets[switch], interface(switch, port)))
-                for port in self._state.topology.ports[switch]
-            }
+            return Told(
+                {
+                    port: PortEnds(up=_is_up(self._sockets[switch], interface(switch, port)))
+                    for port in self._state.topology.ports[switch]
+                }
+            )
         except OSError:
             return None
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cache
 
 from bmv2_topos.testbeds.virtual.target import PipelineTarget
 from controller.errors import Unreachable
 from controller.switches.entries import Entry, Match, MulticastGroup, TableEntry
 from controller.switches.programs import ProgramBundle, objects
-from controller.switches.target import Kind, ProgramInfo
+from controller.switches.target import Kind, ProgramInfo, Revision
 from ina.runtime.programs import bundle
 from softswitch.compiler import p4info
 from softswitch.engine.build import load
@@ -35,6 +36,7 @@ class Reached:
         gone: It does not answer.
         torn: Entries of the next write that are written before it stops answering for that write; None: all.
         before_write: Called before each entry is written.
+        revision: What it tells of itself.
     """
 
     def __init__(self, target: PipelineTarget, switch: Switch, tables: Sequence[str]) -> None:
@@ -49,6 +51,7 @@ class Reached:
         self.torn: int | None = None
         self.before_write: Callable[[], None] = never
         self._wiped = False
+        self.revision = Revision(0, 0)
 
     def _here(self) -> PipelineTarget:
         if self.gone:
@@ -82,6 +85,7 @@ class Reached:
                 raise Unreachable(f"{self.address} answers no more, after {number} of {len(entries)} entries")
             self.before_write()
             target.write(kind, [entry])
+            self.revision = replace(self.revision, writes=self.revision.writes + 1)
         if left is not None:
             raise Unreachable(f"{self.address} answers no more, and has written all")
 
@@ -98,6 +102,7 @@ class Reached:
         """Lose all entries, as a switch that is started again."""
         self._target.write("DELETE", self._target.read(self.tables))
         self._wiped = True
+        self.revision = Revision(self.revision.booted_ns + 1, 0)
 
     def again(self) -> None:
         """Be as new, for another world."""

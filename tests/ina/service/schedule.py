@@ -98,7 +98,7 @@ class Schedule:
                 retention=Retention(jobs=KEPT_JOBS),
             ),
             testbed="virtual",
-            switches=Network(self.world.connect, program(), ports=self.world.ports),
+            switches=Network(self.world.connect, program(), watch=self.world.watch),
             executor=self.world,
             fallbacks=self.world.fallbacks,
             blocking=self._blocking,

@@ -84,7 +84,7 @@ def _daemon(
     return Daemon(
         Ledger(store, CLUSTER, policies, clock, retention=retention),
         testbed="virtual",
-        switches=Network(world.connect, program(), ports=world.ports),
+        switches=Network(world.connect, program(), watch=world.watch),
         executor=world,
         fallbacks=world.fallbacks,
         blocking=Inline(world),

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from bmv2_topos.testbeds.netns import forwarding
 from controller import Controller, Fleet
-from controller.p4runtime_shim.ports import PortEnds
+from controller.p4runtime_shim.ports import PortEnds, Told
 from controller.switches.tree import TreeAdmission
 from controller.vocabulary import Topology
 from ina.service import plain
@@ -167,12 +167,14 @@ class World:
         """Return controllers of all switches that know nothing yet."""
         return Fleet({name: self.connect(name) for name in self.switches})
 
-    def ports(self, address: str) -> dict[int, PortEnds] | None:
-        """Return the ports of a switch, as it tells them."""
-        if self.switches[address].gone:
+    def watch(self, address: str) -> Told | None:
+        """Return what a switch tells of itself: those with even numbers their revisions, too."""
+        switch = self.switches[address]
+        if switch.gone:
             return None
         links = self.cluster.ports[address]
-        return {port: PortEnds(up=(link.a, link.b) not in self.cut) for port, link in links.items()}
+        ports = {port: PortEnds(up=(link.a, link.b) not in self.cut) for port, link in links.items()}
+        return Told(ports, switch.revision if int(address[1:]) % 2 == 0 else None)
 
     # ------------------------------------------------------------------ an executor
 
