@@ -71,7 +71,8 @@ class ClusterFabric(SwitchFabric):
         if self._server is None:
             raise BadRun(
                 f"{self.offers.title} shares slots and needs a fallback server: no machine of the cluster "
-                "file has the role fallback, or a fallback_port, or only the one on which the whole job is"
+                "file without a worker of this job has the role fallback, or a fallback_port (one with GPUs "
+                "and a fallback_port may have a worker, if the job is on other machines, too)"
             )
         return self._server
 
@@ -259,12 +260,13 @@ def _server_for(topology: Topology, places: Collection[str]) -> str | None:
     """Return the machine whose fallback server a job uses; None: there is none.
 
     Preferred are machines without a worker of the job, then those at the file's root. One with a worker,
-    which is then beside the server, cannot be the only machine of the job.
+    which is then beside the server, has GPUs in the file, and is not the only machine of the job.
     """
     found = [
         server.name
         for server in topology.servers
-        if server.serves_fallback_at and (server.name not in places or len(places) > 1)
+        if server.serves_fallback_at
+        and (server.name not in places or (server.serves_beside_workers and len(places) > 1))
     ]
     return min(
         found, key=lambda name: (name in places, topology.rack_of[name] != topology.root), default=None
