@@ -114,6 +114,8 @@ class Admitted:
         if topology is None:
             return None
         switch, member = self._members()[self._worker(rank)]
+        if member is self.tree.beside:
+            return self.fabric.machine(member)
         assert member.port is not None
         return topology.ports[switch][member.port].other(switch)
 
@@ -163,7 +165,7 @@ class Admitted:
             if member.rank is not None
         }
         if (beside := self.tree.beside) is not None and beside.rank is not None:
-            found[beside.rank] = (self.fabric.root, beside)
+            found[beside.rank] = (next(iter(self.tree.switches)), beside)  # the uppermost
         return found
 
 
