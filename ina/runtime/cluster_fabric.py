@@ -162,7 +162,7 @@ def opened(
         _load(spec, cluster, at)
         server = None
         if at[topology.root].info().shared:
-            server = _server_for(topology, places)
+            server = server_for(topology, places)
             if server is not None:
                 topology = replace(topology, root=topology.rack_of[server])
         for switch in sorted(_between(topology, places) - at.keys()):
@@ -256,7 +256,7 @@ def _check_places(topology: Topology, places: Sequence[str]) -> None:
             raise BadRun(f"machine {place!r} is given twice, but a switch port serves only one worker")
 
 
-def _server_for(topology: Topology, places: Collection[str]) -> str | None:
+def server_for(topology: Topology, places: Collection[str]) -> str | None:
     """Return the machine whose fallback server a job uses; None: there is none.
 
     Preferred are machines without a worker of the job, then those at the file's root. One with a worker,
