@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from controller.switches.layout import Branch, Downlink
-from controller.switches.model import INA_UDP_PORT, SWITCH_IP, SWITCH_MAC, Member
-from controller.vocabulary import Region, Topology
+from controller.switches.model import BESIDE_UDP_PORT, INA_UDP_PORT, SWITCH_IP, SWITCH_MAC, Member
+from controller.vocabulary import BadSpec, Region, Topology
 
 
 def plugged(
@@ -23,6 +23,32 @@ def plugged(
         member = Member(rank, topology.port_to(switch, host), topology.mac(host), topology.ip(host), udp_port)
         members.setdefault(switch, []).append(member)
     return members
+
+
+def fallback_udp_port(topology: Topology, server: str) -> int:
+    """Return the UDP port of the fallback server on a machine: one of its own where workers are beside it."""
+    return BESIDE_UDP_PORT if topology.server[server].serves_beside_workers else INA_UDP_PORT
+
+
+def unplugged(
+    members: dict[str, list[Member]], server: str, topology: Topology
+) -> tuple[dict[str, list[Member]], Member | None]:
+    """Return the workers without the one on a fallback server's machine, and that one; None: there is none.
+
+    The machine has one port of a switch, which is the server's (`controller.switches.layout.Deployment`).
+
+    Raises:
+        BadSpec: no other worker is left for a switch to sum.
+    """
+    ip = topology.ip(server)
+    beside = [member for of in members.values() for member in of if member.ip == ip]
+    left = {name: [member for member in of if member not in beside] for name, of in members.items()}
+    left = {name: of for name, of in left.items() if of}
+    if beside and not left:
+        raise BadSpec(
+            f"all workers are on {server!r}, the fallback server's machine: no switch sums anything"
+        )
+    return left, next(iter(beside), None)
 
 
 def grow(

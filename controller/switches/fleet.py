@@ -25,8 +25,8 @@ from controller.errors import (
 )
 from controller.switches import forwarding, names
 from controller.switches.entries import CounterCell, TableEntry
-from controller.switches.layout import Deployment, lay_out
-from controller.switches.model import Admission, Part, Registration, SwitchInfo
+from controller.switches.layout import BESIDE_WORKER, Deployment, lay_out
+from controller.switches.model import Admission, Member, Part, Registration, SwitchInfo
 from controller.switches.outcomes import OUTCOMES
 from controller.switches.planning import Identity, check_mode
 from controller.switches.reconcile import (
@@ -168,14 +168,16 @@ class Fleet:
         parts = lay_out(deployment, max_members=min(info.max_members for info in infos.values()))
         _check_programs(parts, infos)
         ports = ports or {}
+        beside = deployment.beside and replace(deployment.beside, bitmap=BESIDE_WORKER)
         if identity is not None:
-            return self._admit_all(parts, ports, identity, registration)
+            return self._admit_all(parts, ports, identity, registration, beside)
         # At first by what was read last: each switch is read before it is written to, and says what is taken.
         for attempt in range(_ATTEMPTS - 1):
             with contextlib.suppress(IdentityTaken):
                 identity = self._choose_identity(parts, read=attempt > 0)
-                return self._admit_all(parts, ports, identity, registration)
-        return self._admit_all(parts, ports, self._choose_identity(parts, read=True), registration)
+                return self._admit_all(parts, ports, identity, registration, beside)
+        identity = self._choose_identity(parts, read=True)
+        return self._admit_all(parts, ports, identity, registration, beside)
 
     def _admit_all(
         self,
@@ -183,6 +185,7 @@ class Fleet:
         ports: Mapping[str, Sequence[int]],
         identity: Identity,
         registration: Registration | None,
+        beside: Member | None,
     ) -> TreeAdmission:
         there, self._there = self._there, None
         with contextlib.ExitStack() as undo:
@@ -199,7 +202,7 @@ class Fleet:
             for name, on_switch in admitted.items():
                 there.setdefault(name, {})[on_switch.job] = on_switch
             self._there = there
-        return TreeAdmission(admitted)
+        return TreeAdmission(admitted, beside)
 
     def _choose_identity(self, switches: Collection[str], *, read: bool) -> Identity:
         present: list[Admission] = []
@@ -561,7 +564,7 @@ class Fleet:
             for name in admission.switches:
                 if admission.job not in found[name]:
                     raise NoSuchJob(f"switch '{name}' has no job {admission.job}")
-        return [TreeAdmission({name: found[name][a.job] for name in a.switches}) for a in admissions]
+        return [replace(a, switches={name: found[name][a.job] for name in a.switches}) for a in admissions]
 
     def _jobs(self) -> dict[str, dict[int, Admission]]:
         found = {}

@@ -14,6 +14,12 @@ NEIGHBOUR_MAC, NEIGHBOUR_IP = "02:00:00:00:00:fe", "10.0.0.254"
 """Where switches send what is for another one."""
 
 
+BESIDE_FAN_IN = 2
+"""Children of a root that is at a fallback server: the worker beside it, and the uppermost switch."""
+BESIDE_WORKER, BESIDE_SWITCH = 0b01, 0b10
+"""Their bits."""
+
+
 @dataclass(frozen=True, slots=True)
 class Branch:
     """A switch of a job's tree with everything below it.
@@ -63,6 +69,9 @@ class Deployment:
     max_age_us: int = 100_000
     fallback: Uplink | None = None
     shared_ports: bool = False
+    beside: Member | None = None
+    """The worker on the fallback server's machine: it shares the server's port, and so is no child of `root`.
+    The tree's root is then at the server, with this worker and `root` as its children."""
 
 
 def lay_out(deployment: Deployment, *, max_members: int) -> dict[str, Part]:
@@ -74,7 +83,8 @@ def lay_out(deployment: Deployment, *, max_members: int) -> dict[str, Part]:
 
     Raises BadJob, with the switch's name where one is at fault, if a switch occurs twice, a node has no
     children or more than `max_members`, the workers' ranks are not 0 to n-1, or a switch could not
-    serve its part for another reason.
+    serve its part for another reason. With a worker `beside` the fallback server node 0 is there, and its
+    bits are those of the worker and of the uppermost switch.
     """
     switches = list(deployment.root.walk())
     names = [switch.name for switch in switches]
@@ -84,8 +94,11 @@ def lay_out(deployment: Deployment, *, max_members: int) -> dict[str, Part]:
     for switch in switches:
         if any(m.rank is None for m in switch.members):
             raise BadJob(f"switch '{switch.name}': a member has no rank; a link attaches a lower switch")
-    check_ranks([m.rank for switch in switches for m in switch.members if m.rank is not None])
-    parts = dict(_Layout(deployment, max_members).node(deployment.root, None))
+    beside = [] if deployment.beside is None else [deployment.beside]
+    members = [m for switch in switches for m in switch.members]
+    check_ranks([m.rank for m in (*members, *beside) if m.rank is not None])
+    layout = _Layout(deployment, max_members)
+    parts = dict(layout.node(deployment.root, layout.above_all()))
     for name, part in parts.items():
         with naming(name):
             check_part(part, max_members=max_members)
@@ -104,8 +117,25 @@ class _Layout:
     def __init__(self, deployment: Deployment, max_members: int) -> None:
         self._deployment = deployment
         self._max_members = max_members
-        self._result_bitmap = (1 << _bits(deployment.root)) - 1
+        children = _bits(deployment.root) if deployment.beside is None else BESIDE_FAN_IN
+        self._result_bitmap = (1 << children) - 1
         self._next_id = 0
+
+    def above_all(self) -> Uplink | None:
+        """Return the node above the uppermost switch, which is at the fallback server; None: there is none.
+
+        Raises BadJob for a job whose uppermost switch only forwards, and for one without such a server.
+        """
+        if self._deployment.beside is None:
+            return None
+        if self._deployment.root.transit:
+            raise BadJob(
+                f"switch '{self._deployment.root.name}' only forwards; the uppermost switch must sum"
+            )
+        if self._deployment.fallback is None:
+            raise BadJob("a worker is beside the fallback server, but the job has none")
+        self._next_id = 1
+        return replace(self._deployment.fallback, node=0, bitmap=BESIDE_SWITCH, fan_in=BESIDE_FAN_IN)
 
     def node(self, switch: Branch, parent: Uplink | None) -> Iterator[tuple[str, Part]]:
         """Lay out a switch that aggregates, and all below it."""

@@ -21,6 +21,9 @@ from controller.vocabulary import Mode, Region
 INA_UDP_PORT = 42592
 """The UDP port by which switches know packets to aggregate: what goes to a switch goes there."""
 
+BESIDE_UDP_PORT = INA_UDP_PORT - 1
+"""The UDP port of a fallback server on a machine with workers, whose ports are `INA_UDP_PORT` and above."""
+
 SWITCH_IP = "10.0.255.1"
 """Where workers with ordinary UDP sockets send to; the switch intercepts that, and it is nobody's."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from controller.errors import BadSpec
-from controller.switches.cabling import grow, plugged
+from controller.switches.cabling import fallback_udp_port, grow, plugged, unplugged
 from controller.switches.layout import Deployment
 from controller.switches.model import SWITCH_IP, Uplink
 from controller.vocabulary import Job, Region, Topology, Tree
@@ -42,7 +42,9 @@ def deployment_of(
     """
     if tree.root not in tree.aggregators or not job.aggregate:
         raise BadSpec(f"job {job.name!r} is not summed at its root, {tree.root!r}: no switch has to admit it")
-    members = plugged(topology, job.hosts, udp_ports)
+    members, beside = plugged(topology, job.hosts, udp_ports), None
+    if job.fallback and job.mode == "shared":
+        members, beside = unplugged(members, job.fallback, topology)
     transit = {name for name in tree.switches if name not in tree.aggregators}
     root = grow(
         topology,
@@ -62,5 +64,6 @@ def deployment_of(
                 f" the tree; want one at the root, {tree.root!r}, or off the tree"
             )
         port = topology.port_to(tree.root, way[1])
-        fallback = Uplink(port, topology.mac(job.fallback), topology.ip(job.fallback))
-    return Deployment(root, slots, mode=job.mode, window=window, fallback=fallback)
+        udp_port = fallback_udp_port(topology, job.fallback)
+        fallback = Uplink(port, topology.mac(job.fallback), topology.ip(job.fallback), udp_port)
+    return Deployment(root, slots, mode=job.mode, window=window, fallback=fallback, beside=beside)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from controller.switches.model import Admission
+from controller.switches.layout import BESIDE_FAN_IN
+from controller.switches.model import Admission, Member, Uplink
 from controller.vocabulary import Region
 
 
@@ -14,6 +15,9 @@ class TreeAdmission:
     """A job as the switches of its tree serve it, by the switches' names: at least one."""
 
     switches: Mapping[str, Admission]
+    beside: Member | None = None
+    """The worker beside the fallback server (`Deployment.beside`), of which no switch knows; None: there is
+    none, or the job was read from the switches."""
 
     @property
     def job(self) -> int:
@@ -49,22 +53,35 @@ class TreeAdmission:
             uplink = admission.uplink
             if uplink is not None and not admission.root and not admission.transit:
                 children.setdefault(uplink.node, {})[uplink.bitmap] = -admission.node
+        if self.beside is not None and self.beside.rank is not None:
+            children.setdefault(0, {})[self.beside.bitmap] = self.beside.rank
         return {node: [of[bit] for bit in sorted(of)] for node, of in sorted(children.items())}
+
+    @property
+    def server(self) -> Uplink | None:
+        """Return the way to the fallback server from the uppermost switch; None: no switch here has one."""
+        for admission in self.switches.values():
+            above = admission.uplink
+            at_top = admission.root or (self.beside is not None and above is not None and above.node == 0)
+            if at_top and not admission.transit:
+                return above
+        return None
 
     @property
     def whole(self) -> bool:
         """True if every child of every node is on one of these switches."""
         fan_ins = {a.node: a.fan_in for a in self.switches.values() if not a.transit}
+        if self.beside is not None:
+            fan_ins[0] = BESIDE_FAN_IN
         return 0 in fan_ins and {node: len(of) for node, of in self.tree.items()} == fan_ins
 
     def at(self, region: Region) -> TreeAdmission:
         """Return the job as it stands once it has these slots at every switch that sums its packets."""
-        return TreeAdmission(
-            {
-                name: held if held.transit else replace(held, region=region, change=None)
-                for name, held in self.switches.items()
-            }
-        )
+        there = {
+            name: held if held.transit else replace(held, region=region, change=None)
+            for name, held in self.switches.items()
+        }
+        return replace(self, switches=there)
 
     @property
     def _any(self) -> Admission:

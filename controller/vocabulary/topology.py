@@ -176,6 +176,11 @@ class Server:
         """TCP port of ``ina fallback --serve`` on it; 0: none."""
         return self.fallback_port or (FALLBACK_PORT if self.role == "fallback" else 0)
 
+    @property
+    def serves_beside_workers(self) -> bool:
+        """Whether a fallback server and workers are to share its port of a switch."""
+        return self.role == "worker" and self.fallback_port > 0
+
 
 @dataclass(frozen=True)
 class Topology:

@@ -5,6 +5,7 @@
 `core`               the interface, and the theory of operation
 `native_core`        the core, in C (``hostlib/_native/ina_fallback*.c``)
 `server`, `link`     the process: commands on standard input, and a socket
+`beside`             the socket where the machine has workers, too
 ===================  ==================================================================================
 """
 

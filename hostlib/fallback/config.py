@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Self
 
 from hostlib import wire
+from hostlib.config import parse_address
 from hostlib.errors import ConfigError
 from hostlib.tree import Tree
 
@@ -127,6 +128,9 @@ class FallbackJob:
     more. None: only `FallbackSettings.forget_s` and lack of memory end an entry that nobody answers."""
     slots: int | None = None
     """Size of the job's region: PSNs count modulo the largest multiple of it. None: twice the window."""
+    beside: str | None = None
+    """``host:port`` of the worker that is beside the server (`hostlib.fallback.beside`): it is one child of
+    the tree's root, and the switch is the other. None: all workers are at switches."""
 
     def __post_init__(self) -> None:
         """Raise ConfigError for what cannot be used."""
@@ -138,13 +142,24 @@ class FallbackJob:
             raise ConfigError(f"job {self.job}: window is {self.window}, must be 1..{1 << 28}")
         if self.slots is not None and not 0 <= self.slots <= 1 << 30:
             raise ConfigError(f"job {self.job}: slots is {self.slots}, must be 0..{1 << 30}")
+        if self.beside is not None:
+            try:
+                parse_address(self.beside)
+            except ValueError as error:
+                raise ConfigError(f"job {self.job}: beside: {error}") from error
+            root = self.tree.nodes[wire.ROOT_NODE]
+            if len(root) != 2 or sum(child >= 0 for child in root) != 1:
+                raise ConfigError(
+                    f"job {self.job}: with a worker beside the server the tree's root has the children "
+                    f"{list(root)}, must be one worker and one node"
+                )
 
     @classmethod
     def from_json(cls, fields: Any) -> Self:
         """Read an object with the fields of this class. Raises ConfigError with what is wrong."""
         if not isinstance(fields, Mapping):
             raise ConfigError(f"a job is {fields!r}, must be an object")
-        known = ("job", "epoch", "tree", "window", "slots")
+        known = ("job", "epoch", "tree", "window", "slots", "beside")
         if unknown := sorted(fields.keys() - set(known)):
             raise ConfigError(f"unknown {', '.join(unknown)}; known are {', '.join(known)}")
         for name in ("job", "epoch", "tree"):
@@ -154,12 +169,15 @@ class FallbackJob:
             value = fields.get(name)
             if type(value) is not int and not (value is None and name in ("window", "slots")):
                 raise ConfigError(f"{name} is {value!r}, must be a whole number")
+        if not isinstance(beside := fields.get("beside"), str | None):
+            raise ConfigError(f"beside is {beside!r}, must be HOST:PORT")
         return cls(
             job=fields["job"],
             epoch=fields["epoch"],
             tree=Tree.from_json(fields["tree"]),
             window=fields.get("window"),
             slots=fields.get("slots"),
+            beside=beside,
         )
 
     @property

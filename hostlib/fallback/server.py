@@ -21,6 +21,7 @@ from typing import Any, Self, TextIO
 
 from hostlib.config import TransportConfig
 from hostlib.errors import ConfigError
+from hostlib.fallback.beside import BesideLink
 from hostlib.fallback.config import FallbackJob, FallbackSettings
 from hostlib.fallback.link import FallbackLink
 from hostlib.fallback.native_core import NativeCore
@@ -33,19 +34,22 @@ _LINE_BYTES = 1 << 20
 class FallbackServer:
     """Serves jobs over one socket; a context manager that closes it."""
 
-    def __init__(self, transport: TransportConfig, settings: FallbackSettings) -> None:
+    def __init__(
+        self, transport: TransportConfig, settings: FallbackSettings, *, beside: bool = False
+    ) -> None:
         """Open the socket.
 
         Args:
             transport: local address, the switch's, and the addresses in frames (*loopback*).
             settings: `FallbackSettings.endpoints` must be those of the transport, None for *udp*.
+            beside: Serve workers of this machine, too, at the same address (`hostlib.fallback.beside`).
 
         Raises:
             ConfigError: the socket cannot be opened.
             NativeMissing: the compiled library cannot be loaded.
         """
         self.core = NativeCore(settings)
-        self.link = FallbackLink(transport)
+        self.link = BesideLink(transport) if beside else FallbackLink(transport)
         self._settings = settings
         self._line = b""
 
@@ -86,12 +90,14 @@ class FallbackServer:
             match what:
                 case "add":
                     job = FallbackJob.from_json(argument)
-                    self.core.add_job(job)
+                    self._add(job)
                     return {"added": job.job}
                 case "remove":
                     if type(argument) is not int:
                         raise ConfigError(f"remove is {argument!r}, must be the id of a job")
                     self.core.remove_job(argument)
+                    if isinstance(self.link, BesideLink):
+                        self.link.remove(argument)
                     return {"removed": argument}
                 case "statistics":
                     return {"statistics": self.statistics()}
@@ -117,6 +123,19 @@ class FallbackServer:
     def close(self) -> None:
         """Free the socket."""
         self.link.close()
+
+    def _add(self, job: FallbackJob) -> None:
+        if not isinstance(self.link, BesideLink):
+            if job.beside is not None:
+                raise ConfigError(f"job {job.job}: this server has no workers beside it")
+            self.core.add_job(job)
+            return
+        self.core.add_job(job)
+        try:
+            self.link.add(job)
+        except ConfigError:
+            self.core.remove_job(job.job)
+            raise
 
     def _take(self, data: bytes) -> Iterable[dict[str, object]]:
         """Carry out the commands that are complete; the end of input completes the last."""

@@ -49,11 +49,7 @@ def open_socket(
     """
     sock = OwnSocket()
     try:
-        try:
-            sock.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, receive_bytes)
-        except PermissionError:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)  # at most net.core.rmem_max
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, receive_bytes)
+        set_buffers(sock, receive_bytes)
         if held:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         if own and not held:
@@ -66,6 +62,15 @@ def open_socket(
         sock.close()
         raise
     return sock
+
+
+def set_buffers(sock: socket.socket, receive_bytes: int) -> None:
+    """Give a socket buffers of so many bytes; the kernel may grant less."""
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, receive_bytes)
+    except PermissionError:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)  # at most net.core.rmem_max
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, receive_bytes)
 
 
 class PacketSocket:
@@ -84,7 +89,7 @@ class PacketSocket:
             send_packets=send_packets,
             receive_bytes=_RECEIVE_BYTES,
             fd=sock.fileno(),
-            gso=_enable(sock, UDP_GRO, 1) and _enable(sock, UDP_SEGMENT, 0),
+            gso=enable(sock, UDP_GRO, 1) and enable(sock, UDP_SEGMENT, 0),
             peer_address=int.from_bytes(socket.inet_aton(host), sys.byteorder),
             peer_port=socket.htons(port),
         )
@@ -111,8 +116,8 @@ class PacketSocket:
         self.socket.close()
 
 
-def _enable(sock: socket.socket, option: int, value: int) -> bool:
-    """Set a UDP option; False where the kernel has none of that name."""
+def enable(sock: socket.socket, option: int, value: int) -> bool:
+    """Set a UDP option; return False where the kernel has none of that name."""
     try:
         sock.setsockopt(socket.IPPROTO_UDP, option, value)
     except OSError:

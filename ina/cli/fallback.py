@@ -85,6 +85,14 @@ def fallback(
     ] = "02:00:00:00:ff:01",
     ip: Annotated[str, typer.Option(help="Set the server's own IP address in frames.")] = "10.0.0.251",
     switch_ip: Annotated[str, typer.Option(help="Set the switch's IP address in frames.")] = "10.0.255.1",
+    beside_workers: Annotated[
+        bool,
+        typer.Option(
+            "--beside-workers",
+            help="With --transport udp: serve workers of this machine, too, at --local. Jobs name theirs "
+            '("beside": HOST:PORT). --serve sets this where the machine has workers.',
+        ),
+    ] = False,
     capacity: Annotated[
         int, typer.Option(metavar="PACKETS", help="Hold at most this many packets in memory.")
     ] = 65536,
@@ -127,7 +135,7 @@ def fallback(
         raise Failure(str(error), exit_code=USAGE) from error
     commands = -1 if sys.stdin is None or sys.stdin.closed else sys.stdin.fileno()
     try:
-        with FallbackServer(wires, settings) as server:
+        with FallbackServer(wires, settings, beside=beside_workers) as server:
             server.run(commands, sys.stdout)
     except (InaError, MemoryError) as error:
         raise Failure(str(error)) from error

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
-from controller.switches.model import INA_UDP_PORT
+from controller.switches.cabling import fallback_udp_port
 from controller.vocabulary import read_topology
 from hostlib.interfaces import known_as
 from ina.cli.cluster_options import required
@@ -44,8 +44,11 @@ def serve_machine(cluster: Path | None, machine: str | None, lanes: int, more: S
     stopped = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopped.set())
-    local, switch = f"{topology.ip(name)}:{INA_UDP_PORT}", cluster_fabric.switch_address(topology)
+    local = f"{topology.ip(name)}:{fallback_udp_port(topology, name)}"
+    switch = cluster_fabric.switch_address(topology)
     options = ["--transport", "udp", "--switch", switch, "--local", local, "--lanes", str(lanes), *more]
+    if server.serves_beside_workers:
+        options.append("--beside-workers")
     fallback = FallbackProcess(topology.port_to(topology.rack_of[name], name), options)
     try:
         address = (cluster_fabric.reached_at(topology, name), server.serves_fallback_at)

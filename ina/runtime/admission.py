@@ -21,6 +21,7 @@ from hostlib import DEFAULT_SLOTS, JobConfig, window_for
 from hostlib.launcher import Rendezvous
 from ina.runtime.errors import BadRun
 from ina.runtime.fabric import SwitchFabric
+from ina.runtime.fallback_process import description
 from ina.runtime.lease import registration
 from ina.runtime.spec import SHARED_WINDOW, LaunchSpec, Machine
 from ina.runtime.topology import branches
@@ -71,7 +72,7 @@ class Admitted:
             "paced": self.fabric.queue_packets is not None,
             "log": self.spec.log,
             "hosts": hosts,
-            "transport": self.fabric.transport(switch, member),
+            "transport": self._transport(switch, member),
         }
         return JobConfig.from_json(json.dumps(fields)).to_json()
 
@@ -113,6 +114,8 @@ class Admitted:
         if topology is None:
             return None
         switch, member = self._members()[self._worker(rank)]
+        if member is self.tree.beside:
+            return self.fabric.machine(member)
         assert member.port is not None
         return topology.ports[switch][member.port].other(switch)
 
@@ -134,6 +137,12 @@ class Admitted:
         fallback = self.fabric.fallback
         return fallback.statistics(self.tree.job) if fallback else {}
 
+    def _transport(self, switch: str, member: Member) -> Mapping[str, object]:
+        transport = self.fabric.transport(switch, member)
+        if member is self.tree.beside and (server := self.tree.server) is not None:
+            return {**transport, "switch": f"{server.ip}:{server.udp_port}"}
+        return transport
+
     def _worker(self, rank: int) -> int:
         """Return the switch's worker that speaks for a rank."""
         if not self.spec.hierarchical:
@@ -149,12 +158,15 @@ class Admitted:
         return Rendezvous(job=self.tree.job, size=spec.job.workers, host=host, machines=machines)
 
     def _members(self) -> dict[int, tuple[str, Member]]:
-        return {
+        found = {
             member.rank: (name, member)
             for name, admission in self.tree.switches.items()
             for member in admission.members
             if member.rank is not None
         }
+        if (beside := self.tree.beside) is not None and beside.rank is not None:
+            found[beside.rank] = (next(iter(self.tree.switches)), beside)  # the uppermost
+        return found
 
 
 @contextlib.contextmanager
@@ -184,16 +196,19 @@ def admitted(
     with contextlib.ExitStack() as stack:
         members = _members(fabric, spec, beside, stack)
         shared = fabric.offers.shared
-        region = None
+        region = beside_server = None
         if shared:
             own = spec.job.slots
             region = fabric.slots_of(spec.job.name) or (None if own is None else Region(spec.first_slot, own))
         if fabric.topology is None:
             root = Branch(fabric.root, tuple(members[fabric.root]), region=region)
         else:
+            if shared:
+                members, beside_server = fabric.beside(members)
             root = branches(fabric.topology, members, region=region, transit=fabric.spec.transit)
         registered = registration(fabric, spec)
-        tree = _admit(fabric, _deployment(fabric, spec, root), registered, cancelled or threading.Event())
+        deployment = _deployment(fabric, spec, root, beside_server)
+        tree = _admit(fabric, deployment, registered, cancelled or threading.Event())
         stack.callback(_remove, fabric, spec.job.name, tree)
         fabric.serve(spec.job.name, tree)
         if shared:
@@ -201,15 +216,7 @@ def admitted(
             assert uplink is not None
             assert uplink.port is not None
             fallback = fabric.start_fallback(uplink.port)
-            fallback.add(
-                tree.job,
-                {
-                    "job": tree.job,
-                    "epoch": tree.epoch,
-                    "tree": tree.tree,
-                    "window": tree.window,
-                },
-            )
+            fallback.add(tree.job, description(tree))
             stack.callback(fallback.remove, tree.job)
         yield Admitted(fabric, spec, tree, registered)
 
@@ -303,7 +310,9 @@ def _ports(fabric: SwitchFabric) -> dict[str, tuple[int, ...]]:
     return {fabric.root: attached.ports} if attached else {}
 
 
-def _deployment(fabric: SwitchFabric, spec: LaunchSpec, root: Branch) -> Deployment:
+def _deployment(
+    fabric: SwitchFabric, spec: LaunchSpec, root: Branch, beside_server: Member | None
+) -> Deployment:
     offers, queue = fabric.offers, fabric.queue_packets
     if not offers.shared:
         default = DEFAULT_SLOTS if queue is None else queue  # a window of half of it
@@ -314,6 +323,7 @@ def _deployment(fabric: SwitchFabric, spec: LaunchSpec, root: Branch) -> Deploym
         preempt=spec.job.preempt and not offers.salted,
         window=shared_window(spec.job, spec.children, offers, queue),
         fallback=fabric.fallback_uplink(),
+        beside=beside_server,
     )
 
 

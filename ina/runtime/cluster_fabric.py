@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from controller import Controller, Fleet, Member, connect
 from controller.errors import ProgramMismatch
 from controller.switches import forwarding
+from controller.switches.cabling import fallback_udp_port, unplugged
 from controller.switches.model import INA_UDP_PORT, SWITCH_IP, SWITCH_MAC, Uplink
 from controller.vocabulary import Topology
 from controller.vocabulary.topology import FALLBACK_PORT
@@ -70,14 +71,21 @@ class ClusterFabric(SwitchFabric):
         if self._server is None:
             raise BadRun(
                 f"{self.offers.title} shares slots and needs a fallback server: no machine of the cluster "
-                "file without a worker of this job has the role fallback, or a fallback_port"
+                "file without a worker of this job has the role fallback, or a fallback_port (one with GPUs "
+                "and a fallback_port may have a worker, if the job is on other machines, too)"
             )
         return self._server
 
     def fallback_uplink(self) -> Uplink:
         """Return the uplink from the root to the fallback server. Raises BadRun."""
         topology, server = self._topology, self.server_host
-        return Uplink(topology.port_to(self.root, server), topology.mac(server), topology.ip(server))
+        udp_port = fallback_udp_port(topology, server)
+        port = topology.port_to(self.root, server)
+        return Uplink(port, topology.mac(server), topology.ip(server), udp_port)
+
+    def beside(self, members: dict[str, list[Member]]) -> tuple[dict[str, list[Member]], Member | None]:
+        """Return a job's workers without the one on the fallback server's machine, and that one."""
+        return unplugged(members, self.server_host, self._topology)
 
     def transport(self, switch: str, member: Member) -> Mapping[str, Any]:
         """Return a worker's `hostlib.TransportConfig`."""
@@ -129,8 +137,8 @@ def opened(
 ) -> Iterator[ClusterFabric]:
     """Connect to the switches between these machines, and have them run the program.
 
-    Where jobs share slots, the tree's root is the switch of the fallback server's machine: one without a
-    worker of the job.
+    Where jobs share slots, the tree's root is the switch of the fallback server's machine, which is one
+    without a worker of the job if there is such a one.
 
     Args:
         spec: The program that the switches are to run.
@@ -154,7 +162,7 @@ def opened(
         _load(spec, cluster, at)
         server = None
         if at[topology.root].info().shared:
-            server = _server_for(topology, places)
+            server = server_for(topology, places)
             if server is not None:
                 topology = replace(topology, root=topology.rack_of[server])
         for switch in sorted(_between(topology, places) - at.keys()):
@@ -248,13 +256,21 @@ def _check_places(topology: Topology, places: Sequence[str]) -> None:
             raise BadRun(f"machine {place!r} is given twice, but a switch port serves only one worker")
 
 
-def _server_for(topology: Topology, places: Collection[str]) -> str | None:
-    """Return the machine whose fallback server a job uses: at the file's root if there is one; or None."""
+def server_for(topology: Topology, places: Collection[str]) -> str | None:
+    """Return the machine whose fallback server a job uses; None: there is none.
+
+    Preferred are machines without a worker of the job, then those at the file's root. One with a worker,
+    which is then beside the server, has GPUs in the file, and is not the only machine of the job.
+    """
     found = [
-        server.name for server in topology.servers if server.serves_fallback_at and server.name not in places
+        server.name
+        for server in topology.servers
+        if server.serves_fallback_at
+        and (server.name not in places or (server.serves_beside_workers and len(places) > 1))
     ]
-    near = [name for name in found if topology.rack_of[name] == topology.root]
-    return next(iter([*near, *found]), None)
+    return min(
+        found, key=lambda name: (name in places, topology.rack_of[name] != topology.root), default=None
+    )
 
 
 def _between(topology: Topology, places: Sequence[str]) -> set[str]:

@@ -19,7 +19,7 @@ from hostlib.launcher import LaunchError
 from hostlib.version import version
 from ina.runtime.agents import launch_command
 from ina.runtime.checkup import Finding, of_machine, of_silence, of_speeds
-from ina.runtime.cluster_fabric import address_of, opened, reached_at
+from ina.runtime.cluster_fabric import address_of, opened, reached_at, server_for
 from ina.runtime.errors import BadRun, RunError
 from ina.runtime.jobs import JobEnd, run_jobs
 from ina.runtime.machine_facts import Facts
@@ -78,12 +78,18 @@ def examine(
         good += [name] if all(each.harmless for each in own) else []
     if offers is None:
         return found
+    # one that only has the fallback server beside its own worker sums with others alone
+    together = [name for name in good if offers.shared and server_for(topology, [name]) is None]
+    if len(good) == 1:
+        together = []
     for name in good:
+        if name in together:
+            continue
         on_step(f"summing on {name}")
         _try(cluster, [name], launch_with, found)
         if any(each.where == FALLBACK for each in found.findings):
             return found
-    working = [name for name in good if name in found.goodputs_bps]
+    working = [name for name in good if name in found.goodputs_bps or name in together]
     found.findings += of_speeds(found.goodputs_bps)
     if len(working) > 1:
         on_step(f"summing on {len(working)} machines")

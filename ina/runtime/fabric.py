@@ -277,6 +277,13 @@ class SwitchFabric:
             FALLBACK, port=self.topology.port_to(self.root, self.server_host) if self.topology else None
         )
 
+    def beside(self, members: dict[str, list[Member]]) -> tuple[dict[str, list[Member]], Member | None]:
+        """Return a job's workers without the one at the fallback server's port, and that one; None: none is.
+
+        Raises BadRun if no other worker is left.
+        """
+        return members, None
+
     def start_fallback(self, port: int) -> Fallback:
         """Start the fallback server at a port of the root, unless it runs already.
 

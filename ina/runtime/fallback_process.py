@@ -9,6 +9,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
+from controller.switches.tree import TreeAdmission
 from ina.runtime.errors import ProcessFailed
 from ina.runtime.server_process import ServerProcess
 
@@ -24,6 +25,19 @@ ANSWER_S = 10.0
 START_S = 30.0
 
 TITLE = "the fallback server"
+
+
+def description(tree: TreeAdmission) -> dict[str, Any]:
+    """Return an admitted job as a fallback server takes it (`hostlib.fallback.FallbackJob`)."""
+    found: dict[str, Any] = {
+        "job": tree.job,
+        "epoch": tree.epoch,
+        "tree": {str(node): children for node, children in tree.tree.items()},
+        "window": tree.window,
+    }
+    if tree.beside is not None:
+        found["beside"] = f"{tree.beside.ip}:{tree.beside.udp_port}"
+    return found
 
 
 class Fallback(Protocol):

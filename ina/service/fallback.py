@@ -29,7 +29,7 @@ from controller.switches.tree import TreeAdmission
 from controller.vocabulary import Topology
 from hostlib import command_line
 from ina.runtime.errors import ProcessFailed
-from ina.runtime.fallback_process import Fallback, FallbackProcess
+from ina.runtime.fallback_process import Fallback, FallbackProcess, description
 from ina.runtime.remote_fallback import RemoteFallback
 from ina.service import files
 from ina.service.faults import fault_point
@@ -103,7 +103,7 @@ class FallbackServers:
         """
         for server, admissions in wanted.items():
             folder = self._of(server)
-            jobs = {str(each.job): _description(each) for each in admissions}
+            jobs = {str(each.job): description(each) for each in admissions}
             if not folder.exists() and not jobs:
                 continue
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -198,16 +198,6 @@ def _last(folder: Path) -> str:
     return lines[-1] or "it said nothing"
 
 
-def _description(admission: TreeAdmission) -> dict[str, Any]:
-    tree = {str(node): children for node, children in admission.tree.items()}
-    return {
-        "job": admission.job,
-        "epoch": admission.epoch,
-        "tree": tree,
-        "window": admission.window,
-    }
-
-
 class Keeper:
     """Keeps one fallback server, and has it serve what ``jobs.json`` says."""
 
@@ -239,10 +229,10 @@ class Keeper:
         for job in [job for job, known in self._serves.items() if jobs.get(job) != known]:
             self._server.remove(int(job))
             del self._serves[job]
-        for job, description in jobs.items():
+        for job, described in jobs.items():
             if job not in self._serves:
-                self._server.add(int(job), description)
-                self._serves[job] = description
+                self._server.add(int(job), described)
+                self._serves[job] = described
         now = time.monotonic()
         if not self._told or now - self._counted_at > COUNT_S:
             self._counted_at = now

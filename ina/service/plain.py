@@ -59,8 +59,9 @@ def place_of(found: Mapping[str, Any]) -> Place:
 
 
 def of_admission(tree: TreeAdmission) -> dict[str, Any]:
-    """Return a job's admission as plain data."""
-    return {name: _of_admission(admission) for name, admission in tree.switches.items()}
+    """Return a job's admission as plain data: by switch, and the worker beside its server under no name."""
+    found: dict[str, Any] = {name: _of_admission(each) for name, each in tree.switches.items()}
+    return found if tree.beside is None else {**found, "": _of_member(tree.beside)}
 
 
 def _of_admission(admission: Admission) -> dict[str, Any]:
@@ -68,14 +69,15 @@ def _of_admission(admission: Admission) -> dict[str, Any]:
     return {
         **_fields(admission),
         "region": _fields(admission.region),
-        "members": [
-            {**_fields(member), "below": [member.below.start, member.below.stop]}
-            for member in admission.members
-        ],
+        "members": [_of_member(member) for member in admission.members],
         "uplink": admission.uplink and _fields(admission.uplink),
         "change": change and {"number": change.number, "region": _fields(change.region)},
         "registration": admission.registration and _fields(admission.registration),
     }
+
+
+def _of_member(member: Member) -> dict[str, Any]:
+    return {**_fields(member), "below": [member.below.start, member.below.stop]}
 
 
 def _fields(of: DataclassInstance) -> dict[str, Any]:
@@ -85,18 +87,21 @@ def _fields(of: DataclassInstance) -> dict[str, Any]:
 
 def admission_of(found: Mapping[str, Any]) -> TreeAdmission:
     """Return the admission that `of_admission` gave this for."""
-    return TreeAdmission({name: _admission(each) for name, each in found.items()})
+    switches = {name: _admission(each) for name, each in found.items() if name}
+    return TreeAdmission(switches, _member(found[""]) if "" in found else None)
 
 
 def _admission(found: Mapping[str, Any]) -> Admission:
     change, said, uplink = found["change"], found["registration"], found["uplink"]
     known = {
         "region": Region(**found["region"]),
-        "members": tuple(
-            Member(**{**member, "below": range(*member["below"])}) for member in found["members"]
-        ),
+        "members": tuple(_member(each) for each in found["members"]),
         "uplink": uplink and Uplink(**uplink),
         "change": change and RegionChange(change["number"], Region(**change["region"])),
         "registration": said and Registration(**said),
     }
     return Admission(**{**found, **known})
+
+
+def _member(found: Mapping[str, Any]) -> Member:
+    return Member(**{**found, "below": range(*found["below"])})

@@ -54,6 +54,34 @@ def test_only_the_root_hangs_on_the_fallback_server() -> None:
     assert {(job.preempt, job.window, job.mode) for job in jobs.values()} == {(True, 4, "shared")}
 
 
+BESIDE = Member(0, 99, "02:00:00:00:00:09", "10.0.0.9", 42593)
+
+
+def test_with_a_worker_beside_the_fallback_server_the_root_is_there() -> None:
+    spine = Branch("spine", (worker(1, 1),), (link(2, leaf("right", 3, 2)),))
+    asked = Deployment(spine, mode="shared", window=4, fallback=FALLBACK, beside=BESIDE)
+    jobs = lay_out(asked, max_members=32)
+    above = replace(FALLBACK, node=0, bitmap=0b10, fan_in=2)
+    assert jobs["spine"].place == Place(1, above, 0b11)
+    assert jobs["spine"].fallback is None
+    assert jobs["right"].place == Place(2, up_to(1, bitmap=0b10, fan_in=2), 0b11)
+    admitted = replace(as_admitted(jobs), beside=replace(BESIDE, bitmap=1))
+    assert admitted.tree == {0: [0, -1], 1: [1, -2], 2: [2, 3]}
+    assert admitted.whole
+    assert admitted.server == above
+    assert not replace(admitted, beside=None).whole  # as it is read from the switches
+
+
+def test_a_worker_beside_needs_a_fallback_server_and_a_switch_that_sums() -> None:
+    with pytest.raises(BadJob, match="beside the fallback server, but the job has none"):
+        lay_out(Deployment(leaf("s", 1), mode="shared", window=4, beside=BESIDE), max_members=32)
+    passing = Deployment(
+        leaf("s", 1, transit=True), mode="shared", window=4, fallback=FALLBACK, beside=BESIDE
+    )
+    with pytest.raises(BadJob, match="'s' only forwards"):
+        lay_out(passing, max_members=32)
+
+
 def test_what_hangs_on_a_transit_switch_counts_as_hanging_above_it() -> None:
     """Two transit switches in a row; below the second one a worker and a switch that aggregates."""
     low = Branch("low", (worker(2, 2),), (link(3, leaf("leaf", 3, 4)),), transit=True)

@@ -96,6 +96,23 @@ class Cluster:
         assert json.loads(line)["ready"]["machine"] == machine
         return process
 
+    @contextlib.contextmanager
+    def serving_on(self, machine: str) -> Iterator[None]:
+        """Have the cluster file name a machine with workers as the only one with a fallback server."""
+        written = self.file.read_text()
+        document = json.loads(written)
+        for server in document["server"]:
+            if server["name"] == machine:
+                server["fallback_port"] = 9560
+        gone = [each["name"] for each in document["server"] if each.get("role") == "fallback"]
+        document["server"] = [each for each in document["server"] if each["name"] not in gone]
+        document["link"] = [each for each in document["link"] if not {each["a"], each["b"]} & {*gone}]
+        self.file.write_text(json.dumps(document))
+        try:
+            yield
+        finally:
+            self.file.write_text(written)
+
     def jobs(self) -> list[int]:
         """Return the jobs on all switches."""
         found: set[int] = set()

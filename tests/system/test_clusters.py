@@ -134,6 +134,42 @@ def test_shared_slots_a_tree_and_ranks_summed_on_their_machines(
         assert "fallback: results" in output
 
 
+@pytest.mark.parametrize(
+    ("hosts", "options"),
+    [
+        (HOSTS, ("--slots", "0")),
+        (HOSTS, ("--slots", "4")),
+        (HOSTS, ("--preempt",)),
+        ("h2:1,h4:1", ("--numbers", "fixed")),
+        ("h1:2,h2:1", ()),
+    ],
+)
+def test_a_fallback_server_beside_a_worker_at_one_port(
+    here: Cluster, hosts: str, options: Sequence[str]
+) -> None:
+    with here.serving_on("h2"):
+        here.serve_fallback("h2")
+        status, output, errors = ended(here.run(hosts, ["python", "-c", SUM], *options))
+    assert status == 0, errors
+    said = sorted(json.loads(text)[:3] for text in re.findall(r"\] (\[.*)", output))
+    assert said == [[rank, True, True] for rank in range(sum(int(each[-1]) for each in hosts.split(",")))]
+    assert "fallback: results" in output
+
+
+def test_a_fallback_server_beside_a_worker_is_killed_and_started_again(here: Cluster) -> None:
+    with here.serving_on("h2"):
+        service = here.serve_fallback("h2")
+        run = here.run(HOSTS, ["python", "-c", STEPS])
+        all_going(run, 8)
+        for process in here.mentioning("h2", "--beside-workers"):
+            os.kill(process, signal.SIGKILL)
+        status, output, errors = ended(run)
+    assert status == 0, errors
+    assert output.count("all right") == 8
+    service.terminate()
+    assert "restarting it (1 of 5)" in ended(service)[2]
+
+
 @pytest.mark.parametrize("launcher", ["srun", "mpirun"])
 def test_ranks_of_other_launchers_find_their_machine_by_name(here: Cluster, launcher: str) -> None:
     here.serve_fallback()

@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -204,6 +204,41 @@ def test_machines_come_and_go_under_jobs(served: Served) -> None:
         assert (served.folder / name).read_text() == "x"
     served.until(lambda: served.ask("/v1/audit")["clean"])
     assert all(not jobs_at(served.bed, name) for name in whole.switch)
+
+
+def test_a_job_on_all_machines_has_its_fallback_server_beside_a_worker(tmp_path: Path) -> None:
+    """No machine is free of its workers. The server is killed, and its service: each is started again."""
+    with cluster(tmp_path, shape=leaf_spine(1, 2, 2)) as bed:
+        served = Served(bed, tmp_path)
+        whole = read_topology(bed.file)
+        servers = [replace(each, fallback_port=9560 if each.name == "h3" else 0) for each in whole.servers]
+        whole = replace(whole, servers=tuple(servers))
+        bed.file.write_text(json.dumps(topology_document(whole)))
+        bed.serve_fallback("h3")
+        served.describe(whole)
+        stop = tmp_path / "stop"
+        try:
+            served.start()
+            served.submit("wide", 4, stop)
+            begun = tmp_path / "wide.begun"
+            served.until(begun.exists)
+            job = served.job("wide")
+            assert (job["fallback"], job["tree"]["root"]) == ("h3", whole.rack_of["h3"]), job
+            for process in bed.mentioning("h3", "--beside-workers"):
+                os.kill(process, signal.SIGKILL)
+            served.kill()
+            served.start()
+            served.until(lambda: bed.mentioning("h3", "--beside-workers"))
+            stop.touch()
+            served.until(lambda: served.job("wide")["state"] not in ("running", "starting"))
+            assert served.job("wide")["state"] == "completed", served.explained("wide")
+            assert served.job("wide")["starts"] == 1
+            assert (tmp_path / "wide").read_text() == "x"
+            served.until(lambda: served.ask("/v1/audit")["clean"])
+        finally:
+            if served.controller is not None:
+                served.controller.kill()
+                served.controller.wait()
 
 
 def controller_of(served: Served) -> int:

@@ -113,6 +113,21 @@ def test_fallback_servers_are_where_the_file_has_them() -> None:
     check_job(replace(job, fallback="p2"), one)
 
 
+def test_a_fallback_server_is_beside_a_worker_only_where_no_other_is_free() -> None:
+    bed = pinned(leaf_spine(2, 2, 2, servers=0))
+    bed = replace(
+        bed,
+        servers=tuple(
+            replace(each, fallback_port=9560) if each.name in ("h1", "h4") else each for each in bed.servers
+        ),
+    )
+    job = Job(name="a", workers=2, layers_bytes=(1000,), servers=("h1", "h3"))
+    assert choose_fallback(steady_state(bed, []), job) == "h4"
+    assert choose_fallback(steady_state(bed, []), replace(job, servers=("h2", "h4"))) == "h1"
+    assert choose_fallback(steady_state(bed, []), replace(job, servers=("h1", "h4"))) in ("h1", "h4")
+    assert choose_fallback(steady_state(bed, []), replace(job, servers=("h1", "h1"))) == "h4"
+
+
 def test_files_are_read_again_when_an_operator_asks(tmp_path: Path) -> None:
     lab = written(tmp_path, LAB)
     policies = tmp_path / "policies.toml"

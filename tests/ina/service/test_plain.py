@@ -51,5 +51,6 @@ def test_admissions_come_back() -> None:
         change=RegionChange(5, Region(16, 8)),
         registration=Registration("ina controller", name="a", user="me", command="true", priority=3),
     )
-    tree = TreeAdmission({"s1": bare, "s2": full})
-    assert plain.admission_of(json.loads(json.dumps(plain.of_admission(tree)))) == tree
+    beside = Member(1, 3, "02:00:00:00:00:03", "10.0.0.3", 42594)
+    for tree in (TreeAdmission({"s1": bare, "s2": full}), TreeAdmission({"s1": bare}, beside)):
+        assert plain.admission_of(json.loads(json.dumps(plain.of_admission(tree)))) == tree

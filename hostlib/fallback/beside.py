@@ -1,0 +1,200 @@
+"""The socket of a fallback server on a machine that has workers, too, at the machine's one switch port.
+
+A switch tells a job's children from what is above it by the port, so a worker at the port of its job's
+fallback server cannot be a child of the switch. It is *beside* the server: a child of the tree's root, whose
+sums are made here, and the switch is another child. What either sends up is for the server what a switch
+without slots makes of it, a part of the root's sum; what the server sends down goes to both.
+
+One socket serves the switch and the workers, told apart by the address that datagrams come from. The core
+is that of any other server: only the kinds of packets change.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+import struct
+import sys
+import time
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hostlib import wire
+from hostlib.config import TransportConfig, parse_address
+from hostlib.errors import ConfigError, InaError
+from hostlib.fallback.config import BATCH, FallbackJob
+from hostlib.fallback.link import RECEIVE_BUFFER_BYTES
+from hostlib.fallback.native_core import NativeCore
+from hostlib.io.datagrams import DATAGRAM_BYTES, UDP_GRO, UDP_SEGMENT, enable, set_buffers
+
+_RECEIVE_BYTES: Final = 65536
+_PASSES: Final = 64
+"""Receptions until packets are sent, at most."""
+_REFUSED: Final = (wire.INA_VERSION ^ 0xF) << 4
+"""Version and kind of a packet that the core is to drop, and count as of another version."""
+
+
+class BesideLink:
+    """An ordinary UDP socket for the root switch and for workers of this machine, as `FallbackLink`."""
+
+    def __init__(self, transport: TransportConfig) -> None:
+        """Open it.
+
+        Raises:
+            ConfigError: the socket cannot be opened at that address, or the transport is not *udp*.
+        """
+        if transport.kind != "udp":
+            raise ConfigError(
+                f"workers beside a fallback server need the transport udp, not {transport.kind}"
+            )
+        self._switch = parse_address(transport.switch)
+        self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        """The socket itself."""
+        try:
+            set_buffers(self.socket, RECEIVE_BUFFER_BYTES)
+            self.socket.bind(parse_address(transport.local))
+        except OSError as error:
+            self.socket.close()
+            raise ConfigError(f"cannot open {transport.local}: {error.strerror}") from error
+        self.socket.setblocking(False)
+        enable(self.socket, UDP_GRO, 1)
+        self._segments = enable(self.socket, UDP_SEGMENT, 0)
+        self._workers: dict[tuple[str, int], tuple[int, int]] = {}
+        """By a worker's address, its job and its bit of the root's sum."""
+        self._of_job: dict[int, tuple[str, int]] = {}
+        self._incoming = np.zeros(_RECEIVE_BYTES, np.uint8)
+        self._outgoing = np.zeros(DATAGRAM_BYTES, np.uint8)
+        self.strangers = 0
+        """Number of datagrams that came neither from the switch nor from a worker, and were dropped."""
+        self.errors = 0
+        """Number of failed calls to send or receive."""
+
+    def add(self, job: FallbackJob) -> None:
+        """Have the worker that is beside the server in this job, if there is one. Raises ConfigError."""
+        if job.beside is None:
+            return
+        address = parse_address(job.beside)
+        if address in self._workers:
+            raise ConfigError(f"job {job.job}: the worker at {job.beside} is one of another job already")
+        bit = next(bit for bit, child in enumerate(job.tree.nodes[wire.ROOT_NODE]) if child >= 0)
+        self._workers[address] = job.job, 1 << bit
+        self._of_job[job.job] = address
+
+    def remove(self, job: int) -> None:
+        """Have the worker of a job no more."""
+        if (address := self._of_job.pop(job, None)) is not None:
+            del self._workers[address]
+
+    def introduce(self) -> None:
+        """Say nothing: the kernel, and not a port in user space, is at the other end."""
+
+    def pump(self, core: NativeCore, control: int, deadline: int) -> None:
+        """Serve until `deadline` (monotonic ns), a signal, or until `control` (-1: none) is readable.
+
+        Raises:
+            InaError: the socket cannot be waited for any more.
+        """
+        poller = select.poll()
+        poller.register(self.socket, select.POLLIN)
+        if control >= 0:
+            poller.register(control, select.POLLIN)
+        while (now := time.monotonic_ns()) < deadline:
+            until = min(deadline, core.next_timeout())
+            # rounded up: a wait that ends too early would be another round for nothing
+            ready = dict(poller.poll(max(0, -(-(until - now) // 1_000_000))))
+            if control in ready:
+                return
+            if ready.get(self.socket.fileno(), 0) & select.POLLNVAL:
+                raise InaError("the fallback server's socket failed: it is closed")
+            self._receive(core)
+            self._send(core)
+
+    def close(self) -> None:
+        """Free the socket."""
+        self.socket.close()
+
+    def _receive(self, core: NativeCore) -> None:
+        for _ in range(_PASSES):
+            try:
+                count, told, _, source = self.socket.recvmsg_into([self._incoming.data], socket.CMSG_SPACE(4))
+            except BlockingIOError:
+                return
+            except OSError:  # of an earlier datagram, which a worker that has ended refused
+                self.errors += 1
+                continue
+            segment = _segment(told) or max(count, 1)
+            data = self._incoming[:count]
+            if source == self._switch:
+                _as_parts(data, segment, None)
+            elif (worker := self._workers.get(source)) is not None:
+                _as_parts(data, segment, worker)
+            else:
+                self.strangers += -(-count // segment)
+                continue
+            core.absorb(data, segment, time.monotonic_ns())
+
+    def _send(self, core: NativeCore) -> None:
+        while True:
+            count, size = core.emit(self._outgoing, time.monotonic_ns())
+            if not count:
+                return
+            packets = self._outgoing[: count * size].reshape(count, size)
+            self._say(packets, self._switch)
+            if self._of_job:
+                jobs = _headers(packets)["job"]
+                for job, address in self._of_job.items():
+                    if len(own := packets[jobs == job]):
+                        self._say(own, address)
+
+    def _say(self, packets: NDArray[Any], to: tuple[str, int]) -> None:
+        """Send packets; those for which there is no room, or which are refused, are lost as on any link."""
+        count, size = packets.shape
+        for first in range(0, count, BATCH if self._segments else 1):
+            batch = packets[first : first + (BATCH if self._segments else 1)]
+            told = [(socket.IPPROTO_UDP, UDP_SEGMENT, struct.pack("=H", size))] if len(batch) > 1 else []
+            try:
+                self.socket.sendmsg([np.ascontiguousarray(batch).data], told, 0, to)
+            except OSError:
+                self.errors += 1
+
+
+def _segment(told: list[tuple[int, int, bytes]]) -> int:
+    """Return the length of the packets that the kernel has put together; 0: there is one."""
+    for level, kind, value in told:
+        if (level, kind) == (socket.IPPROTO_UDP, UDP_GRO):
+            return int.from_bytes(value[:4], sys.byteorder)
+    return 0
+
+
+def _headers(packets: NDArray[Any]) -> NDArray[Any]:
+    """Return the headers of packets of one length, in rows, as a view of them."""
+    found: NDArray[Any] = packets[:, : wire.INA_BYTES].view(wire.HEADER_DTYPE)[:, 0]
+    return found
+
+
+def _as_parts(data: NDArray[Any], segment: int, worker: tuple[int, int] | None) -> None:
+    """Make contributions to the root's sum parts of it, in place: the core takes those.
+
+    Packets of a worker that are not its own contributions to its own job, or a result, are spoilt.
+    """
+    whole, rest = divmod(len(data), segment)
+    if segment >= wire.INA_BYTES and whole:
+        _rewrite(data[: whole * segment].reshape(whole, segment), worker)
+    if rest >= wire.INA_BYTES:
+        _rewrite(data[whole * segment :].reshape(1, rest), worker)
+
+
+def _rewrite(packets: NDArray[Any], worker: tuple[int, int] | None) -> None:
+    headers = _headers(packets)
+    kinds = headers["version_kind"]
+    gradient = kinds == wire.INA_VERSION << 4 | wire.KIND_GRADIENT
+    if worker is not None:
+        job, bit = worker
+        own = (headers["node"] == wire.ROOT_NODE) & (headers["bitmap"] == bit)
+        answer = kinds == wire.INA_VERSION << 4 | wire.KIND_RESULT
+        kinds[~((headers["job"] == job) & (answer | (gradient & own)))] = _REFUSED
+    kinds[gradient & (headers["node"] == wire.ROOT_NODE) & (kinds != _REFUSED)] = (
+        wire.INA_VERSION << 4 | wire.KIND_PARTIAL
+    )
