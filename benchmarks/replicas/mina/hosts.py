@@ -6,20 +6,43 @@ many free hosts, or None if there are too few.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cache
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from benchmarks.replicas.mina.fabric import Fabric
+from controller.placement.baselines import locality_first
+from controller.placement.policy import Question
+from controller.vocabulary import Job, Topology, fabrics
 
 ALPHA: Final = 0.5
 """Weight of a fragment that stays free; one that the job gets counts 1."""
 
 Choose = Callable[[Fabric, Sequence[bool], int], list[int] | None]
 Scores = npt.NDArray[np.float64]
+Place = int | str
+
+
+def locality(fabric: Fabric, free: Sequence[bool], count: int) -> list[int] | None:
+    """Take the hosts that our own placement by locality takes: of one rack, or of few."""
+    servers = [f"h{host + 1}" for host in range(fabric.hosts)]
+    topology = _topology(fabric)
+    question = Question(topology, (), random.Random(0))
+    vars(question)["free"] = {name: int(idle) for name, idle in zip(servers, free, strict=True)}
+    job = Job(name="job", workers=count, layers_bytes=(1,))
+    chosen = locality_first(question, job)
+    return None if chosen is None else [int(name[1:]) - 1 for name in chosen]
+
+
+@cache
+def _topology(fabric: Fabric) -> Topology:
+    """Return a topology with the racks of a fabric, by which locality goes."""
+    return fabrics.leaf_spine(1, fabric.racks, fabric.hosts_in_rack, fabrics.Parts(gpus=1))
 
 
 def first_fit(_fabric: Fabric, free: Sequence[bool], count: int) -> list[int] | None:
@@ -29,25 +52,26 @@ def first_fit(_fabric: Fabric, free: Sequence[bool], count: int) -> list[int] | 
 
 
 @dataclass(slots=True)
-class _Taken:
-    """The least score of taking each number of hosts from a part of the fabric, and how it is split."""
+class Taken:
+    """What it costs to take each number of places from a part of a cluster, and how to take them."""
 
     score: Scores
-    splits: list[npt.NDArray[np.intp]]
-    """How many of them come from each part, by number; the first part gets what is left."""
-    parts: list[_Taken] = field(default_factory=list)
-    hosts: tuple[int, ...] = ()
+    idle: int
+    splits: Sequence[npt.NDArray[np.intp]] = ()
+    """How many of them come from each part, by number."""
+    parts: Sequence[Taken] = ()
+    places: Sequence[Place] = ()
 
-    def chosen(self, count: int) -> list[int]:
-        """Return the hosts of the best choice of this many."""
+    def chosen(self, count: int) -> list[Place]:
+        """Return the places of the best choice of this many."""
         if not self.parts:
-            return list(self.hosts[:count])
-        taken: list[list[int]] = []
+            return list(self.places[:count])
+        taken: list[list[Place]] = []
         for part, split in zip(reversed(self.parts), reversed(self.splits), strict=True):
             here = int(split[count])
             taken.append(part.chosen(here))
             count -= here
-        return [host for hosts in reversed(taken) for host in hosts]
+        return [place for places in reversed(taken) for place in places]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,25 +92,26 @@ class FewestFragments:
         """Return the hosts, or None if too few are free."""
         if sum(free) < count:
             return None
-        whole = self._merged(
-            [self._pod(fabric, free, pod, count) for pod in range(fabric.pods)], fabric.hosts, count
-        )
-        return whole.chosen(count)
+        size = fabric.hosts_in_rack
+        racks = [
+            self.leaf([host for host in range(at, at + size) if free[host]], size, count)
+            for at in range(0, fabric.hosts, size)
+        ]
+        each = fabric.racks_in_pod
+        pods = [
+            self.merged(racks[at : at + each], each * size, count) for at in range(0, fabric.racks, each)
+        ]
+        return [int(host) for host in self.merged(pods, fabric.hosts, count).chosen(count)]
 
-    def _pod(self, fabric: Fabric, free: Sequence[bool], pod: int, count: int) -> _Taken:
-        racks = range(pod * fabric.racks_in_pod, (pod + 1) * fabric.racks_in_pod)
-        within = [self._rack(fabric, free, rack, count) for rack in racks]
-        return self._merged(within, fabric.racks_in_pod * fabric.hosts_in_rack, count)
+    def leaf(self, idle: Sequence[Place], size: int, count: int) -> Taken:
+        """Return the costs of taking up to `count` places of a part that has `size`, of which some are idle."""
+        here = np.arange(min(len(idle), count) + 1)
+        score = here + self.alpha * (len(idle) - here)
+        return self._whole(Taken(score, len(idle), places=tuple(idle)), size)
 
-    def _rack(self, fabric: Fabric, free: Sequence[bool], rack: int, count: int) -> _Taken:
-        hosts = range(rack * fabric.hosts_in_rack, (rack + 1) * fabric.hosts_in_rack)
-        idle = tuple(host for host in hosts if free[host])
-        most = min(len(idle), count)
-        score = np.arange(most + 1) + self.alpha * (len(idle) - np.arange(most + 1))
-        return self._whole(_Taken(score, [], hosts=idle), len(idle), fabric.hosts_in_rack)
-
-    def _merged(self, parts: list[_Taken], hosts: int, count: int) -> _Taken:
-        score, splits, idle = np.zeros(1), [], 0
+    def merged(self, parts: Sequence[Taken], size: int, count: int) -> Taken:
+        """Return the costs of taking up to `count` places of parts that together have `size`."""
+        score, splits = np.zeros(1), []
         for part in parts:
             most = min(len(score) + len(part.score) - 2, count)
             sums = np.full((len(part.score), most + 1), np.inf)
@@ -95,12 +120,11 @@ class FewestFragments:
                 sums[here, here:upto] = cost + score[: upto - here]
             splits.append(sums.argmin(axis=0))
             score = sums.min(axis=0)
-            idle += len(part.score) - 1
-        return self._whole(_Taken(score, splits, parts), idle, hosts)
+        return self._whole(Taken(score, sum(part.idle for part in parts), splits, parts), size)
 
-    def _whole(self, taken: _Taken, idle: int, hosts: int) -> _Taken:
-        if idle == hosts:
+    def _whole(self, taken: Taken, size: int) -> Taken:
+        if taken.idle == size:
             taken.score[0] = self.alpha
-            if hosts < len(taken.score):
-                taken.score[hosts] = 1.0
+            if size < len(taken.score):
+                taken.score[size] = 1.0
         return taken
