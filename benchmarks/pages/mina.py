@@ -1,5 +1,7 @@
-"""MINA (INFOCOM'25), which divides switches among jobs sum by sum: its replica beside what it published, our
-policies on its jobs, and its policies on ours."""
+"""MINA (INFOCOM'25), which divides switches among jobs sum by sum, beside our policies.
+
+Its replica beside what it published, our policies on its jobs, and its policies on ours.
+"""
 
 from __future__ import annotations
 
@@ -212,8 +214,8 @@ def _about_rate(rows: Rows, rate_gbps: float) -> str:
         return f"{_mean(rows, f'{name}.efficiency'):.3f}"
 
     return (
-        f"- At {rate_gbps:.0f} Gb/s MINA has {stated(MINA)}, its baseline {stated(BASELINE)}. Most of that are"
-        f" hosts: with them alone it has {stated(ALONE_HOSTS)}, with our locality and static trees"
+        f"- At {rate_gbps:.0f} Gb/s MINA has {stated(MINA)}, its baseline {stated(BASELINE)}. Most of it"
+        f" comes from hosts: with them alone it has {stated(ALONE_HOSTS)}, with our locality and static trees"
         f" {stated(NEAR)}, and without them {stated(WITHOUT_HOSTS)}. Locality and sharing, first come, has"
         f" {stated(SHARED)}; preemptive, in parts, {stated(PREEMPTIVE)}; twice the memory without any turns"
         f" {stated(DOUBLE)}. Without its trees MINA has {stated(WITHOUT_TREES)}, without its turns"

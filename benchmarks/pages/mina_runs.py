@@ -1,9 +1,9 @@
-"""Runs of the page on MINA: its replica beside the published figures, our policies there, its policies here."""
+"""Runs of the page on MINA: its replica as published, our policies there, its policies here."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Final

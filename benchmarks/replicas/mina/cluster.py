@@ -1,7 +1,7 @@
 """A cluster on which jobs wait in one queue for hosts, and sum in switches or by the hosts.
 
-As in MINA's public simulator: the first job of the queue gets hosts when enough are free; links are never full;
-a sum in the network needs all switches of its job's tree to itself.
+As in MINA's public simulator: the first job of the queue gets hosts when enough are free; links are never
+full; a sum in the network needs all switches of its job's tree to itself.
 """
 
 from __future__ import annotations
@@ -15,9 +15,6 @@ from benchmarks.replicas.mina.hosts import Choose
 from benchmarks.replicas.mina.models import MIXES, Kinds, sizes_of
 from benchmarks.replicas.mina.steps import Job, Steps, Turns
 from benchmarks.replicas.mina.trees import Build, Running, Score, Sharing
-
-STEPS_OF_A_TRY = 3
-"""Groups are tried for so many steps of their slowest job."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,10 +82,18 @@ def queue(mix: str, models: int, *, jobs: int = 1000, seed: int = 42, most_hosts
 
 @dataclass
 class Tries:
-    """How jobs do that take turns at one switch, by simulation, each group once."""
+    """How jobs do that take turns at one switch, by simulation, each group once.
+
+    Attributes:
+        kinds: What jobs there are.
+        turns: Whose turn it is.
+        steps: For so many steps of the slowest job.
+        known: Scores of groups that were simulated.
+    """
 
     kinds: Kinds
     turns: Turns = Turns.GAIN
+    steps: int = 3
     known: dict[Sharing, Score] = field(default_factory=dict)
 
     def __call__(self, sharing: Sharing) -> Score:
@@ -104,7 +109,7 @@ class Tries:
             job.group = 0
             steps.set_tree(job, (0,) if hosts > 1 else ())
         longest_s = max(self.kinds.step_s(model, hosts, in_network=False) for hosts, model in sharing)
-        steps.run(end_s=STEPS_OF_A_TRY * longest_s)
+        steps.run(end_s=self.steps * longest_s)
         score = Score(0.0, 0.0, 0.0)
         for (hosts, model), job in zip(sharing, steps.jobs, strict=True):
             best, worst = (
@@ -189,9 +194,12 @@ class Cluster:
                 self._trees[number] = tree
                 self._steps.set_tree(job, tree.switches if tree else None)
         place = {number: at for at, number in enumerate(self._running)}
-        groups = components({number: self._trees[number] for number in self._running})
+        groups = [
+            sorted(group, key=place.__getitem__)
+            for group in components({number: self._trees[number] for number in self._running})
+        ]
         # the public simulator's order of events at the same time, where its standard library is libc++
-        groups = sorted((sorted(group, key=place.__getitem__) for group in groups), key=lambda each: -place[each[0]])
+        groups.sort(key=lambda group: -place[group[0]])
         rank = 0
         for group, numbers in enumerate(groups):
             for number in numbers:

@@ -98,13 +98,11 @@ class FewestFragments:
             for at in range(0, fabric.hosts, size)
         ]
         each = fabric.racks_in_pod
-        pods = [
-            self.merged(racks[at : at + each], each * size, count) for at in range(0, fabric.racks, each)
-        ]
+        pods = [self.merged(racks[at : at + each], each * size, count) for at in range(0, fabric.racks, each)]
         return [int(host) for host in self.merged(pods, fabric.hosts, count).chosen(count)]
 
     def leaf(self, idle: Sequence[Place], size: int, count: int) -> Taken:
-        """Return the costs of taking up to `count` places of a part that has `size`, of which some are idle."""
+        """Return the costs of taking up to `count` of the idle places of a part that has `size` places."""
         here = np.arange(min(len(idle), count) + 1)
         score = here + self.alpha * (len(idle) - here)
         return self._whole(Taken(score, len(idle), places=tuple(idle)), size)

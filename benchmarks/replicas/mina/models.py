@@ -1,7 +1,7 @@
 """Models that are trained, as MINA's simulator has them: the times of a step, and the sums of its gradients.
 
-A model's gradients are summed in buckets, one after the other while the step goes on. The figures are those of
-the public measurements (batches of four samples), each in one line: buckets between the first and the last
+A model's gradients are summed in buckets, one after the other while the step goes on. The figures are those
+of the public measurements (batches of four samples), each in one line: buckets between the first and the last
 repeat a few sizes, and come evenly. `read` has the measurements themselves, from a clone of the repository.
 """
 
@@ -22,6 +22,10 @@ class Model:
 
     step_s: float
     buckets: Sequence[tuple[float, int]]
+
+    def faster(self, ratio: float) -> Model:
+        """Return the model on GPUs that are so many times as fast."""
+        return Model(self.step_s / ratio, [(start_s / ratio, size) for start_s, size in self.buckets])
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from enum import IntEnum
 from functools import cache
 from pathlib import Path
-from typing import Final
 
 from controller.scheduling.errors import SchedulingError
 from softswitch.engine.build import build_c
@@ -53,7 +52,7 @@ class Sum:
 class Profile(ctypes.Structure):
     """Times of a kind of job, see steps.c."""
 
-    _fields_: Final = [
+    _fields_ = [
         ("sums", ctypes.c_int64),
         ("step_s", ctypes.c_double),
         *((name, ctypes.POINTER(ctypes.c_double)) for name in ("start_s", "in_network_s", "by_hosts_s")),
@@ -64,7 +63,7 @@ class Profile(ctypes.Structure):
 class Job(ctypes.Structure):
     """A job that runs, see steps.c."""
 
-    _fields_: Final = [
+    _fields_ = [
         *((name, ctypes.c_int64) for name in ("profile", "hosts", "steps", "group", "rank", "parts")),
         *((name, ctypes.POINTER(ctypes.c_int32)) for name in ("tree", "next_tree")),
         *((name, ctypes.c_int64) for name in ("tree_size", "next_size")),
@@ -78,7 +77,7 @@ class Job(ctypes.Structure):
 
 
 class _Cluster(ctypes.Structure):
-    _fields_: Final = [
+    _fields_ = [
         ("profiles", ctypes.POINTER(Profile)),
         ("jobs", ctypes.POINTER(ctypes.POINTER(Job))),
         ("count", ctypes.c_int64),

@@ -35,7 +35,7 @@ class Running:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """Times of jobs, weighted by hosts: what they took, and what they take with every or no sum in switches."""
+    """Times of jobs, weighted by hosts: what they took, and with every sum or none in switches."""
 
     took: float
     best: float
@@ -59,7 +59,8 @@ Share = Callable[[Sharing], Score]
 class Build(Protocol):
     """A policy: called when jobs have come or gone, it returns each job's tree, or None, by number."""
 
-    def __call__(self, running: Sequence[Running]) -> Mapping[int, Tree | None]: ...
+    def __call__(self, running: Sequence[Running]) -> Mapping[int, Tree | None]:
+        """Return the trees of all running jobs."""
 
 
 class FirstTrees:
@@ -170,7 +171,7 @@ class _Groups:
         return {number: self._trees[at][1] for number, at in self._tree_of.items()}
 
     def _beside(self) -> list[tuple[tuple[int, ...], int]]:
-        """Return the groups that trees of jobs without one have conflicts with, fewest first; and the tree."""
+        """Return the groups that trees of jobs without one meet, fewest first, and the tree."""
         found = []
         for at, (job, _) in enumerate(self._trees):
             if job.number not in self._tree_of:
@@ -236,7 +237,7 @@ class _Groups:
 
 
 def conflicts(trees: Sequence[tuple[Running, Tree]]) -> list[int]:
-    """Return, for each tree, the bits of those of which at most one can be used: of its job, or in conflict."""
+    """Return, for each tree, the bits of those that exclude it: of the same job, or in conflict."""
     near = [0] * len(trees)
     for at, (job, tree) in enumerate(trees):
         for other in range(at):
