@@ -173,7 +173,7 @@ def gaining_models(rate_gbps: float) -> list[str]:
 
 
 def findings(rows: Rows) -> str:
-    """Return what the tables show."""
+    """Return the text on the tables: the replica, what can be gained, both rates, seeds, our clusters."""
     published, there, here = (selected(rows, part=part) for part in (PUBLISHED, THERE, HERE))
     without = [row for row in published if "trees" not in str(row["uses"])]
     exact = max(_deviation(row) for row in without)

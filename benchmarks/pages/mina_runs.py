@@ -39,7 +39,7 @@ FIGURES: Final[Mapping[str, Mapping[str, float]]] = {
 }
 """Efficiencies in the result files of the public simulator, by mix and by what of MINA is used.
 
-``JCTScoreWeighted`` of results/ablation_study.json and results/large_scale_simulation.json (commit 46c02f4).
+The weighted scores of its ablation study and of its large-scale simulation (commit 46c02f4).
 """
 
 FIXED: Final = (1, 2, 3, 4, 5)

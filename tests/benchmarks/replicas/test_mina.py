@@ -32,7 +32,7 @@ SMALL = Fabric(2, 2, 2, 2, 2)
 
 
 def test_the_jobs_are_those_of_the_published_runs() -> None:
-    """TotalJCTWithSharp and TotalJCTWithoutSharp of results/large_scale_simulation.json, first run."""
+    """They take as long as in the first run of the published large-scale simulation."""
     asked = queue("all sizes", len(MODELS))
     best, worst = (
         sum(job.steps * KINDS.step_s(job.model, job.hosts, in_network=fast) for job in asked)
@@ -48,7 +48,7 @@ def test_the_baseline_is_as_published() -> None:
 
 
 def test_pairs_that_take_turns_are_as_published() -> None:
-    """result_2_jobs of results/sharing.json: pairs of opt-125m and others, with GPUs 1.5 times as fast.
+    """Pairs of opt-125m and others in the published study of sharing, with GPUs 1.5 times as fast.
 
     With the measured buckets it is the same in all digits.
     """
