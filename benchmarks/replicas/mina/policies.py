@@ -16,8 +16,13 @@ from controller.vocabulary import Job, Tree
 
 
 def fewest_fragments(question: PlacementQuestion, job: Job) -> list[str] | None:
-    """Place a job in fewest fragments of servers and racks, where also few fragments stay free."""
+    """Place a job in fewest fragments of servers and racks, where also few fragments stay free.
+
+    MINA's jobs have whole hosts; ours, where they fit, one server, the fullest.
+    """
     room, racks = question.room(job), question.topology.rack_of
+    if fitting := [name for name, count in room.items() if count >= job.workers]:
+        return [min(fitting, key=room.__getitem__)] * job.workers
     if sum(room.values()) < job.workers:
         return None
     policy = FewestFragments()
