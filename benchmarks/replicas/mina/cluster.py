@@ -6,7 +6,7 @@ full; a sum in the network needs all switches of its job's tree to itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from benchmarks.replicas.mina.draws import Draws
@@ -28,24 +28,20 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A job that has ended: how long it took, and in switches, and with all or no sums in switches."""
+    """A job that has ended: how long it took, and takes with all or no sums in switches."""
 
     asked: Asked
     number: int
     took_s: float
-    in_network_s: float
     best_s: float
     worst_s: float
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """All jobs, in the order in which they ended, and the time of the last one's end."""
+    """All jobs, in the order in which they ended."""
 
     jobs: Sequence[Ended]
-    end_s: float
-    moved: int = 0
-    """How many times a job's tree changed."""
 
     def score(self, *, weighted: bool = True) -> Score:
         """Return the times of all jobs, weighted by hosts or not."""
@@ -54,12 +50,6 @@ class Outcome:
             weight = job.asked.hosts if weighted else 1
             total += Score(weight * job.took_s, weight * job.best_s, weight * job.worst_s)
         return total
-
-    @property
-    def in_network(self) -> float:
-        """The part of the jobs' time, weighted by hosts, in which their sums were in switches."""
-        took = sum(job.took_s * job.asked.hosts for job in self.jobs)
-        return sum(job.in_network_s * job.asked.hosts for job in self.jobs) / took
 
 
 def queue(mix: str, models: int, *, jobs: int = 1000, seed: int = 42, most_hosts: int = 128) -> list[Asked]:
@@ -149,12 +139,12 @@ class Cluster:
     ) -> None:
         self._fabric, self._kinds, self._choose, self._build = fabric, kinds, choose, build
         self._steps = Steps(kinds.profiles, fabric.switches, turns, quota=quota)
-        self._grouped, self._parts, self._moved = grouped, parts, 0
+        self._grouped, self._parts = grouped, parts
         self._free = [True] * fabric.hosts
         self._running: dict[int, tuple[Running, Asked, Job]] = {}
         self._trees: dict[int, Tree | None] = {}
 
-    def run(self, asked: Sequence[Asked], *, progress: Callable[[int], None] | None = None) -> Outcome:
+    def run(self, asked: Sequence[Asked]) -> Outcome:
         """Run the queue until its last job has ended. Raises ValueError if a job is too large."""
         if any(job.hosts > self._fabric.hosts for job in asked):
             raise ValueError(f"a job has more than the {self._fabric.hosts} hosts of the fabric")
@@ -165,10 +155,8 @@ class Cluster:
             job = self._steps.run()
             number = next(number for number, each in self._running.items() if each[2] is job)
             ended.append(self._end(number))
-            if progress:
-                progress(len(ended))
             self._start(waiting)
-        return Outcome(ended, self._steps.now_s, self._moved)
+        return Outcome(ended)
 
     def _start(self, waiting: list[tuple[int, Asked]]) -> None:
         while waiting:
@@ -190,7 +178,6 @@ class Cluster:
         for number, (_, _, job) in self._running.items():
             tree = trees.get(number)
             if number not in self._trees or tree != self._trees[number]:
-                self._moved += number in self._trees
                 self._trees[number] = tree
                 self._steps.set_tree(job, tree.switches if tree else None)
         place = {number: at for at, number in enumerate(self._running)}
@@ -216,7 +203,7 @@ class Cluster:
             asked.steps * self._kinds.step_s(asked.model, asked.hosts, in_network=fast)
             for fast in (True, False)
         )
-        return Ended(asked, number, job.finish_s - job.start_s, job.in_network_s, best_s, worst_s)
+        return Ended(asked, number, job.finish_s - job.start_s, best_s, worst_s)
 
 
 def components(trees: dict[int, Tree | None]) -> list[list[int]]:

@@ -29,7 +29,6 @@ struct job {
     int64_t tree_size, next_size;    /* < 0: no tree */
     int64_t changing, step, sum, part, running, in_network, done;
     double start_s, step_start_s, until_s, finish_s;
-    double in_network_s; /* how long its sums were in switches, altogether */
 };
 
 struct cluster {
@@ -41,7 +40,6 @@ struct cluster {
     int64_t policy;
     double now_s;
     int64_t *heap; /* room for `count` jobs; the earliest next event first */
-    int64_t events;
 };
 
 struct next {
@@ -170,10 +168,8 @@ static void happen(struct cluster *c, struct job *j)
         double took_s = part_of(j, j->in_network ? p->in_network_s[j->sum] : p->by_hosts_s[j->sum]);
         j->running = 1;
         j->until_s = c->now_s + took_s;
-        if (j->in_network) {
-            j->in_network_s += took_s;
+        if (j->in_network)
             hold(c, j, 1);
-        }
     }
 }
 
@@ -214,7 +210,6 @@ int64_t mina_run(struct cluster *c, double end_s)
         if (c->now_s > end_s)
             break;
         c->now_s = due_s(c, j);
-        c->events++;
         happen(c, j);
         if (j->done)
             return number;

@@ -72,7 +72,6 @@ class Job(ctypes.Structure):
             for name in ("changing", "step", "sum", "part", "running", "in_network", "done")
         ),
         *((name, ctypes.c_double) for name in ("start_s", "step_start_s", "until_s", "finish_s")),
-        ("in_network_s", ctypes.c_double),
     ]
 
 
@@ -86,7 +85,6 @@ class _Cluster(ctypes.Structure):
         ("policy", ctypes.c_int64),
         ("now_s", ctypes.c_double),
         ("heap", ctypes.POINTER(ctypes.c_int64)),
-        ("events", ctypes.c_int64),
     ]
 
 
@@ -154,7 +152,7 @@ class Steps:
         self._run = library()
         self._profiles = profiles.array()
         self._used = (ctypes.c_int32 * max(1, switches))()
-        self._cluster = _Cluster(self._profiles, None, 0, self._used, quota, turns, 0.0, None, 0)
+        self._cluster = _Cluster(self._profiles, None, 0, self._used, quota, turns, 0.0, None)
         self._trees: dict[int, list[object]] = {}
         self.jobs: list[Job] = []
 

@@ -64,10 +64,10 @@ class Build(Protocol):
 
 
 class FirstTrees:
-    """Each job keeps the first tree that has no conflict with those of other jobs; any, if `conflicts`."""
+    """Each job keeps the first tree that has no conflict with those of other jobs."""
 
-    def __init__(self, fabric: Fabric, *, conflicts: bool = False) -> None:
-        self._fabric, self._conflicts = fabric, conflicts
+    def __init__(self, fabric: Fabric) -> None:
+        self._fabric = fabric
         self._trees: dict[int, Tree | None] = {}
 
     def __call__(self, running: Sequence[Running]) -> Mapping[int, Tree | None]:
@@ -84,7 +84,7 @@ class FirstTrees:
             taken |= tree.bits if tree else 0
         for root in range(self._fabric.roots(job.hosts)):
             tree = self._fabric.tree(job.hosts, root)
-            if self._conflicts or not tree.bits & taken:
+            if not tree.bits & taken:
                 yield tree
 
 
@@ -122,14 +122,13 @@ class _Tracker:
 class MinaTrees:
     """MINA's: as many trees as can be without conflicts; the other jobs share with them, if that pays.
 
-    Of up to `most_trees` trees of each job it finds a large independent set of the graph of conflicts. A job
+    Of up to `MOST_TREES` trees of each job it finds a large independent set of the graph of conflicts. A job
     whose trees all have conflicts joins the jobs with whose trees one has; if these are several groups, they
     become one, if a simulation of their jobs on one switch says that it pays, best first.
     """
 
     fabric: Fabric
     share: Share
-    most_trees: int | None = MOST_TREES
     draws: Draws = field(default_factory=lambda: Draws(42))
     _trees: list[tuple[Running, Tree]] = field(default_factory=list)
     _trackers: dict[int, _Tracker] = field(default_factory=lambda: defaultdict(_Tracker))
@@ -142,9 +141,8 @@ class MinaTrees:
         for job in running:
             if job.number not in known:
                 roots = range(self.fabric.roots(job.hosts))
-                drawn = self.draws.sample(roots, self.most_trees) if self.most_trees else roots
-                if self.most_trees and self.most_trees >= len(roots):
-                    drawn = roots
+                # the public simulator draws only where there are more
+                drawn = self.draws.sample(roots, MOST_TREES) if len(roots) > MOST_TREES else roots
                 self._trees += [(job, self.fabric.tree(job.hosts, root)) for root in drawn]
         trees = _Groups(self._trees, self.share, self._trackers).trees()
         return {job.number: trees.get(job.number) for job in running}

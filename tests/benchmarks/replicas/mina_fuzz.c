@@ -14,7 +14,7 @@ struct job {
     int64_t profile, hosts, steps, group, rank, parts;
     const int32_t *tree, *next_tree;
     int64_t tree_size, next_size, changing, step, sum, part, running, in_network, done;
-    double start_s, step_start_s, until_s, finish_s, in_network_s;
+    double start_s, step_start_s, until_s, finish_s;
 };
 
 struct cluster {
@@ -25,7 +25,6 @@ struct cluster {
     int64_t quota, policy;
     double now_s;
     int64_t *heap;
-    int64_t events;
 };
 
 int64_t mina_run(struct cluster *c, double end_s);
@@ -62,7 +61,7 @@ static void run_jobs(void)
         jobs[j].tree_size = rand() % (TREE + 2) - 1;
         pointers[j] = &jobs[j];
     }
-    struct cluster c = {profiles, pointers, JOBS, used, TREE * (rand() % 3 + 1), rand() % 5, 0, heap, 0};
+    struct cluster c = {profiles, pointers, JOBS, used, TREE * (rand() % 3 + 1), rand() % 5, 0, heap};
     for (int ended = 0; ended < JOBS; ended++) {
         int64_t number = mina_run(&c, 1e9);
         if (number < 0 || !jobs[number].done)
