@@ -35,6 +35,7 @@ QUESTIONS: Final[Mapping[str, str]] = {
     " slowed down for it",
     "together": "what scheduler, placement, memory and trees bring, each alone and together",
     "which-policy": "which policies to use on which kind of cluster, what they gain, and who pays",
+    "mina": "what MINA's hosts, trees and turns bring beside simple policies, on its workloads and on ours",
     "cluster-validation": "how far off `ina cluster simulate` is from packets, and how long slots are held",
     "model": "how far virtual time is from real processes",
 }

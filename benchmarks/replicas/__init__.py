@@ -1,9 +1,10 @@
 """Replicas of published simulators: their rules to the digit, so that their figures can be checked.
 
-Each has a folder with its policies, its speed models, how its time goes, and its `Family`:
+Each has a folder with its policies, its speed models, how its time goes, and mostly its `Family`:
 
 - `muri`: Muri's, with an event loop of its own, for there every event touches every running job;
-- `synergy` and `lucid`: Synergy's and Lucid's, which go in steps (`steps`).
+- `synergy` and `lucid`: Synergy's and Lucid's, which go in steps (`steps`);
+- `mina`: MINA's, which has no `Family`, for its jobs are no submissions: their sums take turns at switches.
 
 Commands take ``benchmarks.replicas.muri:srtf`` as a policy, in a folder from which `benchmarks` can be
 imported; tables call it ``muri-replica:srtf``. Constants are those of the public code: they stay when the

@@ -229,5 +229,5 @@ def test_a_trial_makes_every_other_page_that_runs_in_virtual_time(name: str, tmp
 
 def test_every_page_is_tried() -> None:
     real = {name for name in QUESTIONS if any(run.real for run in load(name).scenarios(True))}
-    by_command = {"which-policy"}  # tests/benchmarks/pages/test_which_policy.py
+    by_command = {"which-policy", "mina"}  # test_which_policy.py, test_mina_page.py
     assert {*OTHERS, *real, *by_command, *(page.EXPERIMENT.name for page, _ in PAGES)} == {*QUESTIONS}

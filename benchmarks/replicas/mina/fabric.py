@@ -1,0 +1,79 @@
+"""Three-layer trees of switches, and the aggregation trees that jobs can have there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """The switches that sum a job, as numbers, and as the bits of one number; a job on one host has none."""
+
+    switches: tuple[int, ...]
+    bits: int
+
+    @classmethod
+    def of(cls, switches: Sequence[int]) -> Tree:
+        """Return the tree of these switches."""
+        return cls(tuple(switches), sum(1 << number for number in switches))
+
+    def meets(self, other: Tree) -> bool:
+        """Return whether both have a switch in common."""
+        return bool(self.bits & other.bits)
+
+
+@dataclass(frozen=True)
+class Fabric:
+    """Hosts in racks, racks in pods, and pods under the core.
+
+    Hosts are numbered rack by rack, racks pod by pod. Switches are numbered layer by layer: those of the
+    racks, those of the pods, of which each has `above_rack` linked to all of its racks, and those of the
+    core, of which every `above_rack`-th is linked to the same switch of every pod.
+    """
+
+    hosts_in_rack: int = 8
+    racks_in_pod: int = 8
+    pods: int = 16
+    above_rack: int = 8
+    above_pod: int = 8
+
+    @cached_property
+    def hosts(self) -> int:
+        """Number of hosts."""
+        return self.racks * self.hosts_in_rack
+
+    @cached_property
+    def racks(self) -> int:
+        """Number of racks."""
+        return self.racks_in_pod * self.pods
+
+    @cached_property
+    def switches(self) -> int:
+        """Number of switches."""
+        return self.racks + self.pods * self.above_rack + self.above_rack * self.above_pod
+
+    def roots(self, hosts: Sequence[int]) -> int:
+        """Return how many switches can be the root of a tree over these hosts, as near to them as can be."""
+        racks = {host // self.hosts_in_rack for host in hosts}
+        if len(racks) == 1:
+            return 1
+        if len({rack // self.racks_in_pod for rack in racks}) == 1:
+            return self.above_rack
+        return self.above_rack * self.above_pod
+
+    def tree(self, hosts: Sequence[int], root: int) -> Tree:
+        """Return the tree over these hosts with the root of this number, from 0 to below `roots`."""
+        if len(hosts) == 1:
+            return Tree((), 0)
+        racks = sorted({host // self.hosts_in_rack for host in hosts})
+        if len(racks) == 1:
+            return Tree.of(racks)
+        pods = sorted({rack // self.racks_in_pod for rack in racks})
+        plane, core = root % self.above_rack, root // self.above_rack
+        middle = [self.racks + pod * self.above_rack + plane for pod in pods]
+        if len(pods) == 1:
+            return Tree.of([*racks, *middle])
+        top = self.racks + self.pods * self.above_rack + core * self.above_rack + plane
+        return Tree.of([*racks, *middle, top])
