@@ -103,9 +103,10 @@ class _Asking:
         self.close = self._channel.close
         self._get = self._channel.unary_unary(f"/{gnmi.SERVICE}/Get", None, gnmi.GetResponse.FromString)
         request = gnmi.GetRequest(encoding=gnmi.ENCODINGS["PROTO"])
-        for path in _WATCHED:
-            for name in path:
-                (request.path.add() if name is path[0] else request.path[-1]).elem.add(name=name)
+        for names in _WATCHED:
+            path = request.path.add()
+            for name in names:
+                path.elem.add(name=name)
         self._request: bytes = request.SerializeToString()
         self._tells_revision = True
         self._last: tuple[bytes, Told] = b"", Told({})
