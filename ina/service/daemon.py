@@ -46,7 +46,7 @@ from ina.service.measures import Measures
 from ina.service.policies import Policies
 from ina.service.quotas import Quota, QuotaState
 from ina.service.rates import Rates
-from ina.service.records import Audit, Difference, JobRecord
+from ina.service.records import Audit, Difference, JobRecord, Said
 from ina.service.reports import Reports
 from ina.service.runner import log_file
 from ina.service.runs import PROGRESS_S, Runs
@@ -331,8 +331,7 @@ class Daemon:
                     f"idempotency key {key!r} was used to submit {', '.join(known)}; use another key for"
                     " other jobs"
                 )
-            await self._synced()
-            return self._reports.of(known)
+            return await self._kept({name: ledger.submitted[name] for name in known})
         now_s = self.now_s
         quota = ledger.quotas.quotas.get(tenant)
         self._rates.check(quota, len(jobs), now_s=now_s)
@@ -352,9 +351,21 @@ class Daemon:
             events.append(Submitted(now_s, spec, arrived))
         ledger.record(events, synced=False, tenant=tenant, key=key, **beside)
         self._rates.take(quota, len(jobs), now_s=now_s)
+        said = {job.name: ledger.submitted[job.name] for job in jobs}
         await self._tell()
+        return await self._kept(said)
+
+    async def _kept(self, said: Mapping[str, Said]) -> list[JobRecord]:
+        """Return jobs by name once they are on the disk; some may be over and forgotten by then."""
         await self._synced()
-        return self._reports.of([job.name for job in jobs])
+        there = self._ledger.submitted
+        found = {each.name: each for each in self._reports.of(name for name in said if name in there)}
+        return [found.get(name) or self._forgotten(each) for name, each in said.items()]
+
+    def _forgotten(self, said: Said) -> JobRecord:
+        archived = self._ledger.archived(said.job.name)
+        assert archived is not None
+        return JobRecord(submitted=said, state=archived["state"], reason=archived["reason"])
 
     def machine(self, known_as: Sequence[str]) -> str:
         """Return the server that is known by one of these names and addresses. Raises BadSpec."""

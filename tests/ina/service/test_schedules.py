@@ -34,6 +34,7 @@ def test_groups_that_take_turns_outlast_mishaps_too(seed: int, monkeypatch: pyte
         56,  # a run whose admission had failed never ended if something of its number had been started before
         92,  # a policy never heard that jobs were over which were forgotten at once, and chose one of them
         21897,  # a run started again before its old fallback server had heard that its job was gone
+        66451,  # a job was over and forgotten before its submission was answered, which failed
         1002,  # a job got other GPUs while its start took long: it ran twice at once
     ],
 )
