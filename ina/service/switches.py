@@ -27,6 +27,9 @@ GONE_S = 3.0
 wait."""
 ILL_S = 20.0
 """Time after which what was gone no longer explains why a job failed: more than workers wait."""
+HUNG_S = 4.0
+"""Time of a comparison after which a switch is taken to have hung: less than workers wait, and much more than
+one takes on a machine that is busy."""
 
 _log = logging.getLogger(__name__)
 
@@ -97,6 +100,7 @@ class Switches:
         for action in report.actions:
             _log.info("%s", action)
         self.seen_s = began_s
+        self._see_hung(began_s)
         self._see_switches(report.left_out)
         self._see_links(links)
 
@@ -107,6 +111,13 @@ class Switches:
         self._silent = {name: each for name, each in self._silent.items() if name in cluster.switch}
         self._cut = {ends: each for ends, each in self._cut.items() if ends in links}
         self.check_soon()
+
+    def _see_hung(self, began_s: float) -> None:
+        """Note that a switch hung if a comparison took long; which one, calls that end well do not say."""
+        now_s = self._ledger.now_s
+        if now_s - began_s >= HUNG_S:
+            why = f"switches took {now_s - began_s:.0f} s to answer"
+            self._ill |= dict.fromkeys(self._ledger.topology.switch, (now_s, why))
 
     def _see_switches(self, left_out: Mapping[str, str]) -> None:
         ledger, now_s = self._ledger, self._ledger.now_s

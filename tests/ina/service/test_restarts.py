@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from controller.vocabulary import Job
 from tests.ina.service.served import CLUSTER, LEFT, RIGHT, Served, play
 
@@ -30,6 +32,32 @@ def test_starts_counts_when_a_new_tree_makes_workers_start_again() -> None:
         await served.until(lambda: served.daemon.record("own").over)
         assert (served.daemon.record("own").state, served.daemon.record("own").starts) == ("completed", 2)
         await served.daemon.drain(spine, back=True)
+        await served.clean()
+
+    play(story)
+
+
+def test_a_job_that_gives_up_while_a_switch_hangs_starts_again() -> None:
+    """Also if the switch goes on before any call to it has failed: found by the soak of real processes."""
+
+    async def story(served: Served) -> None:
+        world, daemon = served.world, served.daemon
+        world.iterations["own"] = 2000
+        await daemon.submit(
+            [Job(name="own", workers=2, servers=(LEFT, RIGHT), command=("train",), iterations=2000)]
+        )
+        await served.until(lambda: daemon.record("own").state == "running")
+        world.hung_s = 8.5
+        await asyncio.sleep(4.0)  # a comparison has begun
+        (run,) = world.runs.values()
+        run.status.ends["own"] = "rank 0 exited with status 1"
+        world.hung_s = 0.0
+        await served.until(lambda: daemon.record("own").starts == 2 or daemon.record("own").over)
+        assert not daemon.record("own").over, daemon.record("own").reason
+        told = " ".join(each.entry.text for each in daemon.explain("own").decisions)
+        assert "s to answer; rank 0 exited with status 1" in told
+        await served.until(lambda: daemon.record("own").over)
+        assert daemon.record("own").state == "completed"
         await served.clean()
 
     play(story)

@@ -125,6 +125,7 @@ class World:
         sums: That were completed, and right.
         hangs: Runs do not end when they should.
         slow: Calls take long.
+        hung_s: Time that calls to switches take at least.
         refuses: No run can be started.
     """
 
@@ -144,6 +145,7 @@ class World:
         self.completed: dict[str, int] = {}
         self.fallbacks = Fallbacks()
         self.sums = 0
+        self.hung_s = 0.0
         self.hangs = self.slow = self.refuses = False
 
     def before_each_write(self, call: Callable[[], None]) -> None:
@@ -327,6 +329,7 @@ class Inline:
 
     async def switches(self, call: Callable[[], T]) -> T:
         async with self._turn:
+            await asyncio.sleep(self._world.hung_s)
             return await self._make(call)
 
     async def fallbacks(self, call: Callable[[], T]) -> T:
