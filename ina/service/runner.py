@@ -298,7 +298,9 @@ class Runner:
             raise
         finally:
             self._status.over = True
-            self._write()
+            # Whoever ends without a word is taken to have been killed: jobs that are done would run again.
+            while not self._write() and not self._stopping.wait(PERIOD_S):
+                pass
 
     def _drive(self, logs: _Logs) -> None:
         from ina.service import ray_driver
@@ -366,9 +368,12 @@ class Runner:
             if last:
                 return
 
-    def _write(self) -> None:
+    def _write(self) -> bool:
+        """Say how it goes; return whether that could be written, which it cannot on a full disk."""
         with self._lock, contextlib.suppress(OSError):
             files.write(self._folder / "status.json", asdict(self._status))
+            return True
+        return False
 
 
 def _times(group: GroupRun, name: str) -> list[float]:

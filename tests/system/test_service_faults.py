@@ -142,6 +142,17 @@ def test_a_job_whose_switch_hangs_gets_another_tree_and_the_switch_is_used_again
     until(lambda: tree["root"] not in down(site), "the switch is back", WITHIN_S)
 
 
+def fill(folder: Path) -> Path:
+    """Fill a disk; return the file that does."""
+    ballast = folder / "ballast"
+    with contextlib.suppress(OSError), ballast.open("wb", buffering=0) as file:
+        for size in (1 << 14, 1):  # the last one: to the end of a page
+            with contextlib.suppress(OSError):
+                while True:
+                    file.write(bytes(size))
+    return ballast
+
+
 def down(site: Site) -> list[str]:
     return [each["name"] for each in site.client.cluster()["switches"] if each["down"]]
 
@@ -155,10 +166,7 @@ def test_on_a_full_disk_jobs_run_on_and_new_ones_are_refused_until_there_is_room
         for number in range(1000):
             site.submit(f"more{number}", iterations=1)
 
-    ballast = site.state / "ballast"
-    with contextlib.suppress(OSError), ballast.open("wb", buffering=0) as file:
-        while True:
-            file.write(bytes(1 << 14))
+    ballast = fill(site.state)
     try:
         with pytest.raises(Refused, match="full") as refused:
             fill_the_last_page()
@@ -172,6 +180,26 @@ def test_on_a_full_disk_jobs_run_on_and_new_ones_are_refused_until_there_is_room
             site.client.cancel(job["name"])
     job = site.over(name)
     assert job["state"] == "completed", (job, site.client.log(name, 0))
+    assert site.marks(name) == "x"
+
+
+@needs_namespaces
+def test_a_job_that_ends_on_a_full_disk_has_ended_once(site: Site) -> None:
+    """Found by the soak: nobody heard of the end, so it was started again and again, and failed."""
+    name = site.submit("ending", iterations=60)
+    site.until_running(name)
+    until((site.folder / name).exists, "the job has begun", WITHIN_S)
+    ballast = fill(site.state)
+    try:
+        until(lambda: site.saved(name) == 60, "all is done", WITHIN_S)
+        waited_s = time.monotonic() + 5.0  # a runner that ended would be noticed, and start again
+        while time.monotonic() < waited_s:
+            assert site.client.job(name)["starts"] == 1
+            time.sleep(0.2)
+    finally:
+        ballast.unlink()
+    job = site.over(name)
+    assert (job["state"], job["starts"]) == ("completed", 1), (job, site.client.log(name, 0))
     assert site.marks(name) == "x"
 
 
