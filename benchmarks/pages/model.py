@@ -52,11 +52,8 @@ Gb/s use, for the first case. Times are means (least..most).
 
 LIMITS = """
 Links are slow, so that two cores suffice for all hosts and the switch: the cost of processing is not in the
-model, and shows at 1 Gb/s, and whenever the machine is busy with other things, as it was here (*load*, the
-processes that want one of its two cores). Delays below 50 µs are not in the real runs.
-
-At 20 Mb/s the round trip of a full window, 56 ms, is longer than the first time-out, 50 ms: packets that are
-on their way are sent again and keep the others waiting, in virtual time always and in reality now and then.
+model, and shows at 1 Gb/s, and whenever the machine is busy with other things (*load*: the processes that
+want one of its two cores). Delays below 50 µs are not in the real runs.
 """
 
 
@@ -142,8 +139,7 @@ def findings(rows: Sequence[ResultRow]) -> str:
         return ""
     best, worst = (of(found, key=lambda case: abs(found[case])) for of in (min, max))
     said = [
-        f"- With the time-outs of pages at 10 Gb/s it is off by {value:+.0%} ({case}): on slow links the"
-        " round trip of a full window is longer. Time-outs have to be those of what is modelled."
+        f"- With the time-outs of pages at 10 Gb/s it is off by {value:+.0%} ({case})."
         for case in found
         if (value := off(rows, case, OTHER)) is not None
     ]
