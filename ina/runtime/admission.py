@@ -196,7 +196,7 @@ def admitted(
     with contextlib.ExitStack() as stack:
         members = _members(fabric, spec, beside, stack)
         shared = fabric.offers.shared
-        region = beside_server = None
+        region = worker_beside = None
         if shared:
             own = spec.job.slots
             region = fabric.slots_of(spec.job.name) or (None if own is None else Region(spec.first_slot, own))
@@ -204,10 +204,10 @@ def admitted(
             root = Branch(fabric.root, tuple(members[fabric.root]), region=region)
         else:
             if shared:
-                members, beside_server = fabric.beside(members)
+                members, worker_beside = fabric.beside(members)
             root = branches(fabric.topology, members, region=region, transit=fabric.spec.transit)
         registered = registration(fabric, spec)
-        deployment = _deployment(fabric, spec, root, beside_server)
+        deployment = _deployment(fabric, spec, root, worker_beside)
         tree = _admit(fabric, deployment, registered, cancelled or threading.Event())
         stack.callback(_remove, fabric, spec.job.name, tree)
         fabric.serve(spec.job.name, tree)
@@ -311,7 +311,7 @@ def _ports(fabric: SwitchFabric) -> dict[str, tuple[int, ...]]:
 
 
 def _deployment(
-    fabric: SwitchFabric, spec: LaunchSpec, root: Branch, beside_server: Member | None
+    fabric: SwitchFabric, spec: LaunchSpec, root: Branch, worker_beside: Member | None
 ) -> Deployment:
     offers, queue = fabric.offers, fabric.queue_packets
     if not offers.shared:
@@ -323,7 +323,7 @@ def _deployment(
         preempt=spec.job.preempt and not offers.salted,
         window=shared_window(spec.job, spec.children, offers, queue),
         fallback=fabric.fallback_uplink(),
-        beside=beside_server,
+        beside=worker_beside,
     )
 
 

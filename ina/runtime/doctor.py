@@ -78,13 +78,10 @@ def examine(
         good += [name] if all(each.harmless for each in own) else []
     if offers is None:
         return found
-    # one that only has the fallback server beside its own worker sums with others alone
-    together = [name for name in good if offers.shared and server_for(topology, [name]) is None]
-    if len(good) == 1:
-        together = []
-    for name in good:
-        if name in together:
-            continue
+    # one that only has the fallback server beside its own worker sums with others alone, if there are any
+    others = offers.shared and len(good) > 1
+    together = [name for name in good if others and server_for(topology, [name]) is None]
+    for name in [name for name in good if name not in together]:
         on_step(f"summing on {name}")
         _try(cluster, [name], launch_with, found)
         if any(each.where == FALLBACK for each in found.findings):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from controller import Controller, Deployment, Fleet, Region, TreeAdmission, Uplink
@@ -27,6 +27,21 @@ def at_rest(fabric: Fabric) -> tuple[Fleet, dict[str, Recording], TreeAdmission]
     for target in targets.values():
         target.reads = target.entries = 0
     return fleet, targets, admission
+
+
+def counter_requests(targets: Mapping[str, Recording]) -> list[str]:
+    """Return a list that grows by a switch's name with each request for its counters."""
+    asked: list[str] = []
+    for name, target in targets.items():
+        inner = target.target.read_counter
+
+        def counted(counter: str, cells: Sequence[int], name: str = name, inner: Any = inner) -> list[int]:
+            asked.append(name)
+            found: list[int] = inner(counter, cells)
+            return found
+
+        target.read_counter = counted
+    return asked
 
 
 def test_one_row_of_each_switch_shows_that_all_is_at_rest(shared_fabric: Fabric) -> None:
@@ -66,16 +81,7 @@ def test_another_desired_job_and_one_that_a_switch_has_lost_are_noticed(shared_f
 
 def test_counters_of_many_jobs_take_one_request_to_a_switch(shared_fabric: Fabric) -> None:
     fleet, targets, admission = at_rest(shared_fabric)
-    requests: list[str] = []
-    for name, target in targets.items():
-        inner = target.target.read_counter
-
-        def counted(counter: str, cells: Sequence[int], name: str = name, inner: Any = inner) -> list[int]:
-            requests.append(name)
-            found: list[int] = inner(counter, cells)
-            return found
-
-        target.read_counter = counted
+    requests = counter_requests(targets)
     found = fleet.counters_of({"first": admission, "again": admission})
     assert sorted(requests) == sorted(admission.switches)
     assert all(target.reads == 0 for target in targets.values()), "no rows"
@@ -134,16 +140,7 @@ def test_a_move_ends_although_no_entry_tells_when_it_is_over(shared_fabric: Fabr
 
 def test_counters_of_switches_that_have_received_nothing_are_not_read_again(shared_fabric: Fabric) -> None:
     fleet, targets, admission = at_rest(shared_fabric)
-    asked: list[str] = []
-    for name, target in targets.items():
-        inner = target.target.read_counter
-
-        def counted(counter: str, cells: Sequence[int], name: str = name, inner: Any = inner) -> list[int]:
-            asked.append(name)
-            found: list[int] = inner(counter, cells)
-            return found
-
-        target.read_counter = counted
+    asked = counter_requests(targets)
     received = dict.fromkeys(targets, (1, 100))
     first = fleet.counters_of({"job": admission}, received=received)
     assert sorted(asked) == sorted(admission.switches)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-import os
 import random
-import subprocess
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -24,9 +22,8 @@ from benchmarks.replicas.mina.steps import Profiles, Steps, Sum, Turns
 from benchmarks.replicas.mina.trees import FirstTrees, MinaTrees, Running, SpreadTrees, bits, independent
 from controller.placement.policy import Policy, place
 from controller.routing.policy import Question, check
+from tests.benchmarks.replicas.fuzzed import HERE, silent
 
-HERE = Path(__file__).parent
-FLAGS = ("-std=gnu11", "-g", "-O1", "-Wall", "-Wextra", "-Werror", "-fsanitize=address,undefined")
 KINDS = Kinds([*MODELS.values()], Rates())
 SMALL = Fabric(2, 2, 2, 2, 2)
 
@@ -200,18 +197,7 @@ def test_its_placement_and_trees_serve_our_jobs() -> None:
 
 @pytest.mark.parametrize("seed", range(2))
 def test_random_jobs_leave_the_sanitizers_silent(tmp_path: Path, seed: int) -> None:
-    driver = tmp_path / "driver"
-    sources = (steps.SOURCE, HERE / "mina_fuzz.c")
-    compiler = [os.environ.get("CC", "cc"), *FLAGS, "-fno-sanitize-recover=all", "-o", str(driver)]
-    try:
-        built = subprocess.run([*compiler, *map(str, sources), "-lm"], capture_output=True, text=True)
-    except OSError:
-        pytest.skip("no C compiler")
-    if "cannot find" in built.stderr:  # the linker: there are no sanitizers
-        pytest.skip("the C compiler has no sanitizers here")
-    assert (built.returncode, built.stderr) == (0, "")
-    done = subprocess.run([str(driver), str(seed)], capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (0, "")
+    silent(tmp_path, (steps.SOURCE, HERE / "mina_fuzz.c"), seed)
 
 
 def test_every_mix_draws_from_sizes_of_its_own() -> None:
