@@ -36,27 +36,36 @@ class FallbackOnly:
         self._outbox: dict[int, list[bytes]] = {}
         self.deaf: set[int] = set()
         """Ranks that no result reaches."""
+        self.silent: set[int] = set()
+        """Ranks whose contributions get lost; their answers do not."""
+        self._lock = threading.Lock()
+        """`restart` is another thread's."""
         self.restart()
 
     def restart(self) -> None:
         """Let the fallback server forget everything."""
-        self._core = NumpyCore(FallbackSettings(lanes=LANES))
-        self._core.add_job(FallbackJob(JOB, EPOCH, Tree.star(self._size)))
+        with self._lock:
+            self._core = NumpyCore(FallbackSettings(lanes=LANES))
+            self._core.add_job(FallbackJob(JOB, EPOCH, Tree.star(self._size)))
 
     def inject(self, port: int, frames: Sequence[bytes], now_us: int | None = None) -> None:
         for frame in frames:
             packet = np.frombuffer(frame, np.uint8)[wire.FRAME_PREFIX_BYTES :].copy()
-            if packet[0] == wire.version_kind(wire.KIND_GRADIENT):
-                packet[0] = wire.version_kind(wire.KIND_PARTIAL)
-            packet[1] &= ~wire.FLAG_BYPASS & 0xFF
-            self._core.absorb(packet, len(packet), time.monotonic_ns())
+            with self._lock:
+                if packet[0] == wire.version_kind(wire.KIND_GRADIENT):
+                    if port in self.silent:
+                        continue
+                    packet[0] = wire.version_kind(wire.KIND_PARTIAL)
+                packet[1] &= ~wire.FLAG_BYPASS & 0xFF
+                self._core.absorb(packet, len(packet), time.monotonic_ns())
 
     def drain(self, port: int) -> list[bytes]:
         buffer = np.zeros(1 << 16, np.uint8)
-        while (batch := self._core.emit(buffer, time.monotonic_ns()))[0]:
-            count, size = batch
-            for start in range(0, count * size, size):
-                self._send_down(buffer[start : start + size].tobytes())
+        with self._lock:
+            while (batch := self._core.emit(buffer, time.monotonic_ns()))[0]:
+                count, size = batch
+                for start in range(0, count * size, size):
+                    self._send_down(buffer[start : start + size].tobytes())
         return self._outbox.pop(port, [])
 
     def _send_down(self, packet: bytes) -> None:
