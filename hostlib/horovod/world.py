@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import atexit
+import functools
 import hashlib
 import itertools
 import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Final
 
 import torch.distributed as dist
+from torch.distributed.rendezvous import rendezvous
 
 from hostlib.errors import NotInitialized
 from hostlib.horovod.errors import HorovodInternalError
 from hostlib.horovod.link import Link
 from hostlib.horovod.negotiation import ALL, Announcement, Request
 from hostlib.horovod.timeline import Timeline
-from hostlib.launched_rank import launched_rank
+from hostlib.launched_rank import LaunchedRank, launched_rank
 from hostlib.machines import by_machine, check, machine, meeting_place
 from hostlib.private_folder import private_folder
 from hostlib.settings import Settings
@@ -29,6 +31,7 @@ from hostlib.settings import Settings
 STALL_S: Final = 60.0
 LEAVE_S: Final = 10.0
 """Longest wait for the others in `shutdown`."""
+_TORCHRUNS: Final = ("MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE", "TORCHELASTIC_RESTART_COUNT")
 
 _log = logging.getLogger("hostlib.horovod")
 
@@ -251,6 +254,8 @@ class World:
 
     def _carry_out(self, announced: Announcement) -> None:
         if announced.last_joined is not None:
+            with self._lock:
+                self._unnamed.clear()  # those that joined early have counted fewer
             self._last_joined.append(announced.last_joined)
             self._joined.set()
             return
@@ -338,23 +343,53 @@ def places(machines: Sequence[str], rank: int) -> Places:
     return Places(local, len(here), cross.index(rank), len(cross), len(sizes) == 1)
 
 
+@dataclass(frozen=True, slots=True)
+class _Meeting:
+    """Where the ranks of a launch meet, each time that they call `init`.
+
+    It stays after `shutdown`: a rank that calls `init` again may be earlier than one that still shuts down,
+    and would reach a store that is about to end, or read addresses of the time before.
+    """
+
+    store: dist.Store
+    rank: int
+    size: int
+    rounds: Iterator[int] = field(default_factory=itertools.count)
+
+    def join(self) -> None:
+        """Make torch's default group."""
+        store = dist.PrefixStore(f"horovod/{next(self.rounds)}", self.store)
+        dist.init_process_group("ina", store=store, rank=self.rank, world_size=self.size)
+
+
 def _init_process_group() -> None:
-    if "RANK" in os.environ or (place := launched_rank()) is None:
-        if "RANK" in os.environ:
-            dist.init_process_group("ina")
-        else:
-            dist.init_process_group("ina", store=dist.HashStore(), rank=0, world_size=1)
-        return
+    if "RANK" in os.environ:
+        _torchruns(*(os.environ.get(name) for name in _TORCHRUNS)).join()
+    elif (place := launched_rank()) is not None:
+        _launchers(place).join()
+    else:
+        dist.init_process_group("ina", store=dist.HashStore(), rank=0, world_size=1)
+
+
+@functools.cache
+def _torchruns(*_: str | None) -> _Meeting:
+    """Return where the variables `_TORCHRUNS` say, of these values."""
+    store, rank, size = next(rendezvous("env://"))
+    return _Meeting(store, rank, size)
+
+
+@functools.cache
+def _launchers(place: LaunchedRank) -> _Meeting:
+    """Return where ranks of ``ina run``, mpirun or srun meet."""
     if place.local_size != place.size:
         settings = Settings.from_environment()
         check(settings, first=place.rank == 0)
         host, port = meeting_place(place, settings)
-        meeting = dist.TCPStore(host, port, place.size, is_master=place.rank == 0)
-        dist.init_process_group("ina", store=meeting, rank=place.rank, world_size=place.size)
-        return
-    launch = hashlib.sha256(f"{place.launch} {os.getppid()}".encode()).hexdigest()[:32]
-    store = dist.FileStore(str(private_folder() / f"store-{launch}"), place.size)
-    dist.init_process_group("ina", store=store, rank=place.rank, world_size=place.size)
+        store: dist.Store = dist.TCPStore(host, port, place.size, is_master=place.rank == 0)
+    else:
+        launch = hashlib.sha256(f"{place.launch} {os.getppid()}".encode()).hexdigest()[:32]
+        store = dist.FileStore(str(private_folder() / f"store-{launch}"), place.size)
+    return _Meeting(store, place.rank, place.size)
 
 
 def _stall_s() -> float:

@@ -113,6 +113,22 @@ def test_ranks_without_data_add_zeros_until_all_have_joined(ranks: Ranks) -> Non
     assert (last, after) == (1, [2])
 
 
+def test_each_rank_may_be_the_first_without_data(ranks: Ranks) -> None:
+    found = ranks.results("horovod_joins_in_turn", 3)
+    lasts = {tuple(last) for _, last in found}
+    assert len(lasts) == 1
+    assert all(last != first for first, last in enumerate(lasts.pop()))
+    for rank, (errors, _) in enumerate(found):
+        others = [first for first in range(3) if first != rank]
+        assert len(errors) == len(others)
+        for first, error in zip(others, errors, strict=True):
+            assert f"after rank {first} has called join()" in error
+
+
+def test_ranks_may_begin_again_before_all_have_left(ranks: Ranks) -> None:
+    assert ranks.results("horovod_inits", 3) == [[3] * 2] * 3
+
+
 def test_what_is_wrong_or_not_there_is_named(ranks: Ranks) -> None:
     for rank, found in enumerate(ranks.results("horovod_refusals")):
         expected = {

@@ -293,6 +293,42 @@ def horovod_join() -> Any:
     return [sums, averages, error, last, after]
 
 
+def horovod_joins_in_turn() -> Any:
+    """Each rank once is the first that has no more data, while the others gather, without a name."""
+    hvd.init()
+    errors, last = [], []
+    for first in range(hvd.size()):
+        if hvd.rank() != first:
+            try:
+                hvd.allgather(torch.ones(1))
+            except hvd.HorovodInternalError as error:
+                errors.append(str(error))
+        last.append(hvd.join())
+        assert hvd.allgather_object(last[-1]) == [last[-1]] * hvd.size()
+    hvd.shutdown()
+    return errors, last
+
+
+def horovod_inits() -> Any:
+    """Begin again and again, while another rank each time is slow to leave."""
+    del os.environ["INA_JOB"]  # as under torchrun: jobs of their own
+    destroy = dist.destroy_process_group
+    sums = []
+    for slow in range(2):
+
+        def leave(group: Any = None, late: bool = int(os.environ["RANK"]) == slow) -> None:
+            time.sleep(0.5 if late else 0)
+            destroy(group)
+
+        dist.destroy_process_group = leave
+        hvd.init()
+        sums.append(hvd.allreduce(torch.tensor([1.0]), op=hvd.Sum).item())
+        assert hvd.allgather_object(hvd.rank()) == [0, 1, 2]
+        hvd.shutdown()
+        assert not hvd.is_initialized()
+    return sums
+
+
 def horovod_refusals() -> Any:
     hvd.init()
     found: dict[str, Any] = {}
