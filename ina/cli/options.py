@@ -218,7 +218,7 @@ def parse_address(option: str, text: str) -> tuple[str, int]:
 def parse_switch(option: str, text: str, *, other: str = "") -> str:
     """Return the address in the ``grpc://host:port`` or ``unix:path`` given to `option`.
 
-    Raises Failure, which also names the `other` valid forms.
+    As in files, ``grpc://`` may be left out. Raises Failure, which also names the `other` valid forms.
     """
     if text.startswith("unix:") and text != "unix:":
         if len(os.fsencode(text.removeprefix("unix:"))) > SOCKET_PATH_BYTES:
@@ -227,9 +227,9 @@ def parse_switch(option: str, text: str, *, other: str = "") -> str:
                 exit_code=USAGE,
             )
         return text
-    if not text.startswith("grpc://"):
-        raise Failure(f"{option} {text!r}: want {other}grpc://host:port or unix:PATH", exit_code=USAGE)
     address = text.removeprefix("grpc://")
+    if text == "unix:" or ":" not in text or "://" in address:
+        raise Failure(f"{option} {text!r}: want {other}grpc://host:port or unix:PATH", exit_code=USAGE)
     parse_address(option, address)
     return address
 

@@ -70,7 +70,8 @@ def test_runs_one_after_the_other_are_the_same_peers_to_a_switch_that_was_told_n
 
 @pytest.mark.parametrize("program", ["exclusive", "shared"])
 def test_the_switch_tells_a_run_where_its_ports_and_their_peers_are(attached: Attached, program: str) -> None:
-    options = ("--program", program, "--replace-program", *LANES, *attached.options[:2])
+    # its address as ``ina switch --p4runtime`` takes it, without "grpc://"
+    options = ("--program", program, "--replace-program", *LANES, "--switch", attached.address)
     done = here("run", "-np", 3, *options, *worker("exact.py", 1000, 5000))
     assert done.returncode == 0, done.stderr
     assert attached.switch.strangers() == 0

@@ -88,6 +88,7 @@ def test_a_failing_worker_is_a_failure_of_the_work_and_its_status_is_said(how: s
         (("run", "-np", 0, "--", "true"), "0 workers"),
         (("run", "--switch", "bmv2", "--", "true"), "want embedded, grpc://host:port or unix:PATH"),
         (("run", "--switch", "unix:", "--", "true"), "want embedded, grpc://host:port or unix:PATH"),
+        (("run", "--switch", "http://h:1", "--", "true"), "want embedded, grpc://host:port or unix:PATH"),
         (
             ("run", "--switch", "unix:/x", "--tls-ca", "ca.pem", "--", "true"),
             "TLS does not work over a Unix socket",
