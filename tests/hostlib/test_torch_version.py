@@ -20,9 +20,9 @@ ROOT = Path(__file__).parents[2]
     ("text", "message"),
     [
         ("raise ImportError('no such thing')", "cannot import any (no such thing): pip install 'ina[torch]'"),
-        ("__version__ = '2.12.1+cpu'", "needs torch 2.13, this is torch 2.12.1+cpu"),
-        ("__version__ = 'strange'", "needs torch 2.13, this is torch strange"),
-        ("", "needs torch 2.13, this is torch unknown"),
+        ("__version__ = '2.12.1+cpu'", "needs torch 2.13 to 2.14, this is torch 2.12.1+cpu"),
+        ("__version__ = 'strange'", "needs torch 2.13 to 2.14, this is torch strange"),
+        ("", "needs torch 2.13 to 2.14, this is torch unknown"),
     ],
 )
 def test_another_torch_is_refused(text: str, message: str, tmp_path: Path) -> None:
@@ -34,7 +34,7 @@ def test_another_torch_is_refused(text: str, message: str, tmp_path: Path) -> No
         text=True,
     )
     assert done.returncode == 1
-    assert "ImportError: hostlib.torch needs torch 2.13" in done.stderr
+    assert "ImportError: hostlib.torch needs torch 2.13 to 2.14" in done.stderr
     assert message in done.stderr
 
 
@@ -48,7 +48,7 @@ def test_a_newer_torch_is_tried_with_a_warning(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
     )
-    assert "UserWarning: hostlib.torch needs torch 2.13; torch 3.0 has not been tried" in done.stderr
+    assert "UserWarning: hostlib.torch needs torch 2.13 to 2.14; torch 3.0 has not been tried" in done.stderr
     assert "built with torch.distributed, which this torch 3.0 is not" in done.stderr
 
 
