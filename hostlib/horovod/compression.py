@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from hostlib.collectives import Numbers
+from hostlib.quantize import Numbers
 
 
 class Compressor:

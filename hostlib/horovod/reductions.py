@@ -9,12 +9,12 @@ from typing import Any, Final
 import torch
 import torch.distributed as dist
 
-from hostlib.collectives import Numbers
 from hostlib.horovod.compression import Compressor, NoneCompressor
 from hostlib.horovod.errors import NotSupported
 from hostlib.horovod.handles import check, describe, submit, synchronize
 from hostlib.horovod.negotiation import Announcement, Reduction
 from hostlib.horovod.world import ProcessSet, Started, global_process_set
+from hostlib.quantize import Numbers
 from hostlib.torch import InaProcessGroup
 
 
