@@ -120,7 +120,7 @@ def make_collective(
         raise UnsupportedArray(f"residual needs numbers of {BLOCKS}; other encodings have no error feedback")
     staged = arrays.stage(array, out)
     if numbers and staged.source.dtype == np.float32 and (why := why_no_room(numbers, terms)):
-        raise UnsupportedArray(f"numbers={numbers!r}: {why}")
+        raise UnsupportedArray(f"numbers: {why}")
     if op == "average" and staged.dtype == np.int32:
         raise UnsupportedArray("the average of int32 is not an int32: sum, or convert to float32 first")
     description = f"{op} of {'x'.join(map(str, staged.shape)) or 1} {_name_of(staged.dtype)}"

@@ -180,7 +180,7 @@ class JobConfig:
             )
         _check_name("numbers", self.numbers, ENCODINGS)
         if why := why_no_room(self.numbers, self.workers):
-            raise ConfigError(f"numbers is {self.numbers!r}: {why}")
+            raise ConfigError(f"numbers: {why}")
         _check_range("scale_bits", self.scale_bits, 0, MAX_SCALE_BITS)
         if self.priority is not None:
             _check_range("priority", self.priority, 0, 0xFF)

@@ -101,7 +101,7 @@ def test_a_tree_may_have_more_ranks_than_a_bitmap_has_bits() -> None:
         ),
         (
             {"size": 8, "numbers": "block4"},
-            "numbers is 'block4': block4 has room for the sum of at most 7 ranks, and there are 8",
+            "numbers: block4 has room for the sum of at most 7 ranks, and there are 8",
         ),
         ({"scale_bits": 31}, r"scale_bits is 31, must be 0\.\.30"),
         ({"priority": 256}, r"priority is 256, must be 0\.\.255"),

@@ -10,7 +10,7 @@ from dataclasses import astuple, dataclass, field, replace
 from bmv2_topos.testbeds.virtual.admission import Request, VirtualFleet
 from bmv2_topos.testbeds.virtual.alike import Rule, Watched
 from bmv2_topos.testbeds.virtual.errors import TestbedError
-from bmv2_topos.testbeds.virtual.gradients import Gradients
+from bmv2_topos.testbeds.virtual.gradients import Gradients, largest_exact
 from bmv2_topos.testbeds.virtual.interfaces import Interfaces
 from bmv2_topos.testbeds.virtual.placement import Placement, Ports, check_placement
 from bmv2_topos.testbeds.virtual.recorder import Recorder
@@ -108,6 +108,7 @@ class RunningJob:
             self._gradients = Gradients(
                 self.entry.workers,
                 self.entry.tensors,
+                numbers=self.entry.numbers,
                 scale_bits=SCALE_BITS,
                 seed=self.settings.seed * 1000 + self.id,
                 overflow_every=self.settings.overflow_every,
@@ -184,7 +185,7 @@ class RunningJob:
             fallback=settings.shares,
             spread=_spread(settings),
             salted=settings.offers.salted and settings.rehashes,
-            numbers="fixed" if entry.numbers == "fixed" else "exponent",
+            numbers=entry.numbers,
             scale_bits=SCALE_BITS,
         )
         window = Window(core, self.kernel, self._congestion(rule))
@@ -250,6 +251,11 @@ def request_of(
             find(entry.congestion).make()
         except ConfigError as error:
             raise TestbedError(f"job {entry.name!r}: {error}") from error
+    if largest_exact(entry.workers, entry.numbers) < 1:
+        raise TestbedError(
+            f"job {entry.name!r}: numbers is {entry.numbers!r}, in which of {entry.workers} workers no whole"
+            " number but 0 is exact, and the simulation checks its sums by such"
+        )
     if len(placement.workers) != entry.workers:
         raise TestbedError(f"job {entry.name!r}: {len(placement.workers)} hosts for {entry.workers} workers")
     if not settings.shares:
