@@ -49,7 +49,7 @@ class NoneCompressor(Compressor):
 class FP16Compressor(Compressor):
     """Rounds floating-point numbers to 16 bits."""
 
-    numbers = "block16"
+    numbers: Numbers | None = "block16"
 
     @staticmethod
     def compress(tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:
@@ -65,14 +65,14 @@ class FP16Compressor(Compressor):
 class Block8Compressor(FP16Compressor):
     """Rounds floating-point numbers to 8 bits, of at most 127 ranks; gradients with error feedback."""
 
-    numbers = "block8"
+    numbers: Numbers | None = "block8"
     feedback = True
 
 
 class Block4Compressor(FP16Compressor):
     """Rounds floating-point numbers to 4 bits, of at most 7 ranks; gradients with error feedback."""
 
-    numbers = "block4"
+    numbers: Numbers | None = "block4"
     feedback = True
 
 

@@ -125,10 +125,11 @@ def reduce_all(
         torch's work for each tensor.
     """
     kinds = [dist.ReduceOp.AVG if _is_averaged(tensor, op) else _of_torch(op) for tensor in data]
+    kept: Sequence[NDArray[np.float32] | None] = residuals or [None] * len(data)
     if numbers is not None and (switch := _switch(process_set, op)):
         return [
             switch.allreduce_as(tensor, kind, numbers=numbers, residual=residual)
-            for tensor, kind, residual in zip(data, kinds, residuals or [None] * len(data), strict=True)
+            for tensor, kind, residual in zip(data, kinds, kept, strict=True)
         ]
     return [
         dist.all_reduce(tensor, kind, group=process_set.group, async_op=True)

@@ -29,6 +29,7 @@ from hostlib.core.state import SPREAD, CoreSettings
 from hostlib.core.window import Window
 from hostlib.errors import ConfigError
 from hostlib.fallback.config import FallbackJob
+from hostlib.quantize import per_lane
 from hostlib.tree import Tree
 from hostlib.windows import find, is_outside
 
@@ -111,7 +112,8 @@ class RunningJob:
                 numbers=self.entry.numbers,
                 scale_bits=SCALE_BITS,
                 seed=self.settings.seed * 1000 + self.id,
-                overflow_every=self.settings.overflow_every,
+                # beside such a value the others would lose bits in a block
+                overflow_every=self.settings.overflow_every if per_lane(self.entry.numbers) == 1 else 0,
             )
         return self._gradients
 
