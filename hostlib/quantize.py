@@ -242,7 +242,14 @@ def unpack(
 def rest(
     values: NDArray[np.float32], exponent: NDArray[np.uint8], fan_in: int, fields: int
 ) -> NDArray[np.float32]:
-    """Return the rounding errors of `pack`, value minus result; 0 where the exponent is `NONFINITE`."""
+    """Return the rounding errors of `pack`, value minus result; 0 where the exponent is `NONFINITE`.
+
+    Args:
+        values: The values, shape (packets, F L).
+        exponent: The shared exponent of each packet, shape (packets,).
+        fan_in: Number of ranks.
+        fields: As they are packed.
+    """
     halved = (exponent == NONFINITE - 1)[:, None]  # what is rounded up may be beyond float32; the rest is not
     scale = -_field_scales_log2(exponent, fan_in, fields)[:, None] - halved
     sent = np.ldexp(_fields(values, exponent, fan_in, fields).astype(np.float32), scale)
@@ -277,6 +284,12 @@ def block_error_bound(exponent: int, fan_in: int, numbers: Block, *, average: bo
     With e = max(exponent, 1) every magnitude is below 2**(e - 126), and a unit of a field of b bits is that
     times 2**(ceil(log2 fan_in) - b + 1): one bit is the sign's and the rest is room for the sum. Each rank is
     off by half a unit; where a value is cut to `field_limit`, by less than one. The sum is exact.
+
+    Args:
+        exponent: The shared exponent of the packet.
+        fan_in: Number of ranks.
+        numbers: The encoding.
+        average: Of the average, which is rounded once more.
 
     Raises ValueError if there is no room for the sum of so many ranks.
     """
@@ -329,9 +342,14 @@ def hierarchical_error_bound(
 ) -> float:
     """Return the error bound of a sum whose ranks are summed on their machines first, however they lie there.
 
-    `bound` is `error_bound` or `block_error_bound` of exponent and machines, of which there are at most
-    `most`. The switch adds up m sums of up to ranks - m + 1 ranks, whose exponent is that much larger: many
-    machines, of which one has many ranks, are the worst.
+    The switch adds up m sums of up to ranks - m + 1 ranks, whose exponent is that much larger: many machines,
+    of which one has many ranks, are the worst.
+
+    Args:
+        largest: The largest magnitude among the inputs.
+        ranks: Number of ranks.
+        bound: `error_bound`, or `block_error_bound`, of exponent and number of machines.
+        most: The most machines that the encoding has room for.
     """
     machines = range(1, min(ranks, most) + 1)
     sums = np.array([ranks - m + 1 for m in machines]) * np.float64(largest)
