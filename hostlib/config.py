@@ -12,7 +12,7 @@ from typing import Any, Final, Literal, Self, TypeVar
 from hostlib import wire
 from hostlib.core.watchdog import STRAGGLER_TIMEOUT_S, TIMEOUT_S, Patience
 from hostlib.errors import ConfigError
-from hostlib.quantize import ENCODINGS, Encoding, per_lane, why_no_room
+from hostlib.quantize import ENCODINGS, Encoding, why_no_room
 from hostlib.tree import Tree
 from hostlib.windows import check_name
 
@@ -254,11 +254,6 @@ class JobConfig:
         if self.window is not None:
             return self.window
         return (self.slots if self.slots >= 2 else DEFAULT_SLOTS) // 2
-
-    @property
-    def packet_elements(self) -> int:
-        """Elements that a packet of floats carries."""
-        return self.lanes * per_lane(self.numbers)
 
     @property
     def patience(self) -> Patience:

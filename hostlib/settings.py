@@ -128,5 +128,5 @@ def _size(environment: Mapping[str, str], name: str, default: int) -> int:
 def _one_of(environment: Mapping[str, str], name: str, known: tuple[str, ...]) -> str:
     text = environment.get(name) or known[0]
     if text not in known:
-        raise ConfigError(f"{name} is {text!r}, must be one of {', '.join(known)}")
+        raise ConfigError(f"{name} is {text!r}, must be one of {', '.join(filter(None, known))}")
     return text

@@ -496,6 +496,35 @@ def test_numbers_that_cannot_be_summed_raise_everywhere_and_the_job_goes_on() ->
         assert fine.tolist() == [14, 14, 14]
 
 
+@pytest.mark.parametrize("numbers", quantize.BLOCKS)
+def test_in_few_bits_a_packet_that_is_not_finite_raises_or_is_nan_and_leaves_no_rest(
+    numbers: quantize.Block,
+) -> None:
+    packet = 32 * quantize.per_lane(numbers)
+
+    def body(comm: ina.Communicator) -> list[Any]:
+        values = np.full(3 * packet, 1 + comm.rank / 3, np.float32)
+        values[::packet] = 20
+        values[packet + 5] = np.inf if comm.rank else 1
+        residual = np.zeros_like(values)
+        with pytest.raises(ina.NonFiniteError) as caught:
+            comm.allreduce(values, numbers=numbers)
+        total = comm.allreduce(values, numbers=numbers, residual=residual, nonfinite="propagate")
+        return [caught.value.element, total, residual, values]
+
+    with SocketSwitch(2) as switch:
+        outcomes = on_every_rank(switch, body)
+    middle = slice(packet, 2 * packet)
+    exact = sum(values.astype(np.float64) for *_, values in outcomes)
+    left = sum(residual for _, _, residual, _ in outcomes)
+    for element, total, residual, _ in outcomes:
+        assert element == packet
+        assert np.isnan(total[middle]).all()
+        assert not residual[middle].any()
+        for fine in (slice(packet), slice(2 * packet, None)):
+            np.testing.assert_allclose(total[fine] + left[fine], exact[fine], rtol=1e-6)
+
+
 def test_different_lengths_raise_on_every_rank_and_end_the_job() -> None:
     def body(comm: ina.Communicator) -> tuple[str, str]:
         with pytest.raises(ina.RanksDisagree) as first:
