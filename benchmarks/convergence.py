@@ -21,12 +21,13 @@ from typing import TYPE_CHECKING, Any, Final
 from benchmarks.fill import fill
 from bmv2_topos.harness import markdown
 from bmv2_topos.plots import draw_lines
+from hostlib.quantize import BLOCKS
 
 if TYPE_CHECKING:  # the page needs no torch
     from torch import nn
 
-GLOO, INT32, BLOCK16, FEEDBACK = "gloo", "int32", "block16", "block16 with error feedback"
-WAYS: Final = (GLOO, INT32, BLOCK16, FEEDBACK)
+GLOO, INT32, BLOCK16, FEEDBACK = "gloo", "int32", "block16", " with error feedback"
+WAYS: Final = (GLOO, INT32, BLOCK16, *(f"{block}{FEEDBACK}" for block in BLOCKS))
 DIGITS, TRANSFORMER = "digits", "transformer"
 RANKS: Final = 4
 SEEDS: Final = 5
@@ -105,8 +106,9 @@ def _wrapper(way: str, beside: Any) -> Callable[[nn.Module], Any]:
         if way == GLOO:
             return DistributedDataParallel(model, process_group=beside)
         wrapped = DistributedDataParallel(model)
+        block = next((block for block in BLOCKS if block == way.removesuffix(FEEDBACK)), None)
         state = hostlib.torch.BucketState(
-            wrapped, numbers="exponent" if way == INT32 else "block16", error_feedback=way == FEEDBACK
+            wrapped, numbers=block or "exponent", error_feedback=way.endswith(FEEDBACK)
         )
         wrapped.register_comm_hook(state, hostlib.torch.bucket_hook)
         return wrapped

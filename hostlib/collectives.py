@@ -15,10 +15,10 @@ from numpy.typing import ArrayLike, NDArray
 from hostlib import arrays, counters
 from hostlib.core.state import Pattern
 from hostlib.errors import NO_PACKETS, JobBroken, NonFiniteError, UnsupportedArray
+from hostlib.quantize import BLOCKS, NUMBERS, Numbers, why_no_room
 
 Op = Literal["sum", "average"]
 NonFinite = Literal["raise", "propagate"]
-Numbers = Literal["exponent", "block16"]
 Layer = tuple[int, int]
 """Position of a tensor's layer from the front, 0 is the first, and number of layers."""
 
@@ -52,8 +52,8 @@ class Collective:
     layer: Layer | None = None
     priority: int | None = None
     """Of its packets, 0 to 255; None: by policy."""
-    block16: bool | None = None
-    """Whether floats travel in 16 bits; None: as the job's configuration says."""
+    numbers: Numbers | None = None
+    """How floats travel; None: as the job's configuration says."""
     feedback: bool = False
     """Whether what that rounds off is left in the source."""
     part: str = ""
@@ -89,6 +89,7 @@ def make_collective(
     priority: int | None = None,
     numbers: Numbers | None = None,
     residual: NDArray[np.float32] | None = None,
+    terms: int = 1,
 ) -> Collective:
     """Check the arguments of an allreduce or a reduce, and return it.
 
@@ -103,7 +104,8 @@ def make_collective(
         layer: Position of the tensor's layer, and number of layers.
         priority: Priority of its packets, 0 to 255; None: by policy.
         numbers: Encoding of floats; None: as the job's configuration says.
-        residual: Gets the rounding error of "block16".
+        residual: Gets the rounding error of "block16", "block8" or "block4".
+        terms: Number of terms of the sum in the switch: ranks, or machines.
 
     Raises UnsupportedArray.
     """
@@ -112,11 +114,13 @@ def make_collective(
     if not isinstance(nonfinite, str) or nonfinite not in _NON_FINITE:
         raise UnsupportedArray(f"nonfinite is {nonfinite!r}, must be one of {_NON_FINITE}")
     layer, priority = _checked(name, layer, priority)
-    if numbers not in (None, "exponent", "block16"):
-        raise UnsupportedArray(f"numbers is {numbers!r}, must be 'exponent', 'block16' or None")
-    if residual is not None and numbers != "block16":
-        raise UnsupportedArray("residual needs numbers='block16'; other encodings have no error feedback")
+    if numbers is not None and (not isinstance(numbers, str) or numbers not in NUMBERS):
+        raise UnsupportedArray(f"numbers is {numbers!r}, must be one of {NUMBERS}, or None")
+    if residual is not None and numbers not in BLOCKS:
+        raise UnsupportedArray(f"residual needs numbers of {BLOCKS}; other encodings have no error feedback")
     staged = arrays.stage(array, out)
+    if numbers and staged.source.dtype == np.float32 and (why := why_no_room(numbers, terms)):
+        raise UnsupportedArray(f"numbers: {why}")
     if op == "average" and staged.dtype == np.int32:
         raise UnsupportedArray("the average of int32 is not an int32: sum, or convert to float32 first")
     description = f"{op} of {'x'.join(map(str, staged.shape)) or 1} {_name_of(staged.dtype)}"
@@ -139,7 +143,7 @@ def make_collective(
         root,
         layer=layer,
         priority=priority,
-        block16=None if numbers is None else numbers == "block16",
+        numbers=numbers,
         feedback=residual is not None,
     )
 
@@ -176,7 +180,12 @@ def make_reduce_scatter(
     Raises UnsupportedArray.
     """
     whole = make_collective(
-        *(array, op, None, name, nonfinite), number=number, layer=layer, priority=priority, numbers=numbers
+        *(array, op, None, name, nonfinite),
+        number=number,
+        layer=layer,
+        priority=priority,
+        numbers=numbers,
+        terms=size,
     )
     staged = arrays.stage_shard(array, whole.staged, out, rank, size)
     return replace(

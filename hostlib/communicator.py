@@ -26,7 +26,6 @@ from hostlib.collectives import (
     Layer,
     LocalEngine,
     NonFinite,
-    Numbers,
     Op,
     is_whole,
     make_barrier,
@@ -40,6 +39,7 @@ from hostlib.handle import Handle, Result
 from hostlib.local_ranks import LocalRanks
 from hostlib.moving import MovingCalls
 from hostlib.peers import NoPeers, Peers
+from hostlib.quantize import Numbers
 from hostlib.rendezvous_peers import RendezvousPeers
 from hostlib.schedule import Fused, Limits, Packets, Schedule, Slice
 
@@ -95,7 +95,8 @@ class Communicator(MovingCalls):
             self._engine = (LocalRanks if config.hosts else SwitchEngine)(config, self._peers)
         self._limits = limits or Limits()
         self._lanes = config.lanes if config else 1
-        self._packets = Packets(self._lanes, block16=bool(config and config.numbers == "block16"))
+        self._terms = config.workers if config else 1
+        self._packets = Packets(self._lanes, config.numbers if config else "exponent")
         self._queue: deque[Handle[Any]] = deque()
         """Submitted, and not agreed on."""
         self._schedule: Schedule[Handle[Any]] = Schedule(self._limits, self._packets)
@@ -143,10 +144,11 @@ class Communicator(MovingCalls):
                 layers; the same on all ranks. Where jobs share a switch, front layers get its memory first.
             priority: 0 to 255, instead of what `hostlib.priority` makes of layer, communication share and
                 remaining time. Ranks should agree.
-            numbers: how floats travel: "block16" takes half the bytes (`hostlib.quantize.pack`), "exponent"
-                is the finer one; None: as the job's configuration says. The same on all ranks.
-            residual: with "block16" an array of float32 in the array's shape, zero at first: what earlier
-                sums rounded off is added to this one, and what this one rounds off is left there.
+            numbers: how floats travel: "block16", "block8" and "block4" take a half, a quarter and an eighth
+                of the bytes, and have room for 1,024, 127 and 7 ranks (`hostlib.quantize.pack`); "exponent"
+                is the finest one; None: as the job's configuration says. The same on all ranks.
+            residual: with one of the blocks an array of float32 in the array's shape, zero at first: what
+                earlier sums rounded off is added to this one, and what this one rounds off is left there.
 
         Raises:
             UnsupportedArray: this array or argument is not taken; nothing was sent.
@@ -164,6 +166,7 @@ class Communicator(MovingCalls):
             priority=priority,
             numbers=numbers,
             residual=residual,
+            terms=self._terms,
         )
         return self._run(collective, collective.staged.finish)
 
@@ -200,6 +203,7 @@ class Communicator(MovingCalls):
             priority=priority,
             numbers=numbers,
             residual=residual,
+            terms=self._terms,
         )
         return self._submit(Handle(replace(collective, arrived=arrived), collective.staged.finish), here=here)
 

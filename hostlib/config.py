@@ -12,7 +12,7 @@ from typing import Any, Final, Literal, Self, TypeVar
 from hostlib import wire
 from hostlib.core.watchdog import STRAGGLER_TIMEOUT_S, TIMEOUT_S, Patience
 from hostlib.errors import ConfigError
-from hostlib.quantize import ENCODINGS, Encoding
+from hostlib.quantize import ENCODINGS, Encoding, why_no_room
 from hostlib.tree import Tree
 from hostlib.windows import check_name
 
@@ -118,8 +118,8 @@ class JobConfig:
     """Congestion control, which decides how much of the window is used (`hostlib.core.congestion`), or one
     of your own (`hostlib.windows`)."""
     numbers: Encoding = "exponent"
-    """Encoding of float32: with an exponent per packet, the same in 16 bits each (half the bytes,
-    `hostlib.quantize.pack`), or on a fixed scale, ``round(x * 2**scale_bits)``."""
+    """Encoding of float32: with an exponent per packet, the same in 16, 8 or 4 bits each (a half, a quarter
+    or an eighth of the bytes, `hostlib.quantize.pack`), or on a fixed scale, ``round(x * 2**scale_bits)``."""
     scale_bits: int = 20
     """For the fixed scale. An element of a sum is off by at most ``size / 2 * 2**-scale_bits``, and every
     element must stay below ``2**(31 - scale_bits) / size``. Packets with larger ones are repaired, exactly,
@@ -179,6 +179,8 @@ class JobConfig:
                 "congestion is 'a2tp', which sends packets past the slots: that needs a fallback server"
             )
         _check_name("numbers", self.numbers, ENCODINGS)
+        if why := why_no_room(self.numbers, self.workers):
+            raise ConfigError(f"numbers: {why}")
         _check_range("scale_bits", self.scale_bits, 0, MAX_SCALE_BITS)
         if self.priority is not None:
             _check_range("priority", self.priority, 0, 0xFF)
@@ -252,11 +254,6 @@ class JobConfig:
         if self.window is not None:
             return self.window
         return (self.slots if self.slots >= 2 else DEFAULT_SLOTS) // 2
-
-    @property
-    def packet_elements(self) -> int:
-        """Elements that a packet of floats carries."""
-        return 2 * self.lanes if self.numbers == "block16" else self.lanes
 
     @property
     def patience(self) -> Patience:

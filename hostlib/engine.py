@@ -133,7 +133,7 @@ class SwitchEngine:
                     target=wire.TARGET_ALL if collective.root is None else collective.root,
                     pattern=collective.pattern,
                     stride=collective.stride,
-                    block16=collective.block16,
+                    numbers=collective.numbers,
                     feedback=collective.feedback,
                     now=started,
                 )

@@ -39,7 +39,7 @@ class FusedCollective:
             first.number,
             layer=_front_most(parts),
             priority=_highest(parts),
-            block16=first.block16,
+            numbers=first.numbers,
             part=_digest(parts),
             calls=len(parts),
         )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -9,12 +11,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from hostlib import hosting, machines, quantize
 from hostlib.arrays import Output, Tensor
-from hostlib.collectives import Layer, NonFinite, Numbers, Op
+from hostlib.collectives import Layer, NonFinite, Op
 from hostlib.communicator import Communicator, joined
 from hostlib.config import JobConfig
 from hostlib.errors import NotInitialized
 from hostlib.handle import Handle
 from hostlib.launched_rank import launched_rank
+from hostlib.quantize import Numbers
 from hostlib.schedule import Limits
 from hostlib.settings import Settings
 
@@ -312,15 +315,19 @@ def error_bound(
         largest: the largest magnitude among the elements that share its packet, over all ranks.
         fan_in: number of ranks.
         scale_bits: those of the configuration if its numbers are "fixed"; None: an exponent per packet.
-        numbers: "block16" if they are that: 16 bits for each element.
+        numbers: "block16", "block8" or "block4" if they are that.
         hierarchical: True if ranks of a machine are summed there first (``INA_HIERARCHICAL``).
+
+    Raises ValueError for more ranks than the numbers have room for.
     """
     if scale_bits is not None:
         local = quantize.local_error_bound(largest, fan_in) if hierarchical else 0.0
         return quantize.fixed_error_bound(largest, scale_bits, fan_in) + local
-    bound = quantize.block16_error_bound if numbers == "block16" else quantize.error_bound
+    bound: Callable[[int, int], float] = quantize.error_bound
+    if numbers in quantize.BLOCKS:
+        bound = partial(quantize.block_error_bound, numbers=numbers)
     if hierarchical:
-        return quantize.hierarchical_error_bound(largest, fan_in, bound)
+        return quantize.hierarchical_error_bound(largest, fan_in, bound, quantize.most_ranks(numbers))
     return bound(int(quantize.exponents(np.array([largest], np.float32))), fan_in)
 
 

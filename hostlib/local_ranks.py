@@ -38,6 +38,7 @@ from hostlib.errors import (
 from hostlib.io.machine import RankGone
 from hostlib.local_steps import CHUNK_BYTES, First, Other, staged_as
 from hostlib.peers import Peers
+from hostlib.quantize import per_lane
 
 _NEWS_S: Final = 1.0
 """Longest wait for the reason why a rank is gone, once its connection has ended."""
@@ -149,7 +150,8 @@ class LocalRanks:
         for first, outcome in outcomes:
             if (element := outcome.get("nonfinite")) is not None:
                 element += first
-                what = collective.staged.unfit(element, self._config.packet_elements)
+                packet = self._config.lanes * per_lane(collective.numbers or self._config.numbers)
+                what = collective.staged.unfit(element, packet)
                 raise NonFiniteError(self._config.job, element, what)
 
 

@@ -14,7 +14,6 @@ from hostlib.collectives import (
     Collective,
     Layer,
     NonFinite,
-    Numbers,
     Op,
     is_whole,
     make_all_gather,
@@ -23,6 +22,7 @@ from hostlib.collectives import (
 )
 from hostlib.errors import UnsupportedArray
 from hostlib.handle import Handle
+from hostlib.quantize import Numbers
 
 
 class MovingCalls(ABC):

@@ -8,7 +8,9 @@ Exponents are the biased field, 0..255: 0 means that every value is zero or subn
 NaN or infinity; the whole packet is then NaN. A power of two scales without rounding, so the only errors are
 one rounding per rank and one of the sum. A sum beyond float32 becomes infinite, as it would in float32.
 
-`pack` puts two values into each int32, at the price of 16 bits less for each (block16).
+`pack` puts two, four or eight values into each int32, in fields of 16, 8 or 4 bits (block16, block8, block4)
+with head room for the sum: a value keeps the bits of its field less ceil(log2 ranks). So a switch adds up
+what is compressed, as in THC (NSDI'24), whose 31 levels in 8 bits are those of block8 with 8 ranks.
 
 Another alternative is one fixed scale for everything (ATP, NSDI'21): `quantize_fixed`. It needs no exponents
 in advance, and cannot take what is too large: such packets are marked, and summed unscaled elsewhere.
@@ -17,15 +19,22 @@ in advance, and cannot take what is too large: such packets are marked, and summ
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-Encoding = Literal["exponent", "block16", "fixed"]
-"""How a job's float32 travel: one exponent a packet, the same in 16 bits, or one fixed scale."""
+Encoding = Literal["exponent", "block16", "block8", "block4", "fixed"]
+"""How a job's float32 travel: one exponent a packet, the same in 16, 8 or 4 bits, or one fixed scale."""
 ENCODINGS: Final[tuple[Encoding, ...]] = get_args(Encoding)
+
+Numbers = Literal["exponent", "block16", "block8", "block4"]
+"""Those that a collective may have of its own: the fixed scale is a whole job's."""
+NUMBERS: Final[tuple[Numbers, ...]] = get_args(Numbers)
+Block = Literal["block16", "block8", "block4"]
+BLOCKS: Final[tuple[Block, ...]] = get_args(Block)
+_PER_LANE: Final[Mapping[str, int]] = {"block16": 2, "block8": 4, "block4": 8}
 
 NONFINITE: Final = 255
 """Exponent of a packet in which some rank has NaN or infinity."""
@@ -34,7 +43,6 @@ MAX_FAN_IN: Final = 1024
 """Ranks for which the scale leaves at least 21 bits to a value."""
 
 _INT32_MAX: Final = 2**31 - 1
-_INT16_MAX: Final = 2**15 - 1
 
 
 def exponents(values: NDArray[np.float32]) -> NDArray[np.uint8]:
@@ -136,41 +144,74 @@ def dequantize_fixed(
     return result * np.float32(2.0**shift)
 
 
-def half_limit(fan_in: int) -> int:
-    """Return the largest value of a half, of which `fan_in` fit 16 bits."""
-    return _INT16_MAX // fan_in
+def per_lane(numbers: Encoding) -> int:
+    """Return the number of values in each lane: 1, or 2, 4 or 8 fields of 16, 8 or 4 bits."""
+    return _PER_LANE.get(numbers, 1)
+
+
+def most_ranks(numbers: Encoding) -> int:
+    """Return the largest number of ranks whose sum an encoding has room for: block8 127, block4 7."""
+    return min(MAX_FAN_IN, _INT32_MAX >> (32 - _width(per_lane(numbers))))
+
+
+def why_no_room(numbers: Encoding, fan_in: int) -> str | None:
+    """Say why the sum of so many ranks does not fit the fields of an encoding; None if it does."""
+    if fan_in <= (most := most_ranks(numbers)):
+        return None
+    return f"{numbers} has room for the sum of at most {most} ranks, and there are {fan_in}"
+
+
+def field_limit(fan_in: int, fields: int) -> int:
+    """Return the largest value of a field, of which `fan_in` fit it; there are `fields` of them in a lane.
+
+    0 means that there is no room (`most_ranks`).
+    """
+    return int((1 << (_width(fields) - 1)) - 1) // fan_in
 
 
 def pack(
-    values: NDArray[np.float32], exponent: NDArray[np.uint8], fan_in: int, count: int | None = None
+    values: NDArray[np.float32],
+    exponent: NDArray[np.uint8],
+    fan_in: int,
+    fields: int,
+    count: int | None = None,
 ) -> NDArray[np.int32]:
-    """Scale and round packets of 2 L values to L lanes with two of 16 bits each (block16).
+    """Scale and round packets of F L values to L lanes with F fields each.
 
-    Value i is the upper half of lane i, value L + i the lower one. The lower one is raised by `half_limit`,
-    so that no rank's is negative: halves of `fan_in` lanes add up without a carry from the lower to the
-    upper, and no sum exceeds int32.
+    Value j L + i is field j of lane i, from the upper end. The uppermost field is signed. All others are
+    raised by `field_limit`, so that no rank's is negative: `fan_in` lanes add up without a carry from one
+    field to the next, in any order and grouping, and neither a sum nor a part of one exceeds int32.
 
     Args:
-        values: The values, shape (packets, 2 L).
+        values: The values, shape (packets, F L).
         exponent: The shared exponent of each packet, shape (packets,).
-        fan_in: Number of ranks.
-        count: Number of values; lanes without a lower value have 0 there. None: all.
+        fan_in: Number of ranks, at most `most_ranks`.
+        fields: F: 2, 4 or 8, of 16, 8 or 4 bits.
+        count: Number of values; fields without a value are 0. None: all.
 
     Returns:
         The lanes, shape (packets, L).
     """
-    lanes = values.shape[-1] // 2
-    lowers = max(0, (values.shape[-1] if count is None else count) - lanes)
-    halves = _halves(values, exponent, fan_in)
-    lower = halves[:, lanes:] + half_limit(fan_in)
-    lower[:, lowers:] = 0
-    packed: NDArray[np.int32] = (halves[:, :lanes] * 65536 + lower).astype(np.int32)
+    lanes = values.shape[-1] // fields
+    rounded = _fields(values, exponent, fan_in, fields)
+    rounded[:, lanes:] += field_limit(fan_in, fields)
+    if count is not None:
+        rounded[:, count:] = 0
+    weights = np.int64(1) << (_width(fields) * np.arange(fields - 1, -1, -1, dtype=np.int64))
+    packed: NDArray[np.int32] = (
+        (rounded.reshape(-1, fields, lanes) * weights[:, None]).sum(axis=1).astype(np.int32)
+    )
     packed[exponent == NONFINITE] = 0
     return packed
 
 
 def unpack(
-    sums: NDArray[np.int32], exponent: NDArray[np.uint8], fan_in: int, *, average: bool = False
+    sums: NDArray[np.int32],
+    exponent: NDArray[np.uint8],
+    fan_in: int,
+    fields: int,
+    *,
+    average: bool = False,
 ) -> NDArray[np.float32]:
     """Return the float32 sums or averages of packets made by `pack`.
 
@@ -178,45 +219,83 @@ def unpack(
         sums: The sums, shape (packets, L).
         exponent: The shared exponent of each packet, shape (packets,); `NONFINITE` gives NaN.
         fan_in: Number of ranks.
+        fields: As they were packed.
         average: Divide by the number of ranks.
+
+    Returns:
+        The values, shape (packets, F L).
     """
-    lower = (sums & 0xFFFF) - fan_in * half_limit(fan_in)
-    result: NDArray[np.float32] = np.concatenate([sums >> 16, lower], axis=-1).astype(np.float32)
+    width = _width(fields)
+    raised = fan_in * field_limit(fan_in, fields)
+    parts = [sums >> (32 - width)]
+    for shift in range(32 - 2 * width, -1, -width):
+        parts.append((sums >> shift & ((1 << width) - 1)) - raised)
+    result: NDArray[np.float32] = np.concatenate(parts, axis=-1).astype(np.float32)
     if average:
         result /= np.float32(fan_in)
-    shift = 16 - _scales_log2(exponent, fan_in)
     with np.errstate(over="ignore", under="ignore"):
-        result = np.ldexp(result, shift[:, None])
+        result = np.ldexp(result, -_field_scales_log2(exponent, fan_in, fields)[:, None])
     result[exponent == NONFINITE] = np.nan
     return result
 
 
-def rest(values: NDArray[np.float32], exponent: NDArray[np.uint8], fan_in: int) -> NDArray[np.float32]:
-    """Return the rounding errors of `pack`, value minus result; 0 where the exponent is `NONFINITE`."""
-    sent = np.ldexp(
-        _halves(values, exponent, fan_in).astype(np.float32), 16 - _scales_log2(exponent, fan_in)[:, None]
-    )
-    left: NDArray[np.float32] = np.where((exponent == NONFINITE)[:, None], np.float32(0), values - sent)
+def rest(
+    values: NDArray[np.float32], exponent: NDArray[np.uint8], fan_in: int, fields: int
+) -> NDArray[np.float32]:
+    """Return the rounding errors of `pack`, value minus result; 0 where the exponent is `NONFINITE`.
+
+    Args:
+        values: The values, shape (packets, F L).
+        exponent: The shared exponent of each packet, shape (packets,).
+        fan_in: Number of ranks.
+        fields: As they are packed.
+    """
+    halved = (exponent == NONFINITE - 1)[:, None]  # what is rounded up may be beyond float32; the rest is not
+    scale = -_field_scales_log2(exponent, fan_in, fields)[:, None] - halved
+    sent = np.ldexp(_fields(values, exponent, fan_in, fields).astype(np.float32), scale)
+    with np.errstate(invalid="ignore"):
+        left: NDArray[np.float32] = np.ldexp(np.ldexp(values, -1 * halved) - sent, 1 * halved)
+    left[exponent == NONFINITE] = 0
     return left
 
 
-def _halves(values: NDArray[np.float32], exponent: NDArray[np.uint8], fan_in: int) -> NDArray[np.int32]:
-    limit = np.float32(half_limit(fan_in))
+def _fields(
+    values: NDArray[np.float32], exponent: NDArray[np.uint8], fan_in: int, fields: int
+) -> NDArray[np.int64]:
+    limit = np.float32(field_limit(fan_in, fields))
     finite = np.where((exponent != NONFINITE)[:, None], values, np.float32(0))
     with np.errstate(over="ignore", under="ignore"):
-        scaled = np.ldexp(finite, _scales_log2(exponent, fan_in)[:, None] - 16)
-    halves: NDArray[np.int32] = np.rint(np.clip(scaled, -limit, limit)).astype(np.int32)
-    return halves
+        scaled = np.ldexp(finite, _field_scales_log2(exponent, fan_in, fields)[:, None])
+    rounded: NDArray[np.int64] = np.rint(np.clip(scaled, -limit, limit)).astype(np.int64)
+    return rounded
 
 
-def block16_error_bound(exponent: int, fan_in: int, *, average: bool = False) -> float:
+def _width(fields: int) -> int:
+    return 32 // fields
+
+
+def _field_scales_log2(exponent: NDArray[np.uint8], fan_in: int, fields: int) -> NDArray[Any]:
+    return _scales_log2(exponent, fan_in) - (32 - _width(fields))
+
+
+def block_error_bound(exponent: int, fan_in: int, numbers: Block, *, average: bool = False) -> float:
     """Return the largest absolute error of a sum of packed values, against the exact sum of the inputs.
 
-    With e = max(exponent, 1) every magnitude is below 2**(e - 126), and a half's unit is that times
-    2**(ceil(log2 fan_in) - 15): of 16 bits, one is the sign's and the rest is room for the sum. Each rank is
-    off by half a unit; where a value is cut to `half_limit`, by less than one. The sum is exact.
+    With e = max(exponent, 1) every magnitude is below 2**(e - 126), and a unit of a field of b bits is that
+    times 2**(ceil(log2 fan_in) - b + 1): one bit is the sign's and the rest is room for the sum. Each rank is
+    off by half a unit; where a value is cut to `field_limit`, by less than one. The sum is exact.
+
+    Args:
+        exponent: The shared exponent of the packet.
+        fan_in: Number of ranks.
+        numbers: The encoding.
+        average: Of the average, which is rounded once more.
+
+    Raises ValueError if there is no room for the sum of so many ranks.
     """
-    unit = math.ldexp(1.0, 16 - scale_log2(exponent, fan_in))
+    if why := why_no_room(numbers, fan_in):
+        raise ValueError(why)
+    unit = math.ldexp(1.0, 32 - _width(per_lane(numbers)) - scale_log2(exponent, fan_in))
     bound = fan_in * unit
     if average:
         largest = math.ldexp(1.0, max(exponent, 1) - 126)
@@ -258,16 +337,25 @@ def local_error_bound(largest: float, ranks: int) -> float:
     return math.ldexp(ranks * largest, -24)
 
 
-def hierarchical_error_bound(largest: float, ranks: int, bound: Callable[[int, int], float]) -> float:
+def hierarchical_error_bound(
+    largest: float, ranks: int, bound: Callable[[int, int], float], most: int = MAX_FAN_IN
+) -> float:
     """Return the error bound of a sum whose ranks are summed on their machines first, however they lie there.
 
-    `bound` is `error_bound` or `block16_error_bound`. The switch adds up m sums of up to ranks - m + 1 ranks,
-    whose exponent is that much larger: many machines, of which one has many ranks, are the worst.
+    The switch adds up m sums of up to ranks - m + 1 ranks, whose exponent is that much larger: many machines,
+    of which one has many ranks, are the worst.
+
+    Args:
+        largest: The largest magnitude among the inputs.
+        ranks: Number of ranks.
+        bound: `error_bound`, or `block_error_bound`, of exponent and number of machines.
+        most: The most machines that the encoding has room for.
     """
-    sums = np.array([ranks - m + 1 for m in range(1, ranks + 1)]) * np.float64(largest)
+    machines = range(1, min(ranks, most) + 1)
+    sums = np.array([ranks - m + 1 for m in machines]) * np.float64(largest)
     with np.errstate(over="ignore"):
         rounded = np.nextafter(sums.astype(np.float32), np.float32(np.inf))
-    worst = max(bound(int(exponents(rounded[m - 1 : m])), m) for m in range(1, ranks + 1))
+    worst = max(bound(int(exponents(rounded[m - 1 : m])), m) for m in machines)
     return worst + local_error_bound(largest, ranks)
 
 

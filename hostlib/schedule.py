@@ -21,6 +21,7 @@ import numpy as np
 from hostlib.collectives import Collective, is_whole
 from hostlib.core.state import Pattern
 from hostlib.errors import ConfigError
+from hostlib.quantize import Encoding, per_lane
 
 FUSION_BYTES: Final = 1 << 20
 SLICE_BYTES: Final = 8 << 20
@@ -47,13 +48,13 @@ class Packets:
     """How many elements go into a packet."""
 
     lanes: int
-    block16: bool = False
-    """Floats travel in 16 bits unless a collective says otherwise."""
+    numbers: Encoding = "exponent"
+    """How floats travel unless a collective says otherwise."""
 
     def elements(self, collective: Collective) -> int:
         """Return the elements that a packet of a collective carries."""
-        block16 = self.block16 if collective.block16 is None else collective.block16
-        return 2 * self.lanes if block16 and collective.staged.source.dtype == np.float32 else self.lanes
+        is_float = collective.staged.source.dtype == np.float32
+        return self.lanes * (per_lane(collective.numbers or self.numbers) if is_float else 1)
 
     def count(self, collective: Collective) -> int:
         """Return the number of packets that its elements fill, at least 1."""
@@ -177,7 +178,7 @@ def _kind(call: Call) -> object:
     alone = collective.root is not None or collective.pattern is not Pattern.SUM
     if alone or collective.is_barrier or collective.feedback:
         return collective.number
-    return collective.staged.source.dtype, collective.average, collective.block16
+    return collective.staged.source.dtype, collective.average, collective.numbers
 
 
 def _front(call: Call) -> float:

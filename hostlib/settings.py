@@ -8,9 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal, Self, cast
 
-from hostlib.collectives import NonFinite, Numbers
+from hostlib.collectives import NonFinite
 from hostlib.config import Address, parse_address
 from hostlib.errors import ConfigError
+from hostlib.quantize import NUMBERS, Numbers
 from hostlib.schedule import FUSION_BYTES, SLICE_BYTES, Limits
 
 EMBEDDED: Final = "embedded"
@@ -52,7 +53,8 @@ class Settings:
     """``INA_MEETING``: ``host:port`` of the first rank's machine, where ranks of mpirun and srun meet; None:
     with srun a port of its first node."""
     numbers: Numbers | None = None
-    """``INA_NUMBERS``: how a framework's floats travel, "exponent" or "block16"; None: as the job's do."""
+    """``INA_NUMBERS``: how a framework's floats travel, "exponent", "block16", "block8" or "block4"; None: as
+    the job's do."""
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Self:
@@ -68,9 +70,7 @@ class Settings:
             meeting=_address(environment, "INA_MEETING"),
             meeting_s=_seconds(environment, "INA_MEETING_S", "300"),
             stall_s=_seconds(environment, "INA_STALL_S", "10"),
-            numbers=cast(
-                Numbers | None, _one_of(environment, "INA_NUMBERS", ("", "exponent", "block16")) or None
-            ),
+            numbers=cast(Numbers | None, _one_of(environment, "INA_NUMBERS", ("", *NUMBERS)) or None),
             nonfinite=cast(NonFinite, _one_of(environment, "INA_NONFINITE", ("propagate", "raise"))),
             float64=cast(Literal["gloo", "switch"], _one_of(environment, "INA_FLOAT64", ("gloo", "switch"))),
             limits=Limits(
@@ -128,5 +128,5 @@ def _size(environment: Mapping[str, str], name: str, default: int) -> int:
 def _one_of(environment: Mapping[str, str], name: str, known: tuple[str, ...]) -> str:
     text = environment.get(name) or known[0]
     if text not in known:
-        raise ConfigError(f"{name} is {text!r}, must be one of {', '.join(known)}")
+        raise ConfigError(f"{name} is {text!r}, must be one of {', '.join(filter(None, known))}")
     return text

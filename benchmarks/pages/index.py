@@ -29,6 +29,7 @@ QUESTIONS: Final[Mapping[str, str]] = {
     "utilisation": "how each factor of ESA's priorities affects the use of a switch's memory",
     "slowlink": "what a job with a network straggler costs a healthy one, with A2TP's windows and without",
     "precision": "which scaling factors of gradients keep a model's accuracy",
+    "few-bits": "what gradients in 16, 8 and 4 bits save on slow links, and cost a training",
     "scaling": "how long an allreduce takes by number of workers, beside gloo's ring on the same links",
     "targets": "how many packets per second the embedded switch and BMv2 aggregate",
     "deadlines": "which jobs meet their deadlines when jobs compete for switch memory, and which are"

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -21,6 +21,7 @@ from controller.vocabulary import Job, Link, Topology, float32_bytes
 from controller.vocabulary.catalog import star
 from hostlib import command_line
 from hostlib.core.state import RtoLimits
+from hostlib.quantize import Block
 from ina.bench.allreduce import processor_s, slowest
 from ina.runtime.jobs import JobEnd, run_jobs
 from ina.runtime.spec import NAMELESS, LaunchSpec
@@ -99,8 +100,8 @@ class Times:
     ina_s: Sequence[float]
     gloo_s: Sequence[float]
     """Empty if it was not asked for."""
-    block16_s: Sequence[float]
-    """By ina in 16 bits; empty if it was not asked for."""
+    blocks_s: Mapping[Block, Sequence[float]]
+    """By ina in fewer bits, those that were asked for."""
     processor_s: Sequence[float]
     """Of all workers together, by ina's allreduces; not the switch's."""
     load: float
@@ -122,7 +123,8 @@ class RealAllreduce:
     size_bytes: int
     iterations: int
     gloo: bool = True
-    block16: bool = False
+    blocks: tuple[Block, ...] = ()
+    """Encodings in fewer bits to measure, too."""
     delay_s: float = DELAY_S
     loss: float = 0.0
     window: int = WINDOW
@@ -180,7 +182,7 @@ class RealAllreduce:
             of=self,
             ina_s=times["ina"],
             gloo_s=times.get("gloo", ()),
-            block16_s=times.get("block16", ()),
+            blocks_s={block: times[block] for block in self.blocks},
             processor_s=busy["ina"],
             load=load,
             resent_packets=resent,
@@ -191,8 +193,8 @@ class RealAllreduce:
     def _command(self, folder: str) -> list[str]:
         store = ["--gloo-store", f"{folder}/store"] if self.gloo else []
         sizes = ["--bytes", str(self.size_bytes), "--iterations", str(self.iterations), "--dtype", "float32"]
-        block16 = ["--block16"] * self.block16
-        return command_line.module("ina.bench.allreduce", *sizes, "--output", folder, *store, *block16)
+        blocks = ["--blocks", *self.blocks] if self.blocks else []
+        return command_line.module("ina.bench.allreduce", *sizes, "--output", folder, *store, *blocks)
 
 
 def _to_stderr(spec: LaunchSpec, rank: int, data: bytes, is_error: bool) -> None:

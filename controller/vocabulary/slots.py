@@ -21,8 +21,8 @@ OnLate = Literal["end", "best-effort"]
 """What becomes of a job whose deadline cannot be met any more: it is ended, or goes on as if it had none."""
 ON_LATE: Final[tuple[OnLate, ...]] = get_args(OnLate)
 
-Encoding = Literal["exponent", "block16", "fixed"]
-"""Encoding of float32 in packets: one exponent a packet, the same in 16 bits, or a fixed scale."""
+Encoding = Literal["exponent", "block16", "block8", "block4", "fixed"]
+"""Encoding of float32 in packets: one exponent a packet, the same in 16, 8 or 4 bits, or a fixed scale."""
 ENCODINGS: Final[tuple[Encoding, ...]] = get_args(Encoding)
 
 MAX_PRIORITY: Final = 255

@@ -146,8 +146,9 @@ static int encode(const struct ina_core *core, const struct place *place, int64_
     memset(lanes + used * 4, 0, (size_t)(core->lanes - used) * 4);
     if (place->count == 0)
         return 1;
-    if (core->per_lane == 2)
-        ina_pack((const float *)from, lanes, place->count, core->lanes, *exponent_of(core, data), core->ranks);
+    if (core->per_lane > 1)
+        ina_pack((const float *)from, lanes, place->count, core->lanes, *exponent_of(core, data), core->ranks,
+                 core->per_lane);
     else if (!core->is_float || flags & FLAG_RAW)
         ina_swap(from, lanes, place->count);
     else if (!core->fixed)
@@ -417,8 +418,9 @@ static void take_values(const struct ina_core *core, const uint8_t *header, int6
             store32(whole + 4 * lane, load32(whole + 4 * lane) + load32(lanes + 4 * lane));
         lanes = whole;
     }
-    if (core->per_lane == 2)
-        ina_unpack(lanes, (float *)to, count, core->lanes, *exponent_of(core, data), core->ranks, (int)core->average);
+    if (core->per_lane > 1)
+        ina_unpack(lanes, (float *)to, count, core->lanes, *exponent_of(core, data), core->ranks, core->per_lane,
+                   (int)core->average);
     else if (!core->is_float)
         ina_swap(lanes, to, count);
     else if (header[AT(flags)] & FLAG_RAW)
@@ -460,7 +462,8 @@ static int64_t take_result(struct ina_core *core, const uint8_t *header, uint32_
         take_values(core, header, data);
     if (data >= 0 && core->feedback) {
         struct place place = place_of(core, data);
-        ina_leave_rest((float *)input_at(core, &place), place.count, *exponent_of(core, data), core->ranks);
+        ina_leave_rest((float *)input_at(core, &place), place.count, *exponent_of(core, data), core->ranks,
+                       core->per_lane);
     }
     int nonfinite = core->is_float && index < core->data_packets && header[AT(exponent)] == NONFINITE;
     if (flags & FLAG_OVERFLOW && !nonfinite)
@@ -541,8 +544,8 @@ static void take_status(struct ina_core *core, const uint8_t *header, uint32_t c
 /* Ask for the sum of the raw values instead of one that overflowed. */
 static void repair(struct ina_core *core, uint32_t chain)
 {
-    if (core->status[chain] & CHAIN_RAW || core->per_lane == 2 || core->pattern == PATTERN_GATHER)
-        return;                         /* of two values in a lane no sum overflows, and raw they would not fit */
+    if (core->status[chain] & CHAIN_RAW || core->per_lane > 1 || core->pattern == PATTERN_GATHER)
+        return;                         /* of several values in a lane no sum overflows, and raw they would not fit */
     core->status[chain] &= (uint16_t)~(CHAIN_QUERY | CHAIN_COUNTED);
     core->status[chain] |= CHAIN_RAW;
     if (!(core->status[chain] & CHAIN_QUEUED))
@@ -621,7 +624,7 @@ static int64_t take_packet(struct ina_core *core, const uint8_t *packet, int64_t
     }
     uint32_t lanes = load16(header + AT(lanes));
     int has_lanes = kind == KIND_RESULT && lanes > 0;
-    if (lanes != (has_lanes ? core->lanes : 0) || (core->per_lane == 2 && header[AT(flags)] & FLAG_RAW && has_lanes)) {
+    if (lanes != (has_lanes ? core->lanes : 0) || (core->per_lane > 1 && header[AT(flags)] & FLAG_RAW && has_lanes)) {
         counters[COUNT_BAD_LANES]++;
         return INA_NEVER;
     }

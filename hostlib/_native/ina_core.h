@@ -127,8 +127,8 @@ enum { INA_PUMPED(DECLARE) };
     FIELD(uint32_t, average) \
     FIELD(uint32_t, pattern)                /* PATTERN_* */ \
     FIELD(uint32_t, target)                 /* of a sum: the rank that takes it, or TARGET_ALL; the owner of one shard */ \
-    FIELD(uint32_t, per_lane)               /* values in each lane: 1, or 2 of 16 bits (float32 with exponents only) */ \
-    FIELD(uint32_t, feedback)               /* with 2: what a sum leaves out of the input stays there, in its place */ \
+    FIELD(uint32_t, per_lane)               /* values in each lane: 1, or 2, 4, 8 in fields (float32 with exponents only) */ \
+    FIELD(uint32_t, feedback)               /* with more than 1: what a sum leaves out of the input stays there, in its place */ \
     /* progress */ \
     FIELD(uint32_t, emitted_bytes)          /* of each packet that was emitted last */ \
     FIELD(uint32_t, ready_head) \
@@ -205,10 +205,11 @@ void ina_swap(const uint8_t *from, uint8_t *to, int64_t count);
 int ina_quantize_fixed(const float *values, uint8_t *wire, int64_t count, int scale_bits, uint32_t ranks);
 void ina_dequantize_fixed(const uint8_t *wire, float *values, int64_t count, int scale_bits, uint32_t ranks,
                           int average);
-void ina_pack(const float *values, uint8_t *wire, int64_t count, int64_t lanes, int exponent, uint32_t ranks);
+void ina_pack(const float *values, uint8_t *wire, int64_t count, int64_t lanes, int exponent, uint32_t ranks,
+              uint32_t per_lane);
 void ina_unpack(const uint8_t *wire, float *values, int64_t count, int64_t lanes, int exponent, uint32_t ranks,
-                int average);
-void ina_leave_rest(float *values, int64_t count, int exponent, uint32_t ranks);
+                uint32_t per_lane, int average);
+void ina_leave_rest(float *values, int64_t count, int exponent, uint32_t ranks, uint32_t per_lane);
 void ina_take_raw(const uint8_t *wire, float *values, int64_t count, uint32_t ranks, int average);
 
 /* Window, ina_core.c. */

@@ -131,14 +131,29 @@ void ina_dequantize_fixed(const uint8_t *wire, float *values, int64_t count, int
         dequantize(wire, values, count, 1.0f, power_of_two(k));
 }
 
-/* ---- Two values in a lane (hostlib/quantize.py, pack): value i in the upper half of lane i, value lanes + i, raised so
-   that no rank's is negative, in the lower. */
+/* ---- Several values in a lane (hostlib/quantize.py, pack): value j * lanes + i in field j of lane i, from the upper end.
+   The uppermost field is signed; the others are raised so that no rank's is negative. */
 
-static int most_of_half(uint32_t ranks) { return INT16_MAX / (int)ranks; }
+static int width_of(uint32_t per_lane) { return 32 / (int)per_lane; }
 
-static int half_scale_log2(int exponent, uint32_t ranks) { return scale_log2(exponent, ranks) - 16; }
+static int32_t most_of_field(uint32_t ranks, uint32_t per_lane)
+{
+    return (int32_t)((UINT32_C(1) << (width_of(per_lane) - 1)) - 1) / (int32_t)ranks;
+}
 
-static inline int32_t to_half(float value, float first, float second, float most)
+static int field_scale_log2(int exponent, uint32_t ranks, uint32_t per_lane)
+{
+    return scale_log2(exponent, ranks) - (32 - width_of(per_lane));
+}
+
+/* Values of a packet that are in field `field`. */
+static int64_t in_field(int64_t count, int64_t lanes, uint32_t field)
+{
+    int64_t left = count - field * lanes;
+    return left < 0 ? 0 : left < lanes ? left : lanes;
+}
+
+static inline int32_t to_field(float value, float first, float second, float most)
 {
     float scaled = value * first * second;
     scaled = scaled < most ? scaled : most;
@@ -146,90 +161,105 @@ static inline int32_t to_half(float value, float first, float second, float most
     return (int32_t)rintf(scaled);
 }
 
-VECTORIZED static void pack_pairs(const float *restrict upper, const float *restrict lower, uint8_t *restrict wire,
-                                  int64_t count, float first, float second, int32_t most)
+VECTORIZED static void put_uppermost(const float *restrict values, uint8_t *restrict wire, int64_t count, int shift,
+                                     float first, float second, int32_t most)
 {
     for (int64_t i = 0; i < count; i++) {
-        uint32_t high = (uint32_t)to_half(upper[i], first, second, (float)most) << 16;
-        uint32_t lane = BIG32(high + (uint32_t)(to_half(lower[i], first, second, (float)most) + most));
+        uint32_t lane = BIG32((uint32_t)to_field(values[i], first, second, (float)most) << shift);
         memcpy(wire + 4 * i, &lane, 4);
     }
 }
 
-VECTORIZED static void pack_singles(const float *restrict upper, uint8_t *restrict wire, int64_t count, float first,
-                                    float second, int32_t most)
+VECTORIZED static void put_raised(const float *restrict values, uint8_t *restrict wire, int64_t count, int shift,
+                                  float first, float second, int32_t most)
 {
     for (int64_t i = 0; i < count; i++) {
-        uint32_t lane = BIG32((uint32_t)to_half(upper[i], first, second, (float)most) << 16);
+        uint32_t lane;
+        memcpy(&lane, wire + 4 * i, 4);
+        lane = BIG32(lane) + ((uint32_t)(to_field(values[i], first, second, (float)most) + most) << shift);
+        lane = BIG32(lane);
         memcpy(wire + 4 * i, &lane, 4);
     }
 }
 
-void ina_pack(const float *values, uint8_t *wire, int64_t count, int64_t lanes, int exponent, uint32_t ranks)
+void ina_pack(const float *values, uint8_t *wire, int64_t count, int64_t lanes, int exponent, uint32_t ranks,
+              uint32_t per_lane)
 {
-    int64_t uppers = count < lanes ? count : lanes, pairs = count - uppers;
     if (exponent == NONFINITE) {
-        memset(wire, 0, (size_t)uppers * 4);
+        memset(wire, 0, (size_t)in_field(count, lanes, 0) * 4);
         return;
     }
-    int k = half_scale_log2(exponent, ranks);
+    int k = field_scale_log2(exponent, ranks, per_lane), shift = 32 - width_of(per_lane);
     float first = power_of_two(k / 2), second = power_of_two(k - k / 2);
-    pack_pairs(values, values + lanes, wire, pairs, first, second, most_of_half(ranks));
-    pack_singles(values + pairs, wire + 4 * pairs, uppers - pairs, first, second, most_of_half(ranks));
-}
-
-VECTORIZED static void unpack_uppers(const uint8_t *restrict wire, float *restrict values, int64_t count, float divisor,
-                                     float first, float second)
-{
-    for (int64_t i = 0; i < count; i++) {
-        uint32_t lane;
-        memcpy(&lane, wire + 4 * i, 4);
-        values[i] = (float)((int32_t)BIG32(lane) >> 16) / divisor * first * second;
+    int32_t most = most_of_field(ranks, per_lane);
+    put_uppermost(values, wire, in_field(count, lanes, 0), shift, first, second, most);
+    for (uint32_t field = 1; field < per_lane; field++) {
+        shift -= width_of(per_lane);
+        put_raised(values + field * lanes, wire, in_field(count, lanes, field), shift, first, second, most);
     }
 }
 
-VECTORIZED static void unpack_lowers(const uint8_t *restrict wire, float *restrict values, int64_t count, int32_t raised,
-                                     float divisor, float first, float second)
+VECTORIZED static void take_uppermost(const uint8_t *restrict wire, float *restrict values, int64_t count, int shift,
+                                      float divisor, float first, float second)
 {
     for (int64_t i = 0; i < count; i++) {
         uint32_t lane;
         memcpy(&lane, wire + 4 * i, 4);
-        values[i] = (float)((int32_t)(BIG32(lane) & 0xffff) - raised) / divisor * first * second;
+        values[i] = (float)((int32_t)BIG32(lane) >> shift) / divisor * first * second;
+    }
+}
+
+VECTORIZED static void take_raised(const uint8_t *restrict wire, float *restrict values, int64_t count, int shift,
+                                   uint32_t mask, int32_t raised, float divisor, float first, float second)
+{
+    for (int64_t i = 0; i < count; i++) {
+        uint32_t lane;
+        memcpy(&lane, wire + 4 * i, 4);
+        values[i] = (float)((int32_t)(BIG32(lane) >> shift & mask) - raised) / divisor * first * second;
     }
 }
 
 void ina_unpack(const uint8_t *wire, float *values, int64_t count, int64_t lanes, int exponent, uint32_t ranks,
-                int average)
+                uint32_t per_lane, int average)
 {
-    int64_t uppers = count < lanes ? count : lanes;
     if (exponent == NONFINITE) {
         for (int64_t i = 0; i < count; i++)
             values[i] = NAN;
         return;
     }
-    int k = -half_scale_log2(exponent, ranks);
+    int k = -field_scale_log2(exponent, ranks, per_lane), shift = 32 - width_of(per_lane);
     float first = power_of_two(k / 2), second = power_of_two(k - k / 2), divisor = average ? (float)ranks : 1.0f;
-    unpack_uppers(wire, values, uppers, divisor, first, second);
-    unpack_lowers(wire, values + lanes, count - uppers, (int32_t)ranks * most_of_half(ranks), divisor, first, second);
+    uint32_t mask = (UINT32_C(1) << width_of(per_lane)) - 1;
+    int32_t raised = (int32_t)ranks * most_of_field(ranks, per_lane);
+    take_uppermost(wire, values, in_field(count, lanes, 0), shift, divisor, first, second);
+    for (uint32_t field = 1; field < per_lane; field++) {
+        shift -= width_of(per_lane);
+        take_raised(wire, values + field * lanes, in_field(count, lanes, field), shift, mask, raised, divisor, first,
+                    second);
+    }
 }
 
 VECTORIZED static void leave_rest(float *values, int64_t count, float first, float second, float back_first,
-                                  float back_second, float most)
+                                  float back_second, float most, float before, float after)
 {
-    for (int64_t i = 0; i < count; i++)
-        values[i] -= (float)to_half(values[i], first, second, most) * back_first * back_second;
+    for (int64_t i = 0; i < count; i++) {
+        float sent = (float)to_field(values[i], first, second, most) * back_first * back_second;
+        values[i] = (values[i] * before - sent) * after;
+    }
 }
 
 /* Leave of each value what `ina_pack` rounds off; nothing of those that have no sum. */
-void ina_leave_rest(float *values, int64_t count, int exponent, uint32_t ranks)
+void ina_leave_rest(float *values, int64_t count, int exponent, uint32_t ranks, uint32_t per_lane)
 {
     if (exponent == NONFINITE) {
         memset(values, 0, (size_t)count * sizeof *values);
         return;
     }
-    int k = half_scale_log2(exponent, ranks);
+    int k = field_scale_log2(exponent, ranks, per_lane);
+    int halved = exponent == NONFINITE - 1;     /* what is rounded up may be beyond float32; what is left is not */
     leave_rest(values, count, power_of_two(k / 2), power_of_two(k - k / 2), power_of_two(-k / 2),
-               power_of_two(-k + k / 2), (float)most_of_half(ranks));
+               power_of_two(-k + k / 2 - halved), (float)most_of_field(ranks, per_lane), halved ? 0.5f : 1.0f,
+               halved ? 2.0f : 1.0f);
 }
 
 /* float32 sums that were never scaled. */

@@ -16,6 +16,7 @@ from hostlib.core.kernel import Kernel
 from hostlib.core.shards import place_of
 from hostlib.core.state import ALL_WAIT, NEVER, Chain, CoreSettings, CoreState, Counter, Pattern, RtoLimits
 from hostlib.errors import JobFault, PsnRange
+from hostlib.quantize import Encoding, per_lane, why_no_room
 
 _MAX_DOUBLINGS = 20
 _FIRST_PROBES = 8
@@ -101,7 +102,7 @@ class Window:
         priority: int = 0,
         target: int = wire.TARGET_ALL,
         stride: int | None = None,
-        block16: bool | None = None,
+        numbers: Encoding | None = None,
         feedback: bool = False,
         now: int,
     ) -> None:
@@ -130,20 +131,25 @@ class Window:
                 `wire.TARGET_ALL`: each has a shard.
             stride: Elements from one shard to the next, in the array that has all shards; None: they lie back
                 to back. The first begins with the array.
-            block16: Send float32 values in 16 bits each; None: as the settings say.
+            numbers: How float32 values travel; None: as the settings say.
             feedback: Leave in `source`, which must be a separate array, its rounding error.
             now: The time in nanoseconds.
+
+        Raises ValueError, and begins nothing, if the numbers have no room for the sum of all ranks.
         """
+        numbers = numbers or self.settings.numbers
+        fields = per_lane(numbers)
+        shard = output if pattern is Pattern.SCATTER else source
+        is_float = source.dtype == np.float32 and pattern is not Pattern.GATHER and len(shard) > 0
+        if is_float and fields > 1 and (why := why_no_room(numbers, self.settings.size)):
+            raise ValueError(why)
         self.on_round()
         core = self.state.struct
         core.change_at = max(0, core.change_at - core.total)
         alone = pattern is Pattern.SUM or target != wire.TARGET_ALL
-        shard = output if pattern is Pattern.SCATTER else source
-        is_float = source.dtype == np.float32 and pattern is not Pattern.GATHER and len(shard) > 0
-        block16 = self.settings.numbers == "block16" if block16 is None else block16
-        core.fixed = self.settings.numbers == "fixed" and not block16
-        core.per_lane = 2 if is_float and block16 else 1
-        core.feedback = feedback and core.per_lane == 2
+        core.fixed = self.settings.numbers == "fixed" and fields == 1
+        core.per_lane = fields if is_float else 1
+        core.feedback = feedback and core.per_lane > 1
         core.pattern = pattern if len(shard) else Pattern.SUM  # of nothing: the ranks meet
         core.shards = 1 if alone or not len(shard) else self.settings.size
         core.target = target if alone or not len(shard) else 0

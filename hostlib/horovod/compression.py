@@ -1,7 +1,7 @@
-"""How tensors travel: as they are, or in 16 bits.
+"""How tensors travel: as they are, or in 16, 8 or 4 bits.
 
-In the switch 16 bits are those of the block format (`hostlib.quantize.pack`), which adds up without a further
-rounding; on the way through gloo they are float16.
+In the switch these are the block formats (`hostlib.quantize.pack`), which add up without a further rounding;
+on the way through gloo all are float16.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from hostlib.collectives import Numbers
+from hostlib.quantize import Numbers
 
 
 class Compressor:
@@ -18,6 +18,8 @@ class Compressor:
 
     numbers: Numbers | None = None
     """How floats travel through the switch, instead of what `compress` makes of them."""
+    feedback: bool = False
+    """Whether `DistributedOptimizer` adds what that rounds off a gradient to the next one."""
 
     @staticmethod
     def compress(tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:
@@ -47,7 +49,7 @@ class NoneCompressor(Compressor):
 class FP16Compressor(Compressor):
     """Rounds floating-point numbers to 16 bits."""
 
-    numbers = "block16"
+    numbers: Numbers | None = "block16"
 
     @staticmethod
     def compress(tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:
@@ -60,8 +62,24 @@ class FP16Compressor(Compressor):
         return tensor.to(ctx)
 
 
+class Block8Compressor(FP16Compressor):
+    """Rounds floating-point numbers to 8 bits, of at most 127 ranks; gradients with error feedback."""
+
+    numbers: Numbers | None = "block8"
+    feedback = True
+
+
+class Block4Compressor(FP16Compressor):
+    """Rounds floating-point numbers to 4 bits, of at most 7 ranks; gradients with error feedback."""
+
+    numbers: Numbers | None = "block4"
+    feedback = True
+
+
 class Compression:
     """The ways to travel."""
 
     none = NoneCompressor
     fp16 = FP16Compressor
+    block8 = Block8Compressor
+    block4 = Block4Compressor

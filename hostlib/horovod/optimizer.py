@@ -8,7 +8,9 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch.nn import Parameter
 
 from hostlib.horovod.compression import Compressor, NoneCompressor
@@ -35,6 +37,9 @@ class Gradients:
     ) -> None:
         self.names = names
         self._compression, self._numbers = way(compression, process_set, op)
+        self._feedback = compression.feedback and self._numbers is not None
+        self._residuals: dict[int, NDArray[np.float32]] = {}
+        """What was rounded off the gradient of each parameter, by its identity."""
         self.passes = passes
         self._op = op
         self._scales = (1 / predivide, predivide) if op is Average else (1.0, 1.0)
@@ -98,8 +103,14 @@ class Gradients:
             finish=lambda _: tensors,
             in_place=True,
             numbers=self._numbers,
+            residuals=[*map(self._residual, group)] if self._feedback else None,
         )
         self._handles[group] = handle, [context for _, context in compressed]
+
+    def _residual(self, parameter: Parameter) -> NDArray[np.float32]:
+        if id(parameter) not in self._residuals:
+            self._residuals[id(parameter)] = np.zeros(tuple(parameter.shape), np.float32)
+        return self._residuals[id(parameter)]
 
     def _gradient(self, parameter: Parameter) -> torch.Tensor:
         if parameter.grad is None:
@@ -180,7 +191,8 @@ def DistributedOptimizer(
     Args:
         optimizer: any of torch's; it is changed, and its state stays.
         named_parameters: ``model.named_parameters()``; None: parameters are known by their place.
-        compression: how gradients travel, one of `Compression`.
+        compression: how gradients travel, one of `Compression`; in 8 and 4 bits with error feedback, for
+            which they have to be on the CPU.
         backward_passes_per_step: how many backward passes add up before gradients are averaged.
         op: Average or Sum.
         gradient_predivide_factor: splits the division for the average: so much of it comes before the sum.

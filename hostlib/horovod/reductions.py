@@ -6,15 +6,17 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Any, Final
 
+import numpy as np
 import torch
 import torch.distributed as dist
+from numpy.typing import NDArray
 
-from hostlib.collectives import Numbers
 from hostlib.horovod.compression import Compressor, NoneCompressor
 from hostlib.horovod.errors import NotSupported
 from hostlib.horovod.handles import check, describe, submit, synchronize
 from hostlib.horovod.negotiation import Announcement, Reduction
 from hostlib.horovod.world import ProcessSet, Started, global_process_set
+from hostlib.quantize import Numbers
 from hostlib.torch import InaProcessGroup
 
 
@@ -58,6 +60,7 @@ def grouped(
     finish: Callable[[list[torch.Tensor]], Any],
     in_place: bool = False,
     numbers: Numbers | None = None,
+    residuals: Sequence[NDArray[np.float32]] | None = None,
 ) -> int:
     """Submit a reduction of several tensors.
 
@@ -73,6 +76,7 @@ def grouped(
         finish: makes the result of the reduced tensors.
         in_place: whether the tensors themselves are overwritten with the results.
         numbers: how floats travel through the switch; None: as the job says.
+        residuals: what earlier sums rounded off each tensor (`hostlib.allreduce`); None: it is left out.
 
     Returns:
         A handle for `synchronize` and `poll`.
@@ -87,7 +91,7 @@ def grouped(
             scales = [_scales(tensor, op, process_set, prescale, postscale) for tensor in data]
             for tensor, (before, _) in zip(data, scales, strict=True):
                 _scale(tensor, before)
-            works = reduce_all(data, op, process_set, numbers)
+            works = reduce_all(data, op, process_set, numbers, residuals)
 
             def end() -> Any:
                 with torch.no_grad():
@@ -101,7 +105,13 @@ def grouped(
     return submit(kind, name, describe(checked), process_set, start, reduction=reduction, zeros=zeros)
 
 
-def reduce_all(data: Tensors, op: ReduceOp, process_set: ProcessSet, numbers: Numbers | None) -> list[Any]:
+def reduce_all(
+    data: Tensors,
+    op: ReduceOp,
+    process_set: ProcessSet,
+    numbers: Numbers | None,
+    residuals: Sequence[NDArray[np.float32]] | None = None,
+) -> list[Any]:
     """Begin to reduce tensors in place.
 
     Args:
@@ -109,15 +119,17 @@ def reduce_all(data: Tensors, op: ReduceOp, process_set: ProcessSet, numbers: Nu
         op: how they are combined; averages that torch does not take are sums, to be divided.
         process_set: the ranks that take part.
         numbers: how floats travel through the switch; None: as the job says.
+        residuals: of each tensor, as for `grouped`.
 
     Returns:
         torch's work for each tensor.
     """
     kinds = [dist.ReduceOp.AVG if _is_averaged(tensor, op) else _of_torch(op) for tensor in data]
+    kept: Sequence[NDArray[np.float32] | None] = residuals or [None] * len(data)
     if numbers is not None and (switch := _switch(process_set, op)):
         return [
-            switch.allreduce_as(tensor, kind, numbers=numbers)
-            for tensor, kind in zip(data, kinds, strict=True)
+            switch.allreduce_as(tensor, kind, numbers=numbers, residual=residual)
+            for tensor, kind, residual in zip(data, kinds, kept, strict=True)
         ]
     return [
         dist.all_reduce(tensor, kind, group=process_set.group, async_op=True)

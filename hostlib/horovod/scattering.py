@@ -7,12 +7,12 @@ from typing import Any
 
 import torch
 
-from hostlib.collectives import Numbers
 from hostlib.horovod.compression import Compressor, NoneCompressor
 from hostlib.horovod.handles import check, synchronize
 from hostlib.horovod.movements import grouped_allgather
 from hostlib.horovod.reductions import ReduceOp, Sum, grouped, only, operation_of, way
 from hostlib.horovod.world import ProcessSet, global_process_set
+from hostlib.quantize import Numbers
 
 Tensors = Sequence[torch.Tensor]
 

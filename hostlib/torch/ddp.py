@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
 
-from hostlib.collectives import Numbers
+from hostlib.quantize import BLOCKS, Numbers
 from hostlib.torch.group import InaProcessGroup
 
 
@@ -31,14 +31,17 @@ class BucketState:
 
         Its parameters are taken to be in the order in which they are used, as they are defined.
 
-        `numbers` says how gradients travel (`hostlib.allreduce`). With `error_feedback` that is "block16",
-        and what rounding leaves out of a gradient is added to the next one.
+        `numbers` says how gradients travel (`hostlib.allreduce`). With `error_feedback` what rounding leaves
+        out of a gradient is added to the next one: of "block16" (unless `numbers` says so, too), "block8" or
+        "block4". Raises ValueError if they are "exponent", which have none.
         """
         group = group or dist.distributed_c10d._get_default_group()
         if not isinstance(group, InaProcessGroup):
             raise TypeError(f'the group is of {type(group).__name__}, must be of backend "ina"')
+        if error_feedback and numbers not in (None, *BLOCKS):
+            raise ValueError(f"error_feedback needs numbers of {BLOCKS}, not {numbers!r}")
         self.group = group
-        self.numbers: Numbers | None = "block16" if error_feedback else numbers
+        self.numbers: Numbers | None = (numbers or "block16") if error_feedback else numbers
         self._residuals: dict[tuple[int, ...], NDArray[np.float32]] | None = {} if error_feedback else None
         named = list(model.named_parameters())
         self._names = {id(parameter): name.removeprefix("module.") for name, parameter in named}

@@ -21,10 +21,11 @@ from numpy.typing import NDArray
 from torch._C._distributed_c10d import AllgatherOptions
 
 import hostlib
-from hostlib.collectives import Layer, Numbers
+from hostlib.collectives import Layer
 from hostlib.communicator import Communicator
 from hostlib.errors import NO_PACKETS, JobBroken, JobFault, NotInitialized, RanksDisagree, UnsupportedArray
 from hostlib.paths import SWITCH, Paths
+from hostlib.quantize import Numbers
 from hostlib.settings import Settings
 from hostlib.torch import describe
 from hostlib.torch.bytewise import as_bytes, strange

@@ -9,8 +9,9 @@ from typing import Any, Final, Literal, TypeAlias
 
 import torch
 
-from hostlib.collectives import Numbers, Op
+from hostlib.collectives import Op
 from hostlib.handle import Handle
+from hostlib.quantize import Numbers
 from hostlib.torch import describe
 from hostlib.torch.calls import SwitchCalls, nothing
 from hostlib.torch.tensors import memory, put

@@ -12,9 +12,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from hostlib.collectives import Layer, Numbers, Op
+from hostlib.collectives import Layer, Op
 from hostlib.errors import UnsupportedArray
 from hostlib.handle import Handle
+from hostlib.quantize import Numbers
 from hostlib.torch.calls import SwitchCalls, nothing
 from hostlib.torch.staging import Chunk, Copies, Staged, copies_of
 from hostlib.torch.tensors import encode

@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 import hostlib as ina
+from hostlib.quantize import BLOCKS, Block
 
 Array = npt.NDArray[np.float32] | npt.NDArray[np.int32]
 
@@ -79,6 +80,11 @@ class Data:
                 raise SystemExit(f"rank {self._rank}: wrong sum, largest error {error:g}")
 
 
+def _in_blocks(array: Array, block: Block) -> Contender:
+    bound = ina.error_bound(float(ina.size()), ina.size(), numbers=block)
+    return Contender(lambda: ina.allreduce(array, out=array, numbers=block), bound)
+
+
 @dataclass(frozen=True, slots=True)
 class Contender:
     """One way to sum the array."""
@@ -127,7 +133,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--dtype", type=Dtype, required=True)
     parser.add_argument("--gloo-store")
-    parser.add_argument("--block16", action="store_true")
+    parser.add_argument("--blocks", nargs="*", default=[], choices=BLOCKS)
     options = parser.parse_args()
 
     ina.init()
@@ -135,12 +141,11 @@ def main() -> None:
     array = data.array
     exact = options.dtype is Dtype.INT32
     fine = 0 if exact else 1e-5 * ina.size()
-    coarse = ina.error_bound(float(ina.size()), ina.size(), numbers="block16")
     contenders = {
         "ina": Contender(lambda: ina.allreduce(array, out=array, numbers=None if exact else "exponent"), fine)
     }
-    if options.block16:
-        contenders["block16"] = Contender(lambda: ina.allreduce(array, out=array, numbers="block16"), coarse)
+    for block in options.blocks:
+        contenders[block] = _in_blocks(array, block)
     if options.gloo_store:
         contenders["gloo"] = Contender(gloo_allreduce(array, options.gloo_store), fine)
 

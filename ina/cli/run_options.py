@@ -92,8 +92,9 @@ class MemoryOptions:
         Encoding | None,
         typer.Option(
             rich_help_panel=MEMORY,
-            help="Encode float32 values with one exponent per packet (exponent), the same with 16 "
-            "bits per value (block16), or a fixed scale (fixed). Default: exponent.",
+            help="Encode float32 values with one exponent per packet (exponent), the same with 16, 8 or 4 "
+            "bits per value (block16; block8, up to 127 workers; block4, up to 7), or a fixed scale (fixed). "
+            "Default: exponent.",
         ),
     ] = None
 

@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 
 from bmv2_topos.testbeds.virtual import build
 from bmv2_topos.testbeds.virtual.fabric import Arrival
-from bmv2_topos.testbeds.virtual.gradients import Gradients
+from bmv2_topos.testbeds.virtual.gradients import Gradients, largest_exact
 from bmv2_topos.testbeds.virtual.placement import branches
 from controller.switches.layout import Deployment, lay_out
 from controller.vocabulary import BadSpec, Job, parse_jobs
+from hostlib import quantize
 from hostlib.tree import Tree
 
 
@@ -45,6 +46,24 @@ def test_totals_are_the_sums_of_contributions_and_fit_the_fixed_scale(
     parts = [gradients.contribution(rank, iteration, layer) for rank in range(workers)]
     assert np.array_equal(np.sum(parts, axis=0, dtype=np.float64), gradients.total(iteration, layer))
     assert max(abs(part).max() for part in parts) * 2**20 <= (2**31 - 1) // workers
+
+
+@given(numbers=st.sampled_from(quantize.BLOCKS), data=st.data(), seed=st.integers(0, 100))
+def test_contributions_travel_exactly_in_few_bits(
+    numbers: quantize.Block, data: st.DataObject, seed: int
+) -> None:
+    """In packets with and without the largest of them."""
+    most = max(n for n in range(1, quantize.most_ranks(numbers) + 1) if largest_exact(n, numbers))
+    workers, fields = data.draw(st.integers(1, most)), quantize.per_lane(numbers)
+    gradients = Gradients(workers, (64,), numbers=numbers, scale_bits=20, seed=seed)
+    packets = np.stack([gradients.contribution(rank, 0, 0) for rank in range(workers)]).reshape(
+        workers, 4, 16
+    )
+    exponent = np.max([quantize.exponents(of) for of in packets], axis=0)
+    lanes = [quantize.pack(of, exponent, workers, fields) for of in packets]
+    total = np.sum(lanes, axis=0, dtype=np.int64).astype(np.int32)
+    found = quantize.unpack(total, exponent, workers, fields).reshape(-1)
+    assert np.array_equal(found, gradients.total(0, 0))
 
 
 @given(

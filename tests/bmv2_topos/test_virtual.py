@@ -28,6 +28,7 @@ from bmv2_topos.testbeds.virtual import (
 from bmv2_topos.testbeds.virtual.cores import COMPILED
 from controller.vocabulary import BadSpec, Job, Link, Straggler, float32_bytes
 from hostlib.core.congestion import FixedWindow, Limits, Round
+from hostlib.quantize import ENCODINGS
 from tests import effort
 from tests.bmv2_topos.beds import SMALL, elements, job
 from tests.bmv2_topos.random_faults import random_faults
@@ -49,12 +50,17 @@ def run(
     return VirtualTestbed(topology, jobs, placements, settings, faults).run()
 
 
+def test_numbers_in_which_no_sum_can_be_checked_are_refused() -> None:
+    with pytest.raises(TestbedError, match="'block4', in which of 5 workers no whole number but 0 is exact"):
+        run([job("a", 5, numbers="block4")])
+
+
 def exclusive(settings: VirtualSettings = SMALL) -> VirtualSettings:
     return dataclasses.replace(settings, program="exclusive")
 
 
 @pytest.mark.parametrize("program", ["shared", "exclusive"])
-@pytest.mark.parametrize("numbers", ["exponent", "fixed"])
+@pytest.mark.parametrize("numbers", ENCODINGS)
 def test_every_sum_of_every_rank_is_checked(program: str, numbers: str) -> None:
     jobs = [job("a", numbers=numbers), job("b", 3, numbers=numbers)]
     report = run(jobs, dataclasses.replace(SMALL, program=program, slots=4096))  # type: ignore[arg-type]
@@ -78,8 +84,10 @@ def test_without_memory_everything_goes_through_the_fallback_servers() -> None:
 @pytest.mark.parametrize("slots", [0, 16, 256])
 def test_values_that_leave_the_fixed_scale_are_repaired(slots: int) -> None:
     settings = dataclasses.replace(SMALL, slots=slots, overflow_every=2)
-    report = run([job("a", numbers="fixed"), job("b")], settings, link=Link("a", "b", loss=0.01))
-    fixed, exponent = report.jobs
+    jobs = [job("a", numbers="fixed"), job("b"), job("c", numbers="block8")]
+    report = run(jobs, settings, link=Link("a", "b", loss=0.01))
+    fixed, exponent, block = report.jobs
+    assert block.checked_elements == elements(jobs[2])
     assert fixed.fallback["repairs"] == 2  # two tensors of the second of three iterations
     assert exponent.fallback.get("repairs", 0) == 0  # one exponent per packet holds any value
     assert fixed.checked_elements == elements(job())

@@ -16,7 +16,7 @@ from hostlib.core.watchdog import Patience
 from hostlib.fallback import FallbackJob, FallbackSettings, NativeCore
 from hostlib.tree import Tree
 from tests.contract.admitted import LANES, admit, serving
-from tests.hostlib.fabric import ABOVE, UPLINK, FabricCase, JobCase, worker_port
+from tests.hostlib.fabric import ABOVE, UPLINK, FabricCase, JobCase, numbers_of, worker_port
 from tests.hostlib.virtual_network import Network, endpoints
 
 SERVER = Uplink(UPLINK, "02:00:00:00:fb:01", "10.0.255.2")
@@ -56,7 +56,7 @@ def compiled_fabric(case: FabricCase) -> Iterator[Network]:
                     tree=Tree.of(job.tree),
                     epoch=job.epoch,
                     fallback=program == "shared",
-                    numbers="fixed" if job_case.kind == "fixed" else "exponent",
+                    numbers=numbers_of(job_case),
                 )
                 network.add_worker(
                     settings,

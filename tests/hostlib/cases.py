@@ -15,6 +15,7 @@ from hostlib import quantize
 from hostlib.collectives import Op
 from hostlib.core.kernel import Kernel
 from hostlib.fallback import FallbackCore, FallbackSettings
+from tests.hostlib import block_sums
 from tests.hostlib.reference_switch import Job, ReferenceSwitch
 from tests.hostlib.virtual_network import Impairments, VirtualNetwork
 
@@ -32,7 +33,7 @@ class Case:
     window: int
     lengths: tuple[int, ...]
     dtype: str
-    """Or "block16": float32 in 16 bits."""
+    """Or "block16", "block8", "block4": float32 in that many bits."""
     op: Op
     in_place: bool
     impairments: Impairments
@@ -47,7 +48,7 @@ cases = st.builds(
     size=st.integers(1, 6),
     window=st.integers(1, 20),
     lengths=st.lists(st.integers(0, 1500), min_size=1, max_size=3).map(tuple),
-    dtype=st.sampled_from(["float32", "int32", "block16"]),
+    dtype=st.sampled_from(["float32", "int32", *quantize.BLOCKS]),
     op=st.just("sum"),
     in_place=st.booleans(),
     impairments=st.builds(Impairments, probabilities, probabilities, probabilities, probabilities),
@@ -70,7 +71,7 @@ def network_of(
         impairments=case.impairments,
         seed=case.seed,
         first_psn=case.first_psn % (2**32 - 2**32 % slots),
-        numbers="block16" if case.dtype == "block16" else "exponent",
+        numbers=_block_of(case) or "exponent",
         **options,
     )
 
@@ -82,19 +83,29 @@ def random_arrays(rng: np.random.Generator, case: Case, length: int) -> list[NDA
     return list((rng.standard_normal((case.size, length)) * scale).astype(np.float32))
 
 
-def check_sum(results: list[NDArray[Any]], inputs: list[NDArray[Any]], *, block16: bool = False) -> None:
+def _block_of(case: Case) -> quantize.Block | None:
+    return next((block for block in quantize.BLOCKS if block == case.dtype), None)
+
+
+def check_sum(
+    results: list[NDArray[Any]], inputs: list[NDArray[Any]], block: quantize.Block | None = None
+) -> None:
     exact = np.sum([array.astype(np.float64) for array in inputs], axis=0)
     for result in results:
         assert result.tobytes() == results[0].tobytes(), "ranks got different sums"
     if results[0].dtype == np.int32:
         assert np.array_equal(results[0], exact)
         return
-    elements = LANES * (1 + block16)
-    bound = quantize.block16_error_bound if block16 else quantize.error_bound
+    elements = LANES * quantize.per_lane(block or "exponent")
     for start in range(0, len(exact), elements):
         packet = slice(start, start + elements)
         exponent = max(int(quantize.exponents(array[packet])) for array in inputs)
-        assert (np.abs(results[0][packet] - exact[packet]) <= bound(exponent, len(inputs))).all()
+        bound = quantize.error_bound(exponent, len(inputs))
+        if block:
+            wanted = block_sums.sum_of([array[packet] for array in inputs], block)
+            assert np.array_equal(results[0][packet], wanted), "not the sum of what was rounded"
+            bound = quantize.block_error_bound(exponent, len(inputs), block)
+        assert (np.abs(results[0][packet] - exact[packet]) <= bound).all()
 
 
 def run_case(case: Case, make_kernel: MakeKernel, switch: Device | None = None) -> VirtualNetwork:
@@ -105,5 +116,5 @@ def run_case(case: Case, make_kernel: MakeKernel, switch: Device | None = None) 
         originals = [array.copy() for array in inputs]
         starts = [int(rng.integers(0, case.skew_us + 1)) for _ in range(case.size)]
         results = network.run(inputs, case.op, in_place=case.in_place, starts_us=starts)
-        check_sum(results, originals, block16=case.dtype == "block16")
+        check_sum(results, originals, _block_of(case))
     return network

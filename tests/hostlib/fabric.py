@@ -20,6 +20,7 @@ from hostlib.core.congestion import CONGESTION, CongestionName
 from hostlib.core.state import SPREAD, CoreSettings
 from hostlib.core.watchdog import Patience
 from hostlib.tree import Tree
+from tests.hostlib import block_sums
 from tests.hostlib.cases import LANES, MakeKernel
 from tests.hostlib.reference_server import ReferenceServer
 from tests.hostlib.reference_switch import Job, ReferenceSwitch, SharedSwitch
@@ -54,7 +55,7 @@ class JobCase:
     """Switches, beside the root, that sum."""
     window: int
     lengths: tuple[int, ...]
-    kind: Literal["int32", "float32", "block16", "fixed"] = "int32"
+    kind: Literal["int32", "float32", "block16", "block8", "block4", "fixed"] = "int32"
     target: int = wire.TARGET_ALL
     """Of a sum; the root of a broadcast."""
     in_place: bool = False
@@ -123,7 +124,7 @@ def job_cases(draw: st.DrawFn) -> JobCase:
     places = draw(st.lists(st.integers(0, 3), min_size=1, max_size=6).map(tuple))
     if draw(st.booleans()):
         places = (0,) * len(places)
-    kind = draw(st.sampled_from(["int32", "float32", "block16", "fixed"]))
+    kind = draw(st.sampled_from(["int32", "float32", *quantize.BLOCKS, "fixed"]))
     window = draw(st.integers(1, 16))
     wrap = 2**32 - 2**32 % (2 * window)
     return JobCase(
@@ -137,7 +138,7 @@ def job_cases(draw: st.DrawFn) -> JobCase:
         draw(st.booleans()),
         draw(st.sampled_from([0, 1, 7, 255])),
         draw(st.sampled_from(["fixed", "aimd", "a2tp"])),
-        draw(st.booleans()) and kind not in ("float32", "block16"),
+        draw(st.booleans()) and kind in ("int32", "fixed"),
         draw(st.one_of(st.just(0), st.integers(wrap - 40, wrap - 1))) % wrap,
         draw(st.sampled_from([0, 0, 100, 30_000])),
         draw(st.sampled_from(["sum", "sum", "sum", "scatter", "gather", "broadcast"])),
@@ -258,7 +259,7 @@ def build(
                 spread=1 if case.atp else SPREAD,
                 bare=bool(case.seed % 2),
                 salted=case.atp,
-                numbers=job.kind if job.kind in ("fixed", "block16") else "exponent",
+                numbers=numbers_of(job),
             )
             network.add_worker(
                 settings,
@@ -268,6 +269,10 @@ def build(
                 congestion=CONGESTION[job.congestion](),
             )
     return network
+
+
+def numbers_of(job: JobCase) -> quantize.Encoding:
+    return "exponent" if job.kind in ("int32", "float32") else job.kind
 
 
 def make_inputs(rng: np.random.Generator, job: JobCase, length: int) -> list[NDArray[Any]]:
@@ -387,7 +392,7 @@ def check(
 ) -> None:
     exact = np.sum([array.astype(np.float64) for array in inputs], axis=0)
     wrong = False
-    elements = 2 * LANES if job.kind == "block16" else LANES
+    elements = LANES * quantize.per_lane(numbers_of(job))
     for start in range(0, len(exact), elements):
         packet = slice(start, start + elements)
         if job.kind == "int32" and (np.abs(exact[packet] + 0.5) > 2**31).any():
@@ -419,9 +424,10 @@ def check_packet(
     elif job.kind == "float32":
         exponent = max(int(quantize.exponents(array)) for array in inputs)
         assert (np.abs(result - exact) <= quantize.error_bound(exponent, ranks)).all()
-    elif job.kind == "block16":
+    elif job.kind != "fixed":
         exponent = max(int(quantize.exponents(array)) for array in inputs)
-        assert (np.abs(result - exact) <= quantize.block16_error_bound(exponent, ranks)).all()
+        assert (np.abs(result - exact) <= quantize.block_error_bound(exponent, ranks, job.kind)).all()
+        assert np.array_equal(result, block_sums.sum_of(inputs, job.kind)), "not the sum of what was rounded"
     elif all(quantize.quantize_fixed(array[None], 20, ranks)[1][0] for array in inputs):
         largest = max(float(np.abs(array).max()) for array in inputs)
         assert (np.abs(result - exact) <= quantize.fixed_error_bound(largest, 20, ranks)).all()

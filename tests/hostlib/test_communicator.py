@@ -14,6 +14,7 @@ import pytest
 from numpy.typing import NDArray
 
 import hostlib as ina
+from hostlib import quantize
 from hostlib.core.congestion import CONGESTION, Limits, Round
 from hostlib.rendezvous import Rendezvous
 from hostlib.rendezvous_peers import RendezvousPeers
@@ -307,13 +308,16 @@ def test_fixed_numbers_do_without_exponents_and_refuse_what_is_too_large() -> No
         assert np.abs(average - exact).max() <= 2**-17
 
 
+@pytest.mark.parametrize("block", quantize.BLOCKS)
 @pytest.mark.parametrize("job_wide", [True, False])
 @pytest.mark.parametrize("loss", [0.0, 0.05])
-def test_sums_in_16_bits_take_half_the_packets_and_keep_their_bound(job_wide: bool, loss: float) -> None:
+def test_sums_in_few_bits_take_as_few_packets_and_keep_their_bound(
+    block: quantize.Block, job_wide: bool, loss: float
+) -> None:
     def body(comm: ina.Communicator) -> list[NDArray[np.float32]]:
         rng = np.random.default_rng(comm.rank)
         values = rng.uniform(-1, 1, 5000).astype(np.float32)
-        numbers: Any = None if job_wide else "block16"
+        numbers: Any = None if job_wide else block
         total = comm.allreduce(values, numbers=numbers)
         sent = comm.statistics()["packets_results"]
         mean = comm.allreduce_async(values, op="average", numbers=numbers).wait()
@@ -321,14 +325,14 @@ def test_sums_in_16_bits_take_half_the_packets_and_keep_their_bound(job_wide: bo
         ints = comm.allreduce(np.arange(100, dtype=np.int32), numbers=numbers)
         assert np.array_equal(ints, 3 * np.arange(100))
         window = comm.statistics()["window_packets"]
-        assert sent <= -(-5000 // 64) + window
+        assert sent <= -(-5000 // (32 * quantize.per_lane(block))) + window
         return [total, 3 * mean, fine]
 
-    with SocketSwitch(3, loss=loss, numbers="block16" if job_wide else "exponent") as switch:
+    with SocketSwitch(3, loss=loss, numbers=block if job_wide else "exponent") as switch:
         outcomes = on_every_rank(switch, body)
     inputs = [np.random.default_rng(rank).uniform(-1, 1, 5000).astype(np.float32) for rank in range(3)]
     exact = np.sum(inputs, axis=0, dtype=np.float64)
-    bound = ina.error_bound(0.99, 3, numbers="block16")
+    bound = ina.error_bound(0.99, 3, numbers=block)
     for total, mean, fine in outcomes:
         assert np.array_equal(total, outcomes[0][0])
         assert 1e-5 < np.abs(total - exact).max() <= bound
@@ -336,7 +340,8 @@ def test_sums_in_16_bits_take_half_the_packets_and_keep_their_bound(job_wide: bo
         assert np.abs(fine - exact).max() <= ina.error_bound(0.99, 3)
 
 
-def test_with_error_feedback_nothing_is_left_out_for_good() -> None:
+@pytest.mark.parametrize("numbers", quantize.BLOCKS)
+def test_with_error_feedback_nothing_is_left_out_for_good(numbers: quantize.Block) -> None:
     """Small elements beside large ones vanish from each sum, but not from the sum of sums."""
     rounds = 40
 
@@ -345,7 +350,7 @@ def test_with_error_feedback_nothing_is_left_out_for_good() -> None:
         values[::100] = 1
         residual, total = np.zeros_like(values), np.zeros_like(values)
         for _ in range(rounds):
-            total += comm.allreduce(values, numbers="block16", residual=residual)
+            total += comm.allreduce(values, numbers=numbers, residual=residual)
         return total, residual
 
     with SocketSwitch(2) as switch:
@@ -354,7 +359,22 @@ def test_with_error_feedback_nothing_is_left_out_for_good() -> None:
     wanted[::100] = 2 * rounds
     left = sum(residual for _, residual in outcomes)
     np.testing.assert_allclose(outcomes[0][0] + left, wanted, rtol=1e-4)
-    assert np.abs(left).max() <= ina.error_bound(1.1, 2, numbers="block16")
+    assert np.abs(left).max() <= ina.error_bound(1.1, 2, numbers=numbers)
+
+
+def test_a_sum_that_the_fields_have_no_room_for_is_refused_and_the_job_goes_on() -> None:
+    def body(comm: ina.Communicator) -> list[float]:
+        ones = np.ones(5, np.float32)
+        for call in (comm.allreduce, comm.allreduce_async):
+            with pytest.raises(
+                ina.UnsupportedArray, match="room for the sum of at most 7 ranks, and there are 8"
+            ):
+                call(ones, numbers="block4")
+        whole = comm.allreduce(np.ones(5, np.int32), numbers="block4")  # of which numbers say nothing
+        return [*comm.allreduce(ones, numbers="block8").tolist(), *whole.tolist()]
+
+    with SocketSwitch(8) as switch:
+        assert on_every_rank(switch, body) == [[8.0] * 10] * 8
 
 
 def test_residuals_that_cannot_be_are_refused() -> None:
@@ -373,7 +393,7 @@ def test_residuals_that_cannot_be_are_refused() -> None:
         comm.allreduce(one, residual=np.zeros(4, np.float32))
     with pytest.raises(ina.UnsupportedArray, match="for floats"):
         comm.allreduce(np.ones(4, np.int32), numbers="block16", residual=np.zeros(4, np.float32))
-    with pytest.raises(ina.UnsupportedArray, match="'exponent', 'block16' or None"):
+    with pytest.raises(ina.UnsupportedArray, match="'exponent', 'block16', 'block8', 'block4'\\), or None"):
         comm.allreduce(one, numbers="posit")  # type: ignore[arg-type]
     residual = np.full(4, 0.5, np.float32)
     assert comm.allreduce(one, numbers="block16", residual=residual).tolist() == [1.5] * 4
@@ -474,6 +494,35 @@ def test_numbers_that_cannot_be_summed_raise_everywhere_and_the_job_goes_on() ->
         assert np.isnan(propagated[32:64]).all()
         assert not np.isnan(propagated[:32]).any()
         assert fine.tolist() == [14, 14, 14]
+
+
+@pytest.mark.parametrize("numbers", quantize.BLOCKS)
+def test_in_few_bits_a_packet_that_is_not_finite_raises_or_is_nan_and_leaves_no_rest(
+    numbers: quantize.Block,
+) -> None:
+    packet = 32 * quantize.per_lane(numbers)
+
+    def body(comm: ina.Communicator) -> list[Any]:
+        values = np.full(3 * packet, 1 + comm.rank / 3, np.float32)
+        values[::packet] = 20
+        values[packet + 5] = np.inf if comm.rank else 1
+        residual = np.zeros_like(values)
+        with pytest.raises(ina.NonFiniteError) as caught:
+            comm.allreduce(values, numbers=numbers)
+        total = comm.allreduce(values, numbers=numbers, residual=residual, nonfinite="propagate")
+        return [caught.value.element, total, residual, values]
+
+    with SocketSwitch(2) as switch:
+        outcomes = on_every_rank(switch, body)
+    middle = slice(packet, 2 * packet)
+    exact = sum(values.astype(np.float64) for *_, values in outcomes)
+    left = sum(residual for _, _, residual, _ in outcomes)
+    for element, total, residual, _ in outcomes:
+        assert element == packet
+        assert np.isnan(total[middle]).all()
+        assert not residual[middle].any()
+        for fine in (slice(packet), slice(2 * packet, None)):
+            np.testing.assert_allclose(total[fine] + left[fine], exact[fine], rtol=1e-6)
 
 
 def test_different_lengths_raise_on_every_rank_and_end_the_job() -> None:

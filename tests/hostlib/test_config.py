@@ -95,7 +95,14 @@ def test_a_tree_may_have_more_ranks_than_a_bitmap_has_bits() -> None:
         ({"epoch": 256}, r"epoch is 256, must be 0\.\.255"),
         ({"congestion": "cubic"}, r"congestion is 'cubic', must be one of \('fixed', 'aimd', 'a2tp'\)"),
         ({"congestion": "a2tp"}, "needs a fallback server"),
-        ({"numbers": "posit"}, r"numbers is 'posit', must be one of \('exponent', 'block16', 'fixed'\)"),
+        (
+            {"numbers": "posit"},
+            r"numbers is 'posit', must be one of \('exponent', 'block16', 'block8', 'block4', 'fixed'",
+        ),
+        (
+            {"size": 8, "numbers": "block4"},
+            "numbers: block4 has room for the sum of at most 7 ranks, and there are 8",
+        ),
         ({"scale_bits": 31}, r"scale_bits is 31, must be 0\.\.30"),
         ({"priority": 256}, r"priority is 256, must be 0\.\.255"),
         ({"priority": "high"}, "wrong type"),

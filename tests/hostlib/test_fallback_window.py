@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from hostlib import collectives, wire
+from hostlib import collectives, quantize, wire
 from hostlib._native import NativeKernel
 from hostlib.core.congestion import Congestion, Limits, Round
 from hostlib.core.kernel import Kernel
@@ -381,7 +381,7 @@ packets = st.fixed_dictionaries(
 @settings(max_examples=effort.cases(400), deadline=None)
 @given(
     st.lists(packets, max_size=40),
-    st.sampled_from(["int32", "exponent", "block16", "fixed"]),
+    st.sampled_from(["int32", *quantize.ENCODINGS]),
     st.sampled_from([wire.TARGET_ALL, 0, 1]),
     st.integers(1, 4),
 )
@@ -402,7 +402,7 @@ def trace(kernel: Kernel, sent: list[dict[str, Any]], numbers: str, target: int,
     source: NDArray[Any] = np.linspace(-200, 200, 5 * LANES)
     source = source.astype(np.int32 if numbers == "int32" else np.float32)
     output = np.zeros_like(source)
-    window.begin(source, output, tag=5, target=target, feedback=numbers == "block16", now=0)
+    window.begin(source, output, tag=5, target=target, feedback=numbers in quantize.BLOCKS, now=0)
     now, held, found = 0, b"", []
     out = np.zeros(20 * PACKET.itemsize, np.uint8)
     for fields in sent:

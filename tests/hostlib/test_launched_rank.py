@@ -122,6 +122,7 @@ def test_settings_have_defaults() -> None:
         ("INA_STALL_S", "soon", "INA_STALL_S is 'soon', must be a number of seconds from 0.1 on"),
         ("INA_STALL_S", "nan", "INA_STALL_S is 'nan'"),
         ("INA_NONFINITE", "ignore", "INA_NONFINITE is 'ignore', must be one of propagate, raise"),
+        ("INA_NUMBERS", "block2", "'block2', must be one of exponent, block16, block8, block4"),
         ("INA_FLOAT64", "double", "INA_FLOAT64 is 'double', must be one of gloo, switch"),
     ],
 )

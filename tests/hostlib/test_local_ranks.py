@@ -77,7 +77,7 @@ def data(rank: int, length: int, seed: int) -> np.ndarray[Any, np.dtype[np.float
     ),
     length=st.integers(0, 3000),
     op=st.sampled_from(["sum", "average"]),
-    numbers=st.sampled_from(["exponent", "block16"]),
+    numbers=st.sampled_from(quantize.NUMBERS),
     seed=st.integers(0, 99),
 )
 def test_sums_are_within_the_bound_and_the_same_on_all_ranks(
@@ -190,7 +190,24 @@ def test_large_arrays_are_summed_in_steps(monkeypatch: pytest.MonkeyPatch) -> No
     assert results == [(first, list(range(first, first + 32)))] * 4
 
 
-def test_what_is_rounded_off_stays_with_the_machine() -> None:
+@pytest.mark.filterwarnings("ignore::hostlib.PrecisionWarning")
+def test_what_does_not_fit_is_named_in_packets_of_a_calls_own_numbers() -> None:
+    """Of which one is longer than those of the job: the element is not in its first 32."""
+
+    def work(c: Communicator) -> str:
+        array = np.ones(200)
+        array[100] = 1e300
+        with pytest.raises(hostlib.NonFiniteError) as caught:
+            c.allreduce(array, numbers="block8")
+        return f"{caught.value.element} {caught.value.what}"
+
+    with job() as configs:
+        results = each(configs, work)
+    assert all(result.startswith("0 1e+300 (element 100), beyond float32") for result in results), results
+
+
+@pytest.mark.parametrize("numbers", quantize.BLOCKS)
+def test_what_is_rounded_off_stays_with_the_machine(numbers: quantize.Block) -> None:
     """Sums with error feedback add up: what is left is in the residuals of all ranks together."""
     steps, length = 5, 500
 
@@ -198,7 +215,7 @@ def test_what_is_rounded_off_stays_with_the_machine() -> None:
         residual = np.zeros(length, np.float32)
         total = np.zeros(length)
         for step in range(steps):
-            total += c.allreduce(data(c.rank, length, step), "average", numbers="block16", residual=residual)
+            total += c.allreduce(data(c.rank, length, step), "average", numbers=numbers, residual=residual)
         return total, residual
 
     with job() as configs:

@@ -69,7 +69,7 @@ TASKS = st.lists(
         layer=st.sampled_from([None, (0, 3), (2, 3)]),
         priority=st.sampled_from([None, 0, 200]),
         is_waited_for=st.sampled_from([False] * 5 + [True]),
-        numbers=st.sampled_from([None, None, "block16", "exponent"]),
+        numbers=st.sampled_from([None, None, "block16", "block8", "block4", "exponent"]),
     ),
     min_size=1,
     max_size=9,
@@ -274,7 +274,7 @@ def test_a_fused_step_holds_no_more_than_the_threshold() -> None:
 
 
 def test_calls_with_the_same_numbers_are_fused_and_those_with_a_residual_are_not() -> None:
-    numbers = [None, "block16", "block16", None, "exponent", "block16"]
+    numbers = [None, "block16", "block16", None, "exponent", "block16", "block8", "block4", "block8"]
     coarse = [
         make_collective(
             np.ones(9, np.float32),
@@ -288,11 +288,11 @@ def test_calls_with_the_same_numbers_are_fused_and_those_with_a_residual_are_not
         )
         for number, each in enumerate(numbers)
     ]
-    assert steps(plan(*coarse)) == [[0, 3], [1, 2], [4], [5]]
-    sizes = Packets(LANES), Packets(LANES, block16=True)
+    assert steps(plan(*coarse)) == [[0, 3], [1, 2], [4], [5], [6, 8], [7]]
+    sizes = Packets(LANES), Packets(LANES, "block16")
     assert [[each.elements(call) // LANES for call in coarse] for each in sizes] == [
-        [1, 2, 2, 1, 1, 2],
-        [2, 2, 2, 2, 1, 2],
+        [1, 2, 2, 1, 1, 2, 4, 8, 4],
+        [2, 2, 2, 2, 1, 2, 4, 8, 4],
     ]
 
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 import hostlib
 from hostlib import _native, quantize
+from tests.hostlib import block_sums
 
 FLOAT_MAX = float(np.finfo(np.float32).max)
 finite_floats = st.floats(width=32, allow_nan=False, allow_infinity=False)
@@ -228,41 +229,114 @@ def test_both_kernels_scale_back_to_the_same_bits(
     assert np.array_equal(values.view(np.uint32), expected.view(np.uint32))
 
 
-def packed_through_the_switch(inputs: NDArray[np.float32], *, average: bool = False) -> NDArray[np.float32]:
-    """Sums of pairs in lanes; a switch adds in any order and groups, so partial sums may not wrap either."""
-    ranks = len(inputs)
+blocks = st.sampled_from(quantize.BLOCKS)
+
+
+@st.composite
+def blocks_of_ranks(draw: st.DrawFn) -> tuple[NDArray[np.float32], quantize.Block]:
+    """One packet of every rank, (ranks, values), filling its lanes, and an encoding that has room for it."""
+    numbers = draw(blocks)
+    most = quantize.most_ranks(numbers)
+    ranks = draw(st.one_of(st.integers(1, min(most, 32)), st.sampled_from([most, most // 2 + 1])))
+    lanes = draw(st.integers(1, 6 if ranks <= 32 else 1))
+    shape = (ranks, lanes * quantize.per_lane(numbers))
+    return draw(hnp.arrays(np.float32, shape, elements=finite_floats)), numbers
+
+
+def packed_through_the_switch(
+    inputs: NDArray[np.float32], numbers: quantize.Block, *, average: bool = False
+) -> NDArray[np.float32]:
+    """Sums of fields; a switch adds in any order and groups, so partial sums may not wrap either."""
+    ranks, fields = len(inputs), quantize.per_lane(numbers)
     exponent = quantize.exponents(inputs).max().reshape(1)
-    lanes = np.concatenate([quantize.pack(row[None], exponent, ranks) for row in inputs]).astype(np.int64)
-    assert np.abs(np.cumsum(lanes, axis=0)).max() <= 2**31 - 1, "a sum wrapped"
-    return quantize.unpack(lanes.sum(axis=0).astype(np.int32)[None], exponent, ranks, average=average)[0]
+    packed = [quantize.pack(row[None], exponent, ranks, fields) for row in inputs]
+    lanes = np.concatenate(packed).astype(np.int64)
+    largest = lanes.clip(0).sum(axis=0).max(), -lanes.clip(None, 0).sum(axis=0).min()  # of any part
+    assert max(largest) <= 2**31 - 1, "a sum wrapped"
+    sums = lanes.sum(axis=0).astype(np.int32)[None]
+    wanted = sum(block_sums.rounded(row, int(exponent[0]), ranks, numbers) for row in inputs)
+    assert np.array_equal(fields_of(sums, ranks, fields), wanted), "a field is not the sum of its values"
+    return quantize.unpack(sums, exponent, ranks, fields, average=average)[0]
 
 
-@given(contributions().filter(lambda inputs: inputs.shape[1] % 2 == 0), st.booleans())
-@example(np.full((32, 2), FLOAT_MAX, np.float32), False)
-@example(np.tile(np.array([[1, -1]], np.float32) * np.float32(1.9999), (8, 1)), False)
-@example(np.tile(np.array([[-1, 1]], np.float32) * np.float32(1.9999), (7, 1)), True)
-@example(np.full((3, 2), 1e-45, np.float32), True)
-def test_a_sum_in_16_bits_is_within_the_documented_bound(inputs: NDArray[np.float32], average: bool) -> None:
+def fields_of(sums: NDArray[np.int32], ranks: int, fields: int) -> NDArray[np.int64]:
+    """The sums in the fields of lanes, by arithmetic of whole numbers without bits."""
+    bits = 32 // fields
+    most = (2 ** (bits - 1) - 1) // ranks
+    rest = sums[0].astype(np.int64)
+    found = []
+    for _ in range(fields - 1):
+        found.append(rest % 2**bits - ranks * most)
+        rest = rest // 2**bits
+    return np.concatenate([rest, *found[::-1]])
+
+
+@given(blocks_of_ranks(), st.booleans())
+@example((np.full((32, 2), FLOAT_MAX, np.float32), "block16"), False)
+@example((np.tile(np.array([[1, -1]], np.float32) * np.float32(1.9999), (8, 1)), "block16"), False)
+@example((np.tile(np.array([[-1, 1]], np.float32) * np.float32(1.9999), (7, 1)), "block16"), True)
+@example((np.full((3, 2), 1e-45, np.float32), "block16"), True)
+@example((np.full((127, 4), FLOAT_MAX, np.float32), "block8"), False)
+@example((np.full((127, 4), -FLOAT_MAX, np.float32), "block8"), True)
+@example((np.tile(np.array([[1, -1, 1, -1]], np.float32) * np.float32(1.9999), (8, 1)), "block8"), False)
+@example((np.tile(np.array([[-1, 1] * 4], np.float32) * np.float32(1.9999), (4, 1)), "block4"), False)
+@example((np.full((7, 8), -1.9999, np.float32), "block4"), False)
+@example((np.full((3, 8), 1e-45, np.float32), "block4"), True)
+def test_a_sum_in_blocks_is_within_the_documented_bound_and_of_fields_it_is_exact(
+    case: tuple[NDArray[np.float32], quantize.Block], average: bool
+) -> None:
+    inputs, numbers = case
     ranks = len(inputs)
     exact = inputs.astype(np.float64).sum(axis=0) / (ranks if average else 1)
-    result = packed_through_the_switch(inputs, average=average).astype(np.float64)
-    bound = quantize.block16_error_bound(int(quantize.exponents(inputs).max()), ranks, average=average)
+    result = packed_through_the_switch(inputs, numbers, average=average).astype(np.float64)
+    exponent = int(quantize.exponents(inputs).max())
+    bound = quantize.block_error_bound(exponent, ranks, numbers, average=average)
     representable = np.abs(exact) + bound < FLOAT_MAX
     assert (np.abs(result - exact)[representable] <= bound).all()
-    assert np.array_equal(result, packed_through_the_switch(inputs[::-1], average=average), equal_nan=True)
+    turned = packed_through_the_switch(inputs[::-1], numbers, average=average)
+    assert np.array_equal(result, turned, equal_nan=True)
 
 
-def test_sixteen_bits_are_as_good_as_they_are_said_to_be() -> None:
-    """Of 4 ranks a value has 13 bits, and its sign: no error is larger than 2**-13 of the block's range."""
-    assert hostlib.error_bound(1.5, 4, numbers="block16") == pytest.approx(4 * 2 * 2.0**-13)
-    assert hostlib.error_bound(1.5, 1, numbers="block16") == pytest.approx(2 * 2.0**-15)
+@pytest.mark.parametrize(
+    ("numbers", "ranks", "bits"),
+    [("block16", 4, 13), ("block16", 1, 15), ("block8", 4, 5), ("block8", 8, 4), ("block4", 2, 2)],
+)
+def test_blocks_are_as_good_as_they_are_said_to_be(numbers: quantize.Block, ranks: int, bits: int) -> None:
+    """Of 4 ranks a value in 16 bits has 13, and its sign: no error is larger than 2**-13 of the range."""
+    assert hostlib.error_bound(1.5, ranks, numbers=numbers) == pytest.approx(ranks * 2 * 2.0**-bits)
+    most = quantize.field_limit(ranks, quantize.per_lane(numbers))
+    assert most == 2**bits - 1
 
 
-def test_what_is_left_of_a_value_and_what_was_sent_make_it_up() -> None:
+@pytest.mark.parametrize(("numbers", "most"), [("block16", 1024), ("block8", 127), ("block4", 7)])
+def test_more_ranks_than_there_is_room_for_are_refused(numbers: quantize.Block, most: int) -> None:
+    assert quantize.most_ranks(numbers) == most
+    assert quantize.why_no_room(numbers, most) is None
+    assert hostlib.error_bound(1.0, most, numbers=numbers) > 0
+    assert quantize.field_limit(most, quantize.per_lane(numbers)) >= 1
+    with pytest.raises(ValueError, match=rf"{numbers} has room for the sum of at most {most} ranks"):
+        hostlib.error_bound(1.0, most + 1, numbers=numbers)
+    # on machines there may be more of them: as many machines as there is room for
+    assert hostlib.error_bound(1.0, 2 * most, numbers=numbers, hierarchical=True) > 0
+
+
+@pytest.mark.parametrize("numbers", quantize.BLOCKS)
+def test_what_is_left_of_a_value_and_what_was_sent_make_it_up(numbers: quantize.Block) -> None:
     values = np.random.default_rng(1).standard_normal((5, 8)).astype(np.float32)
-    exponent = quantize.exponents(values)
-    sent = quantize.unpack(quantize.pack(values, exponent, 1), exponent, 1)
-    assert np.array_equal(sent + quantize.rest(values, exponent, 1), values)
+    exponent, fields = quantize.exponents(values), quantize.per_lane(numbers)
+    sent = quantize.unpack(quantize.pack(values, exponent, 1, fields), exponent, 1, fields)
+    assert np.array_equal(sent + quantize.rest(values, exponent, 1, fields), values)
+
+
+@pytest.mark.parametrize("numbers", quantize.BLOCKS)
+@pytest.mark.parametrize("ranks", [1, 3, 4, 7])
+def test_what_is_left_of_the_largest_numbers_is_finite(numbers: quantize.Block, ranks: int) -> None:
+    """What is sent of them is rounded up, beyond float32: the rest was infinite, or not, by processor."""
+    values, fields = np.full((1, 8), FLOAT_MAX, np.float32), quantize.per_lane(numbers)
+    left = quantize.rest(values, quantize.exponents(values), ranks, fields)[0]
+    unit = hostlib.error_bound(FLOAT_MAX, ranks, numbers=numbers) / ranks
+    assert (np.abs(left.astype(np.float64)) <= unit).all()
+    check_both_kernels(values[0], fields, 254, ranks, 8, average=False)
 
 
 def call(name: str, *arguments: object) -> None:
@@ -283,26 +357,48 @@ def call(name: str, *arguments: object) -> None:
 
 @given(
     hnp.arrays(np.float32, st.integers(1, 70), elements=finite_floats),
-    *(st.integers(0, 255), fan_ins, st.integers(35, 70), st.booleans()),
+    *(blocks, st.integers(0, 255), st.data(), st.integers(9, 70), st.booleans()),
 )
-@example(np.array([FLOAT_MAX, -FLOAT_MAX, 0.5, -0.5, 1.5], np.float32), 0, 3, 35, True)
 def test_both_kernels_pack_to_the_same_bits(
-    values: NDArray[np.float32], exponent: int, fan_in: int, lanes: int, average: bool
+    values: NDArray[np.float32],
+    numbers: quantize.Block,
+    exponent: int,
+    data: st.DataObject,
+    lanes: int,
+    average: bool,
 ) -> None:
-    rows, exponents = np.zeros((1, 2 * lanes), np.float32), np.array([exponent], np.uint8)
+    fields = quantize.per_lane(numbers)
+    fan_in = data.draw(st.integers(1, quantize.most_ranks(numbers)))
+    check_both_kernels(values[: fields * lanes], fields, exponent, fan_in, lanes, average=average)
+
+
+@pytest.mark.parametrize("fields", [2, 4, 8])
+def test_both_kernels_pack_extremes_to_the_same_bits(fields: int) -> None:
+    values = np.array([FLOAT_MAX, -FLOAT_MAX, 0.5, -0.5, 1.5, np.nan, np.inf], np.float32)
+    check_both_kernels(values[:5], fields, 0, 3, 35, average=True)
+    check_both_kernels(values[:5], fields, 254, 7, 1 + 5 // fields, average=False)
+    check_both_kernels(values, fields, 255, 3, 35, average=True)
+
+
+def check_both_kernels(
+    values: NDArray[np.float32], fields: int, exponent: int, fan_in: int, lanes: int, *, average: bool
+) -> None:
+    rows, exponents = np.zeros((1, fields * lanes), np.float32), np.array([exponent], np.uint8)
     rows[0, : len(values)] = values
-    packed = quantize.pack(rows, exponents, fan_in, len(values))
+    packed = quantize.pack(rows, exponents, fan_in, fields, len(values))
     wire = np.zeros(lanes, ">i4")
-    call("ina_pack", values, wire, len(values), lanes, exponent, fan_in)
+    call("ina_pack", values, wire, len(values), lanes, exponent, fan_in, fields)
     assert np.array_equal(wire, packed[0])
     sums = packed * (fan_in if fan_in <= 32 else 1)
     found = np.zeros(len(values), np.float32)
-    call("ina_unpack", sums.astype(">i4"), found, len(values), lanes, exponent, fan_in, average)
-    want = quantize.unpack(sums, exponents, fan_in, average=average)[0, : len(values)]
+    call("ina_unpack", sums.astype(">i4"), found, len(values), lanes, exponent, fan_in, fields, average)
+    want = quantize.unpack(sums, exponents, fan_in, fields, average=average)[0, : len(values)]
     assert np.array_equal(found, want, equal_nan=True)
     left = values.copy()
     function = _native.load().ina_leave_rest
-    function.argtypes = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_int, ctypes.c_uint32]
-    function(left.ctypes.data, len(left), exponent, fan_in)
+    u32 = ctypes.c_uint32
+    function.argtypes = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_int, u32, u32]
+    function(left.ctypes.data, len(left), exponent, fan_in, fields)
     with np.errstate(over="ignore", invalid="ignore"):
-        assert np.array_equal(left, quantize.rest(rows, exponents, fan_in)[0, : len(values)], equal_nan=True)
+        want = quantize.rest(rows, exponents, fan_in, fields)[0, : len(values)]
+        assert np.array_equal(left, want, equal_nan=True)

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from hostlib import wire
+from hostlib import quantize, wire
 from hostlib._native import NativeKernel
-from hostlib.core.state import Counter, RtoLimits
+from hostlib.core.state import CoreSettings, Counter, RtoLimits
+from hostlib.core.window import Window
 from hostlib.errors import RanksDisagree
 from tests import effort
 from tests.hostlib.cases import LANES, Case, MakeKernel, cases, network_of, random_arrays, run_case
@@ -51,7 +52,16 @@ def test_both_kernels_send_the_same_packets_at_the_same_times(case: Case) -> Non
     assert traffic[0] == traffic[1]
 
 
-@pytest.mark.parametrize("dtype", ["float32", "int32"])
+def test_a_sum_that_the_fields_have_no_room_for_is_not_begun(make_kernel: MakeKernel) -> None:
+    settings_ = CoreSettings(7, 0, 8, 4, LANES, None)
+    window, ones = Window(settings_, make_kernel()), np.ones(9, np.float32)
+    with pytest.raises(ValueError, match="block4 has room for the sum of at most 7 ranks, and there are 8"):
+        window.begin(ones, ones, tag=1, numbers="block4", now=0)
+    window.begin(ones.view(np.int32), ones.view(np.int32), tag=1, numbers="block4", now=0)
+    assert window.state.struct.base == 0
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int32", *quantize.BLOCKS])
 @pytest.mark.parametrize("length", [0, 1, 31, 32, 33, 32 * 8, 32 * 8 + 1, 32 * 16, 32 * 17 + 5, 5000])
 def test_lengths_around_packet_and_window(make_kernel: MakeKernel, dtype: str, length: int) -> None:
     run_case(Case(3, 8, (length, length), dtype, "sum", False, Impairments(), 1), make_kernel)

@@ -40,7 +40,7 @@ SWITCH = ("softswitch", "softswitch.stf")
 HOST = (
     *("hostlib", "hostlib.command_line", "hostlib.fallback", "hostlib.interleave", "hostlib.launcher"),
     *("hostlib.windows", "hostlib.interfaces", "hostlib.messages", "hostlib.sealed"),
-    "hostlib.version",
+    *("hostlib.version", "hostlib.quantize"),
 )
 CONTROLLER = (
     *("controller/", "controller.vocabulary/", "controller.switches/", "controller.memory/"),

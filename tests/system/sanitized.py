@@ -29,6 +29,7 @@ from hostlib.core.window import Window
 from hostlib.io.datagrams import open_socket
 from hostlib.io.link import Pumped
 from hostlib.io.open import datagram_link
+from hostlib.quantize import ENCODINGS, most_ranks
 from softswitch.engine.compiled import CompiledPipeline
 from softswitch.engine.impairments import Impairments, LinkModel
 from softswitch.engine.native import NativeEngine, declare
@@ -282,7 +283,7 @@ def fuzz_worker(library_path: str, seed: int, jobs: int) -> dict[str, int]:
             endpoints=random.choice((endpoints, None)),
             first_psn=random.choice((0, 2**32 - 20)),
             fallback=random.choice((False, True)),
-            numbers=random.choice(("exponent", "fixed")),
+            numbers=random.choice([each for each in ENCODINGS if size <= most_ranks(each)]),
             rto=RtoLimits(0.002, 0.001, 0.005),  # for the socket, whose time is real
         )
         # a2tp sends packets past the slots, for which JobConfig wants a fallback server
@@ -295,7 +296,8 @@ def fuzz_worker(library_path: str, seed: int, jobs: int) -> dict[str, int]:
             target = random.choice((source, np.empty_like(source)))
             average = source.dtype == np.float32 and random.randrange(2) == 0
             tag = random.getrandbits(32)
-            window.begin(source, target, tag=tag, average=average, now=driver.now)
+            feedback = target is not source and random.randrange(2) == 0
+            window.begin(source, target, tag=tag, average=average, feedback=feedback, now=driver.now)
             while not window.complete and not window.ranks_disagree:
                 driver.step()
             if not window.complete:

@@ -198,6 +198,8 @@ def test_a_rank_that_is_terminated_is_named(ranks: Ranks) -> None:
 def test_training_is_that_of_one_process_with_all_batches(ranks: Ranks) -> None:
     for off in ranks.results("horovod_training"):
         assert off.pop("fp16") < 2e-3
+        assert 1e-4 < off.pop("block8") < 0.05
+        assert 1e-4 < off.pop("block4") < 0.3
         assert max(off.values()) < 1e-5, off
 
 

@@ -184,8 +184,8 @@ class _Results:
             if core.fixed:
                 values = quantize.dequantize_fixed(lanes, core.scale_bits, core.ranks, average=average)
                 values[exponents == quantize.NONFINITE] = np.nan
-            elif core.per_lane == 2:
-                values = quantize.unpack(lanes, exponents, core.ranks, average=average)
+            elif core.per_lane > 1:
+                values = quantize.unpack(lanes, exponents, core.ranks, core.per_lane, average=average)
             else:
                 values = quantize.dequantize(lanes, exponents, core.ranks, average=average)
             divisor = np.float32(core.ranks if average else 1)
@@ -374,7 +374,7 @@ def _encode(
         return values, fits
     if core.fixed:
         quantized, fits = quantize.quantize_fixed(values, core.scale_bits, core.ranks)
-    elif core.per_lane == 2:
+    elif core.per_lane > 1:
         quantized = _pack(core, values, state.exponent[data % (2 * core.window)], data)
     else:
         quantized = quantize.quantize(values, state.exponent[data % (2 * core.window)], core.ranks)
@@ -386,9 +386,11 @@ def _encode(
 def _pack(
     core: CoreStruct, values: NDArray[Any], exponents: NDArray[Any], data: NDArray[Any]
 ) -> NDArray[np.int32]:
-    """Pack rows of two values per lane, of which the array's last one may be short."""
+    """Pack rows of several values per lane, of which the array's last one may be short."""
     rows = [
-        quantize.pack(row[None], exponent[None], core.ranks, place_of(core, int(number)).count)
+        quantize.pack(
+            *(row[None], exponent[None], core.ranks, core.per_lane), place_of(core, int(number)).count
+        )
         for row, exponent, number in zip(values, exponents, data, strict=True)
     ]
     return np.concatenate(rows)
@@ -471,7 +473,7 @@ def _refusal(state: CoreState, header: wire.Header, lane_bytes: int, chain: int)
     if header.epoch != core.epoch:
         return Counter.WRONG_EPOCH
     has_lanes = kind == wire.KIND_RESULT and header.lanes > 0
-    raw = core.per_lane == 2 and header.flags & wire.FLAG_RAW and has_lanes
+    raw = core.per_lane > 1 and header.flags & wire.FLAG_RAW and has_lanes
     if raw or header.lanes != (core.lanes if has_lanes else 0):
         return Counter.BAD_LANES
     if lane_bytes < 4 * header.lanes:
@@ -509,7 +511,7 @@ def _take_result(
     if data >= 0 and core.feedback:
         exponent = state.exponent[data % (2 * core.window)]
         left = state.input[data * core.lanes * 2 : (data + 1) * core.lanes * 2]
-        left[:] = quantize.rest(left[None], exponent[None], core.ranks)[0]
+        left[:] = quantize.rest(left[None], exponent[None], core.ranks, core.per_lane)[0]
     if data >= 0 and _takes(core, index):
         results.data.append(data)
         results.own.append(_own_lanes(state, index, raw=bool(header.flags & wire.FLAG_RAW)))
@@ -712,7 +714,7 @@ def _keeps(core: CoreStruct, kept: int, psn: int) -> bool:
 def _repair(state: CoreState, chain: int) -> None:
     """Ask for the sum of the raw values instead of one that overflowed."""
     status = state.status
-    if status[chain] & Chain.RAW or state.struct.per_lane == 2 or state.struct.pattern == Pattern.GATHER:
+    if status[chain] & Chain.RAW or state.struct.per_lane > 1 or state.struct.pattern == Pattern.GATHER:
         return
     status[chain] &= ~np.uint16(Chain.QUERY | Chain.COUNTED)
     status[chain] |= Chain.RAW

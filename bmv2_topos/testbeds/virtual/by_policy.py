@@ -26,6 +26,7 @@ from controller.placement.waterfill import waterfill
 from controller.policies.by_kind import SCHEDULER, AllocationSettings, policies_of
 from controller.vocabulary import BadSpec, Job, Region, Topology
 from hostlib import wire
+from hostlib.quantize import per_lane
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +174,7 @@ def _link_bytes(topology: Topology, jobs: Sequence[Job], settings: VirtualSettin
 
 def packets_of(elements: int, job: Job, settings: VirtualSettings) -> int:
     """Return the packets of one tensor: of its values, and those that exponents run ahead."""
-    data = max(1, -(-elements // settings.lanes))
+    data = max(1, -(-elements // (settings.lanes * per_lane(job.numbers))))
     in_flight = job.window or DEFAULT_WINDOW
     if not settings.shares:
         in_flight = min(in_flight, (job.slots or 2 * in_flight) // 2)

@@ -5,8 +5,20 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from hostlib import quantize
+from hostlib.quantize import Encoding
+
 _SHIFTS = 997  # a prime: how often the same values come round again
 _LARGEST = 15.0
+
+
+def largest_exact(workers: int, numbers: Encoding) -> int:
+    """Return the largest whole number up to which, in fewer bits, all travel exactly; 0: none does.
+
+    A block's unit is then at most 1: its bits less the sign's and the room for the sum hold the number.
+    """
+    bits = 32 // quantize.per_lane(numbers) - 1 - (workers - 1).bit_length()
+    return int(min(_LARGEST, 2 ** max(bits, 0) - 1))
 
 
 class Gradients:
@@ -18,15 +30,27 @@ class Gradients:
     """
 
     def __init__(
-        self, workers: int, tensors: tuple[int, ...], *, scale_bits: int, seed: int, overflow_every: int = 0
+        self,
+        workers: int,
+        tensors: tuple[int, ...],
+        *,
+        numbers: Encoding = "fixed",
+        scale_bits: int,
+        seed: int,
+        overflow_every: int = 0,
     ) -> None:
         """Make values for so many elements per layer.
 
-        `scale_bits` is the job's fixed scale, which no value may leave, except for one of one rank in every
-        `overflow_every` iterations (0: never).
+        Args:
+            workers: Number of ranks.
+            tensors: Elements of each layer.
+            numbers: How they travel, exactly.
+            scale_bits: The job's fixed scale, which no value may leave, but for those of `overflow_every`.
+            seed: Seed of the values.
+            overflow_every: In every so many iterations one value of one rank leaves it; 0: never.
         """
         # at a fixed scale, ranks * largest must stay below 2**31
-        largest = max(1.0, min(_LARGEST, (2**31 - 1) // workers / 2**scale_bits))
+        largest = max(1.0, min(largest_exact(workers, numbers), (2**31 - 1) // workers / 2**scale_bits))
         generator = np.random.default_rng(seed)
         shape = (workers, max(tensors) + _SHIFTS)
         limit = int(largest)

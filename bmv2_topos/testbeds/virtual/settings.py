@@ -58,7 +58,8 @@ class VirtualSettings:
     """Part of an iteration's computing that is the forward pass: a backward pass costs twice as much."""
     overflow_every: int = 0
     """Every so many iterations one rank's tensors hold a value that is too large for a fixed scale, which the
-    fallback server repairs with raw values (numbers fixed, shared slots). 0: never."""
+    fallback server repairs with raw values (numbers fixed, shared slots); jobs in 16, 8 or 4 bits have none.
+    0: never."""
     patience_s: float = 10.0
     """Virtual time without any result to any worker, and without anybody computing, that ends the run."""
     limit_s: float = 3600.0

@@ -12,6 +12,7 @@ import typer
 
 from controller.vocabulary import Job
 from hostlib import command_line
+from hostlib.quantize import Block, why_no_room
 from ina.bench import mpi
 from ina.bench.allreduce import Dtype, processor_s, slowest
 from ina.bench.loopback import copy_time_s
@@ -28,6 +29,8 @@ FRAME_HEADERS_BYTES = 70  # Ethernet, IPv4, UDP, INA
 _LABELS: Final = {
     "ina": "ina (switch)",
     "block16": "ina, 16 bits",
+    "block8": "ina, 8 bits",
+    "block4": "ina, 4 bits",
     "mpi": "OpenMPI",
     "floor": "bare loopback copy",
 }
@@ -68,6 +71,12 @@ def allreduce(
             help="Measure 16-bit values, too, alternating with 32-bit ones (see --numbers of 'ina run').",
         ),
     ] = False,
+    block8: Annotated[
+        bool, typer.Option("--block8", help="Measure 8-bit values, too, of at most 127 workers.")
+    ] = False,
+    block4: Annotated[
+        bool, typer.Option("--block4", help="Measure 4-bit values, too, of at most 7 workers.")
+    ] = False,
     port_kind: Annotated[
         PortKind, typer.Option(help="Connect workers to the switch in this way, as in 'ina run'.")
     ] = PortKind.AUTO,
@@ -95,16 +104,21 @@ def allreduce(
         raise Failure(f"--size {error}", exit_code=USAGE) from error
     if payload < 4:
         raise Failure(f"--size {size!r}: one {dtype} value takes 4 bytes", exit_code=USAGE)
-    if block16 and dtype is Dtype.INT32:
-        raise Failure("--block16 needs --dtype float32: int32 values are summed as they are", exit_code=USAGE)
+    asked: dict[Block, bool] = {"block16": block16, "block8": block8, "block4": block4}
+    blocks = [name for name, wanted in asked.items() if wanted]
+    if blocks and dtype is Dtype.INT32:
+        raise Failure(
+            f"--{blocks[0]} needs --dtype float32: int32 values are summed as they are", exit_code=USAGE
+        )
+    if why := next(filter(None, (why_no_room(name, workers) for name in blocks)), None):
+        raise Failure(f"-np {workers}: {why}", exit_code=USAGE)
     repeats = iterations or max(5, min(500, (512 << 20) // payload))
     with tempfile.TemporaryDirectory() as directory:
         command = command_line.module("ina.bench.allreduce", "--bytes", str(payload))
         command += ["--iterations", str(repeats), "--output", directory, "--dtype", dtype.value]
         if "gloo" in baselines:
             command += ["--gloo-store", str(Path(directory) / "store")]
-        if block16:
-            command.append("--block16")
+        command += ["--blocks", *blocks] if blocks else []
         job = Job(name=NAMELESS, workers=workers, command=tuple(command), slots=slots)
         fabric = FabricSpec(program=program, lanes=lanes, port_kind=port_kind.value)
         with Live({"": workers}, quiet=True) as live:

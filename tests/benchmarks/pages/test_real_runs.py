@@ -35,7 +35,9 @@ def run(folder: Path, *arguments: str) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("name", [pytest.param("scaling", marks=needs("torch")), "targets", "model"])
+@pytest.mark.parametrize(
+    "name", [pytest.param("scaling", marks=needs("torch")), "few-bits", "targets", "model"]
+)
 def test_a_page_of_real_runs_is_made_whole(name: str, tmp_path: Path) -> None:
     results = tmp_path / "results"
     run(tmp_path, "benchmarks.pages", name, "--quick", "--output", str(results))

@@ -96,6 +96,10 @@ def horovod_reductions() -> Any:
     wrong += [] if (half - every.mean(0)).abs().max() < 2e-3 and half.dtype == torch.float32 else ["fp16"]
     large = hvd.allreduce(mine(4) * 1e6, compression=hvd.Compression.fp16)  # no float16 is so large
     wrong += [] if (large - 1e6 * every.mean(0)).abs().max() < 2e3 else ["fp16 of large numbers"]
+    eight = hvd.allreduce(mine(4), compression=hvd.Compression.block8)
+    bound = hostlib.error_bound(float(every.abs().max()), hvd.size(), numbers="block8") / hvd.size()
+    off = float((eight - every.mean(0)).abs().max())
+    wrong += [] if 1e-6 < off <= bound else [f"block8 {off}"]
     least = hvd.allreduce(mine(4), compression=hvd.Compression.fp16, op=hvd.Min)
     wrong += [] if (least - every.min(0).values).abs().max() < 2e-3 else ["fp16 by gloo"]
     whole = [mine(2), mine(3)]
@@ -419,6 +423,8 @@ def horovod_training() -> Any:
         "predivided": {"gradient_predivide_factor": 2.0},
         "two passes": {"passes": 2},
         "fp16": {"compression": hvd.Compression.fp16},
+        "block8": {"compression": hvd.Compression.block8},
+        "block4": {"compression": hvd.Compression.block4, "passes": 2},
     }
     off = {}
     for name, options in ways.items():

@@ -502,13 +502,15 @@ def bench_model(width: int = 4) -> torch.nn.Module:
 
 
 def hook() -> dict[str, Any]:
-    """Train with the communication hook, in buckets of one tensor or so, without, and in 16 bits."""
+    """Train with the communication hook, in buckets of one tensor or so, without, and in fewer bits."""
     rank = begin()
     weights = []
-    for hooked, feedback in ((True, False), (False, False), (True, True)):
+    ways: list[tuple[bool, bool, Any]] = [(True, False, None), (False, False, None)]
+    ways += [(True, True, None), (True, True, "block8"), (True, True, "block4")]
+    for hooked, feedback, numbers in ways:
         network = DistributedDataParallel(bench_model(), bucket_cap_mb=1e-5)
         if hooked:
-            state = hostlib.torch.BucketState(network, error_feedback=feedback)
+            state = hostlib.torch.BucketState(network, numbers=numbers, error_feedback=feedback)
             network.register_comm_hook(state, hostlib.torch.bucket_hook)
         optimizer = torch.optim.SGD(network.parameters(), 0.1)
         for step in range(3):
@@ -518,7 +520,11 @@ def hook() -> dict[str, Any]:
             optimizer.step()
         weights.append(torch.cat([parameter.detach().reshape(-1) for parameter in network.parameters()]))
     largest = float((weights[0] - weights[1]).abs().max())
-    coarse = float((weights[2] - weights[1]).abs().max())
+    coarse = [float((each - weights[1]).abs().max()) for each in weights[2:]]
+    try:
+        hostlib.torch.BucketState(network, numbers="exponent", error_feedback=True)
+    except ValueError as error:
+        refused = str(error)
     paths = hostlib.torch.paths()
     names = hostlib.torch.BucketState(network)
     parameters = list(network.parameters())
@@ -526,7 +532,8 @@ def hook() -> dict[str, Any]:
     return {
         "largest": largest,
         "coarse": coarse,
-        "weights": [weights[0].tolist(), weights[2].tolist()],
+        "refused": refused,
+        "weights": [weights[0].tolist(), *(each.tolist() for each in weights[2:])],
         "paths": paths,
         "name": [names.name(parameters[:1]), names.name(parameters[1:])],
         "layer": [names.layer(parameters[:1]), names.layer(parameters[2:])],
