@@ -45,7 +45,19 @@ NO_PACKETS = PsnRange(0, -1)
 
 
 class InaError(Exception):
-    """Base of all errors of the host library."""
+    """Base of all errors of the host library. They can be pickled: Ray, for one, carries a rank's away."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Have `pickle` make it of its text and attributes: its `__init__` takes other arguments."""
+        return _unpickled, (type(self), self.args), self.__dict__
+
+
+def _unpickled(kind: type[InaError], args: tuple[object, ...]) -> InaError:
+    # the one whose objects are laid out as this kind's, which is not the first in the order of its bases
+    new = OSError.__new__ if issubclass(kind, OSError) else kind.__new__
+    error = new(kind)
+    error.args = args
+    return error
 
 
 class ConfigError(InaError, ValueError):
