@@ -42,6 +42,7 @@ class RendezvousPeers:
         """
         self._rank = rank
         self._size = size
+        self._launcher = f"the launcher at {address.rpartition(':')[0]}"
         self._said_farewell = False
         self._gone: dict[int, str] = {}
         self._left: dict[int, int] = {}
@@ -161,7 +162,7 @@ class RendezvousPeers:
                 continue
             if not data:
                 raise RendezvousError(
-                    f"{where}: the launcher went away before all had joined"
+                    f"{where}: {self._launcher} went away before all had joined"
                     + ("" if heard else ", or the token in INA_JOB is not the job's")
                 )
             heard = True
@@ -191,12 +192,12 @@ class RendezvousPeers:
                         self._note(News.parse(message))
             except OSError as error:
                 if error.errno in GONE:
-                    self._note(News(fault=f"the launcher's machine has not answered for {SILENT_S} s"))
+                    self._note(News(fault=f"{self._launcher} has not answered for {SILENT_S} s"))
                 break
             except ValueError as error:
                 self._note(News(fault=f"the launcher sent an invalid message: {error}"))
                 return
-        self._note(News(fault="the launcher went away"))
+        self._note(News(fault=f"{self._launcher} went away"))
 
     def _take_answer(self, answer: GroupAnswer) -> None:
         with self._change:

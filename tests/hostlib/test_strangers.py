@@ -279,7 +279,7 @@ def test_a_launcher_whose_connection_breaks_is_gone() -> None:
         launcher.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         launcher.close()
         peer._thread.join(PATIENCE_S)
-        assert peer.fault() == "the launcher went away"
+        assert peer.fault() == "the launcher at 127.0.0.1 went away"
 
 
 @settings(deadline=None)
