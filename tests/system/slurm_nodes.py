@@ -28,6 +28,7 @@ SlurmdParameters=config_overrides
 ReturnToService=2
 MpiDefault=none
 KillWait=2
+SlurmdTimeout=30
 StateSaveLocation={folder}
 SlurmdSpoolDir={folder}/spool-%n
 SlurmctldPidFile={folder}/slurmctld.pid
@@ -54,7 +55,8 @@ class Slurm:
         return {"SLURM_CONF": str(self.configuration)}
 
     def mend(self) -> None:
-        """Start the nodes that are not there; wait until all can be used."""
+        """Cancel all jobs, start the nodes that are not there; wait until all can be used."""
+        self._ask("scancel", "--user=root")
         for machine in self.machines:
             node = self.nodes.get(machine)
             if node is None or node.poll() is not None:
@@ -66,9 +68,11 @@ class Slurm:
         return self._sinfo("%N %T %E") + f"\n{ {name: node.poll() for name, node in self.nodes.items()} }"
 
     def _sinfo(self, form: str) -> str:
-        asked = [*self.here.on("p1"), "sinfo", "-h", "-o", form]
+        return self._ask("sinfo", "-h", "-o", form)
+
+    def _ask(self, *command: str) -> str:
         user = os.environ | self.variables
-        done = subprocess.run(asked, capture_output=True, env=user, text=True)
+        done = subprocess.run([*self.here.on("p1"), *command], capture_output=True, env=user, text=True)
         return (done.stdout or done.stderr).strip()
 
     def close(self) -> None:
