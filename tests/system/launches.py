@@ -33,11 +33,13 @@ class Way:
         name: What people call it.
         start: Starts the ranks, given the cluster, the variables of the ranks and the launcher's own ones.
         daemon: A text in the command of its processes on each machine.
+        keeps: Whether processes stay, where the launcher cannot reach them, whose ranks have ended.
     """
 
     name: str
     start: Callable[[Cluster, Mapping[str, str], Mapping[str, str]], list[subprocess.Popen[str]]]
     daemon: str
+    keeps: bool = False
 
 
 @dataclass
@@ -77,8 +79,9 @@ class Launch:
         return len([*self.folder.glob("*.steps")]) == RANKS
 
     def alive(self) -> list[int]:
-        """Return the ranks whose processes are there."""
-        return [rank for rank, process in self.ranks.items() if arguments(process)]
+        """Return the ranks that have not ended."""
+        ended = self.errors() if self.way.keeps else ()
+        return [rank for rank, process in self.ranks.items() if rank not in ended and arguments(process)]
 
     def stepped(self, since: float) -> bool:
         """Return whether all ranks have trained a step after a time of the day."""
@@ -160,7 +163,7 @@ WAYS = {
         Way("srun", srun, "slurmstepd"),
         Way("mpirun", mpirun, "prted"),
         Way("ina run", ina_run, "ina.machine.agent"),
-        Way("Ray", ray, "raylet"),
+        Way("Ray", ray, "raylet", keeps=True),
     )
 }
 

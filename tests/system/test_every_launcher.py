@@ -150,7 +150,7 @@ class Part:
     but: Sequence[str] = ()
     """Launchers that have no such part."""
     mute: Sequence[str] = ()
-    """Launchers that go with it and take the ranks along: nobody is left to say anything."""
+    """Launchers that go with it and take the ranks along: it may be that nobody is left to say anything."""
 
 
 def a_rank(number: int) -> Callable[[Launch], set[int]]:
@@ -206,7 +206,7 @@ PARTS = (
     Part("the first rank", a_rank(0), "lost rank.* {ranks}"),
     Part("a machine", a_machine(first=False), "lost rank.* {ranks}"),
     Part("a machine's cable", cut_off, "lost rank.* {ranks}|the launcher at {launcher} has not answered"),
-    Part("the launcher", the_launcher, "lost rank|PeerLost|JobFault|connection", ends=None),
+    Part("the launcher", the_launcher, "lost rank|PeerLost|JobFault|connection", ends=None, mute=("Ray",)),
     Part("the launcher's process on a machine", its_daemon, "lost rank|PeerLost|JobFault", ends=None),
     Part("ina admit", the_holder, "PeerLost|JobFault", but=("ina run",)),
     Part("the fallback server's process", fallback("fallback --transport"), "", ends=False),
@@ -288,8 +288,7 @@ def outcome(launch: Launch, part: Part, gone: set[int]) -> str:
     if goes_on:
         assert not errors, said
         return "goes on, and ends well; nothing left"
-    if launch.way.name in part.mute:
-        assert not errors, said
+    if launch.way.name in part.mute and not errors:
         return f"{took_s:.1f} s: {launch.way.name} has gone with it, and its ranks; nothing left"
     pattern = part.named.format(
         ranks=f"({'|'.join(map(str, sorted(gone)))})",
