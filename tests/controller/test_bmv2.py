@@ -294,6 +294,23 @@ def test_ordinary_forwarding(address: str) -> None:
         controller.uninstall(entries)
 
 
+def test_rows_of_ordinary_traffic_are_written_together_also_if_some_are_there(address: str) -> None:
+    """BMv2 says of each row of a request whether it could be written; those before and after it stay."""
+    rows = [forwarding.bridge(f"02:00:00:01:{n >> 8:02x}:{n & 255:02x}", n % 4) for n in range(600)]
+    moved = [forwarding.bridge(f"02:00:00:01:00:{n:02x}", 5) for n in range(10)]
+    with connect(address) as controller, connect(address) as other:
+        assert controller.adjust(rows) == 600
+        assert controller.adjust(rows) == other.adjust(rows) == 0
+        other.uninstall(rows[20:400])
+        assert controller.adjust([*moved, *rows[10:]]) == 390
+        assert controller.adjust([*moved, *rows[10:]]) == 0
+        controller.uninstall(rows[20:400])
+        twice = [*rows[20:400], *rows[300:310]]
+        assert controller.adjust(twice) == 390, "the second of two alike is refused, as if others wrote it"
+        assert other.adjust([*moved, *rows[10:]]) == 0
+        controller.uninstall(rows)
+
+
 def test_an_own_program_serves_jobs_and_its_counter_is_read_its_register_is_not(tmp_path: Path) -> None:
     path = copied(tmp_path, *COUNTING, EVICTION) / "shared.p4"
     with bmv2(str(path)) as address, connect(address) as controller:

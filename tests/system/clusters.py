@@ -169,11 +169,16 @@ class Cluster:
 
 @contextlib.contextmanager
 def cluster(
-    folder: Path, program: str = "shared", gpus: int = 1, shape: Topology | None = None
+    folder: Path,
+    program: str = "shared",
+    gpus: int = 1,
+    shape: Topology | None = None,
+    target: str = "embedded",
 ) -> Iterator[Cluster]:
     """Make one, for as long as the context lasts.
 
-    `gpus` is how many workers a machine takes; another `shape` than the two racks may be given.
+    `gpus` is how many workers a machine takes; another `shape` than the two racks may be given, and another
+    `target` than the embedded switch.
     """
     name = f"t{os.getpid()}"
     private = Path(tempfile.mkdtemp(prefix="ina"))  # short: Unix sockets are made below it
@@ -182,6 +187,7 @@ def cluster(
     described = folder / "racks.json"
     described.write_text(json.dumps(topology_document(replace(racks, name="racks", servers=tuple(servers)))))
     up = ("topo", "up", str(described), "--name", name, "--program", program, "--lanes", "32")
+    up += ("--target", target)
     subprocess.run([sys.executable, "-m", "ina", *up], check=True, capture_output=True)
     state = netns.find(name)
     holders = {}

@@ -37,6 +37,8 @@ class Served:
 
     bed: Cluster
     folder: Path
+    more: tuple[str, ...] = ()
+    """Further options."""
     controller: subprocess.Popen[bytes] | None = None
 
     @property
@@ -56,7 +58,7 @@ class Served:
 
     def start(self) -> None:
         options = ["--state", str(self.folder / "state"), "--cluster", str(self.file), "--listen", self.url]
-        options += ["--launch-with", self.bed.template, "--memory", "shared"]
+        options += ["--launch-with", self.bed.template, "--memory", "shared", *self.more]
         with (self.folder / "controller.log").open("ab") as log:
             self.controller = subprocess.Popen(
                 [*self.bed.on("h1"), sys.executable, "-m", "ina", "controller", *options],
