@@ -149,6 +149,8 @@ class Part:
     ends: bool | None = True
     but: Sequence[str] = ()
     """Launchers that have no such part."""
+    stays: Sequence[str] = ()
+    """Launchers that themselves wait for what they cannot hear: for how long is their own affair."""
     mute: Sequence[str] = ()
     """Launchers that go with it and take the ranks along: it may be that nobody is left to say anything."""
 
@@ -205,7 +207,12 @@ PARTS = (
     Part("a rank", a_rank(5), "lost rank.* {ranks}"),
     Part("the first rank", a_rank(0), "lost rank.* {ranks}"),
     Part("a machine", a_machine(first=False), "lost rank.* {ranks}"),
-    Part("a machine's cable", cut_off, "lost rank.* {ranks}|the launcher at {launcher} has not answered"),
+    Part(
+        "a machine's cable",
+        cut_off,
+        "lost rank.* {ranks}|the launcher at {launcher} has not answered",
+        stays=("srun",),
+    ),
     Part("the launcher", the_launcher, "lost rank|PeerLost|JobFault|connection", ends=None, mute=("Ray",)),
     Part("the launcher's process on a machine", its_daemon, "lost rank|PeerLost|JobFault", ends=None),
     Part("ina admit", the_holder, "PeerLost|JobFault", but=("ina run",)),
@@ -282,7 +289,9 @@ def outcome(launch: Launch, part: Part, gone: set[int]) -> str:
     errors, output = launch.errors(), launch.output()
     said = f"{errors}\n{output}\n{here.jobs()}"
     assert over is not None, f"ranks {launch.alive()} have not ended\n{said}"
-    assert ended is not None or part.ends is None, f"the launcher has not ended\n{said}"
+    assert ended is not None or part.ends is None or launch.way.name in part.stays, (
+        f"the launcher has not ended\n{said}"
+    )
     assert left_s is not None, f"the job has stayed on a switch\n{said}"
     assert part.ends is None or part.ends != goes_on, said
     if goes_on:
