@@ -55,6 +55,7 @@ experiments-quick: $(VENV)/dev
 
 bench-schedulers: $(VENV)/dev
 	$(BIN)/ina bench grouping --jobs 1000
+	$(BIN)/ina bench schedulers
 	$(BIN)/python -m benchmarks.reproduce $(if $(TRACES),--traces $(TRACES)) --output $(RESULTS)
 	$(BIN)/python -m benchmarks.improved $(if $(TRACES),--traces $(TRACES)) --output $(RESULTS)
 	$(BIN)/python -m benchmarks.scale --budget 40 --output $(RESULTS)

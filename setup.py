@@ -5,6 +5,7 @@ from pathlib import Path
 from setuptools import Extension, setup
 
 NATIVE = Path("hostlib/_native")
+DECIDE = Path("controller/_native")
 
 setup(
     ext_modules=[
@@ -13,6 +14,12 @@ setup(
             sources=sorted(map(str, NATIVE.glob("*.c"))),
             depends=sorted(map(str, NATIVE.glob("*.h"))),
             extra_compile_args=["-O3", "-std=gnu11"],
+        ),
+        Extension(
+            "controller._native._decide",
+            sources=sorted(map(str, DECIDE.glob("*.c"))),
+            depends=sorted(map(str, DECIDE.glob("*.h"))),
+            extra_compile_args=["-O3", "-std=gnu11", "-ffp-contract=off"],  # rounds as Python does
         ),
     ]
 )

@@ -13,6 +13,7 @@ ControllerError
 │   └── OtherProgram    it runs another one, and replacing it was not allowed
 ├── UnknownName         the program has no table, action or counter of that name
 ├── BadSpec             an invalid job, topology or option (`controller.vocabulary.errors`)
+├── NativeMissing       the compiled part of the controller is not there
 ├── SchedulingError     errors of schedulers and simulator (`controller.scheduling.errors`)
 └── SwitchError         the switch, or the connection to it, failed
     ├── Unreachable     it does not answer
@@ -34,6 +35,7 @@ __all__ = [
     "BadSpec",
     "ControllerError",
     "IdentityTaken",
+    "NativeMissing",
     "NoProgram",
     "NoSuchJob",
     "NotPrimary",
@@ -98,6 +100,10 @@ class IdentityTaken(ControllerError):
 
 class ProgramMismatch(ControllerError):
     """The switch runs, or was offered, an unsuitable program."""
+
+
+class NativeMissing(ControllerError):
+    """The compiled part is not there; the message says how to build it."""
 
 
 class NoProgram(ProgramMismatch):

@@ -33,7 +33,8 @@ policies](../allocation.md#policies) as published; `deadline-lazy` is this proje
 slots, and only jobs that would miss their deadlines with an equal part are granted their own, most urgent
 first. Two simple policies serve as baselines: `preemptive-ending` ends hopeless jobs as `deadline` does,
 and `earliest` grants first the needed slots and then the rest in the order of deadlines. A job that is
-*ended* (its deadline cannot be met any more) counts as missed.
+*ended* (its deadline cannot be met any more) counts as missed. *Broken* are misses of jobs that had been
+granted slots by the first division of memory after their arrival, and had none of their own later.
 
 Missed deadlines are those of all {len(SEEDS)} seeds (least..most of a seed), half of which were drawn after
 all policies were fixed. Completion times are relative to `shared`: the mean over completed jobs with

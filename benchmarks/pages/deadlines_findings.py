@@ -123,6 +123,19 @@ def _ended(rows: Rows) -> Iterator[str]:
     )
 
 
+def _broken(rows: Rows) -> Iterator[str]:
+    settings = settings_of(rows, "memory")
+    missed, broken = (
+        {policy: _total(rows, "memory", settings, policy, name) for policy in policies_of(rows, "memory")}
+        for name in ("missed", "broken")
+    )
+    said = [f"`{policy}` {count} of {missed[policy]}" for policy, count in broken.items() if count]
+    yield (
+        "Promises are broken where a job was granted slots on arrival, lost them to others later, and missed:"
+        f" over memory and slack, of all misses, {', '.join(said) or 'none'}."
+    )
+
+
 def _waiting(rows: Rows) -> Iterator[str]:
     missed = {
         setting.scheduler: {
@@ -212,6 +225,6 @@ def _changes(rows: Rows) -> Iterator[str]:
 
 
 FINDINGS: Final[Sequence[Callable[[Rows], Iterator[str]]]] = (
-    *(_misses, _simple, _times, _lazy, _ended, _waiting, _reading),
+    *(_misses, _simple, _times, _lazy, _ended, _broken, _waiting, _reading),
     *(_small, _changes),
 )

@@ -83,8 +83,10 @@ def _misses(rows: Sequence[ResultRow], part: str, label: Label) -> str:
 
 
 def _missed(rows: Sequence[ResultRow]) -> str:
-    ended = sum(column(rows, "ended"))
-    return _counts(column(rows, "missed")) + (f", {ended:.0f} ended" if ended else "")
+    ended, broken = sum(column(rows, "ended")), sum(column(rows, "broken"))
+    shown = _counts(column(rows, "missed"))
+    shown += f", {ended:.0f} ended" if ended else ""
+    return shown + (f", {broken:.0f} broken" if broken else "")
 
 
 def _counts(counts: Sequence[float]) -> str:

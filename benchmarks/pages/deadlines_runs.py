@@ -163,6 +163,7 @@ def simulated(setting: Setting, policy: str, seed: int) -> ResultRow:
     return {
         "deadlines": metrics.deadlines,
         "missed": metrics.missed,
+        "broken": metrics.broken,
         "ended": metrics.ended,
         "jct_s": metrics.avg_jct_s,
         "wait_s": metrics.avg_wait_s,

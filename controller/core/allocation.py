@@ -8,7 +8,7 @@ GPUs meanwhile. Memory is divided again whenever jobs start, end or move, and pe
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -52,6 +52,9 @@ class Allocation:
         self._jobs: dict[str, Job] = {}
         self._places: dict[tuple[int, ...], tuple[str, ...]] = {}
         self._of: dict[str, tuple[int, ...]] = {}
+        self._states: dict[str, JobState] = {}  # of the same jobs
+        self._users: dict[tuple[int, ...], int] = {}  # how many of them have these GPUs
+        self._lacking: dict[str, JobState] = {}  # jobs that run, and may have no servers
         self._due_s = math.inf
         self._moved = False
         self._told_late: set[str] = set()
@@ -147,6 +150,10 @@ class Allocation:
         """Return whether a job that runs has servers, or waits for room."""
         return name in self._of
 
+    def state(self, name: str) -> JobState:
+        """Return the state of a job that has servers."""
+        return self._states[name]
+
     def place(self, name: str) -> Place:
         """Return the place of a job that has servers."""
         allocator = self.allocator
@@ -174,30 +181,44 @@ class Allocation:
                 f" {self._settings.placement!r} does not support; placement 'scheduler' does"
             )
 
-    def follow(self, now_s: float, groups: Sequence[Group]) -> list[JobState]:
-        """Place the jobs that have started and divide memory if it is time; return the jobs to end.
+    def follow(
+        self, now_s: float, groups: Sequence[Group], moved: Collection[JobState]
+    ) -> tuple[list[JobState], list[JobState]]:
+        """Place the jobs that have started, and divide memory if it is time.
 
         Args:
             now_s: The time.
             groups: All groups that run.
+            moved: The jobs that have started, stopped or got another group since the last call.
 
         Returns:
-            The jobs that can no longer meet their deadlines.
+            The jobs that can no longer meet their deadlines, which are to end, and all jobs for which it may
+            have changed that they have servers, in the order of their arrival.
         """
-        running = {job.spec.name: (job, group) for group in groups for job in group.jobs}
-        moved, self._moved = self._moved | self._take_away(running), False
-        fresh = [group for name, (_, group) in running.items() if name not in self._of]
-        moved |= self._place(now_s, list({id(group): group for group in fresh}.values()))
+        changed, self._moved = self._moved | self._take_away(moved), False
+        self._lacking = {name: job for name, job in self._lacking.items() if job.group is not None}
+        unsettled = {job for job in moved if job.group is not None}.union(self._lacking.values())
+        self._lacking |= {job.spec.name: job for job in unsettled if job.spec.name not in self._of}
+        changed |= self._place(now_s, self._without_servers(groups))
+        for name in self._lacking.keys() & self._of.keys():
+            del self._lacking[name]
         crossing = self.allocator.crossing
         ended: list[JobState] = []
-        if moved or (crossing and now_s >= self._due_s):
+        if changed or (crossing and now_s >= self._due_s):
             self.changes += 1
-            left = {job.name: running[job.name][0].iterations_left(now_s) for job in crossing}
-            ended = [running[name][0] for name in self.allocator.divide(now_s, left)]
+            left = {job.name: self._states[job.name].iterations_left(now_s) for job in crossing}
+            ended = [self._states[name] for name in self.allocator.divide(now_s, left)]
             self._tell(now_s)
         if now_s >= self._due_s or self._due_s == math.inf:
             self._due_s = now_s + self._settings.period_s if self._settings.period_s else math.inf
-        return ended
+        return ended, sorted(unsettled, key=lambda job: job.order)
+
+    def _without_servers(self, groups: Sequence[Group]) -> list[Group]:
+        """Return the groups of the jobs that have no servers, in the order of all groups."""
+        found = {id(job.group): job.group for job in self._lacking.values() if job.group is not None}
+        if len(found) > 1:
+            return [group for group in groups if id(group) in found]
+        return list(found.values())
 
     def lose(self, losses: Losses, now_s: float) -> dict[str, str]:
         """Set which servers, switches and links are down.
@@ -219,34 +240,44 @@ class Allocation:
 
     def evict(self, name: str) -> None:
         """Remove a job's servers, tree and slots because its workers are gone; it may get the same again."""
-        gpus = self._of.pop(name, None)
-        if gpus is None:
+        if name not in self._of:
             return
         self._moved |= self.allocator.crosses(name)
-        self.allocator.stop(name)
-        if gpus not in self._of.values():
-            self._places.pop(gpus, None)
+        self._lacking[name] = self._states[name]
+        self._drop(name)
 
-    def release(self, groups: Sequence[Group]) -> None:
-        """Forget the servers of jobs that no longer run in these groups, which are all that run."""
-        self._moved |= self._take_away(
-            {job.spec.name: (job, group) for group in groups for job in group.jobs}
-        )
+    def release(self, moved: Iterable[JobState]) -> None:
+        """Forget the servers of those of these jobs that no longer run where they ran."""
+        self._moved |= self._take_away(moved)
 
-    def _take_away(self, running: Mapping[str, tuple[JobState, Group]]) -> bool:
-        """Forget the jobs that no longer run, or run elsewhere; return whether that changed the network."""
-        gone = [
-            name for name, gpus in self._of.items() if name not in running or running[name][1].gpus != gpus
-        ]
+    def _take_away(self, moved: Iterable[JobState]) -> bool:
+        """Forget servers of jobs that stopped, or run elsewhere; return whether that changed the network."""
+        here = {job.spec.name: job.group.gpus for job in moved if job.group is not None}
         crossed = False
-        for name in gone:
-            crossed |= self.allocator.crosses(name)
-            self.allocator.stop(name)
-            del self._of[name]
-        if gone:  # GPUs of which nobody is left have no servers, even if another group has got them at once
-            for gpus in self._places.keys() - self._of.values():
-                del self._places[gpus]
+        for name in {job.spec.name for job in moved} & self._of.keys():
+            if here.get(name) != self._of[name]:
+                crossed |= self.allocator.crosses(name)
+                self._drop(name)
         return crossed
+
+    def _have(self, job: JobState, gpus: tuple[int, ...]) -> None:
+        """Note that a job has the servers of its GPUs."""
+        self._of[job.spec.name] = gpus
+        self._states[job.spec.name] = job
+        self._users[gpus] = self._users.get(gpus, 0) + 1
+
+    def _drop(self, name: str) -> None:
+        """Take a job's servers, tree and slots away.
+
+        GPUs of which nobody is left have no servers, even if another group has got them at once.
+        """
+        self.allocator.stop(name)
+        del self._states[name]
+        gpus = self._of.pop(name)
+        self._users[gpus] -= 1
+        if not self._users[gpus]:
+            del self._users[gpus]
+            self._places.pop(gpus, None)
 
     def _place(self, now_s: float, fresh: Sequence[Group]) -> bool:
         """Find servers for groups with jobs that have none; return whether that changed the network."""
@@ -278,7 +309,7 @@ class Allocation:
             self._places[gpus] = tuple(
                 server for server in placed.servers for _ in range(placed.gpus_per_worker)
             )
-            self._of[name] = gpus
+            self._have(batch[name].jobs[0], gpus)
         for group in groups:
             if group.gpus in self._places:
                 for job in group.jobs:
@@ -289,7 +320,7 @@ class Allocation:
         """Have a job run on the servers of its group's GPUs."""
         described = self._jobs[job.spec.name]
         self.allocator.put(described, names[:: described.gpus_per_worker][: described.workers], guest=True)
-        self._of[job.spec.name] = group.gpus
+        self._have(job, group.gpus)
 
     def _tell(self, now_s: float) -> None:
         question, answer = self.allocator.question, self.allocator.answer

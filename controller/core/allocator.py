@@ -45,12 +45,17 @@ class Allocator:
         self._crossing: dict[str, Job] = {}
         self._guests: set[str] = set()
         self._sums: dict[str, bool] = {}
+        # of the jobs that have GPUs of their own and can be reached: as submitted, in the order of `placed`
+        self._there: dict[str, Job] = {}
+        self._apart: set[str] = set()  # placed jobs that cannot be reached
+        self._free: dict[str, int] = {}  # GPUs that they leave, by server, in the topology's order
         self.question: memory.Question | None = None
         self.answer: memory.Answer | None = None
         self.late: dict[str, float] = {}
         """When jobs would be done alone that the last division found too late, and that go on."""
         self.rerouted: list[str] = []
         """Jobs that the last loss gave another tree."""
+        self._count_anew()
 
     def decide_by(self, policies: Policies, settings: AllocationSettings) -> None:
         """Have other policies decide from now on; what has been placed stays where it is."""
@@ -71,17 +76,13 @@ class Allocator:
             return set()
         for job in batch:
             self._sums[job.name] = job.aggregate
-        owners = [
-            job if job.aggregate == self._sums[job.name] else replace(job, aggregate=self._sums[job.name])
-            for job in self.owners
-            if self.reaches(job.hosts)
-        ]
+        owners = list(self._there.values())
         fixed = [job for job in batch if job.servers and self.reaches(job.servers)]
         there, _ = self._place(
             [job for job in batch if not job.servers], [*owners, *self._fixed(fixed, owners)]
         )
         known = {job.name for job in batch}
-        started = [job for job in there if job.name in known]
+        started = [job for job in there[len(owners) :] if job.name in known]
         for job in self._routed(started):
             self._keep(job)
         if any(len(job.hosts) > 1 for job in started):  # else nobody was asked whose sums are of use
@@ -94,7 +95,8 @@ class Allocator:
         method = self._policies.placement
         if not batch or method is None or self._up is None:
             return list(running), ()
-        return placement.place_among(self.topology, batch, method, running, self._rng)
+        free = self._free if len(running) == len(self._there) else None
+        return placement.place_among(self.topology, batch, method, running, self._rng, free)
 
     def _fixed(self, batch: Iterable[Job], running: Sequence[Job]) -> list[Job]:
         """Return those of the jobs whose own servers have room for them."""
@@ -127,6 +129,35 @@ class Allocator:
         self.placed[job.name] = job
         if len(job.hosts) > 1:
             self._crossing[job.name] = job
+        self._count(job)
+
+    def _count(self, job: Job) -> None:
+        """Count a placed job among those that others are placed beside."""
+        name = job.name
+        reached = self.reaches(job.hosts)
+        if not reached:
+            self._apart.add(name)
+        if not reached or name in self._guests:
+            return
+        before = self._there.get(name)
+        if before is None or before.servers != job.servers:
+            self._take(before, -1)
+            self._take(job, +1)
+        sums = self._sums[name]
+        self._there[name] = job if job.aggregate == sums else replace(job, aggregate=sums)
+
+    def _take(self, job: Job | None, sign: int) -> None:
+        """Count the GPUs of a job as taken, or (`sign` -1) as free again."""
+        if job is not None:
+            for server in job.servers:
+                self._free[server] -= sign * job.gpus_per_worker
+
+    def _count_anew(self) -> None:
+        """Count all jobs beside which others are placed, in the cluster as it is now."""
+        self._there, self._apart = {}, set()
+        self._free = {server.name: server.gpus for server in self.topology.servers}
+        for job in self.placed.values():
+            self._count(job)
 
     @property
     def owners(self) -> list[Job]:
@@ -134,11 +165,16 @@ class Allocator:
         return [job for name, job in self.placed.items() if name not in self._guests]
 
     def _reached(self) -> list[Job]:
-        return [job for job in self.placed.values() if self.reaches(job.hosts)]
+        if not self._apart:
+            return list(self.placed.values())
+        return [job for name, job in self.placed.items() if name not in self._apart]
 
     def reaches(self, servers: Iterable[str]) -> bool:
         """Return whether all of these servers are up and can be reached."""
-        return self._up is not None and all(name in self._up.server for name in servers)
+        if self._up is None:
+            return False
+        there = self._up.server
+        return all(map(there.__contains__, servers))
 
     def lose(
         self, servers: Iterable[str], switches: Iterable[str], links: Iterable[tuple[str, str]] = ()
@@ -155,6 +191,7 @@ class Allocator:
         dark = {*switches}
         before = self.topology
         self._up = surviving(self.whole, down, dark, cut)
+        self._count_anew()
         broken = " and ".join([*sorted(dark), *(f"link {a}-{b}" for a, b in sorted(cut))])
         self.rerouted = []
         lost: dict[str, str] = {}
@@ -200,6 +237,8 @@ class Allocator:
     def stop(self, name: str) -> None:
         """Take a job away."""
         self.placed.pop(name, None)
+        self._take(self._there.pop(name, None), -1)
+        self._apart.discard(name)
         self._crossing.pop(name, None)
         self._guests.discard(name)
         self._sums.pop(name, None)
@@ -232,6 +271,8 @@ class Allocator:
                     layers_bytes=job.layers_bytes,
                     hold_s=job.hold_s,
                 )
+        if job.name in self.placed:
+            self._count(self.placed[job.name])
 
     def divide(self, now_s: float, left: Mapping[str, float]) -> list[str]:
         """Divide the slots again; return the names of the jobs that the policy ends.
@@ -265,12 +306,8 @@ class Allocator:
         due_s, arrival_s = job.due_s, min(now_s, job.arrival_s)
         if due_s is not None and due_s <= now_s and job.on_late == "best-effort":
             self.late[job.name] = math.inf
-        told = replace(
-            job,
-            iterations=max(1, math.ceil(left - 1e-6)),
-            arrival_s=arrival_s,
-            deadline_s=None if due_s is None or due_s <= now_s else due_s - arrival_s,
-        )
+        deadline_s = None if due_s is None or due_s <= now_s else due_s - arrival_s
+        told = job.later(max(1, math.ceil(left - 1e-6)), arrival_s, deadline_s)
         if due_s is None or told.deadline_s is None:
             return told
         early = replace(told, deadline_s=due_s - (due_s - now_s) * self._settings.margin - arrival_s)

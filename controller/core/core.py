@@ -584,12 +584,14 @@ class Core:
         allocation = self.allocation
         assert allocation is not None
         self._stirred = False
-        given_up = allocation.follow(now_s, self.running.groups)
-        for job in self.running.jobs:
-            has = allocation.has_servers(job.spec.name)
-            if not has and job.iteration_s != math.inf:
+        given_up, unsettled = allocation.follow(now_s, self.running.groups, self.running.moved)
+        self.running.moved.clear()
+        # real jobs say themselves that they stand
+        for job in self.running.jobs if self._rules.reported else unsettled:
+            has, stands = allocation.has_servers(job.spec.name), job.iteration_s == math.inf
+            if not has and not stands:
                 self.running.pace(job, math.inf, now_s)
-            elif has and job.iteration_s == math.inf and self._goes_alone(job):
+            elif has and stands and self._goes_alone(job):
                 self.running.pace(job, self.running.alone_pace(job), now_s)
         for name, reason in allocation.newly_late():
             self._note("late", (name,), reason)
@@ -603,7 +605,7 @@ class Core:
 
     def _see_losses(self) -> None:
         if self.allocation is not None:
-            self.allocation.release(self.running.groups)  # else GPUs of jobs that are over count as taken
+            self.allocation.release(self.running.moved)  # else GPUs of jobs that are over count as taken
         gone = self._losses.gone(self.running.groups, self._cluster.gone)
         if gone != self._cluster.gone:
             self._cluster = self._whole.without(gone) if gone else self._whole

@@ -43,6 +43,8 @@ class Running:
         self._held = self._shared = 0  # their GPUs, and how many have neighbours
         self._epoch = 0
         self._starts = 0
+        self.moved: set[JobState] = set()
+        """Jobs that have started, stopped or got another group since whoever follows emptied this."""
         self._of: dict[JobState, tuple[int, int]] = {}  # number of the last start, and stage where it begins
 
     def change_to(
@@ -68,6 +70,7 @@ class Running:
                 del self._of[job]
                 self.jobs.remove(job)
                 job.halt(now_s)
+                self.moved.add(job)
             job.reset(now_s)
         now = {*groups}
         fresh = [*filterfalse(known.__contains__, groups)]
@@ -82,6 +85,7 @@ class Running:
                 if job.group is None:
                     self.jobs.append(job)
             self._carry_out(group, now_s)
+            self.moved.update(group.jobs)
             self._held += len(group.gpus)
             self._shared += bool(group.neighbours)
         if len(now) - len(fresh) < len(known):
@@ -102,6 +106,7 @@ class Running:
                     del self._of[job]
                     self.jobs.remove(job)
                     job.halt(now_s)
+                    self.moved.add(job)
 
     def _know(self, group: Group) -> None:
         self._known.add(group)
@@ -151,6 +156,7 @@ class Running:
         """Remove a job that is over, or whose workers are gone. Its partners continue without it."""
         group = job.group
         assert group is not None
+        self.moved.update(group.jobs)
         self.jobs.remove(job)
         del self._of[job]
         position = self.groups.index(group)

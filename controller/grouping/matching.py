@@ -1,7 +1,7 @@
 """Maximum-weight matching of many groups in pairs, fast enough for tens of thousands.
 
-Exact up to `EXACT` nodes: every edge is given to the Blossom algorithm (rustworkx). Beyond that the graph is
-thinned, and the matching improved after that, which loses under 0.5 % of the total weight
+Exact up to `EXACT` nodes: every edge is given to the Blossom algorithm (in C, `controller._native`). Beyond
+that the graph is thinned, and the matching improved after that, which loses under 0.5 % of the total weight
 (docs/results/grouping.md has the measurement):
 
 1. Nodes are cut into blocks of at most `BLOCK`, each a sample of the whole if kinds of nodes recur, else of
@@ -18,9 +18,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
-import rustworkx
 from numpy.typing import NDArray
 
+from controller import _native
 from controller.grouping.two_opt import two_opt
 
 EXACT = 128
@@ -29,7 +29,7 @@ PASSES = 3
 EDGES = 32
 PER_KIND = 3
 SCALE = 1e8
-"""rustworkx takes whole weights."""
+"""The matching takes whole weights."""
 
 Pairs = list[tuple[int, int]]
 
@@ -59,7 +59,7 @@ def match(
     everyone = np.arange(count)
     of_kind = everyone if kinds is None else np.asarray(kinds)
     if exact or count <= EXACT:
-        return _blossom(_weighed(everyone, weigh, of_kind))
+        return _blossom(*_table(everyone, weigh, of_kind))
     pairs: Pairs = []
     for blocks in _cuts(count, of_kind, places, pairs):
         found: Pairs = []
@@ -71,18 +71,25 @@ def match(
     return sorted(pairs)
 
 
-def _weighed(nodes: NDArray[np.int64], weigh: Weigh, kinds: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return the weights between `nodes`; those between the same two `kinds` are computed once."""
+def _table(
+    nodes: NDArray[np.int64], weigh: Weigh, kinds: NDArray[np.int64]
+) -> tuple[NDArray[np.float64], NDArray[np.int32]]:
+    """Return the weights between nodes of the different `kinds`, and each node's row there."""
     listed = kinds.tolist()
     first: dict[int, int] = {}
     for at, kind in enumerate(listed):
         first.setdefault(kind, at)
     if len(first) == len(listed):
-        return weigh(nodes, nodes)
+        return weigh(nodes, nodes), np.arange(len(nodes), dtype=np.int32)
     row = {kind: number for number, kind in enumerate(first)}
-    rows = [row[kind] for kind in listed]
     examples = nodes[[*first.values()]]
-    return weigh(examples, examples)[np.ix_(rows, rows)]
+    return weigh(examples, examples), np.array([row[kind] for kind in listed], dtype=np.int32)
+
+
+def _weighed(nodes: NDArray[np.int64], weigh: Weigh, kinds: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return the weights between `nodes`; those between the same two `kinds` are computed once."""
+    table, rows = _table(nodes, weigh, kinds)
+    return table if len(table) == len(nodes) else table[np.ix_(rows, rows)]
 
 
 def _cuts(
@@ -112,7 +119,7 @@ def _in_block(
         edges = np.unique(np.concatenate([edges, np.searchsorted(nodes, before)]), axis=0)
     kept = np.zeros_like(weights)
     kept[edges[:, 0], edges[:, 1]] = weights[edges[:, 0], edges[:, 1]]
-    pairs = two_opt(weights, _blossom(kept))
+    pairs = two_opt(weights, _blossom(kept, np.arange(len(kept), dtype=np.int32)))
     return [(int(nodes[u]), int(nodes[v])) for u, v in pairs]
 
 
@@ -184,10 +191,12 @@ def _edges(
     return np.unique(edges, axis=0)
 
 
-def _blossom(weights: NDArray[np.float64]) -> Pairs:
-    """Match along the edges above the diagonal of `weights` that weigh something."""
-    whole = np.maximum(np.rint(weights * SCALE), 0.0)
-    np.fill_diagonal(whole, 0.0)
-    graph = rustworkx.PyGraph.from_adjacency_matrix(whole)  # reads what is above the diagonal
-    found = rustworkx.max_weight_matching(graph, weight_fn=int)
-    return sorted((min(u, v), max(u, v)) for u, v in found)
+def _blossom(table: NDArray[np.float64], rows: NDArray[np.int32]) -> Pairs:
+    """Match nodes that weigh what `table` says of their `rows`; 0: no edge. Raises MemoryError."""
+    whole = np.rint(table * SCALE)
+    partners = np.empty(len(rows), dtype=np.int32)
+    if _native.load().matching_of(
+        len(rows), rows.ctypes.data, len(whole), whole.ctypes.data, partners.ctypes.data
+    ):
+        raise MemoryError(f"matching {len(rows)} nodes")
+    return [(u, v) for u, v in enumerate(partners.tolist()) if u < v]

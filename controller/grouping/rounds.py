@@ -9,7 +9,6 @@ optimum.
 from __future__ import annotations
 
 import functools
-import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -26,7 +25,7 @@ Matcher = Callable[[int, Weigh, Sequence[int], NDArray[np.float64] | None], Pair
 
 
 FEW = 32
-"""Groups whose joins are remembered: a queue is of few kinds of jobs, and asks for the same again."""
+"""Groups whose joins are remembered, at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +65,7 @@ def group(
     if not 1 <= members <= k:
         raise BadSpec(f"groups of {members} jobs on {k} resources; 1 to {k} are possible")
     for profile in {*profiles}:
-        check((profile,))
+        _check(profile)
         if len(profile) != k:
             raise BadSpec(f"profiles of {k} and of {len(profile)} stages in one grouping")
     chosen = matcher or functools.partial(match, exact=exact)
@@ -74,11 +73,13 @@ def group(
     number_of: dict[Profile, int] = {}
     kind_of = [number_of.setdefault(profile, len(number_of)) for profile in profiles]
     nodes: list[tuple[int, ...]] = [(number,) for number in range(len(profiles))]
-    for _ in range(math.ceil(math.log2(members))):
-        kinds: dict[tuple[int, ...], int] = {}
-        numbers = [
-            kinds.setdefault(tuple(sorted([kind_of[job] for job in node])), len(kinds)) for node in nodes
-        ]
+    numbers = kind_of
+    for number in range(math.ceil(math.log2(members))):
+        if number:
+            kinds: dict[tuple[int, ...], int] = {}
+            numbers = [
+                kinds.setdefault(tuple(sorted([kind_of[job] for job in node])), len(kinds)) for node in nodes
+            ]
         weigh = weights(stages, nodes, members, worst_order=worst_order)
         where = places(stages, nodes) if len(nodes) > EXACT else None
         pairs = chosen(len(nodes), weigh, numbers, where)
@@ -91,6 +92,11 @@ def group(
         (Plan(jobs, interleave([profiles[job] for job in jobs])) for jobs in plans),
         key=lambda plan: plan.jobs,
     )
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def _check(profile: Profile) -> None:
+    check((profile,))
 
 
 def weights(
@@ -111,6 +117,7 @@ def weights(
     Returns:
         A function of two arrays of nodes, which returns shape (len(left), len(right)).
     """
+    remembered = _joins(members, worst_order)
 
     def weigh(left: NDArray[np.int64], right: NDArray[np.int64]) -> NDArray[np.float64]:
         mine = [nodes[node] for node in left.tolist()]
@@ -118,22 +125,44 @@ def weights(
             return _gamma(stages, mine, [nodes[node] for node in right.tolist()], members, worst_order)
         if len(mine) > FEW:
             return _gamma(stages, mine, mine, members, worst_order)
-        jobs = stages[[job for node in mine for job in node]]
-        return _gamma_of_few(jobs.tobytes(), tuple(map(len, mine)), members, worst_order)
+        return remembered.gamma(stages, mine)
 
     return weigh
 
 
-@functools.lru_cache(maxsize=1 << 12)
-def _gamma_of_few(
-    stages: bytes, sizes: tuple[int, ...], members: int, worst_order: bool
-) -> NDArray[np.float64]:
-    """Return `_gamma` of groups with each other: the first `sizes[0]` jobs, the next `sizes[1]`, …."""
-    ends = [*itertools.accumulate(sizes)]
-    nodes = [tuple(range(end - size, end)) for end, size in zip(ends, sizes, strict=True)]
-    found = _gamma(np.frombuffer(stages).reshape(ends[-1], -1), nodes, nodes, members, worst_order)
-    found.flags.writeable = False
-    return found
+@functools.cache
+def _joins(members: int, worst_order: bool) -> _Joins:
+    """Return the memory of groups of at most `members` jobs."""
+    return _Joins(members, worst_order)
+
+
+class _Joins:
+    """Gamma of groups joined with each other, by members' stage times: a queue is of few kinds of jobs."""
+
+    MOST = 1024
+    """Groups of different members that are remembered; beyond that all are forgotten."""
+
+    def __init__(self, members: int, worst_order: bool) -> None:
+        self._members, self._worst_order = members, worst_order
+        self._number: dict[bytes, int] = {}
+        self._known = np.full((0, 0), np.nan)
+
+    def gamma(self, stages: NDArray[np.float64], nodes: Sequence[tuple[int, ...]]) -> NDArray[np.float64]:
+        """Return `_gamma` of `nodes` with each other."""
+        if len(self._number) > self.MOST:
+            self._number.clear()
+            self._known = np.full((0, 0), np.nan)
+        rows = [stages[list(node)].tobytes() for node in nodes]
+        numbers = [self._number.setdefault(row, len(self._number)) for row in rows]
+        if len(self._number) > len(self._known):
+            wider = np.full((2 * len(self._number),) * 2, np.nan)
+            wider[: len(self._known), : len(self._known)] = self._known
+            self._known = wider
+        where = np.array(numbers)[:, None], numbers
+        found: NDArray[np.float64] = self._known[where]
+        if np.isnan(found).any():
+            self._known[where] = found = _gamma(stages, nodes, nodes, self._members, self._worst_order)
+        return found
 
 
 def _gamma(

@@ -115,11 +115,13 @@ def check(question: Question, answer: Answer) -> Answer:
     if unknown := (answer.standing.keys() ^ jobs.keys()) | (answer.regions.keys() ^ jobs.keys()):
         wanted = "a standing and regions for each job that it was asked about"
         raise BadSpec(f"the policy's answer: want {wanted}; {min(unknown)!r} differs")
+    at: dict[str, list[tuple[str, Region]]] = {}
+    for name, regions in answer.regions.items():
+        for place, region in regions.items():
+            at.setdefault(place, []).append((name, region))
     for switch in question.topology.switches:
         own: list[tuple[Region, str]] = []
-        for name, regions in answer.regions.items():
-            if (region := regions.get(switch.name)) is None:
-                continue
+        for name, region in at.get(switch.name, ()):
             if region.offset < 0 or region.size < 0 or region.end > switch.slots:
                 raise BadSpec(
                     f"the policy gives {name!r} {region} of {switch.name!r}, which has {switch.slots} slots"

@@ -87,16 +87,9 @@ class Pools:
     of: Callable[[Job, str], int]
     held: Callable[[Job, str], float] = lambda job, at: 1.0
 
-    @classmethod
-    def of_switches(cls, topology: Topology) -> Pools:
-        """Return one pool for each switch, shared by its jobs."""
-        numbers = topology.number_of
-        return cls([switch.aggregation_bps for switch in topology.switches], lambda job, at: numbers[at])
-
 
 def flows_of(topology: Topology, jobs: Sequence[Job], pools: Pools | None = None) -> Flows:
     """Return the flows of placed jobs, through one tree each; without `pools`, each switch is one pool."""
-    pools = pools or Pools.of_switches(topology)
     crossing = [number for number, job in enumerate(jobs) if len(job.hosts) > 1]
     grown = [_grown(topology, jobs[number]) for number in crossing]
     nodes = np.concatenate(grown) if grown else np.empty((0, len(Node._fields)))
@@ -104,15 +97,23 @@ def flows_of(topology: Topology, jobs: Sequence[Job], pools: Pools | None = None
     nodes[:, _JOB] = np.repeat(crossing, counts)
     first = np.repeat(np.cumsum([0, *counts[:-1]]), counts) if grown else np.empty(0)
     nodes[:, _PARENT] += np.where(nodes[:, _PARENT] >= 0, first, 0)
-    for node in np.flatnonzero(nodes[:, _POOL] >= 0):
-        job, at = jobs[int(nodes[node, _JOB])], topology.switches[int(nodes[node, _POOL])].name
-        nodes[node, _POOL], nodes[node, _HELD] = pools.of(job, at), pools.held(job, at)
-    return Flows.of(
-        jobs=len(jobs),
-        link_bps=np.repeat([link.rate_bps for link in topology.links], 2),  # type: ignore[arg-type]
-        nodes=nodes,
-        pool_bps=pools.rate_bps,
-    )
+    link_bps, pool_bps = _capacities(topology)
+    if pools is not None:
+        pool_bps = np.asarray(pools.rate_bps, dtype=np.float64)
+        for node in np.flatnonzero(nodes[:, _POOL] >= 0).tolist():
+            job, at = jobs[int(nodes[node, _JOB])], topology.switches[int(nodes[node, _POOL])].name
+            nodes[node, _POOL], nodes[node, _HELD] = pools.of(job, at), pools.held(job, at)
+    return Flows.of(jobs=len(jobs), link_bps=link_bps, nodes=nodes, pool_bps=pool_bps)
+
+
+def _capacities(topology: Topology) -> tuple[Floats, Floats]:
+    """Return the rates of all links' directions and of all switches' memory; kept with the topology."""
+    known: tuple[Floats, Floats] | None = vars(topology).get("_capacities")
+    if known is None:
+        link_bps = np.repeat(np.array([link.rate_bps for link in topology.links], dtype=np.float64), 2)
+        pool_bps = np.array([switch.aggregation_bps for switch in topology.switches], dtype=np.float64)
+        known = vars(topology)["_capacities"] = link_bps, pool_bps
+    return known
 
 
 _JOB, _PARENT, _POOL, _HELD = (Node._fields.index(name) for name in ("job", "parent", "pool", "held"))

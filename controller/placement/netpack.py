@@ -92,12 +92,16 @@ def gain(question: Question, job: Job, servers: Sequence[str]) -> float:
     if placed.tree is None:
         return placed.gpus * speed(placed, float("inf"))
     switches = {*placed.tree.switches}
-    beside = [
-        other
-        for other in question.running
+    crossing, values = question.crossing, question.values
+    near = tuple(
+        number
+        for number, other in enumerate(crossing)
         if other.tree is not None and not switches.isdisjoint(other.tree.switches)
-    ]
-    before = steady_state(question.topology, beside).value if beside else 0.0
+    )
+    beside = [crossing[number] for number in near]
+    before = values.get(near)
+    if before is None:
+        before = values[near] = steady_state(question.topology, beside).value if beside else 0.0
     return steady_state(question.topology, [*beside, placed]).value - before
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -62,6 +62,16 @@ class Question:
             for name, free in self.free.items()
             if free >= job.gpus_per_worker
         }
+
+    @cached_property
+    def crossing(self) -> list[Job]:
+        """The running jobs that have a tree, and so use the network."""
+        return [job for job in self.running if job.tree is not None]
+
+    @cached_property
+    def values(self) -> dict[tuple[int, ...], float]:
+        """Values of states of running jobs that were computed, by the jobs' places among `crossing`."""
+        return {}
 
     @cached_property
     def state(self) -> State:
@@ -127,13 +137,24 @@ def place_among(
     policy: Policy,
     running: Sequence[Job],
     rng: random.Random,
+    free: Mapping[str, int] | None = None,
 ) -> tuple[list[Job], tuple[str, ...]]:
     """Place a batch of jobs beside the running ones; see `place`.
+
+    Args:
+        topology: Servers, switches and links.
+        batch: The jobs to place.
+        policy: Chooses the servers of each.
+        running: Jobs that keep their servers.
+        rng: The source of the policy's random choices.
+        free: GPUs that the running jobs leave free, by server, if that is known; None: count them.
 
     Returns:
         All running jobs, earlier ones first, and the names of the jobs that wait.
     """
     question = Question(topology, tuple(running), rng)
+    if free is not None:
+        vars(question)["free"] = dict(free)  # what it would count again
     order = _fullest(batch, sum(question.free.values())) if policy.netpack else list(batch)
     names = {job.name for job in order}
     waiting = [job.name for job in batch if job.name not in names]
@@ -152,12 +173,12 @@ def place_among(
 
 def settle(question: Question, job: Job, servers: Sequence[str]) -> Job:
     """Return the job on these servers, with its tree and a fallback server."""
-    placed = replace(job, servers=tuple(servers), tree=None)
+    placed = job.on(servers, job.fallback, None)
     if len(placed.hosts) == 1:
         return placed
     if job.mode == "shared":
-        placed = replace(placed, fallback=choose_fallback(question.state, placed))
-    return replace(placed, tree=tree_of(question.topology, placed))
+        placed = job.on(servers, choose_fallback(question.state, placed), None)
+    return job.on(servers, placed.fallback, tree_of(question.topology, placed))
 
 
 def _check(question: Question, job: Job, servers: Sequence[str]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from controller.placement.flows import State, directions
@@ -21,20 +23,25 @@ def choose_fallback(state: State, job: Job) -> str | None:
     topology = state.topology
     ways = ways_to(topology, racks_of(topology, job))
     order = topology.number_of
-    load = state.load_bps
-    own = set(job.hosts)
-    serving = {server.name for server in topology.servers if server.fallback_port} or topology.server.keys()
+    own, serving = set(job.hosts), topology.serving
 
     def distance(rack: str) -> tuple[bool, int, int]:
         return (not topology.switch[rack].aggregates, int(ways[order[rack]]), order[rack])
 
     racks = sorted(topology.racks, key=distance)
-    beside = {server.name for server in topology.servers if server.serves_beside_workers} & own
-    for possible in (serving - own, beside if len(own) > 1 else ()):
-        for rack in racks:
-            choices = [server for server in topology.racks[rack] if server in possible]
-            if choices:
-                links = [directions(topology, rack, server)[0] for server in choices]
-                left = np.array([topology.links[link // 2].rate_bps - load[link] for link in links])
-                return choices[int(left.argmax())]
+    for rack in racks:
+        if choices := [server for server in topology.racks[rack] if server in serving and server not in own]:
+            return _least_loaded(state, rack, choices)
+    for rack in racks if len(own) > 1 else ():
+        there = (topology.server[server] for server in topology.racks[rack] if server in own)
+        if choices := [server.name for server in there if server.serves_beside_workers]:
+            return _least_loaded(state, rack, choices)
     return None
+
+
+def _least_loaded(state: State, rack: str, servers: Sequence[str]) -> str:
+    """Return which of the servers at a switch has most bandwidth left, the first of equal ones."""
+    links = [directions(state.topology, rack, server)[0] for server in servers]
+    load = state.load_bps
+    left = np.array([state.topology.links[link // 2].rate_bps - load[link] for link in links])
+    return servers[int(left.argmax())]

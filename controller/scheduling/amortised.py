@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 
-from controller.grouping.worth import Item
+from controller.grouping.worth import Weighed
 from controller.scheduling.outlook import Positions
 
 
@@ -22,7 +22,7 @@ class Prospect:
     `left_s` are seconds alone.
     """
 
-    item: Item
+    item: Weighed
     left_s: float
     restart_s: float
 
@@ -41,6 +41,7 @@ def net_worth(
         jobs: All jobs that the draft or `kept` names.
         round_s: Returns the length in seconds of a round of these kinds, which are in ascending order.
 
+    >>> from controller.grouping.worth import Item
     >>> jobs = [Prospect(Item(0, 1, 1.0, 2.0), 30.0, 10.0), Prospect(Item(0, 1, 1.0, 1.0), 100.0, 10.0)]
     >>> net_worth([(0,)], {(1,)}, jobs, lambda kinds: 1.0)  # 2 for 30 of 40 s, less 10 s of the other in 30
     1.1666666666666667

@@ -51,11 +51,17 @@ def place(drafts: Iterable[Draft], view: View) -> list[Group]:
     """
     counts = Counts(view.cluster)
     kept: list[Draft] = []
+    refused: set[int] = set()  # sizes for which there is no room any more
     for draft in drafts:
-        if counts.take(draft.gpus):
+        gpus = draft.gpus
+        if gpus in refused:
+            continue
+        if counts.take(gpus):
             kept.append(draft)
-        if not counts.free:
-            break
+            if not counts.free:
+                break
+        else:
+            refused.add(gpus)
     before = {job.order: group for group in view.groups for job in group.jobs}
     placed: dict[int, Group] = {}
     fresh: list[tuple[int, Draft]] = []

@@ -3,28 +3,37 @@
 The groups that a decision starts run to their ends; when a member ends, its partners get faster. Waiting jobs
 start alone as soon as their GPUs are free: in order of the queue, the first that fits. Choosing the best
 decision by this prediction is one step of rollout in dynamic programming (Bertsekas, *Rollout, Policy
-Iteration, and Distributed Reinforcement Learning*, 2020).
+Iteration, and Distributed Reinforcement Learning*, 2020). It runs in C (`controller._native`); its twin in
+Python is `tests.twins.outlook`.
 """
 
 from __future__ import annotations
 
-import heapq
-from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import math
+from array import array
+from collections.abc import Sequence
+from operator import mul
+from typing import Protocol
+
+from controller import _native
+from controller.grouping.worth import Rounds
 
 Positions = tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Ahead:
+class Ahead(Protocol):
     """The rest of a job: its kind, GPUs, iterations, seconds of each alone, and of a start."""
 
-    kind: int
-    gpus: int
-    iterations: float
-    alone_s: float
-    restart_s: float
+    @property
+    def kind(self) -> int: ...  # noqa: D102
+    @property
+    def gpus(self) -> int: ...  # noqa: D102
+    @property
+    def iterations(self) -> float: ...  # noqa: D102
+    @property
+    def alone_s(self) -> float: ...  # noqa: D102
+    @property
+    def restart_s(self) -> float: ...  # noqa: D102
 
 
 def fill(sizes: Sequence[int], order: Sequence[int], gpus: int) -> list[Positions]:
@@ -41,73 +50,63 @@ def fill(sizes: Sequence[int], order: Sequence[int], gpus: int) -> list[Position
     return taken
 
 
-def ends_s(
-    jobs: Sequence[Ahead],
-    running: Sequence[Positions],
-    starting: Sequence[Positions],
-    gpus: int,
-    round_s: Callable[[Positions], float],
-) -> list[float]:
-    """Return in how many seconds each of `jobs` would end.
+class Outlook:
+    """When jobs end under one draft or another."""
 
-    O(n log n) for n jobs of a few sizes.
+    def __init__(self, jobs: Sequence[Ahead], gpus: int, rounds: Rounds) -> None:
+        """Take `jobs`, in order of the queue, a cluster of `gpus` GPUs, and lengths of rounds by kinds."""
+        self._count, self._gpus, self._rounds = len(jobs), gpus, rounds
+        self._columns = (
+            array("i", [job.kind for job in jobs]),
+            array("i", [job.gpus for job in jobs]),
+            array("d", [job.iterations for job in jobs]),
+            array("d", [job.alone_s for job in jobs]),
+            array("d", [job.restart_s for job in jobs]),
+        )
+        self._pointers = [column.buffer_info()[0] for column in self._columns]
 
-    Args:
-        jobs: All jobs, in order of the queue.
-        running: Groups that run now, as positions in `jobs`.
-        starting: Groups that start now; they first pay the starts of all their members.
-        gpus: Number of GPUs of the cluster.
-        round_s: Returns the length in seconds of a round of these kinds, which are in ascending order.
-    """
-    return _Outlook(jobs, gpus, round_s).ends_s(running, starting)
+    def ends_s(self, draft: Sequence[Positions], runs: Sequence[bool]) -> array[float]:
+        """Return in how many seconds each job would end; 0 for one that the cluster has no room for.
 
+        O(n log n) for n jobs of a few sizes.
 
-class _Outlook:
-    def __init__(self, jobs: Sequence[Ahead], gpus: int, round_s: Callable[[Positions], float]) -> None:
-        self._jobs = jobs
-        self._free = gpus
-        self._round_s = round_s
-        self._left = [job.iterations for job in jobs]
-        self._events: list[tuple[float, Positions]] = []  # when a group's first member ends
-        self._waiting: dict[int, deque[int]] = {}  # by size, in order of the queue
+        Args:
+            draft: Groups that run from now on, as positions in the jobs.
+            runs: Whether each of them runs already; the others first pay the starts of all their members.
+        """
+        numbers: list[int] = []
+        for group, already in zip(draft, runs, strict=True):
+            numbers += (already, len(group), *group)
+        named = array("i", numbers)
+        found = array("d", bytes(8 * self._count))
+        call, rounds = _native.load().weave_ends, self._rounds
+        at, into = named.buffer_info()[0], found.buffer_info()[0]
+        while not rounds.answered(
+            call(rounds.pointer, self._count, *self._pointers, self._gpus, len(numbers), at, into)
+        ):
+            pass
+        return found
 
-    def ends_s(self, running: Sequence[Positions], starting: Sequence[Positions]) -> list[float]:
-        for group in running:
-            self._start(group, 0.0)
-        for group in starting:
-            self._start(group, sum(self._jobs[member].restart_s for member in group))
-        started = {member for group in (*running, *starting) for member in group}
-        for number, job in enumerate(self._jobs):
-            if number not in started:
-                self._waiting.setdefault(job.gpus, deque()).append(number)
-        ends = [0.0] * len(self._jobs)
-        self._start_waiting(0.0)
-        while self._events:
-            now_s, members = heapq.heappop(self._events)
-            ends[members[0]] = now_s
-            if len(members) > 1:
-                self._go_on(members[1:], now_s)
-            else:
-                self._free += self._jobs[members[0]].gpus
-                self._start_waiting(now_s)
-        return ends
+    def cost(
+        self,
+        draft: Sequence[Positions],
+        runs: Sequence[bool],
+        ages_s: Sequence[float],
+        factors: Sequence[float],
+        power: float,
+    ) -> float:
+        """Return Σ factor · JCT^power over the jobs, where a JCT is a second at least.
 
-    def _start_waiting(self, now_s: float) -> None:
-        while fitting := [queue for size, queue in self._waiting.items() if size <= self._free and queue]:
-            first = min(fitting, key=lambda queue: queue[0]).popleft()
-            self._start((first,), now_s + self._jobs[first].restart_s)
-
-    def _start(self, group: Positions, at_s: float) -> None:
-        self._free -= self._jobs[group[0]].gpus
-        self._go_on(tuple(sorted(group, key=self._left.__getitem__)), at_s)
-
-    def _go_on(self, members: Positions, at_s: float) -> None:
-        """Note when the first of `members` ends; they are in order of what they have left."""
-        jobs, least = self._jobs, self._left[members[0]]
-        for member in members:
-            self._left[member] -= least
-        if len(members) == 1:
-            length_s = jobs[members[0]].alone_s
-        else:
-            length_s = self._round_s(tuple(sorted(jobs[member].kind for member in members)))
-        heapq.heappush(self._events, (at_s + least * length_s, members))
+        Args:
+            draft: As in `ends_s`.
+            runs: As there.
+            ages_s: Seconds since each job's arrival.
+            factors: How much each job counts.
+            power: Of the completion times.
+        """
+        ends = self.ends_s(draft, runs)
+        jcts = [age_s + end_s for age_s, end_s in zip(ages_s, ends, strict=True)]
+        jcts = [jct_s if jct_s > 1.0 else 1.0 for jct_s in jcts]
+        if power != 1.0:
+            jcts = [pow(jct_s, power) for jct_s in jcts]
+        return math.fsum(map(mul, factors, jcts))

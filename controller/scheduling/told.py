@@ -32,7 +32,7 @@ class Told:
 
     def remaining_s(self, job: JobState, now_s: float) -> float:
         """Return the told remaining run time alone, in seconds."""
-        left_s = job.remaining_s(now_s)
+        left_s = job.iterations_left(now_s) * job.alone_s
         return left_s * self._factor(job.spec.name) if self.error else left_s
 
     def _factor(self, name: str) -> float:

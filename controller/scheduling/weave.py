@@ -47,17 +47,16 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Hashable, Iterable, Iterator, Sequence, Set
-from operator import mul
 
 from controller.grouping.efficiency import best
-from controller.grouping.worth import Item, Rounds, group_by_worth
+from controller.grouping.worth import Rounds, group_by_worth
 from controller.scheduling.amortised import Prospect, net_worth
 from controller.scheduling.beliefs import Lengths, Profiles, Spread
 from controller.scheduling.drafts import Draft, place
 from controller.scheduling.errors import BadSpec
 from controller.scheduling.model import RESOURCES, Submission
 from controller.scheduling.muri import Profiler, interleaved, profile
-from controller.scheduling.outlook import Ahead, Positions, ends_s, fill
+from controller.scheduling.outlook import Outlook, Positions, fill
 from controller.scheduling.policy import Decision, Group, JobState, SpeedModel, View
 from controller.scheduling.told import TRUTH, Told
 from controller.scheduling.turns import carry_on
@@ -86,6 +85,27 @@ LOOK = 128
 
 GROWTH = 0.5
 """By what part attained service has to grow before running jobs are thought over for it."""
+
+
+class _Entry:
+    """An unfinished job: what is known of it, and below the line how it stands at this decision.
+
+    `like` is what it shares with similar jobs, `kind` their number (-1: it has none yet), `draft` the job
+    alone. `iterations` are left, or `left_s` seconds alone; `factor` is how much it counts for being short.
+    """
+
+    __slots__ = (
+        *("draft", "gpus", "job", "kind", "like", "restart_s"),
+        *("alone_s", "factor", "iterations", "left_s", "weight"),
+    )
+
+    def __init__(self, job: JobState, like: Hashable, restart_s: float) -> None:
+        self.job, self.like, self.restart_s = job, like, restart_s
+        self.gpus = job.spec.gpus
+        self.kind = -1
+        self.draft = interleaved((job,))
+        self.alone_s = job.alone_s
+        self.factor = self.iterations = self.left_s = self.weight = 0.0
 
 
 class Weave:
@@ -129,7 +149,7 @@ class Weave:
         if not trust >= 0:
             raise BadSpec(f"a trust of {trust}; it must be at least 0")
         self._profiles = profiles or Profiles(Profiler(noise, seed))
-        self._like: dict[int, Hashable] = {}  # what each unfinished job is like, by order of arrival
+        self._entries: dict[int, _Entry] = {}  # of unfinished jobs, by order of arrival
         self._spread, self._trust = spread or Spread(), trust
         self._longer = Longer()
         self._short = short
@@ -145,7 +165,6 @@ class Weave:
         self._arrived, self._total_s, self._starts_s = 0, 0.0, 0.0
         self._mean_s = 1.0
         self._quantum_s = quantum_s
-        self._kind_of: dict[int, int] = {}  # of each unfinished job, by order of arrival
         self._forget()
 
     def _forget(self) -> None:
@@ -153,87 +172,116 @@ class Weave:
         self._examples: list[JobState] = []
         self._rounds = Rounds(self._round_s, self._members)
         self._predicted: dict[tuple[int, ...], float] = {}
-        self._kind_of.clear()
+        for entry in self._entries.values():
+            entry.kind = -1
 
     def decide(self, view: View) -> Decision:
         """Return the groups of greatest worth."""
         if unchanged := carry_on(view):
             return unchanged
         for job in view.finished:
-            self._kind_of.pop(job.order, None)
-            del self._like[job.order]
+            del self._entries[job.order]
             self._spread.end(job)
             self._lengths.end(job)
         changed = False
         for job in view.arrived:  # refuses jobs that nobody profiled
-            self._like[job.order], more = self._profiles.measure(job)
-            changed |= more
-            left_s = self._left_s(job, view.now_s)
-            self._spread.tell(job, left_s)
-            self._arrived += 1
-            self._total_s += left_s
-            self._starts_s += self._restart_s(job)
+            changed |= self._meet(job, view.now_s)
         if self._longer.learn(self._believed(group) for group in view.groups if len(group.jobs) > 1):
             self._rounds = Rounds(self._round_s, self._members)
         if changed or len(self._rounds) > COMPOSITIONS:
             self._forget()
-        queue = sorted(view.jobs.values(), key=lambda job: (self._service(job, view.now_s), job.order))
-        jobs, items = self._looked_at(queue, view)
-        groups = place(self._drafts(self._best(jobs, items, view), jobs), view)
+        queue = self._queue(view)
+        looked = self._looked_at(queue, view)
+        groups = place(self._drafts(self._best(looked, view), looked), view)
         if self._quantum_s is None or sum(len(group.jobs) for group in groups) == len(queue):
             return Decision(groups)
         youngest_s = min((job.attained_s(view.now_s) for group in groups for job in group.jobs), default=0.0)
         return Decision(groups, view.now_s + max(self._quantum_s, GROWTH * youngest_s))
 
-    def _looked_at(self, queue: Sequence[JobState], view: View) -> tuple[list[JobState], list[Item]]:
-        """Return the jobs that may run, in order of the queue, as items too."""
-        cluster = view.cluster
-        seen: dict[int, int] = {}
-        jobs: list[JobState] = []
-        items: list[Item] = []
-        asked = 0
-        for job, weight in zip(queue, self._weights(queue, view), strict=True):
-            gpus = job.spec.gpus
-            if asked >= self._width * cluster.gpus:
-                break
-            seen[gpus] = seen.get(gpus, 0) + 1
-            fit = cluster.gpus // gpus
-            if seen[gpus] <= max(min(self._width, 2) * fit, min(self._width * fit, MOST)):
-                asked += gpus
-                jobs.append(job)
-                items.append(Item(self._kind(job), gpus, job.alone_s, weight))
-        return jobs, items
+    def _meet(self, job: JobState, now_s: float) -> bool:
+        """Note a job that has arrived; return whether it changes what is believed of similar ones."""
+        like, changed = self._profiles.measure(job)
+        restart_s = self._speed.restart_s(Group((job,), ()))[0]
+        entry = self._entries[job.order] = _Entry(job, like, restart_s)
+        left_s = self._left_s(entry, now_s)
+        self._spread.tell(job, left_s)
+        self._arrived += 1
+        self._total_s += left_s
+        self._starts_s += restart_s
+        return changed
 
-    def _best(self, jobs: Sequence[JobState], items: Sequence[Item], view: View) -> Sequence[Positions]:
+    def _queue(self, view: View) -> list[_Entry]:
+        """Return all jobs, the least service first, with how much each counts."""
+        now_s, entries = view.now_s, self._entries
+        ranked: list[tuple[float, int, _Entry]] = []
+        for job in view.jobs.values():
+            entry = entries[job.order]
+            entry.left_s = left_s = self._left_s(entry, now_s)
+            ranked.append((left_s * entry.gpus, job.order, entry))
+        ranked.sort()
+        queue = [entry for _, _, entry in ranked]
+        # what is left may be falsely told: a job is as long as it has run and is said to run on
+        alone = [entry.job.attained_s(now_s) + entry.left_s for entry in queue]
+        alone = [length_s if length_s > 1.0 else 1.0 for length_s in alone]
+        if self._known:
+            self._mean_s = self._total_s / self._arrived if self._arrived else 1.0
+        elif alone:
+            self._mean_s = math.fsum(alone) / len(alone)
+        least, scale_s = 1 - self._short, self._short * self._mean_s
+        for entry, alone_s in zip(queue, alone, strict=True):
+            entry.factor = least + scale_s / alone_s
+        return queue
+
+    def _looked_at(self, queue: Sequence[_Entry], view: View) -> list[_Entry]:
+        """Return the jobs that may run, in order of the queue, with the worth of a second of each."""
+        gpus_there, width = view.cluster.gpus, self._width
+        room: dict[int, int] = {}  # how many more of each size are looked at
+        looked: list[_Entry] = []
+        asked, enough = 0, width * gpus_there
+        for entry, weight in zip(queue, self._weights(queue, view), strict=True):
+            if asked >= enough:
+                break
+            gpus = entry.gpus
+            if gpus not in room:
+                fit = gpus_there // gpus
+                room[gpus] = max(min(width, 2) * fit, min(width * fit, MOST))
+            if room[gpus]:
+                room[gpus] -= 1
+                asked += gpus
+                if entry.kind < 0:
+                    self._classify(entry)
+                entry.alone_s = entry.job.alone_s
+                entry.weight = weight
+                looked.append(entry)
+        return looked
+
+    def _best(self, looked: Sequence[_Entry], view: View) -> Sequence[Positions]:
         """Return the groups of greatest worth, or another draft that would end better."""
         gpus = view.cluster.gpus
-        fresh = self._worthiest(range(len(items)), items, gpus)
-        if not jobs or (self._known and not self._foresees()):
+        fresh = self._worthiest(range(len(looked)), looked, gpus)
+        if not looked or (self._known and not self._foresees()):
             return fresh
-        sizes = [item.gpus for item in items]
-        number = {job.order: position for position, job in enumerate(jobs)}
+        sizes = [entry.gpus for entry in looked]
+        number = {entry.job.order: position for position, entry in enumerate(looked)}
         kept = [
-            tuple(sorted(number[job.order] for job in group.jobs))
+            tuple(sorted([number[job.order] for job in group.jobs]))
             for group in view.groups
             if all(job.order in number for job in group.jobs)
         ]
         if sum(sizes) <= gpus and all(len(group) == 1 for group in kept):
             return fresh
         held = {position for group in kept for position in group}
-        rest = [position for position in range(len(jobs)) if position not in held]
-        free = gpus - sum(sizes[group[0]] for group in kept)
+        rest = [position for position in range(len(looked)) if position not in held]
+        free = gpus - sum([sizes[group[0]] for group in kept])
         drafts = [
-            fill(sizes, range(len(jobs)), gpus),
+            fill(sizes, range(len(looked)), gpus),
             kept + fill(sizes, rest, free),
-            kept + self._worthiest(rest, items, free),
+            kept + self._worthiest(rest, looked, free),
             fresh,
         ]
         if self._known:
-            return self._foreseen(drafts, {*kept}, jobs, items, view)
-        prospects = [
-            Prospect(item, self._left_s(job, view.now_s), self._restart_s(job))
-            for item, job in zip(items, jobs, strict=True)
-        ]
+            return self._foreseen(drafts, {*kept}, looked, view)
+        prospects = [Prospect(entry, entry.left_s, entry.restart_s) for entry in looked]
         running = {*kept}
         return max(drafts, key=lambda draft: net_worth(draft, running, prospects, self._rounds.of))
 
@@ -241,107 +289,90 @@ class Weave:
         """Return whether ends are predicted: durations are right, or starts cost more than their errors."""
         return self._spread.value < self._trust or self._starts_s >= STARTS * self._total_s
 
-    def _worthiest(self, choice: Sequence[int], items: Sequence[Item], gpus: int) -> list[Positions]:
-        found = group_by_worth([items[n] for n in choice], self._rounds, gpus, improve=self._exchange)
-        return [tuple(sorted(choice[n] for n in group)) for group in found]
+    def _worthiest(self, choice: Sequence[int], looked: Sequence[_Entry], gpus: int) -> list[Positions]:
+        found = group_by_worth([looked[n] for n in choice], self._rounds, gpus, improve=self._exchange)
+        return [tuple(sorted([choice[n] for n in group])) for group in found]
 
     def _foreseen(
         self,
         drafts: Sequence[Sequence[Positions]],
         kept: Set[Positions],
-        jobs: Sequence[JobState],
-        items: Sequence[Item],
+        looked: Sequence[_Entry],
         view: View,
     ) -> Sequence[Positions]:
         """Return the first draft of least Σ u · JCT, over the queue's head and all whom a draft names."""
-        now_s, power = view.now_s, 1.0 + self._power
-        named = {*range(min(LOOK, len(jobs)))}.union(*(group for draft in drafts for group in draft))
-        shown = sorted(named)
-        position = {number: place for place, number in enumerate(shown)}
-        ahead = [self._ahead(jobs[number], items[number].kind, now_s) for number in shown]
-        ages = [now_s - jobs[number].spec.arrival_s for number in shown]
-        left = [self._left_s(jobs[number], now_s) for number in shown]
-        alone = [
-            self._alone_s(jobs[number], now_s, left_s) for number, left_s in zip(shown, left, strict=True)
-        ]
-        factors = [self._factor(alone_s) for alone_s in alone]
+        now_s, power, head = view.now_s, 1.0 + self._power, min(LOOK, len(looked))
+        beyond = sorted({number for draft in drafts for group in draft for number in group if number >= head})
+        shown = [*looked[:head], *(looked[number] for number in beyond)]
+        place_of = {number: head + at for at, number in enumerate(beyond)}
+        for entry in shown:
+            left_s = entry.left_s
+            entry.iterations = (left_s if left_s > 0.0 else 0.0) / entry.alone_s
+        outlook = Outlook(shown, view.cluster.gpus, self._rounds)
+        ages = [now_s - entry.job.spec.arrival_s for entry in shown]
+        factors = [entry.factor for entry in shown]
+        least, chosen = math.inf, drafts[0]
+        for at, draft in enumerate(drafts):
+            if draft in drafts[:at]:
+                continue
+            shifted = draft
+            if beyond:
+                shifted = [tuple([place_of.get(number, number) for number in group]) for group in draft]
+            runs = [group in kept for group in draft]
+            cost = outlook.cost(shifted, runs, ages, factors, power)
+            if cost < least:
+                least, chosen = cost, draft
+        return chosen
 
-        def cost(draft: Sequence[Positions]) -> float:
-            runs: list[Positions] = []
-            starts: list[Positions] = []
-            for group in draft:
-                (runs if group in kept else starts).append(tuple(position[number] for number in group))
-            ends = ends_s(ahead, runs, starts, view.cluster.gpus, self._rounds.of)
-            jcts = [max(age_s + end_s, 1.0) for age_s, end_s in zip(ages, ends, strict=True)]
-            return math.fsum(map(mul, factors, (pow(jct_s, power) for jct_s in jcts)))
-
-        return min(drafts, key=cost)
-
-    def _ahead(self, job: JobState, kind: int, now_s: float) -> Ahead:
-        left = max(self._left_s(job, now_s), 0.0) / job.alone_s
-        return Ahead(kind, job.spec.gpus, left, job.alone_s, self._restart_s(job))
-
-    def _restart_s(self, job: JobState) -> float:
-        return self._speed.restart_s(Group((job,), ()))[0]
-
-    def _service(self, job: JobState, now_s: float) -> float:
-        return self._left_s(job, now_s) * job.spec.gpus
-
-    def _left_s(self, job: JobState, now_s: float) -> float:
+    def _left_s(self, entry: _Entry, now_s: float) -> float:
         if self._known:
-            return self._told.remaining_s(job, now_s)
-        return self._lengths.left_s(job.attained_s(now_s), self._restart_s(job))
+            return self._told.remaining_s(entry.job, now_s)
+        return self._lengths.left_s(entry.job.attained_s(now_s), entry.restart_s)
 
-    def _weights(self, queue: Sequence[JobState], view: View) -> list[float]:
-        now_s = view.now_s
-        if not queue:
-            return []
-        left = [self._left_s(job, now_s) for job in queue]
-        jcts = [now_s - job.spec.arrival_s + left_s for job, left_s in zip(queue, left, strict=True)]
-        mean_s = max(math.fsum(jcts) / len(jcts), 1.0)
-        alone = [self._alone_s(job, now_s, left_s) for job, left_s in zip(queue, left, strict=True)]
-        self._mean_s = self._total_s / self._arrived if self._known else math.fsum(alone) / len(queue)
-        urgencies = [
-            (max(jct_s, 1.0) / mean_s) ** self._power * self._factor(alone_s)
-            for jct_s, alone_s in zip(jcts, alone, strict=True)
-        ]
+    def _weights(self, queue: Sequence[_Entry], view: View) -> list[float]:
+        urgencies = [entry.factor for entry in queue]
+        if self._power and queue:
+            jcts = [view.now_s - entry.job.spec.arrival_s + entry.left_s for entry in queue]
+            mean_s = max(math.fsum(jcts) / len(jcts), 1.0)
+            urgencies = [
+                (max(jct_s, 1.0) / mean_s) ** self._power * urgency
+                for jct_s, urgency in zip(jcts, urgencies, strict=True)
+            ]
         behind = [*itertools.accumulate(reversed(urgencies), initial=0.0)][-2::-1]
+        gpus = view.cluster.gpus
         return [
-            urgency + job.spec.gpus / view.cluster.gpus * rest
-            for job, urgency, rest in zip(queue, urgencies, behind, strict=True)
+            urgency + entry.gpus / gpus * rest
+            for entry, urgency, rest in zip(queue, urgencies, behind, strict=True)
         ]
 
-    def _factor(self, alone_s: float) -> float:
-        """Return by how much a job counts more for being short."""
-        return 1 - self._short + self._short * self._mean_s / alone_s
-
-    def _alone_s(self, job: JobState, now_s: float, left_s: float) -> float:
-        # what is left may be falsely told: a job is as long as it has run and is said to run on
-        return max(job.attained_s(now_s) + left_s, 1.0)
-
-    def _drafts(self, found: Sequence[Sequence[int]], jobs: Sequence[JobState]) -> Iterator[Draft]:
+    def _drafts(self, found: Sequence[Sequence[int]], looked: Sequence[_Entry]) -> Iterator[Draft]:
         """Yield the groups, large ones first so that they fit, and then the jobs that are in none."""
-        rest = {*range(len(jobs))}
-        for numbers in sorted(found, key=lambda group: (-jobs[group[0]].spec.gpus, min(group))):
+        rest = {*range(len(looked))}
+        for numbers in sorted(found, key=lambda group: (-looked[group[0]].gpus, min(group))):
             rest.difference_update(numbers)
-            members = tuple(jobs[number] for number in sorted(numbers))
-            interleaving = (
-                best([profile(self._believed_of(job)) for job in members]) if len(members) > 1 else None
-            )
-            yield interleaved(members, interleaving)
-        yield from (interleaved((jobs[number],)) for number in sorted(rest))
+            if len(numbers) == 1:
+                yield looked[numbers[0]].draft
+                continue
+            entries = [looked[number] for number in sorted(numbers)]
+            interleaving = best([profile(self._believed_of(entry)) for entry in entries])
+            yield interleaved(tuple(entry.job for entry in entries), interleaving)
+        for number in sorted(rest):
+            yield looked[number].draft
 
     def _kind(self, job: JobState) -> int:
-        kind = self._kind_of.get(job.order)
-        if kind is None:
-            kind = self._kinds.setdefault(self._like[job.order], len(self._examples))
-            if kind == len(self._examples):
-                self._examples.append(JobState(self._believed_of(job), job.order, job.alone_s, 0.0))
-            self._kind_of[job.order] = kind
-        return kind
+        entry = self._entries[job.order]
+        if entry.kind < 0:
+            self._classify(entry)
+        return entry.kind
 
-    def _believed_of(self, job: JobState) -> Submission:
-        return self._profiles.of(job.spec, self._like[job.order])
+    def _classify(self, entry: _Entry) -> None:
+        entry.kind = kind = self._kinds.setdefault(entry.like, len(self._examples))
+        if kind == len(self._examples):
+            job = entry.job
+            self._examples.append(JobState(self._believed_of(entry), job.order, job.alone_s, 0.0))
+
+    def _believed_of(self, entry: _Entry) -> Submission:
+        return self._profiles.of(entry.job.spec, entry.like)
 
     def _round_s(self, kinds: tuple[int, ...]) -> float:
         return self._predicted_s(kinds) * self._longer.of(len(kinds))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -166,6 +166,31 @@ class Job:
     def hosts(self) -> tuple[str, ...]:
         """The servers that it uses, each once; their positions are the ranks of its tree."""
         return tuple(dict.fromkeys(self.servers))
+
+    def later(self, iterations: int, arrival_s: float, deadline_s: float | None) -> Job:
+        """Return the job at a later time; values are not checked, for each event asks for many jobs.
+
+        Args:
+            iterations: Iterations left, 1 or more.
+            arrival_s: Its arrival, in seconds.
+            deadline_s: Its deadline, in seconds after that; None: best effort.
+        """
+        return self._unchecked(iterations=iterations, arrival_s=arrival_s, deadline_s=deadline_s)
+
+    def on(self, servers: Sequence[str], fallback: str | None, tree: Tree | None) -> Job:
+        """Return the job at a place; values are not checked, for a policy tries many.
+
+        Args:
+            servers: The server of each rank.
+            fallback: The server that sums packets without a slot; None: none.
+            tree: Its switches; None: shortest paths.
+        """
+        return self._unchecked(servers=tuple(servers), fallback=fallback, tree=tree)
+
+    def _unchecked(self, **changes: object) -> Job:
+        found, mine = object.__new__(Job), vars(self)
+        vars(found).update({name: mine[name] for name in Job.__dataclass_fields__}, **changes)
+        return found
 
     def iteration_at_s(self, rate_bps: float) -> float:
         """Return the seconds of one iteration if gradients are summed at this rate (bits per second).

@@ -92,15 +92,16 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
     ),
     "controller.memory": ("controller.errors", "controller.vocabulary/", "controller.placement.trees"),
     "controller.routing": ("controller.errors", "controller.vocabulary/", "controller.placement/"),
-    "controller.placement": ("controller.errors", "controller.vocabulary/"),
+    "controller.placement": ("controller.errors", "controller._native", "controller.vocabulary/"),
     "controller.p4runtime_shim": (
         *("controller.errors", "controller.switches.programs", "controller.switches.entries"),
         *("controller.switches.target", "p4src.messages", "p4src.messages.gnmi"),
     ),
-    "controller.grouping": ("controller.errors",),
+    "controller._native": ("controller.errors",),
+    "controller.grouping": ("controller.errors", "controller._native"),
     "controller.scheduling": (
         *("controller.errors", "controller.figures", "controller.vocabulary/", "controller.grouping/"),
-        "controller.scheduling/*",
+        *("controller._native", "controller.scheduling/*"),
     ),
     # All policies by name.
     "controller.policies": (
@@ -163,6 +164,7 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
         *("controller.placement/", "controller.routing/"),
         *(*CONTROLLER, "controller.grouping/", "controller.scheduling.synergy"),
         *("controller.simulator/", "controller.simulator.network/", "controller.policies/"),
+        "controller.policies.families.base",
         *(*SWITCH, *PIPELINES, *HOST, *PACKETS, "p4src.messages"),
         *("ina.runtime/", "bmv2_topos.testbeds.netns/"),
     ),

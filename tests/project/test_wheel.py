@@ -65,7 +65,7 @@ def test_demo_experiment_and_cluster_run_from_an_installed_wheel(tmp_path: Path)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    modules = (*PRODUCT, "hostlib.demos.digits", "hostlib._native._ina")
+    modules = (*PRODUCT, "hostlib.demos.digits", "hostlib._native._ina", "controller._native._decide")
     find = (
         "from importlib.util import find_spec; print(*(find_spec(name).origin for name in names), sep='\\n')"
     )

@@ -13,6 +13,7 @@ from controller.errors import BadSpec
 from controller.simulator.engine import Simulation, admitted
 from controller.simulator.metrics import measure
 from controller.simulator.network.log import Log
+from controller.simulator.network.promises import Promises
 from controller.simulator.network.settings import NetworkSettings
 from controller.simulator.network.speed import NetworkSpeed
 from controller.simulator.policy_run import PolicyRun
@@ -45,8 +46,9 @@ class NetworkTask:
 class NetworkMetrics:
     """Metrics of one simulation; times in seconds.
 
-    `avg_slowdown` is of completion times over times alone with the fastest links; `missed` counts jobs with a
-    deadline that were `ended` for it or ended too late.
+    `avg_slowdown` is of completion times over times alone with the fastest links. `missed` counts jobs with a
+    deadline that were `ended` for it or ended too late, `broken` those of them that had been granted slots on
+    arrival and lost them later.
     """
 
     jobs: int
@@ -62,6 +64,7 @@ class NetworkMetrics:
     missed: int
     ended: int
     preemptions: int
+    broken: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +113,7 @@ def metrics_of(simulated: Simulated) -> NetworkMetrics:
         missed=len(simulated.missed),
         ended=sum(not each.completed for each in jobs),
         preemptions=sum(each.preemptions for each in jobs),
+        broken=sum(each.spec.name in simulated.lost for each in simulated.missed),
     )
 
 
@@ -127,6 +131,8 @@ class Simulated:
     """With links at the rate that gradients have of them."""
     margin: float
     crowded: frozenset[str] = frozenset()
+    lost: frozenset[str] = frozenset()
+    """Jobs that lost a grant of slots which they had had on arrival (`promises.Promises`)."""
     log: Log | None = field(default=None, repr=False)
 
     @property
@@ -172,6 +178,8 @@ def simulate_network(
     log = Log() if keep_log else None
     if log is not None:
         allocation.watchers.append(log)
+    promises = Promises()
+    allocation.watchers.append(promises)
     described = {job.name: job for job in jobs}
     specs = [submission_of(job, allocation.allocator.topology) for job in jobs]
     speed = NetworkSpeed(setup.speed, allocation, settings, log)
@@ -191,5 +199,6 @@ def simulate_network(
         allocation.allocator.topology,
         settings.margin,
         crowded=frozenset(speed.crowded),
+        lost=frozenset(promises.lost),
         log=log,
     )

@@ -51,6 +51,8 @@ class NetworkSpeed:
         self._changes = 0
         self.crowded: set[str] = set()
         self._phases: dict[str, tuple[Job, Phases]] = {}
+        self._states: list[JobState] = []  # of the jobs that use the network, and their iterations
+        self._found: Sequence[float] = ()
         self._network = _Average(settings) if settings.model == "average" else _InPhases(settings)
 
     def alone_s(self, job: Submission) -> float:
@@ -67,13 +69,16 @@ class NetworkSpeed:
 
     def contend(self, now_s: float, groups: Sequence[Group]) -> Contention:
         """Solve the rates of all jobs that use the network."""
-        running = {job.spec.name: (job, group) for group in groups for job in group.jobs}
-        moved, self._changes = self._changes != self._allocation.changes, self._allocation.changes
-        crossing = self._allocator.crossing
-        self._phases = {job.name: self._phases_of(job) for job in crossing}
-        works = [self._work(*running[job.name]) for job in crossing]
-        states = [running[job.name][0] for job in crossing]
-        found = self._network.solve(now_s, self._allocator, crossing, works, states, moved=moved)
+        allocation = self._allocation
+        moved, self._changes = self._changes != allocation.changes, allocation.changes
+        if moved or self._network.goes_on:
+            crossing = self._allocator.crossing
+            self._phases = {job.name: self._phases_of(job) for job in crossing}
+            self._states = [allocation.state(job.name) for job in crossing]
+            works = [self._work(state) for state in self._states]
+            self._found = self._network.solve(
+                now_s, self._allocator, crossing, works, self._states, moved=moved
+            )
         if moved:
             self.crowded |= {crossing[number].name for number in self._network.crowded}
         if self._log is not None and moved:
@@ -81,7 +86,7 @@ class NetworkSpeed:
             self._log.rates(now_s, {job.name: rates.get(job.name, math.inf) for job in crossing})
         changed = [
             (job, iteration_s)
-            for job, iteration_s in zip(states, found, strict=True)
+            for job, iteration_s in zip(self._states, self._found, strict=True)
             if not math.isclose(iteration_s, job.iteration_s, rel_tol=_SAME)
         ]
         return Contention(changed)
@@ -98,8 +103,10 @@ class NetworkSpeed:
             most=self._settings.tensors,
         )
 
-    def _work(self, job: JobState, group: Group) -> Phases:
+    def _work(self, job: JobState) -> Phases:
         """Return the phases of an iteration, those of a group's member as its partners let it be."""
+        group = job.group
+        assert group is not None
         placed, phases = self._phases[job.spec.name]
         if len(group.jobs) + len(group.neighbours) == 1:
             return phases
@@ -120,13 +127,14 @@ class NetworkSpeed:
 
 
 class _Average:
-    """Iterations on average over time."""
+    """Iterations on average over time: the same until places or slots change."""
+
+    goes_on = False
 
     def __init__(self, settings: NetworkSettings) -> None:
         self.rates: dict[str, float] = {}
         self.crowded: Sequence[int] = ()
         self._resent = settings.resent
-        self._iterations: list[float] = []
 
     def solve(
         self,
@@ -139,28 +147,28 @@ class _Average:
         moved: bool,
     ) -> Sequence[float]:
         """Return the time of an iteration of each job."""
-        if moved:
-            work = Work(
-                np.array([each.ready_s[0] for each in phases]),
-                np.array([each.compute_s - each.ready_s[0] for each in phases]),
-                np.array([each.latency_s * len(each.bits) for each in phases]),
-                np.array([each.total_bits for each in phases]),
-            )
-            flows = allocator.flows()
-            link_bps = link_rates(flows, np.ones(len(jobs), dtype=bool), self._resent)
-            runs = run_lengths(flows)
-            self.crowded = crowded(runs, flows).tolist()
-            rates = average(replace(flows, link_bps=link_bps), work, runs) if jobs else np.zeros(0)
-            self.rates = {job.name: float(rate) for job, rate in zip(jobs, rates, strict=True)}
-            self._iterations = [
-                each.iteration_s(float(rate)) if rate > 0 else math.inf
-                for each, rate in zip(phases, rates, strict=True)
-            ]
-        return self._iterations
+        work = Work(
+            np.array([each.ready_s[0] for each in phases]),
+            np.array([each.compute_s - each.ready_s[0] for each in phases]),
+            np.array([each.latency_s * len(each.bits) for each in phases]),
+            np.array([each.total_bits for each in phases]),
+        )
+        flows = allocator.flows()
+        link_bps = link_rates(flows, np.ones(len(jobs), dtype=bool), self._resent)
+        runs = run_lengths(flows)
+        self.crowded = crowded(runs, flows).tolist()
+        rates = average(replace(flows, link_bps=link_bps), work, runs) if jobs else np.zeros(0)
+        self.rates = {job.name: float(rate) for job, rate in zip(jobs, rates, strict=True)}
+        return [
+            each.iteration_s(float(rate)) if rate > 0 else math.inf
+            for each, rate in zip(phases, rates, strict=True)
+        ]
 
 
 class _InPhases:
     """Iterations phase by phase, as far as the next end."""
+
+    goes_on = True
 
     def __init__(self, settings: NetworkSettings) -> None:
         self.rates: dict[str, float] = {}

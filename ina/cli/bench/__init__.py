@@ -29,4 +29,5 @@ _add(
 )
 _add("routing", "Measure tree selection on a fat-tree; default: 80 switches and 192 servers, as in GRID.")
 _add("controller", "Measure a controller of ten switches (processes, over P4Runtime), asked over HTTP.")
+_add("schedulers", "Measure schedulers on long traces and a cluster of 256 servers: processor time.")
 _add("cluster", "Measure the simulation of a cluster's network; default: 10,000 jobs on 256 servers.")

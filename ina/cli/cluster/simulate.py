@@ -17,7 +17,7 @@ from controller.policies.registry import check_settings, parse_setting
 from controller.simulator.files import check_output, whole
 from controller.simulator.job_table import Row, row_of, write_jobs
 from controller.simulator.network.collisions import TOO_LONG
-from controller.simulator.network.run import NetworkOutcome, NetworkTask, run_network
+from controller.simulator.network.run import NetworkMetrics, NetworkOutcome, NetworkTask, run_network
 from controller.simulator.network.settings import NetworkSettings
 from controller.simulator.pool import run_each
 from controller.vocabulary import Job, Topology
@@ -242,10 +242,17 @@ def _cells(outcome: NetworkOutcome) -> tuple[str, ...]:
         count(found.p99_jct_s),
         count(found.makespan_s),
         f"{found.avg_slowdown:.2f}",
-        f"{found.missed} of {found.deadlines}" if found.deadlines else "-",
+        _missed_of(found),
         f"{found.gpu_busy:.1%}",
         seconds(outcome.cpu_s),
     )
+
+
+def _missed_of(found: NetworkMetrics) -> str:
+    if not found.deadlines:
+        return "-"
+    broken = f", {found.broken} after losing a grant" if found.broken else ""
+    return f"{found.missed} of {found.deadlines}{broken}"
 
 
 def _names(kind: str, text: str) -> list[str]:

@@ -50,3 +50,15 @@ def test_numbers_out_of_range(arguments: tuple[object, ...], complaint: str) -> 
     code, out, said = bench(*arguments)
     assert (code, out) == (2, "")
     assert complaint in said
+
+
+def test_schedulers_are_measured_against_their_targets() -> None:
+    result = CliRunner().invoke(app, ["bench", "schedulers", "--share", "0.001", "--json"])
+    assert result.exit_code == 0, result.output
+    figures = json.loads(result.stdout)["metrics"]["figures"]
+    assert [(each["case"]["policy"], each["case"]["jobs"]) for each in figures] == [
+        *(("muri-s", 10), ("weave-s", 10), ("weave-s", 50), ("fifo-backfill", 10))
+    ]
+    for each in figures:
+        assert each["ratio"] == pytest.approx(each["processor_s"] / each["case"]["target_s"])
+        assert each["memory_bytes"] > 1 << 20

@@ -4,6 +4,7 @@ import random
 
 import numpy as np
 import pytest
+import rustworkx
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -25,6 +26,20 @@ def test_matchings_are_valid_and_of_maximum_weight(count: int, seed: int, distin
     reference = exact(table)
     assert total(table, match(count, weigher(table))) == pytest.approx(reference)
     assert total(table, greedy(count, weigher(table))) <= reference + 1e-9
+
+
+@settings(deadline=None, max_examples=effort.cases(200))
+@given(st.integers(1, 50), st.integers(0, 10**6), st.sampled_from([1, 2, 3, 20, 10**8]), st.floats(0.2, 1))
+def test_of_matchings_that_weigh_the_same_the_one_of_rustworkx_is_found(
+    count: int, seed: int, most: int, dense: float
+) -> None:
+    rng = np.random.default_rng(seed)
+    table = np.triu(rng.integers(0, most + 1, (count, count)) * (rng.random((count, count)) < dense), 1)
+    table = (table + table.T).astype(np.float64)
+    graph = rustworkx.PyGraph.from_adjacency_matrix(table)
+    expected = {(min(u, v), max(u, v)) for u, v in rustworkx.max_weight_matching(graph, weight_fn=int)}
+    found = match(count, weigher(table / matching.SCALE), exact=True)
+    assert found == sorted(expected)
 
 
 @pytest.mark.parametrize("members", [1, 2], ids=["jobs", "pairs of jobs"])

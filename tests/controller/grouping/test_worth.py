@@ -6,11 +6,13 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.grouping.efficiency import best
-from controller.grouping.worth import Item, Rounds, exchange, group_by_worth, share
+from controller.grouping.worth import Item, Rounds, group_by_worth
+from tests import effort
+from tests.twins import worth as twin
 
 
 class Case:
@@ -62,6 +64,41 @@ def test_groups_fit_and_nobody_is_in_two(seed: int, jobs: int, gpus: int, member
     assert case.worth(groups) >= case.worth(plain) * (1 - 1e-9)
 
 
+@settings(deadline=None, max_examples=effort.cases(200))
+@given(
+    st.integers(0, 10**6),
+    st.integers(1, 60),
+    st.integers(0, 24),
+    st.integers(1, 4),
+    st.booleans(),
+    st.booleans(),
+)
+def test_groups_are_those_of_the_twin(
+    seed: int, jobs: int, gpus: int, members: int, improve: bool, alike: bool
+) -> None:
+    case, other = (Case(seed, jobs, (1, 2, 4), members) for _ in range(2))
+    items = [item._replace(weight=1.0) for item in case.items] if alike else case.items
+    theirs = twin.Rounds(other.length_s, members)
+    for count in (jobs, jobs // 2):  # the second time most lengths are known
+        some = items[:count]
+        found = group_by_worth(some, case.rounds, gpus, improve=improve)
+        assert found == [*map(tuple, twin.group_by_worth(some, theirs, gpus, improve=improve))]
+        assert len(case.rounds) == len(theirs)
+
+
+def test_many_more_lengths_than_are_asked_for_at_a_time() -> None:
+    rng = random.Random(2)
+    stages = [tuple(rng.random() for _ in range(4)) for _ in range(150)]
+    items = [Item(kind, 1, sum(stages[kind]), rng.uniform(1, 2)) for kind in range(150)]
+
+    def length_s(kinds: tuple[int, ...]) -> float:
+        return best([stages[kind] for kind in kinds]).round_s
+
+    mine, theirs = Rounds(length_s, 4), twin.Rounds(length_s, 4)
+    assert group_by_worth(items, mine, 30) == twin.group_by_worth(items, theirs, 30)
+    assert len(mine) == len(theirs)
+
+
 def test_nearly_the_best_of_all_groupings() -> None:
     ratios = []
     for seed in range(40):
@@ -87,16 +124,16 @@ def test_all_stay_alone_if_they_fit() -> None:
 
 def test_an_exchange_finds_partners_that_fit_each_other() -> None:
     loads, computes = (1.0, 0.0, 0.0, 0.0), (0.0, 0.0, 1.0, 0.0)
-    rounds = Rounds(lambda kinds: best([(loads, computes)[kind] for kind in kinds]).round_s, 2)
+    rounds = twin.Rounds(lambda kinds: best([(loads, computes)[kind] for kind in kinds]).round_s, 2)
     items = [Item(kind, 1, 1.0, 1.0) for kind in (0, 0, 1, 1)]
-    found = exchange([[0, 1], [2, 3]], [], items, rounds)
+    found = twin.exchange([[0, 1], [2, 3]], [], items, rounds)
     assert {frozenset(items[job].kind for job in group) for group in found} == {frozenset({0, 1})}
 
 
 def test_who_is_outside_takes_the_place_of_who_is_worth_less() -> None:
-    rounds = Rounds(lambda kinds: float(len(kinds)), 1)
+    rounds = twin.Rounds(lambda kinds: float(len(kinds)), 1)
     items = [Item(0, 1, 1.0, weight) for weight in (1.0, 2.0, 3.0)]
-    assert exchange([[0], [1]], [2], items, rounds) == [(2,), (1,)]
+    assert twin.exchange([[0], [1]], [2], items, rounds) == [(2,), (1,)]
 
 
 @given(
@@ -110,7 +147,7 @@ def test_who_is_outside_takes_the_place_of_who_is_worth_less() -> None:
 def test_shares_are_the_best_of_all(classes: list[tuple[int, list[float]]], gpus: int) -> None:
     sizes = [size for size, _ in classes]
     worths = [np.cumsum([0.0, *values]) for _, values in classes]
-    counts = share(worths, sizes, gpus)
+    counts = twin.share(worths, sizes, gpus)
     assert sum(count * size for count, size in zip(counts, sizes, strict=True)) <= gpus
     best_of_all = max(
         sum(float(worth[count]) for worth, count in zip(worths, combination, strict=True))

@@ -17,6 +17,7 @@ from controller.placement.trees import tree_of
 from controller.placement.waterfill import Flows, Node, Reading, waterfill
 from controller.vocabulary import Job, Topology, fabrics
 from tests import effort
+from tests.twins import waterfill as twin
 
 READINGS: tuple[Reading, ...] = ("freeze", "spill")
 
@@ -114,6 +115,21 @@ def test_rates_are_those_of_progressive_filling_in_fractions(
     assert waterfill(flows, reading).rate_bps == pytest.approx([float(rate) for rate in expected], rel=1e-9)
 
 
+@settings(max_examples=effort.cases(150), deadline=None)
+@given(clusters(), st.sampled_from(READINGS), st.lists(st.sampled_from([0.0, 1e9, 7e9, np.inf]), max_size=8))
+def test_rates_are_those_of_the_twin_to_the_last_bit(
+    case: tuple[Topology, list[Job]], reading: Reading, limits: list[float]
+) -> None:
+    flows = flows_of(*case)
+    limit_bps = np.resize(np.array(limits or [np.inf]), flows.jobs)
+    flows = replace(flows, limit_bps=limit_bps)
+    found, expected = waterfill(flows, reading), twin.waterfill(flows, reading)
+    assert np.array_equal(found.rate_bps, expected.rate_bps)
+    assert np.array_equal(found.bound_by, expected.bound_by)
+    assert np.array_equal(found.load_bps, expected.load_bps)
+    assert np.array_equal(found.spilled_at_bps, expected.spilled_at_bps)
+
+
 @settings(max_examples=effort.cases(60), deadline=None)
 @given(clusters())
 def test_rates_are_max_min_fair(case: tuple[Topology, list[Job]]) -> None:
@@ -121,7 +137,7 @@ def test_rates_are_max_min_fair(case: tuple[Topology, list[Job]]) -> None:
     steady = waterfill(flows, "freeze")
     capacity = np.concatenate([flows.link_bps, flows.pool_bps])
     assert np.all(steady.load_bps <= capacity * (1 + 1e-9))
-    flowing = module._Filling(flows, "freeze").out > 0
+    flowing = twin.Filling(flows, "freeze").out > 0
     for job, (rate, bound) in enumerate(zip(steady.rate_bps, steady.bound_by, strict=True)):
         assert steady.load_bps[bound] == pytest.approx(capacity[bound], rel=1e-9)
         there = ((flows.link == bound) | (flows.back == bound)) & flowing

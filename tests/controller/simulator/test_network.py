@@ -11,14 +11,15 @@ from pathlib import Path
 import pytest
 
 from controller.errors import BadSpec
-from controller.memory.policy import Standing
+from controller.memory.policy import Answer, Question, Standing
 from controller.placement.flows import flows_of
 from controller.simulator.network.average import Work, average
 from controller.simulator.network.collisions import run_lengths
 from controller.simulator.network.fluid import Fluid, Runner
 from controller.simulator.network.generate import generate
 from controller.simulator.network.phases import Phases, phases_of
-from controller.simulator.network.run import Simulated, simulate_network
+from controller.simulator.network.promises import Promises
+from controller.simulator.network.run import Simulated, metrics_of, simulate_network
 from controller.simulator.network.settings import NetworkSettings
 from controller.vocabulary import Job, Topology, fabrics, shapes
 from controller.vocabulary.files import read_topology
@@ -271,3 +272,29 @@ def test_a_deadline_counts_from_the_jobs_own_arrival() -> None:
     (ended,) = found.result.jobs
     assert ended.spec.deadline_s == 11.0
     assert late.due_s == 111.0 > ended.finish_s > late.deadline_s
+
+
+def test_a_promise_is_a_grant_on_arrival_and_broken_by_losing_it() -> None:
+    granted, shared, ended = Standing.GRANTED, Standing.SHARED, Standing.ENDED
+    promises, question = Promises(), Question((), fabrics.star(2))
+    for standing in (
+        {"kept": granted, "lost": granted, "ended": granted, "later": shared},
+        {"kept": granted, "lost": shared, "ended": ended, "later": granted},
+        {"kept": granted, "lost": granted, "later": shared},
+    ):
+        promises.divided(0.0, question, Answer({name: {} for name in standing}, standing))
+    assert promises.lost == {"lost", "ended"}
+
+
+def test_broken_promises_are_counted_among_the_missed_deadlines() -> None:
+    cluster = fabrics.star(32, fabrics.Parts(gpus=1, slots=3000))
+    jobs = generate(60, cluster, seed=3, gap_s=20.0, deadlines=0.6, slack=1.3)
+    found = simulate_network(
+        jobs, cluster, "srsf", NetworkSettings(memory="deadline", placement="gpu-balance")
+    )
+    metrics = metrics_of(found)
+    missed = {each.spec.name for each in found.missed}
+    assert metrics.broken == len(missed & found.lost)
+    assert 0 < metrics.broken < metrics.missed
+    shared = simulate_network(jobs, cluster, "srsf", NetworkSettings(placement="gpu-balance"))
+    assert metrics_of(shared).broken == 0

@@ -1,0 +1,83 @@
+"""The compiled part of the schedulers' decisions: ``*.c`` beside this file, loaded by ctypes.
+
+It does not use Python's C interface. Its twins in Python are in `tests.twins`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from importlib.machinery import EXTENSION_SUFFIXES
+from pathlib import Path
+from typing import Any
+
+from controller.errors import NativeMissing
+
+REMEDY = "run `python -m controller._native.build`"
+
+MEMBERS = 4
+"""Most members of a group, ``WEAVE_MEMBERS`` of weave.h."""
+
+MISSING = 256
+"""Lengths of rounds that are asked for at a time, ``WEAVE_MISSING``."""
+
+BEHIND, LAST = -1, -2
+"""What stands behind a group's members, and behind the last group."""
+
+DONE, ASKS = 0, 1
+"""What a function returns: it is done, or it asks for lengths of rounds, and is to be called again then."""
+
+
+class WaterfillFlows(ctypes.Structure):
+    """``struct waterfill_flows`` of waterfill.h."""
+
+    _fields_ = (
+        *((name, ctypes.c_int64) for name in ("jobs", "nodes", "links", "pools", "freezes")),
+        *((name, ctypes.c_void_p) for name in ("link_bps", "pool_bps", "limit_bps")),
+        *((name, ctypes.c_void_p) for name in ("job", "link", "back", "parent", "pool")),
+        *((name, ctypes.c_void_p) for name in ("source", "kept", "share", "held")),
+    )
+
+
+def library_path() -> Path:
+    """Return the path of the compiled library, where an installation builds it, too."""
+    return Path(__file__).parent / f"_decide{EXTENSION_SUFFIXES[0]}"
+
+
+def load() -> ctypes.CDLL:
+    """Return the library, loaded once for the process. Raises NativeMissing."""
+    return _load(library_path())
+
+
+@functools.cache
+def _load(path: Path) -> ctypes.CDLL:
+    """Load it, and declare its functions."""
+    try:
+        library = ctypes.CDLL(str(path))
+    except OSError as error:
+        raise NativeMissing(f"the compiled part cannot be loaded ({error}); {REMEDY}") from error
+    pointer, i32 = ctypes.c_void_p, ctypes.c_int32
+    signatures: dict[str, tuple[Any, list[Any]]] = {
+        "matching_of": (ctypes.c_int, [i32, pointer, i32, pointer, pointer]),
+        "waterfill": (ctypes.c_int, [pointer] * 5),
+        "weave_rounds_new": (pointer, [i32]),
+        "weave_rounds_free": (None, [pointer]),
+        "weave_rounds_put": (ctypes.c_int, [pointer, pointer, i32, ctypes.c_double]),
+        "weave_rounds_counted": (ctypes.c_int64, [pointer]),
+        "weave_rounds_missing": (i32, [pointer, pointer]),
+        "weave_group": (
+            ctypes.c_int,
+            [pointer, i32, pointer, pointer, pointer, pointer, i32, ctypes.c_int, pointer],
+        ),
+        "weave_ends": (
+            ctypes.c_int,
+            [pointer, i32, *[pointer] * 5, i32, i32, pointer, pointer],
+        ),
+    }
+    try:
+        for name, (result, arguments) in signatures.items():
+            function = getattr(library, name)
+            function.restype, function.argtypes = result, arguments
+    except AttributeError as error:
+        raise NativeMissing(f"{path} is of another version ({error}); {REMEDY}") from error
+    return library
