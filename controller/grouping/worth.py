@@ -73,6 +73,10 @@ class Rounds:
             raise MemoryError("lengths of rounds")
         weakref.finalize(self, self._library.weave_rounds_free, self.pointer)
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Have `pickle` and `copy` make another object in C, which asks for the known lengths again."""
+        return _known_rounds, (self._length_s, self.members, self._known)
+
     def __len__(self) -> int:
         return int(self._library.weave_rounds_counted(self.pointer))
 
@@ -102,6 +106,12 @@ class Rounds:
                 self.pointer, (ctypes.c_int32 * width)(*kinds), len(kinds), self.of(kinds)
             )
         return False
+
+
+def _known_rounds(length_s: Callable[[Kinds], float], members: int, known: dict[Kinds, float]) -> Rounds:
+    rounds = Rounds(length_s, members)
+    rounds._known = known
+    return rounds
 
 
 def group_by_worth(

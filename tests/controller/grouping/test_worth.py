@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import copy
+import gc
 import itertools
+import pickle
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import pytest
@@ -97,6 +100,18 @@ def test_many_more_lengths_than_are_asked_for_at_a_time() -> None:
     mine, theirs = Rounds(length_s, 4), twin.Rounds(length_s, 4)
     assert group_by_worth(items, mine, 30) == twin.group_by_worth(items, theirs, 30)
     assert len(mine) == len(theirs)
+
+
+@pytest.mark.parametrize("again", [copy.deepcopy, lambda case: pickle.loads(pickle.dumps(case))])
+def test_a_copy_goes_on_alone(again: Callable[[Case], Case]) -> None:
+    case = Case(3, 30)
+    groups = group_by_worth(case.items, case.rounds, 8)
+    other = again(case)
+    asked = len(other.asked)
+    del case  # and what it has in C
+    gc.collect()
+    assert group_by_worth(other.items, other.rounds, 8) == groups
+    assert len(other.asked) == asked  # the lengths are known
 
 
 def test_nearly_the_best_of_all_groupings() -> None:
