@@ -74,6 +74,8 @@ class Engines:
             self._slurm.mend()
             return self._slurm.variables
         if way == "Ray" and not all(here.mentioning(host, "raylet") for host in HOSTS):
+            if self._slurm is not None:
+                self._slurm.mend()  # it has no more jobs when its nodes are killed, too
             for host in HOSTS:
                 here.signal_machine(host, signal.SIGKILL)
             ray_on(here, dict.fromkeys(HOSTS, 2))
