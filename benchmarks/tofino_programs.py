@@ -67,15 +67,21 @@ def _all(folders: Sequence[str], packets: int) -> Iterator[Found]:
     for item in folders:
         name, _, folder = item.partition("=")
         root = Path(folder)
-        programs = [
-            path
-            for path in sorted(root.rglob("*.p4"))
-            if _MAIN.search(path.read_text(encoding="utf-8", errors="replace"))
-        ]
-        if not programs:
-            raise SystemExit(f"{folder}: no program, a file that instantiates main, is there")
+        programs = programs_in(root)
         with ProcessPoolExecutor(max_workers=2) as pool:
             yield from pool.map(partial(_one, name, root, packets), programs)
+
+
+def programs_in(folder: Path) -> list[Path]:
+    """Return the files that instantiate `main`, below a folder. Raises SystemExit if there are none."""
+    found = [
+        path
+        for path in sorted(folder.rglob("*.p4"))
+        if _MAIN.search(path.read_text(encoding="utf-8", errors="replace"))
+    ]
+    if not found:
+        raise SystemExit(f"{folder}: no program, a file that instantiates main, is there")
+    return found
 
 
 def _one(name: str, root: Path, packets: int, path: Path) -> Found:

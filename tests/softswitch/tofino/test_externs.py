@@ -68,6 +68,20 @@ def test_hashes_compiled_are_those_of_the_catalogue() -> None:
     assert results(pair, packet) == (own, STANDARD["CRC32"].of(header), folded, 0x899)
 
 
+def test_crcs_are_repeated_in_wider_results_and_take_bits_as_one_number() -> None:
+    """As p4testgen's tests of tna_hash_4 and tna_hash_5 have them, which are p4c's."""
+    pair = with_results(
+        "hdr.results.a = wide.get({8w1, 8w0, 8w1, 8w0, 8w1, 8w0});"
+        " hdr.results.b = wide.get({17w1, 15w1, 14w1});"
+        " hdr.results.c = (bit<32>)odd.get({16w1, 16w1, 16w1});"
+        " hdr.results.d = (bit<32>)narrow.get({1w1, 16w1});",
+        ingress_locals="Hash<bit<32>>(HashAlgorithm_t.CRC16) wide; Hash<bit<20>>(HashAlgorithm_t.CRC16) odd;"
+        " Hash<bit<8>>(HashAlgorithm_t.CRC16) narrow;",
+    )
+    low = STANDARD["CRC16"].of(b"\x01\x00\x01") & 0xFF
+    assert results(pair, frame()) == (0xBD01BD01, 0xC0FBC0FB, 0xDC0AD, low)
+
+
 def test_register_actions_read_change_and_write_one_cell() -> None:
     pair = with_results(
         "hdr.results.a = counting.execute(hdr.ethernet.kind); hdr.results.b = pairing.execute(8w1);"

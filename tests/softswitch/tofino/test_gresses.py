@@ -203,6 +203,20 @@ def test_a_truncated_frame_is_dropped_unless_ingress_looks_at_the_error() -> Non
     assert sent(Pair(program(ingress=looks)), b"short") == [Sent(3, b"short")]
 
 
+@pytest.mark.parametrize("gress", ["ingress", "egress"])
+def test_reject_ends_a_parser_as_accept_does_and_no_case_that_fits_is_an_error(gress: str) -> None:
+    """As p4testgen's tests of parser_reject and tna_pvs_fixed have it, which are p4c's."""
+
+    def pair(other: str) -> Pair:
+        select = f"transition select(hdr.ethernet.kind) {{ 7: accept; {other} }}"
+        return Pair(program(**{f"{gress}_start": f"packet.extract(hdr.ethernet); {select}"}))
+
+    for kind in (7, 8):
+        assert sent(pair("default: reject;"), frame(kind=kind)) == [Sent(2, frame(kind=kind))]
+    left = [] if gress == "ingress" else [Sent(2, frame(kind=8))]
+    assert sent(pair(""), frame(kind=8)) == left
+
+
 def test_bypassing_egress_sends_what_the_ingress_deparser_made() -> None:
     pair = Pair(
         program(ingress="tm.ucast_egress_port = 2; tm.bypass_egress = 1;", egress="hdr.ethernet.kind = 1;")

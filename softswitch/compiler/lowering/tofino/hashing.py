@@ -33,9 +33,23 @@ def hashed(body: Body, how: Hashing, data: Sequence[ir.Expr], width: int, pos: i
     crc = how.crc or STANDARD.get(_RANDOM if how.name == "RANDOM" else how.name)
     if crc is None:
         raise Unsupported(f"HashAlgorithm_t.{how.name} without a polynomial", pos, "a CRCPolynomial")
-    variable = body.temporary(result, "hash", pos)
-    body.out.append(hash_call(variable, crc.name, data, width, pos))
-    return variable
+    own = min(width, crc.width)
+    variable = body.temporary(ir.Bits(own), "hash", pos)
+    # zeros come first where the values are no whole bytes; v1model's algorithms have them last
+    if lacking := -sum(_unsigned(each)[1] for each in data) % 8:
+        data = (ir.Const(ir.Bits(lacking), 0, pos), *data)
+    body.out.append(hash_call(variable, crc.name, data, own, pos))
+    return _repeated(variable, own, width, pos)
+
+
+def _repeated(value: ir.Expr, width: int, wanted: int, pos: ir.Position) -> ir.Expr:
+    """Return a value's bits again and again up to a width, as p4testgen's tests have a CRC that is wider."""
+    whole, have = value, width
+    while have < wanted:
+        more = min(width, wanted - have)
+        have += more
+        whole = ir.Binary(ir.Bits(have), "++", _cut(value, more - 1, 0, pos), whole, pos)
+    return whole
 
 
 def hash_call(

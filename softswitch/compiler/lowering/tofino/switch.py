@@ -154,22 +154,25 @@ def lower_switch(unit: Unit, main: ast.Instantiation) -> Pipeline:
         own["hdr"].ir,
         own["meta"].ir,
         own["standard_metadata"].ir,
-        _closed(states, main.pos),
-        _closed(egress_states, main.pos),
+        _closed(states),
+        _closed(egress_states),
         bodies,
         blocks[0].decl.name,
     )
 
 
-def _closed(states: Mapping[str, ir.State], pos: ir.Position) -> dict[str, ir.State]:
-    """Return the states with ``reject`` as an error: a parser of Tofino refuses packets in no other way."""
-    name = "reject#error"
+def _closed(states: Mapping[str, ir.State]) -> dict[str, ir.State]:
+    """Return the states with ``accept`` for ``reject``, as p4c's back end has it: both end a parser.
+
+    A select without a case that fits is an error, and so is a frame that ends too early.
+    """
     changed = {}
     for state in states.values():
-        cases = tuple((key, name if target == "reject" else target) for key, target in state.transition.cases)
+        cases = tuple(
+            (key, "accept" if target == "reject" else target) for key, target in state.transition.cases
+        )
         transition = ir.Transition(state.transition.subjects, cases, state.transition.pos)
         changed[state.name] = ir.State(state.name, state.body, transition, state.pos)
-    changed[name] = ir.State(name, (), ir.Transition((), (), pos), pos)
     return changed
 
 
