@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.p4testgen import counts, exceptions, published
 from tests.softswitch.script_program import have_compiler
 from tests.softswitch.tofino.programs import source
 from tests.system.command import ROOT
@@ -73,6 +74,15 @@ def test_each_outcome_is_counted_with_its_reason(tmp_path: Path, command: list[s
     done = run(command, f"ours={programs}", "--output", str(tmp_path / "out"))
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "out" / "p4testgen.md").read_text(encoding="utf-8") == page, "its rows stay"
+
+
+def test_the_page_has_the_rows_that_lie_beside_it() -> None:
+    results = ROOT / "docs" / "results"
+    rows = published(results / "p4testgen.json")
+    assert rows
+    page = (results / "p4testgen.md").read_text(encoding="utf-8")
+    assert counts(rows) in page
+    assert exceptions(rows) in page
 
 
 def test_without_p4testgen_it_says_what_to_build() -> None:
