@@ -38,7 +38,7 @@ from hostlib.errors import (
 from hostlib.io.machine import RankGone
 from hostlib.local_steps import CHUNK_BYTES, First, Other, staged_as
 from hostlib.peers import Peers
-from hostlib.quantize import per_lane
+from hostlib.schedule import Packets
 
 _NEWS_S: Final = 1.0
 """Longest wait for the reason why a rank is gone, once its connection has ended."""
@@ -150,8 +150,8 @@ class LocalRanks:
         for first, outcome in outcomes:
             if (element := outcome.get("nonfinite")) is not None:
                 element += first
-                packet = self._config.lanes * per_lane(collective.numbers or self._config.numbers)
-                what = collective.staged.unfit(element, packet)
+                packets = Packets(self._config.lanes, self._config.numbers)
+                what = collective.staged.unfit(element, packets.elements(collective))
                 raise NonFiniteError(self._config.job, element, what)
 
 
