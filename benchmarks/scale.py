@@ -11,15 +11,12 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import multiprocessing
 import os
 import platform
-import resource
 import statistics
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from multiprocessing.connection import Connection
 from pathlib import Path
 
 from benchmarks.ablations import resolved
@@ -29,6 +26,7 @@ from controller.figures import PlotsMissing, new_figure, save
 from controller.policies.families.base import SimulationConfig
 from controller.simulator.runs import RunFailed, Source, Task, kind_for, run
 from controller.vocabulary import Cluster
+from ina.bench.apart import apart
 
 POLICIES = (
     "fifo,srtf,srsf,las,tiresias,muri-s,muri-replica:srtf,muri-replica:muri-s,"
@@ -92,37 +90,19 @@ def measure(policy: str, lengths: Sequence[int], load: float, seed: int, budget_
 
 def _apart(policy: str, jobs: int, load: float, seed: int) -> ScaleRun:
     """Measure in a new process, so that the memory is that of this simulation alone."""
-    context = multiprocessing.get_context("spawn")
-    here, there = context.Pipe(duplex=False)
-    process = context.Process(target=_child, args=(there, policy, jobs, load, seed))
-    process.start()
-    there.close()
-    try:
-        found: ScaleRun | RunFailed = here.recv()
-    except EOFError:
-        process.join()
-        raise RunFailed(f"{policy}: its process ended with status {process.exitcode}", False) from None
-    process.join()
-    if isinstance(found, RunFailed):
-        raise found
-    return found
+    found, memory_bytes = apart(policy, _simulated, policy, jobs, load, seed)
+    took_s, decisions, avg_queue = found
+    memory_mb = memory_bytes / 1024**2
+    return ScaleRun(policy, jobs, took_s, took_s / jobs * 1e6, decisions, avg_queue, memory_mb)
 
 
-def _child(channel: Connection, policy: str, jobs: int, load: float, seed: int) -> None:
+def _simulated(policy: str, jobs: int, load: float, seed: int) -> tuple[float, int, float]:
+    """Return the processor time of a simulation in seconds, its decisions, and the mean queue."""
     name, settings = resolved(policy)
     source = Source(count=jobs, load=load, seed=seed, kind=kind_for([name]))
     cluster = Cluster.uniform(8, 8, cpus=24, memory_gb=500)
-    try:
-        outcome = run(Task(name, source, SimulationConfig(cluster, seed=seed, settings=settings)))
-    except RunFailed as error:
-        channel.send(error)
-        return
-    unit = 1024 if sys.platform != "darwin" else 1024**2  # kilobytes, on macOS bytes
-    memory_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
-    metrics, took_s = outcome.metrics, outcome.cpu_s
-    channel.send(
-        ScaleRun(policy, jobs, took_s, took_s / jobs * 1e6, metrics.decisions, metrics.avg_queue, memory_mb)
-    )
+    outcome = run(Task(name, source, SimulationConfig(cluster, seed=seed, settings=settings)))
+    return outcome.cpu_s, outcome.metrics.decisions, outcome.metrics.avg_queue
 
 
 def exponent(rows: Sequence[ScaleRun]) -> float:

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import resource
-import sys
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 
 from controller.policies.families.base import SimulationConfig
 from controller.simulator.network.settings import NetworkSettings
 from controller.simulator.runs import Source, Task, kind_for, run
 from controller.vocabulary import Cluster
+from ina.bench.apart import apart
 from ina.bench.cluster import measure_cluster
 
 LOAD = 0.9
@@ -75,23 +72,18 @@ def measure_schedulers(
     found: list[Figure] = []
     for case in cases:
         begun_s = time.monotonic()
-        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as apart:
-            found.append(apart.submit(_measure, case, seed).result())
+        found.append(Figure(case, *apart(case.policy, _processor_s, case, seed)))
         say(f"{case.policy}, {case.jobs:,} jobs: {time.monotonic() - begun_s:.0f} s")
     return found
 
 
-def _measure(case: Case, seed: int) -> Figure:
+def _processor_s(case: Case, seed: int) -> float:
     if case.servers:
         settings = NetworkSettings(placement="netpack", memory="shared", routing="shortest-path", seed=seed)
         gap_s = 2.0 * 256 / case.servers
         simulated = measure_cluster(
             case.jobs, case.servers, gap_s=gap_s, scheduler=case.policy, settings=settings, seed=seed
         )
-        processor_s = simulated.processor_s
-    else:
-        source = Source(count=case.jobs, load=LOAD, seed=seed, kind=kind_for([case.policy]))
-        config = SimulationConfig(Cluster.uniform(8, 8), seed=seed)
-        processor_s = run(Task(case.policy, source, config)).cpu_s
-    unit = 1024 if sys.platform != "darwin" else 1  # kilobytes, on macOS bytes
-    return Figure(case, processor_s, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit)
+        return simulated.processor_s
+    source = Source(count=case.jobs, load=LOAD, seed=seed, kind=kind_for([case.policy]))
+    return run(Task(case.policy, source, SimulationConfig(Cluster.uniform(8, 8), seed=seed))).cpu_s
