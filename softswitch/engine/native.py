@@ -113,6 +113,16 @@ class NativeEngine:
         self._pipeline: Pipeline | None = None
         self._meeting = MeetingSockets()
 
+    @property
+    def library(self) -> ctypes.CDLL:
+        """The engine's shared object."""
+        return self._library
+
+    @property
+    def address(self) -> int:
+        """The ``struct engine``."""
+        return self._engine
+
     def destroy(self) -> None:
         """Close sockets and free everything; nothing may be called after it."""
         self._meeting.close()

@@ -225,6 +225,11 @@ class Switch:
             self._ports = {**self._ports, number: spec}
 
     @property
+    def engine(self) -> Engine:
+        """The engine, for what drives several switches (`softswitch.engine.cables`)."""
+        return self._engine
+
+    @property
     def ports(self) -> Mapping[int, PortSpec]:
         """The ports as they were given."""
         return self._ports

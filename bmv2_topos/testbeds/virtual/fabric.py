@@ -4,29 +4,27 @@ Every switch is a real one: the engine that serves real ports, on memory ports, 
 Its port impairments are the links: rate, queue, delay and loss, and the queue depth that the program marks
 ECN by, are the engine's own, per packet, to the nanosecond.
 
-A cable between two switches has its rate, queue and loss in the port that sends; its delay is added here, for
-what leaves one switch has to enter another at the right time. Nothing that leaves a switch now can touch
-another one sooner than the shortest such delay. So all switches advance by steps of at most that, one after
-the other, and what they sent each other is exchanged in between: no packet comes too late, to the
-microsecond.
+A cable between two switches has its rate, queue and loss in the port that sends, and its delay in between
+(`softswitch.engine.cables`). Hosts are at the other ports, the cabling's ends.
 """
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bmv2_topos.testbeds.virtual.errors import TestbedError
-from bmv2_topos.testbeds.virtual.network import Agenda
 from bmv2_topos.testbeds.virtual.recorder import Recorder
 from bmv2_topos.testbeds.virtual.report import Directed
 from controller.vocabulary import Link, Topology
 from softswitch import Impairments, PortImpairments, Switch, load, parse_port
 from softswitch.compiler import ir
+from softswitch.engine.cables import Cable, End, connect
 from softswitch.engine.pipeline import Pipeline
 
 _HOST_QUEUE_PACKETS = 16384
@@ -54,25 +52,6 @@ class Arrival:
                 start, at = i, end
 
 
-@dataclass(frozen=True, slots=True)
-class _Entrance:
-    """A port of a switch at which frames arrive; `host` is who sends them, if it is not a switch."""
-
-    switch: str
-    port: int
-    host: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class _Trunk:
-    """One direction of a cable between switches."""
-
-    source: str
-    port: int
-    target: _Entrance
-    delay_us: int
-
-
 class _Losses:
     """More loss than a link's own, which may change while it runs."""
 
@@ -85,6 +64,15 @@ class _Losses:
         kept: NDArray[np.bool_] = self._random.random(count) >= self.probability
         self.lost += count - int(kept.sum())
         return kept
+
+
+@dataclass(frozen=True, slots=True)
+class _Host:
+    """A host, at the port of a switch: which of the cabling's ends, and what its link loses."""
+
+    number: int
+    end: End
+    losses: _Losses
 
 
 class Fabric:
@@ -104,48 +92,51 @@ class Fabric:
         self.registers = program.registers.keys()
         self.pipelines: dict[str, Pipeline] = {}
         self.switches: dict[str, Switch] = {}
-        self._ends: dict[str, tuple[Switch, int]] = {}
-        self._entrances: dict[str, _Entrance] = {}
+        self._hosts: dict[str, _Host] = {}
+        self._cables: list[Cable] = []
+        self._crossed: list[_Losses] = []
+        """Losses of each of the cabling's entrances."""
         self._losses: dict[frozenset[str], _Losses] = {}
-        self._trunks: list[_Trunk] = []
-        self._under_way: Agenda[tuple[_Entrance, bytes]] = Agenda()
         self._lengths: dict[tuple[int, int], array[int]] = {}
-        kinds = {switch.name for switch in topology.switches}
-        try:
-            for number, switch in enumerate(topology.switches):
-                self._add_switch(switch.name, kinds, program, seed=seed * 1000 + number)
-        except BaseException:
-            self.close()
-            raise
         for number, link in enumerate(topology.links):
             self._losses[frozenset((link.a, link.b))] = _Losses(seed * 100_000 + number)
-        self._step_us = min((trunk.delay_us for trunk in self._trunks), default=0)
+        with ExitStack() as made:
+            for number, switch in enumerate(topology.switches):
+                made.enter_context(self._add_switch(switch.name, program, seed=seed * 1000 + number))
+            hosts = self._hosts.values()
+            self._crossed += [host.losses for host in hosts]
+            switches, ends = tuple(self.switches.values()), [host.end for host in hosts]
+            self.cabling = connect(switches, self._cables, ends, self._survives)
+            self._open = made.pop_all()
+        self._open.callback(self.cabling.close)
 
-    def _add_switch(self, name: str, kinds: set[str], program: ir.Program, *, seed: int) -> None:
-        impairments = {}
-        for port, link in self.topology.ports[name].items():
+    def _add_switch(self, name: str, program: ir.Program, *, seed: int) -> Switch:
+        topology, impairments = self.topology, {}
+        number = topology.number_of[name]
+        for port, link in topology.ports[name].items():
             neighbour = link.other(name)
-            between = neighbour in kinds
+            between = neighbour in topology.number_of
             impairments[port] = PortImpairments(
                 rx=Impairments() if between else _model(link, delay=True, queue=_HOST_QUEUE_PACKETS),
                 tx=_model(link, delay=not between, queue=link.queue_packets),
             )
+            losses = self._losses[frozenset((name, neighbour))]
             if between:
+                far = topology.number_of[neighbour], topology.port_to(neighbour, name)
                 delay_us = max(1, round(link.delay_s * 1e6))
-                back = self.topology.port_to(neighbour, name)
-                self._trunks.append(_Trunk(name, port, _Entrance(neighbour, back), delay_us))
-        ports = {port: parse_port("memory") for port in impairments}
-        switch = Switch(ports, seed=seed, impairments=impairments)
+                self._cables.append(Cable(number, port, *far, delay_us))
+                self._crossed.append(losses)
+            else:
+                self._hosts[neighbour] = _Host(len(self._hosts), End(number, port), losses)
+        switch = Switch(
+            {port: parse_port("memory") for port in impairments}, seed=seed, impairments=impairments
+        )
         self.switches[name] = switch
         self.pipelines[name] = load(program, seed=seed)
         switch.load(self.pipelines[name])
         if self._recorder is not None:
             self._recorder.watch(switch)
-        for port, link in self.topology.ports[name].items():
-            host = link.other(name)
-            if host not in kinds:
-                self._ends[host] = (switch, port)
-                self._entrances[host] = _Entrance(name, port, host)
+        return switch
 
     @property
     def lost_packets(self) -> int:
@@ -155,7 +146,7 @@ class Fabric:
     @property
     def host_bytes(self) -> int:
         """Frames on the links of hosts, both ways."""
-        at = [switch.statistics(port) for switch, port in self._ends.values()]
+        at = [self._switch_of(host).statistics(host.end.port) for host in self._hosts.values()]
         return sum(port.rx_bytes + port.tx_bytes for port in at)
 
     @property
@@ -173,82 +164,56 @@ class Fabric:
     @property
     def trunk_bytes(self) -> int:
         """Frames on the links between switches, both ways."""
-        return sum(self.switches[trunk.source].statistics(trunk.port).tx_bytes for trunk in self._trunks)
+        names = [switch.name for switch in self.topology.switches]
+        at = [self.switches[names[cable.source]].statistics(cable.port) for cable in self._cables]
+        return sum(port.tx_bytes for port in at)
 
     def close(self) -> None:
         """Take the switches down."""
-        for switch in self.switches.values():
-            switch.close()
+        self._open.close()
 
     # ------------------------------------------------------------------ time
 
     def next_event_us(self) -> int | None:
         """Time of the next event; None: never."""
-        times = [switch.next_event_us() for switch in self.switches.values()]
-        times.append(self._under_way.due)
-        return min((time for time in times if time is not None), default=None)
+        return self.cabling.next_event_us()
 
     def advance(self, now_us: int) -> None:
         """Let everything happen that is due up to `now_us`."""
-        if self._trunks:
-            while self.now_us < now_us:
-                # After a pause there is nothing to exchange before the next event.
-                due = self.next_event_us()
-                if due is None or due >= now_us:
-                    break
-                self._advance_together(min(now_us, max(self.now_us, due - 1) + self._step_us))
-        else:
-            self._enter(now_us)
-        for switch in self.switches.values():
-            switch.advance(now_us)
-        self.now_us = now_us
-        self._collect()
-
-    def _advance_together(self, now_us: int) -> None:
-        """One step, no longer than the shortest delay between switches from where all of them stand."""
-        self._enter(now_us)
-        for switch in self.switches.values():
-            switch.advance(now_us)
-        self.now_us = now_us
-        self._collect()
-
-    def _enter(self, now_us: int) -> None:
-        """Let arrive at switches, each at its time, what does so up to `now_us`."""
-        under_way = self._under_way
-        while (due := under_way.due) is not None and due <= now_us:
-            entrance, frame = under_way.pop()
-            frames = [frame]
-            while under_way.due == due and under_way.first[0] is entrance:
-                frames.append(under_way.pop()[1])
-            if entrance.host is not None:
-                losses = self._losses_of(entrance.host)
-                if losses.probability:
-                    kept = losses.survivors(len(frames))
-                    frames = [frame for frame, keeps in zip(frames, kept, strict=True) if keeps]
-            if frames:
-                self.switches[entrance.switch].inject(entrance.port, frames, due)
-
-    def _collect(self) -> None:
-        """Take what has left the switches towards each other."""
-        if self._recorder is not None:
+        if self._recorder is None:
+            self.now_us = self.cabling.advance(now_us)
+            return
+        while self.now_us < now_us:
+            self.now_us = self.cabling.advance(now_us, one_step=True)
             for name, switch in self.switches.items():
                 self._recorder.take(name, switch)
-        for trunk in self._trunks:
-            losses = self._losses[frozenset((trunk.source, trunk.target.switch))]
-            for time_us, frame in self.switches[trunk.source].drain_timed(trunk.port):
-                if losses.probability and not losses.survivors(1)[0]:
-                    continue
-                self._under_way.put(time_us + trunk.delay_us, (trunk.target, frame))
+
+    def arrived(self) -> Sequence[int]:
+        """Return the ends of hosts at which packets have arrived since the last call, and maybe others."""
+        return self.cabling.waiting()
 
     # ------------------------------------------------------------------ hosts
 
+    @property
+    def hosts(self) -> int:
+        """Number of hosts, each of which is an end."""
+        return len(self._hosts)
+
+    def end_of(self, host: str) -> int:
+        """Return a host's end."""
+        return self._hosts[host].number
+
+    def loses(self, host: str) -> bool:
+        """Return whether a host's link loses more than it does by itself."""
+        return self._hosts[host].losses.probability > 0
+
     def receive(self, host: str) -> Arrival | None:
         """Take what has arrived at a host by now; None: nothing."""
-        switch, port = self._ends[host]
-        data, lengths, times_us = switch.drain_batch(port)
+        at = self._hosts[host]
+        data, lengths, times_us = self._switch_of(at).drain_batch(at.end.port)
         if not lengths:
             return None
-        losses = self._losses_of(host)
+        losses = at.losses
         kept = losses.survivors(len(lengths)) if losses.probability else None
         if self._recorder is not None:
             self._recorder.arrived(host, data, lengths, times_us, None if kept is None else kept.tolist())
@@ -265,8 +230,8 @@ class Fabric:
             count: Number of packets.
             length: Bytes of each packet.
         """
-        switch, port = self._ends[host]
-        losses = self._losses_of(host)
+        at = self._hosts[host]
+        losses = at.losses
         if losses.probability:
             survives = losses.survivors(count)
             frames = packets[: count * length].reshape(count, length)
@@ -279,11 +244,11 @@ class Fabric:
         lengths = self._lengths.get((count, length))
         if lengths is None:
             lengths = self._lengths[count, length] = array("I", [length] * count)
-        switch.inject_batch(port, packets[: count * length].tobytes(), lengths, self.now_us)
+        self.cabling.send(at.number, packets[: count * length].tobytes(), lengths, self.now_us)
 
     def send_later(self, host: str, frame: bytes, time_us: int) -> None:
         """Let a host send a frame at a time that is not over yet."""
-        self._under_way.put(time_us, (self._entrances[host], frame))
+        self.cabling.send_later(self._hosts[host].number, frame, time_us)
 
     def set_loss(self, a: str, b: str, probability: float) -> None:
         """Let the link between two nodes lose packets with this probability, besides its own, from now on."""
@@ -291,9 +256,15 @@ class Fabric:
         if losses is None:
             raise TestbedError(f"there is no link {a}-{b}")
         losses.probability = probability
+        for entrance, crossed in enumerate(self._crossed):
+            if crossed is losses:
+                self.cabling.ask(entrance, probability > 0)
 
-    def _losses_of(self, host: str) -> _Losses:
-        return self._losses[frozenset((host, self.topology.rack_of[host]))]
+    def _survives(self, entrance: int) -> bool:
+        return bool(self._crossed[entrance].survivors(1)[0])
+
+    def _switch_of(self, host: _Host) -> Switch:
+        return self.switches[self.topology.switches[host.end.switch].name]
 
 
 def _model(link: Link, *, delay: bool, queue: int) -> Impairments:

@@ -69,10 +69,14 @@ class Interfaces:
         self._open.setdefault(host, set()).add(port)
         return Socket(host, port, self)
 
+    def alone(self, host: str) -> bool:
+        """Return whether everything that arrives at a host is for the same port."""
+        return len(self._open[host]) == 1
+
     def receive(self, host: str, port: int) -> Arrival | None:
         """Take what has arrived at a port by now; None: nothing."""
         arrival = self._fabric.receive(host)
-        if len(self._open[host]) == 1:
+        if self.alone(host):
             return arrival
         if arrival is not None:
             self._sort(host, arrival)

@@ -87,6 +87,7 @@ class PolledServer(Server):
     def __init__(self, socket: Socket, topology: Topology, settings: VirtualSettings) -> None:
         self.due = NEVER
         """Time at which it has to be served even if nothing arrives."""
+        self.host = socket.host
         self._socket = socket
         core = FallbackSettings(
             lanes=settings.lanes,

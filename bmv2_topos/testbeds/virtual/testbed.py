@@ -14,6 +14,7 @@ from typing import assert_never
 
 from bmv2_topos.testbeds.virtual.admission import VirtualFleet
 from bmv2_topos.testbeds.virtual.allocation import Allocation, Allocator
+from bmv2_topos.testbeds.virtual.cores import COMPILED
 from bmv2_topos.testbeds.virtual.errors import Stalled, TestbedError
 from bmv2_topos.testbeds.virtual.fabric import Fabric
 from bmv2_topos.testbeds.virtual.faults import (
@@ -32,18 +33,16 @@ from bmv2_topos.testbeds.virtual.occupancy import OccupancySampler
 from bmv2_topos.testbeds.virtual.placement import Placement
 from bmv2_topos.testbeds.virtual.recorder import Recorder
 from bmv2_topos.testbeds.virtual.report import Report
-from bmv2_topos.testbeds.virtual.server import PolledServer
 from bmv2_topos.testbeds.virtual.settings import VirtualSettings
 from bmv2_topos.testbeds.virtual.stall import check_stall, describe_waiting
-from bmv2_topos.testbeds.virtual.traffic import Flow, RunningFlow, running_flows
-from bmv2_topos.testbeds.virtual.worker import Worker
+from bmv2_topos.testbeds.virtual.traffic import Flow, running_flows
+from bmv2_topos.testbeds.virtual.turns import Seated, Turns
 from controller.vocabulary import Job, Region, Topology
 from hostlib.core.congestion import BadLimits
 from hostlib.core.state import NEVER
 from hostlib.errors import JobFault
 
 _PROGRESS_TICKS = 256
-_TURN = 7  # any number without a common factor with most numbers of hosts
 
 Progress = Callable[[float, int, int], None]
 """Told of the virtual time (s), iterations done and iterations in all, over all jobs."""
@@ -142,6 +141,12 @@ class VirtualTestbed:
         self._left = list(self.jobs.values())
         """Those that are not gone."""
         self._sampler = OccupancySampler(self.fabric, settings, self.jobs)
+        quick = recorder is None and settings.cores.kernel is COMPILED.kernel
+        self._turns = Turns(self.fabric, alone=interfaces.alone, quick=quick)
+        self._owners: list[str] = []
+        """Name of the job of each seat; "": a flow."""
+        self._seated = False
+        """False once anybody comes or goes, or a host's link begins or ends to lose packets."""
 
     # ------------------------------------------------------------------ the clock
 
@@ -182,23 +187,26 @@ class VirtualTestbed:
         for job in self._left:
             if job.admitted is None and job.starts_ns <= now:
                 job.admit(now)
+                self._seated = False
         while self._faults and self._faults[-1].at_s * 1e9 <= now:
             self._happen(self._faults.pop(), now)
+            self._seated = False
         if self._allocator is not None:
             self._allocator.serve(now, self._left)
-        hosts = self._hosts()
-        turn = number * _TURN % max(1, len(hosts))
-        for host in (*hosts[turn:], *hosts[:turn]):
-            host.poll(now)
+        self._take_seats()
+        moved = {self._owners[seat] for seat in self._turns.take(now, number)}
         for job in self._left:
-            job.end_iterations(now)
+            if job.entry.name in moved:
+                job.end_iterations(now)
         self.fleet.settle()
         if any(job.gone for job in self._left):
             self._left = [job for job in self._left if not job.gone]
+            self._seated = False
         check_stall(self._left, now, self.settings.patience_s)
 
     def _next_us(self) -> int:
-        due = [host.due for host in self._hosts()]
+        self._take_seats()
+        due = [self._turns.due()]
         due += [job.starts_ns for job in self._left if job.admitted is None]
         if self._faults:
             due.append(round(self._faults[-1].at_s * 1e9))
@@ -208,13 +216,17 @@ class VirtualTestbed:
         event_us = self.fabric.next_event_us()
         return next_us if event_us is None else min(next_us, event_us)
 
-    def _hosts(self) -> list[Worker | PolledServer | RunningFlow]:
-        hosts: list[Worker | PolledServer | RunningFlow] = [*self._flows]
+    def _take_seats(self) -> None:
+        if self._seated:
+            return
+        self._seated = True
+        seats: list[tuple[Seated, str]] = [(flow, "") for flow in self._flows]
         for job in self._left:
-            hosts += job.workers
+            seats += [(worker, job.entry.name) for worker in job.workers]
             if job.server is not None:
-                hosts.append(job.server)
-        return hosts
+                seats.append((job.server, job.entry.name))
+        self._owners = [name for _, name in seats]
+        self._turns.seat([each for each, _ in seats])
 
     def _generations(self) -> dict[int, str]:
         return {job.admitted.generation: job.entry.name for job in self._left if job.admitted is not None}

@@ -73,6 +73,7 @@ class RunningFlow:
     def __init__(self, flow: Flow, fabric: Fabric, sink: Socket, seed: str, *, coalesce_us: int) -> None:
         """Take `sink` for where its packets arrive; they are the same for the same seed."""
         self.flow = flow
+        self.host = flow.target
         self._fabric = fabric
         self._sink = sink
         self._frame = _frame(flow, fabric.topology, sink.port)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -12,7 +13,7 @@ from bmv2_topos.testbeds.virtual.gradients import Gradients
 from bmv2_topos.testbeds.virtual.interfaces import Socket
 from bmv2_topos.testbeds.virtual.settings import Prioritize
 from bmv2_topos.testbeds.virtual.training import Training
-from hostlib.core.driver import Driver
+from hostlib.core.driver import Arrivals, Driver
 from hostlib.core.state import Counter
 from hostlib.core.window import Window
 from hostlib.priority import Urgency
@@ -88,11 +89,14 @@ class Worker:
             WrongSum: a result is not the sum.
             RanksDisagree: the ranks' packets do, which cannot be.
         """
-        driver, training = self._driver, self.training
         arrival = self._socket.receive()
-        if arrival is None and now < self.due:
-            return
-        driver.take(now, () if arrival is None else arrival.segments())
+        if arrival is not None or now >= self.due:
+            self.go_on(now, () if arrival is None else arrival.segments())
+
+    def go_on(self, now: int, arrivals: Arrivals = ()) -> None:
+        """Do what `poll` does with what has arrived. Raises as `poll` does."""
+        driver, training = self._driver, self.training
+        driver.take(now, arrivals)
         if self._layer is not None and not driver.busy:
             self._finish(self._layer, now)
         training.advance(now)
@@ -100,6 +104,16 @@ class Worker:
             self._begin(training.ready.popleft(), now)
         driver.time_out(now)
         self.due = min(driver.transmit(now), training.due)
+
+    @property
+    def core_address(self) -> int:
+        """The window's ``struct ina_core``."""
+        return ctypes.addressof(self.window.state.struct)
+
+    @property
+    def packet_bytes(self) -> int:
+        """Bytes of its packets, at most."""
+        return int(self.window.state.struct.packet_bytes)
 
     @property
     def waits(self) -> bool:

@@ -150,6 +150,43 @@ int engine_run(struct engine *, char *error);   /* until engine_stop; -1 with th
 void engine_stop(struct engine *);
 int engine_wait_cpu(struct engine *, int timeout_ms);  /* 1: frames at a CPU port; 0: none; -1: stopped */
 
+/* ---- Several engines in virtual time (engine_cables.c). Only this lets frames enter them. ---- */
+
+/* What leaves `source` by `port` enters `target` at `target_port`, so much later. */
+struct engine_cable {
+    uint32_t source, target;
+    uint16_t port, target_port;
+    uint64_t delay_us;
+};
+
+/* A port at which something else than an engine is. */
+struct engine_end {
+    uint32_t engine;
+    uint16_t port;
+};
+
+struct cabling;
+
+/* All ports are memory ports. Cables come in the order of their sources. Entrances are the cables, then the ends:
+   `survives` is called with one for each frame that goes there by a cable or was to be sent later from an end, as long
+   as cabling_ask wants it; 0 loses the frame. NULL: no memory. */
+struct cabling *cabling_create(struct engine *const *, uint32_t count, const struct engine_cable *,
+                               uint32_t cable_count, const struct engine_end *, uint32_t end_count,
+                               int (*survives)(uint32_t entrance));
+void cabling_destroy(struct cabling *);         /* before its engines */
+void cabling_ask(struct cabling *, uint32_t entrance, int asks);
+uint64_t cabling_next_event(const struct cabling *);
+/* Let everything happen up to `now_us`, or the first step of that. Returns the time then; ENGINE_NEVER: no memory. */
+uint64_t cabling_advance(struct cabling *, uint64_t now_us, int one_step);
+void cabling_send(struct cabling *, uint32_t end, const uint8_t *bytes, const uint32_t *lengths, uint32_t count,
+                  uint64_t now_us);
+void cabling_send_later(struct cabling *, uint32_t end, const uint8_t *frame, uint32_t length, uint64_t time_us);
+/* The ends at which frames have arrived since the last call; there is room for all. */
+uint32_t cabling_waiting(struct cabling *, uint32_t *ends);
+/* The frames that wait at an end, back to back, until something happens; and that they are dealt with. */
+const uint8_t *cabling_frames(struct cabling *, uint32_t end, uint32_t *count, const uint32_t **lengths);
+void cabling_forget(struct cabling *, uint32_t end);
+
 
 #pragma GCC visibility pop
 

@@ -1,0 +1,210 @@
+"""Whose turn it is at a tick, and the turns that need no Python.
+
+All that sits at hosts (workers, fallback servers, sinks of flows) has a turn at a tick if something may have
+arrived for it, or if it is due. Seats take turns in going first. A worker in the middle of a sum takes in
+results and sends what may follow, which is most of what happens: that is done in C (``turns.c``), where the
+engine and the host library are. Python takes the turns in which a sum begins or ends, computing has a result,
+a time-out is due, a congestion control is to be asked, or several have a seat at one host.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import numpy as np
+
+from bmv2_topos.testbeds.virtual.fabric import Fabric
+from bmv2_topos.testbeds.virtual.worker import BATCH_PACKETS, Worker
+from hostlib._native import NativeKernel, library_path
+from hostlib.core.state import NEVER
+from softswitch import build_c
+from softswitch.engine.build import RUNTIME
+from softswitch.engine.native_cables import NativeCabling
+
+_TURN: Final = 7  # any number without a common factor with most numbers of seats
+
+_WINDOW: Final = ("ina_absorb", "ina_emit", "ina_next_timeout")
+_ENGINE: Final = ("cabling_frames", "cabling_forget", "cabling_send", "cabling_waiting")
+
+_SEAT: Final = np.dtype(
+    [
+        ("core", np.uint64),
+        ("due", np.int64),
+        ("computed", np.int64),
+        ("end", np.uint32),
+        ("called", np.uint8),
+        ("busy", np.uint8),
+    ],
+    align=True,
+)
+"""``struct seat`` of turns.c."""
+
+
+class Seated(Protocol):
+    """What sits at a host. Times are nanoseconds."""
+
+    host: str
+    due: int
+    """Time at which it has a turn even if nothing arrives."""
+
+    def poll(self, now: int) -> None:
+        """Have a turn."""
+
+
+class _Table(ctypes.Structure):
+    """``struct table`` of turns.c."""
+
+    _fields_ = (
+        ("calls", ctypes.c_void_p),
+        ("cabling", ctypes.c_void_p),
+        ("seats", ctypes.c_void_p),
+        ("first", ctypes.c_void_p),
+        ("at", ctypes.c_void_p),
+        ("told", ctypes.c_void_p),
+        ("out", ctypes.c_void_p),
+        ("lengths", ctypes.c_void_p),
+        ("count", ctypes.c_uint32),
+        ("batch", ctypes.c_uint32),
+    )
+
+
+class Turns:
+    """The seats, and their turns. Times are nanoseconds."""
+
+    def __init__(self, fabric: Fabric, *, alone: Callable[[str], bool], quick: bool) -> None:
+        """See the module.
+
+        Args:
+            fabric: The network, which says at which hosts something has arrived.
+            alone: Says whether only one has a seat at a host, so that what arrives there is its own.
+            quick: Take the turns in C that need no Python, where there is a compiler.
+        """
+        self._fabric = fabric
+        self._alone = alone
+        self._quick = _Quick(fabric.cabling) if quick and isinstance(fabric.cabling, NativeCabling) else None
+        self._seated: list[Seated] = []
+        self._seats = np.zeros(0, _SEAT)
+        self._at: dict[int, list[int]] = {}
+
+    def seat(self, seated: Sequence[Seated]) -> None:
+        """Give seats to these and no others, and a turn to each at the next tick."""
+        self._seated = list(seated)
+        self._seats = seats = np.zeros(len(self._seated), _SEAT)
+        self._at = {}
+        for number, each in enumerate(self._seated):
+            end = self._fabric.end_of(each.host)
+            self._at.setdefault(end, []).append(number)
+            seats[number] = (0, each.due, NEVER, end, 1, 0)
+            if self._quick is not None and isinstance(each, Worker) and self._is_plain(each.host):
+                seats["core"][number] = each.core_address
+                self._note(number)
+        if self._quick is not None:
+            packet_bytes = [each.packet_bytes for each in self._seated if isinstance(each, Worker)]
+            self._quick.seat(seats, self._at, self._fabric.hosts, max(packet_bytes, default=1))
+
+    def due(self) -> int:
+        """Return when the first of them is due; NEVER: none is."""
+        return int(self._seats["due"].min(initial=NEVER))
+
+    def take(self, now: int, tick: int) -> set[int]:
+        """Take the turns of a tick; return the seats that had a turn in Python."""
+        count = len(self._seated)
+        first = tick * _TURN % max(1, count)
+        if self._quick is None:
+            return self._take_all(now, first)
+        had: set[int] = set()
+        number = -1
+        while (found := self._quick.take(now, first, number + 1)) is not None:
+            number, rest = found
+            seat = (first + number) % count
+            each = self._seated[seat]
+            if rest and isinstance(each, Worker):
+                each.go_on(now)
+            else:
+                each.poll(now)
+            had.add(seat)
+            self._note(seat)
+        return had
+
+    def _take_all(self, now: int, first: int) -> set[int]:
+        called, due = self._seats["called"], self._seats["due"]
+        had: set[int] = set()
+        self._call()
+        for seat in (*range(first, len(self._seated)), *range(first)):
+            if called[seat] or due[seat] <= now:
+                called[seat] = 0
+                self._seated[seat].poll(now)
+                had.add(seat)
+                self._note(seat)
+                self._call()
+        return had
+
+    def _is_plain(self, host: str) -> bool:
+        return self._alone(host) and not self._fabric.loses(host)
+
+    def _call(self) -> None:
+        for end in self._fabric.arrived():
+            self._seats["called"][self._at.get(end, [])] = 1
+
+    def _note(self, number: int) -> None:
+        """Write down what the turns in C have to know of a seat."""
+        each, seats = self._seated[number], self._seats
+        seats["due"][number] = each.due
+        if isinstance(each, Worker):
+            seats["computed"][number] = each.training.due
+            seats["busy"][number] = each.waits
+
+
+class _Quick:
+    """``turns.c``: its library and its table."""
+
+    def __init__(self, cabling: NativeCabling) -> None:
+        self._take = _library().turns_take
+        functions = [getattr(NativeKernel().library, name) for name in _WINDOW]
+        functions += [getattr(cabling.library, name) for name in _ENGINE]
+        addresses = (ctypes.cast(function, ctypes.c_void_p).value for function in functions)
+        self._calls = np.array([address or 0 for address in addresses], np.uint64)
+        self._arrays: list[np.ndarray[Any, Any]] = []
+        self._table = _Table(calls=self._calls.ctypes.data, cabling=cabling.address, batch=BATCH_PACKETS)
+        self._rest = ctypes.c_int32()
+
+    def seat(
+        self, seats: np.ndarray[Any, Any], at: dict[int, list[int]], ends: int, packet_bytes: int
+    ) -> None:
+        """Serve other seats from now on; `at` has them by end, `packet_bytes` is the most of any."""
+        first = np.cumsum([0, *(len(at.get(end, [])) for end in range(ends))], dtype=np.uint32)
+        order = np.array([seat for end in range(ends) for seat in at.get(end, [])], np.uint32)
+        told = np.zeros(max(1, ends), np.uint32)
+        out, lengths = np.zeros(BATCH_PACKETS * packet_bytes, np.uint8), np.zeros(BATCH_PACKETS, np.uint32)
+        self._arrays = [seats, first, order, told, out, lengths]  # kept alive as long as C uses them
+        table = self._table
+        table.seats, table.first, table.at, table.told, table.out, table.lengths = (
+            array.ctypes.data for array in self._arrays
+        )
+        table.count = len(seats)
+
+    def take(self, now: int, first: int, number: int) -> tuple[int, bool] | None:
+        """Take turns from this number on; return the one that Python has to take, and whether its rest only."""
+        rest = self._rest
+        found = int(self._take(ctypes.byref(self._table), now, first, number, ctypes.byref(rest)))
+        return None if found < 0 else (found, bool(rest.value))
+
+
+@functools.cache
+def _library() -> ctypes.CDLL:
+    """Return the compiled ``turns.c``. Raises NoCompiler or BuildFailed."""
+    parts = (
+        library_path().with_name("ina_core.h"),
+        RUNTIME / "engine.h",
+        Path(__file__).with_name("turns.c"),
+    )
+    library = ctypes.CDLL(str(build_c("\n".join(part.read_text(encoding="utf-8") for part in parts))))
+    library.turns_take.restype = ctypes.c_int64
+    library.turns_take.argtypes = [
+        *(ctypes.c_void_p, ctypes.c_int64, ctypes.c_uint32, ctypes.c_uint32, ctypes.c_void_p)
+    ]
+    return library

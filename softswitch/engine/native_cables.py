@@ -1,0 +1,133 @@
+"""Cables between switches of the C engine: ctypes declarations of runtime/engine_cables.c and a class over them."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from array import array
+from collections.abc import Sequence
+from typing import Any
+
+from softswitch.engine.cables import Cable, End, Survives
+from softswitch.engine.native import NativeEngine
+
+_NEVER = 2**64 - 1
+
+_SURVIVES = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_uint32)
+
+
+class _Cable(ctypes.Structure):
+    """``struct engine_cable``."""
+
+    _fields_ = (
+        ("source", ctypes.c_uint32),
+        ("target", ctypes.c_uint32),
+        ("port", ctypes.c_uint16),
+        ("target_port", ctypes.c_uint16),
+        ("delay_us", ctypes.c_uint64),
+    )
+
+
+class _End(ctypes.Structure):
+    """``struct engine_end``."""
+
+    _fields_ = (("engine", ctypes.c_uint32), ("port", ctypes.c_uint16))
+
+
+@functools.cache
+def _declare(library: ctypes.CDLL) -> ctypes.CDLL:
+    cabling, u32, u64 = ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint64
+    pointer, integer = ctypes.c_void_p, ctypes.c_int
+    signatures: dict[str, tuple[Any, list[Any]]] = {
+        "create": (cabling, [pointer, u32, pointer, u32, pointer, u32, _SURVIVES]),
+        "destroy": (None, [cabling]),
+        "ask": (None, [cabling, u32, integer]),
+        "next_event": (u64, [cabling]),
+        "advance": (u64, [cabling, u64, integer]),
+        "send": (None, [cabling, u32, pointer, pointer, u32, u64]),
+        "send_later": (None, [cabling, u32, pointer, u32, u64]),
+        "waiting": (u32, [cabling, pointer]),
+        "frames": (pointer, [cabling, u32, pointer, pointer]),
+        "forget": (None, [cabling, u32]),
+    }
+    for name, (result, arguments) in signatures.items():
+        function = getattr(library, f"cabling_{name}")
+        function.restype, function.argtypes = result, arguments
+    return library
+
+
+class NativeCabling:
+    """See `softswitch.engine.cables.Cabling`."""
+
+    def __init__(
+        self,
+        engines: Sequence[NativeEngine],
+        cables: Sequence[Cable],
+        ends: Sequence[End],
+        survives: Survives,
+    ) -> None:
+        self._library = library = _declare(engines[0].library)
+        self._survives = _SURVIVES(survives)  # kept alive as long as C may call it
+        self._told = (ctypes.c_uint32 * max(1, len(ends)))()
+        self._cabling = library.cabling_create(
+            (ctypes.c_void_p * len(engines))(*(engine.address for engine in engines)),
+            len(engines),
+            (_Cable * len(cables))(
+                *(
+                    _Cable(each.source, each.target, each.port, each.target_port, each.delay_us)
+                    for each in cables
+                )
+            ),
+            len(cables),
+            (_End * len(ends))(*(_End(end.switch, end.port) for end in ends)),
+            len(ends),
+            self._survives,
+        )
+        if not self._cabling:
+            raise MemoryError("no memory for the cables between switches")
+
+    @property
+    def library(self) -> ctypes.CDLL:
+        """The engine's shared object, which has the cabling's functions."""
+        return self._library
+
+    @property
+    def address(self) -> int:
+        """The ``struct cabling``."""
+        return int(self._cabling or 0)
+
+    def close(self) -> None:
+        """Free everything; nothing may be called after it."""
+        cabling, self._cabling = self._cabling, None
+        if cabling is not None:
+            self._library.cabling_destroy(cabling)
+
+    def next_event_us(self) -> int | None:
+        """See `Cabling.next_event_us`."""
+        due = int(self._library.cabling_next_event(self._cabling))
+        return None if due == _NEVER else due
+
+    def advance(self, now_us: int, *, one_step: bool = False) -> int:
+        """See `Cabling.advance`."""
+        now = int(self._library.cabling_advance(self._cabling, now_us, one_step))
+        if now == _NEVER:
+            raise MemoryError("no memory for the frames under way between switches")
+        return now
+
+    def send(self, end: int, data: bytes, lengths: array[int], now_us: int) -> None:
+        """See `Cabling.send`."""
+        address, count = lengths.buffer_info()
+        self._library.cabling_send(self._cabling, end, data, address, count, now_us)
+
+    def send_later(self, end: int, frame: bytes, time_us: int) -> None:
+        """See `Cabling.send_later`."""
+        self._library.cabling_send_later(self._cabling, end, frame, len(frame), time_us)
+
+    def waiting(self) -> Sequence[int]:
+        """See `Cabling.waiting`."""
+        count = self._library.cabling_waiting(self._cabling, self._told)
+        return self._told[:count] if count else ()
+
+    def ask(self, entrance: int, asks: bool) -> None:
+        """See `Cabling.ask`."""
+        self._library.cabling_ask(self._cabling, entrance, asks)
