@@ -9,18 +9,34 @@ from bmv2_topos.testbeds.virtual.jobs import RunningJob
 from hostlib.core.state import NEVER
 
 
-def check_stall(jobs: Iterable[RunningJob], now: int, patience_s: float) -> None:
-    """Raise Stalled if no worker of any job has had a result for so long, and none computes."""
-    running = list(jobs)
+class StallCheck:
+    """Looks at all workers, but not before any stall that it can have missed is over the patience."""
+
+    def __init__(self, patience_s: float) -> None:
+        self._patience_s = patience_s
+        self._due = 0
+
+    def check(self, jobs: Iterable[RunningJob], now: int) -> None:
+        """Raise Stalled if no worker of any job has had a result for so long, and none computes."""
+        if now < self._due:
+            return
+        running = list(jobs)
+        waited = _least_wait(running, now)
+        if waited > self._patience_s * 1e9:
+            waiting = describe_waiting(running)
+            raise Stalled(f"at {now * 1e-9:.6f} s, no result for {self._patience_s:g} s: {waiting}")
+        self._due = now + int(self._patience_s * 1e9) - waited
+
+
+def _least_wait(jobs: Iterable[RunningJob], now: int) -> int:
+    """Return how long the worker has waited that had a result last; 0: one computes, or there is none."""
     waits = []
-    for job in running:
+    for job in jobs:
         for worker in job.workers:
             if not worker.waits or worker.training.due != NEVER:
-                return
+                return 0
             waits.append(worker.window.stalled_ns(now))
-    if waits and min(waits) > patience_s * 1e9:
-        waiting = describe_waiting(running)
-        raise Stalled(f"at {now * 1e-9:.6f} s, no result for {patience_s:g} s: {waiting}")
+    return min(waits, default=0)
 
 
 def describe_waiting(jobs: Iterable[RunningJob]) -> str:

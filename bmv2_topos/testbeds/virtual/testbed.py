@@ -34,7 +34,7 @@ from bmv2_topos.testbeds.virtual.placement import Placement
 from bmv2_topos.testbeds.virtual.recorder import Recorder
 from bmv2_topos.testbeds.virtual.report import Report
 from bmv2_topos.testbeds.virtual.settings import VirtualSettings
-from bmv2_topos.testbeds.virtual.stall import check_stall, describe_waiting
+from bmv2_topos.testbeds.virtual.stall import StallCheck, describe_waiting
 from bmv2_topos.testbeds.virtual.traffic import Flow, running_flows
 from bmv2_topos.testbeds.virtual.turns import Seated, Turns
 from controller.vocabulary import Job, Region, Topology
@@ -142,6 +142,7 @@ class VirtualTestbed:
         """Those that are not gone."""
         self._sampler = OccupancySampler(self.fabric, settings, self.jobs)
         quick = recorder is None and settings.cores.kernel is COMPILED.kernel
+        self._stall = StallCheck(settings.patience_s)
         self._turns = Turns(self.fabric, alone=interfaces.alone, quick=quick)
         self._owners: list[str] = []
         """Name of the job of each seat; "": a flow."""
@@ -202,7 +203,7 @@ class VirtualTestbed:
         if any(job.gone for job in self._left):
             self._left = [job for job in self._left if not job.gone]
             self._seated = False
-        check_stall(self._left, now, self.settings.patience_s)
+        self._stall.check(self._left, now)
 
     def _next_us(self) -> int:
         self._take_seats()

@@ -2,6 +2,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 #include "engine_internal.h"
@@ -42,6 +43,31 @@ void spares_free(struct spares *spares)
 {
     while (spares->first)
         free(spare_take(spares, 0));
+}
+
+/* Frames up to this length share blocks of this size. */
+#define SPARE_FRAME 2048
+
+struct frame *frame_new(struct engine *engine, const uint8_t *bytes, uint32_t length)
+{
+    bool spare = length <= SPARE_FRAME;
+    struct frame *frame = spare ? spare_take(engine->frames, sizeof *frame + SPARE_FRAME)
+                                : malloc(sizeof *frame + length);
+    if (frame) {
+        *frame = (struct frame){.references = 1, .length = length, .spare = spare};
+        memcpy(frame->bytes, bytes, length);
+    }
+    return frame;
+}
+
+void frame_release(struct spares *spares, struct frame *frame)
+{
+    if (!frame || --frame->references)
+        return;
+    if (frame->spare)
+        spare_return(spares, frame);
+    else
+        free(frame);
 }
 
 /* Whoever waits for the mutex holds the gate, so the data thread, which unlocks and locks again all the

@@ -8,9 +8,6 @@
 
 #include "engine_internal.h"
 
-/* Frames up to this length share blocks of this size. */
-#define SPARE_BYTES 2048
-
 /* Where frames enter an engine: what is at the other end of a cable, or of a host's. */
 struct entrance {
     uint32_t engine;
@@ -21,13 +18,20 @@ struct entrance {
 /* A frame that is on its way to an entrance. */
 struct under_way {
     uint64_t time_us, order;
-    uint32_t entrance, length;
-    uint8_t frame[];
+    struct frame *frame;
+    uint32_t entrance;
+};
+
+/* What is on its way to an engine: a heap. */
+struct inbox {
+    struct under_way *heap;
+    size_t size, capacity;
 };
 
 struct cabling {
     struct engine **engines;
-    uint64_t *due_us;               /* of each engine */
+    struct inbox *inbox;            /* of each engine */
+    uint64_t *due_us, *arrival_us;  /* of each engine: its next event, and what enters it next */
     uint32_t count, cables, entrances;
     struct engine_cable *cable;     /* by their sources, in the order in which they are looked at */
     uint32_t *first_cable;          /* of each engine, and one more */
@@ -39,10 +43,8 @@ struct cabling {
     bool *held;                     /* locked by this call */
     bool *waits;                    /* an end is in `waiting` */
     uint32_t *waiting, waitings;    /* to be told of */
-    struct under_way **heap;
-    size_t heap_size, heap_capacity;
     uint64_t order, now_us, step_us;
-    struct spares spares;
+    struct spares frames;           /* of all engines */
     int (*survives)(uint32_t entrance);
     bool short_of_memory;
 };
@@ -54,60 +56,54 @@ static bool sooner(const struct under_way *a, const struct under_way *b)
     return a->time_us != b->time_us ? a->time_us < b->time_us : a->order < b->order;
 }
 
-static void put(struct cabling *cabling, uint64_t time_us, uint32_t entrance, const uint8_t *frame, uint32_t length)
+static bool grow_inbox(struct inbox *inbox)
 {
-    if (cabling->heap_size == cabling->heap_capacity) {
-        size_t capacity = cabling->heap_capacity ? 2 * cabling->heap_capacity : 1024;
-        struct under_way **heap = realloc(cabling->heap, capacity * sizeof *heap);
-        if (!heap) {
-            cabling->short_of_memory = true;
-            return;
-        }
-        cabling->heap = heap;
-        cabling->heap_capacity = capacity;
-    }
-    struct under_way *item = length <= SPARE_BYTES ? spare_take(&cabling->spares, sizeof *item + SPARE_BYTES)
-                                                   : malloc(sizeof *item + length);
-    if (!item) {
-        cabling->short_of_memory = true;
-        return;
-    }
-    item->time_us = time_us;
-    item->order = cabling->order++;
-    item->entrance = entrance;
-    item->length = length;
-    memcpy(item->frame, frame, length);
-    size_t at = cabling->heap_size++;
-    while (at > 0 && sooner(item, cabling->heap[(at - 1) / 2])) {
-        cabling->heap[at] = cabling->heap[(at - 1) / 2];
-        at = (at - 1) / 2;
-    }
-    cabling->heap[at] = item;
+    if (inbox->size < inbox->capacity)
+        return true;
+    size_t capacity = inbox->capacity ? 2 * inbox->capacity : 64;
+    struct under_way *heap = realloc(inbox->heap, capacity * sizeof *heap);
+    if (!heap)
+        return false;
+    inbox->heap = heap;
+    inbox->capacity = capacity;
+    return true;
 }
 
-static struct under_way *next_under_way(struct cabling *cabling)
+/* Takes over the reference. */
+static void put(struct cabling *cabling, uint64_t time_us, uint32_t entrance, struct frame *frame)
 {
-    struct under_way **heap = cabling->heap;
-    struct under_way *first = heap[0], *moved = heap[--cabling->heap_size];
+    uint32_t engine = cabling->entrance[entrance].engine;
+    struct inbox *inbox = &cabling->inbox[engine];
+    if (!frame || !grow_inbox(inbox)) {
+        cabling->short_of_memory = true;
+        frame_release(&cabling->frames, frame);
+        return;
+    }
+    struct under_way item = {time_us, cabling->order++, frame, entrance}, *heap = inbox->heap;
+    size_t at = inbox->size++;
+    while (at > 0 && sooner(&item, &heap[(at - 1) / 2])) {
+        heap[at] = heap[(at - 1) / 2];
+        at = (at - 1) / 2;
+    }
+    heap[at] = item;
+    cabling->arrival_us[engine] = heap[0].time_us;
+}
+
+static struct under_way next_under_way(struct inbox *inbox)
+{
+    struct under_way *heap = inbox->heap, first = heap[0];
+    struct under_way moved = heap[--inbox->size];
     size_t at = 0, child;
-    while ((child = 2 * at + 1) < cabling->heap_size) {
-        if (child + 1 < cabling->heap_size && sooner(heap[child + 1], heap[child]))
+    while ((child = 2 * at + 1) < inbox->size) {
+        if (child + 1 < inbox->size && sooner(&heap[child + 1], &heap[child]))
             child++;
-        if (!sooner(heap[child], moved))
+        if (!sooner(&heap[child], &moved))
             break;
         heap[at] = heap[child];
         at = child;
     }
     heap[at] = moved;
     return first;
-}
-
-static void forget(struct cabling *cabling, struct under_way *item)
-{
-    if (item->length <= SPARE_BYTES)
-        spare_return(&cabling->spares, item);
-    else
-        free(item);
 }
 
 /* ---------------------------------------------------------------- engines */
@@ -129,7 +125,7 @@ static struct engine *enter(struct cabling *cabling, uint32_t number)
 static void leave(struct cabling *cabling, uint32_t number)
 {
     struct engine *engine = cabling->engines[number];
-    cabling->due_us[number] = engine->heap_size ? (engine->heap[0]->time_ns + 999) / 1000 : ENGINE_NEVER;
+    cabling->due_us[number] = engine->heap_size ? (engine->heap[0].time_ns + 999) / 1000 : ENGINE_NEVER;
 }
 
 static void release_all(struct cabling *cabling)
@@ -143,67 +139,69 @@ static void release_all(struct cabling *cabling)
 
 static uint64_t next_due(const struct cabling *cabling)
 {
-    uint64_t due = cabling->heap_size ? cabling->heap[0]->time_us : ENGINE_NEVER;
-    for (uint32_t i = 0; i < cabling->count; i++)
+    uint64_t due = ENGINE_NEVER;
+    for (uint32_t i = 0; i < cabling->count; i++) {
         due = cabling->due_us[i] < due ? cabling->due_us[i] : due;
+        due = cabling->arrival_us[i] < due ? cabling->arrival_us[i] : due;
+    }
     return due;
 }
 
 /* ---------------------------------------------------------------- a step */
 
-static void outbox_clear(struct outbox *box)
+/* Let enter an engine, each at its time, what does so up to `now_us`. */
+static void let_in(struct cabling *cabling, uint32_t number, uint64_t now_us)
 {
-    box->count = 0;
-    box->used = 0;
-}
-
-/* Let enter engines, each at its time, what does so up to `now_us`. */
-static void let_in(struct cabling *cabling, uint64_t now_us)
-{
-    while (cabling->heap_size && cabling->heap[0]->time_us <= now_us) {
-        uint64_t due_us = cabling->heap[0]->time_us;
-        uint32_t number = cabling->heap[0]->entrance;
-        const struct entrance *entrance = &cabling->entrance[number];
-        bool is_end = number >= cabling->cables, entered = false;
+    struct inbox *inbox = &cabling->inbox[number];
+    const struct under_way *first = inbox->heap;
+    while (inbox->size && first->time_us <= now_us) {
+        uint64_t due_us = first->time_us;
+        uint32_t entrance = first->entrance;
+        bool asks = entrance >= cabling->cables && cabling->entrance[entrance].asks;
         struct engine *engine = NULL;
         do {
-            struct under_way *item = next_under_way(cabling);
-            if (!is_end || !entrance->asks || cabling->survives(number)) {
-                if (!entered) {
-                    engine = enter(cabling, entrance->engine);
+            struct frame *frame = next_under_way(inbox).frame;
+            if (!asks || cabling->survives(entrance)) {
+                if (!engine) {
+                    engine = enter(cabling, number);
                     run_events(engine, due_us * 1000);
-                    entered = true;
                 }
-                port_receive(engine->ports[entrance->port], item->frame, item->length);
+                port_receive_shared(engine->ports[cabling->entrance[entrance].port], frame);
             }
-            forget(cabling, item);
-        } while (cabling->heap_size && cabling->heap[0]->time_us == due_us && cabling->heap[0]->entrance == number);
-        if (entered)
-            leave(cabling, entrance->engine);
+            frame_release(&cabling->frames, frame);
+        } while (inbox->size && first->time_us == due_us && first->entrance == entrance);
+        if (engine)
+            leave(cabling, number);
     }
+    cabling->arrival_us[number] = inbox->size ? first->time_us : ENGINE_NEVER;
 }
 
-static void advance_engines(struct cabling *cabling, uint64_t now_us)
+/* Let happen what is due in engines up to `now_us`; `all`: and enter what does so. Engines do not touch each other
+   within a step, so each has its whole step at once, while the processor's caches have what it needs. */
+static void advance_engines(struct cabling *cabling, uint64_t now_us, bool all)
 {
-    for (uint32_t i = 0; i < cabling->count; i++)
+    for (uint32_t i = 0; i < cabling->count; i++) {
+        if (all && cabling->arrival_us[i] <= now_us)
+            let_in(cabling, i, now_us);
         if (cabling->due_us[i] <= now_us) {
             run_events(enter(cabling, i), now_us * 1000);
             leave(cabling, i);
         }
+    }
 }
 
 static void collect_cable(struct cabling *cabling, uint32_t number)
 {
     const struct engine_cable *cable = &cabling->cable[number];
     struct port *port = cabling->engines[cable->source]->ports[cable->port];
-    struct outbox *box = &port->outbox;
-    const uint8_t *frame = box->bytes;
-    for (uint32_t i = 0; i < box->count; i++) {
+    for (uint32_t i = 0; i < port->departed_count; i++) {
+        const struct departed *departed = &port->departed[i];
         if (!cabling->entrance[number].asks || cabling->survives(number))
-            put(cabling, box->times_us[i] + cable->delay_us, number, frame, box->lengths[i]);
-        frame += box->lengths[i];
+            put(cabling, departed->time_us + cable->delay_us, number, departed->frame);
+        else
+            frame_release(&cabling->frames, departed->frame);
     }
-    outbox_clear(box);
+    port->departed_count = 0;
 }
 
 static int by_number(const void *a, const void *b)
@@ -242,12 +240,17 @@ static void collect(struct cabling *cabling)
 
 void cabling_destroy(struct cabling *cabling)
 {
-    while (cabling->heap_size)
-        forget(cabling, next_under_way(cabling));
-    spares_free(&cabling->spares);
-    void *owned[] = {cabling->engines, cabling->due_us, cabling->cable, cabling->first_cable, cabling->end,
+    for (uint32_t i = 0; cabling->inbox && i < cabling->count; i++) {
+        while (cabling->inbox[i].size)
+            frame_release(&cabling->frames, next_under_way(&cabling->inbox[i]).frame);
+        free(cabling->inbox[i].heap);
+    }
+    for (uint32_t i = 0; cabling->engines && i < cabling->count; i++)
+        cabling->engines[i]->frames = &cabling->engines[i]->own_frames;
+    spares_free(&cabling->frames);
+    void *owned[] = {cabling->engines, cabling->inbox, cabling->due_us, cabling->arrival_us, cabling->cable, cabling->first_cable, cabling->end,
                      cabling->first_end, cabling->ends_of, cabling->entrance, cabling->touched, cabling->turn,
-                     cabling->held, cabling->waits, cabling->waiting, cabling->heap};
+                     cabling->held, cabling->waits, cabling->waiting};
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
         free(owned[i]);
     free(cabling);
@@ -273,7 +276,9 @@ struct cabling *cabling_create(struct engine *const *engines, uint32_t count, co
     made->entrances = cable_count + end_count;
     made->survives = survives;
     made->engines = copied(engines, count, sizeof(struct engine *));
+    made->inbox = copied(NULL, count, sizeof *made->inbox);
     made->due_us = copied(NULL, count, sizeof *made->due_us);
+    made->arrival_us = copied(NULL, count, sizeof *made->arrival_us);
     made->cable = copied(cables, cable_count, sizeof *made->cable);
     made->first_cable = copied(NULL, count + 1, sizeof *made->first_cable);
     made->end = copied(ends, end_count, sizeof *made->end);
@@ -285,7 +290,7 @@ struct cabling *cabling_create(struct engine *const *engines, uint32_t count, co
     made->held = copied(NULL, count, sizeof *made->held);
     made->waits = copied(NULL, end_count, sizeof *made->waits);
     made->waiting = copied(NULL, end_count, sizeof *made->waiting);
-    if (!made->engines || !made->due_us || !made->cable || !made->first_cable || !made->end || !made->first_end
+    if (!made->engines || !made->inbox || !made->due_us || !made->arrival_us || !made->cable || !made->first_cable || !made->end || !made->first_end
         || !made->ends_of || !made->entrance || !made->touched || !made->turn || !made->held || !made->waits
         || !made->waiting) {
         cabling_destroy(made);
@@ -294,6 +299,8 @@ struct cabling *cabling_create(struct engine *const *engines, uint32_t count, co
     for (uint32_t i = 0; i < cable_count; i++) {
         made->first_cable[cables[i].source + 1] = i + 1;
         made->entrance[i] = (struct entrance){cables[i].target, cables[i].target_port, false};
+        engines[cables[i].source]->ports[cables[i].port]->cabled = true;
+        engines[cables[i].source]->ports[cables[i].port]->departs_later = true;
         made->step_us = made->step_us && made->step_us < cables[i].delay_us ? made->step_us : cables[i].delay_us;
     }
     uint32_t filled = 0;
@@ -305,6 +312,8 @@ struct cabling *cabling_create(struct engine *const *engines, uint32_t count, co
                 made->ends_of[filled++] = end;
         made->first_end[i + 1] = filled;
         made->due_us[i] = engine_next_event(engines[i]);
+        made->arrival_us[i] = ENGINE_NEVER;
+        engines[i]->frames = &made->frames;
     }
     for (uint32_t i = 0; i < end_count; i++)
         made->entrance[cable_count + i] = (struct entrance){ends[i].engine, ends[i].port, false};
@@ -323,16 +332,13 @@ uint64_t cabling_next_event(const struct cabling *cabling)
 
 static void step(struct cabling *cabling, uint64_t now_us)
 {
-    let_in(cabling, now_us);
-    advance_engines(cabling, now_us);
+    advance_engines(cabling, now_us, true);
     cabling->now_us = now_us;
     collect(cabling);
 }
 
 uint64_t cabling_advance(struct cabling *cabling, uint64_t now_us, int one_step)
 {
-    if (!cabling->cables)
-        let_in(cabling, now_us);
     while (cabling->cables && cabling->now_us < now_us) {
         /* After a pause there is nothing to exchange before the next event. */
         uint64_t due_us = next_due(cabling);
@@ -346,7 +352,7 @@ uint64_t cabling_advance(struct cabling *cabling, uint64_t now_us, int one_step)
             return cabling->now_us;
         }
     }
-    advance_engines(cabling, now_us);
+    advance_engines(cabling, now_us, !cabling->cables);
     cabling->now_us = now_us;
     collect(cabling);
     release_all(cabling);
@@ -372,7 +378,8 @@ void cabling_send(struct cabling *cabling, uint32_t end, const uint8_t *bytes, c
 void cabling_send_later(struct cabling *cabling, uint32_t end, const uint8_t *frame, uint32_t length,
                         uint64_t time_us)
 {
-    put(cabling, time_us, cabling->cables + end, frame, length);
+    struct engine *engine = cabling->engines[cabling->end[end].engine];
+    put(cabling, time_us, cabling->cables + end, frame_new(engine, frame, length));
 }
 
 uint32_t cabling_waiting(struct cabling *cabling, uint32_t *ends)
@@ -397,5 +404,6 @@ void cabling_forget(struct cabling *cabling, uint32_t end)
 {
     const struct engine_end *at = &cabling->end[end];
     struct outbox *box = &cabling->engines[at->engine]->ports[at->port]->outbox;
-    outbox_clear(box);
+    box->count = 0;
+    box->used = 0;
 }

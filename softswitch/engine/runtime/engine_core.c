@@ -27,6 +27,7 @@ struct engine *engine_create(void)
     engine->cpu_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     engine->start_ns = clock_ns();
     engine->armed_ns = ENGINE_NEVER;
+    engine->frames = &engine->own_frames;
     if (!engine->groups || !engine->sessions || !engine->exclusions || !engine->frame || engine->wake_fd < 0 || engine->cpu_fd < 0) {
         engine_destroy(engine);
         return NULL;
@@ -49,7 +50,8 @@ void engine_destroy(struct engine *engine)
         if (engine->ports[i])
             port_remove(engine->ports[i]);
     for (size_t i = 0; i < engine->heap_size; i++)
-        free(engine->heap[i]);
+        frame_release(engine->frames, engine->heap[i].frame);
+    spares_free(&engine->own_frames);
     for (int i = 0; i < 65536; i++) {
         if (engine->groups)
             free(engine->groups[i]);
@@ -184,7 +186,7 @@ void engine_advance(struct engine *engine, uint64_t now_us)
 uint64_t engine_next_event(struct engine *engine)
 {
     engine_lock(engine);
-    uint64_t next = engine->heap_size ? (engine->heap[0]->time_ns + 999) / 1000 : ENGINE_NEVER;
+    uint64_t next = engine->heap_size ? (engine->heap[0].time_ns + 999) / 1000 : ENGINE_NEVER;
     engine_unlock(engine);
     return next;
 }

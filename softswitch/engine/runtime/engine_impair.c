@@ -67,7 +67,7 @@ void port_transmit(struct port *port, uint8_t *frame, uint32_t length)
     if (likely(!tx->impaired)) {
         if (unlikely(port->engine->capture))
             capture_sent(port, frame, length, NULL);
-        outbox_commit(port, length);
+        outbox_put(port, frame, length);
         return;
     }
     struct engine *engine = port->engine;
@@ -95,10 +95,10 @@ void port_transmit(struct port *port, uint8_t *frame, uint32_t length)
         const uint8_t *source = i ? kept : frame;
         uint64_t time_ns = link_arrival(tx, through_ns, &port->statistics.tx_reordered);
         if (time_ns > engine->now_ns)
-            schedule(engine, time_ns, port, EVENT_TX, source, length);
+            schedule(engine, time_ns, port, EVENT_TX, frame_new(engine, source, length));
         else if (i == 0)
-            outbox_commit(port, length);
+            outbox_put(port, frame, length);
         else
-            outbox_append(port, source, length);
+            leave_now(port, source, length);
     }
 }

@@ -1,6 +1,4 @@
 /* Frames on their way in, and events when they are due: both end in the traffic manager. */
-#include <stdlib.h>
-
 #include "engine_internal.h"
 
 /* A place in the rx queue for a frame that is through at `through_ns`. */
@@ -14,7 +12,8 @@ static bool wait_for_link(struct port *port, uint64_t now_ns)
     return port->rx_waiting < size;
 }
 
-void port_receive(struct port *port, const uint8_t *frame, uint32_t length)
+/* `shared` has the frame's bytes, or is NULL. */
+static void receive(struct port *port, const uint8_t *frame, uint32_t length, struct frame *shared)
 {
     struct engine *engine = port->engine;
     struct direction *rx = &port->rx;
@@ -26,7 +25,7 @@ void port_receive(struct port *port, const uint8_t *frame, uint32_t length)
         return;
     }
     if (likely(!rx->impaired)) {
-        tm_ingress(engine, port, frame, length);
+        tm_ingress(engine, port, frame, length, shared);
         return;
     }
     uint64_t through_ns = engine->now_ns;
@@ -57,35 +56,54 @@ void port_receive(struct port *port, const uint8_t *frame, uint32_t length)
     statistics->rx_duplicated += twice;
     for (int i = 0; i <= twice; i++) {
         uint64_t time_ns = link_arrival(rx, through_ns, &statistics->rx_reordered);
-        if (time_ns <= engine->now_ns)
-            tm_ingress(engine, port, frame, length);
-        else
-            schedule(engine, time_ns, port, EVENT_RX, frame, length);
+        if (time_ns <= engine->now_ns) {
+            tm_ingress(engine, port, frame, length, shared);
+            continue;
+        }
+        if (shared)
+            shared->references++;
+        schedule(engine, time_ns, port, EVENT_RX, shared ? shared : frame_new(engine, frame, length));
     }
+}
+
+void port_receive(struct port *port, const uint8_t *frame, uint32_t length)
+{
+    receive(port, frame, length, NULL);
+}
+
+void port_receive_shared(struct port *port, struct frame *frame)
+{
+    receive(port, frame->bytes, frame->length, frame);
 }
 
 void run_events(struct engine *engine, uint64_t now_ns)
 {
-    while (engine->heap_size && engine->heap[0]->time_ns <= now_ns) {
-        struct event *event = next_event(engine);
-        if (event->time_ns > engine->now_ns)
-            engine->now_ns = event->time_ns;
-        switch (event->kind) {
+    while (engine->heap_size && engine->heap[0].time_ns <= now_ns) {
+        struct event event = next_event(engine);
+        struct frame *frame = event.frame;
+        if (event.time_ns > engine->now_ns)
+            engine->now_ns = event.time_ns;
+        switch (event.kind) {
         case EVENT_RX:
-            tm_ingress(engine, event->port, event->frame, event->length);
+            tm_ingress(engine, event.port, frame->bytes, frame->length, frame);
+            frame_release(engine->frames, frame);
             break;
         case EVENT_TX:
-            outbox_append(event->port, event->frame, event->length);
+            if (event.port->cabled) {
+                depart(event.port, frame);
+            } else {
+                outbox_append(event.port, frame->bytes, frame->length);
+                frame_release(engine->frames, frame);
+            }
             break;
         case EVENT_DEQUEUE:
-            tm_dequeue(event->port);
+            tm_dequeue(event.port);
             break;
         case EVENT_RESUME:
-            event->port->resume_scheduled = false;
-            port_resume(event->port);
+            event.port->resume_scheduled = false;
+            port_resume(event.port);
             break;
         }
-        free(event);
     }
     if (now_ns > engine->now_ns)
         engine->now_ns = now_ns;

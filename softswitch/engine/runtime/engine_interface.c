@@ -242,7 +242,7 @@ static bool wait_for_queue(struct port *port)
 {
     struct interface_port *interface = port->io;
     uint64_t time_ns = port->engine->now_ns + RESUME_NS;
-    if (interface->resumes == RESUMES || !schedule(port->engine, time_ns, port, EVENT_RESUME, NULL, 0)) {
+    if (interface->resumes == RESUMES || !schedule(port->engine, time_ns, port, EVENT_RESUME, NULL)) {
         interface->resumes = 0;
         return false;
     }

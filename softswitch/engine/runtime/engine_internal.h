@@ -28,7 +28,7 @@ struct outbox {
 struct queued {
     struct queued *next;
     struct p4_packet *packet;
-    struct shared_frame *frame;
+    struct frame *frame;
     uint32_t length;
     uint32_t truncate;
     uint32_t depth;
@@ -47,6 +47,19 @@ struct spares {
     struct spare {
         struct spare *next;
     } *first;
+};
+
+/* A frame that several may refer to; nobody changes it. */
+struct frame {
+    uint32_t references, length;
+    bool spare;                     /* of the usual size: goes back to the spares */
+    uint8_t bytes[];
+};
+
+/* A frame that has left a port with a cable. */
+struct departed {
+    struct frame *frame;
+    uint64_t time_us;
 };
 
 struct direction {
@@ -70,6 +83,10 @@ struct port {
     int fd;                         /* -1: memory */
     struct direction rx, tx;
     struct outbox outbox;
+    bool departs_later;             /* impaired or cabled: frames are not written where they leave from */
+    bool cabled;                    /* frames leave to `departed` instead of the outbox */
+    struct departed *departed;
+    uint32_t departed_count, departed_room;
     struct queue queues[P4_PRIORITIES];
     uint64_t queue_depth;           /* of all of them */
     uint64_t *rx_departures;        /* ring of link-free times of frames that wait for the rx rate */
@@ -93,9 +110,8 @@ enum event_kind { EVENT_RX, EVENT_TX, EVENT_DEQUEUE, EVENT_RESUME };
 struct event {
     uint64_t time_ns, sequence;
     struct port *port;
+    struct frame *frame;            /* of EVENT_RX and EVENT_TX; else NULL */
     enum event_kind kind;
-    uint32_t length;
-    uint8_t frame[];
 };
 
 struct group {
@@ -123,12 +139,13 @@ struct engine {
     uint32_t dirty_count;
     struct group **groups, **sessions, **exclusions;        /* 65536 each */
 
-    struct event **heap;
+    struct event *heap;
     size_t heap_size, heap_capacity;
     uint64_t sequence;
     uint64_t now_ns;
     bool has_queues;                /* some port has a rate to wait for */
-    struct spares items, frames;    /* of queues */
+    struct spares items;            /* of queues */
+    struct spares *frames, own_frames;  /* where frames are taken from and go: engines with cables share one */
     uint32_t passes;                /* left for the frame in work */
 
     struct capture *capture;        /* NULL: none */
@@ -150,6 +167,8 @@ uint64_t clock_ns(void);
 void *spare_take(struct spares *, size_t bytes);        /* always of as many; or NULL */
 void spare_return(struct spares *, void *block);
 void spares_free(struct spares *);
+struct frame *frame_new(struct engine *, const uint8_t *bytes, uint32_t length);    /* a copy, one reference; or NULL */
+void frame_release(struct spares *, struct frame *);    /* gives up a reference; of NULL: nothing */
 int fail(char *error, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* engine_capture.c: to be called only where `capture` is not NULL, but for the last two. `fate` NULL: none to tell of. */
@@ -174,6 +193,9 @@ void port_remove(struct port *);
 uint8_t *outbox_reserve(struct port *);         /* P4_MAX_FRAME bytes, or NULL */
 void outbox_commit(struct port *, uint32_t length);
 void outbox_append(struct port *, const uint8_t *frame, uint32_t length);   /* a copy, if there is room */
+void leave_now(struct port *, const uint8_t *frame, uint32_t length);       /* a copy, by a cable if there is one */
+void outbox_put(struct port *, uint8_t *frame, uint32_t length);            /* what outbox_reserve gave */
+void depart(struct port *, struct frame *);     /* by a cable, now; takes over the reference */
 /* The first `frames` are dealt with; `counter` says how. */
 void outbox_leave(struct port *, uint32_t frames, uint64_t *counter);
 void outbox_forget_sent(struct port *);         /* make room by what has left */
@@ -181,9 +203,9 @@ void port_resume(struct port *);                /* a blocked one may send again 
 void flush_ports(struct engine *);
 
 /* engine_events.c */
-bool schedule(struct engine *, uint64_t time_ns, struct port *, enum event_kind,
-              const uint8_t *frame, uint32_t length);
-struct event *next_event(struct engine *);      /* takes it out; there must be one */
+/* Takes over a reference to `frame`, also on failure. */
+bool schedule(struct engine *, uint64_t time_ns, struct port *, enum event_kind, struct frame *frame);
+struct event next_event(struct engine *);       /* takes it out; there must be one */
 
 /* engine_impair.c */
 bool link_hit(struct direction *, uint64_t threshold);
@@ -194,12 +216,14 @@ uint64_t link_arrival(struct direction *, uint64_t time_ns, uint64_t *reordered)
 void port_transmit(struct port *, uint8_t *frame, uint32_t length);
 
 /* engine_tm.c */
-void tm_ingress(struct engine *, struct port *, const uint8_t *frame, uint32_t length);
+/* `shared` has the frame's bytes, or is NULL. */
+void tm_ingress(struct engine *, struct port *, const uint8_t *frame, uint32_t length, struct frame *shared);
 void tm_dequeue(struct port *);
 void tm_discard_queues(struct engine *);
 
 /* engine_intake.c */
 void port_receive(struct port *, const uint8_t *frame, uint32_t length);
+void port_receive_shared(struct port *, struct frame *);
 void run_events(struct engine *, uint64_t now_ns);
 
 #endif

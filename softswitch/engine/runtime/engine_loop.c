@@ -21,7 +21,7 @@ static bool watch(int epoll_fd, int fd, void *data, uint32_t events, int operati
 /* Set the timer to the next event, if that changed. */
 static void arm(struct engine *engine, int timer_fd)
 {
-    const struct event *first = engine->heap_size ? engine->heap[0] : NULL;
+    const struct event *first = engine->heap_size ? &engine->heap[0] : NULL;
     uint64_t slack = first && first->kind == EVENT_DEQUEUE ? BATCH_NS : 0;
     uint64_t next = first ? first->time_ns + slack : ENGINE_NEVER;
     if (next == engine->armed_ns)

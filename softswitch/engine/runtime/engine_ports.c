@@ -41,6 +41,7 @@ struct port *port_add(struct engine *engine, uint16_t number, const struct engin
     box->bytes = malloc(box->capacity);
     box->lengths = malloc(box->slots * sizeof *box->lengths);
     box->times_us = malloc(box->slots * sizeof *box->times_us);
+    port->departs_later = port->tx.impaired;
     port->rx_departures = rx->rate_bps ? calloc(rx->queue_packets + 1, sizeof(uint64_t)) : NULL;
     if (!box->bytes || !box->lengths || !box->times_us || (rx->rate_bps && !port->rx_departures))
         goto no_memory;
@@ -65,6 +66,9 @@ void port_remove(struct port *port)
     free(port->outbox.lengths);
     free(port->outbox.times_us);
     free(port->rx_departures);
+    for (uint32_t i = 0; i < port->departed_count; i++)
+        frame_release(port->engine->frames, port->departed[i].frame);
+    free(port->departed);
     free(port);
 }
 
@@ -134,10 +138,9 @@ static bool grow(struct outbox *box)
     return true;
 }
 
-uint8_t *outbox_reserve(struct port *port)
+/* Room for a frame in the outbox itself. */
+static uint8_t *place(struct port *port)
 {
-    if (port->reserve)
-        return port->reserve(port);
     struct outbox *box = &port->outbox;
     if (unlikely(box->capacity - box->used < P4_MAX_FRAME || box->count == box->slots)) {
         if (!port->flush)
@@ -150,6 +153,14 @@ uint8_t *outbox_reserve(struct port *port)
             return NULL;
     }
     return box->bytes + box->used;
+}
+
+uint8_t *outbox_reserve(struct port *port)
+{
+    if (port->reserve)
+        return port->reserve(port);
+    /* What leaves later, or by a cable, is copied from here: a place that is always in the cache. */
+    return port->departs_later ? port->engine->frame : place(port);
 }
 
 void outbox_commit(struct port *port, uint32_t length)
@@ -177,13 +188,49 @@ void outbox_commit(struct port *port, uint32_t length)
 
 void outbox_append(struct port *port, const uint8_t *frame, uint32_t length)
 {
-    uint8_t *out = outbox_reserve(port);
+    uint8_t *out = port->reserve ? port->reserve(port) : place(port);
     if (!out) {
         port->statistics.tx_blocked++;
         return;
     }
     memcpy(out, frame, length);
     outbox_commit(port, length);
+}
+
+void outbox_put(struct port *port, uint8_t *frame, uint32_t length)
+{
+    if (likely(!port->departs_later || port->reserve))
+        outbox_commit(port, length);
+    else
+        leave_now(port, frame, length);
+}
+
+void leave_now(struct port *port, const uint8_t *frame, uint32_t length)
+{
+    if (port->cabled)
+        depart(port, frame_new(port->engine, frame, length));
+    else
+        outbox_append(port, frame, length);
+}
+
+void depart(struct port *port, struct frame *frame)
+{
+    if (port->departed_count == port->departed_room) {
+        uint32_t room = port->departed_room ? 2 * port->departed_room : 64;
+        struct departed *departed = realloc(port->departed, room * sizeof *departed);
+        if (departed) {
+            port->departed = departed;
+            port->departed_room = room;
+        }
+    }
+    if (!frame || port->departed_count == port->departed_room) {
+        port->statistics.tx_blocked++;
+        frame_release(port->engine->frames, frame);
+        return;
+    }
+    port->departed[port->departed_count++] = (struct departed){frame, port->engine->now_ns / 1000};
+    port->statistics.tx_packets++;
+    port->statistics.tx_bytes += frame->length;
 }
 
 void port_resume(struct port *port)

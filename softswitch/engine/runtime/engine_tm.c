@@ -12,48 +12,16 @@
 
 #include "engine_internal.h"
 
-/* Frames up to this length share blocks of this size. */
-#define SPARE_FRAME 2048
-
-/* A frame that several packets refer to. */
-struct shared_frame {
-    uint32_t references;
-    bool spare;
-    uint8_t bytes[];
-};
-
 /* Where a packet came from. `shared` is NULL if `frame` lives only as long as the call, which is enough
    where nothing can be queued. */
 struct origin {
     const uint8_t *frame;
-    struct shared_frame *shared;
+    struct frame *shared;
     uint32_t length;
     uint32_t depth;
     uint16_t port;
     uint8_t priority;           /* that ingress asked for */
 };
-
-static struct shared_frame *share(struct engine *engine, const uint8_t *frame, uint32_t length)
-{
-    bool spare = length <= SPARE_FRAME;
-    struct shared_frame *shared = spare ? spare_take(&engine->frames, sizeof *shared + SPARE_FRAME)
-                                        : malloc(sizeof *shared + length);
-    if (shared) {
-        *shared = (struct shared_frame){.references = 1, .spare = spare};
-        memcpy(shared->bytes, frame, length);
-    }
-    return shared;
-}
-
-static void release(struct engine *engine, struct shared_frame *shared)
-{
-    if (!shared || --shared->references)
-        return;
-    if (shared->spare)
-        spare_return(&engine->frames, shared);
-    else
-        free(shared);
-}
 
 static void ingress_pass(struct engine *, const struct origin *, uint32_t instance_type,
                          const struct p4_packet *previous, int32_t field_list);
@@ -123,7 +91,7 @@ static uint64_t ready_ns(const struct direction *direction)
 static void schedule_dequeue(struct port *port)
 {
     if (port->queue_depth && !port->dequeue_scheduled)
-        port->dequeue_scheduled = schedule(port->engine, ready_ns(&port->tx), port, EVENT_DEQUEUE, NULL, 0);
+        port->dequeue_scheduled = schedule(port->engine, ready_ns(&port->tx), port, EVENT_DEQUEUE, NULL);
 }
 
 static void send_copy(struct engine *, struct p4_packet *, const struct origin *, struct engine_member,
@@ -154,7 +122,7 @@ static void send_clone(struct engine *engine, const struct p4_packet *packet, co
 
 /* Clones and recirculation after egress; `frame` is the output. */
 static void egress_extras(struct engine *engine, const struct p4_packet *packet, const struct origin *origin,
-                          const struct p4_verdict *verdict, struct shared_frame *frame, uint32_t length)
+                          const struct p4_verdict *verdict, struct frame *frame, uint32_t length)
 {
     struct origin next = {frame->bytes, frame, length, origin->depth, origin->port, 0};
     if (verdict->clone)
@@ -178,9 +146,9 @@ static void egress_pass(struct engine *engine, struct port *port, struct p4_pack
     if (truncate && length > truncate)
         length = truncate;
     bool sent = length != 0 && !verdict.dropped && !verdict.recirculate;
-    struct shared_frame *kept = NULL;   /* what enters again must not lie where the next output goes */
+    struct frame *kept = NULL;   /* what enters again must not lie where the next output goes */
     if (unlikely((verdict.clone || verdict.recirculate) && length != 0))
-        kept = share(engine, out, length);
+        kept = frame_new(engine, out, length);
     if (likely(sent && port))
         port_transmit(port, out, length);
     else if (sent)
@@ -189,7 +157,7 @@ static void egress_pass(struct engine *engine, struct port *port, struct p4_pack
         (port ? port : engine->ports[origin->port])->statistics.egress_dropped++;
     if (unlikely(kept)) {
         egress_extras(engine, packet, origin, &verdict, kept, length);
-        release(engine, kept);
+        frame_release(engine->frames, kept);
     }
 }
 
@@ -294,7 +262,7 @@ static void ingress_pass(struct engine *engine, const struct origin *origin, uin
     engine->packets_used--;
 }
 
-void tm_ingress(struct engine *engine, struct port *port, const uint8_t *frame, uint32_t length)
+void tm_ingress(struct engine *engine, struct port *port, const uint8_t *frame, uint32_t length, struct frame *shared)
 {
     if (unlikely(!engine->program)) {
         port->statistics.rx_no_program++;
@@ -302,15 +270,14 @@ void tm_ingress(struct engine *engine, struct port *port, const uint8_t *frame, 
             capture_refused(port, frame, length, "no_program");
         return;
     }
-    struct origin origin = {frame, NULL, length, 0, port->number, 0};
-    if (unlikely(engine->has_queues)) {
-        origin.shared = share(engine, frame, length);
-        if (origin.shared)
-            origin.frame = origin.shared->bytes;
-    }
+    struct origin origin = {frame, shared, length, 0, port->number, 0};
+    bool copies = unlikely(engine->has_queues) && !shared;
+    if (copies && (origin.shared = frame_new(engine, frame, length)))
+        origin.frame = origin.shared->bytes;
     engine->passes = ENGINE_MAX_PASSES;
     ingress_pass(engine, &origin, P4_NORMAL, NULL, -1);
-    release(engine, origin.shared);
+    if (copies)
+        frame_release(engine->frames, origin.shared);
 }
 
 void tm_dequeue(struct port *port)
@@ -329,7 +296,7 @@ void tm_dequeue(struct port *port)
         egress_pass(engine, port, item->packet, &origin, &item->copy, item->truncate);
         if (unlikely(engine->capture))
             capture_waited(engine, 0, 0);
-        release(engine, item->frame);
+        frame_release(engine->frames, item->frame);
         spare_return(&engine->items, item);
     }
     schedule_dequeue(port);
@@ -341,11 +308,11 @@ void tm_discard_queues(struct engine *engine)
         struct port *port = engine->ports[i];
         while (port && port->queue_depth) {
             struct queued *item = dequeue(port);
-            release(engine, item->frame);
+            frame_release(engine->frames, item->frame);
             free(item);
             engine->statistics.unloaded++;
         }
     }
     spares_free(&engine->items);        /* another program's are of another size */
-    spares_free(&engine->frames);
+    spares_free(&engine->own_frames);
 }
