@@ -113,7 +113,7 @@ int engine_add_shared(struct engine *, uint16_t number, const struct engine_impa
 int engine_serve_port(struct engine *, uint16_t number, char *error);
 uint16_t engine_udp_port(struct engine *, uint16_t number);
 
-/* Swap programs between two packets. NULL: packets are dropped. Returns -1 if the ABI differs. */
+/* Swap programs between two packets. NULL: packets are dropped. Returns -1 if the ABI differs, or with cables. */
 int engine_load(struct engine *, const struct p4_program *, struct p4_pipeline *);
 
 /* `members` NULL removes. Returns -1 without memory. */

@@ -238,6 +238,21 @@ static void collect(struct cabling *cabling)
 
 /* ---------------------------------------------------------------- what Python calls */
 
+/* Engines of the same program work in the first one's memory; frames, which go from one to the other, are all alike. */
+static void share(struct cabling *cabling, struct engine *engine)
+{
+    struct engine *first = cabling->engines[0];
+    engine->frames = &cabling->frames;
+    if (engine->program && engine->program == first->program)
+        engine->work = &first->own_work;
+}
+
+static void part(struct engine *engine)
+{
+    engine->frames = &engine->own_frames;
+    engine->work = &engine->own_work;
+}
+
 void cabling_destroy(struct cabling *cabling)
 {
     for (uint32_t i = 0; cabling->inbox && i < cabling->count; i++) {
@@ -246,7 +261,7 @@ void cabling_destroy(struct cabling *cabling)
         free(cabling->inbox[i].heap);
     }
     for (uint32_t i = 0; cabling->engines && i < cabling->count; i++)
-        cabling->engines[i]->frames = &cabling->engines[i]->own_frames;
+        part(cabling->engines[i]);
     spares_free(&cabling->frames);
     void *owned[] = {cabling->engines, cabling->inbox, cabling->due_us, cabling->arrival_us, cabling->cable, cabling->first_cable, cabling->end,
                      cabling->first_end, cabling->ends_of, cabling->entrance, cabling->touched, cabling->turn,
@@ -313,7 +328,7 @@ struct cabling *cabling_create(struct engine *const *engines, uint32_t count, co
         made->first_end[i + 1] = filled;
         made->due_us[i] = engine_next_event(engines[i]);
         made->arrival_us[i] = ENGINE_NEVER;
-        engines[i]->frames = &made->frames;
+        share(made, engines[i]);
     }
     for (uint32_t i = 0; i < end_count; i++)
         made->entrance[cable_count + i] = (struct entrance){ends[i].engine, ends[i].port, false};

@@ -22,13 +22,14 @@ struct engine *engine_create(void)
     engine->groups = calloc(65536, sizeof *engine->groups);
     engine->sessions = calloc(65536, sizeof *engine->sessions);
     engine->exclusions = calloc(65536, sizeof *engine->exclusions);
-    engine->frame = malloc(P4_MAX_FRAME);
+    engine->own_work.frame = malloc(P4_MAX_FRAME);
     engine->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     engine->cpu_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     engine->start_ns = clock_ns();
     engine->armed_ns = ENGINE_NEVER;
     engine->frames = &engine->own_frames;
-    if (!engine->groups || !engine->sessions || !engine->exclusions || !engine->frame || engine->wake_fd < 0 || engine->cpu_fd < 0) {
+    engine->work = &engine->own_work;
+    if (!engine->groups || !engine->sessions || !engine->exclusions || !engine->own_work.frame || engine->wake_fd < 0 || engine->cpu_fd < 0) {
         engine_destroy(engine);
         return NULL;
     }
@@ -37,10 +38,11 @@ struct engine *engine_create(void)
 
 static void free_packets(struct engine *engine)
 {
-    for (uint32_t i = 0; engine->packets && i < SCRATCH_PACKETS; i++)
-        free(engine->packets[i]);
-    free(engine->packets);
-    engine->packets = NULL;
+    struct p4_packet **packets = engine->own_work.packets;
+    for (uint32_t i = 0; packets && i < SCRATCH_PACKETS; i++)
+        free(packets[i]);
+    free(packets);
+    engine->own_work.packets = NULL;
 }
 
 void engine_destroy(struct engine *engine)
@@ -66,7 +68,7 @@ void engine_destroy(struct engine *engine)
     free(engine->groups);
     free(engine->sessions);
     free(engine->exclusions);
-    free(engine->frame);
+    free(engine->own_work.frame);
     for (int i = 0; i < IO_BUFFERS; i++)
         free(engine->io_buffers[i]);
     if (engine->wake_fd >= 0)
@@ -82,21 +84,23 @@ void engine_destroy(struct engine *engine)
 
 int engine_load(struct engine *engine, const struct p4_program *program, struct p4_pipeline *pipeline)
 {
-    if (program && program->abi != P4_ABI)
+    if ((program && program->abi != P4_ABI) || engine->frames != &engine->own_frames)
         return -1;
     engine_lock(engine);
     tm_discard_queues(engine);
     free_packets(engine);
     engine->program = NULL;
+    engine->work = &engine->own_work;
     if (program) {
         size_t size = ((size_t)program->packet_size + 63) & ~(size_t)63;
-        engine->packets = calloc(SCRATCH_PACKETS, sizeof *engine->packets);
-        for (uint32_t i = 0; engine->packets && i < SCRATCH_PACKETS; i++) {
-            engine->packets[i] = aligned_alloc(64, size);
-            if (!engine->packets[i])
+        struct workspace *work = engine->work;
+        work->packets = calloc(SCRATCH_PACKETS, sizeof *work->packets);
+        for (uint32_t i = 0; work->packets && i < SCRATCH_PACKETS; i++) {
+            work->packets[i] = aligned_alloc(64, size);
+            if (!work->packets[i])
                 free_packets(engine);
         }
-        if (engine->packets) {
+        if (work->packets) {
             engine->program = program;
             engine->pipeline = pipeline;
         }

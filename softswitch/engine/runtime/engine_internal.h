@@ -119,6 +119,13 @@ struct group {
     struct engine_member members[];
 };
 
+/* Memory for the packets in work. Engines with cables, which take turns, share one: it stays in the cache. */
+struct workspace {
+    struct p4_packet **packets;     /* scratch, a stack: one per packet in work */
+    uint8_t *frame;                 /* room for one that goes out, where no outbox has it */
+    struct spares items;            /* of queues */
+};
+
 struct engine {
     pthread_mutex_t gate, mutex;    /* see engine_lock */
     _Atomic(uintptr_t) owner;
@@ -126,9 +133,8 @@ struct engine {
 
     const struct p4_program *program;
     struct p4_pipeline *pipeline;
-    struct p4_packet **packets;     /* scratch, a stack: one per packet in work */
+    struct workspace *work, own_work;
     uint32_t packets_used;
-    uint8_t *frame;                 /* scratch for egress to no port */
     uint8_t *io_buffers[IO_BUFFERS];    /* what sockets are read into: shared, so that they stay in cache */
 
     struct port *ports[ENGINE_PORTS];
@@ -144,8 +150,7 @@ struct engine {
     uint64_t sequence;
     uint64_t now_ns;
     bool has_queues;                /* some port has a rate to wait for */
-    struct spares items;            /* of queues */
-    struct spares *frames, own_frames;  /* where frames are taken from and go: engines with cables share one */
+    struct spares *frames, own_frames;  /* where frames are taken from and go: shared like `work` */
     uint32_t passes;                /* left for the frame in work */
 
     struct capture *capture;        /* NULL: none */

@@ -160,7 +160,7 @@ uint8_t *outbox_reserve(struct port *port)
     if (port->reserve)
         return port->reserve(port);
     /* What leaves later, or by a cable, is copied from here: a place that is always in the cache. */
-    return port->departs_later ? port->engine->frame : place(port);
+    return port->departs_later ? port->engine->work->frame : place(port);
 }
 
 void outbox_commit(struct port *port, uint32_t length)

@@ -50,7 +50,7 @@ static void enqueue(struct port *port, const struct p4_packet *packet, const str
     }
     size_t header = (sizeof(struct queued) + 63) & ~(size_t)63;
     size_t body = ((size_t)program->packet_size + 63) & ~(size_t)63;
-    struct queued *item = origin->shared ? spare_take(&port->engine->items, header + body) : NULL;
+    struct queued *item = origin->shared ? spare_take(&port->engine->work->items, header + body) : NULL;
     if (!item) {
         port->statistics.tx_queue_full++;
         return;
@@ -111,7 +111,7 @@ static void send_clone(struct engine *engine, const struct p4_packet *packet, co
     struct origin next = *origin;
     next.depth++;
     next.priority = 0;
-    struct p4_packet *clone = engine->packets[engine->packets_used++];
+    struct p4_packet *clone = engine->work->packets[engine->packets_used++];
     engine->program->clone(engine->pipeline, clone, packet, origin->frame, origin->length,
                            verdict->clone_fields);
     for (uint32_t i = 0; i < session->count; i++)
@@ -136,7 +136,7 @@ static void egress_extras(struct engine *engine, const struct p4_packet *packet,
 static void egress_pass(struct engine *engine, struct port *port, struct p4_packet *packet,
                         const struct origin *origin, const struct p4_copy *copy, uint32_t truncate)
 {
-    uint8_t *out = port ? outbox_reserve(port) : engine->frame;
+    uint8_t *out = port ? outbox_reserve(port) : engine->work->frame;
     if (unlikely(!out)) {
         port->statistics.tx_blocked++;
         return;
@@ -178,7 +178,7 @@ static void send_copy(struct engine *engine, struct p4_packet *packet, const str
         egress_pass(engine, port, packet, origin, &copy, truncate);
         return;
     }
-    struct p4_packet *own = engine->packets[engine->packets_used++];
+    struct p4_packet *own = engine->work->packets[engine->packets_used++];
     engine->program->lend(own, packet);
     egress_pass(engine, port, own, origin, &copy, truncate);
     engine->packets_used--;
@@ -235,7 +235,7 @@ static void distribute(struct engine *engine, struct p4_packet *packet, const st
 static void ingress_pass(struct engine *engine, const struct origin *origin, uint32_t instance_type,
                          const struct p4_packet *previous, int32_t field_list)
 {
-    struct p4_packet *packet = engine->packets[engine->packets_used++];
+    struct p4_packet *packet = engine->work->packets[engine->packets_used++];
     struct p4_verdict verdict = {.clone_fields = -1, .resubmit_fields = -1, .recirculate_fields = -1};
     engine->program->ingress(engine->pipeline, packet, origin->frame, origin->length, origin->port,
                              instance_type, engine->now_ns / 1000, previous, field_list, &verdict);
@@ -297,7 +297,7 @@ void tm_dequeue(struct port *port)
         if (unlikely(engine->capture))
             capture_waited(engine, 0, 0);
         frame_release(engine->frames, item->frame);
-        spare_return(&engine->items, item);
+        spare_return(&engine->work->items, item);
     }
     schedule_dequeue(port);
 }
@@ -313,6 +313,6 @@ void tm_discard_queues(struct engine *engine)
             engine->statistics.unloaded++;
         }
     }
-    spares_free(&engine->items);        /* another program's are of another size */
+    spares_free(&engine->work->items);        /* another program's are of another size */
     spares_free(&engine->own_frames);
 }
