@@ -21,6 +21,7 @@ from bmv2_topos.testbeds.virtual import (
     VirtualSettings,
     VirtualTestbed,
     build,
+    random_flows,
 )
 from bmv2_topos.testbeds.virtual.by_policy import Decided, decide
 from bmv2_topos.testbeds.virtual.report import JobReport
@@ -62,6 +63,9 @@ class Simulation:
     queue_packets: int = 2048
     """Of links, but those of a network that comes from a file."""
     coalesce_us: int = 5
+    flows: int = 0
+    flow_rate_bps: float = 1e9
+    """Ordinary traffic beside the jobs: so many flows between hosts that are drawn, and the rate of each."""
 
     def run(self, progress: Progress | None = None, recorder: Recorder | None = None) -> Report:
         """Run it.
@@ -173,7 +177,9 @@ class Simulation:
         settings: VirtualSettings,
         recorder: Recorder | None,
     ) -> VirtualTestbed:
-        return VirtualTestbed(self._without_sums(network), jobs, placements, settings, recorder=recorder)
+        flows = random_flows(network, self.flows, self.flow_rate_bps, self.seed)
+        network = self._without_sums(network)
+        return VirtualTestbed(network, jobs, placements, settings, flows=flows, recorder=recorder)
 
     def _without_sums(self, network: Topology) -> Topology:
         """Return the network with switches that only pass packets on. Raises BadSpec."""
@@ -293,6 +299,8 @@ OPTIONS: Final[Mapping[str, Option]] = {
     "delay": Option("delay_s", _number(1e6), "seconds, 0 or more"),
     "queue": Option("queue_packets", _whole(1), "whole numbers, 1 or more"),
     "coalesce": Option("coalesce_us", _whole(1), "whole microseconds, 1 or more"),
+    "flows": Option("flows", _whole(0), "whole numbers, 0 or more"),
+    "flow-rate": Option("flow_rate_bps", _number(1e15), "bits per second, more than 0"),
 }
 """By the names of the options, without dashes."""
 

@@ -39,6 +39,8 @@ EPILOG = """Examples:
 
   ina sim examples/three_jobs.toml --seeds 5 --sweep slots=16,64,256 --sweep congestion=fixed,aimd
 
+  ina sim examples/three_jobs.toml --cluster leaf-spine:2x2x4 --flows 3 --flow-rate 2e9
+
   ina sim examples/windows/jobs.toml --cluster leaf-spine:2x4x4 --placement netpack --routing grid
 """
 
@@ -50,6 +52,7 @@ MANY = "Several runs"
 KEYS = (
     *("program", "lanes", "slots", "iterations", "window", "preempt", "congestion", "tree", "cluster"),
     *("placement", "routing", "memory", "loss", "link-loss", "rate", "delay", "queue", "coalesce"),
+    *("flows", "flow-rate"),
 )
 """What can be swept (`bmv2_topos.harness.simulation.OPTIONS`, which takes long to load)."""
 OWN = "or one of your own: path.py:NAME, or a name that an installed package offers."
@@ -202,6 +205,25 @@ def sim(
             help="Let hosts process arrived packets every so many microseconds.",
         ),
     ] = 5,
+    flows: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            metavar="N",
+            rich_help_panel=NETWORK,
+            help="Let this many flows of ordinary packets run beside the jobs, between drawn hosts.",
+        ),
+    ] = 0,
+    flow_rate_bps: Annotated[
+        float,
+        typer.Option(
+            "--flow-rate",
+            metavar="BPS",
+            show_default="1e9",
+            rich_help_panel=NETWORK,
+            help="Let each of --flows send at this rate, in bits per second.",
+        ),
+    ] = 1e9,
     seed: Annotated[
         int, typer.Option(help="Seed the random numbers; the same seed gives the same result.")
     ] = 0,
@@ -283,6 +305,8 @@ def sim(
         delay_s=delay,
         queue_packets=queue,
         coalesce_us=coalesce_us,
+        flows=flows,
+        flow_rate_bps=flow_rate_bps,
     )
     with _refusals():
         check_preempt(preempt, VirtualSettings(program=program, lanes=lanes, slots=slots).offers)

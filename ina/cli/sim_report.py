@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from ina.cli.output import out, table
-from ina.cli.plain import Result, count, rate, seconds
+from ina.cli.plain import Result, count, plural, rate, seconds
 
 if TYPE_CHECKING:  # other commands need none of it
     from bmv2_topos.testbeds.virtual import Foreseen, JobReport, Report
@@ -26,7 +27,9 @@ def result(report: Report, verdicts: Sequence[Verdict] = ()) -> Result:
             "lost_packets": report.lost_packets,
             "slots": report.slots,
             "occupancy_time_s": [sample.time_s for sample in report.occupancy],
+            "packet_hops": report.packet_hops,
             "wall_time_s": report.wall_s,
+            **_flows(report),
             **_links(report),
         },
         {
@@ -122,10 +125,14 @@ def show(report: Report) -> None:
             lambda job: seconds(found) if (found := foreseen.iteration_s.get(job.name)) else "-",
         )
     setup = report.setup
+    headings = ["", *(job.name for job in report.jobs)]
+    if len(report.jobs) > MOST_COLUMNS:
+        headings, rows = _turned(headings, rows)
     title = f"{setup['topology']}, {setup['program']}, {setup['slots']} slots, seed {setup['seed']}"
-    table(title, ["", *(job.name for job in report.jobs)], rows)
+    table(title, headings, rows)
     if report.foreseen is not None:
         _show_links(report, report.foreseen)
+    _show_flows(report)
     sent = sum(job.sent_packets for job in report.jobs)
     out.print(
         f"{seconds(report.duration_s)} of virtual time in {seconds(report.wall_s)}; of {count(sent)} packets"
@@ -134,6 +141,32 @@ def show(report: Report) -> None:
         highlight=False,
         soft_wrap=True,
     )
+
+
+MOST_COLUMNS = 8
+"""Jobs in columns; more are in rows, with what is asked for most."""
+
+_TURNED = ("completion time", "iteration, mean", "summed in the switch", "of these, retransmitted")
+
+
+def _turned(headings: list[str], rows: list[list[str]]) -> tuple[list[str], list[list[str]]]:
+    """Return the table with a row for each job, and the main columns."""
+    main = [row for row in rows if row[0] in _TURNED]
+    names = ["", "completion time", "iteration, mean", "summed in the switch", "retransmitted"]
+    return names, [list(row) for row in zip(headings[1:], *(row[1:] for row in main), strict=True)]
+
+
+def _flows(report: Report) -> dict[str, object]:
+    """Return the flows as JSON knows them, if there are any."""
+    return {"flows": [asdict(flow) for flow in report.flows]} if report.flows else {}
+
+
+def _show_flows(report: Report) -> None:
+    if report.flows:
+        sent = sum(flow.sent_packets for flow in report.flows)
+        arrived = sum(flow.arrived_packets for flow in report.flows)
+        flows = plural(len(report.flows), "flow")
+        out.print(f"{flows} of ordinary traffic: {count(arrived)} of {count(sent)} packets arrived")
 
 
 def _links(report: Report) -> dict[str, object]:

@@ -12,6 +12,7 @@ Ports without a cable are *ends*: hosts are there, which send and receive. Nothi
 
 from __future__ import annotations
 
+import itertools
 from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -26,7 +27,7 @@ Survives = Callable[[int], bool]
 
 @dataclass(frozen=True, slots=True)
 class Cable:
-    """One direction: what leaves a switch by a port enters another. Switches are places in the list of all."""
+    """One direction: what leaves a switch by a port enters another. Switches are numbered."""
 
     source: int
     port: int
@@ -48,9 +49,9 @@ class End:
 
 
 class Cabling(Protocol):
-    """Switches, their cables and ends. An *entrance* is a cable's number, or an end's behind those of all cables.
+    """Switches, their cables and ends. Times are microseconds.
 
-    Times are microseconds.
+    An *entrance* is a cable's number or, behind those of all cables, an end's.
     """
 
     def close(self) -> None:
@@ -60,7 +61,7 @@ class Cabling(Protocol):
         """Return the time of the next event; None: never."""
 
     def advance(self, now_us: int, *, one_step: bool = False) -> int:
-        """Let everything happen that is due up to `now_us`, or the first step of that; return the time then."""
+        """Let happen what is due up to `now_us`, or the first step of that; return the time then."""
 
     def send(self, end: int, data: bytes, lengths: array[int], now_us: int) -> None:
         """Let frames enter at an end, now: `data` has them back to back, `lengths` the bytes of each."""
@@ -69,7 +70,7 @@ class Cabling(Protocol):
         """Let a frame enter at an end at a time that is not over yet."""
 
     def waiting(self) -> Sequence[int]:
-        """Return the ends at which frames have arrived since the last call; they are drained at the switch."""
+        """Return the ends at which frames have arrived since the last call, to be drained at the switch."""
 
     def ask(self, entrance: int, asks: bool) -> None:
         """Ask, from now on or no more, for each frame that a cable carries or `send_later` sends."""
@@ -97,7 +98,7 @@ def connect(
         for port, spec in switch.ports.items():
             if not isinstance(spec, MemoryPort) or spec.cpu:
                 raise SwitchError(f"port {port} of switch {number} is not a memory port for frames")
-    if any(after.source < before.source for before, after in zip(cables, cables[1:], strict=False)):
+    if any(after.source < before.source for before, after in itertools.pairwise(cables)):
         raise SwitchError("cables must come in the order of the switches that they lead from")
     engines = [switch.engine for switch in switches]
     natives = [engine for engine in engines if isinstance(engine, NativeEngine)]

@@ -1,4 +1,4 @@
-"""Cables between switches of the C engine: ctypes declarations of runtime/engine_cables.c and a class over them."""
+"""Cables between switches of the C engine: runtime/engine_cables.c, and a thin class over it."""
 
 from __future__ import annotations
 

@@ -58,6 +58,7 @@ class PythonCabling:
         """See `Cabling.send`."""
         at = self._ends[end]
         self._switches[at.switch].inject_batch(at.port, data, lengths, now_us)
+        self._collect()  # what has crossed the switch at once is to be at the next in time
 
     def send_later(self, end: int, frame: bytes, time_us: int) -> None:
         """See `Cabling.send_later`."""
@@ -93,10 +94,13 @@ class PythonCabling:
                 self._switches[switch].inject(port, frames, due)
 
     def _advance_all(self, now_us: int) -> None:
-        """Advance the switches, and take what has left them towards each other."""
         for switch in self._switches:
             switch.advance(now_us)
         self._now_us = now_us
+        self._collect()
+
+    def _collect(self) -> None:
+        """Take what has left the switches towards each other."""
         for number, cable in enumerate(self._cables):
             for time_us, frame in self._switches[cable.source].drain_timed(cable.port):
                 if not self._lost(number):

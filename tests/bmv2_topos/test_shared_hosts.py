@@ -114,7 +114,9 @@ def test_a_socket_gets_the_frames_to_its_port_in_their_order_and_no_others() -> 
     draw = random.Random(0)
     frames = [(draw.choice((7, 8, 9)), draw.choice((100, 200)), serial) for serial in range(200)]
     with contextlib.closing(Fabric(network, SMALL.compiled)) as fabric:
-        VirtualFleet(network, fabric.switches, fabric.pipelines, SMALL.objects, slots=8192).bridge_to("h1")
+        VirtualFleet(network, fabric.switches, fabric.pipelines, SMALL.objects, slots=8192).bridge_to(
+            "h1", ["h2"], draw
+        )
         interfaces = Interfaces(fabric)
         sockets = [interfaces.open("h1", port) for port in (7, 8)]
         for port, length, serial in frames:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections import Counter
 from collections.abc import Sequence
 from typing import ClassVar
 
@@ -25,12 +26,15 @@ from bmv2_topos.testbeds.virtual import (
     WrongSum,
     build,
 )
-from bmv2_topos.testbeds.virtual.cores import COMPILED
+from bmv2_topos.testbeds.virtual.cores import COMPILED, Cores
+from bmv2_topos.testbeds.virtual.worker import Worker
 from controller.vocabulary import BadSpec, Job, Link, Straggler, float32_bytes
+from hostlib._native import NativeKernel
 from hostlib.core.congestion import FixedWindow, Limits, Round
+from hostlib.core.driver import Arrivals
 from hostlib.quantize import ENCODINGS
 from tests import effort
-from tests.bmv2_topos.beds import SMALL, elements, job
+from tests.bmv2_topos.beds import SMALL, elements, job, sending
 from tests.bmv2_topos.random_faults import random_faults
 from tests.twins import TWINS
 
@@ -285,3 +289,25 @@ def test_the_report_is_json() -> None:
     plain = json.loads(json.dumps(run([job("a")]).to_json()))
     assert plain["jobs"][0]["aggregated_share"] == 1.0
     assert plain["mean_jct_s"] == plain["jobs"][0]["jct_s"]
+
+
+@pytest.mark.parametrize("congestion", ["fixed", "aimd", "a2tp"])
+def test_turns_in_c_are_those_in_python(congestion: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    turns: Counter[bool] = Counter()
+    go_on = Worker.go_on
+
+    def counted(worker: Worker, now: int, arrivals: Arrivals = ()) -> None:
+        turns[quick] += 1
+        go_on(worker, now, arrivals)
+
+    monkeypatch.setattr(Worker, "go_on", counted)
+    jobs = [sending("a", 4, congestion=congestion), job("b", 3, congestion=congestion)]
+    link, trunk = Link("a", "b", loss=0.002, rate_bps=5e9), Link("a", "b", loss=0.01, duplicate=0.01)
+    faults = [ChangeLoss(at_s=2e-4, a="h1", b="s2", loss=0.05), RestartJob(at_s=3e-4, job="b", down_s=1e-4)]
+    reports = []
+    for quick in (True, False):
+        kernel = COMPILED.kernel if quick else lambda: NativeKernel()
+        settings = dataclasses.replace(SMALL, cores=Cores(kernel=kernel))
+        reports.append(run(jobs, settings, shape=(4, 3), link=link, trunk=trunk, faults=faults))
+    assert dataclasses.replace(reports[0], wall_s=0) == dataclasses.replace(reports[1], wall_s=0)
+    assert 3 * turns[True] < 2 * turns[False]

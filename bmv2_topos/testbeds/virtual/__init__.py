@@ -25,7 +25,7 @@ from bmv2_topos.testbeds.virtual.recorder import Recorder
 from bmv2_topos.testbeds.virtual.report import FlowReport, Foreseen, JobReport, Occupancy, Report
 from bmv2_topos.testbeds.virtual.settings import VirtualSettings
 from bmv2_topos.testbeds.virtual.testbed import VirtualTestbed
-from bmv2_topos.testbeds.virtual.traffic import Flow
+from bmv2_topos.testbeds.virtual.traffic import Flow, random_flows
 from bmv2_topos.testbeds.virtual.trees import SwitchTree, shortest_tree
 
 __all__ = [
@@ -56,5 +56,6 @@ __all__ = [
     "VirtualTestbed",
     "WrongSum",
     "build",
+    "random_flows",
     "shortest_tree",
 ]

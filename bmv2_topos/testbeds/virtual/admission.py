@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import random
+from collections.abc import Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, replace
 
 from bmv2_topos.testbeds.virtual.placement import Placement, Ports, branches
 from bmv2_topos.testbeds.virtual.target import PipelineTarget
-from bmv2_topos.testbeds.virtual.trees import shortest_tree
+from bmv2_topos.testbeds.virtual.trees import drawn_tree
 from controller import (
     Admission,
     Controller,
@@ -116,9 +117,17 @@ class VirtualFleet(Fleet):
             self.targets[switch].write("DELETE", [change_row(moving)])
         self.targets[switch].write("MODIFY", [job_row(admission)])
 
-    def bridge_to(self, host: str) -> None:
-        """Let ordinary frames for a host's MAC address find their way to it, from every switch."""
+    def bridge_to(self, host: str, sources: Iterable[str], draw: random.Random) -> None:
+        """Let ordinary frames of other hosts for a host's MAC address find their way to it.
+
+        The way is drawn among the shortest ones, by the receiver, as ECMP spreads them.
+        """
         topology = self._topology
-        ways = shortest_tree(topology, topology.rack_of[host]).parents
-        ports = {name: topology.port_to(name, ways.get(name, host)) for name in self.controllers}
+        ways = drawn_tree(topology, topology.rack_of[host], draw)
+        ports = {ways.root: topology.port_to(ways.root, host)}
+        for source in sources:
+            switch = topology.rack_of[source]
+            while switch not in ports:
+                ports[switch] = topology.port_to(switch, ways.parents[switch])
+                switch = ways.parents[switch]
         self.bridge(topology.mac(host), ports)

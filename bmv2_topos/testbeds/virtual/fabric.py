@@ -162,6 +162,15 @@ class Fabric:
         return found
 
     @property
+    def packet_hops(self) -> int:
+        """Packets that left a switch, and that came to one from a host."""
+        left = sum(
+            switch.statistics(port).tx_packets for switch in self.switches.values() for port in switch.ports
+        )
+        came = (self._switch_of(host).statistics(host.end.port) for host in self._hosts.values())
+        return left + sum(port.rx_packets for port in came)
+
+    @property
     def trunk_bytes(self) -> int:
         """Frames on the links between switches, both ways."""
         names = [switch.name for switch in self.topology.switches]

@@ -4,7 +4,7 @@ A node is whatever takes packets: a switch, or a host and what is served on it (
 to a packet is drawn from the network's seed; whoever wants other faults overrides `Network.send` or
 `Network.corrupted`. Times are nanoseconds, but those of an `Agenda` are its user's.
 
-The testbed's links are the engine's own, with rates and queues: of this it has the `Agenda` (`fabric.py`).
+The testbed's links are the engine's own, with rates and queues (`fabric.py`).
 """
 
 from __future__ import annotations
@@ -46,11 +46,6 @@ class Agenda(Generic[T]):
     def pop(self) -> T:
         """Take what is due first."""
         return heapq.heappop(self._heap)[2]
-
-    @property
-    def first(self) -> T:
-        """The next event. Raises IndexError if there is none."""
-        return self._heap[0][2]
 
     @property
     def due(self) -> int | None:

@@ -129,6 +129,8 @@ class Report:
     """Frames that passed the links between switches, both ways."""
     link_bytes: Mapping[Directed, int] = field(default_factory=dict)
     """Frames on each link, by whom it leads from and to."""
+    packet_hops: int = 0
+    """Packets that passed a link, each counted at each."""
     switches: tuple[str, ...] = ()
     """Their names, in the order of the topology."""
     foreseen: Foreseen | None = None

@@ -8,6 +8,7 @@ takes in what has arrived and sends what it may. Hosts take turns in going first
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Callable, Sequence
 from typing import assert_never
@@ -104,7 +105,8 @@ class VirtualTestbed:
             self.fleet.set_ecn_threshold(settings.ecn_depth)
         interfaces = Interfaces(self.fabric)
         for host in dict.fromkeys(flow.target for flow in flows):
-            self.fleet.bridge_to(host)
+            sources = [flow.source for flow in flows if flow.target == host]
+            self.fleet.bridge_to(host, sources, random.Random(f"{settings.seed}/way/{host}"))
         self._flows = running_flows(
             flows,
             ports.sinks,
@@ -293,6 +295,7 @@ class VirtualTestbed:
             host_bytes=self.fabric.host_bytes,
             trunk_bytes=self.fabric.trunk_bytes,
             link_bytes=self.fabric.link_bytes,
+            packet_hops=self.fabric.packet_hops,
             switches=tuple(self.topology.switch),
             wall_s=wall_s,
         )

@@ -67,6 +67,31 @@ class Flow:
                 raise TestbedError(f"flow {self.source}-{self.target}: there is no host {name!r}")
 
 
+def random_flows(topology: Topology, count: int, rate_bps: float, seed: int) -> list[Flow]:
+    """Draw flows between hosts, each its own ones as far as there are enough, of packets by chance.
+
+    Args:
+        topology: The network; its fallback servers take no part.
+        count: Number of flows.
+        rate_bps: Rate of each.
+        seed: Of what is drawn.
+
+    Raises TestbedError if there are not two hosts.
+    """
+    hosts = topology.servers_for("worker")
+    if count and len(hosts) < 2:
+        raise TestbedError(f"flows need two hosts, and {topology.name or 'the network'} has {len(hosts)}")
+    draw = random.Random(f"{seed}/flows")
+    order: list[str] = []
+    while len(order) < 2 * count:
+        order += draw.sample(hosts, len(hosts) // 2 * 2)
+    pairs = zip(order[::2], order[1::2], strict=True)
+    return [
+        Flow(source=source, target=target, rate_bps=rate_bps, arrivals="poisson")
+        for (source, target), _ in zip(pairs, range(count), strict=False)
+    ]
+
+
 class RunningFlow:
     """A flow on its way. Times are nanoseconds."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections import deque
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -45,6 +46,22 @@ def shortest_tree(topology: Topology, root: str | None = None, *, avoid: Collect
             if below in topology.ports and below not in parents and below != root and below not in avoid:
                 parents[below] = switch
                 waiting.append(below)
+    return SwitchTree(root, parents)
+
+
+def drawn_tree(topology: Topology, root: str, draw: random.Random) -> SwitchTree:
+    """Return shortest paths to `root` of all switches that have one, each drawn among the equally short ones.
+
+    The ways of packets to what is behind the root, where switches spread them over equal costs (ECMP, by the
+    receiver).
+    """
+    distance = topology.distances({root: 0})
+    parents = {}
+    for switch in topology.switch:
+        if switch != root and switch in distance:
+            others = [link.other(switch) for link in topology.ports[switch].values()]
+            nearer = [other for other in others if distance.get(other) == distance[switch] - 1]
+            parents[switch] = draw.choice(nearer)
     return SwitchTree(root, parents)
 
 

@@ -62,18 +62,28 @@ static void transmit(const struct table *table, struct seat *seat, int64_t now)
     }
 }
 
+static int are_alike(const uint32_t *lengths, uint32_t count)
+{
+    for (uint32_t i = 1; i < count; i++)
+        if (lengths[i] != lengths[0])
+            return 0;
+    return 1;
+}
+
 /* Take one turn, or as much of it as needs no Python. */
 static int turn(const struct table *table, struct seat *seat, int64_t now)
 {
     const struct calls *calls = table->calls;
     struct ina_core *core = seat->core;
-    if (!core || !seat->busy || core->round_target > 0)
+    if (!core || !seat->busy)
         return WHOLE;
     uint32_t count;
     const uint32_t *lengths;
     const uint8_t *data = calls->frames(table->cabling, seat->end, &count, &lengths);
     if (count == 0 && now < seat->due)
         return OVER;
+    if (core->round_target > 0 && !are_alike(lengths, count))
+        return WHOLE;           /* a round may be over after each of several runs */
     for (uint32_t start = 0, next; start < count; start = next) {
         int64_t bytes = 0;
         for (next = start; next < count && lengths[next] == lengths[start]; next++)
@@ -82,7 +92,8 @@ static int turn(const struct table *table, struct seat *seat, int64_t now)
         data += bytes;
     }
     calls->forget(table->cabling, seat->end);
-    if (core->completed == core->total || core->disagree_index >= 0 || now >= seat->computed
+    int round_due = 0 < core->round_target && core->round_target <= core->round_results;
+    if (round_due || core->completed == core->total || core->disagree_index >= 0 || now >= seat->computed
         || now >= calls->next_timeout(core))
         return REST;
     transmit(table, seat, now);

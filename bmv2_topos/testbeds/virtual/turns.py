@@ -188,7 +188,7 @@ class _Quick:
         table.count = len(seats)
 
     def take(self, now: int, first: int, number: int) -> tuple[int, bool] | None:
-        """Take turns from this number on; return the one that Python has to take, and whether its rest only."""
+        """Take turns from a number on; return that of one for Python, and whether only its rest is left."""
         rest = self._rest
         found = int(self._take(ctypes.byref(self._table), now, first, number, ctypes.byref(rest)))
         return None if found < 0 else (found, bool(rest.value))

@@ -94,8 +94,9 @@ class Worker:
             self.go_on(now, () if arrival is None else arrival.segments())
 
     def go_on(self, now: int, arrivals: Arrivals = ()) -> None:
-        """Do what `poll` does with what has arrived. Raises as `poll` does."""
+        """Do what `poll` does with what has arrived, or is taken in already. Raises as `poll` does."""
         driver, training = self._driver, self.training
+        self.window.on_round()
         driver.take(now, arrivals)
         if self._layer is not None and not driver.busy:
             self._finish(self._layer, now)

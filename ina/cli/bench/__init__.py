@@ -28,6 +28,7 @@ _add(
     "placement", "Measure placement: jobs of 2 to 64 workers on an empty leaf-spine with racks of 40 servers."
 )
 _add("routing", "Measure tree selection on a fat-tree; default: 80 switches and 192 servers, as in GRID.")
+_add("simulation", "Measure virtual time: packet hops a second of jobs and flows on a fat tree.")
 _add("controller", "Measure a controller of ten switches (processes, over P4Runtime), asked over HTTP.")
 _add("schedulers", "Measure schedulers on long traces and a cluster of 256 servers: processor time.")
 _add("cluster", "Measure the simulation of a cluster's network; default: 10,000 jobs on 256 servers.")

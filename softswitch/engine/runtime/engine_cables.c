@@ -385,7 +385,7 @@ void cabling_send(struct cabling *cabling, uint32_t end, const uint8_t *bytes, c
         bytes += lengths[i];
     }
     leave(cabling, entrance->engine);
-    look_at_ends(cabling, entrance->engine);
+    collect(cabling);               /* what has crossed the switch at once is to be at the next in time */
     cabling->held[entrance->engine] = false;
     engine_unlock(engine);
 }
