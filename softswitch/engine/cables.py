@@ -66,11 +66,14 @@ class Cabling(Protocol):
     def send(self, end: int, data: bytes, lengths: array[int], now_us: int) -> None:
         """Let frames enter at an end, now: `data` has them back to back, `lengths` the bytes of each."""
 
-    def send_later(self, end: int, frame: bytes, time_us: int) -> None:
-        """Let a frame enter at an end at a time that is not over yet."""
+    def send_later(self, end: int, frame: bytes, times_us: array[int]) -> None:
+        """Let a frame enter at an end at each of these times (``array("Q")``), which are not over yet."""
 
     def waiting(self) -> Sequence[int]:
         """Return the ends at which frames have arrived since the last call, to be drained at the switch."""
+
+    def discard(self, end: int) -> int:
+        """Throw away the frames that wait at an end; return how many there were."""
 
     def ask(self, entrance: int, asks: bool) -> None:
         """Ask, from now on or no more, for each frame that a cable carries or `send_later` sends."""

@@ -45,7 +45,7 @@ def _declare(library: ctypes.CDLL) -> ctypes.CDLL:
         "next_event": (u64, [cabling]),
         "advance": (u64, [cabling, u64, integer]),
         "send": (None, [cabling, u32, pointer, pointer, u32, u64]),
-        "send_later": (None, [cabling, u32, pointer, u32, u64]),
+        "send_later": (None, [cabling, u32, pointer, u32, pointer, u32]),
         "waiting": (u32, [cabling, pointer]),
         "frames": (pointer, [cabling, u32, pointer, pointer]),
         "forget": (None, [cabling, u32]),
@@ -119,14 +119,22 @@ class NativeCabling:
         address, count = lengths.buffer_info()
         self._library.cabling_send(self._cabling, end, data, address, count, now_us)
 
-    def send_later(self, end: int, frame: bytes, time_us: int) -> None:
+    def send_later(self, end: int, frame: bytes, times_us: array[int]) -> None:
         """See `Cabling.send_later`."""
-        self._library.cabling_send_later(self._cabling, end, frame, len(frame), time_us)
+        address, count = times_us.buffer_info()
+        self._library.cabling_send_later(self._cabling, end, frame, len(frame), address, count)
 
     def waiting(self) -> Sequence[int]:
         """See `Cabling.waiting`."""
         count = self._library.cabling_waiting(self._cabling, self._told)
         return self._told[:count] if count else ()
+
+    def discard(self, end: int) -> int:
+        """See `Cabling.discard`."""
+        count, lengths = ctypes.c_uint32(), ctypes.c_void_p()
+        self._library.cabling_frames(self._cabling, end, ctypes.byref(count), ctypes.byref(lengths))
+        self._library.cabling_forget(self._cabling, end)
+        return count.value
 
     def ask(self, entrance: int, asks: bool) -> None:
         """See `Cabling.ask`."""

@@ -60,13 +60,18 @@ class PythonCabling:
         self._switches[at.switch].inject_batch(at.port, data, lengths, now_us)
         self._collect()  # what has crossed the switch at once is to be at the next in time
 
-    def send_later(self, end: int, frame: bytes, time_us: int) -> None:
+    def send_later(self, end: int, frame: bytes, times_us: array[int]) -> None:
         """See `Cabling.send_later`."""
-        self._put(time_us, len(self._cables) + end, frame)
+        for time_us in times_us:
+            self._put(time_us, len(self._cables) + end, frame)
 
     def waiting(self) -> Sequence[int]:
         """See `Cabling.waiting`; all ends, because only draining tells."""
         return range(len(self._ends))
+
+    def discard(self, end: int) -> int:
+        """See `Cabling.discard`."""
+        return len(self._switches[self._ends[end].switch].drain(self._ends[end].port))
 
     def ask(self, entrance: int, asks: bool) -> None:
         """See `Cabling.ask`."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import random
+from array import array
 
 import pytest
 
@@ -121,7 +122,9 @@ def test_a_socket_gets_the_frames_to_its_port_in_their_order_and_no_others() -> 
         sockets = [interfaces.open("h1", port) for port in (7, 8)]
         for port, length, serial in frames:
             header = bytes.fromhex(network.mac("h1").replace(":", "")) + bytes(30) + port.to_bytes(2, "big")
-            fabric.send_later("h2", (header + serial.to_bytes(2, "big")).ljust(length, b"."), 1 + serial)
+            fabric.send_later(
+                "h2", (header + serial.to_bytes(2, "big")).ljust(length, b"."), array("Q", [1 + serial])
+            )
         fabric.advance(1000)
         for socket in sockets:
             arrival = socket.receive()

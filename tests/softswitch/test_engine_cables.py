@@ -88,7 +88,9 @@ def drive(engine: str, seed: int, *, one_step: bool = False) -> tuple[list[Arriv
                 sent = frame("M", GROUP, size=size, tag=tag)
             copies = rng.randint(1, 4)
             if rng.random() < 0.3:
-                cabling.send_later(number, sent, now + rng.randint(1, 20))
+                cabling.send_later(
+                    number, sent, array("Q", [now + rng.randint(1, 20) for _ in range(copies)])
+                )
             else:
                 cabling.send(number, sent * copies, array("I", [len(sent)] * copies), now)
                 drain()
@@ -155,11 +157,13 @@ def test_who_is_asked_may_lose_frames(engine: str) -> None:
         assert b.statistics(1).rx_packets == 2
         cabling.ask(0, False)
         cabling.ask(2 + 1, True)
-        cabling.send_later(1, frame("U", 2, tag=8), 6)
-        cabling.send_later(1, frame("U", 2, tag=9), 6)
+        cabling.send_later(1, frame("U", 2, tag=8), array("Q", [6, 6]))
         cabling.advance(8)
         assert asked[4:] == [3, 3]
-        assert [seen(data).tag for data in b.drain(2)] == [9]
+        assert [seen(data).tag for data in b.drain(2)] == [8]
+        cabling.ask(2 + 1, False)
+        cabling.send(1, frame("U", 2) * 3, array("I", [64] * 3), 8)
+        assert (cabling.discard(1), cabling.discard(1)) == (3, 0)
         cabling.close()
 
 

@@ -255,9 +255,17 @@ class Fabric:
             lengths = self._lengths[count, length] = array("I", [length] * count)
         self.cabling.send(at.number, packets[: count * length].tobytes(), lengths, self.now_us)
 
-    def send_later(self, host: str, frame: bytes, time_us: int) -> None:
-        """Let a host send a frame at a time that is not over yet."""
-        self.cabling.send_later(self._hosts[host].number, frame, time_us)
+    def discard(self, host: str) -> int:
+        """Throw away what has arrived at a host by now; return how many frames that were."""
+        at = self._hosts[host]
+        if self._recorder is None and not at.losses.probability:
+            return self.cabling.discard(at.number)
+        arrival = self.receive(host)
+        return 0 if arrival is None else len(arrival.lengths)
+
+    def send_later(self, host: str, frame: bytes, times_us: array[int]) -> None:
+        """Let a host send a frame at each of these times (``array("Q")``), which are not over yet."""
+        self.cabling.send_later(self._hosts[host].number, frame, times_us)
 
     def set_loss(self, a: str, b: str, probability: float) -> None:
         """Let the link between two nodes lose packets with this probability, besides its own, from now on."""

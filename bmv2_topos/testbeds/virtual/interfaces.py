@@ -82,6 +82,13 @@ class Interfaces:
             self._sort(host, arrival)
         return self._waiting.pop((host, port), None)
 
+    def discard(self, host: str, port: int) -> int:
+        """Throw away what has arrived at a port by now; return how many frames that were."""
+        if self.alone(host):
+            return self._fabric.discard(host)
+        arrival = self.receive(host, port)
+        return 0 if arrival is None else len(arrival.lengths)
+
     def send(self, host: str, packets: Bytes, count: int, length: int) -> None:
         """Send packets from a host, now; see `Fabric.send`."""
         self._fabric.send(host, packets, count, length)
@@ -108,6 +115,10 @@ class Socket:
     def receive(self) -> Arrival | None:
         """Take what has arrived here by now; None: nothing."""
         return self._interfaces.receive(self.host, self.port)
+
+    def discard(self) -> int:
+        """Throw away what has arrived here by now; return how many frames that were."""
+        return self._interfaces.discard(self.host, self.port)
 
     def send(self, packets: Bytes, count: int, length: int) -> None:
         """Send `count` packets of `length` bytes, back to back in `packets`, now."""

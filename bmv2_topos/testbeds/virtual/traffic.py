@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import random
+from array import array
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -117,9 +118,7 @@ class RunningFlow:
 
     def poll(self, now: int) -> None:
         """Count what has arrived, and send what is to go soon."""
-        arrival = self._sink.receive()
-        if arrival is not None:
-            self._arrived += len(arrival.lengths)
+        self._arrived += self._sink.discard()
         if now >= self.due:
             self._schedule(now)
 
@@ -138,11 +137,12 @@ class RunningFlow:
     def _schedule(self, now: int) -> None:
         self._note(now)
         horizon = now + self._ahead_ns
+        times_us = array("Q")
         while self._next_ns < min(horizon, self._end_ns):
-            at_us = max(math.ceil(self._next_ns / 1000), now // 1000)
-            self._scheduled.append(at_us)
-            self._fabric.send_later(self.flow.source, self._frame, at_us)
+            times_us.append(max(math.ceil(self._next_ns / 1000), now // 1000))
             self._next_ns += self._gap()
+        self._scheduled.extend(times_us)
+        self._fabric.send_later(self.flow.source, self._frame, times_us)
         # In time for the first packet that is not scheduled, though the next tick may be a little late.
         ahead_ns = self._ahead_ns // 2
         over = self._next_ns >= self._end_ns

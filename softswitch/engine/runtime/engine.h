@@ -180,7 +180,9 @@ uint64_t cabling_next_event(const struct cabling *);
 uint64_t cabling_advance(struct cabling *, uint64_t now_us, int one_step);
 void cabling_send(struct cabling *, uint32_t end, const uint8_t *bytes, const uint32_t *lengths, uint32_t count,
                   uint64_t now_us);
-void cabling_send_later(struct cabling *, uint32_t end, const uint8_t *frame, uint32_t length, uint64_t time_us);
+/* The same frame at each of these times, which are not over yet. */
+void cabling_send_later(struct cabling *, uint32_t end, const uint8_t *frame, uint32_t length,
+                        const uint64_t *times_us, uint32_t count);
 /* The ends at which frames have arrived since the last call; there is room for all. */
 uint32_t cabling_waiting(struct cabling *, uint32_t *ends);
 /* The frames that wait at an end, back to back, until something happens; and that they are dealt with. */

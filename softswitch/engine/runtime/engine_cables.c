@@ -391,10 +391,14 @@ void cabling_send(struct cabling *cabling, uint32_t end, const uint8_t *bytes, c
 }
 
 void cabling_send_later(struct cabling *cabling, uint32_t end, const uint8_t *frame, uint32_t length,
-                        uint64_t time_us)
+                        const uint64_t *times_us, uint32_t count)
 {
-    struct engine *engine = cabling->engines[cabling->end[end].engine];
-    put(cabling, time_us, cabling->cables + end, frame_new(engine, frame, length));
+    struct frame *shared = count ? frame_new(cabling->engines[cabling->end[end].engine], frame, length) : NULL;
+    for (uint32_t i = 0; i < count; i++) {
+        if (shared && i > 0)
+            shared->references++;
+        put(cabling, times_us[i], cabling->cables + end, shared);
+    }
 }
 
 uint32_t cabling_waiting(struct cabling *cabling, uint32_t *ends)
