@@ -41,8 +41,8 @@ def test_the_help_lists_the_keys_that_there_are() -> None:
 
 def test_every_key_is_a_field_that_takes_its_values() -> None:
     values = {
-        **dict.fromkeys(("lanes", "slots", "iterations", "window", "queue", "coalesce"), "32"),
-        **dict.fromkeys(("loss", "link-loss", "rate", "delay"), "0"),
+        **dict.fromkeys(("lanes", "slots", "iterations", "window", "queue", "coalesce", "flows"), "32"),
+        **dict.fromkeys(("loss", "link-loss", "rate", "delay", "flow-rate"), "0"),
         **{"program": "exclusive", "preempt": "no", "congestion": "aimd", "tree": "2x2"},
         **{"cluster": "two-racks", "placement": "random", "routing": "ecmp", "memory": "static"},
     }

@@ -2,6 +2,7 @@
 
 usage: python -m tests.system.sanitized switch ENGINE exclusive|shared PROGRAM SEED FRAMES
        python -m tests.system.sanitized worker LIBRARY SEED JOBS
+       python -m tests.system.sanitized cables ENGINE SEED NETWORKS
 
 Prints one JSON object of what happened. The sanitizers end the process at the first finding.
 """
@@ -30,6 +31,7 @@ from hostlib.io.datagrams import open_socket
 from hostlib.io.link import Pumped
 from hostlib.io.open import datagram_link
 from hostlib.quantize import ENCODINGS, most_ranks
+from softswitch.engine import native
 from softswitch.engine.compiled import CompiledPipeline
 from softswitch.engine.impairments import Impairments, LinkModel
 from softswitch.engine.native import NativeEngine, declare
@@ -38,6 +40,7 @@ from tests.programs import p4src_program
 from tests.softswitch.differential import stimuli
 from tests.softswitch.differential.script import parse_entry
 from tests.softswitch.differential.test_aggregation import ENTRIES, FLOOD, JOBS, aggregation, ordinary
+from tests.softswitch.test_engine_cables import drive
 
 LANES = 32
 SLOTS = 64  # few, so that random indices are often outside
@@ -309,10 +312,17 @@ def fuzz_worker(library_path: str, seed: int, jobs: int) -> dict[str, int]:
     return {counter.name.lower(): count for counter, count in counts.items()}
 
 
+def fuzz_cables(library: str, seed: int, networks: int) -> dict[str, int]:
+    """Let frames pass random networks of switches."""
+    native._library = lambda: declare(ctypes.CDLL(library))
+    arrived = sum(len(drive("native", seed + number)[0]) for number in range(networks))
+    return {"arrived": arrived}
+
+
 def main(what: str, *arguments: str) -> None:
     """See the module."""
     *paths, seed, amount = arguments
-    fuzz: Any = {"switch": fuzz_switch, "worker": fuzz_worker}[what]
+    fuzz: Any = {"switch": fuzz_switch, "worker": fuzz_worker, "cables": fuzz_cables}[what]
     print(json.dumps(fuzz(*paths, int(seed), int(amount))))
 
 

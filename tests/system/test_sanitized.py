@@ -74,6 +74,11 @@ def test_any_frames_leave_the_switch_silent(
     assert counts["outcomes"] >= 20  # the frames met most of the program
 
 
+def test_any_frames_leave_switches_with_cables_silent(environment: dict[str, str], engine: Path) -> None:
+    counts = fuzz(environment, DRIVER, "cables", engine, 1000, effort.cases(60, at_least=20))
+    assert counts["arrived"] > 500
+
+
 def test_any_answers_leave_the_worker_silent(environment: dict[str, str], host_library: Path) -> None:
     counts = fuzz(environment, DRIVER, "worker", host_library, 0, effort.cases(300, at_least=150))
     assert [kind for kind, count in counts.items() if not count] == []
