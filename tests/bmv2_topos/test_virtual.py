@@ -14,6 +14,7 @@ from bmv2_topos.testbeds.virtual import (
     ChangeLoss,
     ChangeRegion,
     Fault,
+    Flow,
     RemoveJob,
     Report,
     RestartFallback,
@@ -48,10 +49,11 @@ def run(
     trunk: Link | None = None,
     transit: Sequence[int] = (),
     faults: Sequence[Fault] = (),
+    flows: Sequence[Flow] = (),
 ) -> Report:
     shared = settings.program == "shared"
     topology, placements = build(jobs, shape, servers=shared, link=link, trunk=trunk, transit=transit)
-    return VirtualTestbed(topology, jobs, placements, settings, faults).run()
+    return VirtualTestbed(topology, jobs, placements, settings, faults, flows=flows).run()
 
 
 def test_numbers_in_which_no_sum_can_be_checked_are_refused() -> None:
@@ -304,10 +306,11 @@ def test_turns_in_c_are_those_in_python(congestion: str, monkeypatch: pytest.Mon
     jobs = [sending("a", 4, congestion=congestion), job("b", 3, congestion=congestion)]
     link, trunk = Link("a", "b", loss=0.002, rate_bps=5e9), Link("a", "b", loss=0.01, duplicate=0.01)
     faults = [ChangeLoss(at_s=2e-4, a="h1", b="s2", loss=0.05), RestartJob(at_s=3e-4, job="b", down_s=1e-4)]
+    flows = [Flow(source="h3", target="h1", rate_bps=1e9, arrivals="poisson", packet_bytes=200)]
     reports = []
     for quick in (True, False):
         kernel = COMPILED.kernel if quick else lambda: NativeKernel()
         settings = dataclasses.replace(SMALL, cores=Cores(kernel=kernel))
-        reports.append(run(jobs, settings, shape=(4, 3), link=link, trunk=trunk, faults=faults))
+        reports.append(run(jobs, settings, shape=(4, 3), link=link, trunk=trunk, faults=faults, flows=flows))
     assert dataclasses.replace(reports[0], wall_s=0) == dataclasses.replace(reports[1], wall_s=0)
     assert 3 * turns[True] < 2 * turns[False]

@@ -73,6 +73,10 @@ class Interfaces:
         """Return whether everything that arrives at a host is for the same port."""
         return len(self._open[host]) == 1
 
+    def holds(self, host: str) -> bool:
+        """Return whether packets that have been taken in at a host wait for whom they are for."""
+        return any((host, port) in self._waiting for port in self._open[host])
+
     def receive(self, host: str, port: int) -> Arrival | None:
         """Take what has arrived at a port by now; None: nothing."""
         arrival = self._fabric.receive(host)

@@ -88,6 +88,7 @@ class PolledServer(Server):
         self.due = NEVER
         """Time at which it has to be served even if nothing arrives."""
         self.host = socket.host
+        self.port = socket.port
         self._socket = socket
         core = FallbackSettings(
             lanes=settings.lanes,

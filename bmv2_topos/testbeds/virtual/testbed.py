@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import assert_never
 
 from bmv2_topos.testbeds.virtual.admission import VirtualFleet
@@ -145,7 +145,7 @@ class VirtualTestbed:
         self._sampler = OccupancySampler(self.fabric, settings, self.jobs)
         quick = recorder is None and settings.cores.kernel is COMPILED.kernel
         self._stall = StallCheck(settings.patience_s)
-        self._turns = Turns(self.fabric, alone=interfaces.alone, quick=quick)
+        self._turns = Turns(self.fabric, interfaces, quick=quick)
         self._owners: list[str] = []
         """Name of the job of each seat; "": a flow."""
         self._seated = False
@@ -197,15 +197,18 @@ class VirtualTestbed:
         if self._allocator is not None:
             self._allocator.serve(now, self._left)
         self._take_seats()
-        moved = {self._owners[seat] for seat in self._turns.take(now, number)}
-        for job in self._left:
-            if job.entry.name in moved:
-                job.end_iterations(now)
+        for job in self._jobs_of(self._turns.take(now, number)):
+            job.end_iterations(now)
         self.fleet.settle()
         if any(job.gone for job in self._left):
             self._left = [job for job in self._left if not job.gone]
             self._seated = False
         self._stall.check(self._left, now)
+
+    def _jobs_of(self, seats: Iterable[int]) -> list[RunningJob]:
+        """Return the jobs that have seats among these, in their order."""
+        names = {self._owners[seat] for seat in seats}
+        return [job for job in self._left if job.entry.name in names]
 
     def _next_us(self) -> int:
         self._take_seats()
@@ -273,6 +276,7 @@ class VirtualTestbed:
 
     def _report(self, wall_s: float) -> Report:
         settings = self.settings
+        self._turns.settle()
         statistics = [
             switch.statistics(port) for switch in self.fabric.switches.values() for port in switch.ports
         ]

@@ -100,6 +100,7 @@ class RunningFlow:
         """Take `sink` for where its packets arrive; they are the same for the same seed."""
         self.flow = flow
         self.host = flow.target
+        self.port = sink.port
         self._fabric = fabric
         self._sink = sink
         self._frame = _frame(flow, fabric.topology, sink.port)
@@ -118,13 +119,18 @@ class RunningFlow:
 
     def poll(self, now: int) -> None:
         """Count what has arrived, and send what is to go soon."""
-        self._arrived += self._sink.discard()
+        self.count(self._sink.discard())
         if now >= self.due:
-            self._schedule(now)
+            self.schedule(now)
+
+    def count(self, packets: int) -> None:
+        """Count packets that have arrived."""
+        self._arrived += packets
 
     def report(self, now: int) -> FlowReport:
         """Return the counters so far."""
         self._note(now)
+        self.count(self._sink.discard())
         flow = self.flow
         return FlowReport(
             source=flow.source,
@@ -134,7 +140,8 @@ class RunningFlow:
             arrived_packets=self._arrived,
         )
 
-    def _schedule(self, now: int) -> None:
+    def schedule(self, now: int) -> None:
+        """Send what is to go soon."""
         self._note(now)
         horizon = now + self._ahead_ns
         times_us = array("Q")

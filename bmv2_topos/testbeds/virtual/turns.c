@@ -1,9 +1,11 @@
-/* The hosts' turns of a tick: those of workers in the middle of a sum, without Python. `turns.py` has the same in Python,
- * and takes all other turns.
+/* The hosts' turns of a tick that need no Python: those of workers in the middle of a sum, and of sinks, which count.
+ * `turns.py` takes all others, or all.
  *
  * It is compiled behind the text of hostlib/_native/ina_core.h and of softswitch/engine/runtime/engine.h, and gets both
  * libraries' functions by address.
  */
+#include <stdlib.h>
+#include <string.h>
 
 /* Functions of hostlib, then of the engine; `calls` of turns.py has the same order. */
 struct calls {
@@ -17,14 +19,27 @@ struct calls {
     uint32_t (*waiting)(struct cabling *, uint32_t *ends);
 };
 
-/* `SEAT` of turns.py: one that has turns. */
+#define UDP_DESTINATION 36      /* in a frame with plain Ethernet and IPv4 headers, which all have */
+
+/* `_SEAT` of turns.py: one that has turns. */
 struct seat {
     struct ina_core *core;      /* of a worker whose turns may be taken here; NULL: of nobody else */
     int64_t due;                /* it has a turn then, even if nothing arrives */
     int64_t computed;           /* when its computing has a result */
+    uint64_t arrived;           /* frames at a sink */
     uint32_t end;
+    uint16_t port;              /* UDP port that its frames are sent to; 0: it gets all */
     uint8_t called;             /* something may have arrived */
     uint8_t busy;               /* a sum is under way */
+    uint8_t sink;               /* it only counts frames, and may be counted for here */
+};
+
+/* Memory for the frames of one seat. */
+struct own {
+    uint8_t *data;
+    uint32_t *lengths;
+    uint64_t bytes;
+    uint32_t count;
 };
 
 /* `_Table` of turns.py. */
@@ -37,6 +52,7 @@ struct table {
     uint8_t *out;               /* room for `batch` packets */
     uint32_t *lengths;          /* of as many, all the same */
     uint32_t count, batch;
+    struct own own;
 };
 
 enum { OVER = 0, WHOLE = 1, REST = 2 };
@@ -62,36 +78,160 @@ static void transmit(const struct table *table, struct seat *seat, int64_t now)
     }
 }
 
-static int are_alike(const uint32_t *lengths, uint32_t count)
+/* What waits at an end. */
+struct waiting {
+    const uint8_t *data;
+    const uint32_t *lengths;
+    uint32_t count;
+};
+
+static struct waiting look(const struct table *table, uint32_t end)
 {
-    for (uint32_t i = 1; i < count; i++)
-        if (lengths[i] != lengths[0])
+    struct waiting found;
+    found.data = table->calls->frames(table->cabling, end, &found.count, &found.lengths);
+    return found;
+}
+
+static uint16_t port_of(const uint8_t *frame, uint32_t length)
+{
+    return length < UDP_DESTINATION + 2 ? 0 : (uint16_t)(frame[UDP_DESTINATION] << 8 | frame[UDP_DESTINATION + 1]);
+}
+
+/* Count a frame for the sink whose it is; nobody else gets it. */
+static void sink(const struct table *table, uint32_t end, uint16_t port)
+{
+    for (uint32_t at = table->first[end]; at < table->first[end + 1]; at++) {
+        struct seat *seat = &table->seats[table->at[at]];
+        seat->arrived += seat->sink && (!seat->port || seat->port == port);
+    }
+}
+
+/* Count what is for the sinks at an end, all but what is for `port`. */
+static void count_rest(const struct table *table, uint32_t end, const struct waiting *waiting, uint16_t port)
+{
+    const uint8_t *frame = waiting->data;
+    for (uint32_t i = 0; i < waiting->count; frame += waiting->lengths[i++]) {
+        uint16_t to = port_of(frame, waiting->lengths[i]);
+        if (to != port)
+            sink(table, end, to);
+    }
+}
+
+static int grow(struct own *own, uint64_t bytes, uint32_t count)
+{
+    if (own->bytes < bytes) {
+        uint8_t *data = realloc(own->data, 2 * bytes);
+        if (!data)
             return 0;
+        own->data = data;
+        own->bytes = 2 * bytes;
+    }
+    if (own->count < count) {
+        uint32_t *lengths = realloc(own->lengths, 2 * count * sizeof *lengths);
+        if (!lengths)
+            return 0;
+        own->lengths = lengths;
+        own->count = 2 * count;
+    }
     return 1;
 }
 
+/* What waits for a worker, without what is for sinks beside it, back to back. 0: no memory. */
+static int own_frames(struct table *table, const struct seat *seat, struct waiting *waiting)
+{
+    uint64_t all = 0, bytes = 0;
+    uint32_t count = 0;
+    const uint8_t *frame = waiting->data;
+    if (!seat->port)
+        return 1;
+    for (uint32_t i = 0; i < waiting->count; frame += waiting->lengths[i++]) {
+        int is_its = port_of(frame, waiting->lengths[i]) == seat->port;
+        all += waiting->lengths[i];
+        count += is_its;
+        bytes += is_its ? waiting->lengths[i] : 0;
+    }
+    if (bytes == all)
+        return 1;
+    struct own *own = &table->own;
+    if (!grow(own, bytes + 1, count + 1))
+        return 0;
+    uint8_t *to = own->data;
+    count = 0;
+    frame = waiting->data;
+    for (uint32_t i = 0; i < waiting->count; frame += waiting->lengths[i++]) {
+        uint32_t length = waiting->lengths[i];
+        if (port_of(frame, length) != seat->port)
+            continue;
+        memcpy(to, frame, length);
+        to += length;
+        own->lengths[count++] = length;
+    }
+    *waiting = (struct waiting){own->data, own->lengths, count};
+    return 1;
+}
+
+/* The end of the run of frames of one length that begins at `start`. */
+static uint32_t run_end(const struct waiting *waiting, uint32_t start)
+{
+    uint32_t end = start;
+    while (end < waiting->count && waiting->lengths[end] == waiting->lengths[start])
+        end++;
+    return end;
+}
+
+static void absorb(const struct table *table, const struct seat *seat, const struct waiting *own, int64_t now)
+{
+    const uint8_t *data = own->data;
+    for (uint32_t start = 0, end; start < own->count; start = end) {
+        end = run_end(own, start);
+        int64_t bytes = (int64_t)(end - start) * own->lengths[start];
+        table->calls->absorb(seat->core, data, bytes, own->lengths[start], now);
+        data += bytes;
+    }
+}
+
+static const struct seat *worker_at(const struct table *table, uint32_t end)
+{
+    for (uint32_t at = table->first[end]; at < table->first[end + 1]; at++)
+        if (table->seats[table->at[at]].core)
+            return &table->seats[table->at[at]];
+    return NULL;
+}
+
+static int sinks_turn(const struct table *table, const struct seat *seat, int64_t now)
+{
+    if (now >= seat->due)
+        return WHOLE;               /* to send */
+    struct waiting waiting = look(table, seat->end);
+    if (waiting.count && !worker_at(table, seat->end)) {    /* or it does that */
+        count_rest(table, seat->end, &waiting, 0);
+        table->calls->forget(table->cabling, seat->end);
+    }
+    return OVER;
+}
+
 /* Take one turn, or as much of it as needs no Python. */
-static int turn(const struct table *table, struct seat *seat, int64_t now)
+static int turn(struct table *table, struct seat *seat, int64_t now)
 {
     const struct calls *calls = table->calls;
     struct ina_core *core = seat->core;
-    if (!core || !seat->busy)
+    if (seat->sink)
+        return sinks_turn(table, seat, now);
+    if (!core)
         return WHOLE;
-    uint32_t count;
-    const uint32_t *lengths;
-    const uint8_t *data = calls->frames(table->cabling, seat->end, &count, &lengths);
-    if (count == 0 && now < seat->due)
-        return OVER;
-    if (core->round_target > 0 && !are_alike(lengths, count))
-        return WHOLE;           /* a round may be over after each of several runs */
-    for (uint32_t start = 0, next; start < count; start = next) {
-        int64_t bytes = 0;
-        for (next = start; next < count && lengths[next] == lengths[start]; next++)
-            bytes += lengths[next];
-        calls->absorb(core, data, bytes, lengths[start], now);
-        data += bytes;
-    }
+    struct waiting all = look(table, seat->end), own = all;
+    if (!own_frames(table, seat, &own))
+        return WHOLE;
+    int idle = own.count == 0 && now < seat->due;
+    int several_rounds = core->round_target > 0 && run_end(&own, 0) < own.count;    /* one may be over after each run */
+    if (!idle && (!seat->busy || several_rounds))
+        return WHOLE;
+    absorb(table, seat, &own, now);
+    if (seat->port)
+        count_rest(table, seat->end, &all, seat->port);
     calls->forget(table->cabling, seat->end);
+    if (idle)
+        return OVER;
     int round_due = 0 < core->round_target && core->round_target <= core->round_results;
     if (round_due || core->completed == core->total || core->disagree_index >= 0 || now >= seat->computed
         || now >= calls->next_timeout(core))
@@ -105,7 +245,7 @@ static int turn(const struct table *table, struct seat *seat, int64_t now)
 /* Take the turns at `now`, seat `first` going first, from the seat of number `from` in that order on. Returns -1 when all
    are over, or else the number in the order of one whose turn Python has to take, `rest` of it or the whole. */
 __attribute__((visibility("default")))
-int64_t turns_take(const struct table *table, int64_t now, uint32_t first, uint32_t from, int32_t *rest)
+int64_t turns_take(struct table *table, int64_t now, uint32_t first, uint32_t from, int32_t *rest)
 {
     call(table);
     for (uint32_t number = from; number < table->count; number++) {
@@ -121,4 +261,12 @@ int64_t turns_take(const struct table *table, int64_t now, uint32_t first, uint3
         return number;
     }
     return -1;
+}
+
+__attribute__((visibility("default")))
+void turns_free(struct table *table)
+{
+    free(table->own.data);
+    free(table->own.lengths);
+    table->own = (struct own){0};
 }

@@ -2,22 +2,26 @@
 
 All that sits at hosts (workers, fallback servers, sinks of flows) has a turn at a tick if something may have
 arrived for it, or if it is due. Seats take turns in going first. A worker in the middle of a sum takes in
-results and sends what may follow, which is most of what happens: that is done in C (``turns.c``), where the
-engine and the host library are. Python takes the turns in which a sum begins or ends, computing has a result,
-a time-out is due, a congestion control is to be asked, or several have a seat at one host.
+results and sends what may follow, and a sink counts: that is most of what happens, and done in C
+(``turns.c``), where the engine and the host library are. Python takes the turns in which a sum begins or
+ends, computing has a result, a time-out is due, a congestion control is to be asked, or several workers or
+servers have a seat at one host.
 """
 
 from __future__ import annotations
 
 import ctypes
 import functools
-from collections.abc import Callable, Sequence
+import weakref
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, Protocol
 
 import numpy as np
 
 from bmv2_topos.testbeds.virtual.fabric import Fabric
+from bmv2_topos.testbeds.virtual.interfaces import Interfaces
+from bmv2_topos.testbeds.virtual.traffic import RunningFlow
 from bmv2_topos.testbeds.virtual.worker import BATCH_PACKETS, Worker
 from hostlib._native import NativeKernel, library_path
 from hostlib.core.state import NEVER
@@ -35,9 +39,12 @@ _SEAT: Final = np.dtype(
         ("core", np.uint64),
         ("due", np.int64),
         ("computed", np.int64),
+        ("arrived", np.uint64),
         ("end", np.uint32),
+        ("port", np.uint16),
         ("called", np.uint8),
         ("busy", np.uint8),
+        ("sink", np.uint8),
     ],
     align=True,
 )
@@ -48,6 +55,8 @@ class Seated(Protocol):
     """What sits at a host. Times are nanoseconds."""
 
     host: str
+    port: int
+    """UDP port at which it takes packets."""
     due: int
     """Time at which it has a turn even if nothing arrives."""
 
@@ -69,22 +78,17 @@ class _Table(ctypes.Structure):
         ("lengths", ctypes.c_void_p),
         ("count", ctypes.c_uint32),
         ("batch", ctypes.c_uint32),
+        ("own", ctypes.c_uint64 * 4),  # ``struct own``
     )
 
 
 class Turns:
     """The seats, and their turns. Times are nanoseconds."""
 
-    def __init__(self, fabric: Fabric, *, alone: Callable[[str], bool], quick: bool) -> None:
-        """See the module.
-
-        Args:
-            fabric: The network, which says at which hosts something has arrived.
-            alone: Says whether only one has a seat at a host, so that what arrives there is its own.
-            quick: Take the turns in C that need no Python, where there is a compiler.
-        """
+    def __init__(self, fabric: Fabric, interfaces: Interfaces, *, quick: bool) -> None:
+        """See the module; `quick`: take turns in C that need no Python, where there is a compiler."""
         self._fabric = fabric
-        self._alone = alone
+        self._interfaces = interfaces
         self._quick = _Quick(fabric.cabling) if quick and isinstance(fabric.cabling, NativeCabling) else None
         self._seated: list[Seated] = []
         self._seats = np.zeros(0, _SEAT)
@@ -92,19 +96,31 @@ class Turns:
 
     def seat(self, seated: Sequence[Seated]) -> None:
         """Give seats to these and no others, and a turn to each at the next tick."""
+        self.settle()
         self._seated = list(seated)
         self._seats = seats = np.zeros(len(self._seated), _SEAT)
         self._at = {}
+        hosts: dict[str, list[int]] = {}
         for number, each in enumerate(self._seated):
-            end = self._fabric.end_of(each.host)
-            self._at.setdefault(end, []).append(number)
-            seats[number] = (0, each.due, NEVER, end, 1, 0)
-            if self._quick is not None and isinstance(each, Worker) and self._is_plain(each.host):
-                seats["core"][number] = each.core_address
-                self._note(number)
+            hosts.setdefault(each.host, []).append(number)
+            seats["end"][number] = self._fabric.end_of(each.host)
+            seats["called"][number] = 1
+            self._note(number)
+        self._at = {self._fabric.end_of(host): numbers for host, numbers in hosts.items()}
         if self._quick is not None:
+            for host, numbers in hosts.items():
+                if self._may_be_quick(host, numbers):
+                    self._make_quick(host, numbers)
             packet_bytes = [each.packet_bytes for each in self._seated if isinstance(each, Worker)]
             self._quick.seat(seats, self._at, self._fabric.hosts, max(packet_bytes, default=1))
+
+    def settle(self) -> None:
+        """Tell the sinks what was counted for them."""
+        for number in np.flatnonzero(self._seats["arrived"]):
+            flow = self._seated[number]
+            assert isinstance(flow, RunningFlow), "others count for themselves"
+            flow.count(int(self._seats["arrived"][number]))
+        self._seats["arrived"] = 0
 
     def due(self) -> int:
         """Return when the first of them is due; NEVER: none is."""
@@ -124,6 +140,8 @@ class Turns:
             each = self._seated[seat]
             if rest and isinstance(each, Worker):
                 each.go_on(now)
+            elif self._seats["sink"][seat] and isinstance(each, RunningFlow):
+                each.schedule(now)
             else:
                 each.poll(now)
             had.add(seat)
@@ -143,8 +161,23 @@ class Turns:
                 self._call()
         return had
 
-    def _is_plain(self, host: str) -> bool:
-        return self._alone(host) and not self._fabric.loses(host)
+    def _may_be_quick(self, host: str, numbers: Sequence[int]) -> bool:
+        """Return whether turns at a host may be taken in C: beside sinks one worker, and no losses."""
+        seated = [self._seated[number] for number in numbers]
+        workers = sum(isinstance(each, Worker) for each in seated)
+        others = workers < sum(not isinstance(each, RunningFlow) for each in seated)
+        known = self._fabric.loses(host) or self._interfaces.holds(host)
+        return workers <= 1 and not others and not known
+
+    def _make_quick(self, host: str, numbers: Sequence[int]) -> None:
+        alone = self._interfaces.alone(host)
+        for number in numbers:
+            each = self._seated[number]
+            if isinstance(each, Worker):
+                self._seats["core"][number] = each.core_address
+            else:
+                self._seats["sink"][number] = 1
+            self._seats["port"][number] = 0 if alone else each.port
 
     def _call(self) -> None:
         for end in self._fabric.arrived():
@@ -170,6 +203,7 @@ class _Quick:
         self._calls = np.array([address or 0 for address in addresses], np.uint64)
         self._arrays: list[np.ndarray[Any, Any]] = []
         self._table = _Table(calls=self._calls.ctypes.data, cabling=cabling.address, batch=BATCH_PACKETS)
+        weakref.finalize(self, _library().turns_free, ctypes.byref(self._table))
         self._rest = ctypes.c_int32()
 
     def seat(
@@ -203,6 +237,7 @@ def _library() -> ctypes.CDLL:
         Path(__file__).with_name("turns.c"),
     )
     library = ctypes.CDLL(str(build_c("\n".join(part.read_text(encoding="utf-8") for part in parts))))
+    library.turns_free.restype, library.turns_free.argtypes = None, [ctypes.c_void_p]
     library.turns_take.restype = ctypes.c_int64
     library.turns_take.argtypes = [
         *(ctypes.c_void_p, ctypes.c_int64, ctypes.c_uint32, ctypes.c_uint32, ctypes.c_void_p)

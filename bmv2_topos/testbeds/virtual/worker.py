@@ -64,6 +64,7 @@ class Worker:
         self._note = note
         self._begun = now
         self.host = socket.host
+        self.port = socket.port
         self.rank = rank
         self.window = window
         self.training = training
