@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import resource
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from bmv2_topos.testbeds.virtual import (
@@ -13,7 +14,6 @@ from bmv2_topos.testbeds.virtual import (
     random_flows,
     shortest_tree,
 )
-from bmv2_topos.testbeds.virtual.testbed import Progress
 from controller.vocabulary import Job, fat_tree, float32_bytes
 from controller.vocabulary.places import place
 
@@ -52,12 +52,21 @@ def measure_simulation(
     iterations: int,
     flows: int,
     seed: int = 0,
-    progress: Progress | None = None,
+    progress: Callable[[float, int, int], None] | None = None,
 ) -> Measured:
     """Simulate jobs with trees of their own on a fat tree of `ports`-port switches, beside ordinary traffic.
 
     Each job's tree has another core as its root, in turns, with its fallback server there. A flow has 2 Gb/s,
     a link 10 Gb/s.
+
+    Args:
+        ports: Ports of each switch, an even number.
+        jobs: Number of jobs.
+        workers: Workers of each, each on a host of its own.
+        iterations: Iterations of each.
+        flows: Number of flows of ordinary traffic.
+        seed: Of all that is drawn.
+        progress: Told of the virtual time in seconds, the iterations done, and all of them.
 
     Raises:
         BadSpec: there are not so many hosts, or the number of ports is odd.

@@ -211,7 +211,7 @@ def sim(
             min=0,
             metavar="N",
             rich_help_panel=NETWORK,
-            help="Let this many flows of ordinary packets run beside the jobs, between drawn hosts.",
+            help=options.FLOWS,
         ),
     ] = 0,
     flow_rate_bps: Annotated[

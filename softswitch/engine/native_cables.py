@@ -5,10 +5,10 @@ from __future__ import annotations
 import ctypes
 import functools
 from array import array
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
-from softswitch.engine.cables import Cable, End, Survives
+from softswitch.engine.cabling import Cable, End, Survives
 from softswitch.engine.native import NativeEngine
 
 _NEVER = 2**64 - 1
@@ -34,30 +34,31 @@ class _End(ctypes.Structure):
     _fields_ = (("engine", ctypes.c_uint32), ("port", ctypes.c_uint16))
 
 
+_POINTER, _U32, _U64, _INT = ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint64, ctypes.c_int
+_SIGNATURES: Final[Mapping[str, tuple[Any, list[Any]]]] = {
+    "create": (_POINTER, [_POINTER, _U32, _POINTER, _U32, _POINTER, _U32, _SURVIVES]),
+    "destroy": (None, [_POINTER]),
+    "ask": (None, [_POINTER, _U32, _INT]),
+    "next_event": (_U64, [_POINTER]),
+    "advance": (_U64, [_POINTER, _U64, _INT]),
+    "send": (None, [_POINTER, _U32, _POINTER, _POINTER, _U32, _U64]),
+    "send_later": (None, [_POINTER, _U32, _POINTER, _U32, _POINTER, _U32]),
+    "waiting": (_U32, [_POINTER, _POINTER]),
+    "frames": (_POINTER, [_POINTER, _U32, _POINTER, _POINTER]),
+    "forget": (None, [_POINTER, _U32]),
+}
+
+
 @functools.cache
 def _declare(library: ctypes.CDLL) -> ctypes.CDLL:
-    cabling, u32, u64 = ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint64
-    pointer, integer = ctypes.c_void_p, ctypes.c_int
-    signatures: dict[str, tuple[Any, list[Any]]] = {
-        "create": (cabling, [pointer, u32, pointer, u32, pointer, u32, _SURVIVES]),
-        "destroy": (None, [cabling]),
-        "ask": (None, [cabling, u32, integer]),
-        "next_event": (u64, [cabling]),
-        "advance": (u64, [cabling, u64, integer]),
-        "send": (None, [cabling, u32, pointer, pointer, u32, u64]),
-        "send_later": (None, [cabling, u32, pointer, u32, pointer, u32]),
-        "waiting": (u32, [cabling, pointer]),
-        "frames": (pointer, [cabling, u32, pointer, pointer]),
-        "forget": (None, [cabling, u32]),
-    }
-    for name, (result, arguments) in signatures.items():
+    for name, (result, arguments) in _SIGNATURES.items():
         function = getattr(library, f"cabling_{name}")
         function.restype, function.argtypes = result, arguments
     return library
 
 
 class NativeCabling:
-    """See `softswitch.engine.cables.Cabling`."""
+    """See `softswitch.engine.cabling.Cabling`."""
 
     def __init__(
         self,
@@ -87,14 +88,11 @@ class NativeCabling:
             raise MemoryError("no memory for the cables between switches")
 
     @property
-    def library(self) -> ctypes.CDLL:
-        """The engine's shared object, which has the cabling's functions."""
-        return self._library
-
-    @property
-    def address(self) -> int:
-        """The ``struct cabling``."""
-        return int(self._cabling or 0)
+    def addresses(self) -> Mapping[str, int]:
+        """See `Cabling.addresses`."""
+        functions = {name: getattr(self._library, f"cabling_{name}") for name in _SIGNATURES}
+        found = {name: ctypes.cast(each, ctypes.c_void_p).value or 0 for name, each in functions.items()}
+        return {"cabling": int(self._cabling or 0), **found}
 
     def close(self) -> None:
         """Free everything; nothing may be called after it."""

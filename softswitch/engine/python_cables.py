@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import heapq
 from array import array
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from softswitch.engine.cables import Cable, End, Survives
+from softswitch.engine.cabling import Cable, End, Survives
 from softswitch.engine.switch import Switch
 
 
 class PythonCabling:
-    """See `softswitch.engine.cables.Cabling`."""
+    """See `softswitch.engine.cabling.Cabling`."""
 
     def __init__(
         self, switches: Sequence[Switch], cables: Sequence[Cable], ends: Sequence[End], survives: Survives
@@ -28,6 +28,11 @@ class PythonCabling:
         """Time, order, entrance and frame: a heap."""
         self._order = 0
         self._now_us = 0
+
+    @property
+    def addresses(self) -> Mapping[str, int]:
+        """None: it is Python."""
+        return {}
 
     def close(self) -> None:
         """Do nothing: the switches are somebody else's."""

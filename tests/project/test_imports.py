@@ -51,6 +51,8 @@ PIPELINES = (
     *("softswitch.compiler.ir", "softswitch.engine.pipeline", "softswitch.engine.entries"),
     "softswitch.engine.bench",
 )
+# Cables between switches in virtual time.
+CABLES = ("softswitch.engine.cables", "softswitch.engine.cabling")
 PACKETS = ("hostlib.wire", "hostlib.tree")
 
 # Room: what it may import. "a.b" is that module or the package's root, "a.b/" also the other modules of the
@@ -129,7 +131,7 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
     ),
     # All of it in virtual time: the cores themselves, under the controller.
     "bmv2_topos": (
-        *("bmv2_topos/*", *CONTROLLER, *SWITCH, *PIPELINES),
+        *("bmv2_topos/*", *CONTROLLER, *SWITCH, *PIPELINES, *CABLES),
         *("controller.core.allocator", "controller.policies/", "controller.placement/"),
         *("hostlib/", "hostlib._native", "hostlib.core/", "hostlib.fallback/"),
     ),
@@ -166,7 +168,7 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
         *("controller.simulator/", "controller.simulator.network/", "controller.policies/"),
         "controller.policies.families.base",
         *(*SWITCH, *PIPELINES, *HOST, *PACKETS, "p4src.messages"),
-        *("ina.runtime/", "bmv2_topos.testbeds.netns/"),
+        *("ina.runtime/", "bmv2_topos.testbeds.netns/", "bmv2_topos.testbeds.virtual"),
     ),
     # The service, as those who ask it see it.
     "ina.bench.service": (

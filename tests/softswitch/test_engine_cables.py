@@ -9,7 +9,8 @@ from contextlib import ExitStack
 
 import pytest
 
-from softswitch.engine.cables import Cable, End, connect
+from softswitch.engine.cables import connect
+from softswitch.engine.cabling import Cable, End
 from softswitch.engine.impairments import Impairments, PortImpairments
 from softswitch.engine.ports import MemoryPort, SwitchError
 from softswitch.engine.switch import Switch

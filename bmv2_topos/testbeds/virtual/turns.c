@@ -1,11 +1,12 @@
 /* The hosts' turns of a tick that need no Python: those of workers in the middle of a sum, and of sinks, which count.
  * `turns.py` takes all others, or all.
  *
- * It is compiled behind the text of hostlib/_native/ina_core.h and of softswitch/engine/runtime/engine.h, and gets both
- * libraries' functions by address.
+ * It is compiled behind the text of hostlib/_native/ina_core.h, and gets both libraries' functions by address.
  */
 #include <stdlib.h>
 #include <string.h>
+
+#include "engine.h"
 
 /* Functions of hostlib, then of the engine; `calls` of turns.py has the same order. */
 struct calls {

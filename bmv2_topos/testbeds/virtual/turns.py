@@ -26,13 +26,12 @@ from bmv2_topos.testbeds.virtual.worker import BATCH_PACKETS, Worker
 from hostlib._native import NativeKernel, library_path
 from hostlib.core.state import NEVER
 from softswitch import build_c
-from softswitch.engine.build import RUNTIME
-from softswitch.engine.native_cables import NativeCabling
+from softswitch.engine.cabling import Cabling
 
 _TURN: Final = 7  # any number without a common factor with most numbers of seats
 
 _WINDOW: Final = ("ina_absorb", "ina_emit", "ina_next_timeout")
-_ENGINE: Final = ("cabling_frames", "cabling_forget", "cabling_send", "cabling_waiting")
+_CABLING: Final = ("frames", "forget", "send", "waiting")
 
 _SEAT: Final = np.dtype(
     [
@@ -89,7 +88,7 @@ class Turns:
         """See the module; `quick`: take turns in C that need no Python, where there is a compiler."""
         self._fabric = fabric
         self._interfaces = interfaces
-        self._quick = _Quick(fabric.cabling) if quick and isinstance(fabric.cabling, NativeCabling) else None
+        self._quick = _Quick(fabric.cabling) if quick and fabric.cabling.addresses else None
         self._seated: list[Seated] = []
         self._seats = np.zeros(0, _SEAT)
         self._at: dict[int, list[int]] = {}
@@ -195,14 +194,16 @@ class Turns:
 class _Quick:
     """``turns.c``: its library and its table."""
 
-    def __init__(self, cabling: NativeCabling) -> None:
+    def __init__(self, cabling: Cabling) -> None:
         self._take = _library().turns_take
-        functions = [getattr(NativeKernel().library, name) for name in _WINDOW]
-        functions += [getattr(cabling.library, name) for name in _ENGINE]
-        addresses = (ctypes.cast(function, ctypes.c_void_p).value for function in functions)
-        self._calls = np.array([address or 0 for address in addresses], np.uint64)
+        functions = (getattr(NativeKernel().library, name) for name in _WINDOW)
+        addresses = [ctypes.cast(function, ctypes.c_void_p).value or 0 for function in functions]
+        addresses += [cabling.addresses[name] for name in _CABLING]
+        self._calls = np.array(addresses, np.uint64)
         self._arrays: list[np.ndarray[Any, Any]] = []
-        self._table = _Table(calls=self._calls.ctypes.data, cabling=cabling.address, batch=BATCH_PACKETS)
+        self._table = _Table(
+            calls=self._calls.ctypes.data, cabling=cabling.addresses["cabling"], batch=BATCH_PACKETS
+        )
         weakref.finalize(self, _library().turns_free, ctypes.byref(self._table))
         self._rest = ctypes.c_int32()
 
@@ -233,7 +234,6 @@ def _library() -> ctypes.CDLL:
     """Return the compiled ``turns.c``. Raises NoCompiler or BuildFailed."""
     parts = (
         library_path().with_name("ina_core.h"),
-        RUNTIME / "engine.h",
         Path(__file__).with_name("turns.c"),
     )
     library = ctypes.CDLL(str(build_c("\n".join(part.read_text(encoding="utf-8") for part in parts))))

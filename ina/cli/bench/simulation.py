@@ -18,12 +18,12 @@ EPILOG = """Examples:
 
   ina bench simulation
 
-  ina bench simulation --ports 4 --jobs 4 -np 4 --flows 0 --json
+  ina bench simulation --radix 4 --jobs 4 -np 4 --flows 0 --json
 """
 
 
 def simulation(
-    ports: Annotated[
+    radix: Annotated[
         int,
         typer.Option(
             min=2,
@@ -38,9 +38,7 @@ def simulation(
     iterations: Annotated[
         int, typer.Option(min=1, help="Run this many iterations of each job: two sums of 128 KiB each.")
     ] = 3,
-    flows: Annotated[
-        int, typer.Option(min=0, help="Run this many flows of ordinary packets beside them, 2 Gb/s each.")
-    ] = 100,
+    flows: Annotated[int, typer.Option(min=0, metavar="N", help=options.FLOWS)] = 100,
     seed: Annotated[
         int, typer.Option(min=0, help="Seed the random numbers; the same seed gives the same packets.")
     ] = 0,
@@ -48,13 +46,13 @@ def simulation(
 ) -> None:
     """Measure virtual time: packet hops a second of jobs and flows on a fat tree.
 
-    Jobs share slots; each has a tree of its own, whose root is a core switch. Every sum of every worker is
-    compared with the exact one. A packet hop is a packet that passes a link. One processor.
+    Jobs share slots; each has a tree of its own, whose root is a core switch; a flow sends 2 Gb/s. Every sum
+    of every worker is compared with the exact one. A packet hop is a packet that passes a link. One processor.
     """
     try:
         with Bar() as bar:
             measured = measure_simulation(
-                ports,
+                radix,
                 jobs,
                 workers,
                 iterations=iterations,
@@ -66,7 +64,7 @@ def simulation(
             )
     except BadSpec as error:
         raise Failure(str(error), exit_code=USAGE) from error
-    setup = {"ports": ports, "jobs": jobs, "workers": workers, "iterations": iterations, "flows": flows}
+    setup = {"radix": radix, "jobs": jobs, "workers": workers, "iterations": iterations, "flows": flows}
     if json:
         Result("bench simulation", {**setup, "seed": seed}, asdict(measured)).print_json()
         return

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from ina.cli.commands import app
 from ina.cli.errors import USAGE, verdict
 
-SMALL = ("--ports", 4, "--jobs", 4, "-np", 4, "--iterations", 1, "--flows", 3)
+SMALL = ("--radix", 4, "--jobs", 4, "-np", 4, "--iterations", 1, "--flows", 3)
 
 
 def bench(*arguments: object) -> tuple[int, str, str]:
@@ -40,9 +40,9 @@ def test_the_table_has_the_same_figures() -> None:
 
 
 def test_more_workers_than_hosts_are_refused() -> None:
-    code, _, complaint = bench("--ports", 4, "--jobs", 5, "-np", 4)
+    code, _, complaint = bench("--radix", 4, "--jobs", 5, "-np", 4)
     assert code == USAGE
     assert "hosts" in complaint
-    code, _, complaint = bench("--ports", 5)
+    code, _, complaint = bench("--radix", 5)
     assert code == USAGE
     assert "want an even number" in complaint
