@@ -47,7 +47,7 @@ def simulation(
     """Measure virtual time: packet hops a second of jobs and flows on a fat tree.
 
     Jobs share slots; each has a tree of its own, whose root is a core switch; a flow sends 2 Gb/s. Every sum
-    of every worker is compared with the exact one. A packet hop is a packet that passes a link. One processor.
+    of every worker is compared with the exact one. A packet hop is a packet that passes a link.
     """
     try:
         with Bar() as bar:
