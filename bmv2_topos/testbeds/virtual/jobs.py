@@ -16,13 +16,14 @@ from bmv2_topos.testbeds.virtual.placement import Placement, Ports, check_placem
 from bmv2_topos.testbeds.virtual.recorder import Recorder
 from bmv2_topos.testbeds.virtual.report import JobReport
 from bmv2_topos.testbeds.virtual.server import PolledServer, endpoints
-from bmv2_topos.testbeds.virtual.settings import DEFAULT_WINDOW, VirtualSettings
+from bmv2_topos.testbeds.virtual.settings import DEFAULT_WINDOW, FAST_BPS, VirtualSettings
 from bmv2_topos.testbeds.virtual.training import Training
 from bmv2_topos.testbeds.virtual.worker import Summed, Tally, Worker
 from bmv2_topos.trace import JobFacts, Sum
 from bmv2_topos.trace.explain import End
 from controller import ControllerError, Region, TreeAdmission
 from controller.vocabulary import BadSpec, Job, Topology
+from hostlib import wire
 from hostlib.core.congestion import Congestion
 from hostlib.core.kernel import Kernel
 from hostlib.core.state import SPREAD, CoreSettings
@@ -287,6 +288,20 @@ def request_of(
             f"job {entry.name!r}: {share} private slots; {settings.offers.title} takes 2 or more"
         )
     return Request(placement, slots=slots, window=slots // 2)
+
+
+def slack_s(entry: Job, placement: Placement, settings: VirtualSettings, topology: Topology) -> float:
+    """Return how much longer a window takes through the slowest link of a job than a fast one, seconds.
+
+    The job's links are those of its hosts and, whatever its tree, all between switches.
+    """
+    at: Counter[str] = Counter(placement.workers)
+    hosts = {*at, placement.server}
+    links = (link for link in topology.links if {link.a, link.b} <= {*hosts, *topology.switch})
+    slowest = min((link.rate_bps for link in links if link.rate_bps), default=FAST_BPS)
+    frame_bits = 8 * (wire.FRAME_PREFIX_BYTES + wire.INA_BYTES + 4 * settings.lanes)
+    packets = (entry.window or DEFAULT_WINDOW) * max(at.values())
+    return max(0.0, packets * frame_bits * (1 / slowest - 1 / FAST_BPS))
 
 
 def _spread(settings: VirtualSettings) -> int:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Final
 
 from bmv2_topos.testbeds.virtual.cores import COMPILED, Cores
 from bmv2_topos.testbeds.virtual.errors import TestbedError
@@ -24,6 +25,9 @@ PROGRAM_SLOTS = 8192
 DEFAULT_WINDOW = 128
 """Packets in flight; at 10 Gb/s and 64 lanes twice what is under way in a round trip of 17 µs."""
 
+
+FAST_BPS: Final = 1e9
+"""Links of this rate and more need no longer time-outs."""
 
 _RTO = RtoLimits(initial_s=0.002, margin_s=0.0001, max_s=0.02, probe_s=0.000005)
 
@@ -48,7 +52,7 @@ class VirtualSettings:
     """Hosts look at what has arrived this often: interrupt coalescing of a network card. It adds up to as
     much to every round trip; the simulation's time goes down in proportion."""
     rto: RtoLimits = _RTO
-    """A real worker's default allows for the scheduler of a real machine."""
+    """On links of `FAST_BPS` and more; a real worker's default allows for the scheduler of a real machine."""
     remind_s: float = 0.0001
     """Least wait of a fallback server before it reminds."""
     remind_max_s: float = 0.02
@@ -82,6 +86,25 @@ class VirtualSettings:
     make_congestion: Callable[[str], Congestion] | None = None
     """Makes the congestion control of every worker from the name in the job file; None: `hostlib.windows`
     does."""
+
+    def slower(self, slack_s: float) -> VirtualSettings:
+        """Return settings for links on which a window of packets takes this much longer than on fast ones.
+
+        A window that leaves at once makes round trips longer by as much. Whoever takes that for losses sends
+        again what only waits, and so makes it wait longer.
+        """
+        rto = self.rto
+        return replace(
+            self,
+            rto=RtoLimits(
+                initial_s=rto.initial_s + 4 * slack_s,
+                margin_s=rto.margin_s + slack_s,
+                max_s=rto.max_s + 8 * slack_s,
+                probe_s=None if rto.probe_s is None else rto.probe_s + slack_s,
+            ),
+            remind_s=self.remind_s + slack_s,
+            remind_max_s=self.remind_max_s + 8 * slack_s,
+        )
 
     @property
     def _built(self) -> tuple[str, int, int, Defines]:

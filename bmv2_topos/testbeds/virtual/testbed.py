@@ -29,7 +29,7 @@ from bmv2_topos.testbeds.virtual.faults import (
     check_fault,
 )
 from bmv2_topos.testbeds.virtual.interfaces import Assignment, Interfaces
-from bmv2_topos.testbeds.virtual.jobs import RunningJob, request_of
+from bmv2_topos.testbeds.virtual.jobs import RunningJob, request_of, slack_s
 from bmv2_topos.testbeds.virtual.occupancy import OccupancySampler
 from bmv2_topos.testbeds.virtual.placement import Placement
 from bmv2_topos.testbeds.virtual.recorder import Recorder
@@ -126,7 +126,7 @@ class VirtualTestbed:
                 placement=placement,
                 request=request,
                 ports=own_ports,
-                settings=settings,
+                settings=settings.slower(slack_s(entry, placement, settings, topology)),
                 topology=topology,
                 interfaces=interfaces,
                 fleet=self.fleet,
