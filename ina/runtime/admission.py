@@ -69,7 +69,7 @@ class Admitted:
             "straggler_timeout_s": self.spec.straggler_timeout_s,
             "rendezvous": rendezvous.address,
             "token": rendezvous.token,
-            "paced": self.fabric.queue_packets is not None,
+            "paced": self.fabric.paced,
             "log": self.spec.log,
             "hosts": hosts,
             "transport": self._transport(switch, member),

@@ -38,7 +38,7 @@ from ina.runtime.spec import (
     LaunchSpec,
 )
 from ina.runtime.switch_process import EmbeddedSwitch
-from ina.runtime.topology import plan
+from ina.runtime.topology import has_slow_links, plan
 
 FALLBACK = Uplink(port=None, mac="02:00:00:00:fb:01", ip="10.0.255.2")
 
@@ -234,6 +234,11 @@ class SwitchFabric:
     def queue_packets(self) -> int | None:
         """Packets that slow switches hold at a port, to which windows have to fit; None: not slow."""
         return None
+
+    @property
+    def paced(self) -> bool:
+        """Whether workers' time-outs have to follow the pace of results: switches or links are slow."""
+        return self.queue_packets is not None or (self.topology is not None and has_slow_links(self.topology))
 
     @property
     def asked_by_others(self) -> bool:

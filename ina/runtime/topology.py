@@ -11,7 +11,14 @@ from controller.switches.layout import Branch
 from controller.vocabulary import BadSpec, Topology, tree
 from ina.runtime.errors import BadRun
 
+SLOW_BPS = 250e6
+"""On slower links a window of 128 packets of 1 KiB takes longer than a worker's time-outs leave room for."""
 MAX_CHILDREN = 32  # bits of the contribution bitmap (p4src/include/config.p4)
+
+
+def has_slow_links(topology: Topology) -> bool:
+    """Return whether some link is so slow that time-outs have to follow the pace at which results come."""
+    return any(0 < link.rate_bps < SLOW_BPS for link in topology.links)
 
 
 def plan(fan_outs: Sequence[int], jobs: Sequence[int], *, fallback: bool) -> Topology:

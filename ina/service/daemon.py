@@ -31,6 +31,7 @@ from controller.vocabulary import Job, Topology
 from ina.runtime.cluster_fabric import identified, switch_address
 from ina.runtime.errors import BadRun
 from ina.runtime.spec import SHARED_WINDOW
+from ina.runtime.topology import has_slow_links
 from ina.service import plain, views
 from ina.service.data_plane import DataPlane
 from ina.service.effects import Effects
@@ -413,7 +414,7 @@ class Daemon:
             crosses=hold.held.places[name].tree is not None,
             lanes=offers.lanes,
             salted=offers.salted,
-            paced=self._network.paced,
+            paced=self._network.paced or has_slow_links(self.topology),
             address=switch_address(self.topology),
         )
 

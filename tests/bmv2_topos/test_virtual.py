@@ -156,6 +156,14 @@ def test_the_cores_and_their_twins_send_the_same_packets() -> None:
     assert reports[0] == reports[1]
 
 
+@pytest.mark.parametrize("program", ["exclusive", "shared"])
+@pytest.mark.parametrize("rate_bps", [5e8, 1e8, 1e7])
+def test_what_waits_on_slow_links_is_not_sent_again(program: str, rate_bps: float) -> None:
+    settings = dataclasses.replace(SMALL, program=program)
+    report = run([sending("a", 2, window=None)], settings, link=Link("a", "b", rate_bps=rate_bps))
+    assert [of.resent_packets for of in report.jobs] == [0]
+
+
 def test_a_straggler_keeps_its_job_waiting_and_no_other() -> None:
     slow = job("slow", straggler=Straggler(2, 2e-3), jitter=0.0)
     report = run([slow, job("well", jitter=0.0)])

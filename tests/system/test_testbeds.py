@@ -93,6 +93,15 @@ def test_programs_for_tofino_sum_on_a_testbed_with_losses(program: str) -> None:
 
 
 @needs_namespaces
+@pytest.mark.parametrize("program", ["exclusive", "shared"])
+def test_what_waits_on_slow_links_is_not_sent_again(program: str) -> None:
+    # a window of 128 packets takes 0.14 s to leave: most wait longer than a time-out of fast links
+    on = ("--program", program, "--rate", "8e6")
+    found = metrics(good("run", "single-switch:2", "-np", 2, "--json", *on, "--", *EXACT, "200000"))
+    assert found["resent_packets"] < found["sent_packets"] / 20
+
+
+@needs_namespaces
 def test_what_was_killed_is_named_and_taken_down() -> None:
     name = f"{PREFIX}-c"
     process = start("topo", "up", "single-switch:1", "--name", name)
