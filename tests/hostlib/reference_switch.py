@@ -332,8 +332,7 @@ class ReferenceSwitch(_Switch):
             return self._down(packets, job, "passed_down")
         if slot.final:
             return "duplicate"
-        if packets["lanes"][0]:
-            self._store(slot, packets, job)
+        self._store(slot, packets, job)
         return self._down(packets, job, "stored")
 
     def _slot(self, packets: NDArray[Any], job: Job) -> Slot:
@@ -413,18 +412,18 @@ class SharedSwitch(_Switch):
 
     def _result(self, packets: NDArray[Any], job: Job) -> str:
         slot = self._same_slot(packets, job)
-        outcome = "passed_down"
-        if slot and packets["lanes"][0]:
-            self._store(slot, packets, job)
-            outcome = "stored"
-        elif slot:
-            slot.bitmap = 0
-        return self._down(packets, job, outcome)
+        if slot is None:
+            return self._down(packets, job, "passed_down")
+        self._store(slot, packets, job)
+        return self._down(packets, job, "stored")
 
     def _reminder(self, packets: NDArray[Any], job: Job) -> str:
         slot = self._same_slot(packets, job)
         raw = packets["flags"][0] & wire.FLAG_RAW
         if slot is None or raw or packets["node"][0] != job.node:
+            return self._down(packets, job, "passed_down")
+        if slot.final and slot.bare and job.node:
+            slot.bitmap = 0
             return self._down(packets, job, "passed_down")
         if slot.final:
             return self._up(self._of_slot(slot, packets, job, wire.KIND_RESULT), job, "pulled")

@@ -25,8 +25,8 @@ ALL_RANKS = range(0x8000)
 
 GRADIENT, RESULT, STATUS, PARTIAL, REMINDER = range(1, 6)
 RESEND, QUERY, OVERFLOW, DISAGREE, COLLISION, ECN, BYPASS, RAW = (1 << bit for bit in range(8))
-FINAL, FULL = 0x01, 0x02
-"""Flags that only slots have."""
+FINAL, FULL, BARE = 0x01, 0x02, 0x40
+"""Flags that only slots have. Bare: the lanes hold nothing of the sum."""
 
 OUTCOMES = (
     *("aggregated", "completed", "replayed", "duplicate", "status", "stale"),
