@@ -379,7 +379,7 @@ class Communicator(MovingCalls):
                 else:
                     self._enqueue(handle)
             if inline:
-                self._carry_out()
+                self._carry_out(waits=True)
         finally:
             if inline:  # first of all, as in `_run`
                 self._busy = False
@@ -426,15 +426,20 @@ class Communicator(MovingCalls):
             self._busy = False
             self._notify()
 
-    def _carry_out(self) -> None:
-        """Carry out the oldest call, and whatever all ranks have submitted meanwhile."""
-        if self.size == 1 or self._queue[0].is_waited_for:
-            handle = self._queue.popleft()
-            self._await_arrival([handle])
-            handle.execute(self._engine)
+    def _carry_out(self, *, waits: bool = False) -> None:
+        """Carry out the oldest call, and whatever all ranks have submitted meanwhile.
+
+        With `waits` this thread waits for the oldest call. If all ranks do, or if it is a step of its own, it
+        is carried out alone, and whole.
+        """
+        first = self._queue[0]
+        if self.size == 1 or first.is_waited_for or self._schedule.is_one_step(first.collective):
+            self._execute(self._queue.popleft())
             return
         try:
-            self._agree()
+            if self._agree(waits=waits):
+                self._execute(self._queue.popleft())
+                return
             while self._schedule:
                 self._step()
                 if self._schedule:
@@ -444,21 +449,28 @@ class Communicator(MovingCalls):
                 handle.fail(error)
                 handle.end()
 
-    def _agree(self) -> None:
-        """Find out what all ranks have submitted, and schedule it."""
+    def _execute(self, handle: Handle[Any]) -> None:
+        self._await_arrival([handle])
+        handle.execute(self._engine)
+
+    def _agree(self, *, waits: bool = False) -> bool:
+        """Find out what all ranks have submitted, and schedule it; or return True: all wait for the first."""
         with self._lock:
-            ready = min(len(self._queue), self._lanes)
+            ready = min(len(self._queue), self._lanes - 1)
         number, description = self._agreed, "what comes next"
         if not self._schedule:
             number, description = self._queue[0].collective.number, self._queue[0].collective.description
         part = f"asynchronous, {self._limits}"
-        asked = ballot(ready, self._lanes, number=number, description=description, part=part)
+        asked = ballot(ready, self._lanes, waits=waits, number=number, description=description, part=part)
         self._engine.run(asked)
-        count = agreed(asked, self.size)
+        count, all_wait = agreed(asked, self.size)
+        if all_wait:
+            return True
         self._agreed += count
         with self._lock:
             for _ in range(count):
                 self._schedule.add(self._queue.popleft())
+        return False
 
     def _step(self) -> None:
         match self._schedule.next():
@@ -466,8 +478,7 @@ class Communicator(MovingCalls):
                 self._await_arrival([handle] if first == 0 else [])
                 self._carry_out_slice(handle, first, count, is_last=is_last)
             case Fused([handle]):
-                self._await_arrival([handle])
-                handle.execute(self._engine)
+                self._execute(handle)
             case Fused(handles):
                 self._await_arrival(handles)
                 self._carry_out_fused(handles)

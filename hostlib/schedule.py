@@ -106,6 +106,14 @@ class Schedule(Generic[AnyCall]):
     def __bool__(self) -> bool:
         return bool(self._small or self._large or self._behind_barrier)
 
+    def is_one_step(self, collective: Collective) -> bool:
+        """Return whether a collective is carried out whole, with no other: there is nothing to agree on."""
+        size, packet = self._bytes(collective), 4 * self._packets.elements(collective)
+        if self._is_small(collective):
+            fills = size + packet > self._limits.fusion_bytes  # no other has room beside it
+            return (fills or _is_alone(collective)) and not collective.is_barrier
+        return size <= self._limits.slice_bytes
+
     def add(self, call: AnyCall) -> None:
         """Take in the next collective."""
         collective = call.collective
@@ -175,10 +183,14 @@ def _kind(call: Call) -> object:
     A reduce, a barrier, one of shards, or one with a residual, has it with no other.
     """
     collective = call.collective
-    alone = collective.root is not None or collective.pattern is not Pattern.SUM
-    if alone or collective.is_barrier or collective.feedback:
+    if _is_alone(collective):
         return collective.number
     return collective.staged.source.dtype, collective.average, collective.numbers
+
+
+def _is_alone(collective: Collective) -> bool:
+    single = collective.root is not None or collective.pattern is not Pattern.SUM
+    return single or collective.is_barrier or collective.feedback
 
 
 def _front(call: Call) -> float:

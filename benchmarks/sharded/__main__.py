@@ -71,6 +71,8 @@ class Row:
     rank: int
     group: Group
     calls: int
+    sums: int
+    """Those of the calls that are sums for all ranks."""
     data: Link
     least: Link
     captured: Captured
@@ -142,8 +144,9 @@ def _rows(
     for rank in range(RANKS):
         data, packets = (least(calls[rank], rank, size) for size in (1, PACKET_BYTES))
         for group in packets:
-            number = sum(call.ranks == group for call in calls[rank])
-            yield Row(training, rank, group, number, data[group], packets[group], shown[rank, group])
+            of_group = [call.what for call in calls[rank] if call.ranks == group]
+            counts = len(of_group), of_group.count("all_reduce")
+            yield Row(training, rank, group, *counts, data[group], packets[group], shown[rank, group])
 
 
 def as_row(row: Row) -> dict[str, Any]:
@@ -151,7 +154,8 @@ def as_row(row: Row) -> dict[str, Any]:
     links = {"data": row.data, "least": row.least, "captured": row.captured.lanes}
     links |= {"again": row.captured.again, "packets": row.captured.packets}
     bytes_of = {f"{name}_{way}": getattr(link, way) for name, link in links.items() for way in ("up", "down")}
-    return {"training": row.training, "rank": row.rank, "group": row.group, "calls": row.calls, **bytes_of}
+    counts = {"calls": row.calls, "sums": row.sums}
+    return {"training": row.training, "rank": row.rank, "group": row.group, **counts, **bytes_of}
 
 
 def _losses(losses: Sequence[tuple[str, float, float, float, str]]) -> str:
@@ -165,7 +169,7 @@ def _losses(losses: Sequence[tuple[str, float, float, float, str]]) -> str:
 def _links(rows: Sequence[Row]) -> str:
     shown = [
         [
-            *(row.training, str(row.rank), ", ".join(map(str, row.group)), str(row.calls)),
+            *(row.training, str(row.rank), ", ".join(map(str, row.group)), str(row.calls), str(row.sums)),
             *(
                 f"{getattr(link, way):,}"
                 for way in ("up", "down")
@@ -176,7 +180,7 @@ def _links(rows: Sequence[Row]) -> str:
         for row in rows
     ]
     heads = [f"{way}: {name}" for way in ("up", "down") for name in ("data", "least", "captured")]
-    return markdown(["training", "rank", "group", "calls", *heads, "again"], shown)
+    return markdown(["training", "rank", "group", "calls", "sums", *heads, "again"], shown)
 
 
 if __name__ == "__main__":

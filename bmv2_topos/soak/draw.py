@@ -18,7 +18,6 @@ from bmv2_topos.soak.schedule import (
     Dtype,
     Event,
     JobPlan,
-    Numbers,
     Resize,
     RestartJob,
     RestartServer,
@@ -34,6 +33,7 @@ from controller.vocabulary import Link, Mode, Region, Server, Switch, Topology
 from hostlib import wire
 from hostlib.core.congestion import CONGESTION_NAMES
 from hostlib.core.state import Pattern, window_for
+from hostlib.quantize import BLOCKS, Encoding
 
 _MAX_DEPTH = 2
 _MOVING = 2
@@ -112,13 +112,16 @@ def draw_schedule(seed: int, bed: Bed | None = None) -> Schedule:
     bed = bed or draw_bed(seed // BED_SEEDS)
     draw = random.Random(f"schedule {seed}")
     generations = draw.sample(range(1, 2**32 - 1000), len(bed.placements))
+    numbered = enumerate(generations, start=1)
+    drawn = [_draw_job(draw, bed, number, generation) for number, generation in numbered]
     jobs = tuple(
         replace(
-            _draw_job(draw, bed, number, generation),
-            defector=_draw_defector(seed, bed, number),
-            bare=random.Random(f"bare {number} of {seed}").random() < 0.75,
+            job,
+            defector=_draw_defector(seed, bed, job.number),
+            bare=random.Random(f"bare {job.number} of {seed}").random() < 0.75,
+            numbers=_draw_numbers(seed, job),
         )
-        for number, generation in enumerate(generations, start=1)
+        for job in drawn
     )
     least = sum(max(len(bed.topology.switches), len(p.workers)) for p in bed.placements)
     least = max(least, len(bed.placements) * max(len(p.workers) for p in bed.placements))
@@ -188,7 +191,7 @@ def _draw_job(draw: random.Random, bed: Bed, number: int, generation: int) -> Jo
     slots = bed.slots[number - 1]
     window = draw.choice(_WINDOWS) if shared else draw.choice((slots // 2, max(1, slots // 4)))
     limit = 2**32 - 2**32 % (2 * window if shared else slots)
-    numbers: Numbers = draw.choice(("exponent", "exponent", "fixed"))
+    numbers: Encoding = draw.choice(("exponent", "exponent", "fixed"))
     ranks = len(bed.placements[number - 1].workers)
     return JobPlan(
         number,
@@ -212,6 +215,12 @@ def _draw_defector(seed: int, bed: Bed, number: int) -> Defector | None:
     if ranks == 1 or draw.random() > 0.015:
         return None
     return Defector(draw.randrange(ranks), dies=draw.random() < 0.5)
+
+
+def _draw_numbers(seed: int, job: JobPlan) -> Encoding:
+    """Return how a job's float32 travel: some of those that have exponents are in fewer bits."""
+    draw = random.Random(f"blocks {job.number} of {seed}")
+    return draw.choice(BLOCKS) if job.numbers == "exponent" and draw.random() < 0.3 else job.numbers
 
 
 def _draw_region(draw: random.Random) -> Region:

@@ -9,13 +9,14 @@ from typing import Final
 from bmv2_topos.soak.schedule import Schedule
 from bmv2_topos.soak.strangers import KINDS as _STRANGERS
 from controller.switches.outcomes import OUTCOMES
+from hostlib.quantize import ENCODINGS
 
 KINDS: Final[Mapping[str, tuple[str, ...]]] = {
     "kind": (
         *("program shared", "program exclusive", "one switch", "2 levels", "3 levels", "transit switches"),
         *("one job", "2 jobs", "3 jobs", "may preempt", "stragglers", "a rank dies", "a rank disagrees"),
         *("allreduce", "reduce", "reduce-scatter", "all-gather", "broadcast"),
-        *("int32", "float32, exponent", "float32, fixed"),
+        *("int32", *(f"float32, {numbers}" for numbers in ENCODINGS)),
         *("values too large", "non-finite values", "PSNs wrapped", "switch clock wrapped"),
         *("bare announcements", "congestion fixed", "congestion aimd", "congestion a2tp"),
     ),

@@ -36,7 +36,7 @@ from bmv2_topos.testbeds.virtual.network import Station, Trace
 from bmv2_topos.testbeds.virtual.server import Server, endpoints
 from hostlib import wire
 from hostlib.core.congestion import CONGESTION
-from hostlib.core.state import CoreSettings, RtoLimits
+from hostlib.core.state import SPREAD, CoreSettings, RtoLimits, turn_of
 from hostlib.core.window import Window
 from hostlib.fallback.config import FallbackJob, FallbackSettings
 from hostlib.tree import Tree
@@ -137,6 +137,7 @@ class _Run:
         schedule, network = self.schedule, self.network
         placement = schedule.bed.placements[plan.number - 1]
         generator = np.random.default_rng((schedule.seed, plan.number))
+        in_flight = plan.window if placement.server is None else max(1, plan.window // SPREAD)
         sums = [
             Sum(
                 collective,
@@ -144,6 +145,7 @@ class _Run:
                 plan.numbers,
                 lanes=LANES,
                 repaired=placement.server is not None,
+                turn=turn_of(in_flight, len(placement.workers)),
                 index=index,
                 generator=generator,
             )

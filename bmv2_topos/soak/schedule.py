@@ -13,9 +13,9 @@ from controller.vocabulary import Mode, Region, Topology
 from hostlib import wire
 from hostlib.core.congestion import CongestionName
 from hostlib.core.state import Pattern
+from hostlib.quantize import Encoding
 
 Dtype = Literal["int32", "float32"]
-Numbers = Literal["exponent", "fixed"]
 
 BED_SEEDS = 32
 """Seeds that run on the same bed one after the other: to build one takes longer than a schedule."""
@@ -131,7 +131,7 @@ class JobPlan:
     preempt: bool
     max_age_us: int
     congestion: CongestionName
-    numbers: Numbers
+    numbers: Encoding
     first_psn: int
     collectives: tuple[Collective, ...]
     defector: Defector | None = None

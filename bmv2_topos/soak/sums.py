@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bmv2_topos.soak.schedule import Collective, Numbers
+from bmv2_topos.soak.schedule import Collective
 from hostlib import quantize, wire
-from hostlib.core.shards import TURN
 from hostlib.core.state import Pattern
 from hostlib.core.window import NumericErrors
 
@@ -28,9 +27,9 @@ class WrongSum(Exception):
     """A rank got something that is not the sum, or was not notified of what it must be notified of."""
 
 
-def _numbers(turn: int, shard: int, of_shard: int) -> NDArray[Any]:
+def _numbers(first: int, turn: int, shard: int, of_shard: int) -> NDArray[Any]:
     """Return the numbers of the packets of one turn of a shard, which has `of_shard`."""
-    return np.arange(turn, min(turn + TURN, of_shard)) + shard * of_shard
+    return np.arange(first, min(first + turn, of_shard)) + shard * of_shard
 
 
 class Sum:
@@ -40,14 +39,15 @@ class Sum:
         self,
         collective: Collective,
         ranks: int,
-        numbers: Numbers,
+        numbers: quantize.Encoding,
         *,
         lanes: int,
         repaired: bool,
+        turn: int,
         index: int,
         generator: np.random.Generator,
     ) -> None:
-        """`repaired`: there is a fallback server, which sums anew what overflowed."""
+        """`repaired`: there is a fallback server, which sums anew what overflowed. `turn`: see `turn_of`."""
         self.collective = collective
         self.ranks = ranks
         self.lanes = lanes
@@ -62,7 +62,7 @@ class Sum:
         self.inputs = self._draw(generator)
         self.results: dict[int, tuple[bytes, NumericErrors]] = {}
         """Results that the ranks were handed."""
-        self._prepare()
+        self._prepare(turn)
 
     # ------------------------------------------------------------------ what is right
 
@@ -88,13 +88,15 @@ class Sum:
             )
         return list(values)
 
-    def _prepare(self) -> None:
-        length, lanes = self.collective.length, self.lanes
-        of_shard = np.arange(0, length, lanes)
+    def _prepare(self, turn: int) -> None:
+        length = self.collective.length
+        moved = self.collective.pattern is Pattern.GATHER
+        elements = self.lanes * (1 if moved or self.numbers is None else quantize.per_lane(self.numbers))
+        of_shard = np.arange(0, length, elements)
         self.starts = np.concatenate([shard * length + of_shard for shard in range(self.shards)])
-        places = [(turn, shard) for turn in range(0, len(of_shard), TURN) for shard in range(self.shards)]
+        places = [(first, shard) for first in range(0, len(of_shard), turn) for shard in range(self.shards)]
         self.order = np.concatenate(
-            [np.arange(0), *(_numbers(turn, shard, len(of_shard)) for turn, shard in places)]
+            [np.arange(0), *(_numbers(first, turn, shard, len(of_shard)) for first, shard in places)]
         )
         """Packets in the order in which they are sent: in turns, of each shard some."""
         stacked = np.stack(self.inputs)
@@ -117,7 +119,7 @@ class Sum:
         self.bounds = np.zeros(packets)
         if not packets:
             return
-        if self.collective.pattern is Pattern.GATHER:
+        if moved:
             return
         with np.errstate(all="ignore"):
             self._classify(stacked)
@@ -133,14 +135,12 @@ class Sum:
             return
         finite = np.logical_and.reduceat(np.isfinite(stacked).all(axis=0), self.starts)
         self.nonfinite = ~finite
-        self.nan = ~finite & (self.numbers == "exponent" or not self.repaired)
-        if self.numbers == "exponent":
+        self.nan = ~finite & (self.numbers != "fixed" or not self.repaired)
+        if self.numbers != "fixed":
             fields = ((stacked.view(np.uint32) >> 23) & 0xFF).max(axis=0)
             largest_fields: list[int] = np.maximum.reduceat(fields, self.starts).tolist()
             for packet, exponent in enumerate(largest_fields):
-                self.bounds[packet] = quantize.error_bound(
-                    exponent, self.ranks, average=self.collective.average
-                )
+                self.bounds[packet] = self._bound(exponent)
             return
         fits = finite & (np.rint(largest * 2.0**SCALE_BITS) <= _INT32_MAX // self.ranks)
         if self.repaired:
@@ -149,6 +149,12 @@ class Sum:
             self.lost = ~fits & finite
         for fitting in np.flatnonzero(fits):
             self.bounds[fitting] = quantize.fixed_error_bound(float(largest[fitting]), SCALE_BITS, self.ranks)
+
+    def _bound(self, exponent: int) -> float:
+        average = self.collective.average
+        if self.numbers in quantize.BLOCKS:
+            return quantize.block_error_bound(exponent, self.ranks, self.numbers, average=average)
+        return quantize.error_bound(exponent, self.ranks, average=average)
 
     # ------------------------------------------------------------------ what came
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from controller.errors import BadJob
 from controller.switches.model import (
+    ALL_RANKS,
     INA_UDP_PORT,
-    NOBODY,
     Member,
     Part,
     Uplink,
@@ -48,8 +48,8 @@ def _check_bits(part: Part, max_members: int) -> None:
         raise BadJob("the job has no members; it needs at least one")
     check_fan_in(max(len(part.members), part.fan_in), max_members)
     ranks = [m.rank for m in part.members if m.rank is not None]
-    if any(rank >= NOBODY for rank in ranks):
-        raise BadJob(f"rank {max(ranks)} is too high; want at most {NOBODY - 1}")
+    if any(rank >= len(ALL_RANKS) for rank in ranks):
+        raise BadJob(f"rank {max(ranks)} is too high; want at most {len(ALL_RANKS) - 1}")
     if part.place.parent is None and len(ranks) == len(part.members):
         check_ranks(ranks)
     all_bits = (1 << part.fan_in) - 1

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from controller.switches import names, registrations
 from controller.switches.entries import MulticastGroup, TableEntry
 from controller.switches.model import (
-    NOBODY,
+    ALL_RANKS,
     Admission,
     Member,
     RegionChange,
@@ -101,7 +101,7 @@ def supporting_rows(admission: Admission) -> tuple[Row, ...]:
         if bitmap := at_port.pop(member.port, 0):  # one row for all workers that share a port
             of_port = {"bitmap": bitmap, **below}
             rows.append(_port_row(admission.job, member.port, names.SET_MEMBER, of_port))
-        rows.append(_receiver_row(admission.job, replica, member, member.rank))
+        rows.append(_receiver_row(admission.job, replica, member))
         replicas.append((member.port, replica))
     return (*rows, MulticastGroup(admission.group, tuple(replicas)))
 
@@ -126,7 +126,7 @@ def _uplink_rows(admission: Admission, uplink: Uplink) -> list[Row]:
     return [
         row,
         _port_row(admission.job, uplink.port, names.SET_PARENT, {}),
-        _receiver_row(admission.job, 0, uplink, None),
+        _receiver_row(admission.job, 0, uplink),
     ]
 
 
@@ -134,18 +134,14 @@ def _port_row(job: int, port: int, action: str, params: dict[str, int]) -> Table
     return TableEntry(names.MEMBER, {names.JOB_KEY: job, names.INGRESS_PORT: port}, action, params)
 
 
-def _receiver_row(job: int, replica: int, to: Member | Uplink, rank: int | None) -> TableEntry:
-    return TableEntry(
-        names.RECEIVER,
-        {names.JOB_KEY: job, names.REPLICA: replica},
-        names.DELIVER,
-        {
-            "mac": mac_to_int(to.mac),
-            "ip": ipv4_to_int(to.ip),
-            "udp_port": to.udp_port,
-            "rank": NOBODY if rank is None else rank,
-        },
-    )
+def _receiver_row(job: int, replica: int, to: Member | Uplink) -> TableEntry:
+    match = {names.JOB_KEY: job, names.REPLICA: replica}
+    address = {"mac": mac_to_int(to.mac), "ip": ipv4_to_int(to.ip), "udp_port": to.udp_port}
+    if isinstance(to, Member) and to.rank is not None:
+        return TableEntry(names.RECEIVER, match, names.DELIVER, {**address, "rank": to.rank})
+    ranks = to.ranks if isinstance(to, Member) else ALL_RANKS
+    takers = {"first_rank": ranks.start, "rank_count": len(ranks)}
+    return TableEntry(names.RECEIVER, match, names.PASS_ON, {**address, **takers})
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,11 +233,14 @@ def _admission(job: int, row: TableEntry, found: _Found) -> Admission:
     for replica, receiver in sorted(found.receivers.items()):
         if replica == 0:
             continue
-        rank = None if receiver.params["rank"] == NOBODY else receiver.params["rank"]
         port, bitmap, below = _port(found.ports, 1 << (replica - 1))
-        if rank is not None:
+        if receiver.action == names.DELIVER:
             bitmap = 1 << (replica - 1)  # the port may be that of other workers, too
-        members.append(Member(rank, port, *_address(receiver), bitmap, below))
+            members.append(Member(receiver.params["rank"], port, *_address(receiver), bitmap, below))
+            continue
+        first, count = receiver.params["first_rank"], receiver.params["rank_count"]
+        ranks = range(first, first + count)
+        members.append(Member(None, port, *_address(receiver), bitmap, below, ranks))
     params = row.params
     return Admission(
         job=job,

@@ -161,7 +161,8 @@ class _Layout:
             bits = _bits(child) if child.transit else 1
             bitmap = ((1 << bits) - 1) << bit
             below = range(first_node, first_node + sum(not s.transit for s in child.walk()))
-            members.append(Member(None, link.port, child.mac, child.ip, INA_UDP_PORT, bitmap, below))
+            behind = Member(None, link.port, child.mac, child.ip, INA_UDP_PORT, bitmap, below, _ranks(child))
+            members.append(behind)
             bit += bits
             first_node = below.stop
         yield switch.name, self._part(switch, tuple(members), parent, node.id)
@@ -188,6 +189,12 @@ class _Layout:
             place=Place(node, parent, self._result_bitmap, switch.transit),
             shared_ports=asked.shared_ports,
         )
+
+
+def _ranks(switch: Branch) -> range:
+    """Return the least range with the ranks of all workers at a switch and below it."""
+    ranks = [member.rank for each in switch.walk() for member in each.members if member.rank is not None]
+    return range(min(ranks), max(ranks) + 1) if ranks else range(0)
 
 
 def _bits(switch: Branch) -> int:

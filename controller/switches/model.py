@@ -31,8 +31,8 @@ SWITCH_MAC = "02:00:00:00:ff:01"
 """Where packets for a switch are sent, and come from: all have the same address, as `hostlib.TransportConfig`
 has it, for a worker's UDP socket hears nobody else."""
 
-NOBODY = 0xFFFF
-"""Rank of a receiver that is not a worker (docs/protocol.md)."""
+ALL_RANKS = range(1 << 15)
+"""All ranks that a job may have: a packet has 15 bits for one (docs/protocol.md)."""
 
 AGEING = 1
 """Default ageing: the loss of a slot's priority with each packet that found it taken."""
@@ -73,7 +73,8 @@ class Member:
     `rank` is a worker's; None is a switch. `port` None lets the controller choose one of the ports
     that it may use. `bitmap` holds the contribution bits that may come from there: several if a
     switch below forwards its members' packets unchanged. 0 stands for the bit of the worker's rank.
-    `below` are the nodes of the job's tree behind a switch, whose partial sums may come from there.
+    `below` are the nodes of the job's tree behind a switch, whose partial sums may come from there. All
+    workers behind a switch have a rank among `ranks`; results that nobody of these takes have no lanes there.
     """
 
     rank: int | None
@@ -83,6 +84,7 @@ class Member:
     udp_port: int
     bitmap: int = 0
     below: range = range(0)
+    ranks: range = ALL_RANKS
 
     def __post_init__(self) -> None:
         if self.bitmap == 0 and self.rank is not None and self.rank >= 0:

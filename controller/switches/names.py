@@ -20,6 +20,7 @@ SET_UPLINK = "InaIngress.uplink.set_uplink"
 RECEIVER = "InaEgress.delivery.receiver"
 REPLICA = "standard_metadata.egress_rid"
 DELIVER = "InaEgress.delivery.deliver"
+PASS_ON = "InaEgress.delivery.pass_on"
 
 ECN = "InaEgress.marking.threshold"
 SET_ECN = "InaEgress.marking.set_threshold"

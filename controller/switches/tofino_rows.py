@@ -71,7 +71,9 @@ def as_seen(program: ProgramInfo) -> ProgramInfo:
             frozenset([names.SET_MEMBER, names.SET_PARENT]),
         ),
         names.RECEIVER: TableInfo(
-            program.tables[RECEIVER].size, {**exact, names.REPLICA: "exact"}, frozenset([names.DELIVER])
+            program.tables[RECEIVER].size,
+            {**exact, names.REPLICA: "exact"},
+            frozenset([names.DELIVER, names.PASS_ON]),
         ),
         names.BRIDGE: TableInfo(
             program.tables[BRIDGE].size,
@@ -105,6 +107,7 @@ _ACTIONS: Mapping[str, Mapping[str, int]] = {
     names.SET_PARENT: {},
     names.SET_UPLINK: dict.fromkeys(_UPLINK_PARAMS, 32),
     names.DELIVER: {"mac": 48, "ip": 32, "udp_port": 16, "rank": 16},
+    names.PASS_ON: {"mac": 48, "ip": 32, "udp_port": 16, "first_rank": 16, "rank_count": 16},
     names.FORWARD: {"port": 9},
     names.FLOOD: {"group": 16},
 }

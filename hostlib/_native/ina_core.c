@@ -4,10 +4,7 @@
 
 #include <string.h>
 
-enum { NONFINITE = 255, PROMPT_TRIPS = 8, MOST_PROBES = 2, MOST_LANES = 256 };
-
-/* Packets of a shard in a row, before those of the next (hostlib/core/shards.py). */
-enum { TURN = 8 };
+enum { NONFINITE = 255, PROMPT_TRIPS = 8, MOST_PROBES = 2, MOST_LANES = 256, FETCHED_AHEAD = 4, CACHE_LINE = 64 };
 
 static uint32_t chain_of(const struct ina_core *core, int64_t index)
 {
@@ -74,10 +71,11 @@ static struct place place_of(const struct ina_core *core, int64_t data)
 {
     int64_t shard = 0, number = data, most = (int64_t)core->lanes * core->per_lane;
     if (core->shards > 1) {
-        int64_t round = data / (TURN * core->shards), left = core->data_packets / core->shards - TURN * round;
-        int64_t turn = left < TURN ? left : TURN, in_round = data - round * TURN * core->shards;
+        int64_t most_turn = core->turn, round = data / (most_turn * core->shards);
+        int64_t left = core->data_packets / core->shards - most_turn * round;
+        int64_t turn = left < most_turn ? left : most_turn, in_round = data - round * most_turn * core->shards;
         shard = in_round / turn;
-        number = round * TURN + in_round % turn;
+        number = round * most_turn + in_round % turn;
     }
     int64_t at = number * most, count = core->length - at;
     return (struct place){shard, at, count < most ? count : most, core->shards > 1 ? (uint32_t)shard : core->target};
@@ -158,6 +156,18 @@ static int encode(const struct ina_core *core, const struct place *place, int64_
     return 1;
 }
 
+/* Have the values of a packet that is sent soon come to the cache: each packet is so short, and those of a shard so few in
+   a row, that the processor does not by itself. */
+static void fetch_ahead(const struct ina_core *core, int64_t index)
+{
+    if (index + FETCHED_AHEAD >= core->data_packets)
+        return;
+    struct place later = place_of(core, index + FETCHED_AHEAD);
+    const uint8_t *values = input_at(core, &later);
+    for (int64_t byte = 0; byte < 4 * later.count; byte += CACHE_LINE)
+        __builtin_prefetch(values + byte);
+}
+
 /* Write our contribution to a packet. Returns its length. */
 static uint32_t fill(const struct ina_core *core, uint8_t *packet, int64_t index, uint32_t flags)
 {
@@ -178,6 +188,7 @@ static uint32_t fill(const struct ina_core *core, uint8_t *packet, int64_t index
     header[AT(exponent)] = (uint8_t)(index < core->change_at ? core->waits : core->waits_next);
     if (core->is_float && index < core->data_packets) {
         struct place announced = place_of(core, index);
+        fetch_ahead(core, index);
         uint8_t exponent = ina_exponent((const float *)input_at(core, &announced), announced.count);
         if (!core->fixed || exponent == NONFINITE)
             header[AT(exponent)] = exponent;

@@ -77,6 +77,7 @@ enum { INA_PUMPED(DECLARE) };
     FIELD(uint32_t, lanes) \
     FIELD(uint32_t, window) \
     FIELD(uint32_t, most)                   /* packets that a congestion control may ever allow in flight */ \
+    FIELD(uint32_t, turn)                   /* packets of a shard in a row, before those of the next */ \
     FIELD(uint32_t, job) \
     FIELD(uint32_t, epoch) \
     FIELD(uint32_t, rank) \

@@ -96,6 +96,8 @@ half with 4, 87 % with 8, the same with 16.
 PROBES: Final = 2
 """Probes without a result in between; from then on time-outs ask."""
 
+_LEAST_TURN: Final = 8
+_MOST_TURN: Final = 64
 _HEADER_ROOM: Final = 72
 
 
@@ -201,6 +203,7 @@ class CoreStruct(ctypes.Structure):
         ("lanes", ctypes.c_uint32),
         ("window", ctypes.c_uint32),
         ("most", ctypes.c_uint32),
+        ("turn", ctypes.c_uint32),
         ("job", ctypes.c_uint32),
         ("epoch", ctypes.c_uint32),
         ("rank", ctypes.c_uint32),
@@ -307,6 +310,21 @@ class CoreStruct(ctypes.Structure):
     )
 
 
+def turn_of(in_flight: int, ranks: int) -> int:
+    """Return how many packets of a shard are sent in a row, before those of the next rank's.
+
+    Two turns of all fit into the packets in flight, so that the links of all ranks are in use at the same
+    time. Within a turn memory is read and written in order: a reduce-scatter of 64 MB between four ranks
+    takes half the processor time with the longest turn that it does with the least. All ranks count packets
+    alike, and so have the same turns.
+
+    Args:
+        in_flight: The most packets of a rank that may be without a result.
+        ranks: Number of ranks.
+    """
+    return min(max(in_flight // (2 * ranks), _LEAST_TURN), _MOST_TURN)
+
+
 def window_for(in_flight: int) -> int:
     """Return the window that a job of ``shared.p4`` needs to have so many packets in flight."""
     return SPREAD * in_flight
@@ -396,6 +414,7 @@ class CoreState:
         struct.lanes = settings.lanes
         struct.window = window
         struct.most = settings.packets_in_flight
+        struct.turn = turn_of(settings.packets_in_flight, settings.size)
         struct.job = settings.job
         struct.epoch = settings.epoch & 0xFF
         struct.rank = settings.rank

@@ -3,7 +3,8 @@
 A switch tells a job's children from what is above it by the port, so a worker at the port of its job's
 fallback server cannot be a child of the switch. It is *beside* the server: a child of the tree's root, whose
 sums are made here, and the switch is another child. What either sends up is for the server what a switch
-without slots makes of it, a part of the root's sum; what the server sends down goes to both.
+without slots makes of it, a part of the root's sum; what the server sends down goes to both, to the switch
+without lanes if only the worker takes the sum.
 
 One socket serves the switch and the workers, told apart by the address that datagrams come from. The core
 is that of any other server: only the kinds of packets change.
@@ -63,7 +64,8 @@ class BesideLink:
         self._segments = enable(self.socket, UDP_SEGMENT, 0)
         self._workers: dict[tuple[str, int], tuple[int, int]] = {}
         """By a worker's address, its job and its bit of the root's sum."""
-        self._of_job: dict[int, tuple[str, int]] = {}
+        self._of_job: dict[int, tuple[tuple[str, int], int]] = {}
+        """By a job, its worker's address and rank."""
         self._incoming = np.zeros(_RECEIVE_BYTES, np.uint8)
         self._outgoing = np.zeros(DATAGRAM_BYTES, np.uint8)
         self.strangers = 0
@@ -78,14 +80,15 @@ class BesideLink:
         address = parse_address(job.beside)
         if address in self._workers:
             raise ConfigError(f"job {job.job}: the worker at {job.beside} is one of another job already")
-        bit = next(bit for bit, child in enumerate(job.tree.nodes[wire.ROOT_NODE]) if child >= 0)
+        children = enumerate(job.tree.nodes[wire.ROOT_NODE])
+        bit, rank = next((bit, child) for bit, child in children if child >= 0)
         self._workers[address] = job.job, 1 << bit
-        self._of_job[job.job] = address
+        self._of_job[job.job] = address, rank
 
     def remove(self, job: int) -> None:
         """Have the worker of a job no more."""
-        if (address := self._of_job.pop(job, None)) is not None:
-            del self._workers[address]
+        if (worker := self._of_job.pop(job, None)) is not None:
+            del self._workers[worker[0]]
 
     def introduce(self) -> None:
         """Say nothing: the kernel, and not a port in user space, is at the other end."""
@@ -141,12 +144,17 @@ class BesideLink:
             if not count:
                 return
             packets = self._outgoing[: count * size].reshape(count, size)
+            headers = _headers(packets)
+            only_beside = np.zeros(count, np.bool_)
+            for job, (address, rank) in self._of_job.items():
+                own = headers["job"] == job
+                if own.any():
+                    self._say(packets[own], address)
+                    only_beside |= own & (headers["lanes"] > 0) & (headers["target"] == rank)
+            if only_beside.any():
+                self._say(_without_lanes(packets[only_beside]), self._switch)
+                packets = packets[~only_beside]
             self._say(packets, self._switch)
-            if self._of_job:
-                jobs = _headers(packets)["job"]
-                for job, address in self._of_job.items():
-                    if len(own := packets[jobs == job]):
-                        self._say(own, address)
 
     def _say(self, packets: NDArray[Any], to: tuple[str, int]) -> None:
         """Send packets; those for which there is no room, or which are refused, are lost as on any link."""
@@ -158,6 +166,14 @@ class BesideLink:
                 self.socket.sendmsg([np.ascontiguousarray(batch).data], told, 0, to)
             except OSError:
                 self.errors += 1
+
+
+def _without_lanes(packets: NDArray[Any]) -> NDArray[Any]:
+    """Return packets with no lanes, for those who do not take the sum."""
+    bare = np.ascontiguousarray(packets[:, : wire.INA_BYTES])
+    headers = _headers(bare)
+    headers["lanes"] = headers["valid"] = 0
+    return bare
 
 
 def _segment(told: list[tuple[int, int, bytes]]) -> int:

@@ -1,4 +1,4 @@
-"""One rank of `ina bench allreduce`: times allreduce through the switch, and beside it gloo's.
+"""One rank of `ina bench allreduce`: times a collective through the switch, and beside it gloo's.
 
 All are initialised in the same processes and take turns, iteration by iteration, so that other load on the
 machine affects all equally. Every rank writes its times, and the processor time of its process; the slowest
@@ -21,9 +21,18 @@ import numpy as np
 import numpy.typing as npt
 
 import hostlib as ina
-from hostlib.quantize import BLOCKS, Block
+from hostlib.quantize import BLOCKS, Block, Numbers
 
 Array = npt.NDArray[np.float32] | npt.NDArray[np.int32]
+
+
+class Operation(StrEnum):
+    """The collectives."""
+
+    ALLREDUCE = "allreduce"
+    REDUCE_SCATTER = "reduce-scatter"
+    ALL_GATHER = "all-gather"
+    BROADCAST = "broadcast"
 
 
 class Dtype(StrEnum):
@@ -36,8 +45,8 @@ class Dtype(StrEnum):
 CHUNK = 1 << 16  # elements
 
 
-def gloo_allreduce(array: Array, store: str) -> Callable[[], None]:
-    """Return a function that sums `array` over the ranks with torch.distributed's gloo."""
+def by_gloo(data: Data, store: str) -> Callable[[], object]:
+    """Return a function that does the data's collective with torch.distributed's gloo."""
     import torch
     import torch.distributed as dist
 
@@ -49,35 +58,96 @@ def gloo_allreduce(array: Array, store: str) -> Callable[[], None]:
         world_size=ina.size(),
         timeout=timedelta(seconds=60),
     )
-    tensor = torch.from_numpy(array)
-    return lambda: dist.all_reduce(tensor)
+    whole, shard = torch.from_numpy(data.array), torch.from_numpy(data.shard)
+    match data.operation:
+        case Operation.ALLREDUCE:
+            return lambda: dist.all_reduce(whole)
+        case Operation.REDUCE_SCATTER:
+            return lambda: dist.reduce_scatter_tensor(shard, whole)
+        case Operation.ALL_GATHER:
+            return lambda: dist.all_gather_into_tensor(whole, shard)
+        case Operation.BROADCAST:
+            return lambda: dist.broadcast(whole, 0)
+
+
+def by_switch(data: Data) -> Callable[[], object]:
+    """Return a function that does the data's collective through the switch."""
+    whole, shard = data.array, data.shard
+    numbers: Numbers | None = None if data.array.dtype == np.int32 else "exponent"
+    match data.operation:
+        case Operation.ALLREDUCE:
+            return lambda: ina.allreduce(whole, out=whole, numbers=numbers)
+        case Operation.REDUCE_SCATTER:
+            return lambda: ina.reduce_scatter(whole, out=shard, numbers=numbers)
+        case Operation.ALL_GATHER:
+            return lambda: ina.all_gather(shard, out=whole)
+        case Operation.BROADCAST:
+            return lambda: ina.broadcast(whole, out=whole)
 
 
 class Data:
-    """The array to sum, and its expected sum.
+    """The array that a collective works on, and what it has to be afterwards.
 
     Filling and checking allocate no large temporary arrays: their effects on caches and page tables would be
     measured too.
     """
 
-    def __init__(self, elements: int, rank: int, size: int, dtype: Dtype = Dtype.FLOAT32) -> None:
+    def __init__(
+        self,
+        elements: int,
+        rank: int,
+        size: int,
+        dtype: Dtype = Dtype.FLOAT32,
+        operation: Operation = Operation.ALLREDUCE,
+    ) -> None:
+        """Make an array of so many elements, of all shards together; of shards, a multiple of `size`."""
         self._rank, self._size = rank, size
+        self.operation = operation
         self.array: Array = np.empty(elements, dtype)
+        self.shard: Array = np.empty(elements // size, dtype)
+        """What reduce-scatter leaves at this rank, and what all-gather takes there."""
         largest = 1_000_000 if dtype is Dtype.INT32 else 1
         self._base = np.linspace(-largest, largest, elements, dtype=dtype)
 
     def fill(self) -> None:
-        """Fill with values whose sum over the ranks is known."""
-        np.multiply(self._base, self.array.dtype.type(self._rank + 1), out=self.array)
+        """Fill with values of which it is known what the collective makes of them."""
+        factor = self.array.dtype.type(self._rank + 1)
+        match self.operation:
+            case Operation.ALLREDUCE | Operation.REDUCE_SCATTER:
+                np.multiply(self._base, factor, out=self.array)
+                self.shard.fill(0)
+            case Operation.ALL_GATHER:
+                self.array.fill(0)
+                np.multiply(self._own(self._rank), factor, out=self.shard)
+            case Operation.BROADCAST:
+                np.multiply(self._base, factor if self._rank == 0 else 0, out=self.array)
 
     def check(self, bound: float) -> None:
-        """Raise unless the array is the sum of every rank's `fill`, within `bound`."""
-        total = self.array.dtype.type(self._size * (self._size + 1) // 2)
-        for start in range(0, self.array.size, CHUNK):
+        """Raise unless the collective has made of every rank's `fill` what it must, within `bound`."""
+        total = self._size * (self._size + 1) // 2
+        match self.operation:
+            case Operation.ALLREDUCE:
+                self._compare(self.array, self._base, total, bound)
+            case Operation.REDUCE_SCATTER:
+                self._compare(self.shard, self._own(self._rank), total, bound)
+            case Operation.ALL_GATHER:
+                for rank in range(self._size):
+                    self._compare(self._own(rank, self.array), self._own(rank), rank + 1, 0.0)
+            case Operation.BROADCAST:
+                self._compare(self.array, self._base, 1, 0.0)
+
+    def _own(self, rank: int, whole: Array | None = None) -> Array:
+        """Return a rank's shard of an array, or of what the first rank fills in."""
+        part = slice(rank * self.shard.size, (rank + 1) * self.shard.size)
+        return self._base[part] if whole is None else whole[part]
+
+    def _compare(self, found: Array, base: Array, factor: int, bound: float) -> None:
+        typed = found.dtype.type(factor)
+        for start in range(0, found.size, CHUNK):
             part = slice(start, start + CHUNK)
-            error = float(np.abs(self.array[part] - self._base[part] * total).max())
+            error = float(np.abs(found[part] - base[part] * typed).max())
             if not error <= bound:
-                raise SystemExit(f"rank {self._rank}: wrong sum, largest error {error:g}")
+                raise SystemExit(f"rank {self._rank}: wrong result, largest error {error:g}")
 
 
 def _in_blocks(array: Array, block: Block) -> Contender:
@@ -87,22 +157,22 @@ def _in_blocks(array: Array, block: Block) -> Contender:
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """One way to sum the array."""
+    """One way to do the collective."""
 
-    sum_up: Callable[[], object]
+    run: Callable[[], object]
     bound: float
     """Error that it may make."""
 
 
 def measure(contender: Contender, data: Data) -> tuple[float, float]:
-    """Time one allreduce of freshly filled data, all ranks starting together.
+    """Time one collective on freshly filled data, all ranks starting together.
 
     Returns seconds, and seconds of processor time of all threads of this process.
     """
     data.fill()
     ina.barrier()
     started, worked = time.perf_counter(), time.process_time()
-    contender.sum_up()
+    contender.run()
     elapsed, busy = time.perf_counter() - started, time.process_time() - worked
     data.check(contender.bound)
     return elapsed, busy
@@ -132,22 +202,19 @@ def main() -> None:
     parser.add_argument("--iterations", type=int, required=True)
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--dtype", type=Dtype, required=True)
+    parser.add_argument("--collective", type=Operation, default=Operation.ALLREDUCE)
     parser.add_argument("--gloo-store")
     parser.add_argument("--blocks", nargs="*", default=[], choices=BLOCKS)
     options = parser.parse_args()
 
     ina.init()
-    data = Data(options.bytes // 4, ina.rank(), ina.size(), options.dtype)
-    array = data.array
-    exact = options.dtype is Dtype.INT32
-    fine = 0 if exact else 1e-5 * ina.size()
-    contenders = {
-        "ina": Contender(lambda: ina.allreduce(array, out=array, numbers=None if exact else "exponent"), fine)
-    }
+    data = Data(options.bytes // 4, ina.rank(), ina.size(), options.dtype, options.collective)
+    fine = 0 if options.dtype is Dtype.INT32 else 1e-5 * ina.size()
+    contenders = {"ina": Contender(by_switch(data), fine)}
     for block in options.blocks:
-        contenders[block] = _in_blocks(array, block)
+        contenders[block] = _in_blocks(data.array, block)
     if options.gloo_store:
-        contenders["gloo"] = Contender(gloo_allreduce(array, options.gloo_store), fine)
+        contenders["gloo"] = Contender(by_gloo(data, options.gloo_store), fine)
 
     for contender in contenders.values():  # first uses pay for connections and page faults
         measure(contender, data)

@@ -20,7 +20,7 @@ import softswitch
 from controller.switches import names, tofino_rows
 from controller.switches.capabilities import capabilities
 from controller.switches.entries import Range, TableEntry
-from controller.switches.model import NOBODY, Admission, Member, Uplink, ipv4_to_int, mac_to_int
+from controller.switches.model import ALL_RANKS, Admission, Member, Uplink, ipv4_to_int, mac_to_int
 from controller.switches.outcomes import COLUMNS, OUTCOMES
 from controller.switches.programs import objects
 from controller.vocabulary import Region
@@ -221,11 +221,13 @@ def admit_jobs(pipeline: Pipeline, traffic: _Traffic) -> None:
         _insert(pipeline, names.JOB, (job,), set_job)
         set_uplink = (names.SET_UPLINK, (UPLINK_PORT, 0, 0, 0, row, 0, contributors))
         _insert(pipeline, names.UPLINK, (job,), set_uplink)
-        _deliver(pipeline, job, 0, SWITCH_MAC, SWITCH_IP, NOBODY)
+        upwards = (names.PASS_ON, (*_address(SWITCH_MAC, SWITCH_IP), ALL_RANKS.start, len(ALL_RANKS)))
+        _insert(pipeline, names.RECEIVER, (job, 0), upwards)
         for rank in range(contributors):
             member = (names.SET_MEMBER, (1 << rank, 0, 0))
             _insert(pipeline, names.MEMBER, (job, traffic.port(index, rank)), member)
-            _deliver(pipeline, job, 1 + rank, _worker_mac(index, rank), _worker_ip(index, rank), rank)
+            deliver = (names.DELIVER, (*_address(_worker_mac(index, rank), _worker_ip(index, rank)), rank))
+            _insert(pipeline, names.RECEIVER, (job, 1 + rank), deliver)
 
 
 def _admit_on_tofino(pipeline: Pipeline, traffic: _Traffic) -> None:
@@ -274,9 +276,8 @@ def _insert_row(pipeline: Pipeline, row: TableEntry) -> None:
     pipeline.insert(row.table, ir.ConstEntry(tuple(patterns), action, row.priority))
 
 
-def _deliver(pipeline: Pipeline, job: int, replica: int, mac: str, ip: str, rank: int) -> None:
-    deliver = (names.DELIVER, (mac_to_int(mac), ipv4_to_int(ip), wire.INA_UDP_PORT, rank))
-    _insert(pipeline, names.RECEIVER, (job, replica), deliver)
+def _address(mac: str, ip: str) -> tuple[int, int, int]:
+    return mac_to_int(mac), ipv4_to_int(ip), wire.INA_UDP_PORT
 
 
 def _insert(pipeline: Pipeline, table: str, key: Sequence[int], action: tuple[str, tuple[int, ...]]) -> None:

@@ -77,7 +77,8 @@ def _of_admission(admission: Admission) -> dict[str, Any]:
 
 
 def _of_member(member: Member) -> dict[str, Any]:
-    return {**_fields(member), "below": [member.below.start, member.below.stop]}
+    ranges = {name: [of.start, of.stop] for name, of in (("below", member.below), ("ranks", member.ranks))}
+    return {**_fields(member), **ranges}
 
 
 def _fields(of: DataclassInstance) -> dict[str, Any]:
@@ -104,4 +105,5 @@ def _admission(found: Mapping[str, Any]) -> Admission:
 
 
 def _member(found: Mapping[str, Any]) -> Member:
-    return Member(**{**found, "below": range(*found["below"])})
+    ranges = {name: range(*found[name]) for name in ("below", "ranks") if name in found}  # once, no `ranks`
+    return Member(**{**found, **ranges})

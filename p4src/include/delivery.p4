@@ -9,15 +9,28 @@ const bit<8> INA_TTL = 64;
 
 control Delivery(inout headers_t hdr, inout metadata_t meta,
                  inout standard_metadata_t standard_metadata) {
-    // Only those that take a sum need its lanes; on the way to them, switches do.
-    action deliver(mac_t mac, ipv4_t ip, bit<16> udp_port, bit<16> rank) {
+    action address(mac_t mac, ipv4_t ip, bit<16> udp_port) {
         hdr.ethernet.src = hdr.ethernet.dst;    // the address that the sender knows us by
         hdr.ipv4.src = hdr.ipv4.dst;
         hdr.udp.src_port = hdr.udp.dst_port;
         hdr.ethernet.dst = mac;
         hdr.ipv4.dst = ip;
         hdr.udp.dst_port = udp_port;
-        meta.receiver = rank;
+    }
+
+    // To a worker.
+    action deliver(mac_t mac, ipv4_t ip, bit<16> udp_port, bit<16> rank) {
+        address(mac, ip, udp_port);
+        meta.first_rank = rank;
+        meta.rank_count = 1;
+    }
+
+    // To another switch, behind which are workers: the ranks from the first on, or some of them.
+    // What is above has all of them.
+    action pass_on(mac_t mac, ipv4_t ip, bit<16> udp_port, bit<16> first_rank, bit<16> rank_count) {
+        address(mac, ip, udp_port);
+        meta.first_rank = first_rank;
+        meta.rank_count = rank_count;
     }
 
     action drop() {
@@ -28,7 +41,7 @@ control Delivery(inout headers_t hdr, inout metadata_t meta,
     // what goes up is not replicated and has 0.
     table receiver {
         key = { hdr.ina.job: exact; standard_metadata.egress_rid: exact; }
-        actions = { deliver; drop; }
+        actions = { deliver; pass_on; drop; }
         const default_action = drop;
         size = JOB_ROWS * (MAX_FAN_IN + 1);
     }
@@ -46,9 +59,12 @@ control Delivery(inout headers_t hdr, inout metadata_t meta,
         if (hdr.ina.isValid()) {
             if (meta.is_addressed == 1) {
                 receiver.apply();
-                bool named = meta.receiver == (hdr.ina.target & ~TARGET_BUT);
-                bool takes = named == ((hdr.ina.target & TARGET_BUT) == 0);
-                if (hdr.ina.kind == KIND_RESULT && !takes && meta.receiver != NO_RANK) {
+                // Only those that take a sum need its lanes, and the switches on the way to them.
+                bit<16> rank = hdr.ina.target & ~TARGET_BUT;
+                bool there = rank - meta.first_rank < meta.rank_count;
+                bool takes = (hdr.ina.target & TARGET_BUT) == 0
+                             ? there : !(there && meta.rank_count == 1);
+                if (hdr.ina.kind == KIND_RESULT && !takes) {
                     hdr.lanes.setInvalid();
                     hdr.ina.valid = 0;
                 }

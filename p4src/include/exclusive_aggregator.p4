@@ -138,23 +138,22 @@ control Aggregator(inout headers_t hdr, inout metadata_t meta,
     // A result from the switch above; no other kind reaches a slot.
     table result {
         key = {
-            hdr.ina.kind:        ternary;
-            relation:            ternary;
-            final:               ternary;
-            hdr.lanes.isValid(): ternary @name("has_lanes");
+            hdr.ina.kind: ternary;
+            relation:     ternary;
+            final:        ternary;
         }
         actions = { decide; }
         // reminders come from fallback servers, and there is none
         const default_action = decide(outcome_t.WRONG_DIRECTION, LANES_NONE, TO_NOBODY, 0);
         const entries = {
-            // kind, relation, final, has_lanes
-            // the first copy is kept for those below who lose it
-            (KIND_RESULT, RELATION_SAME,  0, true): decide(outcome_t.STORED,      LANES_OVERWRITE, TO_GROUP,  KIND_RESULT);
-            (KIND_RESULT, RELATION_SAME,  1, _):    decide(outcome_t.DUPLICATE,   LANES_NONE,      TO_NOBODY, 0);
+            // kind, relation, final
+            // the first copy is kept for those below who lose it; without lanes, if nobody there takes the sum
+            (KIND_RESULT, RELATION_SAME,  0): decide(outcome_t.STORED,      LANES_OVERWRITE, TO_GROUP,  KIND_RESULT);
+            (KIND_RESULT, RELATION_SAME,  1): decide(outcome_t.DUPLICATE,   LANES_NONE,      TO_NOBODY, 0);
             // a late copy
-            (KIND_RESULT, RELATION_OLDER, _, _):    decide(outcome_t.STALE,       LANES_NONE,      TO_NOBODY, 0);
-            // nothing here to keep it in, or nothing to keep
-            (KIND_RESULT, _,              _, _):    decide(outcome_t.PASSED_DOWN, LANES_NONE,      TO_GROUP,  KIND_RESULT);
+            (KIND_RESULT, RELATION_OLDER, _): decide(outcome_t.STALE,       LANES_NONE,      TO_NOBODY, 0);
+            // nothing here to keep it in
+            (KIND_RESULT, _,              _): decide(outcome_t.PASSED_DOWN, LANES_NONE,      TO_GROUP,  KIND_RESULT);
         }
     }
 

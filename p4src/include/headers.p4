@@ -80,8 +80,6 @@ const bit<16> VALID_INT32 = 0x8000;
 // In ina_t.target: not the rank in the other bits takes the sum, but all the others. So 0xffff is
 // every rank: no rank has so high a number.
 const bit<16> TARGET_BUT = 0x8000;
-// The rank of what is no worker.
-const bit<16> NO_RANK    = 0xffff;
 
 // The node of every job's tree that its results are of.
 const bit<16> ROOT_NODE = 0;
@@ -169,7 +167,8 @@ struct metadata_t {
     bit<4>  kind;           // KIND_* that it leaves as
     bit<1>  evicted;        // it leaves as a sum that had to make room
     bit<1>  is_addressed;   // egress looks up who each copy is for
-    bit<16> receiver;       // its rank, or NO_RANK
+    bit<16> first_rank;     // the ranks for which that one takes the copy, numbered in a row
+    bit<16> rank_count;
     bit<1>  is_flood;
 }
 

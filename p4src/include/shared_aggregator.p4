@@ -236,24 +236,29 @@ control Aggregator(inout headers_t hdr, inout metadata_t meta,
             hdr.ina.node == meta.node: ternary @name("for_this_node");
             relation:                 ternary;
             final:                    ternary;
-            hdr.lanes.isValid():      ternary @name("has_lanes");
+            meta.bare:                ternary;
+            meta.root:                ternary;
         }
         actions = { decide; }
         const default_action = decide(outcome_t.PASSED_DOWN, LANES_NONE, SLOT_KEEP, TO_GROUP, KIND_RESULT);
         const entries = {
-            // kind, raw, for_this_node, relation, final, has_lanes
+            // kind, raw, for_this_node, relation, final, bare, root
             // a result finishes what its slot holds, and is kept for those below who lose it
-#ifndef HELD_SLOTS
-            (KIND_RESULT,   _, _,    RELATION_SAME, _, true):  decide(outcome_t.STORED,      LANES_OVERWRITE, SLOT_STORE,   TO_GROUP,  KIND_RESULT);
+#ifdef HELD_SLOTS
+            (KIND_RESULT,   _, _,    RELATION_SAME, _, _, _):  decide(outcome_t.PASSED_DOWN, LANES_NONE,      SLOT_RELEASE, TO_GROUP,  KIND_RESULT);
+#else
+            (KIND_RESULT,   _, _,    RELATION_SAME, _, _, _):  decide(outcome_t.STORED,      LANES_OVERWRITE, SLOT_STORE,   TO_GROUP,  KIND_RESULT);
 #endif
-            (KIND_RESULT,   _, _,    RELATION_SAME, _, _):     decide(outcome_t.PASSED_DOWN, LANES_NONE,      SLOT_RELEASE, TO_GROUP,  KIND_RESULT);
-            (KIND_RESULT,   _, _,    _,             _, _):     decide(outcome_t.PASSED_DOWN, LANES_NONE,      SLOT_KEEP,    TO_GROUP,  KIND_RESULT);
+            (KIND_RESULT,   _, _,    _,             _, _, _):  decide(outcome_t.PASSED_DOWN, LANES_NONE,      SLOT_KEEP,    TO_GROUP,  KIND_RESULT);
             // raw values are in no slot
-            (KIND_REMINDER, 1, _,    _,             _, _):     decide(outcome_t.PASSED_DOWN, LANES_NONE,      SLOT_KEEP,    TO_GROUP,  KIND_REMINDER);
-            // a reminder gets the result or what is there of the sum, else it asks further down
-            (KIND_REMINDER, _, true, RELATION_SAME, 1, _):     decide(outcome_t.PULLED,      LANES_FETCH,     SLOT_KEEP,    TO_UPLINK, KIND_RESULT);
-            (KIND_REMINDER, _, true, RELATION_SAME, 0, _):     decide(outcome_t.PULLED,      LANES_FETCH,     SLOT_RELEASE, TO_UPLINK, KIND_PARTIAL);
-            (KIND_REMINDER, _, _,    _,             _, _):     decide(outcome_t.PASSED_DOWN, LANES_NONE,      SLOT_KEEP,    TO_GROUP,  KIND_REMINDER);
+            (KIND_REMINDER, 1, _,    _,             _, _, _):  decide(outcome_t.PASSED_DOWN, LANES_NONE,      SLOT_KEEP,    TO_GROUP,  KIND_REMINDER);
+            // a reminder gets the result or what is there of the sum, else it asks further down. A result
+            // that came without lanes, which others take, is none for the server; it makes room for the
+            // contributions that are to come up
+            (KIND_REMINDER, _, true, RELATION_SAME, 1, 1, 0):  decide(outcome_t.PASSED_DOWN, LANES_NONE,      SLOT_RELEASE, TO_GROUP,  KIND_REMINDER);
+            (KIND_REMINDER, _, true, RELATION_SAME, 1, _, _):  decide(outcome_t.PULLED,      LANES_FETCH,     SLOT_KEEP,    TO_UPLINK, KIND_RESULT);
+            (KIND_REMINDER, _, true, RELATION_SAME, 0, _, _):  decide(outcome_t.PULLED,      LANES_FETCH,     SLOT_RELEASE, TO_UPLINK, KIND_PARTIAL);
+            (KIND_REMINDER, _, _,    _,             _, _, _):  decide(outcome_t.PASSED_DOWN, LANES_NONE,      SLOT_KEEP,    TO_GROUP,  KIND_REMINDER);
         }
     }
 

@@ -6,7 +6,6 @@ The switches above and below are stations: what they would send is made by hand.
 from __future__ import annotations
 
 from tests.bmv2.jobs import Above, Job
-from tests.bmv2.packets import ALL
 from tests.bmv2.stations import BELOW, PARENT, WORKERS
 
 RACK = Job(
@@ -50,7 +49,7 @@ PASSAGE = Job(
     generation=0xC09,
     group=9,
     children={1: WORKERS[6], 4: WORKERS[7], 5: BELOW},
-    ranks={1: 1, 4: 4, 5: ALL},
+    ranks={1: 1, 4: 4, 5: range(2, 4)},
     role="transit",
     node=2,
     fan_in=6,
@@ -64,5 +63,5 @@ BEHIND = Job(
     generation=0xD0A,
     group=10,
     children={0: WORKERS[0], 1: BELOW, 2: BELOW, 3: BELOW},
-    ranks={0: 0, 1: ALL, 2: ALL, 3: ALL},
+    ranks={0: 0, 1: range(1, 4)},
 )

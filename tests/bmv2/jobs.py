@@ -8,12 +8,13 @@ from typing import Literal, Protocol
 
 from softswitch.compiler import ir
 from tests.bmv2 import packets
-from tests.bmv2.packets import ALL, LANES, PARTIAL, REMINDER, RESULT, STATUS, Ina, Station
+from tests.bmv2.packets import LANES, PARTIAL, REMINDER, RESULT, STATUS, Ina, Station
 from tests.bmv2.reference import Arrival
 from tests.bmv2.targets import Delete, Insert, Members, Modify, Write
 
 LARGEST, SMALLEST = 2**31 - 1, -(2**31)
 ONES = [1] * LANES
+ALL_RANKS = range(0x8000)
 SAME_EPOCH = 256
 """So many generations later a job has the same epoch."""
 
@@ -42,7 +43,8 @@ class Above:
 class Job:
     """A job as it is admitted to a switch: its id, counter row, region of slots, children and role.
 
-    `children` is by bit of the bitmap; several may be behind one port. `ranks` says which bits are workers.
+    `children` is by bit of the bitmap; several may be behind one port. `ranks` has the ranks of workers, or
+    those among which the ranks behind a switch are; by default a child is the worker of the rank of its bit.
     """
 
     id: int
@@ -52,7 +54,7 @@ class Job:
     children: Mapping[int, Station]
     offset: int = 0
     size: int = 0
-    ranks: Mapping[int, int] = field(default_factory=dict)
+    ranks: Mapping[int, int | range] = field(default_factory=dict)
     below: Mapping[int, range] = field(default_factory=dict)
     """Nodes of the tree behind ports."""
     role: Literal["root", "child", "transit"] = "root"
@@ -79,6 +81,11 @@ class Job:
     def full(self) -> int:
         """The bitmap of a complete sum."""
         return (1 << self.contributors) - 1
+
+    def takers(self, bit: int) -> range:
+        """The rank of the worker that is a child, or those among which the ranks behind a switch are."""
+        rank = self.ranks.get(bit, bit)
+        return range(rank, rank + 1) if isinstance(rank, int) else rank
 
     @property
     def of_result(self) -> int:
@@ -117,7 +124,7 @@ def admission(program: ir.Program, job: Job, make: type[Write] = Insert) -> Iter
     if job.above is not None:
         station = job.above.station
         yield make(own + "member", entry(program, [job.id, station.port], own + "set_parent"))
-        yield receiver(program, job, 0, station, ALL, make)
+        yield receiver(program, job, 0, station, ALL_RANKS, make)
         yield make("InaIngress.uplink.uplink", uplink(program, job, job.above))
 
 
@@ -162,11 +169,15 @@ def uplink(program: ir.Program, job: Job, above: Above) -> ir.ConstEntry:
 
 
 def receiver(
-    program: ir.Program, job: Job, rid: int, station: Station, rank: int, make: type[Write] = Insert
+    program: ir.Program, job: Job, rid: int, station: Station, rank: int | range, make: type[Write] = Insert
 ) -> Write:
-    """Return the entry that addresses copies of a job's packets."""
-    action = "InaEgress.delivery.deliver"
-    args = {"mac": station.mac, "ip": station.ip, "udp_port": station.udp_port, "rank": rank}
+    """Return the entry that addresses copies of a job's packets: to a worker, or to a switch."""
+    args = {"mac": station.mac, "ip": station.ip, "udp_port": station.udp_port}
+    if isinstance(rank, int):
+        action, args = "InaEgress.delivery.deliver", {**args, "rank": rank}
+    else:
+        action = "InaEgress.delivery.pass_on"
+        args |= {"first_rank": rank.start, "rank_count": len(rank)}
     return make("InaEgress.delivery.receiver", entry(program, [job.id, rid], action, **args))
 
 

@@ -12,8 +12,8 @@ INA_UDP_PORT = 42592
 GRADIENT, RESULT, STATUS, PARTIAL, REMINDER = 1, 2, 3, 4, 5
 RESEND, QUERY, OVERFLOW, DISAGREE = 0x01, 0x02, 0x04, 0x08
 COLLISION, ECN, BYPASS, RAW = 0x10, 0x20, 0x40, 0x80
-ALL = 0xFFFF
-"""The target of an allreduce, and the rank of what is no worker."""
+ALL, BUT = 0xFFFF, 0x8000
+"""Targets: of an allreduce; of a broadcast, with the rank that does not take it."""
 
 SWITCH_MAC = 0x02_00_00_00_00_FE
 SWITCH_IP = 0x0A_00_00_FE

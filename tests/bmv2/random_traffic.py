@@ -20,7 +20,7 @@ from tests.bmv2.jobs import (
     status,
 )
 from tests.bmv2.malformed import garbled
-from tests.bmv2.packets import ALL, BYPASS, COLLISION, ECN, LANES, QUERY, RAW, RESEND
+from tests.bmv2.packets import ALL, BUT, BYPASS, COLLISION, ECN, LANES, QUERY, RAW, RESEND
 from tests.bmv2.reference import Arrival
 from tests.bmv2.targets import Phase
 
@@ -93,7 +93,7 @@ class _Parties:
             exponent=rng.randrange(256),
             valid=rng.randrange(LANES + 1),
             tag=rng.choice((7, 7, 7, 7, 7, 7, 7, 8)),
-            target=rng.choice((ALL, ALL, ALL, ALL, ALL, 0, 1, 3)),
+            target=rng.choice((ALL, ALL, ALL, ALL, ALL, 0, 1, 3, BUT | 1, BUT | 4)),
         )
 
     def _from_above(self) -> Arrival:

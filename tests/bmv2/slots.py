@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from tests.bmv2.jobs import DOWNWARDS, LARGEST, SMALLEST, Job, answer, gradient, partial, result
 from tests.bmv2.packets import (
+    BUT,
     BYPASS,
     COLLISION,
     DISAGREE,
@@ -66,8 +67,9 @@ def flags_add_up(job: Job, first: int) -> Iterator[Arrival]:
 
 
 def reduced(job: Job, first: int) -> Iterator[Arrival]:
-    """Yield sums for one receiver each, for a rank that is not there, and replays to all."""
-    targets = [*sorted({job.ranks.get(bit, bit) for bit in job.bits}), 30, 0xFFFE, 0xFFFF]
+    """Yield sums for one receiver each, for all others, for a rank that is not there, and replays to all."""
+    ranks = sorted({rank for bit in job.bits for rank in job.takers(bit)})
+    targets = [*ranks, *(BUT | rank for rank in ranks), 30, 0xFFFE, 0xFFFF]
     for psn, target in enumerate(targets, first):
         for bit in job.bits:
             yield gradient(job, bit, psn, [bit + psn] * LANES, target=target)
@@ -112,7 +114,7 @@ def interrupted(job: Job, psn: int) -> Iterator[Arrival]:
         yield make(job, step)
         yield gradient(job, last, step, [7] * LANES, flags=RESEND | QUERY)
         yield make(job, step, epoch=job.generation + 1 & 0xFF)
-        for target in (0, 1, job.ranks.get(last, last)):
+        for target in (0, 1, *job.takers(last), BUT | job.takers(last).start):
             yield make(job, step + 4, target=target)
     yield result(job, psn + 9, valid=5, flags=0xFF, bitmap=0, node=9, fan_in=0, priority=9)
     yield gradient(job, first, psn + 9, flags=RESEND)
@@ -132,4 +134,4 @@ def passed_through(job: Job, psn: int) -> Iterator[Arrival]:
     if job.above is not None:
         for make in DOWNWARDS:
             yield make(job, psn)
-            yield make(job, psn, node=77, target=job.ranks.get(job.bits[0], 0))
+            yield make(job, psn, node=77, target=job.takers(job.bits[0]).start)

@@ -56,9 +56,19 @@ def run(
     return VirtualTestbed(topology, jobs, placements, settings, faults, flows=flows).run()
 
 
-def test_numbers_in_which_no_sum_can_be_checked_are_refused() -> None:
-    with pytest.raises(TestbedError, match="'block4', in which of 5 workers no whole number but 0 is exact"):
-        run([job("a", 5, numbers="block4")])
+def test_sums_for_which_numbers_have_no_room_are_refused() -> None:
+    with pytest.raises(
+        TestbedError, match="'a': block4 has room for the sum of at most 7 ranks, and there are 8"
+    ):
+        run([job("a", 8, numbers="block4")])
+
+
+@pytest.mark.parametrize("workers", [4, 5, 7])
+def test_sums_in_four_bits_are_checked_with_all_ranks_that_there_is_room_for(workers: int) -> None:
+    """From five on, not even 1 travels exactly."""
+    entry = job("a", workers, numbers="block4")
+    (of,) = run([entry], dataclasses.replace(SMALL, slots=4096)).jobs
+    assert of.checked_elements == elements(entry)
 
 
 def exclusive(settings: VirtualSettings = SMALL) -> VirtualSettings:

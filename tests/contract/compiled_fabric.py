@@ -56,6 +56,7 @@ def compiled_fabric(case: FabricCase) -> Iterator[Network]:
                     tree=Tree.of(job.tree),
                     epoch=job.epoch,
                     fallback=program == "shared",
+                    bare=bool(case.seed % 2),
                     numbers=numbers_of(job_case),
                 )
                 network.add_worker(

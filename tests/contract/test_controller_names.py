@@ -10,6 +10,7 @@ from controller.p4runtime_shim.codec import Codec
 from controller.switches import forwarding, names
 from controller.switches.entries import MulticastGroup, TableEntry
 from controller.switches.jobs import job_row, supporting_rows
+from controller.switches.model import INA_UDP_PORT
 from controller.switches.outcomes import COLUMNS, OUTCOMES
 from controller.switches.programs import LANES
 from softswitch.compiler import p4info
@@ -32,11 +33,11 @@ ADMISSION = Admission(
     region=Region(0, 64),
     generation=3,
     group=2,
-    members=(Member(0, 0, MAC, IP, 9000),),
-    fan_in=1,
+    members=(Member(0, 0, MAC, IP, 9000), Member(None, 2, MAC, IP, INA_UDP_PORT, 0b10, range(1, 2))),
+    fan_in=2,
     window=32,
     uplink=Uplink(1, MAC, IP),
-    result_bitmap=1,
+    result_bitmap=0b11,
 )
 ENTRIES: list[TableEntry | MulticastGroup] = [
     job_row(ADMISSION),

@@ -16,10 +16,23 @@ from tests.p4 import bed as p4
 CHILD = (2, 0b100, 3)
 JOBS = (
     p4.Job(1, size=3, offset=0, slots=16),
-    p4.Job(2, 2, 16, 8, node=5, above=CHILD, result_bitmap=0b111, below={2: range(6, 8)}),
+    p4.Job(
+        *(2, 2, 16, 8),
+        node=5,
+        above=CHILD,
+        result_bitmap=0b111,
+        below={2: range(6, 8)},
+        ranks_below={2: range(1, 3)},
+    ),
     p4.Job(3, size=1, offset=24, slots=8),
     p4.Job(4, size=1, offset=32, slots=8, node=5, above=CHILD, result_bitmap=0b11),
-    p4.Job(5, size=4, offset=0, slots=0, node=7, transit=True, members={1: 0b0011, 2: 0b0100}),
+    p4.Job(
+        *(5, 4, 0, 0),
+        node=7,
+        transit=True,
+        members={1: 0b0011, 2: 0b0100},
+        ranks_below={1: range(0, 2), 2: range(1, 2)},
+    ),
 )
 CROWDED = (
     *(replace(job, offset=0, slots=12) for job in JOBS[:4]),
@@ -38,13 +51,14 @@ def admission(job: p4.Job) -> reference.Job:
         generation=job.epochs,
         offset=job.offset,
         members=job.ports,
-        ranks={port: port - 1 for port in job.ports},
+        ranks={port: port - 1 for port in job.ports if port not in job.ranks_below},
         uplink=job.uplink,
         node=job.node,
         parent=job.above if job.node else None,
         result_bitmap=job.result,
         transit=job.transit,
         below=job.below,
+        ranks_below=job.ranks_below,
         preempt=job.preempt,
         ageing=job.ageing,
         window=job.window,
@@ -82,7 +96,7 @@ def packet(random: Random, jobs: tuple[p4.Job, ...], base: int, *, laneless: boo
         else 0
         if kind == p4.RESULT
         else job.node,
-        target=(p4.ALL, 0, p4.ALL, 1)[psn % 4],
+        target=(p4.ALL, 0, p4.ALL, 1, p4.BUT | 1, p4.BUT | 0, 2, 1)[psn % 8],
         values=values if has_lanes else (),
     )
     wrong: list[dict[str, Any]] = [

@@ -60,7 +60,7 @@ def test_every_kind_and_flag_of_the_program_is_known_to_the_host() -> None:
 
 def test_the_controllers_constants_are_the_programs() -> None:
     assert constants()["INA_UDP_PORT"] == model.INA_UDP_PORT
-    assert constants()["NO_RANK"] == model.NOBODY
+    assert constants()["TARGET_BUT"] == len(model.ALL_RANKS)
 
 
 def test_the_port_stands_once_for_each_who_may_not_import_the_other() -> None:

@@ -12,7 +12,7 @@ from controller.switches import names
 from controller.switches.checks import check_part
 from controller.switches.entries import MulticastGroup, TableEntry
 from controller.switches.jobs import change_row, job_row, parse, supporting_rows
-from controller.switches.model import Admission, Member, Part, Place, RegionChange, Uplink
+from controller.switches.model import ALL_RANKS, Admission, Member, Part, Place, RegionChange, Uplink
 from controller.vocabulary import Region
 
 GROUPS = range(1, 256)
@@ -26,8 +26,8 @@ def member(rank: int, port: int | None = None) -> Member:
     )
 
 
-def child_switch(port: int, bitmap: int, below: range = range(0)) -> Member:
-    return Member(None, port, "02:00:00:00:00:fe", "10.0.0.254", 42592, bitmap, below)
+def child_switch(port: int, bitmap: int, below: range = range(0), ranks: range = ALL_RANKS) -> Member:
+    return Member(None, port, "02:00:00:00:00:fe", "10.0.0.254", 42592, bitmap, below, ranks)
 
 
 def admission(job: int = 7, *, row: int = 3, ranks: int = 2, first_port: int = 0) -> Admission:
@@ -51,7 +51,11 @@ INNER = Admission(
     region=Region(0, 0),
     generation=2**32 - 1,
     group=4,
-    members=(replace(member(6, 1), bitmap=1), child_switch(2, 0b10, range(7, 9)), child_switch(3, 0b11100)),
+    members=(
+        replace(member(6, 1), bitmap=1),
+        child_switch(2, 0b10, range(7, 9), range(3, 8)),
+        child_switch(3, 0b11100),
+    ),
     fan_in=5,
     window=2**31 - 1,
     uplink=PARENT,
@@ -89,7 +93,8 @@ def member_row(job: int, port: int, action: str, **params: int) -> TableEntry:
 
 def receiver_row(job: int, replica: int, **params: int) -> TableEntry:
     match = {"hdr.ina.job": job, "standard_metadata.egress_rid": replica}
-    return TableEntry(names.RECEIVER, match, names.DELIVER, params)
+    action = names.DELIVER if "rank" in params else names.PASS_ON
+    return TableEntry(names.RECEIVER, match, action, params)
 
 
 def test_the_rows_of_a_job_of_two() -> None:
@@ -133,7 +138,8 @@ def test_the_rows_of_a_node_between_others() -> None:
         "result_bitmap": 0b11,
         "root": 0,
     }
-    switch = {"mac": 0x0200000000FE, "ip": 0x0A0000FE, "udp_port": 42592, "rank": 0xFFFF}
+    switch = {"mac": 0x0200000000FE, "ip": 0x0A0000FE, "udp_port": 42592}
+    of_any = {"first_rank": 0, "rank_count": 0x8000}
     assert supporting_rows(INNER) == (
         TableEntry(
             names.UPLINK,
@@ -150,13 +156,13 @@ def test_the_rows_of_a_node_between_others() -> None:
             },
         ),
         member_row(9, 40, names.SET_PARENT),
-        receiver_row(9, 0, **switch),
+        receiver_row(9, 0, **switch, **of_any),
         member_row(9, 1, names.SET_MEMBER, bitmap=1, **NOTHING_BELOW),
         receiver_row(9, 1, mac=0x020000000006, ip=0x0A000007, udp_port=9006, rank=6),
         member_row(9, 2, names.SET_MEMBER, bitmap=0b10, first_node=7, node_count=2),
-        receiver_row(9, 2, **switch),
+        receiver_row(9, 2, **switch, first_rank=3, rank_count=5),
         member_row(9, 3, names.SET_MEMBER, bitmap=0b11100, **NOTHING_BELOW),
-        receiver_row(9, 3, **switch),
+        receiver_row(9, 3, **switch, **of_any),
         MulticastGroup(4, ((1, 1), (2, 2), (3, 3))),
     )
 
@@ -228,7 +234,10 @@ def shared_job(*members: Member, **changes: object) -> Part:
         (shared_job(member(0), slots=1), "window is 0 packets"),
         (shared_job(member(0), max_age_us=1 << 32), "highest age is 4294967296 us"),
         (shared_job(member(0), place=Place(transit=True)), "the root of a job must aggregate"),
-        (Part((member(1 << 16),), 8, place=Place(1, PARENT)), "rank 65536 is too high"),
+        (
+            Part((member(1 << 15),), 8, place=Place(1, PARENT)),
+            "rank 32768 is too high; want at most 32767",
+        ),
     ],
 )
 def test_a_job_that_cannot_be_is_refused_with_the_reason(job: Part, message: str) -> None:

@@ -27,8 +27,8 @@ def up_to(node: int, *, bitmap: int, fan_in: int) -> Uplink:
     return Uplink(50, "02:00:00:00:00:fe", "10.0.0.254", 42592, node, bitmap, fan_in)
 
 
-def child(port: int, bitmap: int, below: range) -> Member:
-    return Member(None, port, "02:00:00:00:00:fe", "10.0.0.254", 42592, bitmap, below)
+def child(port: int, bitmap: int, below: range, ranks: range) -> Member:
+    return Member(None, port, "02:00:00:00:00:fe", "10.0.0.254", 42592, bitmap, below, ranks)
 
 
 RACKS = Branch("spine", links=(link(1, leaf("left", 0, 1)), link(2, leaf("right", 3, 2))))
@@ -37,7 +37,10 @@ RACKS = Branch("spine", links=(link(1, leaf("left", 0, 1)), link(2, leaf("right"
 def test_two_racks() -> None:
     jobs = lay_out(Deployment(RACKS, 8), max_members=32)
     assert list(jobs) == ["spine", "left", "right"]
-    assert jobs["spine"].members == (child(1, 0b01, range(1, 2)), child(2, 0b10, range(2, 3)))
+    assert jobs["spine"].members == (
+        child(1, 0b01, range(1, 2), range(0, 2)),
+        child(2, 0b10, range(2, 3), range(2, 4)),
+    )
     assert jobs["spine"].place == Place(0, None, 0b11)
     assert jobs["left"].members == (replace(worker(0, 0), bitmap=1), replace(worker(1, 1), bitmap=2))
     assert jobs["left"].place == Place(1, up_to(0, bitmap=0b01, fan_in=2), 0b11)
@@ -96,6 +99,15 @@ def test_what_hangs_on_a_transit_switch_counts_as_hanging_above_it() -> None:
     assert jobs["leaf"].place == Place(1, up_to(0, bitmap=0b01000, fan_in=5), 0b11111)
     assert jobs["other"].place == Place(2, up_to(0, bitmap=0b10000, fan_in=5), 0b11111)
     assert as_admitted(jobs).tree == {0: [0, 1, 2, -1, -2], 1: [3, 4], 2: [5]}
+    assert [m.ranks for m in jobs["root"].members[1:]] == [range(1, 5), range(5, 6)]
+    assert jobs["high"].members[1].ranks == range(2, 5)
+    assert jobs["low"].members[1].ranks == range(3, 5)
+
+
+def test_the_ranks_behind_a_switch_are_within_a_range_that_may_have_others() -> None:
+    root = Branch("root", (worker(2, 2),), (link(3, leaf("a", 0, 4)), link(4, leaf("b", 1, 3))))
+    members = lay_out(Deployment(root, 8), max_members=32)["root"].members
+    assert [m.ranks for m in members[1:]] == [range(5), range(1, 4)]
 
 
 @given(trees())
@@ -147,7 +159,7 @@ def logical(root: Branch) -> dict[int, list[int]]:
         ),
         (Branch("s", links=(link(1, leaf("t", 0)), link(2, leaf("u", 0)))), r"ranks are \[0, 0\]"),
         (
-            Branch("s", (child(0, 1, range(0)),)),
+            Branch("s", (child(0, 1, range(0), range(0)),)),
             r"switch 's': a member has no rank; a link attaches a lower switch",
         ),
         (leaf("s", 0, transit=True), r"switch 's': the root of a job must aggregate"),

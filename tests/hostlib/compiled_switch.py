@@ -62,16 +62,16 @@ def compiled_from(
         )
         groups[row] = []
         for port in job.ports:
-            members, rank = job.members_at(port), job.rank_at(port)
+            members = job.members_at(port)
             rid = members.bit_length()
             below = job.below.get(port, range(0))
             insert("member", (number, port), "set_member", members, below.start, len(below))
-            insert("receiver", (number, rid), "deliver", *receiver(port, rank))
+            insert("receiver", (number, rid), *receiver(job, port))
             groups[row].append((port, rid))
         if job.uplink is not None:
             node, bitmap, fan_in = job.parent or (0, 0, 0)
             insert("member", (number, job.uplink), "set_parent")
-            insert("receiver", (number, 0), "deliver", *receiver(job.uplink, None))
+            insert("receiver", (number, 0), *receiver(job, job.uplink))
             insert(
                 *("uplink", (number,), "set_uplink", job.uplink, node, bitmap, fan_in, row),
                 *(job.node, job.size),
@@ -85,6 +85,10 @@ def compiled_from(
     return switch
 
 
-def receiver(port: int, rank: int | None) -> tuple[int, int, int, int]:
-    """Return the arguments of ``deliver`` for what is at a port."""
-    return 0x020000000000 + port, 0x0A000001 + port, wire.INA_UDP_PORT, 0xFFFF if rank is None else rank
+def receiver(job: Job, port: int) -> tuple[str, *tuple[int, ...]]:
+    """Return the action that addresses copies for what is at a port, and its arguments."""
+    address = 0x020000000000 + port, 0x0A000001 + port, wire.INA_UDP_PORT
+    rank, takers = job.rank_at(port), job.takers_at(port)
+    if rank is not None:
+        return "deliver", *address, rank
+    return "pass_on", *address, takers.start, len(takers)

@@ -193,6 +193,7 @@ def admissions(case: FabricCase, number: int) -> dict[int, Job]:
             result_bitmap=tree.result_bitmap,
             transit=node != switch,
             below=nodes_below(tree, switch),
+            ranks_below=ranks_below(job, switch),
             preempt=job.preempt,
             window=job.window,
             max_age_us=case.max_age_us,
@@ -211,6 +212,18 @@ def nodes_below(tree: Tree, switch: int) -> dict[int, range]:
                 first = below[port].start if port in below else node
                 below[port] = range(first, node + 1)
     return below
+
+
+def ranks_below(job: JobCase, switch: int) -> dict[int, range]:
+    """Return the ranks among which those behind the ports of a switch that lead down are."""
+    behind: dict[int, list[int]] = {}
+    for rank, place in enumerate(job.places):
+        at = place
+        while at not in (switch, 0):
+            at, port = ABOVE[at], 100 + at
+            if at == switch:
+                behind.setdefault(port, []).append(rank)
+    return {port: range(ranks[0], ranks[-1] + 1) for port, ranks in behind.items()}
 
 
 def worker_port(job: int, rank: int) -> int:

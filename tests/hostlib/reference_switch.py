@@ -21,6 +21,7 @@ _ASKING = wire.FLAG_RESEND | wire.FLAG_QUERY | wire.FLAG_BYPASS
 _PREFIX_AND_HEADER = wire.FRAME_PREFIX_BYTES + wire.INA_BYTES
 START_OF_JOB = 0x9E3779B1
 """What a job's id moves it by in its region."""
+ALL_RANKS = range(wire.TARGET_BUT)
 _WITHOUT_LANES = (wire.KIND_STATUS, wire.KIND_REMINDER)
 
 
@@ -47,6 +48,8 @@ class Job:
     transit: bool = False
     below: Mapping[int, range] = field(default_factory=dict)
     """Nodes of the tree behind ports."""
+    ranks_below: Mapping[int, range] = field(default_factory=dict)
+    """Ranks among which those behind ports to switches are; all, where nothing is said."""
     preempt: bool = False
     ageing: int = 1
     window: int = 1
@@ -67,6 +70,11 @@ class Job:
 
     def rank_at(self, port: int) -> int | None:
         return (port if self.ranks is None else self.ranks.get(port)) if port != self.uplink else None
+
+    def takers_at(self, port: int) -> range:
+        """Return the ranks for which what is at a port takes results."""
+        rank = self.rank_at(port)
+        return self.ranks_below.get(port, ALL_RANKS) if rank is None else range(rank, rank + 1)
 
 
 def admissions(tree: Tree, slots: int, *, fallback: bool = False, **options: Any) -> dict[int, Job]:
@@ -265,21 +273,25 @@ class _Switch:
 
     def _down(self, packets: NDArray[Any], job: Job, outcome: str) -> str:
         for port in job.ports:
-            self._send(port, packets, job.rank_at(port))
+            self._send(port, packets, job.takers_at(port))
         return outcome
 
-    def _send(self, port: int, packets: NDArray[Any], rank: int | None) -> None:
+    def _send(self, port: int, packets: NDArray[Any], takers: range | None) -> None:
+        """Send a packet; a result that nobody of the `takers` (None: not asked) takes, without lanes."""
         out = packets.copy()
         out["eth_dst"], out["eth_src"] = packets["eth_src"], packets["eth_dst"]
         kind = int(out["version_kind"][0]) & 0x0F
-        target = int(out["target"][0])
-        takes = (rank == target & ~wire.TARGET_BUT) != bool(target & wire.TARGET_BUT)
-        if kind == wire.KIND_RESULT and rank is not None and not takes:
+        if kind == wire.KIND_RESULT and takers is not None and not _takes(takers, int(out["target"][0])):
             out["lanes"] = out["valid"] = 0
         length = self.packet.itemsize if out["lanes"] else _PREFIX_AND_HEADER
         out["ip_total_len"] = length - wire.ETHERNET_BYTES
         out["udp_length"] = length - wire.ETHERNET_BYTES - wire.IPV4_BYTES
         self.outbox.setdefault(port, []).append(out.tobytes()[:length])
+
+
+def _takes(takers: range, target: int) -> bool:
+    rank = target & ~wire.TARGET_BUT
+    return takers != range(rank, rank + 1) if target & wire.TARGET_BUT else rank in takers
 
 
 class ReferenceSwitch(_Switch):
@@ -320,8 +332,7 @@ class ReferenceSwitch(_Switch):
             return self._down(packets, job, "passed_down")
         if slot.final:
             return "duplicate"
-        if packets["lanes"][0]:
-            self._store(slot, packets, job)
+        self._store(slot, packets, job)
         return self._down(packets, job, "stored")
 
     def _slot(self, packets: NDArray[Any], job: Job) -> Slot:
@@ -401,18 +412,18 @@ class SharedSwitch(_Switch):
 
     def _result(self, packets: NDArray[Any], job: Job) -> str:
         slot = self._same_slot(packets, job)
-        outcome = "passed_down"
-        if slot and packets["lanes"][0]:
-            self._store(slot, packets, job)
-            outcome = "stored"
-        elif slot:
-            slot.bitmap = 0
-        return self._down(packets, job, outcome)
+        if slot is None:
+            return self._down(packets, job, "passed_down")
+        self._store(slot, packets, job)
+        return self._down(packets, job, "stored")
 
     def _reminder(self, packets: NDArray[Any], job: Job) -> str:
         slot = self._same_slot(packets, job)
         raw = packets["flags"][0] & wire.FLAG_RAW
         if slot is None or raw or packets["node"][0] != job.node:
+            return self._down(packets, job, "passed_down")
+        if slot.final and slot.bare and job.node:
+            slot.bitmap = 0
             return self._down(packets, job, "passed_down")
         if slot.final:
             return self._up(self._of_slot(slot, packets, job, wire.KIND_RESULT), job, "pulled")

@@ -151,6 +151,38 @@ def test_errors_are_those_of_the_call_that_they_are_about(limits: Limits) -> Non
             assert after == [2]
 
 
+def test_only_what_may_be_fused_or_is_sliced_is_voted_on() -> None:
+    """By packets sent: one for each vote beside those of the call, of int32, which need no exponents."""
+
+    def body(comm: ina.Communicator) -> list[int]:
+        def packets(count: int) -> np.ndarray[Any, Any]:
+            return np.ones(count * LANES, np.int32)
+
+        calls: list[Callable[[], ina.Handle[Any]]] = [
+            lambda: comm.all_gather_async(packets(3)),
+            lambda: comm.reduce_scatter_async(packets(4)),
+            lambda: comm.broadcast_async(packets(5), 1),
+            lambda: comm.reduce_async(packets(5), 1),
+            lambda: comm.allreduce_async(packets(20)),  # too large to be fused, and one slice
+            lambda: comm.allreduce_async(packets(16)),  # no other fits beside it
+            lambda: comm.allreduce_async(packets(5)),
+            lambda: comm.allreduce_async(packets(100)),  # three slices
+            lambda: comm.allreduce_async(packets(100), here=True),  # both ranks wait
+            lambda: comm.allreduce_async(packets(100), here=comm.rank == 0),
+        ]
+        sent = []
+        for call in calls:
+            before = comm.statistics()
+            assert (call().wait(20) is None) == (call is calls[3] and comm.rank == 0)
+            after = comm.statistics()
+            sent.append(int(after["packets_sent"] - before["packets_sent"]))
+        return sent
+
+    with SocketSwitch(2, slots=64) as switch:
+        found = on_ranks(switch, body, SMALL)
+    assert found == [[6, 4, 5, 5, 20, 16, 5 + 1, 100 + 3, 100 + 1, 100 + 3]] * 2
+
+
 def test_what_is_small_overtakes_what_is_large() -> None:
     def body(comm: ina.Communicator) -> list[str]:
         order: list[str] = []

@@ -140,6 +140,8 @@ class Network(EventNetwork):
         self.switches: dict[int, Device] = {}
         self.on_packet: Callable[[int, bytes, bool], bool] = lambda rank, packet, upwards: True
         """Told of every packet (worker, bytes, towards the switch) on workers' links; False loses it."""
+        self.on_link: Callable[[str, str, bytes], None] = lambda sender, receiver, packet: None
+        """Told of every packet that is sent on any link: from a node to a node, the bytes."""
         self._packet_bytes = wire.packet_dtype(lanes, framed=True).itemsize
 
     def add_switch(self, number: int, switch: Device) -> None:
@@ -204,6 +206,7 @@ class Network(EventNetwork):
             passes = to[0] != "w" or self.on_packet(int(to[1:]), frame, False)
         if not passes:
             return
+        self.on_link(node, to, frame)
         if self.impairments.mark and self.random.random() < self.impairments.mark:
             flags = wire.FRAME_PREFIX_BYTES + 1
             frame = frame[:flags] + bytes([frame[flags] | wire.FLAG_ECN]) + frame[flags + 1 :]

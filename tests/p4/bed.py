@@ -19,12 +19,14 @@ LANES = 32
 SLOTS = 64
 UDP_PORT = 42592
 SWITCH = bytes.fromhex("02000000aa00"), bytes((10, 0, 0, 254))
-ALL = NO_RANK = 0xFFFF
+ALL, BUT = 0xFFFF, 0x8000
+"""Targets: every rank; with a rank, all but this one."""
+ALL_RANKS = range(0x8000)
 
 GRADIENT, RESULT, STATUS, PARTIAL, REMINDER = range(1, 6)
 RESEND, QUERY, OVERFLOW, DISAGREE, COLLISION, ECN, BYPASS, RAW = (1 << bit for bit in range(8))
-FINAL, FULL = 0x01, 0x02
-"""Flags that only slots have."""
+FINAL, FULL, BARE = 0x01, 0x02, 0x40
+"""Flags that only slots have. Bare: the lanes hold nothing of the sum."""
 
 OUTCOMES = (
     *("aggregated", "completed", "replayed", "duplicate", "status", "stale"),
@@ -172,6 +174,10 @@ class Job:
     members: Mapping[int, int] | None = None
     below: Mapping[int, range] = field(default_factory=dict)
     """Nodes of the tree behind a port."""
+    ranks_below: Mapping[int, range] = field(default_factory=dict)
+    """Ports of switches, with the ranks among which those behind them are; workers are at all others."""
+    first_rank: int = 0
+    """Of the worker at port 1; those at the next ports have the next ones."""
     uplink: int | None = 9
 
     @property
@@ -201,18 +207,25 @@ class Job:
         for port, bitmap in self.ports.items():
             nodes = self.below.get(port, range(0))
             yield f"member {key} {port} => set_member({bitmap}, {nodes.start}, {len(nodes)})"
-            yield f"receiver {key} {port} => deliver({_deliver(port)}, {port - 1})"
+            ranks = self.ranks_below.get(port)
+            rank = self.first_rank + port - 1
+            to = f"deliver({_address(port)}, {rank})" if ranks is None else _pass_on(port, ranks)
+            yield f"receiver {key} {port} => {to}"
         if self.uplink is not None:
             node, bitmap, fan_in = self.above
             yield f"member {key} {self.uplink} => set_parent()"
-            yield f"receiver {key} 0 => deliver({_deliver(self.uplink)}, {NO_RANK})"
+            yield f"receiver {key} 0 => {_pass_on(self.uplink, ALL_RANKS)}"
             yield (
                 f"uplink {key} => set_uplink({self.uplink}, {node}, {bitmap}, {fan_in}, {self.job}, "
                 f"{self.node}, {self.size})"
             )
 
 
-def _deliver(number: int) -> str:
+def _pass_on(number: int, ranks: range) -> str:
+    return f"pass_on({_address(number)}, {ranks.start}, {len(ranks)})"
+
+
+def _address(number: int) -> str:
     mac, ip, port = worker(number)
     return f"0x{mac.hex()}, 0x{ip.hex()}, {port}"
 

@@ -9,6 +9,8 @@ import pytest
 
 from .bed import (
     ALL,
+    BARE,
+    BUT,
     FINAL,
     FULL,
     NONE,
@@ -28,9 +30,6 @@ from .bed import (
 
 Program = Literal["exclusive", "shared"]
 PROGRAMS: tuple[Program, ...] = ("exclusive", "shared")
-BUT = 0x8000
-BARE = 0x40
-"""Of a slot's flags: its lanes hold nothing of the sum."""
 ROOT = Job(1, slots=4)
 CHILD = Job(1, slots=4, node=3, above=(1, 0b100, 3), result_bitmap=0b111)
 RIVAL = Job(2, size=2, slots=4, preempt=True, members={5: 1, 6: 2}, uplink=8)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from .bed import (
+    BARE,
     BYPASS,
     COLLISION,
     DISAGREE,
@@ -225,7 +226,14 @@ FROM_ABOVE = [
     ),
     Row("result again", FINISHED, result(), "duplicate"),
     Row("result again, without lanes", FINISHED, result(values=NONE, valid=0), "duplicate"),
-    Row("result without lanes", HELD, result(values=NONE, valid=0), "passed_down", DOWN),
+    Row(
+        "result without lanes",
+        HELD,
+        result(values=NONE, valid=0),
+        "stored",
+        DOWN,
+        after={"flags": FINAL | BARE, "exponent": 120, "bitmap": 0b1111},
+    ),
     Row("late result", HELD | {"psn": 116}, result(), "stale"),
     Row("result of a later PSN", HELD | {"psn": 84}, result(), "passed_down", DOWN),
     Row("result, slot of a job that is gone", HELD | {"generation": 9}, result(), "passed_down", DOWN),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from softswitch.engine.build import load
@@ -11,9 +13,10 @@ from softswitch.engine.switch import Switch
 from tests.softswitch.differential.script import parse_entry
 
 from .bed import (
+    ALL,
+    BUT,
     ECN,
     LANES,
-    NO_RANK,
     NONE,
     PARTIAL,
     QUERY,
@@ -160,15 +163,42 @@ def test_only_the_receiver_of_a_sum_gets_its_lanes(name: str) -> None:
 
 
 @PROGRAMS
-def test_a_switch_on_the_way_gets_the_lanes(name: str) -> None:
-    bed = Bed(name, (Job(1),))
+@pytest.mark.parametrize(
+    ("target", "with_lanes"),
+    [
+        (ALL, (1, 2, 3, 4)),
+        (0, (1,)),
+        (2, (2,)),
+        (4, (2, 3)),
+        (5, (3,)),
+        (6, ()),
+        (BUT | 2, (1, 2, 3, 4)),
+        (BUT | 6, (1, 2, 3, 4)),
+        (BUT | 7, (1, 2, 3)),
+    ],
+)
+def test_a_switch_below_gets_the_lanes_that_a_rank_there_takes(
+    name: str, target: int, with_lanes: tuple[int, ...]
+) -> None:
+    """The ranks behind ports 2 and 3 are not in a row: either may have rank 4."""
+    behind = {2: range(1, 5), 3: range(4, 6), 4: range(7, 8)}
+    bed = Bed(name, (Job(1, ranks_below=behind),))
+    left: list[Left] = []
     for rank in range(4):
-        table, entry = parse_entry(
-            bed.pipeline.program, f"receiver 1 {rank + 1} => deliver(1, 2, 3, {NO_RANK})"
-        )
-        bed.pipeline.modify(table, entry)
-        left = bed.send(contribution(rank, target=2), rank + 1)
-    assert [packet.packet.values for packet in left] == [total(0, 1, 2, 3)] * 4
+        left = bed.send(contribution(rank, target=target), rank + 1)
+    assert [packet.packet.kind for packet in left] == [RESULT] * 4
+    assert [packet.destination for packet in left] == [worker(rank + 1) for rank in range(4)]
+    lanes = {packet.port: packet.packet.values for packet in left}
+    assert lanes == {port: total(0, 1, 2, 3) if port in with_lanes else NONE for port in range(1, 5)}
+    assert {packet.packet.valid for packet in left if not packet.packet.values} <= {0}
+
+
+@PROGRAMS
+@pytest.mark.parametrize("target", [0, 3, BUT | 0, ALL])
+def test_a_result_on_its_way_up_keeps_its_lanes(name: str, target: int) -> None:
+    bed = Bed(name, (Job(1),))
+    (left,) = bed.send(Packet(RESULT, bitmap=0b1111, target=target), 1)
+    assert (left.port, left.packet.kind, left.packet.values) == (9, RESULT, Packet().values)
 
 
 # --------------------------------------------------------------------------- trees
@@ -182,11 +212,14 @@ class Tree:
     """
 
     def __init__(self, name: str) -> None:
-        self.root = Bed(name, (Job(1, size=2, slots=16, below={1: range(1, 2), 2: range(2, 3)}),))
+        nodes, ranks = {1: range(1, 2), 2: range(2, 3)}, {1: range(2), 2: range(2, 4)}
+        self.root = Bed(name, (Job(1, size=2, slots=16, below=nodes, ranks_below=ranks),))
+        rack = Job(1, size=2, slots=16, result_bitmap=0b11)
         self.racks = [
-            Bed(name, (Job(1, size=2, slots=16, node=n + 1, above=(0, 1 << n, 2), result_bitmap=0b11),))
-            for n in range(2)
+            Bed(name, (replace(rack, node=n + 1, above=(0, 1 << n, 2), first_rank=2 * n),)) for n in range(2)
         ]
+        self.down: dict[int, Packet] = {}
+        """The last packet from the root to each rack."""
         self.lost: set[tuple[str, int]] = set()
         """Links that lose the next packet: ("up" or "down", rack)."""
 
@@ -211,7 +244,9 @@ class Tree:
         for left in self.root.send(packet, port):
             if left.port == 9:
                 out["server"] = left.packet
-            elif ("down", left.port - 1) in self.lost:
+                continue
+            self.down[left.port - 1] = left.packet
+            if ("down", left.port - 1) in self.lost:
                 self.lost.remove(("down", left.port - 1))
             else:
                 out |= self.at_rack(left.port - 1, left.packet, 9)
@@ -237,6 +272,60 @@ def test_a_sum_goes_up_and_comes_down(name: str) -> None:
     assert tree.root.counts() == {"aggregated": 1, "completed": 1}
     for rack in tree.racks:
         assert rack.counts() == {"aggregated": 1, "completed": 1, "stored": 1}
+
+
+def reduce_to_the_first_rack(tree: Tree) -> dict[str, Packet]:
+    """Reduce to rank 1, in rack 0: who gets which result."""
+    out: dict[str, Packet] = {}
+    for rank in range(4):
+        out |= tree.send(rank, target=1)
+    return out
+
+
+@PROGRAMS
+def test_a_sum_goes_down_only_to_the_rack_of_the_rank_that_takes_it(name: str) -> None:
+    tree = Tree(name)
+    out = reduce_to_the_first_rack(tree)
+    assert set(out) == WORKERS
+    assert {packet.kind for packet in out.values()} == {RESULT}
+    assert {who: packet.values for who, packet in out.items() if packet.values} == {
+        "worker 1": total(0, 1, 2, 3)
+    }
+    assert [tree.down[rack].values for rack in range(2)] == [total(0, 1, 2, 3), NONE]
+    assert tree.racks[0].counts() == {"aggregated": 1, "completed": 1, "stored": 1}
+    assert tree.racks[1].counts() == {"aggregated": 1, "completed": 1, "stored": 1}
+
+
+@PROGRAMS
+def test_a_rack_without_takers_answers_a_rank_that_lost_the_result(name: str) -> None:
+    tree = Tree(name)
+    reduce_to_the_first_rack(tree)
+    (again,) = tree.send(3, target=1, flags=RESEND).items()
+    assert (again[0], again[1].kind, again[1].values) == ("worker 3", RESULT, NONE)
+    assert tree.racks[1].counts()["replayed"] == 1
+
+
+def test_what_a_rack_without_takers_keeps_is_no_sum_for_the_fallback_server() -> None:
+    tree = Tree("shared")
+    reduce_to_the_first_rack(tree)
+    reminder = Packet(REMINDER, node=2, valid=0, values=NONE)
+    assert set(tree.at_root(reminder, 9)) == WORKERS
+    # else the rack would answer what its workers send up then, and the server never have it
+    assert {who: packet.kind for who, packet in tree.send(3, target=1, flags=RESEND).items()} == {
+        "server": PARTIAL
+    }
+    (pulled,) = tree.root.send(replace(reminder, node=0), 9)
+    assert (pulled.packet.kind, pulled.packet.values) == (RESULT, total(0, 1, 2, 3))
+
+
+@PROGRAMS
+def test_a_lost_result_for_a_rack_without_takers_is_sent_again(name: str) -> None:
+    tree = Tree(name)
+    tree.lost = {("down", 1)}
+    assert set(reduce_to_the_first_rack(tree)) == {"worker 0", "worker 1"}
+    again = tree.send(2, target=1, flags=RESEND)
+    assert {who: packet.values for who, packet in again.items()} == {"worker 2": NONE, "worker 3": NONE}
+    assert tree.racks[1].counts()["relayed"] == 1
 
 
 @PROGRAMS

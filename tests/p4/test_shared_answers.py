@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from .bed import (
+    BARE,
     ECN,
     FINAL,
     FULL,
@@ -73,9 +74,9 @@ FROM_ABOVE = [
         "result of the slot's PSN without lanes",
         HELD,
         result(values=NONE, valid=0),
-        "passed_down",
+        "stored",
         DOWN,
-        after=FREED,
+        after=STORED | {"flags": FULL | FINAL | BARE},
     ),
     Row("result of another PSN", HELD, result(psn=101), "passed_down", DOWN),
     Row("result, slot another job's", RIVALS, result(psn=55), "passed_down", DOWN),
@@ -125,6 +126,15 @@ FROM_ABOVE = [
         UP,
         part(flags=ECN, exponent=130, priority=8, bitmap=0b1111, values=SLOT, valid=LANES),
         FREED,
+        jobs=BELOW,
+    ),
+    Row(
+        "reminder, a result without lanes is here, of a sum that others may take",
+        HELD | {"bitmap": 0b1111, "flags": FULL | FINAL | BARE},
+        reminder(node=3),
+        "passed_down",
+        DOWN,
+        after=FREED,
         jobs=BELOW,
     ),
     Row("reminder of raw values, a part is here", HELD, reminder(flags=RAW), "passed_down", DOWN),

@@ -14,6 +14,7 @@ from bmv2_topos.soak.schedule import Bed, JobPlan
 from bmv2_topos.testbeds.virtual.placement import Placement
 from bmv2_topos.testbeds.virtual.server import endpoints
 from controller.vocabulary import Link, Mode, Region, Server, Switch, Topology
+from hostlib import wire
 from hostlib.core.state import CoreSettings, window_for
 from hostlib.core.window import Window
 from hostlib.fallback.config import FallbackJob, FallbackSettings
@@ -30,14 +31,18 @@ ONE_SLOT = Region(0, 1)
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Jobs of two workers each, on a chain of switches, and how many mishaps there may be."""
+    """Jobs on a chain of switches, of two workers each by default, and how many mishaps there may be."""
 
     psns: int
     """Packets that each job sums."""
     budget: Budget
     program: Mode = "shared"
     switches: tuple[str, ...] = ("s1",)
-    """The root first; all workers are at the last, the fallback server is at the first."""
+    """The root first; the fallback server is there."""
+    places: tuple[str, ...] = ()
+    """Switch of each worker of a job; empty: two, both at the last."""
+    target: int = wire.TARGET_ALL
+    """The rank that takes the sum; all others have to learn that it is complete."""
     jobs: tuple[tuple[int, bool], ...] = ((0, False),)
     """Of each its priority, and whether it may preempt."""
     in_flight: int = 2
@@ -60,14 +65,23 @@ class Case:
         return self.in_flight if self.program == "exclusive" else window_for(self.in_flight)
 
     @property
+    def racks(self) -> tuple[str, ...]:
+        """The switch of each worker of a job."""
+        return self.places or (self.switches[-1],) * 2
+
+    @property
     def bed(self) -> Bed:
         """The network."""
         shared = self.program == "shared"
         server = "p" if shared else None
         links = [Link(above, below) for above, below in itertools.pairwise(self.switches)]
-        placements = [Placement((f"h{job}.0", f"h{job}.1"), server) for job in range(1, len(self.jobs) + 1)]
+        ranks = range(len(self.racks))
+        hosts_of = [[f"h{job}.{rank}" for rank in ranks] for job in range(1, len(self.jobs) + 1)]
+        placements = [Placement(tuple(hosts), server) for hosts in hosts_of]
         workers = [host for placement in placements for host in placement.workers]
-        links += [Link(host, self.switches[-1]) for host in workers]
+        links += [
+            Link(host, rack) for of_job in hosts_of for host, rack in zip(of_job, self.racks, strict=True)
+        ]
         links += [Link("p", self.switches[0])] if shared else []
         hosts = tuple(map(Server, [*workers, "p"] if shared else workers))
         topology = Topology(tuple(map(Switch, self.switches)), hosts, tuple(links))
@@ -119,11 +133,13 @@ def _change(case: Case, built: BuiltBed, switch: str) -> Callable[[], None]:
 def _workers(case: Case, built: BuiltBed, job: int) -> list[WorkerPart]:
     admitted = built.admitted[job]
     length = (case.psns - 1) * LANES + 1
-    inputs = [np.arange(1, length + 1, dtype=np.int32) << 8 * rank + job for rank in range(2)]
+    ranks = len(case.racks)
+    inputs = [np.arange(1, length + 1, dtype=np.int32) << 8 * rank + job for rank in range(ranks)]
+    total = np.sum(inputs, axis=0, dtype=np.int32)
     parts = []
     for rank, host in enumerate(built.bed.placements[job - 1].workers):
         settings = CoreSettings(
-            *(job, rank, 2, 2 * case.window, LANES, endpoints(built.bed.topology, host)),
+            *(job, rank, ranks, 2 * case.window, LANES, endpoints(built.bed.topology, host)),
             tree=Tree.of(admitted.tree),
             epoch=admitted.epoch,
             window=case.window,
@@ -132,8 +148,11 @@ def _workers(case: Case, built: BuiltBed, job: int) -> list[WorkerPart]:
         switch, port, _ = built.host_ports[host]
         parts.append(
             WorkerPart(
-                *(Window(settings, NumpyKernel()), inputs[rank], inputs[0] + inputs[1], switch, port),
+                *(Window(settings, NumpyKernel()), inputs[rank]),
+                total if case.target in (rank, wire.TARGET_ALL) else np.zeros_like(total),
+                *(switch, port),
                 priority=case.jobs[job - 1][0],
+                target=case.target,
             )
         )
     return parts

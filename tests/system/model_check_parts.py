@@ -21,6 +21,7 @@ from bmv2_topos.soak.bed import MOVE_PREFIX, SLOT_PREFIX, BuiltBed
 from bmv2_topos.soak.recovery import lacking
 from controller.switches.jobs import change_row, job_row
 from controller.switches.model import Admission
+from hostlib import wire
 from hostlib.core.state import NEVER, Chain, CoreStruct
 from hostlib.core.window import Window
 from tests.twins.fallback_core import NumpyCore
@@ -220,6 +221,7 @@ class WorkerPart:
         port: int,
         *,
         priority: int,
+        target: int = wire.TARGET_ALL,
     ) -> None:
         self.expected = expected
         self._window = window
@@ -228,7 +230,7 @@ class WorkerPart:
         self.output = np.zeros_like(source)
         self._size = int(window.state.struct.packet_bytes)
         self._out = np.zeros(64 * self._size, np.uint8)
-        window.begin(source, self.output, tag=0x600D, priority=priority, now=self._now)
+        window.begin(source, self.output, tag=0x600D, priority=priority, target=target, now=self._now)
         self.sent_first = self._emit()
 
     @property
@@ -280,11 +282,12 @@ class WorkerPart:
         return self._emit()
 
     def _emit(self) -> Packets:
-        count = self._window.emit(self._out, self._now)
-        data = self._out[: count * self._size].tobytes()
-        return tuple(
-            (self._switch, self._port, data[at : at + self._size]) for at in range(0, len(data), self._size)
-        )
+        sent: list[tuple[str, int | None, bytes]] = []
+        while count := self._window.emit(self._out, self._now):
+            size = self._window.emitted_bytes
+            data = self._out[: count * size].tobytes()
+            sent += [(self._switch, self._port, data[at : at + size]) for at in range(0, len(data), size)]
+        return tuple(sent)
 
 
 class ServerPart:

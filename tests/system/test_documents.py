@@ -149,6 +149,19 @@ def test_benchmarks_print_what_they_promise() -> None:
     assert json.loads(done.stdout)["metrics"]["ratio_vs_interpreter"] > 1
 
 
+@pytest.mark.parametrize("collective", ["reduce-scatter", "all-gather", "broadcast"])
+def test_collectives_that_move_shards_are_measured_beside_gloos(collective: str) -> None:
+    pytest.importorskip("torch")
+    options = ("--size", "100000", "--iterations", 3, "--baseline", "gloo", "--json")
+    done = here("bench", "allreduce", "-np", 3, "--collective", collective, *options)
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert report["setup"]["collective"] == collective
+    assert report["setup"]["size_bytes"] == 99_996
+    metrics = report["metrics"]
+    assert metrics["ratio_vs_gloo"] == pytest.approx(metrics["gloo_time_s"] / metrics["time_s"])
+
+
 def test_several_jobs_are_measured_against_one() -> None:
     tiny = ("--jobs", 2, "-np", 1, "--size", "64KB", "--iterations", 4, "--rounds", 1, "--lanes", 32)
     done = here("bench", "jobs", *tiny, "--json")

@@ -15,7 +15,7 @@ import pytest
 
 from bmv2_topos.soak.bed import Rack
 from bmv2_topos.soak.campaign import Racks
-from controller.vocabulary import Region
+from controller.vocabulary import Mode, Region
 from hostlib.core.state import NEVER, Chain
 from hostlib.core.window import Window
 from tests import effort
@@ -82,6 +82,37 @@ def test_every_order_of_everything_ends_with_the_sums(racks: Racks, case: Case, 
     found = explore(case, racks.of("shared"))
     check(found, states)
     assert found.done > 10
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("program", "budget", "states"),
+    effort.some(
+        [
+            pytest.param("shared", Budget(losses=1), 100_000, id="shared, a loss"),
+            pytest.param("shared", Budget(early=1), 1_500, id="shared, an early time-out"),
+            pytest.param("exclusive", Budget(losses=2, early=1), 12_000, id="exclusive, losses"),
+            pytest.param("exclusive", Budget(losses=1, doubles=1, early=1), 29_000, id="exclusive, doubled"),
+        ],
+        every=2,
+    ),
+)
+def test_so_it_does_below_a_switch_without_takers(
+    racks: Racks, program: Mode, budget: Budget, states: int
+) -> None:
+    """Only the rank at the root takes the sum: no lanes come down to the two at the other switch."""
+    places = ("s1", "s2", "s2")
+    region = Region(0, 2 if program == "exclusive" else 1)
+    case = Case(
+        *(1, budget, program),
+        switches=TWO_LEVELS,
+        places=places,
+        target=0,
+        in_flight=1,
+        region=region,
+        other_region=region,
+    )
+    check(explore(case, racks.of(program)), states)
 
 
 def exclusive(psns: int, slots: int, budget: Budget) -> Case:

@@ -15,7 +15,9 @@ from tests.extras import needs
 @pytest.mark.parametrize(
     ("training", "replicas"), [("HSDP", 2), pytest.param("FSDP2", 1, marks=if_thorough())]
 )
-def test_links_carry_the_least_that_calls_need_and_a_vote_for_each(training: str, replicas: int) -> None:
+def test_links_carry_the_least_that_calls_need_and_a_vote_for_each_small_sum(
+    training: str, replicas: int
+) -> None:
     gloo, ina, rows = both(training, replicas, epochs=1)
     assert ina.losses == pytest.approx(gloo.losses, abs=1e-5)
     assert len(gloo.losses) == 1
@@ -28,4 +30,4 @@ def test_links_carry_the_least_that_calls_need_and_a_vote_for_each(training: str
             (row.least.down, row.captured.lanes.down),
         ):
             votes = (found - least) / PACKET_BYTES
-            assert 1 <= votes <= row.calls, row
+            assert 0 <= votes <= row.sums, row

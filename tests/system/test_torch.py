@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import re
 import shlex
+import statistics
 import subprocess
 import sys
 import time
@@ -344,6 +346,36 @@ def test_ranks_may_join_again_with_the_same_store(ranks: Ranks) -> None:
         # one more `ina admit`, and its thread, may be about to end; each round once left eight and three
         assert later_descriptors <= descriptors + 3, left
         assert later_threads <= threads + 2, left
+
+
+def test_fifty_rounds_of_joining_and_leaving_leave_nothing(tmp_path: Path) -> None:
+    """Each round once left five descriptors and three threads. The first rounds make what later ones use."""
+    script, rounds = WORKERS / "torch_rounds.py", 50
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"),
+            *(str(script), str(rounds), str(tmp_path / "left")),
+        ],
+        cwd=ROOT,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    children: list[int] = []
+    for rank in range(2):
+        left = json.loads((tmp_path / f"left.{rank}").read_text())
+        children += map(int, left["children"])
+        times, descriptors, threads = zip(*left["rounds"], strict=True)
+        print(f"rank {rank}: {1e3 * statistics.median(times):.0f} ms a round in the median")
+        assert len(times) == rounds
+        for held in (descriptors, threads):  # one of a round may be about to end, but not in ten
+            assert min(held[-10:]) <= min(held[5:25]), held
+    assert len(children) == 1, "the one 'ina admit' of rank 0"
+    deadline = time.monotonic() + 60
+    while Path(f"/proc/{children[0]}").exists():  # it removes the job first
+        assert time.monotonic() < deadline, "'ina admit' has not ended"
+        time.sleep(0.02)
 
 
 def test_an_unmodified_script_trains_under_torchrun_as_with_gloo(ranks: Ranks, tmp_path: Path) -> None:

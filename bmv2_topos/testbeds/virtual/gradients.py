@@ -10,6 +10,8 @@ from hostlib.quantize import Encoding
 
 _SHIFTS = 997  # a prime: how often the same values come round again
 _LARGEST = 15.0
+_ROUNDED, _TO = 1.5, 2.0
+"""Where not even 1 travels exactly, the unit of a packet whose largest value is from 1 to 2 is 2."""
 
 
 def largest_exact(workers: int, numbers: Encoding) -> int:
@@ -25,8 +27,9 @@ class Gradients:
     """Tensors of every rank, layer and iteration, and their sums.
 
     Values are small whole numbers, so that every sum is exact in every way of travelling and comparing is all
-    that checking takes. Each tensor of each iteration is another part of one array per rank: a packet of
-    another iteration would not fit in.
+    that checking takes. Where none but 0 travels exactly (`largest_exact`), all are 1.5 or -1.5, which is
+    rounded to 2 or -2 whichever packet it is in, and sums are of these. Each tensor of each iteration is
+    another part of one array per rank: a packet of another iteration would not fit in.
     """
 
     def __init__(
@@ -44,7 +47,7 @@ class Gradients:
         Args:
             workers: Number of ranks.
             tensors: Elements of each layer.
-            numbers: How they travel, exactly.
+            numbers: How they travel; there is room for the sum of these ranks (`quantize.most_ranks`).
             scale_bits: The job's fixed scale, which no value may leave, but for those of `overflow_every`.
             seed: Seed of the values.
             overflow_every: In every so many iterations one value of one rank leaves it; 0: never.
@@ -54,10 +57,13 @@ class Gradients:
         generator = np.random.default_rng(seed)
         shape = (workers, max(tensors) + _SHIFTS)
         limit = int(largest)
-        self._values: NDArray[np.float32] = generator.integers(-limit, limit, shape, endpoint=True).astype(
-            np.float32
-        )
-        self._sum: NDArray[np.float32] = self._values.sum(axis=0, dtype=np.float64).astype(np.float32)
+        numbers_of_each = generator.integers(-limit, limit, shape, endpoint=True)
+        scale = received = 1.0
+        if largest_exact(workers, numbers) < 1:
+            numbers_of_each = 2 * generator.integers(0, 1, shape, endpoint=True) - 1
+            scale, received = _ROUNDED, _TO
+        self._values: NDArray[np.float32] = (scale * numbers_of_each).astype(np.float32)
+        self._sum: NDArray[np.float32] = (received * numbers_of_each.sum(axis=0)).astype(np.float32)
         self.lengths = tensors
         """Elements of each tensor, front layer first."""
         self._workers = workers

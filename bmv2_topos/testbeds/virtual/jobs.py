@@ -10,7 +10,7 @@ from dataclasses import astuple, dataclass, field, replace
 from bmv2_topos.testbeds.virtual.admission import Request, VirtualFleet
 from bmv2_topos.testbeds.virtual.alike import Rule, Watched
 from bmv2_topos.testbeds.virtual.errors import TestbedError
-from bmv2_topos.testbeds.virtual.gradients import Gradients, largest_exact
+from bmv2_topos.testbeds.virtual.gradients import Gradients
 from bmv2_topos.testbeds.virtual.interfaces import Interfaces
 from bmv2_topos.testbeds.virtual.placement import Placement, Ports, check_placement
 from bmv2_topos.testbeds.virtual.recorder import Recorder
@@ -30,7 +30,7 @@ from hostlib.core.state import SPREAD, CoreSettings
 from hostlib.core.window import Window
 from hostlib.errors import ConfigError
 from hostlib.fallback.config import FallbackJob
-from hostlib.quantize import per_lane
+from hostlib.quantize import per_lane, why_no_room
 from hostlib.tree import Tree
 from hostlib.windows import find, is_outside
 
@@ -254,11 +254,8 @@ def request_of(
             find(entry.congestion).make()
         except ConfigError as error:
             raise TestbedError(f"job {entry.name!r}: {error}") from error
-    if largest_exact(entry.workers, entry.numbers) < 1:
-        raise TestbedError(
-            f"job {entry.name!r}: numbers is {entry.numbers!r}, in which of {entry.workers} workers no whole"
-            " number but 0 is exact, and the simulation checks its sums by such"
-        )
+    if why := why_no_room(entry.numbers, entry.workers):
+        raise TestbedError(f"job {entry.name!r}: {why}")
     if len(placement.workers) != entry.workers:
         raise TestbedError(f"job {entry.name!r}: {len(placement.workers)} hosts for {entry.workers} workers")
     if not settings.shares:

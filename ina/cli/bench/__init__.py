@@ -15,7 +15,7 @@ _add("pipeline", "Measure aggregation by the compiled program: packets in memory
 _add("switch", "Measure forwarding by tables of every kind, and table writes over P4Runtime.")
 _add(
     "allreduce",
-    "Measure allreduce through sockets and a switch process on loopback: median of the iterations.",
+    "Measure allreduce, or another collective, through sockets and a switch process on loopback.",
 )
 _add("jobs", "Compare the throughput of one switch process with several concurrent jobs and with one job.")
 _add(

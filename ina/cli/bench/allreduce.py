@@ -1,4 +1,4 @@
-"""``ina bench allreduce``: one job through real sockets, beside gloo and a bare copy."""
+"""``ina bench allreduce``: a collective of one job through real sockets, beside gloo and a bare copy."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from controller.vocabulary import Job
 from hostlib import command_line
 from hostlib.quantize import Block, why_no_room
 from ina.bench import mpi
-from ina.bench.allreduce import Dtype, processor_s, slowest
+from ina.bench.allreduce import Dtype, Operation, processor_s, slowest
 from ina.bench.loopback import copy_time_s
 from ina.cli import options
 from ina.cli.errors import USAGE, Failure
@@ -44,6 +44,8 @@ EPILOG = """Examples:
   ina bench allreduce -np 4 --size 4KB --dtype int32 --baseline gloo --json
 
   ina bench allreduce -np 4 --size 64MB --program shared
+
+  ina bench allreduce -np 4 --size 64MB --collective reduce-scatter --baseline gloo
 """
 
 
@@ -52,6 +54,13 @@ def allreduce(
     size: Annotated[
         str, typer.Option(help="Sum arrays of this many bytes, such as 64MB (1MB is 1024 x 1024 bytes).")
     ] = "64MB",
+    collective: Annotated[
+        Operation,
+        typer.Option(
+            help="Measure this collective; --size is of the arrays of all ranks together, where each has a "
+            "shard, rounded down to whole shards."
+        ),
+    ] = Operation.ALLREDUCE,
     dtype: Annotated[
         Dtype,
         typer.Option(help="Sum arrays of this type; int32 needs no exponents, which saves a round trip."),
@@ -90,7 +99,10 @@ def allreduce(
     ] = None,
     json: options.Json = False,
 ) -> None:
-    """Measure allreduce through sockets and a switch process on loopback: median of the iterations."""
+    """Measure allreduce, or another collective, through sockets and a switch process on loopback.
+
+    The times are medians of the iterations.
+    """
     baselines = baseline.split(",") if baseline else []
     if unknown := [name for name in baselines if name not in ("gloo", "mpi")]:
         raise Failure(f"--baseline {unknown[0]!r}: want gloo, mpi or gloo,mpi", exit_code=USAGE)
@@ -104,18 +116,28 @@ def allreduce(
         raise Failure(f"--size {error}", exit_code=USAGE) from error
     if payload < 4:
         raise Failure(f"--size {size!r}: one {dtype} value takes 4 bytes", exit_code=USAGE)
+    moves = collective is not Operation.ALLREDUCE
+    if moves and payload < 4 * workers:
+        raise Failure(
+            f"--size {size!r}: {plural(workers, 'shard')} take at least {4 * workers} bytes", exit_code=USAGE
+        )
+    payload -= payload % (4 * workers) if moves else 0
     asked: dict[Block, bool] = {"block16": block16, "block8": block8, "block4": block4}
     blocks = [name for name, wanted in asked.items() if wanted]
     if blocks and dtype is Dtype.INT32:
         raise Failure(
             f"--{blocks[0]} needs --dtype float32: int32 values are summed as they are", exit_code=USAGE
         )
+    if moves and (blocks or "mpi" in baselines):
+        other = f"--{blocks[0]}" if blocks else "--baseline mpi"
+        raise Failure(f"{other} needs --collective allreduce", exit_code=USAGE)
     if why := next(filter(None, (why_no_room(name, workers) for name in blocks)), None):
         raise Failure(f"-np {workers}: {why}", exit_code=USAGE)
     repeats = iterations or max(5, min(500, (512 << 20) // payload))
     with tempfile.TemporaryDirectory() as directory:
         command = command_line.module("ina.bench.allreduce", "--bytes", str(payload))
         command += ["--iterations", str(repeats), "--output", directory, "--dtype", dtype.value]
+        command += ["--collective", collective.value]
         if "gloo" in baselines:
             command += ["--gloo-store", str(Path(directory) / "store")]
         command += ["--blocks", *blocks] if blocks else []
@@ -132,7 +154,7 @@ def allreduce(
                 raise Failure(why)
             times |= slowest(beside, workers)
             processor |= processor_s(beside, workers)
-    floor = _floor_s(payload, lanes, workers)
+    floor = _floor_s(payload * workers * (1 if moves else 2), lanes)
     numbers = _numbers(times, floor, payload)
     numbers |= _processor_time(processor, workers, payload)
     numbers["resent_packets"] = sum(report.get("packets_resent", 0.0) for report in result.reports.values())
@@ -142,6 +164,7 @@ def allreduce(
             "baseline": baseline,
             "port_kind": port_kind.value,
             "workers": workers,
+            "collective": collective.value,
             "size_bytes": payload,
             "dtype": dtype.value,
             "iterations": repeats,
@@ -167,7 +190,7 @@ def allreduce(
             )
         )
     table(
-        f"allreduce of {size} of {dtype}, {plural(workers, 'worker')}, {lanes} lanes, median of {repeats}",
+        f"{collective} of {size} of {dtype}, {plural(workers, 'worker')}, {lanes} lanes, median of {repeats}",
         ["", "time", "algorithm bandwidth", "time relative to ina", "processor time per worker and GB"],
         rows,
     )
@@ -191,11 +214,14 @@ def _processor_time(busy: Mapping[str, Sequence[float]], workers: int, payload: 
     }
 
 
-def _floor_s(payload: int, lanes: int, workers: int) -> float:
-    """Time the bytes that the frames take, to the switch and back, through loopback alone."""
-    packets = -(-payload // (4 * lanes))
+def _floor_s(lane_bytes: int, lanes: int) -> float:
+    """Time the frames with these bytes, of all workers' links both ways together, through loopback alone.
+
+    An allreduce has its array on each link up and down; what moves shards has it once on each in the sum.
+    """
+    packets = -(-lane_bytes // (4 * lanes))
     frame = FRAME_HEADERS_BYTES + 4 * lanes
-    return min(copy_time_s(2 * workers * packets * frame, frame) for _ in range(3))
+    return min(copy_time_s(packets * frame, frame) for _ in range(3))
 
 
 def _numbers(times: dict[str, list[float]], floor: float, payload: int) -> dict[str, float]:

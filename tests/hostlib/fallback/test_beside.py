@@ -95,6 +95,23 @@ def test_sums_of_the_switch_and_the_worker_go_to_both(ends: Ends, whole: bool) -
             assert lanes_of(data).tolist() == [psn + 10] * LANES
 
 
+def test_the_switch_gets_the_lanes_that_a_rank_below_it_takes(ends: Ends) -> None:
+    """Reduces to each rank, of which 0 is beside the server, and a broadcast from it, in turns."""
+    targets = [0, 1, 2, wire.TARGET_BUT, wire.TARGET_BUT | 1, wire.TARGET_ALL] * 10
+    for psn, target in enumerate(targets):
+        ends.worker.send(gradient(0b01, [psn] * LANES, psn=psn, target=target))
+        ends.switch.send(gradient(0b10, [10] * LANES, psn=psn, target=target))
+    ends.pump()
+    for each in (ends.switch, ends.worker):
+        results = {int(header_of(data)["psn"]): data for data in heard(each)}
+        assert sorted(results) == list(range(len(targets)))
+        for psn, data in results.items():
+            bare = each is ends.switch and targets[psn] == 0
+            assert header_of(data)["valid"] == header_of(data)["lanes"] == (0 if bare else LANES)
+            assert len(data) == START + wire.INA_BYTES + (0 if bare else 4 * LANES)
+            assert bare or lanes_of(data).tolist() == [psn + 10] * LANES
+
+
 @pytest.mark.parametrize(
     "said",
     [

@@ -35,7 +35,7 @@ def test_admissions_come_back() -> None:
         window=4,
         result_bitmap=1,
     )
-    below = Member(None, 2, "02:00:00:00:00:02", "10.0.0.2", 42592, 6, range(1, 3))
+    below = Member(None, 2, "02:00:00:00:00:02", "10.0.0.2", 42592, 6, range(1, 3), range(2, 9))
     full = Admission(
         job=7,
         counter_row=2,
