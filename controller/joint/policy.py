@@ -163,7 +163,7 @@ def _slower_here(topology: Topology, job: Job) -> float:
     servers = locality_on_fast_links(question, job)
     if servers is None or len(set(servers)) == 1:
         return 1.0
-    fastest_s = job.iteration_at_s(max(link.rate_bps for link in topology.links))
+    fastest_s = job.iteration_at_s(topology.fastest_bps)
     here_s = job.iteration_at_s(rate_alone_bps(topology, job, servers))
     return here_s / fastest_s if fastest_s > 0 else 1.0
 
