@@ -241,7 +241,7 @@ def table(rows: Sequence[ResultRow]) -> str:
 
 
 def findings(rows: Sequence[ResultRow]) -> str:
-    """Return what the table shows, as a list item."""
+    """Return misses and times of the table in words, as a list item."""
     mine = selected(rows, part=PART)
     said = []
     for name in dict.fromkeys(str(row["stack"]) for row in mine):
