@@ -119,8 +119,6 @@ class Joint:
         self, job: JobState, now_s: float, room: _Room, network: Network, running: Sequence[Job]
     ) -> Job | None:
         """Return a job on its place; None: there is no room."""
-        topology, described = network.topology, network.described(job.spec.name)
-        question = Question(topology, tuple(running), random.Random(0))
         options: list[Job] = []
         has = network.placed(job.spec.name)
         stays = has is not None and job.group is not None and room.holds(job.group.gpus)
@@ -128,6 +126,8 @@ class Joint:
             if has.tree is None or not self.moves or job.iteration_s <= SLOWED * self.alone_s(job):
                 return has
             options.append(has)
+        topology, described = network.topology, network.described(job.spec.name)
+        question = Question(topology, tuple(running), random.Random(0))
         left_s = self.urgency.left_s(job, now_s)
         lasts = left_s / (left_s + job.spec.restart_s) if left_s > 0 else 1.0
         weights = [1.0] * len(options)
