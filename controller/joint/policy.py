@@ -2,8 +2,8 @@
 
 At every decision all jobs are gone through in the order of `on-time` (urgent deadlines first, then shortest
 remaining service), and each takes the place that lets most GPUs compute beside those before it: the place
-that it has, servers that nobody holds, or servers of jobs that come later in the order. So whoever is due
-gets fast links and free slots, jobs of one server go where links are slow, and a job on a bad place moves
+that it has, servers of no job that goes on, or servers of jobs that come later in the order. So whoever is
+due gets fast links and free slots, jobs of one server go where links are slow, and a job on a bad place moves
 when a better one is free. Nothing is held for anybody, and no slots are granted: what is left is offered to
 each job in turn, down to the last.
 
