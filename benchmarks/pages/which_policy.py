@@ -92,8 +92,8 @@ were the families fat-tree, slow links between switches and overloaded. `simples
 `{" + ".join(SIMPLEST[:3])}`, on shortest paths as all where nothing else is said.
 
 [`joint`](../schedulers/reference.md#policies) decides on GPUs, servers and trees at once: in the order of
-`on-time`, each job takes the place where most GPUs compute beside those before it, by the links and slots
-that are left. It holds nothing for anybody and grants no slots, so nothing is taken back either; a running
+`on-time`, each job takes the place where most GPUs compute beside the others, by the links and slots that are
+left. It holds nothing for anybody and grants no slots, so nothing is taken back either; a running
 job moves if that pays. `on-time` runs the shortest jobs first, and those with deadlines before them as late
 as these allow; the other policies are told on [a page of their own](../allocation.md#policies).
 
@@ -109,10 +109,14 @@ are the simplest.
 {packets.ABOUT.strip()}
 """
 
-LIMITS = """
+LIMITS = f"""
 16 servers, generated jobs of minutes; times are computed, not measured ([how far
 off](cluster-validation.md)). But for one table starts cost nothing, and durations are told exactly. `joint`
-places all jobs anew at each decision: it is for tens of servers, not for thousands.
+places all jobs anew at each decision: it is for tens of servers, not for thousands. Flows do not foresee
+what a job on slow links does to others when slots are few: its packets hold slots for long, those of others
+meet them and go to fallback servers, some behind slow links. In packets a
+workload of mixed link rates can take seven times as long with {packets.SLOTS} slots; with four times as many
+it does not.
 """
 
 
@@ -331,9 +335,9 @@ def findings(rows: Rows) -> str:
     met = ours <= FEWER * theirs or (ours <= theirs and others <= -SOONER)
     admitting = label(ADMITTING)
     return f"""
-- Over all kinds `joint` misses {ours} of {_sum(whole, "deadlines")} deadlines, `{label(simple)}`, the best of
-  the simple ones, {theirs}, and the best simple ones of each kind together {by_choice}. At least {least} are
-  missed by anybody. Jobs without deadlines take {others:+.0%} beside `{label(simple)}`. The aim,
+- Over all kinds `joint` misses {ours} of {_sum(whole, "deadlines"):,} deadlines, `{label(simple)}`, the best
+  of the simple ones, {theirs}, and the best simple ones of each kind together {by_choice}. At least {least}
+  are missed by anybody. Jobs without deadlines take {others:+.0%} beside `{label(simple)}`. The aim,
   {1 - FEWER:.0%} fewer missed or as many with the others {SOONER:.0%} sooner, and in no kind more than
   {CLOSE:.0%} of the deadlines missed in addition, is {"met" if met and not bad else "not met"}.
 - `joint` is the policy to use for: {", ".join(used) or "none"}. It misses more than the best simple policies
@@ -341,7 +345,7 @@ def findings(rows: Rows) -> str:
 - Missed without each part: {_each(whole, list(ABLATIONS)[:8])}.
 - With slots granted to jobs that would be late there miss {_missed(whole, ABLATIONS[_LAZY])}, with equal
   parts of the slots {_missed(whole, ABLATIONS[_EQUAL_PARTS])}; `joint` itself grants none.
-- With admission {_sum(whole, "promised")} deadlines are promised, of which
+- With admission {_sum(whole, "promised"):,} deadlines are promised, of which
   {_sum(whole, f"{admitting}.broken")} are broken, and {_missed(whole, ADMITTING)} are missed in all; without
   it {ours}. `joint` itself promises nothing, and refuses only deadlines that cannot be met alone. Slots that
   are granted by deadline are taken back: of the misses are broken promises {_broken(whole)}.

@@ -38,7 +38,10 @@ GAP_S: Final = 3e-3
 SLOTS: Final = 512
 SLOW_BPS: Final = 2e9
 DELAY_S: Final = 2e-6
-KINDS: Final = ("usual", "mixed link rates", "no switch memory")
+MIXED: Final = "mixed link rates"
+AMPLE: Final = f"{MIXED}, {4 * SLOTS:,} slots"
+NONE: Final = "no switch memory"
+KINDS: Final = ("usual", MIXED, AMPLE, NONE)
 STACKS: Final[Mapping[str, tuple[str, str, str]]] = {
     "fifo-backfill + locality": ("fifo-backfill", "locality", "shortest-path"),
     "edf + netpack + ecmp-everywhere": ("edf", "netpack", "ecmp-everywhere"),
@@ -49,10 +52,10 @@ STACKS: Final[Mapping[str, tuple[str, str, str]]] = {
 ABOUT = f"""
 Packet by packet: {JOBS} jobs of 2 to 6 workers and {ITERATIONS} iterations or more on two spines and four
 racks of two servers with two GPUs, links of 10 Gb/s, {SLOTS} slots; half of the servers with
-{SLOW_BPS / 1e9:.0f} Gb/s in one kind, and no slots in another; half of the jobs have deadlines of 1.2 to 3
-times what they take alone. What policies decide as flows is run in the virtual testbed: each stretch of a
-job, from a start or a move to the next stop, from the same moment on the same servers and trees
-(`benchmarks/pages/which_policy_packets.py`). *Error* is that of a stretch as flows, median (worst).
+{SLOW_BPS / 1e9:.0f} Gb/s in two kinds, which differ in slots, and no slots in another; half of the jobs have
+deadlines of 1.2 to 3 times what they take alone. What policies decide as flows is run in the virtual testbed:
+each stretch of a job, from a start or a move to the next stop, from the same moment on the same servers and
+trees (`benchmarks/pages/which_policy_packets.py`). *Error* is that of a stretch as flows, median (worst).
 """
 
 
@@ -91,12 +94,12 @@ class _Stretches:
 
 def small(kind: str, seed: int, iterations: int = ITERATIONS) -> tuple[list[Job], Topology]:
     """Return the jobs and the cluster of a kind, for a seed."""
-    rng = random.Random(f"{kind} {seed}")
+    rng = random.Random(f"{kind.partition(',')[0]} {seed}")
     rtt_s = 2 * 2 * 2 * DELAY_S + COALESCE_S
-    slots = 0 if kind == "no switch memory" else SLOTS
+    slots = 0 if kind == NONE else 4 * SLOTS if kind == AMPLE else SLOTS
     parts = fabrics.Parts(gpus=2, rate_bps=10e9, trunk_bps=10e9, slots=slots, lanes=LANES, rtt_s=rtt_s)
     topology = fabrics.leaf_spine(2, 4, 2, parts)
-    if kind == "mixed link rates":
+    if kind in (MIXED, AMPLE):
         slow = {*rng.sample([server.name for server in topology.servers], 4)}
         links = (
             replace(link, rate_bps=SLOW_BPS) if slow & {link.a, link.b} else link for link in topology.links
@@ -207,7 +210,8 @@ def as_packets(stretches: Sequence[Stretch], topology: Topology, seed: int) -> d
         )
         placements.append(placement_of(topology, job, regions, shares=True))
         ranks.append(ranks_of(job, regions, shares=True))
-    settings = VirtualSettings(slots=SLOTS, lanes=LANES, samples=0, seed=seed)
+    most = max(switch.slots for switch in topology.switches) or SLOTS
+    settings = VirtualSettings(slots=most, lanes=LANES, samples=0, seed=seed)
     report = VirtualTestbed(topology, ranks, placements, settings).run()
     for done in report.jobs:
         assert done.jct_s is not None, f"{done.name} was not done"

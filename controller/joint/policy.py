@@ -1,8 +1,8 @@
 """GPUs, servers, trees and slots in one decision: deadlines first where they press, each job where it fits.
 
 At every decision all jobs are gone through in the order of `on-time` (urgent deadlines first, then shortest
-remaining service), and each takes the place that lets most GPUs compute beside those before it: the place
-that it has, servers of no job that goes on, or servers of jobs that come later in the order. So whoever is
+remaining service), and each takes the place that lets most GPUs compute beside the others: the place that it
+has, servers of no job that goes on, or servers of jobs that come later in the order. So whoever is
 due gets fast links and free slots, jobs of one server go where links are slow, and a job on a bad place moves
 when a better one is free. Nothing is held for anybody, and no slots are granted: what is left is offered to
 each job in turn, down to the last.
@@ -92,27 +92,38 @@ class Joint:
         return decision
 
     def _placed(self, view: View, network: Network) -> Decision:
-        """Give each job in turn the place that is worth most beside those before it."""
+        """Give each job in turn the place that is worth most beside all others that run.
+
+        These are the jobs before it, and those after it that go on, unless their GPUs have been taken.
+        """
         now_s = view.now_s
         order = sorted(view.jobs.values(), key=lambda job: (*self.rank(job, now_s), job.order))
-        room = _Room(view.cluster, network.topology, _that_go_on(order, view.cluster.gpus))
+        going_on = _that_go_on(order, view.cluster.gpus)
+        room = _Room(view.cluster, network.topology, going_on)
         groups: list[Group] = []
         placed: dict[str, Job] = {}
-        running: list[Job] = []
+        beside = {job.spec.name: network.placed(job.spec.name) for group in going_on for job in group.jobs}
+        held = {job.spec.name: group.gpus for group in going_on for job in group.jobs}
         for job in order:
+            name = job.spec.name
+            beside.pop(name, None)
             if job.spec.gpus > room.left:
                 continue
+            running = [each for each in beside.values() if each is not None and each.tree is not None]
             place = self._place(job, now_s, room, network, running)
             if place is None:
                 continue
-            if place.tree is not None:
-                running.append(place)
+            held.pop(name, None)
+            beside[name] = place
             if job.group is not None and room.holds(job.group.gpus) and place.servers == room.at(job, place):
                 room.keep(job.group.gpus)
                 groups.append(job.group)
             else:
                 groups.append(Group((job,), room.take(place)))
-                placed[job.spec.name] = place
+                placed[name] = place
+                for other in [other for other, gpus in held.items() if not room.holds(gpus)]:
+                    del held[other]
+                    beside.pop(other, None)
         return Decision(groups, placed=placed)
 
     def _place(
