@@ -33,7 +33,8 @@ with even numbers as in the others. Two settings are the same everywhere and wer
 of slots that meet at random cover each other, unless there is room for twice as much
 (`controller/simulator/network/collisions.py`), and the round trip has 5 µs for the hosts' polling.
 
-*In phases* is `--model phases`, *average* `--model average`. The last table is of one job of four workers,
+*In phases* is `--model phases`, *average* `--model average`. *Broken* are deadlines missed in phases by jobs
+that had been granted slots on arrival, and lost them later. The last table is of one job of four workers,
 packet by packet.
 """
 

@@ -4,7 +4,8 @@ The usual cluster has two spines and four racks of four servers with four GPUs, 
 Gb/s between switches, of 2,048 slots each. The usual jobs are 24 of ResNet-50, VGG-16 and BERT-base with 2 to
 12 workers, which arrive at random; half of them have deadlines of 1.2 to 3 times what they take alone. Each
 family changes one thing, but for the last, which is of the page on deadlines: jobs of four workers on twelve
-servers at one switch, with deadlines of 1.5 times what they take alone.
+servers at one switch, with deadlines of 1.5 times what they take alone. The fat-tree, the slow links between
+switches and the overload were added after all policies were fixed.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from benchmarks.pages.deadlines_runs import Setting, jobs_of
 from controller.simulator.network.generate import generate
 from controller.vocabulary import Job, Topology, fabrics
 
-SEEDS: Final = (3, 3001, 4, 3002, 5, 3003, 6, 3004, 7, 3005)
+SEEDS: Final = (3, 5001, 4, 5002, 5, 5003, 6, 5004, 7, 5005)
 """Of which every other was drawn after all policies were fixed."""
 ONE_SWITCH: Final = "one switch, tight deadlines"
 JOBS: Final = 24
@@ -40,6 +41,8 @@ class Family:
         slow: Fraction of servers with links of a tenth of the rate.
         giant: Whether one job in the middle has as many workers as half of the GPUs.
         models: Models of the jobs.
+        slacks: Range of the deadlines, relative to what jobs take alone.
+        fat_tree: Whether the servers are in a fat-tree of switches with four ports, two at each edge.
     """
 
     sizes: Sequence[int] = (2, 4, 8, 12)
@@ -48,6 +51,8 @@ class Family:
     slow: float = 0.0
     giant: bool = False
     models: Sequence[str] = MODELS
+    slacks: tuple[float, float] = SLACKS
+    fat_tree: bool = False
 
 
 FAMILIES: Final[Mapping[str, Family]] = {
@@ -62,6 +67,9 @@ FAMILIES: Final[Mapping[str, Family]] = {
     "no switch memory": Family(parts=replace(PARTS, programmable=0.0), gap_s=15.0),
     "GPUs are scarce": Family(parts=replace(PARTS, slots=8192), gap_s=5.0),
     "memory is scarce": Family(parts=replace(PARTS, gpus=8, slots=512), models=("vgg16",), gap_s=12.0),
+    "fat-tree": Family(fat_tree=True),
+    "slow links between switches": Family(parts=replace(PARTS, trunk_bps=25e9), gap_s=15.0),
+    "overloaded": Family(parts=replace(PARTS, gpus=2), gap_s=5.0, slacks=(1.2, 2.0)),
 }
 
 
@@ -74,7 +82,8 @@ def workload(name: str, seed: int) -> tuple[list[Job], Topology]:
         return jobs_of(10_000 + seed, Setting(memory=2.0, slack=1.5, gpus=2))
     family = FAMILIES[name]
     rng = random.Random(f"{name} {seed}")
-    topology = fabrics.leaf_spine(2, 4, 4, replace(family.parts, seed=seed))
+    parts = replace(family.parts, seed=seed)
+    topology = fabrics.fat_tree(4, 2, parts) if family.fat_tree else fabrics.leaf_spine(2, 4, 4, parts)
     if family.slow:
         names = [server.name for server in topology.servers]
         slow = {*rng.sample(names, round(family.slow * len(names)))}
@@ -92,6 +101,6 @@ def _dressed(job: Job, number: int, family: Family, topology: Topology, rng: ran
     if family.giant and number == JOBS // 2:
         workers = topology.gpus // 2
     goodput_bps = family.parts.rate_bps * 256 / 326
-    deadline_s = rng.uniform(*SLACKS) * job.iterations * job.iteration_at_s(goodput_bps)
+    deadline_s = rng.uniform(*family.slacks) * job.iterations * job.iteration_at_s(goodput_bps)
     due = rng.random() < 0.5
     return replace(job, workers=workers, hold_s=HOLD_S, deadline_s=deadline_s if due else None)

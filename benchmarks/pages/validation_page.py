@@ -14,6 +14,7 @@ from benchmarks.pages.validation_jobs import JobTimes, correlations, jobs_of, me
 from benchmarks.pages.validation_runs import (
     AVERAGE,
     HELD,
+    JOBS,
     MODELS,
     PHASES,
     POLICIES,
@@ -37,6 +38,7 @@ def tables(rows: Sequence[ResultRow]) -> str:
         "Errors of completion times": _errors(jobs),
         "Packets that are sent again, for each further job on two racks": _resends(jobs),
         "Mean completion times by policy, packets / phases, ms": _ranks(jobs),
+        "Missed deadlines by policy": _missed(rows),
         f"Jobs that are off by more than {FAR:.0%} in phases: {len(far)} of {len(jobs)}": _far(far),
         "An iteration of one job by slots, µs": _held(selected(rows, part=HELD)),
     }
@@ -88,6 +90,17 @@ def _ranks(jobs: Sequence[JobTimes]) -> str:
     total = [f"{statistics.fmean(found.values()):.2f}" for found in by_model.values()]
     head = ["jobs", *POLICIES, f"rank correlation, {PHASES}", AVERAGE]
     return markdown(head, [*cells, ["mean", *[""] * len(POLICIES), *total]])
+
+
+def _missed(rows: Sequence[ResultRow]) -> str:
+    """Return the missed deadlines of the sets, and those of jobs that lost slots which they were granted."""
+    cells = []
+    for memory in POLICIES:
+        here = [row for row in selected(rows, part=JOBS, memory=memory) if "due" in row]
+        keys = ("due", "packets_missed", *(f"{model}_missed" for model in MODELS), "broken")
+        cells.append([memory, *(f"{sum(number(row, key) for row in here):.0f}" for key in keys)])
+    head = ["memory", "deadlines", "missed, packets", *(f"missed, {model}" for model in MODELS), "broken"]
+    return markdown(head, cells)
 
 
 def _far(jobs: Sequence[JobTimes]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Iterator
 from dataclasses import replace
@@ -124,12 +125,21 @@ def _by_policy() -> Iterator[Case]:
 
 
 def both_ways(case: Case) -> ResultRow:
-    """Return each job's completion times, packet by packet and as flows, and the packets that it sent."""
+    """Return each job's completion times, packet by packet and as flows, and the packets that it sent.
+
+    With deadlines also how many are missed, packet by packet and as flows, and how many of those that are
+    missed in phases are of jobs that had been granted slots on arrival, and lost them.
+    """
     packets = as_packets(case)
-    times = {
-        model: {each.spec.name: each.jct_s for each in as_flows(case, model).result.jobs} for model in MODELS
-    }
+    flows = {model: as_flows(case, model) for model in MODELS}
+    times = {model: {each.spec.name: each.jct_s for each in flows[model].result.jobs} for model in MODELS}
     row: dict[str, float | int | None] = {}
+    due = {job.name: due_s for job, due_s in zip(case.jobs, case.deadlines, strict=False) if due_s}
+    if due:
+        row["due"] = len(due)
+        row["packets_missed"] = sum((packets[name].jct_s or math.inf) > due_s for name, due_s in due.items())
+        row |= {f"{model}_missed": len(flows[model].missed) for model in MODELS}
+        row["broken"] = sum(each.spec.name in flows[PHASES].lost for each in flows[PHASES].missed)
     for name, packet in packets.items():
         row[f"{name}.packets_s"] = packet.jct_s
         row[f"{name}.sent"] = packet.sent_packets

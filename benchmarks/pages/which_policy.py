@@ -1,45 +1,71 @@
 """Which policies to use on which kind of cluster: whole stacks on families of workloads.
 
-Each family's jobs are run by the simplest policies, by the strongest simple ones, by `on-time`, and by
-`on-time` without each of its parts.
+Each family's jobs are run by the simplest policies, by the strongest simple ones, by `joint`, which decides
+all at once, and by `joint` without each of its parts. A bound says how many deadlines nobody can meet.
 """
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from benchmarks.pages.families import JOBS, NAMES, SEEDS, workload
+from benchmarks.pages import which_policy_packets as packets
+from benchmarks.pages.families import JOBS, NAMES, ONE_SWITCH, SEEDS, workload
+from benchmarks.pages.least_missed import least_missed
+from benchmarks.pages.which_policy_parts import PROMISED
 from bmv2_topos.harness import Call, Experiment, ResultRow, columns, markdown, selected
+from controller.policies.by_kind import SCHEDULER
 from controller.simulator.network.run import NetworkOutcome, NetworkTask, run_network
 from controller.simulator.network.settings import NetworkSettings
 
-Names = tuple[str, str, str]
-"""A scheduler, a placement and a policy for memory."""
+Names = tuple[str, str, str, str]
+"""A scheduler, a placement, a policy for memory and one for routing."""
 
 FAST: Final = "locality-fast-links"
-SIMPLEST: Final[Names] = ("fifo-backfill", "locality", "shared")
+STRAIGHT: Final = "shortest-path"
+SIMPLEST: Final[Names] = ("fifo-backfill", "locality", "shared", STRAIGHT)
 SIMPLE: Final[Sequence[Names]] = (
     SIMPLEST,
-    ("srsf", FAST, "shared"),
-    ("edf", FAST, "shared"),
-    ("edf", FAST, "preemptive-ending"),
-    ("edf", FAST, "earliest"),
+    ("srsf", FAST, "shared", STRAIGHT),
+    ("edf", FAST, "shared", STRAIGHT),
+    ("edf", "netpack", "shared", STRAIGHT),
+    ("edf", "netpack", "shared", "ecmp-everywhere"),
+    ("edf", FAST, "preemptive-ending", STRAIGHT),
+    ("edf", FAST, "earliest", STRAIGHT),
+    ("on-time", "netpack", "shared", STRAIGHT),
+    ("on-time", "netpack", "shared", "ecmp-everywhere"),
 )
-"""The strongest of the simple ones; the first is the simplest."""
-OURS: Final[Names] = ("on-time", FAST, "shared")
-UNLEARNED: Final = "benchmarks.pages.which_policy_parts:Unlearned"
-UNKNOWING: Final = "without learning how jobs slow each other down"
-NETPACK: Final = "with NetPack's placement"
-GRANTED: Final = "with slots granted to jobs that would be late"
+"""Each decision by a policy of its own, the strongest combinations; the first is the simplest."""
+OURS: Final[Names] = ("joint", SCHEDULER, "shared", STRAIGHT)
+PARTS: Final = "benchmarks.pages.which_policy_parts"
+
+
+def _part(name: str) -> Names:
+    return (f"{PARTS}:{name}", SCHEDULER, "shared", STRAIGHT)
+
+
+ADMITTING: Final = _part("admitting")
 ABLATIONS: Final[Mapping[str, Names]] = {
-    UNKNOWING: (UNLEARNED, FAST, "shared"),
-    NETPACK: ("on-time", "netpack", "shared"),
-    GRANTED: ("on-time", FAST, "deadline-lazy"),
+    "its order alone": ("on-time", FAST, "shared", STRAIGHT),
+    "its places and trees alone: jobs in the order of arrival": _part("equal"),
+    "the opposite order": _part("inverted"),
+    "deadlines first at once": _part("eager"),
+    "without other trees than shortest paths": _part("one_tree"),
+    "without moves of running jobs": _part("staying"),
+    "without knowing how fast jobs are alone here": _part("fastest"),
+    "without learning how jobs slow each other down": _part("unlearned"),
+    "with slots granted to jobs that would be late": ("joint", SCHEDULER, "deadline-lazy", STRAIGHT),
+    "with equal parts of the slots": ("joint", SCHEDULER, "static", STRAIGHT),
+    "with admission": ADMITTING,
 }
 STACKS: Final = (*SIMPLE, OURS, *ABLATIONS.values())
+STAYING: Final = ABLATIONS["without moves of running jobs"]
+RESTARTING: Final = (SIMPLEST, SIMPLE[1], *SIMPLE[3:5], SIMPLE[-1], OURS, STAYING)
+RESTARTS_S: Final = (10.0, 30.0)
+"""Costs of each start, in seconds."""
 SLOWER: Final = 1.05
 """A job is slowed down if it takes more than this factor of its time under the simplest policies."""
 CLOSE: Final = 0.03
@@ -47,52 +73,100 @@ CLOSE: Final = 0.03
 FEWER: Final = 0.7
 SOONER: Final = 0.1
 """The aim: at most so many times the missed deadlines of the best simple policies, or as many, and jobs
-without deadlines so much sooner; and in no family more missed."""
+without deadlines so much sooner; and in no family more than `CLOSE` of the deadlines missed in addition, or
+others slower by so much."""
+ALL: Final = "all"
+RESTART: Final = "restarts"
 
 Rows = Sequence[ResultRow]
 
 QUESTION = """
-Which scheduler, placement and division of switch memory suit which kind of cluster, what do they gain over
-the simplest ones, and who pays?
+Which scheduler, placement, trees and division of switch memory suit which kind of cluster, what do they gain
+over the simplest ones, who pays, and does it pay to decide on all of them at once?
 """
 
 ABOUT = f"""
-As flows (`ina cluster simulate --model average`): {JOBS} jobs on two spines and four racks, in
-{len(NAMES)} families (`benchmarks/pages/families.py`) that each change one thing; half of the jobs have
-deadlines of 1.2 to 3 times what they take alone. {len(SEEDS)} seeds, every other of which was drawn after all
-policies were fixed. `simplest` is `{" + ".join(SIMPLEST)}`. `on-time` ([how](../schedulers/reference.md))
-runs the shortest jobs first, and those with deadlines before them as late as these allow. *Others* are mean
-completion times of jobs without deadlines against the simplest; *slower* is the part of all jobs that take
-over 5 % longer than with it, or are ended. The policies to use miss fewest deadlines; among those
-that miss at most one in a hundred more, they delay the others least; within 3 %, they are the simplest.
+As flows (`ina cluster simulate --model average`): {JOBS} jobs on 16 servers, in {len(NAMES)} families
+(`benchmarks/pages/families.py`) that each change one thing; half of the jobs have deadlines of 1.2 to 3 times
+what they take alone. {len(SEEDS)} seeds, every other of which was drawn after all policies were fixed, as
+were the families fat-tree, slow links between switches and overloaded. `simplest` is
+`{" + ".join(SIMPLEST[:3])}`, on shortest paths as all where nothing else is said.
+
+[`joint`](../schedulers/reference.md#policies) decides on GPUs, servers and trees at once: in the order of
+`on-time`, each job takes the place where most GPUs compute beside the others, by the links and slots that are
+left. It holds nothing for anybody and grants no slots, so nothing is taken back either; a running
+job moves if that pays. `on-time` runs the shortest jobs first, and those with deadlines before them as late
+as these allow; the other policies are told on [a page of their own](../allocation.md#policies).
+
+*Nobody* is a lower bound of the deadlines that any policy misses (`benchmarks/pages/least_missed.py`): with
+the future known, splits and stops for nothing, and no contention. *Others* are mean completion times of jobs
+without deadlines against the simplest; *slower* is the part of all jobs that take over 5 % longer than with
+it, or are ended; *broken* are misses of jobs that had been granted slots on arrival and lost them, or, *with
+admission*, that had been promised their deadline: there a deadline counts only once all promised jobs due by
+then need at most half of the GPUs' time, slowed down as running jobs show. The policies to use miss fewest
+deadlines; among those that miss at most one in a hundred more, they delay the others least; within 3 %, they
+are the simplest.
+
+{packets.ABOUT.strip()}
 """
 
-LIMITS = """
-One shape of cluster, generated jobs; times are computed, not measured ([how far
-off](cluster-validation.md)). Restarts cost nothing here, and `on-time` is told durations exactly.
+LIMITS = f"""
+16 servers, generated jobs of minutes; times are computed, not measured ([how far
+off](cluster-validation.md)). But for one table starts cost nothing, and durations are told exactly. `joint`
+places all jobs anew at each decision: it is for tens of servers, not for thousands. Flows do not foresee
+what a job on slow links does to others when slots are few: its packets hold slots for long, those of others
+meet them and go to fallback servers, some behind slow links. In packets a
+workload of mixed link rates can take seven times as long with {packets.SLOTS} slots; with four times as many
+it does not.
 """
 
 
 def scenarios(quick: bool) -> list[Call]:
-    """Return a call for each family and seed, of a few seconds each."""
-    return list(_scenarios(quick))
+    """Return a call for each family and seed, of a few seconds each, and those packet by packet."""
+    return [*_scenarios(quick), *_restarts(quick), *packets.scenarios(quick)]
 
 
 def _scenarios(quick: bool) -> Iterator[Call]:
     for family in NAMES[:1] if quick else NAMES:
         for seed in SEEDS[:1] if quick else SEEDS:
-            yield Call(labels={"family": family, "seed": seed}, call=partial(compared, family, seed))
+            yield Call(
+                labels={"part": ALL, "family": family, "seed": seed}, call=partial(compared, family, seed)
+            )
 
 
-def compared(family: str, seed: int) -> ResultRow:
-    """Return misses and times of a family's jobs under all stacks."""
+def _restarts(quick: bool) -> Iterator[Call]:
+    for restart_s in RESTARTS_S[:1] if quick else RESTARTS_S:
+        for family in [name for name in NAMES if name != ONE_SWITCH][: 1 if quick else None]:
+            for seed in SEEDS[:1] if quick else SEEDS:
+                yield Call(
+                    labels={"part": RESTART, "family": family, "restart_s": restart_s, "seed": seed},
+                    call=partial(compared, family, seed, RESTARTING, restart_s),
+                )
+
+
+def compared(
+    family: str, seed: int, stacks: Sequence[Names] = STACKS, restart_s: float | None = None
+) -> ResultRow:
+    """Return misses and times of a family's jobs under stacks of policies, the simplest first.
+
+    Args:
+        family: The family's name.
+        seed: Of its jobs.
+        stacks: The policies.
+        restart_s: What each start of a job costs, in seconds; None: as the jobs say, and count what nobody
+            can meet.
+    """
     jobs, topology = workload(family, seed)
     due = {job.name for job in jobs if job.deadline_s is not None}
     row: dict[str, float] = {"deadlines": len(due)}
+    if restart_s is None:
+        row["least"] = least_missed(jobs, topology)
+    else:
+        jobs = [replace(job, restart_s=restart_s) for job in jobs]
     simplest: dict[str, float] = {}
-    for names in STACKS:
-        scheduler, placement, memory = names
-        settings = NetworkSettings(placement=placement, memory=memory, seed=seed)
+    for names in stacks:
+        scheduler, placement, memory, routing = names
+        settings = NetworkSettings(placement=placement, memory=memory, routing=routing, seed=seed)
         outcome = run_network(
             NetworkTask(jobs=jobs, topology=topology, scheduler=scheduler, settings=settings)
         )
@@ -101,8 +175,13 @@ def compared(family: str, seed: int) -> ResultRow:
         slower = sum(times.get(name, float("inf")) > SLOWER * time_s for name, time_s in simplest.items())
         key = label(names)
         row[f"{key}.missed"] = outcome.metrics.missed
+        row[f"{key}.broken"] = outcome.metrics.broken
         row[f"{key}.others_s"] = statistics.fmean(times[name] for name in times if name not in due)
         row[f"{key}.slower"] = slower / len(jobs)
+        if names == ADMITTING:
+            missed = {each.spec.name for each in outcome.simulated.missed}
+            row["promised"] = len(PROMISED)
+            row[f"{key}.broken"] = len(PROMISED & missed)
     return row
 
 
@@ -113,8 +192,9 @@ def _times(outcome: NetworkOutcome) -> dict[str, float]:
 
 def label(names: Names) -> str:
     """Return the names as they are shown."""
-    scheduler, placement, memory = names
-    return " + ".join((scheduler.rpartition(":")[2].lower(), placement, memory))
+    scheduler, placement, memory, routing = names
+    shown = [scheduler.rpartition(":")[2], *([placement] if placement != SCHEDULER else []), memory]
+    return " + ".join([*shown, *([routing] if routing != STRAIGHT else [])])
 
 
 def _families(rows: Rows) -> list[str]:
@@ -122,16 +202,20 @@ def _families(rows: Rows) -> list[str]:
 
 
 def _missed(rows: Rows, names: Names) -> int:
-    return sum(int(row[f"{label(names)}.missed"] or 0) for row in rows)
+    return _sum(rows, f"{label(names)}.missed")
+
+
+def _sum(rows: Rows, key: str) -> int:
+    return sum(int(row[key] or 0) for row in rows)
 
 
 def _mean(rows: Rows, names: Names, what: str) -> float:
     return statistics.fmean(float(row[f"{label(names)}.{what}"] or 0.0) for row in rows)
 
 
-def _others(rows: Rows, names: Names) -> float:
-    """Return the mean times of jobs without deadlines against the simplest policies."""
-    return _mean(rows, names, "others_s") / _mean(rows, SIMPLEST, "others_s") - 1
+def _others(rows: Rows, names: Names, beside: Names = SIMPLEST) -> float:
+    """Return the mean times of jobs without deadlines against those under other policies."""
+    return _mean(rows, names, "others_s") / _mean(rows, beside, "others_s") - 1
 
 
 def best_simple(rows: Rows) -> Names:
@@ -142,7 +226,7 @@ def best_simple(rows: Rows) -> Names:
 def to_use(rows: Rows) -> Names:
     """Return the policies to use: see the page's setting."""
     stacks = (*SIMPLE, OURS)
-    deadlines = sum(int(row["deadlines"] or 0) for row in rows)
+    deadlines = _sum(rows, "deadlines")
     least = min(_missed(rows, names) for names in stacks)
     good = [names for names in stacks if _missed(rows, names) <= least + deadlines / 100]
     soonest = min(_mean(rows, names, "others_s") for names in good)
@@ -150,16 +234,18 @@ def to_use(rows: Rows) -> Names:
 
 
 def tables(rows: Rows) -> str:
-    """Return the table by family, and that of the parts."""
+    """Return the table by family, that of the parts, that of restarts, and that of packets."""
+    whole = selected(rows, part=ALL)
     cells = []
-    for family in _families(rows):
-        here = selected(rows, family=family)
+    for family in _families(whole):
+        here = selected(whole, family=family)
         use, simple = to_use(here), best_simple(here)
         cells.append(
             [
                 family,
                 f"`{label(use)}`",
-                sum(int(row["deadlines"] or 0) for row in here),
+                _sum(here, "deadlines"),
+                _sum(here, "least"),
                 _missed(here, SIMPLEST),
                 f"{_missed(here, simple)} (`{label(simple)}`)",
                 _missed(here, OURS),
@@ -168,55 +254,137 @@ def tables(rows: Rows) -> str:
             ]
         )
     by_family = markdown(
-        ["kind", "use", "deadlines", "missed: simplest", "best simple", "`on-time`", "others", "slower"],
+        [
+            "kind",
+            "use",
+            "deadlines",
+            "nobody",
+            "missed: simplest",
+            "best simple",
+            "`joint`",
+            "others",
+            "slower",
+        ],
         [[str(cell) for cell in line] for line in cells],
     )
     parts = {label(names): names for names in SIMPLE} | {f"**{label(OURS)}**": OURS} | dict(ABLATIONS)
     ablation = markdown(
-        ["all kinds", "missed", "others", "slower"],
+        ["all kinds", "missed", "broken", "others", "slower"],
         [
             [
                 name,
-                str(_missed(rows, names)),
-                f"{_others(rows, names):+.0%}",
-                f"{_mean(rows, names, 'slower'):.0%}",
+                str(_missed(whole, names)),
+                str(_sum(whole, f"{label(names)}.broken")),
+                f"{_others(whole, names):+.0%}",
+                f"{_mean(whole, names, 'slower'):.0%}",
             ]
             for name, names in parts.items()
         ],
     )
-    return f"{by_family}\n\n### All kinds together, and `on-time` without each of its parts\n\n{ablation}"
+    return f"""{by_family}
+
+### All kinds together, and `joint` without each of its parts
+
+{ablation}
+
+### Where starts cost time: missed deadlines / others
+
+{_table_of_restarts(selected(rows, part=RESTART))}
+
+### Packet by packet
+
+{packets.table(rows)}"""
+
+
+def _table_of_restarts(rows: Rows) -> str:
+    costs = list(dict.fromkeys(float(row["restart_s"] or 0.0) for row in rows))
+    return markdown(
+        ["a start costs", *(f"`{label(names)}`" for names in RESTARTING[:-1]), "the same without moves"],
+        [
+            [
+                f"{cost_s:g} s",
+                *(
+                    f"{_missed(here, names)} / {_others(here, names):+.0%}"
+                    for here in [selected(rows, restart_s=cost_s)]
+                    for names in RESTARTING
+                ),
+            ]
+            for cost_s in costs
+        ],
+    )
 
 
 def findings(rows: Rows) -> str:
-    """Return the text on the tables: sums over all kinds, kinds to use `on-time` for, and its parts."""
-    simple = best_simple(rows)
-    ours, theirs = _missed(rows, OURS), _missed(rows, simple)
-    others = _mean(rows, OURS, "others_s") / _mean(rows, simple, "others_s") - 1
-    by_kind = {family: selected(rows, family=family) for family in _families(rows)}
+    """Return the text on the tables: sums over all kinds, kinds to use `joint` for, its parts, restarts."""
+    whole = selected(rows, part=ALL)
+    simple = best_simple(whole)
+    ours, theirs, least = _missed(whole, OURS), _missed(whole, simple), _sum(whole, "least")
+    others = _others(whole, OURS, simple)
+    by_kind = {family: selected(whole, family=family) for family in _families(whole)}
     used = [family for family, here in by_kind.items() if to_use(here) == OURS]
+    by_choice = sum(_missed(here, best_simple(here)) for here in by_kind.values())
     worse = [
         f"{family} ({_missed(here, OURS)} of {_missed(here, best_simple(here))})"
         for family, here in by_kind.items()
         if _missed(here, OURS) > _missed(here, best_simple(here))
     ]
+    bad = [
+        f"{family} ({_others(here, OURS, best_simple(here)):+.0%})"
+        for family, here in by_kind.items()
+        if _missed(here, OURS) > _missed(here, best_simple(here)) + CLOSE * _sum(here, "deadlines")
+        or _others(here, OURS, best_simple(here)) > CLOSE
+    ]
     met = ours <= FEWER * theirs or (ours <= theirs and others <= -SOONER)
-    granted = [*SIMPLE[3:], ABLATIONS[GRANTED]]
+    admitting = label(ADMITTING)
     return f"""
-- Over all kinds `on-time` misses {ours} deadlines, `{label(simple)}`, the best of the simple ones, {theirs};
-  jobs without deadlines take {others:+.0%} beside it. The aim, {1 - FEWER:.0%} fewer missed or as many with
-  the others {SOONER:.0%} sooner, is {"met" if met and not worse else "not met"}.
-- `on-time` is the policy to use for: {", ".join(used) or "none"}. It misses more than the best simple
-  policies of the kind (missed by each) for: {", ".join(worse) or "none"}. Without knowing which kind it is,
-  `{label(simple)}` is the safe choice; `ina advise` compares both on a file of jobs.
-- Where slots are granted by deadline there miss: {", ".join(_stated(rows, each) for each in granted)}.
-  With NetPack's placement instead of filling the fastest servers first `on-time` misses
-  {_missed(rows, ABLATIONS[NETPACK])}; without learning how jobs slow each other
-  down {_missed(rows, ABLATIONS[UNKNOWING])}.
+- Over all kinds `joint` misses {ours} of {_sum(whole, "deadlines"):,} deadlines, `{label(simple)}`, the best
+  of the simple ones, {theirs}, and the best simple ones of each kind together {by_choice}. At least {least}
+  are missed by anybody. Jobs without deadlines take {others:+.0%} beside `{label(simple)}`. The aim,
+  {1 - FEWER:.0%} fewer missed or as many with the others {SOONER:.0%} sooner, is
+  {"met" if met else "not met"}. In no kind should it miss {CLOSE:.0%} of the deadlines more, or others take
+  {CLOSE:.0%} longer, than with the best simple policies of that kind; where it does (others):
+  {", ".join(bad) or "nowhere"}.
+- `joint` is the policy to use for: {", ".join(used) or "none"}. It misses more than the best simple policies
+  of the kind (missed by each) for: {", ".join(worse) or "none"}.
+- Missed without each part: {_each(whole, list(ABLATIONS)[:8])}.
+- With slots granted to jobs that would be late there miss {_missed(whole, ABLATIONS[_LAZY])}, with equal
+  parts of the slots {_missed(whole, ABLATIONS[_EQUAL_PARTS])}; `joint` itself grants none.
+- With admission {_sum(whole, "promised"):,} deadlines are promised, of which
+  {_sum(whole, f"{admitting}.broken")} are broken, and {_missed(whole, ADMITTING)} are missed in all; without
+  it {ours}. `joint` itself promises nothing, and refuses only deadlines that cannot be met alone. Slots that
+  are granted by deadline are taken back: of the misses are broken promises {_broken(whole)}.
+{_of_restarts(selected(rows, part=RESTART))}
+{packets.findings(rows).strip()}
 """
 
 
-def _stated(rows: Rows, names: Names) -> str:
-    return f"`{label(names)}` {_missed(rows, names)}"
+_LAZY: Final = "with slots granted to jobs that would be late"
+_EQUAL_PARTS: Final = "with equal parts of the slots"
+
+
+def _each(rows: Rows, names: Sequence[str]) -> str:
+    return ", ".join(f"{name} {_missed(rows, ABLATIONS[name])}" for name in names)
+
+
+def _broken(rows: Rows) -> str:
+    granting = [*(names for names in SIMPLE if names[2] != "shared"), ABLATIONS[_LAZY]]
+    return ", ".join(
+        f"`{label(names)}` {_sum(rows, f'{label(names)}.broken')} of {_missed(rows, names)}"
+        for names in granting
+    )
+
+
+def _of_restarts(rows: Rows) -> str:
+    costs = list(dict.fromkeys(float(row["restart_s"] or 0.0) for row in rows))
+    said = []
+    for cost_s in costs:
+        here = selected(rows, restart_s=cost_s)
+        simple = min(RESTARTING[:-2], key=lambda names: _missed(here, names))
+        said.append(
+            f"{cost_s:g} s each: {_missed(here, OURS)} missed, `{label(simple)}` {_missed(here, simple)}, the"
+            f" others {_others(here, OURS, simple):+.0%} beside it"
+        )
+    return f"- Where starts cost time, all that stop jobs lose, `joint` too: {'; '.join(said)}."
 
 
 EXPERIMENT = Experiment(

@@ -39,6 +39,7 @@ class WaterfillFlows(ctypes.Structure):
     )
 
 
+@functools.cache
 def library_path() -> Path:
     """Return the path of the compiled library, where an installation builds it, too."""
     return Path(__file__).parent / f"_decide{EXTENSION_SUFFIXES[0]}"

@@ -8,7 +8,7 @@ GPUs meanwhile. Memory is divided again whenever jobs start, end or move, and pe
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -18,9 +18,10 @@ from controller.core.losses import Losses
 from controller.memory.policy import Answer, Question
 from controller.policies.by_kind import SCHEDULER, AllocationSettings, Policies
 from controller.scheduling.errors import BadDecision, BadSpec
-from controller.scheduling.policy import Group, JobState
+from controller.scheduling.policy import Decision, Group, JobState
 from controller.vocabulary import Cluster as Servers
 from controller.vocabulary import Job, Topology
+from controller.vocabulary.files import check_job
 
 
 class Watcher(Protocol):
@@ -58,6 +59,7 @@ class Allocation:
         self._due_s = math.inf
         self._moved = False
         self._told_late: set[str] = set()
+        self._wished: Mapping[str, Job] = {}  # places of the jobs that the last decision starts
 
     @property
     def own_places(self) -> bool:
@@ -104,9 +106,18 @@ class Allocation:
         """Record the network properties of a job."""
         self._jobs[job.name] = job
 
+    @property
+    def topology(self) -> Topology:
+        """The part of the cluster that is up, with links at the rate that gradients have of them."""
+        return self.allocator.topology
+
     def described(self, name: str) -> Job:
         """Return the network properties of a job as they are known."""
         return self._jobs[name]
+
+    def placed(self, name: str) -> Job | None:
+        """Return a job with the servers and the tree that it has; None: it has none."""
+        return self.allocator.placed.get(name)
 
     def measure(
         self, name: str, compute_s: float | None, model_bytes: int | None, hold_s: float | None
@@ -173,13 +184,20 @@ class Allocation:
         reason = "cannot be done by its deadline any more"
         return reason if demand is None else f"{reason}: alone it would be done at {demand.estimate_s:.6g} s"
 
-    def check(self, groups: Iterable[Group]) -> None:
-        """Raise BadDecision if no servers can be found for a scheduler's groups."""
-        if not self.own_places and (shared := next((group for group in groups if group.neighbours), None)):
+    def check(self, decision: Decision) -> None:
+        """Take in a scheduler's decision. Raises BadDecision if it cannot be carried out on this network."""
+        shared = next((group for group in decision.groups if group.neighbours), None)
+        if shared is not None and not self.own_places:
             raise BadDecision(
                 f"{shared.jobs[0]} shares only some of its GPUs, which placement"
                 f" {self._settings.placement!r} does not support; placement 'scheduler' does"
             )
+        for job in decision.placed.values():
+            try:
+                check_job(job, self.topology)
+            except BadSpec as error:
+                raise BadDecision(str(error)) from error
+        self._wished = decision.placed
 
     def follow(
         self, now_s: float, groups: Sequence[Group], moved: Collection[JobState]
@@ -319,7 +337,11 @@ class Allocation:
     def _put(self, job: JobState, group: Group, names: Sequence[str]) -> None:
         """Have a job run on the servers of its group's GPUs."""
         described = self._jobs[job.spec.name]
-        self.allocator.put(described, names[:: described.gpus_per_worker][: described.workers], guest=True)
+        servers = tuple(names[:: described.gpus_per_worker][: described.workers])
+        wished = self._wished.get(job.spec.name)
+        if wished is not None and wished.servers == servers:
+            described = described.on(servers, wished.fallback, wished.tree)
+        self.allocator.put(described, servers, guest=True)
         self._have(job, group.gpus)
 
     def _tell(self, now_s: float) -> None:

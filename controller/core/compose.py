@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from controller.core.allocation import Allocation
 from controller.core.allocator import Allocator
+from controller.errors import BadSpec
 from controller.policies import registry
 from controller.policies.by_kind import SCHEDULER, AllocationSettings, policies_of
 from controller.policies.families.base import SimulationConfig
@@ -56,7 +57,13 @@ def setup_of(
 ) -> Setup:
     """Return a fresh scheduler for these servers; see `networked`. Raises BadSpec."""
     config = SimulationConfig(servers, seed=settings.seed, settings=of_scheduler)
-    return registry.make(scheduler, config)
+    setup = registry.make(scheduler, config)
+    if setup.places and settings.placement != SCHEDULER:
+        raise BadSpec(
+            f"scheduler {scheduler!r} chooses servers itself: placement is {settings.placement!r}, want"
+            f" {SCHEDULER!r}"
+        )
+    return setup
 
 
 def servers_of(topology: Topology, settings: AllocationSettings) -> Cluster:

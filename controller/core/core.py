@@ -526,12 +526,15 @@ class Core:
         if not self._cluster.gpus:  # nobody can run until a server is back, which asks again
             self._ask_s = math.inf
             return
-        view = View(now_s, self._cluster, self.jobs, self._arrived, self._finished, self.running.groups)
+        allocation = self.allocation
+        network = allocation if allocation is not None and allocation.own_places else None
+        running = self.running.groups
+        view = View(now_s, self._cluster, self.jobs, self._arrived, self._finished, running, network)
         self.decisions += 1
         try:
             decision = ask(self._policy, view, verify=self._rules.verify)
-            if self.allocation is not None:
-                self.allocation.check(decision.groups)
+            if allocation is not None:
+                allocation.check(decision)
         except (BadSpec, BadDecision) as error:
             if not self._rules.endures:
                 raise

@@ -17,18 +17,28 @@ def submission_of(job: Job, topology: Topology) -> Submission:
 
     Raises BadSpec if even the empty cluster has no room for its workers.
     """
-    if sum(server.gpus // job.gpus_per_worker for server in topology.servers) < job.workers:
+    if not _has_room(job, topology):
         raise BadSpec(
             f"job {job.name!r}: {job.workers} workers of {job.gpus_per_worker} GPUs; the servers have no"
             " room for it"
         )
-    alone_bps = math.inf if _fits_one_server(job, topology) else max(link.rate_bps for link in topology.links)
+    alone_bps = math.inf if _fits_one_server(job, topology) else topology.fastest_bps
     iteration_s = max(job.iteration_at_s(alone_bps), LEAST_S)
     network_s = 0.0 if alone_bps == math.inf else job.model_bytes * 8 / alone_bps
     stages_s = job.stages_s or (0.0, 0.0, max(job.compute_s, LEAST_S), network_s)
     return Submission.timed(
         job, iterations=job.iterations, iteration_s=iteration_s, stages_s=stages_s, extra=job.extra
     )
+
+
+def _has_room(job: Job, topology: Topology) -> bool:
+    """Return whether all servers together have room for a job; looks at few of them if they have plenty."""
+    missing = job.workers
+    for server in topology.servers:
+        missing -= server.gpus // job.gpus_per_worker
+        if missing <= 0:
+            return True
+    return False
 
 
 def _fits_one_server(job: Job, topology: Topology) -> bool:

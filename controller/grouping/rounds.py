@@ -152,7 +152,8 @@ class _Joins:
         if len(self._number) > self.MOST:
             self._number.clear()
             self._known = np.full((0, 0), np.nan)
-        rows = [stages[list(node)].tobytes() for node in nodes]
+        own = [row.tobytes() for row in stages]
+        rows = [b"".join([own[job] for job in node]) for node in nodes]
         numbers = [self._number.setdefault(row, len(self._number)) for row in rows]
         if len(self._number) > len(self._known):
             wider = np.full((2 * len(self._number),) * 2, np.nan)

@@ -71,9 +71,19 @@ def speed(job: Job, rate_bps: float) -> float:
     return job.compute_s / job.iteration_at_s(rate_bps)
 
 
-def steady_state(topology: Topology, jobs: Sequence[Job], reading: Reading = "spill") -> State:
-    """Return the resulting rates of placed jobs. Raises BadSpec if a job is not placed."""
-    return State(topology, tuple(jobs), waterfill(flows_of(topology, jobs), reading))
+def steady_state(
+    topology: Topology, jobs: Sequence[Job], reading: Reading = "spill", *, measured: bool = False
+) -> State:
+    """Return the resulting rates of placed jobs. Raises BadSpec if a job is not placed.
+
+    Args:
+        topology: Servers, switches and links.
+        jobs: The jobs.
+        reading: How full memory is modelled; see `waterfill`.
+        measured: Slots are held for the time measured of each job, instead of a round trip.
+    """
+    pools = _held_as_measured(topology) if measured and any(job.hold_s is not None for job in jobs) else None
+    return State(topology, tuple(jobs), waterfill(flows_of(topology, jobs, pools), reading))
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +96,15 @@ class Pools:
     rate_bps: Sequence[float]
     of: Callable[[Job, str], int]
     held: Callable[[Job, str], float] = lambda job, at: 1.0
+
+
+def _held_as_measured(topology: Topology) -> Pools:
+    def held(job: Job, at: str) -> float:
+        rtt_s = topology.switch[at].rtt_s
+        return 1.0 if job.hold_s is None else job.hold_s / rtt_s
+
+    rates = [switch.aggregation_bps for switch in topology.switches]
+    return Pools(rates, lambda job, at: topology.number_of[at], held)
 
 
 def flows_of(topology: Topology, jobs: Sequence[Job], pools: Pools | None = None) -> Flows:

@@ -55,7 +55,7 @@ def netpack(question: Question, job: Job) -> list[str] | None:
     if alone:
         link_bps = question.topology.link_bps_of
         return [min(alone, key=lambda name: (link_bps[name], room[name]))] * job.workers
-    most = job.gpus * speed(job, max(link.rate_bps for link in question.topology.links))
+    most = job.gpus * speed(job, question.topology.fastest_bps)
     best, chosen = -np.inf, None
     for servers in _candidates(question, room, job.workers):
         value = gain(question, job, servers)

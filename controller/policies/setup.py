@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from controller.scheduling.policy import Policy, SpeedModel
 
@@ -15,8 +15,10 @@ class Setup:
         policy: The policy; belongs to one run.
         speed: Predicts how fast jobs run.
         interval_s: The policy decides only at multiples of this; 0: at any time.
+        places: The policy chooses the servers of jobs on a network, too: no other may place them.
     """
 
     policy: Policy
     speed: SpeedModel
     interval_s: float = 0.0
+    places: bool = field(default=False, kw_only=True)

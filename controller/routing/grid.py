@@ -224,7 +224,7 @@ def _add_job(
     of_rack: dict[tuple[str, str], dict[str, int]],
 ) -> None:
     topology, root = question.topology, question.roots[job.name]
-    unit = max(link.rate_bps for link in topology.links)
+    unit = topology.fastest_bps
     leaving: dict[str, int] = {}
 
     def use(a: str, b: str, column: int, flows: float) -> None:

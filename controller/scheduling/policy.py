@@ -34,7 +34,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 from controller.scheduling.model import Submission
-from controller.vocabulary import Cluster
+from controller.vocabulary import Cluster, Job, Topology
 
 SMOOTHING = 0.5
 """Weight of the latest speed that a job reports against those before it."""
@@ -297,12 +297,29 @@ class Decision:
         wake_s: When to decide again even if nothing happens; None: not needed.
         reset: Jobs that lose their progress and start from zero (a profiler that keeps no checkpoint).
         notes: Lines for the log: ``(job id, sentence)``.
+        placed: Jobs that start on GPUs of a `Network`, by id, with servers, fallback server and tree; those
+            left out get shortest paths.
     """
 
     groups: list[Group]
     wake_s: float | None = None
     reset: Sequence[JobState] = ()
     notes: list[tuple[str, str]] = field(default_factory=list)
+    placed: Mapping[str, Job] = field(default_factory=dict)
+
+
+class Network(Protocol):
+    """The network of a cluster whose jobs are where their policy puts them."""
+
+    @property
+    def topology(self) -> Topology:
+        """The part that is up, with links at the rate that gradients have of them."""
+
+    def described(self, name: str) -> Job:
+        """Return the network properties of an unfinished job as they are known."""
+
+    def placed(self, name: str) -> Job | None:
+        """Return a job with the servers and the tree that it has; None: it has none."""
 
 
 @dataclass(slots=True)
@@ -317,6 +334,7 @@ class View:
         finished: Jobs that have ended since the last decision (no longer in `jobs`). A real one may have
             ended while it was being stopped: then the last decision let it wait.
         groups: The running groups. A group whose member has ended continues without it, as a new `Group`.
+        network: Servers, links and switches; None: there is no network, or others place the jobs.
     """
 
     now_s: float
@@ -325,6 +343,7 @@ class View:
     arrived: Sequence[JobState]
     finished: Sequence[JobState]
     groups: Sequence[Group]
+    network: Network | None = None
 
 
 class Policy(Protocol):

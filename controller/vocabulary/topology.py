@@ -258,6 +258,11 @@ class Topology:
         return {server.name: self._links_at[server.name][0].rate_bps for server in self.servers}
 
     @cached_property
+    def fastest_bps(self) -> float:
+        """The rate of the fastest link, bits per second."""
+        return max(link.rate_bps for link in self.links)
+
+    @cached_property
     def serving(self) -> frozenset[str]:
         """The servers that may serve as fallback servers: those that say so, or all if none does."""
         return frozenset(each.name for each in self.servers if each.fallback_port) or frozenset(self.server)

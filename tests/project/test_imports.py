@@ -105,11 +105,15 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
         *("controller.errors", "controller.figures", "controller.vocabulary/", "controller.grouping/"),
         *("controller._native", "controller.scheduling/*"),
     ),
+    # One decision for GPUs, servers and trees.
+    "controller.joint": (
+        *("controller.vocabulary/", "controller.scheduling/", "controller.placement/", "controller.joint/"),
+    ),
     # All policies by name.
     "controller.policies": (
         *("controller.vocabulary/", "controller.errors", "controller.plugins"),
         *("controller.scheduling/*", "controller.placement/", "controller.memory/", "controller.routing/"),
-        "controller.policies/*",
+        *("controller.joint/", "controller.policies/*"),
     ),
     # What decides: scheduler, placement, tree and memory together.
     "controller.core": (

@@ -89,7 +89,7 @@ def decide(
         if len(job.hosts) > 1:
             placement = placement_of(network, job, regions.get(job.name, {}), shares=shares)
             placements.append(placement)
-            ranks.append(_ranks(job, regions.get(job.name, {}), shares=shares))
+            ranks.append(ranks_of(job, regions.get(job.name, {}), shares=shares))
     steady = waterfill(allocator.flows())
     rates = {job.name: float(bps) for job, bps in zip(allocator.crossing, steady.rate_bps, strict=True)}
     crossing = [job for job in placed if len(job.hosts) > 1]
@@ -145,7 +145,7 @@ def placement_of(topology: Topology, job: Job, regions: Mapping[str, Region], *,
     )
 
 
-def _ranks(job: Job, regions: Mapping[str, Region], *, shares: bool) -> Job:
+def ranks_of(job: Job, regions: Mapping[str, Region], *, shares: bool) -> Job:
     """Return the job with a rank for each server; exclusive: with its slots at each switch."""
     straggler = job.straggler
     if straggler is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from controller.joint.policy import Joint
 from controller.policies.families.base import Family, Setting, SimulationConfig, resolve_settings
 from controller.policies.setup import Setup
 from controller.scheduling import baselines
@@ -164,6 +165,10 @@ POLICIES: Mapping[str, tuple[str, Callable[[PaperConfig], Setup]]] = {
     "on-time": (
         "shortest remaining service first, deadlines as late as they allow; ours",
         lambda by: by.alone(OnTime(by.told)),
+    ),
+    "joint": (
+        "the same order, and servers and trees by the links and slots that are left; ours",
+        lambda by: Setup(Joint(by.told), Exclusive(by.restart_scale), places=True),
     ),
     "gandiva": (
         "time slices, and packing by trial (Gandiva, OSDI'18)",

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
+from controller.policies.by_kind import SCHEDULER
 from controller.simulator.network.run import NetworkOutcome, NetworkTask
 from controller.simulator.network.settings import NetworkSettings
 from controller.vocabulary import Job, Link, Topology
@@ -24,6 +25,8 @@ GAPS = (0.5, 1.5)
 """Range of the factor by which a variation changes the time between two arrivals."""
 SLOWED = 1.05
 """A job is slowed down if it takes more than this factor of its time under the simplest policies."""
+FEW_SERVERS = 32
+"""Servers up to which a simulation with `joint` takes seconds."""
 GAIN = 0.03
 """Least gain in mean completion time for which other policies than the simplest are recommended."""
 
@@ -50,7 +53,8 @@ def choices(jobs: Sequence[Job], topology: Topology) -> list[Choice]:
 
     Policies for deadlines need jobs with deadlines, those that know link rates need servers whose links
     differ, those that divide memory need switches that have some, and those that choose among paths need a
-    network that has several. Replicas of published simulators have no network.
+    network that has several. `joint` decides on servers and trees itself; it needs deadlines, too, and takes
+    too long on more than `FEW_SERVERS` servers. Replicas of published simulators have no network.
     """
     due = any(job.deadline_s is not None for job in jobs)
     rates = {link.rate_bps for link in topology.links if {link.a, link.b} & topology.server.keys()}
@@ -66,7 +70,9 @@ def choices(jobs: Sequence[Job], topology: Topology) -> list[Choice]:
         ),
         (SIMPLEST.routing, *(["ecmp-everywhere", "grid"] if meshed else [])),
     )
-    return [Choice(*names) for names in itertools.product(*kinds)]
+    few = due and len(topology.servers) <= FEW_SERVERS
+    together = [Choice("joint", SCHEDULER, SIMPLEST.memory, SIMPLEST.routing)] if few else []
+    return [*(Choice(*names) for names in itertools.product(*kinds)), *together]
 
 
 def variation(jobs: Sequence[Job], number: int) -> tuple[Job, ...]:

@@ -123,7 +123,7 @@ class NetworkSpeed:
 
     @property
     def _fastest_bps(self) -> float:
-        return max(link.rate_bps for link in self._allocator.topology.links)
+        return self._allocator.topology.fastest_bps
 
 
 class _Average:

@@ -163,7 +163,7 @@ def write(directory: Path, outcomes: Sequence[Outcome], document: dict[str, Any]
             draw_utilisation(curved, utilisation_file)
 
 
-FOR_DEADLINES = ("edf", "slack", "on-time")
+FOR_DEADLINES = ("edf", "slack", "on-time", "joint")
 """Where one of these policies is asked for, the table says how many deadlines are met."""
 
 

@@ -54,7 +54,7 @@ def test_how_much_jobs_slow_each_other_down_is_learnt_from_those_that_run() -> N
         job.launch(0.0, group, 1.5, 0.0)  # alone 1 s: half a second more for half of the GPUs
     for now_s in range(60):
         policy.decide(View(float(now_s), TWO, {job.spec.name: job for job in jobs}, [], [], groups))
-    assert abs(policy.slower - 1.0) < 1e-3
+    assert abs(policy.urgency.slower - 1.0) < 1e-3
 
 
 def test_as_many_deadlines_as_edf_and_others_sooner() -> None:

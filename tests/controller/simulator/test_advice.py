@@ -11,6 +11,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from controller.simulator.network.advice import (
+    FEW_SERVERS,
     GAPS,
     LENGTHS,
     SIMPLEST,
@@ -22,7 +23,7 @@ from controller.simulator.network.advice import (
     standing,
     variation,
 )
-from controller.vocabulary import Job, Link, Server, Switch, Topology
+from controller.vocabulary import Job, Link, Server, Switch, Topology, fabrics
 from ina.cli.commands import app
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "cluster"
@@ -63,6 +64,12 @@ def test_only_policies_that_can_make_a_difference_are_compared() -> None:
     assert rich["memory"] == {"shared", "static", "deadline", "earliest"}
     assert "edf" in rich["scheduler"]
     assert "locality-fast-links" in rich["placement"]
+    assert Choice("joint", "scheduler", "shared", "shortest-path") in choices(
+        [job("a", deadline_s=9)], star()
+    )
+    assert "joint" not in plain["scheduler"]
+    many = fabrics.star(FEW_SERVERS + 1)
+    assert "joint" not in kinds(choices([job("a", deadline_s=9)], many))["scheduler"]
 
 
 def test_a_network_with_several_paths_has_a_choice_of_trees() -> None:

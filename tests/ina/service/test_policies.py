@@ -11,7 +11,7 @@ from controller.core import Cancelled, Submitted, Tick
 from controller.core.submissions import submission_of
 from controller.errors import BadSpec
 from controller.policies import registry
-from controller.policies.by_kind import AllocationSettings
+from controller.policies.by_kind import SCHEDULER, AllocationSettings
 from controller.scheduling import BadDecision, Submission
 from controller.scheduling.policy import Decision, Group, ReportedJob, View
 from controller.vocabulary import Job, fabrics
@@ -30,6 +30,11 @@ def ledger_of(store: Store, policies: Policies, *, snapshot_events: int = 5000) 
     return Ledger(store, CLUSTER, policies, clock, snapshot_events=snapshot_events)
 
 
+def allocation_of(policy: str, **more: str) -> AllocationSettings:
+    """Return settings with which a scheduler can be asked: `joint` places jobs itself."""
+    return AllocationSettings(placement=SCHEDULER if policy == "joint" else "netpack", **more)  # type: ignore[arg-type]
+
+
 def submit(ledger: Ledger, *names: str) -> None:
     for name in names:
         job = Job(name=name, workers=4, layers_bytes=(1_000_000,), iterations=1000, arrival_s=ledger.now_s)
@@ -39,16 +44,17 @@ def submit(ledger: Ledger, *names: str) -> None:
 
 @pytest.mark.parametrize("policy", PLAIN)
 def test_every_scheduler_can_follow_another_while_jobs_run_and_wait(policy: str, tmp_path: Path) -> None:
+    after = Policies(policy, allocation_of(policy, memory="deadline"))
     with Store(tmp_path) as store:
-        ledger = ledger_of(store, Policies("fifo"))
+        ledger = ledger_of(store, Policies("fifo", allocation_of(policy)))
         submit(ledger, "a", "b", "c", "d")
         assert ledger.core.running.jobs
-        ledger.change(Policies(policy, AllocationSettings(memory="deadline")))
+        ledger.change(after)
         ledger.core.handle(Tick(ledger.now_s + 1000.0))
         wanted = ledger.core.desired()
     assert wanted.runs
     with Store(tmp_path) as store:
-        again = ledger_of(store, Policies(policy, AllocationSettings(memory="deadline")))
+        again = ledger_of(store, after)
         again.recover()
         assert again.policies.scheduler == policy
         again.core.handle(Tick(1000.0))
@@ -138,10 +144,10 @@ def test_jobs_that_share_part_of_their_gpus_want_places_of_the_scheduler() -> No
     core = Policies("sharing:antman").core(CLUSTER)
     group = Group((), (0, 1), neighbours=())
     assert core.allocation is not None
-    core.allocation.check([group])
+    core.allocation.check(Decision([group]))
     job = ReportedJob(Submission("a", 0.0, 2, 10), 0, 1.0, 0.0)
     with pytest.raises(BadDecision, match="placement 'netpack' does not support; placement 'scheduler' does"):
-        core.allocation.check([Group((job,), (0, 1), neighbours=(job,))])
+        core.allocation.check(Decision([Group((job,), (0, 1), neighbours=(job,))]))
 
 
 def test_a_policy_file_says_what_differs_from_the_defaults(tmp_path: Path) -> None:
@@ -179,7 +185,7 @@ def test_a_wrong_policy_file_is_refused_by_line_and_key(text: str, says: str, tm
 
 @pytest.mark.parametrize("policy", PLAIN)
 def test_a_start_from_a_snapshot_decides_as_one_from_all_events(policy: str, tmp_path: Path) -> None:
-    policies = Policies(policy, AllocationSettings(memory="deadline-lazy", routing="grid"))
+    policies = Policies(policy, allocation_of(policy, memory="deadline-lazy", routing="grid"))
     with Store(tmp_path) as store:
         ledger = ledger_of(store, policies, snapshot_events=1)
         submit(ledger, "a", "b", "c")
