@@ -75,6 +75,14 @@ def passes_over_front(program: ir.Program) -> bool:
     return False
 
 
+def takes_front(program: ir.Program) -> bool:
+    """Return True if the parser of egress takes its header first: then its bytes need not be there."""
+    match program.egress_states["start"].body:
+        case (ir.Extract(header, None), *_):
+            return is_told(header, "egress")
+    return False
+
+
 def is_told(header: ir.Expr, gress: str) -> bool:
     """Return True of the header in front of a packet."""
     match header:

@@ -108,6 +108,10 @@ def _pattern(key: ir.Key, operand: Operand | None, line: int) -> ir.Pattern:
         return ir.Pattern("exact", 0) if key.match == "exact" else ir.Pattern("any")
     if operand.value > full:
         raise ScriptError(f"{operand.value:#x} does not fit in the {width} bits of key {key.name}", line)
+    if operand.high is not None:
+        if key.match != "range" or not operand.value <= operand.high <= full:
+            raise ScriptError(f"a range for key {key.name}, which is {key.match} of {width} bits", line)
+        return ir.Pattern("range", operand.value, operand.high)
     if key.match == "lpm":
         return _prefix(operand, width, line)
     if operand.prefix is not None:

@@ -13,7 +13,8 @@ One statement a line; ``#`` starts a comment; keywords in either case::
     check_counter NAME(INDEX or $LABEL) [packets|bytes == NUMBER]      or !=, <, <=, >, >=
 
 and commands of BMv2's own control program, such as ``mc_mgrp_create 1`` (see `COMMANDS`). A value is
-decimal, ``0x…`` or ``0b…``, with ``*`` for digits that do not matter, or ``value/prefix length``.
+decimal, ``0x…`` or ``0b…``, with ``*`` for digits that do not matter, ``value/prefix length``, or
+``lowest->highest``.
 """
 
 from __future__ import annotations
@@ -39,13 +40,15 @@ class ScriptError(Exception):
 class Operand:
     """A number as the script writes it. `mask` covers the digits that are given, of `digits` bits in all.
 
-    A decimal number has no digits of its own: `digits` is 0, and the number is meant exactly.
+    A decimal number has no digits of its own: `digits` is 0, and the number is meant exactly. With `high` it
+    is a range that begins with `value`.
     """
 
     value: int
     mask: int
     digits: int
     prefix: int | None = None
+    high: int | None = None
 
     @property
     def whole(self) -> bool:
@@ -166,7 +169,7 @@ RELATIONS = ("==", "!=", "<=", ">=", "<", ">")
 _TOKEN = re.compile(
     r"""\s*(?: (?P<number>0[xX][0-9a-fA-F*]+ | 0[bB][01*]+ | \d+(?:\.\d+)?)
              | (?P<word>[A-Za-z_$][A-Za-z_$0-9]*) | "(?P<quoted>[^"]+)"
-             | (?P<sign>==|!=|<=|>=|[<>:,./()\[\]=]) )""",
+             | (?P<sign>==|!=|<=|>=|->|[<>:,./()\[\]=]) )""",
     re.VERBOSE,
 )
 
@@ -288,6 +291,8 @@ class _Tokens:
         value = _operand(self.take("number", "a value"), self.line)
         if self.sign("/"):
             return Operand(value.value, value.mask, value.digits, self.integer())
+        if self.sign("->"):
+            return Operand(value.value, value.mask, value.digits, high=self.integer())
         return value
 
 

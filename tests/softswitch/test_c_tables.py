@@ -140,9 +140,19 @@ def test_tables_agree_with_the_interpreter(matches: tuple[str, ...], widths: tup
         assert compiled.read_direct_counter("t", present) == oracle.read_direct_counter("t", present)
 
 
-@pytest.mark.parametrize("matches", [("ternary", "exact"), ("exact", "lpm"), ("lpm", "exact")], ids="-".join)
+@pytest.mark.parametrize(
+    "matches",
+    [
+        *(("ternary", "exact"), ("exact", "lpm"), ("lpm", "exact")),
+        *(("exact", "range"), ("range", "ternary"), ("range", "range")),
+    ],
+    ids="-".join,
+)
 def test_large_tables_agree_with_the_interpreter_through_changes(matches: tuple[str, ...]) -> None:
-    """Enough entries for an index, enough look-ups for it to be made, enough deletions to make it anew."""
+    """Enough entries for an index, enough look-ups for it to be made, enough deletions to make it anew.
+
+    Entries that differ by their ranges only have none: they would all be in one place.
+    """
     widths = WIDTHS["word"]
     source = program(matches, widths)
     compiled, oracle = load(source, backend="compiled"), load(source, backend="interpreter")

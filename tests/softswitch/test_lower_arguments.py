@@ -18,6 +18,13 @@ def copies(program: ir.Program) -> list[ir.Assign]:
     ]
 
 
+@pytest.mark.parametrize(("call", "a"), [("k.apply(hdr.h.a);", "01"), ("f(hdr.h.a);", "00")])
+def test_an_out_scalar_that_nobody_writes_is_as_p4c_leaves_it(call: str, a: str):
+    """It is undefined. p4c's inlining gives a control its caller's, a function a variable of its own."""
+    declarations = "control K(out bit<8> p) { apply { } } void f(out bit<8> p) { }"
+    assert sent("01020304", call, declarations=declarations, locals="K() k;") == f"{a}020304"
+
+
 def test_plain_paths_are_passed_by_name():
     program = lowered("i.apply(hdr, meta, hdr.h.a);", declarations=_INNER, locals="Inner() i;")
     assert copies(program) == []

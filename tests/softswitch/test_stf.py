@@ -37,6 +37,17 @@ def test_a_trace_tells_each_step_of_a_packet() -> None:
     )
 
 
+def test_a_range_is_written_with_both_ends() -> None:
+    table = "table t { key = { hdr.h.a: range; } actions = { to; NoAction; } default_action = NoAction(); }"
+    locals = f"action to(bit<9> port) {{ meta.standard.egress_spec = port; }} {table}"
+    program = compile_source(
+        source("t.apply();", locals=locals.replace("meta.standard", "standard_metadata")), name="range.p4"
+    )
+    script = "add t hdr.h.a:0x10->0x1f to(port:3)\npacket 0 1F000000\nexpect 3 1F000000 $\nno_packet"
+    assert run(program, script).passed
+    assert not run(program, script.replace("0x1f", "0x1e")).passed
+
+
 def test_statements_keep_their_lines() -> None:
     text = "\n# a comment\nPACKET 3 00 ff\texpect\n".replace("\texpect", "")
     assert parse_script(text) == [Packet(3, 3, b"\x00\xff")]
@@ -97,6 +108,7 @@ def test_what_cannot_be_read_is_said_with_its_line(script: str, message: str) ->
         ("add exactly hdr.h.a:1 drop(x:1)", "no parameter 'x'"),
         ("add exactly hdr.h.a:0x10000 drop()", "does not fit in the 16 bits"),
         ("add exactly hdr.h.a:0x1* drop()", "which is exact"),
+        ("add exactly hdr.h.a:1->2 drop()", "a range for key hdr.h.a, which is exact of 16 bits"),
         ("add longest hdr.h.a:1/17 NoAction()", "a prefix of 17 bits"),
         ("register_read cells 8", "has 8 cells"),
         ("mc_node_associate 1 0", "no multicast node 0"),

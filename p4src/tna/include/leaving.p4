@@ -60,6 +60,8 @@ control Leaving(inout tna_headers_t hdr, inout tna_metadata_t meta,
             }
             if (meta.way == TO_SENDER) {
                 to_sender();
+            } else if (meta.way == TO_NOBODY) {
+                drop();
             } else {
                 exits.apply();
             }

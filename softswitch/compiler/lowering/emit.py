@@ -155,18 +155,18 @@ def clear(body: Body, target: Run, pos: ir.Position) -> None:
         store(body, target, zero(target.type, pos), pos)
 
 
-def forget(body: Body, target: Run, pos: ir.Position) -> None:
+def forget(body: Body, target: Run, pos: ir.Position, *, scalars: bool) -> None:
     """Emit statements that initialise storage passed as ``out`` as P4 demands: headers are invalid.
 
-    Scalars become zero; the fields of headers stay, but must not be read.
+    The fields of headers stay, but must not be read. So do scalars without `scalars`; else they become zero.
     """
     shape = t.base(target.type)
     if isinstance(shape, t.HeaderType):
         body.out.append(ir.SetValidity(target.expr, False, pos))
     elif isinstance(shape, t.StructType | t.UnionType | t.Tuple):
         for part in stored_parts(target, pos):
-            forget(body, part, pos)
-    else:
+            forget(body, part, pos, scalars=scalars)
+    elif scalars or isinstance(shape, t.StackType | ir.VarBits):
         clear(body, target, pos)
 
 

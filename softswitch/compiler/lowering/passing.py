@@ -149,11 +149,14 @@ def pass_arguments(
     prefix: str,
     reached: Collection[Path] = (),
     variables: Mapping[str, ir.Var] | None = None,
+    block: bool = False,
 ) -> Passed:
     """Emit the statements before a call, and return the values of the parameters.
 
     `reached` are paths that the callee uses beside its parameters. Parameters in `variables` are
-    those variables, whatever the argument. Variables that are made begin with `prefix`.
+    those variables, whatever the argument. Variables that are made begin with `prefix`. The scalars of an
+    ``out`` parameter, which are undefined, begin as zero, or in a `block` (a control or parser), where it is
+    passed by name, as the argument is: so does p4c's inlining.
     """
     values = check_arguments(body, formals, args)
     bound: dict[str, Value] = {}
@@ -185,7 +188,7 @@ def pass_arguments(
             store(body, inside, value, arg.pos)
         bound[formal.name] = named(formal, inside)
     for target, pos in forgotten:
-        forget(body, target, pos)
+        forget(body, target, pos, scalars=not block)
         undefine(body, target, pos)
     return Passed(bound, tuple(copy_outs), copied)
 

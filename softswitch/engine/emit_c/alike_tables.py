@@ -21,7 +21,7 @@ from softswitch.engine.emit_c.walk import (
     without_positions,
 )
 
-MIN_TABLES = 8
+MIN_TABLES = 2
 _BOOL = ir.Bool()
 
 
@@ -106,21 +106,28 @@ class _Joiner:
 
     def _key(self, expr: ir.Expr) -> ir.Var:
         """Return a variable for a key: read once, and as wide as it was written."""
-        name = f"joint#{len(self.variables)}"
-        self.variables[name] = expr.type
-        return ir.Var(expr.type, name, expr.pos)
+        return ir.Var(expr.type, self._variable(expr.type), expr.pos)
 
     def _actions(self, invoked: Sequence[ir.Invocation]) -> tuple[ir.Stmt, ...]:
-        """Return the bodies of actions in order; where they may, they share the first one's variables."""
-        bodies = [self._program.actions[each.action].body for each in invoked]
-        own = [self._own_variables(body) for body in bodies]
-        names = [(name, type_) for name, type_ in own[0].items()]
+        """Return the bodies of actions in order, their own variables under names of this place alone.
+
+        So these are local to the block; bodies whose variables are alike share them.
+        """
+        names: dict[tuple[ir.Type, ...], list[str]] = {}
         result: list[ir.Stmt] = []
-        for body, variables in zip(bodies, own, strict=True):
-            alike = [type_ for _, type_ in names] == list(variables.values())
-            renamed = dict(zip(variables, (name for name, _ in names), strict=True)) if alike else {}
+        for body in (self._program.actions[each.action].body for each in invoked):
+            own = self._own_variables(body)
+            types = tuple(own.values())
+            if types not in names:
+                names[types] = list(map(self._variable, types))
+            renamed = dict(zip(own, names[types], strict=True))
             result += (_renamed(statement, renamed) for statement in body)
         return tuple(result)
+
+    def _variable(self, type_: ir.Type) -> str:
+        name = f"joint#{len(self.variables)}"
+        self.variables[name] = type_
+        return name
 
     def _own_variables(self, body: Sequence[ir.Stmt]) -> dict[str, ir.Type]:
         """Return the variables that only this action has, and always assigns first, in their order."""

@@ -310,7 +310,7 @@ def _describe_metadata(unit: Unit, out: Writer) -> None:
     """Write the table by which captures find metadata in a packet."""
     with out.block("static const struct p4_field p4_metadata[] =", "};"):
         for path, home in unit.homes.scalars_under("meta"):
-            place = home.text.removeprefix("p->")
+            place = home.text.removeprefix("p->").removeprefix("packet->")
             name = ".".join(path[1:])
             out.line(
                 f'{{"{name}", offsetof(struct p4_packet, {place}),'

@@ -138,8 +138,8 @@ def _keep_bytes(body: Body, data: Sequence[ir.Expr], place: str, pos: ir.Positio
     bits = sum(part.width for part in parts)
     if bits > 8 * KEPT_BYTES:
         raise Unsupported(f"{bits} bits for {place}", pos, f"at most {8 * KEPT_BYTES}")
-    body.out.line(f"p->{place}_length = {(bits + 7) // 8};")
-    store_parts(f"p->{place}", 0, parts, body.out)
+    body.out.line(f"p->packet->{place}_length = {(bits + 7) // 8};")
+    store_parts(f"p->packet->{place}", 0, parts, body.out)
 
 
 def _random(body: Body, call: ir.Extern) -> None:
@@ -239,7 +239,13 @@ def _hash(body: Body, call: ir.Extern) -> None:
             digest = _identity(body, data)
         else:
             bits = 64
-            digest = _digest(body, name, data, payload=False)
+            size = body.summed.get(id(call), 0)
+            if size:
+                first = f"__builtin_bswap16((uint16_t){body.expressions.value(data[0]).text})"
+                body.out.line(f"uint64_t words = {first} + p4_sum_words(at - {size}, {size});")
+                digest = "__builtin_bswap16((uint16_t)p4_fold(words))"
+            else:
+                digest = _digest(body, name, data, payload=False)
         body.out.line(f"{c_integer(bits)} digest = {digest};")
         if isinstance(maximum, ir.Const):
             limit = max(1, maximum.value & ((1 << width_of(maximum.type)) - 1))

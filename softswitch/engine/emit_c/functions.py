@@ -19,7 +19,7 @@ from softswitch.engine.emit_c.walk import (
     variables_read_first,
 )
 
-PARAMETERS = "struct p4_pipeline *restrict s, struct p4_packet *restrict p, struct variables *restrict v"
+PARAMETERS = "struct p4_pipeline *restrict s, p4_state *restrict p, struct variables *restrict v"
 """What every block, action and table gets. None of the three reaches into another: ``restrict`` says so, and
 the compiler loads the fields of a header together."""
 

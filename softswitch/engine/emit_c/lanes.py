@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 from softswitch.compiler import ir
@@ -168,7 +169,7 @@ def _load_scalars(body: Body, group: Sequence[ir.Stmt]) -> dict[str, str]:
     aliases: dict[str, str] = {}
     for text, type_ in _scalars(body, mentioned(group)):
         if "->" in text and text not in aliases:
-            aliases[text] = names.unique(text.split("->", 1)[1].replace(".", "_"))
+            aliases[text] = names.unique(re.sub(r"\W+", "_", text.split("->", 1)[1]))
             body.out.line(f"{storage_type(type_)} {aliases[text]} = {text};")
     return aliases
 

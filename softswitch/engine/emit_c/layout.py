@@ -10,16 +10,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from softswitch.compiler import ir
 from softswitch.compiler.errors import Unsupported
+from softswitch.engine.emit_c.raw import find_uses
 from softswitch.engine.emit_c.text import Names, is_wide, storage_bits, storage_type, width_of
 
 RUN = 8
 LARGE = 128
 CACHE_LINE = 64
+META_STRUCT = "packet->meta"
+"""Of a packet of Tofino: its metadata, which captures look at when ingress is over."""
+GRESS_STRUCTS = (
+    *(META_STRUCT, "ingress_standard_metadata", "ingress_hdr"),
+    *("egress_standard_metadata", "egress_hdr"),
+)
+"""The structs of a packet of Tofino, in which those of a gress are neighbours."""
+LARGE_STRUCT = "large"
+"""Behind them, what is not cleared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +147,19 @@ def _field_runs(header: ir.Header, names: Names) -> Iterator[FieldRun]:
 
 
 @dataclass(frozen=True, slots=True)
+class Raw:
+    """A header that leaves as the bytes that it came as, but for what was assigned.
+
+    `at` is the C lvalue of P4_IN_FRAME + where it was extracted, 0: nowhere. Of its slots those `taken` are
+    loaded, and those `given`, in groups of whole bytes, are stored.
+    """
+
+    at: str
+    taken: tuple[Slot, ...]
+    given: tuple[tuple[Slot, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class HeaderHome:
     """A header instance: C lvalues of its fields and validity; `where` only if it is large."""
 
@@ -144,6 +167,7 @@ class HeaderHome:
     text: str
     valid: str
     where: str | None
+    raw: Raw | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +211,8 @@ class Storage:
     valid: Members = field(default_factory=Members)
     next: Members = field(default_factory=Members)
     where: Members = field(default_factory=Members)
+    at: Members = field(default_factory=Members)
+    raw_homes: list[HeaderHome] = field(default_factory=list)
     variables: Members = field(default_factory=Members)
     variable_valid: Members = field(default_factory=Members)
     variable_next: Members = field(default_factory=Members)
@@ -199,8 +225,11 @@ class Homes:
         self.storage = Storage()
         self._headers = headers
         self._homes: dict[Path, Home] = {}
+        self._by_gress = program.tofino
+        self._uses = find_uses(program) if program.tofino else None
+        for struct in GRESS_STRUCTS if program.tofino else packet_roots(program):
+            self.storage.structs[struct] = Members()
         for root, type_ in packet_roots(program).items():
-            self.storage.structs[root] = Members()
             self._place((root,), type_)
         for name, type_ in program.variables.items():
             self._place((name,), type_, variable=True)
@@ -235,9 +264,10 @@ class Homes:
                 self._place((*path, name), member, variable=variable)
             return
         storage = self.storage
-        members = storage.variables if variable else storage.structs[path[0]]
+        struct = "" if variable else self._struct(path)
+        members = storage.variables if variable else storage.structs[struct]
         name = members.names.unique("_".join(path if variable else path[1:]) or path[0])
-        text = f"v->{name}" if variable else f"p->{path[0]}.{name}"
+        text = f"v->{name}" if variable else f"p->{struct}.{name}"
         match type_:
             case ir.Header():
                 layout = self._headers[type_]
@@ -248,9 +278,13 @@ class Homes:
                     where = "p->where." + storage.where.names.unique("_".join(path))
                     storage.where.lines.append(f"uint32_t {where.removeprefix('p->where.')};")
                     storage.large.append(declaration)
+                    if self._by_gress:
+                        text = f"p->{LARGE_STRUCT}.{name}"
                 else:
                     members.lines.append(declaration)
-                home = HeaderHome(layout, text, valid, where)
+                home = HeaderHome(layout, text, valid, where, self._raw(path, layout))
+                if home.raw is not None:
+                    storage.raw_homes.append(home)
                 if where is not None:
                     storage.large_homes.append(home)
                 self._homes[path] = home
@@ -270,6 +304,29 @@ class Homes:
                     members.lines.append(f"{storage_type(type_)} {name};")
                 self._homes[path] = ScalarHome(type_, text)
 
+    def _struct(self, path: Path) -> str:
+        """Return the C struct of the packet that a leaf belongs to: each gress of Tofino has its own."""
+        if not self._by_gress:
+            return path[0]
+        if path[0] == "meta":
+            return META_STRUCT
+        return f"{path[1].partition('_')[0]}_{path[0]}"
+
+    def _raw(self, path: Path, layout: HeaderLayout) -> Raw | None:
+        """Return how a header passes as bytes; None if all its fields are touched, or more than fields."""
+        uses = self._uses
+        if uses is None or path[0] != "hdr" or layout.varbit is not None or layout.runs:
+            return None
+        written, touched = uses.written[path], uses.written[path] | uses.read[path]
+        groups = list(_whole_bytes(layout.slots))
+        given = tuple(group for group in groups if any(slot.name in written for slot in group))
+        touched |= {slot.name for group in given for slot in group}
+        if not uses.is_by_field(path) or len(touched) == len(layout.slots):
+            return None
+        name = self.storage.at.names.unique("_".join(path))
+        self.storage.at.lines.append(f"uint32_t {name};")
+        return Raw(f"p->at.{name}", tuple(slot for slot in layout.slots if slot.name in touched), given)
+
     def _flag(self, path: Path, kind: str, *, variable: bool, size: int = 0) -> str:
         prefix = "variable_" if variable else ""
         members: Members = getattr(self.storage, prefix + kind)
@@ -277,6 +334,17 @@ class Homes:
         c_type = "uint8_t" if kind == "valid" else "uint32_t"
         members.lines.append(f"{c_type} {name}{f'[{size}]' if size else ''};")
         return f"{'v' if variable else 'p'}->{kind}.{name}"
+
+
+def _whole_bytes(slots: Sequence[Slot]) -> Iterator[tuple[Slot, ...]]:
+    """Yield the slots of a header in the smallest groups that begin and end with a byte."""
+    group: list[Slot] = []
+    for slot in slots:
+        group.append(slot)
+        assert not isinstance(slot.type, ir.VarBits)
+        if (slot.offset + width_of(slot.type)) % 8 == 0:
+            yield tuple(group)
+            group = []
 
 
 def packet_roots(program: ir.Program) -> dict[str, ir.Type]:

@@ -8,6 +8,7 @@ from softswitch.compiler import ir
 from softswitch.compiler.errors import Unsupported
 from softswitch.engine.emit_c.functions import PARAMETERS, Locals, open_body
 from softswitch.engine.emit_c.layout import HeaderHome
+from softswitch.engine.emit_c.packet import raw_name
 from softswitch.engine.emit_c.statements import Body, where_name
 from softswitch.engine.emit_c.text import (
     Names,
@@ -21,7 +22,7 @@ from softswitch.engine.emit_c.text import (
     width_of,
 )
 from softswitch.engine.emit_c.unit import Unit
-from softswitch.engine.emit_c.walk import all_statements
+from softswitch.engine.emit_c.walk import all_statements, frame_sums
 from softswitch.engine.pipeline import MAX_FRAME
 from softswitch.engine.tofino import is_told
 
@@ -58,6 +59,7 @@ def emit_parser(unit: Unit, locals_: Locals, parser: str, out: Writer) -> None:
             if loops:
                 body.fail_if(f"states++ >= {MAX_STATES}", "ParserTimeout")
             body.brought.clear()
+            body.summed |= frame_sums(state.body)
             body.statements(state.body)
             _transition(body, state.transition, labels)
         out.line()
@@ -189,7 +191,10 @@ def _extract(body: Body, statement: ir.Extract) -> None:
             else:
                 if any(is_told(statement.header, gress) for gress in ("ingress", "egress")):
                     out.line("if (at != frame)  /* else it is there already */")
-                out.line(f"p4_load_{layout.c_name}(&{home.text}, at{extra});")
+                if home.raw is None:
+                    out.line(f"p4_load_{layout.c_name}(&{home.text}, at{extra});")
+                else:
+                    out.line(f"take_{raw_name(home.raw)}(p, at);")
                 if home.where is not None:
                     out.line(f"{home.where} = P4_STORED;")
             out.line(f"{home.valid} = 1;")
@@ -263,7 +268,9 @@ def _emit_header(body: Body, home: HeaderHome, guard: str | None) -> None:
     if layout.varbit is not None:
         size += f" + {home.text}.{layout.varbit.member}.bits / 8"
     with body.out.block(f"if ({condition})"):
-        if home.where is None:
+        if home.raw is not None:
+            body.out.line(f"give_{raw_name(home.raw)}(p, to);")
+        elif home.where is None:
             body.out.line(f"p4_store_{layout.c_name}(to, &{home.text});")
         elif layout.varbit is None:
             body.out.line(f"emit_{where_name(home)}(p, to);")

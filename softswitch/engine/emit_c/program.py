@@ -10,7 +10,7 @@ module                what it writes
 `statements`          statements; `externs`: calls of externs
 `roll`, `lanes`       loops for what the program repeats lane by lane; `lazy`:
                       those that take their lanes straight from the frame
-`wire`                headers from and to bytes
+`wire`                headers from and to bytes; `raw`: those that mostly pass
 `parser`              parser and deparser
 `alike_tables`        tables that decide the same, decided once
 `functions`           actions and blocks
@@ -34,7 +34,7 @@ from softswitch.engine.emit_c.packet import (
     declare_variables,
     emit_bring,
     emit_packet_functions,
-    emit_start,
+    emit_raw,
 )
 from softswitch.engine.emit_c.parser import emit_deparser, emit_parser
 from softswitch.engine.emit_c.table_layout import lay_out_table
@@ -76,7 +76,9 @@ def _emit(program: ir.Program) -> str:
         declare_table(unit, table, out)
     declare_state(unit, tables, out)
     for home in unit.homes.storage.large_homes:
-        emit_bring(home, out)
+        emit_bring(unit, home, out)
+    for home in unit.homes.storage.raw_homes:
+        emit_raw(home, out)
     emit_actions(unit, locals_, out)
     for number, table in enumerate(tables):
         emit_apply(unit, table, number, out)
@@ -87,8 +89,7 @@ def _emit(program: ir.Program) -> str:
     for deparser in ("ingress_deparser", "deparser") if program.tofino else ("deparser",):
         emit_deparser(unit, locals_, deparser, out)
     if program.tofino:
-        emit_start(out)
-        emit_tofino(unit, out)
+        emit_tofino(out)
     else:
         emit_packet_functions(unit, out)
     emit_entry_points(unit, tables, out)

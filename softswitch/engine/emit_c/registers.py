@@ -7,7 +7,10 @@ cells in consecutive cache lines, whatever the order or number of registers in t
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 from softswitch.compiler import ir
 from softswitch.engine.emit_c.layout import CACHE_LINE, RUN, ArrayRef
@@ -65,12 +68,7 @@ class Registers:
         shared = _common_prefix([register.name for register in registers]) if len(registers) > 1 else ""
         group = names.unique(f"{shared}slots" if len(registers) > 1 else registers[0].name)
         members = Names()
-        runs: list[list[ir.Register]] = []
-        for register in registers:
-            if runs and _bits(runs[-1][0]) == _bits(register):
-                runs[-1].append(register)
-            else:
-                runs.append([register])
+        runs = list(_runs(registers))
         arrays = [run for run in runs if len(run) >= RUN]
         singles = [register for run in runs if len(run) < RUN for register in run]
         lines: list[str] = []
@@ -145,6 +143,30 @@ def _grouped(program: ir.Program) -> list[list[ir.Register]]:
         key: object = (register.size, next(iter(indices))) if len(indices) == 1 else name
         groups.setdefault(key, []).append(register)
     return list(groups.values())
+
+
+def _runs(registers: Sequence[ir.Register]) -> Iterator[list[ir.Register]]:
+    """Yield neighbours of the same width, lanes apart from others: so that an array of lanes begins a line.
+
+    Lanes are `RUN` registers or more whose names differ in digits only.
+    """
+    for _, same in groupby(registers, _bits):
+        others: list[ir.Register] = []
+        for _, group in groupby(same, _without_digits):
+            alike = list(group)
+            if len(alike) < RUN:
+                others += alike
+                continue
+            if others:
+                yield others
+                others = []
+            yield alike
+        if others:
+            yield others
+
+
+def _without_digits(register: ir.Register) -> str:
+    return re.sub(r"\d+", "", register.name)
 
 
 def _common_prefix(names: list[str]) -> str:

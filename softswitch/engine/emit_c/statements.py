@@ -45,6 +45,9 @@ class Body:
     brought: set[str] = field(default_factory=set)  # large headers known to be in storage
     slots: dict[tuple[str, str], str] = field(default_factory=dict)  # (group, index) to a pointer in scope
     rolled: bool = False  # whether a rolled loop was written
+    summed: dict[int, int] = field(
+        default_factory=dict
+    )  # id of a checksum over what is before `at`: its bytes
     _scopes: list[tuple[str, list[bool]]] = field(default_factory=list)
     _loops: list[int] = field(default_factory=list)
     _labels: list[int] = field(default_factory=lambda: [0])

@@ -9,7 +9,7 @@ from softswitch.engine.emit_c.externs import cost, counted_bytes
 from softswitch.engine.emit_c.functions import PARAMETERS, open_body
 from softswitch.engine.emit_c.parser import pattern_test
 from softswitch.engine.emit_c.statements import Body
-from softswitch.engine.emit_c.table_layout import ARG_WORDS, RANGE_WORDS, KeyPart, TableLayout
+from softswitch.engine.emit_c.table_layout import ARG_WORDS, RANGE_WORDS, TableLayout
 from softswitch.engine.emit_c.text import (
     MAX_SCALAR,
     Names,
@@ -288,10 +288,11 @@ def _emit_lookup(body: Body, layout: TableLayout, number: int) -> None:
             out.line(f"struct {name}_entry *entry = p4_find({find}, 1);")
         case "lpm":
             out.line(f"struct {name}_entry *entry = p4_find_longest({find}, {layout.prefix_top});")
-        case _ if not layout.ranges:
-            out.line(f"struct {name}_entry *entry = p4_find_first({find});")
         case _:
-            _emit_range_search(body, layout, number)
+            ranged = _ranged(body, layout)
+            out.line(f"const p4_u128 ranged[{max(1, len(ranged))}] = {{{', '.join(ranged) or '0'}}};")
+            ordered = f"&s->tables[{number}], key, {layout.words}, ranged, {layout.ranges}"
+            out.line(f"struct {name}_entry *entry = p4_find_first({ordered}, sizeof(struct {name}_entry));")
     with out.block("if (entry)"):
         _emit_resources(body, table, "(*entry)", timed=True)
         for line in _cells(body, table, "{0} = entry->cell_{1} ^ {2};"):
@@ -309,30 +310,9 @@ def _cells(body: Body, table: ir.Table, template: str) -> Iterator[str]:
         yield template.format(body.expressions.scalar(cell.place).text, number, initial)
 
 
-def _emit_range_search(body: Body, layout: TableLayout, number: int) -> None:
-    out = body.out
-    name = body.unit.table_names[layout.table.name]
-    tests = [f"(key[{n}] & e->mask[{n}]) == e->value[{n}]" for n in range(layout.words)]
-    for part in layout.parts:
-        if part.range_index is not None:
-            value = body.expressions.text(part.key.expr)
-            c_type = c_integer(class_bits(part.width))
-            out.line(f"const {c_type} range_{part.range_index} = {value};")
-            low, high = (_range_end(part, end) for end in ("low", "high"))
-            tests += [f"{low} <= range_{part.range_index}", f"range_{part.range_index} <= {high}"]
-    out.line(f"struct {name}_entry *entry = NULL;")
-    out.line(f"struct {name}_entry *all = (struct {name}_entry *)(void *)s->tables[{number}].slots;")
-    with out.block(f"for (uint64_t n = 0; n < s->tables[{number}].entries && !entry; n++)"):
-        out.line(f"struct {name}_entry *e = &all[n];")
-        out.line(f"if ({' && '.join(tests)})")
-        with out.indented():
-            out.line("entry = e;")
-
-
-def _range_end(part: KeyPart, end: str) -> str:
-    assert part.range_index is not None
-    first = RANGE_WORDS * part.range_index
-    return f"P4_U128(e->{end}[{first + 1}], e->{end}[{first}])" if part.width > 64 else f"e->{end}[{first}]"
+def _ranged(body: Body, layout: TableLayout) -> list[str]:
+    """Return the values of the keys that entries have ranges for, as C."""
+    return [body.expressions.text(part.key.expr) for part in layout.parts if part.range_index is not None]
 
 
 def _key_words(body: Body, layout: TableLayout) -> list[str]:

@@ -9,6 +9,7 @@ from softswitch.engine.emit_c.externs import KEPT_BYTES
 from softswitch.engine.emit_c.layout import HeaderHome, ScalarHome
 from softswitch.engine.emit_c.text import Writer, c_integer, storage_bits, width_of
 from softswitch.engine.emit_c.unit import Unit
+from softswitch.engine.emit_c.walk import all_statements
 from softswitch.engine.tofino import (
     CELL,
     DROP,
@@ -28,10 +29,30 @@ from softswitch.engine.tofino import (
     front_bytes,
     passes_over_front,
     reads_parser_error,
+    takes_front,
 )
 
 _COPIES = """\
-/* A packet between ingress and egress is its bytes, with room in front for what egress is told. */
+static void start_packet(struct p4_packet *packet, const uint8_t *frame, uint32_t length)
+{
+    packet->frame = frame;
+    packet->frame_length = packet->packet_length = length;
+    packet->mirror_length = packet->resubmit_length = 0;
+    packet->left_by = packet->queue = packet->cos = packet->bypass = 0;
+}
+
+/* Clear what is common to both gresses and what is of one, whose storage goes up to `end`. */
+P4_INLINE void start_gress(p4_state *p, struct p4_packet *packet, size_t start, size_t end)
+{
+    p4_clear_lines(p, P4_INGRESS);
+    p4_clear_lines((uint8_t *)p + start, end - start);
+    memset(&packet->meta, 0, sizeof packet->meta);
+    p->packet = packet;
+    p->frame = packet->frame;
+    p->frame_length = packet->frame_length;
+    p->packet_length = packet->packet_length;
+}
+
 static void keep(struct p4_packet *to, const struct p4_packet *from)
 {
     to->packet_length = from->packet_length;
@@ -67,13 +88,12 @@ static void p4_clone_packet(struct p4_pipeline *s, struct p4_packet *to, const s
 }
 
 /* What the parser did not reach goes behind the headers; returns the length of both. */
-P4_INLINE uint32_t add_payload(const struct p4_packet *p, uint8_t *to, uint32_t headers)
+P4_INLINE uint32_t add_payload(const p4_state *p, uint8_t *to, uint32_t headers)
 {
     uint32_t payload = p->frame_length - p->payload, room = P4_MAX_FRAME - headers;
     if (payload > room)
         payload = room;
-    if (payload)
-        memcpy(to + headers, p->frame + p->payload, payload);
+    p4_copy_bytes(to + headers, p->frame + p->payload, payload);
     return headers + payload;
 }
 """
@@ -85,11 +105,22 @@ P4_INLINE uint16_t group_number(uint16_t group)
     return group == 0 || group == @no_group@ ? (uint16_t)(@no_group@ - group) : group;
 }
 
-P4_INLINE void enter(struct p4_pipeline *restrict s, struct p4_packet *restrict p, const uint8_t *restrict in,
+/* From here on a packet is what the deparser of ingress writes, and the payload. */
+P4_INLINE void leave(struct p4_pipeline *restrict s, p4_state *restrict p, struct variables *restrict v)
+{
+    struct p4_packet *packet = p->packet;
+    uint8_t *to = packet->bytes + P4_BEHIND;
+    uint32_t length = add_payload(p, to, (uint32_t)(run_ingress_deparser(s, p, v, to) - to));
+    packet->frame = packet->bytes;
+    packet->frame_length = P4_BEHIND + length;
+    packet->packet_length = length;
+}
+
+P4_INLINE void enter(struct p4_pipeline *restrict s, p4_state *restrict p, const uint8_t *restrict in,
                      uint64_t now_us, struct p4_verdict *restrict verdict)
 {
     struct variables variables = {0}, *v = &variables;
-    uint32_t length;
+    struct p4_packet *packet = p->packet;
 @given@
     uint32_t error = run_parser(s, p, v, in);
 @found@
@@ -97,11 +128,7 @@ P4_INLINE void enter(struct p4_pipeline *restrict s, struct p4_packet *restrict 
                                    .resubmit_fields = -1, .recirculate_fields = -1};
 @erroneous@
     run_ingress(s, p, v);
-    length = (uint32_t)(run_ingress_deparser(s, p, v, p->bytes + P4_BEHIND) - p->bytes - P4_BEHIND);
-    length = add_payload(p, p->bytes + P4_BEHIND, length);
-    p->frame = p->bytes;
-    p->frame_length = P4_BEHIND + length;
-    p->packet_length = length;
+@always@
     verdict->clone = v->request.clone && !(@drop_ctl@ & @no_mirror@);
     verdict->clone_session = (uint16_t)v->request.clone_session;
     if (@drop_ctl@ & @drop@)
@@ -115,22 +142,25 @@ P4_INLINE void enter(struct p4_pipeline *restrict s, struct p4_packet *restrict 
     verdict->exclude_2 = @exclude_2@;
     verdict->unicast = verdict->egress_spec != @no_port@;
     verdict->dropped = !(verdict->unicast || verdict->mcast_grp || verdict->mcast_grp_2);
-    p->queue = (uint8_t)@queue@;
-    p->cos = (uint8_t)@cos@;
-    p->bypass = (uint8_t)@bypass@;
-    verdict->priority = p->queue < P4_PRIORITIES ? p->queue : P4_PRIORITIES - 1;
+    packet->queue = (uint8_t)@queue@;
+    packet->cos = (uint8_t)@cos@;
+    packet->bypass = (uint8_t)@bypass@;
+    verdict->priority = packet->queue < P4_PRIORITIES ? packet->queue : P4_PRIORITIES - 1;
+@wanted@
 }
 
-static void p4_ingress(struct p4_pipeline *s, struct p4_packet *p, const uint8_t *frame, uint32_t length,
+static void p4_ingress(struct p4_pipeline *s, struct p4_packet *packet, const uint8_t *frame, uint32_t length,
                        uint16_t port, uint32_t instance_type, uint64_t now_us,
                        const struct p4_packet *previous, int32_t field_list, struct p4_verdict *verdict)
 {
     int again = previous && instance_type == P4_RESUBMITTED;
+    p4_state state, *p = &state;
     (void)field_list;
     if (previous && instance_type == P4_RECIRCULATED)
         port = previous->left_by;
 @front@
-    start_packet(p, in, P4_FRONT + length);
+    start_packet(packet, in, P4_FRONT + length);
+    start_gress(p, packet, P4_INGRESS, P4_EGRESS);
     p->counted = length;
 @told@
     enter(s, p, in, now_us, verdict);
@@ -152,25 +182,26 @@ _FRONT = """\
 _NO_FRONT = "    const uint8_t *in = frame - P4_FRONT;  /* nobody looks at what would be in front of it */"
 
 _EGRESS = """\
-static uint32_t p4_egress(struct p4_pipeline *restrict s, struct p4_packet *restrict p,
+static uint32_t p4_egress(struct p4_pipeline *restrict s, struct p4_packet *restrict packet,
                           const struct p4_copy *restrict copy, uint8_t *restrict out,
                           struct p4_verdict *restrict verdict)
 {
     struct variables variables = {0}, *v = &variables;
-    uint32_t cells = (p->packet_length + @cell@ - 1) / @cell@;
-    uint8_t *front = (uint8_t *)p->frame;   /* ours, or a lender's who does not look at it again */
+    p4_state state, *p = &state;
+    uint32_t cells = (packet->packet_length + @cell@ - 1) / @cell@;
     *verdict = (struct p4_verdict){.clone_fields = -1, .resubmit_fields = -1, .recirculate_fields = -1};
-    p->left_by = copy->egress_port;
-    p->counted = p->packet_length;
+    packet->left_by = copy->egress_port;
     verdict->recirculate = copy->egress_port % @ports@ - @first@ < @count@u;
-    if (p->bypass) {
-        memcpy(out, front + P4_BEHIND, p->packet_length);
-        return p->packet_length;
+    if (packet->bypass) {
+        memcpy(out, packet->frame + P4_BEHIND, packet->packet_length);
+        return packet->packet_length;
     }
+    start_gress(p, packet, P4_EGRESS, P4_LARGE);
+    p->counted = packet->packet_length;
 @told@
-    p4_store_@header@(front, &p->standard_metadata.egress);
+@front@
 @given@
-    uint32_t error = run_egress_parser(s, p, v, front);
+    uint32_t error = run_egress_parser(s, p, v, packet->frame);
 @found@
     run_egress(s, p, v);
     uint32_t length = add_payload(p, out, (uint32_t)(run_deparser(s, p, v, out) - out));
@@ -193,14 +224,14 @@ _TOLD = {
     "deq_qdepth": "copy->deq_qdepth * cells",
     "deq_timedelta": "(uint64_t)copy->deq_timedelta * 1000",
     "egress_rid": "copy->egress_rid",
-    "egress_qid": "p->queue",
-    "egress_cos": "p->cos",
-    "pkt_length": "p->packet_length",
+    "egress_qid": "packet->queue",
+    "egress_cos": "packet->cos",
+    "pkt_length": "packet->packet_length",
 }
 
 
-def emit_tofino(unit: Unit, out: Writer) -> None:
-    """Write the functions that copy, lend and mirror packets."""
+def emit_tofino(out: Writer) -> None:
+    """Write the functions that start, copy, lend and mirror packets."""
     _lines(_COPIES, out)
 
 
@@ -210,6 +241,15 @@ def emit_entries(unit: Unit, *, timed: bool, out: Writer) -> None:
     out.line(f"static const uint16_t parser_errors[] = {{{numbers}}};")
     out.line()
     clock = "    s->now_us = {};" if timed else ""
+    always, wanted = ["    leave(s, p, v);"], []
+    if _only_emits(unit.program):
+        seen = "    if (!verdict->dropped)  /* else nobody sees its bytes */"
+        always, wanted = [], [seen, "        leave(s, p, v);"]
+    header = unit.headers[egress_header(unit.program)].c_name
+    told = unit.homes.home(("standard_metadata", "egress"))
+    assert isinstance(told, HeaderHome)
+    # its room is ours, or a lender's who does not look at it again
+    front = f"    p4_store_{header}((uint8_t *)packet->frame, &{told.text});"
     erroneous = [] if reads_parser_error(unit.program) else ["    if (error)", "        return;"]
     _write(
         _INGRESS,
@@ -223,6 +263,8 @@ def emit_entries(unit: Unit, *, timed: bool, out: Writer) -> None:
             ],
             "found": _set(unit, INGRESS_PARSER, parser_err="parser_errors[error]"),
             "erroneous": erroneous,
+            "always": always,
+            "wanted": wanted,
             "front": [_NO_FRONT] if passes_over_front(unit.program) else _FRONT.splitlines(),
             "told": _tell(unit, "ingress", _TOLD_INGRESS),
         },
@@ -251,8 +293,8 @@ def emit_entries(unit: Unit, *, timed: bool, out: Writer) -> None:
             ],
             "found": _set(unit, EGRESS_PARSER, parser_err="parser_errors[error]"),
             "told": _tell(unit, "egress", _TOLD),
+            "front": [] if takes_front(unit.program) else [front],
         },
-        header=unit.headers[egress_header(unit.program)].c_name,
         cell=str(CELL),
         ports=str(PORTS_OF_A_PIPE),
         first=str(RECIRCULATING.start),
@@ -260,6 +302,15 @@ def emit_entries(unit: Unit, *, timed: bool, out: Writer) -> None:
         drop=str(DROP),
         no_mirror=str(NO_MIRROR),
         drop_ctl=_home(unit, (*EGRESS_DEPARSER, "drop_ctl")).text,
+    )
+
+
+def _only_emits(program: ir.Program) -> bool:
+    """Return True if the deparser of ingress does nothing but write bytes: neither mirrors nor digests."""
+    return all(
+        isinstance(s, ir.Assign | ir.Emit | ir.Forget | ir.If | ir.Scope | ir.SetValidity)
+        or (isinstance(s, ir.Extern) and s.function == "hash")
+        for s in all_statements(program.ingress_deparser)
     )
 
 

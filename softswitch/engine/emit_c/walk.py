@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields, replace
+from itertools import pairwise
 from typing import Any
 
 from softswitch.compiler import ir
@@ -108,6 +109,27 @@ def without_positions(expr: ir.Expr) -> ir.Expr:
         if item.name != "pos" and isinstance(value, ir.Expr):
             changes[item.name] = without_positions(value)
     return replace(expr, **changes)
+
+
+def frame_sums(body: Sequence[ir.Stmt]) -> dict[int, int]:
+    """Return the Internet checksums over a value and a header that has just been extracted: by id, its bytes.
+
+    They can be summed in the frame, and need not be put together again from fields.
+    """
+    found = {}
+    for before, statement in pairwise(body):
+        match before, statement:
+            case ir.Extract(header, None), ir.Extern(
+                "hash", _, (_, (ir.Const(ir.Enum() as kinds, kind),), *rest)
+            ):
+                if not isinstance(header.type, ir.Header) or kinds.members[kind] != "csum16":
+                    continue
+                fields = [ir.Member(type_, header, name, NOWHERE) for name, type_ in header.type.fields]
+                bits = sum(type_.width for _, type_ in header.type.fields if isinstance(type_, ir.Bits))
+                summed = list(map(without_positions, rest[1][1:]))
+                if bits % 16 == 0 and list(map(without_positions, fields)) == summed:
+                    found[id(statement)] = bits // 8
+    return found
 
 
 def variables_read_first(body: Iterable[ir.Stmt], assigned: set[str]) -> set[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from softswitch.compiler import ir
@@ -65,6 +65,23 @@ def _load_fields(layout: HeaderLayout, out: Writer) -> None:
                 out.line(f"p4_load{run.bits}_all(h->{run.array}, {at}, {run.count});")
         elif slot.array is None:
             _load_field(slot, out)
+
+
+def load_slots(slots: Iterable[Slot], out: Writer) -> None:
+    """Write the loads of some fields, none in an array, of a header `h` that begins at `at`."""
+    for slot in slots:
+        _load_field(slot, out)
+
+
+def store_slots(slots: Sequence[Slot], out: Writer) -> None:
+    """Write the store of neighbouring fields of whole bytes, none in an array."""
+    for slot in slots:
+        if is_wide(slot.type):
+            size = width_of(slot.type) // 8
+            out.line(f"memcpy({_address('at', slot.offset)}, h->{slot.member}, {size});")
+            return
+    parts = [Part(f"h->{slot.member}", width_of(slot.type)) for slot in slots]
+    store_parts("at", slots[0].offset // 8, parts, out)
 
 
 def _load_field(slot: Slot, out: Writer) -> None:

@@ -149,6 +149,19 @@ P4_INLINE void p4_copy_lines(void *restrict to, const void *restrict from, size_
     memcpy(line + p4_lines(bytes), source + p4_lines(bytes), bytes - p4_lines(bytes) * sizeof(p4_line));
 }
 
+/* As memcpy, of which gcc makes a call unless it knows the size. */
+P4_INLINE void p4_copy_bytes(uint8_t *restrict to, const uint8_t *restrict from, size_t bytes)
+{
+    typedef uint64_t piece __attribute__((vector_size(32), aligned(1), may_alias));
+    if (bytes < sizeof(piece)) {
+        memcpy(to, from, bytes);
+        return;
+    }
+    for (size_t i = 0; i < bytes - sizeof(piece); i += sizeof(piece))
+        *(piece *)(to + i) = *(const piece *)(from + i);
+    *(piece *)(to + bytes - sizeof(piece)) = *(const piece *)(from + bytes - sizeof(piece));
+}
+
 /* Arrays of equally wide fields, to and from the wire. */
 
 P4_INLINE void p4_load16_all(uint16_t *restrict to, const uint8_t *restrict from, size_t count)
@@ -312,14 +325,31 @@ P4_HELPER p4_u128 p4_sub_saturated_signed(p4_u128 x, p4_u128 y, unsigned width)
 
 /* ---------------------------------------------------------------- hashes and checksums */
 
-/* A sum of 16-bit words, however much has piled up, to the Internet checksum (RFC 1071). */
+/* A sum of 16-bit words, however much has piled up, to the Internet checksum (RFC 1071): upper and lower half are
+   added, and what is carried out of the upper half into the lower one, twice. */
 P4_INLINE uint32_t p4_fold(uint64_t sum)
 {
-    sum = (sum & 0xffffffff) + (sum >> 32);
-    sum = (sum & 0xffff) + (sum >> 16);
-    sum = (sum & 0xffff) + (sum >> 16);
-    sum = (sum & 0xffff) + (sum >> 16);
-    return (uint32_t)sum ^ 0xffff;
+    uint32_t half = (uint32_t)((sum + (sum << 32 | sum >> 32)) >> 32);
+    return (half + (half << 16 | half >> 16)) >> 16 ^ 0xffff;
+}
+
+/* The sum of an even number of bytes as 16-bit words, each with its bytes exchanged, which gives the same checksum
+   with its bytes exchanged. */
+P4_INLINE uint64_t p4_sum_words(const uint8_t *data, size_t bytes)
+{
+    uint64_t sum = 0;
+    uint32_t x;
+    uint16_t last;
+    size_t i = 0;
+    for (; i + 4 <= bytes; i += 4) {
+        memcpy(&x, data + i, 4);
+        sum += x;
+    }
+    if (i < bytes) {
+        memcpy(&last, data + i, 2);
+        sum += last;
+    }
+    return sum;
 }
 
 P4_HELPER uint64_t p4_csum16(const uint8_t *data, size_t bytes)

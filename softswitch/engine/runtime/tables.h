@@ -7,8 +7,8 @@
  * they have nothing; both may say too much after deletions, never too little, and are made anew then.
  *
  * Ordered tables (ternary, range, optional) are an array with the winner first: value words, mask words, low
- * and high words of ranges. Large ones without ranges have an index beside it, by tuple space search
- * (Srinivasan et al., SIGCOMM 1999): for each mask in use the entries are hashed. It is made anew some
+ * and high words of ranges. Large ones have an index beside it, by tuple space search (Srinivasan et al.,
+ * SIGCOMM 1999): for each mask in use the entries are hashed, without their ranges. It is made anew some
  * look-ups after a change, which until then go through the array.
  */
 #ifndef P4_TABLES_H
@@ -23,6 +23,7 @@
 #define P4_INDEX_LEAST 32          /* entries from which on an ordered table has an index */
 #define P4_INDEX_MASKS 128         /* masks up to which it has one */
 #define P4_INDEX_PATIENCE 64       /* look-ups after a change before it is made */
+#define P4_INDEX_STEPS 8           /* for each entry: with more, too many differ by their ranges only */
 
 struct p4_match {
     uint32_t live;             /* 0: free; else 1 + the group of the prefix length (0 if exact) */
@@ -180,8 +181,20 @@ P4_INLINE const uint64_t *p4_value_of(const struct p4_table *t, uint64_t positio
 
 P4_HELPER void p4_table_index(struct p4_table *t);
 
-/* The first entry of an ordered table without ranges that matches, or NULL. */
-P4_INLINE void *p4_find_first(struct p4_table *t, const uint64_t *key, uint32_t words, size_t slot_bytes)
+/* Whether the ranges of an ordered table's entry have these values; `end`: what is behind its mask. */
+P4_INLINE int p4_in_ranges(const uint64_t *end, const p4_u128 *ranged, uint32_t ranges)
+{
+    for (uint32_t r = 0; r < ranges; r++) {
+        const uint64_t *low = end + 2 * r, *high = low + 2 * ranges;
+        if (ranged[r] < P4_U128(low[1], low[0]) || ranged[r] > P4_U128(high[1], high[0]))
+            return 0;
+    }
+    return 1;
+}
+
+/* The first entry of an ordered table that matches, or NULL. */
+P4_INLINE void *p4_find_first(struct p4_table *t, const uint64_t *key, uint32_t words, const p4_u128 *ranged,
+                              uint32_t ranges, size_t slot_bytes)
 {
     if (!t->mask_count && t->entries >= P4_INDEX_LEAST && t->looked_up <= P4_INDEX_PATIENCE
         && t->looked_up++ == P4_INDEX_PATIENCE)
@@ -192,7 +205,7 @@ P4_INLINE void *p4_find_first(struct p4_table *t, const uint64_t *key, uint32_t 
             uint64_t difference = 0;
             for (uint32_t i = 0; i < words; i++)
                 difference |= (key[i] & value[words + i]) ^ value[i];
-            if (!difference)
+            if (!difference && p4_in_ranges(value + 2 * words, ranged, ranges))
                 return t->slots + n * slot_bytes;
         }
         return NULL;
@@ -205,7 +218,8 @@ P4_INLINE void *p4_find_first(struct p4_table *t, const uint64_t *key, uint32_t 
             masked[i] = key[i] & mask[i];
         for (uint64_t i = p4_hash_in(masked, words, n + 1) >> t->index_shift; t->index[i]; i = (i + 1) & last) {
             const uint64_t *value = p4_value_of(t, t->index[i] - 1, slot_bytes);
-            if (p4_equal(value, masked, words) && p4_equal(value + words, mask, words)) {
+            if (p4_equal(value, masked, words) && p4_equal(value + words, mask, words)
+                && p4_in_ranges(value + 2 * words, ranged, ranges)) {
                 if (t->index[i] - 1 < best)
                     best = t->index[i] - 1;
                 break;
@@ -279,6 +293,7 @@ P4_HELPER void p4_table_index(struct p4_table *t)
 {
     const struct p4_table_kind *kind = t->kind;
     uint32_t bits = 64 - (uint32_t)__builtin_clzll(2 * t->entries);
+    uint64_t steps = P4_INDEX_STEPS * t->entries;
     free(t->index);
     t->index = calloc((uint64_t)1 << bits, sizeof *t->index);
     t->index_shift = 64 - bits;
@@ -287,13 +302,13 @@ P4_HELPER void p4_table_index(struct p4_table *t)
     for (uint32_t position = 0; position < t->entries; position++) {
         const uint64_t *value = p4_value_of(t, position, kind->slot_bytes);
         uint32_t n = p4_table_mask(t, position);
-        if (n == P4_INDEX_MASKS || t->mask_count > t->entries / 8) {
+        uint64_t i = p4_hash_in(value, kind->words, n + 1) >> t->index_shift;
+        while (t->index[i] && --steps)
+            i = (i + 1) & (UINT64_MAX >> t->index_shift);
+        if (!steps || n == P4_INDEX_MASKS || t->mask_count > t->entries / 8) {
             t->mask_count = 0;
             return;
         }
-        uint64_t i = p4_hash_in(value, kind->words, n + 1) >> t->index_shift;
-        while (t->index[i])
-            i = (i + 1) & (UINT64_MAX >> t->index_shift);
         t->index[i] = position + 1;    /* behind those of the same match that win over it */
     }
 }

@@ -17,6 +17,7 @@ def source(
     ingress: str = "tm.ucast_egress_port = 2;",
     ingress_deparser_locals: str = "",
     ingress_deparser: str = "packet.emit(hdr);",
+    egress_first: str = "packet.extract(intrinsic);",
     egress_start: str = "packet.extract(hdr.ethernet); transition accept;",
     egress_locals: str = "",
     egress: str = "",
@@ -59,7 +60,7 @@ control IngressDeparser(packet_out packet, inout headers_t hdr, in metadata_t me
 }}
 parser EgressParser(packet_in packet, out headers_t hdr, out metadata_t meta,
                     out egress_intrinsic_metadata_t intrinsic) {{
-    state start {{ packet.extract(intrinsic); {egress_start} }}
+    state start {{ {egress_first} {egress_start} }}
 }}
 control Egress(inout headers_t hdr, inout metadata_t meta, in egress_intrinsic_metadata_t intrinsic,
                in egress_intrinsic_metadata_from_parser_t parsed,

@@ -8,6 +8,7 @@ from softswitch.compiler import CompileError, compile_source
 from softswitch.compiler.ir.crc import STANDARD, Crc
 from tests.softswitch.differential.compare import Pair
 from tests.softswitch.differential.script import parse_entry
+from tests.softswitch.differential.traffic import Sent
 
 from .programs import frame, program, source
 
@@ -277,6 +278,31 @@ def test_a_checksum_is_verified_taken_apart_and_updated() -> None:
     good = frame(dst=0x000100020003, src=0x000400050006, kind=0xFFFF - 21)
     assert results(pair, good) == (0, 21, 0, 0xFFFF - 6 - 21)
     assert results(pair, frame(dst=0x000100020003, src=0x000400050006, kind=5))[0] == 1
+
+
+@pytest.mark.parametrize("bytes_", [2, 6, 20])
+def test_a_checksum_over_a_header_is_that_of_its_fields(bytes_: int) -> None:
+    """The header is summed where it was extracted; behind another field it is put together from its own."""
+    words = "".join(f"bit<{8 * bytes_ // 2}> {name};" for name in "ab")
+    parts = {
+        "declarations": f"header words_t {{ {words} }}",
+        "headers": "words_t words;",
+        "metadata": "bit<16> own; bit<16> other;",
+        "parser_locals": "Checksum() own; Checksum() other;",
+        "ingress": "hdr.ethernet.kind = meta.own ^ meta.other; hdr.ethernet.src = (bit<48>)meta.own;"
+        " tm.ucast_egress_port = 2;",
+    }
+    start = (
+        "own.add(hdr.words); meta.own = own.get(); other.add({ 16w0, hdr.words }); meta.other = other.get();"
+    )
+    start = f"meta = {{...}}; packet.extract(hdr.words); {start}"
+    pair = Pair(program(**parts, ingress_start=f"{start} packet.extract(hdr.ethernet); transition accept;"))
+    for value in (0, 1, 0xFFFE, 0xFFFF):
+        data = (value << 8 * (bytes_ - 2) | 0x1234 * (bytes_ > 2)).to_bytes(bytes_, "big")
+        total = value + 0x1234 * (bytes_ > 2)
+        folded = total if total <= 0xFFFF else total - 0xFFFF
+        assert pair.send(data + frame(), 1) == [Sent(2, data + frame(src=folded, kind=0))]
+    pair.compare_state()
 
 
 def test_a_parser_counts() -> None:

@@ -53,6 +53,47 @@ def test_a_frame_without_a_port_is_dropped_and_so_is_one_that_asks_for_it() -> N
     assert sent(gone, frame()) == []
 
 
+def test_a_port_that_an_out_parameter_leaves_alone_is_none() -> None:
+    """p4testgen's tna_simple_switch: the control that should choose a port misses, and writes none."""
+    declarations = "control Chooser(out PortId_t port) { apply { if (false) { port = 2; } } }"
+    parts = {"declarations": declarations, "ingress_locals": "Chooser() chooser;"}
+    assert sent(Pair(program(ingress="chooser.apply(tm.ucast_egress_port);", **parts)), frame()) == []
+
+
+def test_egress_may_look_at_its_header_before_it_takes_it() -> None:
+    first = "meta.told = packet.lookahead<bit<16>>(); packet.extract(intrinsic);"
+    pair = Pair(
+        program(metadata="bit<16> told;", egress_first=first, egress="hdr.ethernet.src = (bit<48>)meta.told;")
+    )
+    assert sent(pair, frame()) == [Sent(2, frame(src=2))]
+
+
+@pytest.mark.parametrize(
+    ("egress", "left"),
+    [
+        ("", "abcdef01"),
+        ("hdr.part.c = hdr.part.c + 1;", "abceef01"),
+        ("hdr.part.e = 0x77;", "abcdef77"),
+        ("hdr.part.setInvalid();", ""),
+        ("hdr.part.setInvalid(); hdr.part.setValid(); hdr.part.b = 0;", "ab0def01"),
+        ("hdr.made.setValid(); hdr.made.c = 3;", "00030000abcdef01"),
+        ("hdr.made.setValid(); hdr.made = hdr.part; hdr.part.a = 1;", "abcdef0101cdef01"),
+    ],
+)
+def test_fields_that_nobody_touches_leave_as_they_came(egress: str, left: str) -> None:
+    """Headers are copied but for the fields that may be assigned, if nothing else is done to them."""
+    pair = Pair(
+        program(
+            declarations="header part_t { bit<8> a; bit<4> b; bit<4> c; bit<8> d; bit<8> e; }",
+            headers="part_t made; part_t part;",
+            ingress_start="packet.extract(hdr.part); packet.extract(hdr.ethernet); transition accept;",
+            egress_start="packet.extract(hdr.part); packet.extract(hdr.ethernet); transition accept;",
+            egress=egress,
+        )
+    )
+    assert sent(pair, bytes.fromhex("abcdef01") + frame()) == [Sent(2, bytes.fromhex(left) + frame())]
+
+
 def test_two_groups_and_a_port_get_copies_at_once() -> None:
     ingress = "tm.ucast_egress_port = 2; tm.mcast_grp_a = 5; tm.mcast_grp_b = 6;"
     egress = "hdr.ethernet.src = (bit<48>)intrinsic.egress_rid;"

@@ -57,7 +57,9 @@ def apply_instance(body: Body, instance: Instance, expr: ast.Call) -> None:
                 raise Unsupported(message, expr.pos, "the same argument in all of them")
             name = body.unit.variable(f"{instance.name}.{formal.name}", lowered)
             instance.variables[formal.name] = ir.Var(lowered, name, formal.pos)
-    passed = pass_arguments(body, formals, args, prefix=instance.name, variables=instance.variables)
+    passed = pass_arguments(
+        body, formals, args, prefix=instance.name, variables=instance.variables, block=True
+    )
     if instance.passed is None:
         with body.unit.entered(decl, f"control {decl.name!r}", expr.pos):
             inner = lower_control(

@@ -216,7 +216,7 @@ class _States:
         decl = block.decl
         formals = formals_of(body.unit, decl.params, instance.scope)
         args = bind(f"parser {decl.name}", formals, call.args, call.pos)
-        passed = pass_arguments(body, formals, args, prefix=instance.name)
+        passed = pass_arguments(body, formals, args, prefix=instance.name, block=True)
         prefix = f"{self._prefix}{instance.name.rpartition('.')[2]}."
         with body.unit.entered(decl, f"parser {decl.name!r}", call.pos):
             entry = _lower(
