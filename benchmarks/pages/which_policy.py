@@ -110,7 +110,7 @@ are the simplest.
 {packets.ABOUT.strip()}
 """
 
-LIMITS = f"""
+LIMITS = """
 16 servers, generated jobs of minutes; times are computed, not measured ([how far
 off](cluster-validation.md)). But for one table starts cost nothing, and durations are told exactly. `joint`
 places all jobs anew at each decision: it is for tens of servers, not for thousands. Flows do not foresee
