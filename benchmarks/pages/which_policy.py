@@ -110,14 +110,13 @@ are the simplest.
 {packets.ABOUT.strip()}
 """
 
-LIMITS = f"""
+LIMITS = """
 16 servers, generated jobs of minutes; times are computed, not measured ([how far
 off](cluster-validation.md)). But for one table starts cost nothing, and durations are told exactly. `joint`
 places all jobs anew at each decision: it is for tens of servers, not for thousands. Flows do not foresee
-what a job on slow links does to others when slots are few: its packets hold slots for long, those of others
-meet them and go to fallback servers, some behind slow links. In packets a
-workload of mixed link rates can take seven times as long with {packets.SLOTS} slots; with four times as many
-it does not.
+what jobs on slow links do to others: their packets hold slots for long, those of others meet them and go to
+fallback servers, some behind slow links. The worst errors with mixed link rates are of such jobs: they take
+many times as long in packets.
 """
 
 
