@@ -132,11 +132,11 @@ def test_what_the_program_says_of_a_packet_is_noted(engine: str, backend: str, t
     program = p4src_program("shared", LANES=32, SLOTS=16)
     with Switch({1: MemoryPort()}, engine=engine) as switch:  # type: ignore[arg-type]
         switch.load(load(program, backend=backend))  # type: ignore[arg-type]
-        switch.capture(CaptureSettings(notes=("outcome", "receiver", "no_such_field")))
+        switch.capture(CaptureSettings(notes=("outcome", "rank_count", "no_such_field")))
         switch.inject(1, [bytes(60)], 5)
         ((time_ns, data, comment, direction),) = read(switch.captured(1)[0], tmp_path)
     assert (time_ns, data, direction) == (5000, bytes(60), 1)
-    assert comment == "outcome=0 receiver=0"
+    assert comment == "outcome=0 rank_count=0"
 
 
 def test_a_record_made_in_python_is_read_as_it_was_meant(tmp_path: Path) -> None:
