@@ -5,7 +5,7 @@ Gb/s between switches, of 2,048 slots each. The usual jobs are 24 of ResNet-50, 
 12 workers, which arrive at random; half of them have deadlines of 1.2 to 3 times what they take alone. Each
 family changes one thing, but for the last, which is of the page on deadlines: jobs of four workers on twelve
 servers at one switch, with deadlines of 1.5 times what they take alone. The fat-tree, the slow links between
-switches and the overload were added after all policies were fixed.
+switches and the overload were added after all policies were made, and before a last change of `joint`.
 """
 
 from __future__ import annotations

@@ -88,8 +88,9 @@ over the simplest ones, who pays, and does it pay to decide on all of them at on
 ABOUT = f"""
 As flows (`ina cluster simulate --model average`): {JOBS} jobs on 16 servers, in {len(NAMES)} families
 (`benchmarks/pages/families.py`) that each change one thing; half of the jobs have deadlines of 1.2 to 3 times
-what they take alone. {len(SEEDS)} seeds, every other of which was drawn after all policies were fixed, as
-were the families fat-tree, slow links between switches and overloaded. `simplest` is
+what they take alone. {len(SEEDS)} seeds, every other of which was drawn after all policies were fixed. The
+families fat-tree, slow links between switches and overloaded were added after `joint` was made, but before
+its last change (it counts all jobs that go on beside a place, not only those before it). `simplest` is
 `{" + ".join(SIMPLEST[:3])}`, on shortest paths as all where nothing else is said.
 
 [`joint`](../schedulers/reference.md#policies) decides on GPUs, servers and trees at once: in the order of
