@@ -291,6 +291,12 @@ def slack_s(entry: Job, placement: Placement, settings: VirtualSettings, topolog
     """Return how much longer a window takes through the slowest link of a job than a fast one, seconds.
 
     The job's links are those of its hosts and, whatever its tree, all between switches.
+
+    Args:
+        entry: The job.
+        placement: Its hosts.
+        settings: Settings of the simulation.
+        topology: The network.
     """
     at: Counter[str] = Counter(placement.workers)
     hosts = {*at, placement.server}
