@@ -1,7 +1,7 @@
-"""Where a job could run: servers, fallback server and tree together, and what each place is worth.
+"""Where a job could run: servers, fallback server and tree together.
 
-A place's worth is the number of GPUs that compute with it, on average over time, less those that it delays:
-NetPack's objective, with slots held for as long as was measured. Trees end at the summing switch nearest to
+What a place is worth is NetPack's objective (`controller.placement.netpack.worth`), with slots held for as
+long as was measured. Trees end at the summing switch nearest to
 the fallback server, or in the fallback server's rack, whichever sums there; where flows pass from rack to
 rack, each such tree is also tried over another switch. So a job sees which links and slots others have left.
 
@@ -19,7 +19,7 @@ import random
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from controller.placement.flows import speed, steady_state
+from controller.placement.flows import steady_state
 from controller.placement.policy import Question, settle
 from controller.placement.trees import paths_up, racks_of, tidy, ways_to
 from controller.vocabulary import Job, Topology, Tree
@@ -73,26 +73,6 @@ def _detours(topology: Topology, racks: Sequence[str], root: str, straight: Tree
                 parents[node] = above
         if all(rack == root or rack in parents for rack in racks):
             yield parents
-
-
-def worth(question: Question, placed: Job) -> float:
-    """Return the GPUs that a placed job lets compute, less those that it delays, on average over time.
-
-    Considers only running jobs at the switches of its tree. One water-filling, or two.
-    """
-    if placed.tree is None:
-        return placed.gpus * speed(placed, float("inf"))
-    switches = {*placed.tree.switches}
-    crossing, values = question.crossing, question.values
-    near = tuple(
-        number
-        for number, other in enumerate(crossing)
-        if other.tree is not None and not switches.isdisjoint(other.tree.switches)
-    )
-    beside = [crossing[number] for number in near]
-    if near not in values:
-        values[near] = steady_state(question.topology, beside, measured=True).value if beside else 0.0
-    return steady_state(question.topology, [*beside, placed], measured=True).value - values[near]
 
 
 def rate_alone_bps(topology: Topology, job: Job, servers: Sequence[str]) -> float:

@@ -21,8 +21,9 @@ import math
 import random
 from collections.abc import Sequence
 
-from controller.joint.places import over_trees, rate_alone_bps, settled, worth
+from controller.joint.places import over_trees, rate_alone_bps, settled
 from controller.placement.baselines import locality_on_fast_links
+from controller.placement.netpack import worth
 from controller.placement.policy import Question
 from controller.scheduling.policy import Decision, Group, JobState, Network, View
 from controller.scheduling.queue import Rank
@@ -150,7 +151,10 @@ class Joint:
                 weights += [weight] * (len(options) - len(weights))
         if len(options) < 2:
             return options[0] if options else None
-        values = [worth(question, option) * weight for option, weight in zip(options, weights, strict=True)]
+        values = [
+            worth(question, option, measured=True) * weight
+            for option, weight in zip(options, weights, strict=True)
+        ]
         enough = max(values) - CLOSE * job.spec.gpus
         return next(option for option, value in zip(options, values, strict=True) if value >= enough)
 

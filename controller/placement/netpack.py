@@ -84,11 +84,20 @@ def _candidates(question: Question, room: dict[str, int], workers: int) -> list[
 
 
 def gain(question: Question, job: Job, servers: Sequence[str]) -> float:
-    """Return the GPUs that a placement lets compute, less those that it delays, on average over time.
+    """Return what a placement on these servers is worth, with shortest paths."""
+    return worth(question, settle(question, job, servers))
 
-    Considers only jobs at the switches of its tree.
+
+def worth(question: Question, placed: Job, *, measured: bool = False) -> float:
+    """Return the GPUs that a placed job lets compute, less those that it delays, on average over time.
+
+    Considers only running jobs at the switches of its tree: one water-filling, or two.
+
+    Args:
+        question: The cluster and the running jobs; it remembers what these are worth without the job.
+        placed: The job, with servers and tree.
+        measured: See `steady_state`; the same in all calls for a question.
     """
-    placed = settle(question, job, servers)
     if placed.tree is None:
         return placed.gpus * speed(placed, float("inf"))
     switches = {*placed.tree.switches}
@@ -101,8 +110,10 @@ def gain(question: Question, job: Job, servers: Sequence[str]) -> float:
     beside = [crossing[number] for number in near]
     before = values.get(near)
     if before is None:
-        before = values[near] = steady_state(question.topology, beside).value if beside else 0.0
-    return steady_state(question.topology, [*beside, placed]).value - before
+        before = values[near] = (
+            steady_state(question.topology, beside, measured=measured).value if beside else 0.0
+        )
+    return steady_state(question.topology, [*beside, placed], measured=measured).value - before
 
 
 def _racks(question: Question, room: dict[str, int], workers: int) -> list[list[_Choice]]:

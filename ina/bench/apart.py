@@ -43,5 +43,10 @@ def _child(channel: Connection, work: Callable[..., Any], arguments: tuple[Any, 
     except (RunFailed, ControllerError) as error:
         channel.send(error)
         return
+    channel.send((result, most_memory()))
+
+
+def most_memory() -> int:
+    """Return the most memory that this process has had, in bytes."""
     unit = 1024 if sys.platform != "darwin" else 1  # kilobytes, on macOS bytes
-    channel.send((result, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit))
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from bmv2_topos.testbeds.virtual import (
 )
 from controller.vocabulary import Job, fat_tree, float32_bytes
 from controller.vocabulary.places import place
+from ina.bench.apart import most_memory
 
 TENSORS = (32768, 32768)
 """Elements of a job's two layers."""
@@ -104,6 +104,6 @@ def measure_simulation(
         virtual_s=report.duration_s,
         processor_s=time.process_time() - ready,
         prepared_s=ready - began,
-        memory_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        memory_bytes=most_memory(),
         aggregated_share=report.aggregated_share,
     )

@@ -10,7 +10,8 @@ import pytest
 from controller.core.allocation import Allocation
 from controller.core.compose import networked
 from controller.errors import BadSpec
-from controller.joint.places import over_trees, rate_alone_bps, settled, worth
+from controller.joint.places import over_trees, rate_alone_bps, settled
+from controller.placement.netpack import worth
 from controller.placement.policy import Question
 from controller.placement.trees import fan_in
 from controller.policies.by_kind import SCHEDULER, AllocationSettings
@@ -105,7 +106,7 @@ def test_trees_avoid_the_switch_that_others_load() -> None:
     first = settled(Question(half, (), random.Random(0)), across[0], ["h1", "h3"])
     question = Question(half, (first,), random.Random(0))
     options = over_trees(half, settled(question, across[1], ["h2", "h4"]))
-    best = max(options, key=lambda option: worth(question, option))
+    best = max(options, key=lambda option: worth(question, option, measured=True))
     assert first.tree is not None
     assert best.tree is not None
     spines = {"spine1", "spine2"}
