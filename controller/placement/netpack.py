@@ -84,7 +84,7 @@ def _candidates(question: Question, room: dict[str, int], workers: int) -> list[
 
 
 def gain(question: Question, job: Job, servers: Sequence[str]) -> float:
-    """Return what a placement on these servers is worth, with shortest paths."""
+    """Return the worth of a placement on these servers, with shortest paths (`worth`)."""
     return worth(question, settle(question, job, servers))
 
 
