@@ -22,7 +22,7 @@ from softswitch.engine.entries import TableEntries, bit_width, has_part, leaf_wi
 from softswitch.engine.meters import MeterRates, MeterReading
 from softswitch.engine.pipeline import MAX_FRAME, Copy, NoSuchObject, PipelineError, Verdict
 
-ABI = 4
+ABI = 5
 PARTS = ("direct counter", "direct meter", "idle timeout")
 """What an entry may have, in the order of ``enum`` P4_HITS ... in ``runtime/tables.h``."""
 PACKET_ALIGNMENT = 64
@@ -67,6 +67,9 @@ class _Copy(ctypes.Structure):
 _pointer = ctypes.c_void_p
 _CREATE = ctypes.CFUNCTYPE(_pointer, ctypes.c_uint64)
 _DESTROY = ctypes.CFUNCTYPE(None, _pointer)
+_TWIN = ctypes.CFUNCTYPE(_pointer, _pointer, ctypes.c_uint64)
+_SLOT = ctypes.CFUNCTYPE(ctypes.c_uint64, _pointer, ctypes.c_char_p, ctypes.c_uint32, ctypes.c_uint16)
+_DIVIDES = ctypes.CFUNCTYPE(ctypes.c_int, _pointer)
 _INGRESS = ctypes.CFUNCTYPE(
     None,
     *(
@@ -104,6 +107,10 @@ class _Program(ctypes.Structure):
         ("clone", _CLONE),
         ("egress", _EGRESS),
         ("metadata", _pointer),
+        ("twin", _TWIN),
+        ("one_thread", ctypes.c_char_p),
+        ("slot", _SLOT),
+        ("divides", _DIVIDES),
     )
 
 
@@ -223,6 +230,19 @@ class CompiledPipeline:
     def state_address(self) -> int:
         """Address of its ``struct p4_pipeline``; it lives as long as this object."""
         return self._state
+
+    @property
+    def one_thread(self) -> str | None:
+        """Why one thread has to process all packets (`softswitch.compiler.slots`); None: several may."""
+        why: bytes | None = self._ops.one_thread
+        return None if why is None else why.decode()
+
+    def slot(self, frame: bytes, port: int) -> int | None:
+        """Return the slot of a packet with the tables as they are; None: it meets no register."""
+        if not self._ops.slot:
+            return None
+        slot: int = self._ops.slot(self._state, frame, len(frame), port)
+        return None if slot == MASK_64 else slot
 
     # ----------------------------------------------------------------- tables
 

@@ -127,19 +127,29 @@ CREATE = """\
 static void p4_destroy(struct p4_pipeline *s)
 {
 @free@
+    if (!s->is_twin) {
+@free_shared@
+    }
     for (const struct p4_table_kind *kind = p4_table_kinds; kind->name; kind++)
         p4_table_destroy(&s->tables[kind - p4_table_kinds]);
     free(s);
 }
 
-static struct p4_pipeline *p4_create(uint64_t seed)
+/* With `of`, a pipeline for another thread, which shares registers and meters with that one. */
+static struct p4_pipeline *make_pipeline(uint64_t seed, const struct p4_pipeline *of)
 {
     struct p4_pipeline *s = calloc(1, sizeof *s);
     int failed = 0;
     if (!s)
         return NULL;
     s->random = seed;
+    s->is_twin = of != NULL;
 @allocate@
+    if (of) {
+@share@
+    } else {
+@allocate_shared@
+    }
     for (const struct p4_table_kind *kind = p4_table_kinds; kind->name; kind++)
         failed |= p4_table_create(&s->tables[kind - p4_table_kinds], kind);
     if (failed) {
@@ -147,8 +157,20 @@ static struct p4_pipeline *p4_create(uint64_t seed)
         return NULL;
     }
 @defaults@
+    if (!of) {
 @initial@
+    }
     return s;
+}
+
+static struct p4_pipeline *p4_create(uint64_t seed)
+{
+    return make_pipeline(seed, NULL);
+}
+
+static struct p4_pipeline *p4_twin(const struct p4_pipeline *of, uint64_t seed)
+{
+    return make_pipeline(seed, of);
 }
 
 extern const struct p4_program p4_program __attribute__((visibility("default")));
@@ -164,6 +186,8 @@ const struct p4_program p4_program = {
     .clone = p4_clone_packet,
     .egress = p4_egress,
     .metadata = p4_metadata,
+    .twin = p4_twin,
+@threads@
 };
 """
 
@@ -173,6 +197,7 @@ def declare_state(unit: Unit, tables: Sequence[TableLayout], out: Writer) -> Non
     _write(out, DECLARATIONS)
     with out.block("struct p4_pipeline", "};"):
         out.line("uint64_t random, now_us;")
+        out.line("int is_twin;")
         out.line("struct p4_digests *digests;")
         out.line(f"struct p4_table tables[{max(1, len(tables))}];")
         for table in tables:
@@ -208,14 +233,14 @@ def _indirect_counters(unit: Unit) -> list[ir.Counter]:
     return [counter for counter in unit.program.counters.values() if counter.table is None]
 
 
-def emit_entry_points(unit: Unit, tables: Sequence[TableLayout], out: Writer) -> None:
-    """Write everything that ``struct p4_program`` points to, and it."""
+def emit_entry_points(unit: Unit, tables: Sequence[TableLayout], threads: Sequence[str], out: Writer) -> None:
+    """Write everything that ``struct p4_program`` points to, and it; `threads` are lines of it."""
     if not unit.program.tofino:
         _emit_field_lists(unit, out)
     _describe_metadata(unit, out)
     if unit.program.tofino:
         emit_entries(unit, timed=_needs_time(unit.program), out=out)
-        _emit_create(unit, tables, out)
+        _emit_create(unit, tables, threads, out)
         return
     _write(out, ANSWER)
     arrival = {
@@ -243,7 +268,7 @@ def emit_entry_points(unit: Unit, tables: Sequence[TableLayout], out: Writer) ->
     departure |= {name: f"copy->{name}" for name in (*told, "deq_qdepth")}
     clock = ["    s->now_us = copy->now_us;"] if timed else []
     _write(out, EGRESS, given=[*clock, *_set_standard(unit, departure)])
-    _emit_create(unit, tables, out)
+    _emit_create(unit, tables, threads, out)
 
 
 def _write(out: Writer, template: str, **parts: Iterable[str]) -> None:
@@ -334,31 +359,39 @@ def _scalar_home(unit: Unit, path: tuple[str, ...]) -> tuple[str, ir.Scalar]:
 # --------------------------------------------------------------------------- creation
 
 
-def _emit_create(unit: Unit, tables: Sequence[TableLayout], out: Writer) -> None:
-    memory = [(group.name, f"struct {group.name}", group.size) for group in unit.registers.groups]
-    memory += [
-        (f"counter_{unit.counter_names[counter.name]}", "struct p4_count", counter.size)
-        for counter in _indirect_counters(unit)
-    ]
-    memory += [
+def _emit_create(unit: Unit, tables: Sequence[TableLayout], threads: Sequence[str], out: Writer) -> None:
+    shared = [(group.name, f"struct {group.name}", group.size) for group in unit.registers.groups]
+    shared += [
         (f"meter_{unit.meter_names[meter.name]}", "struct p4_meter", meter.size)
         for meter in indirect_meters(unit.program)
     ]
+    own = [
+        (f"counter_{unit.counter_names[counter.name]}", "struct p4_count", counter.size)
+        for counter in _indirect_counters(unit)
+    ]
     if unit.program.digests:
-        memory.append(("digests", "struct p4_digests", 1))
+        own.append(("digests", "struct p4_digests", 1))
     name = unit.program.name.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ")
     _write(
         out,
         CREATE.replace("@name@", name),
-        free=[f"    free(s->{member});" for member, _, _ in memory],
-        allocate=[
-            f"    failed |= !(s->{member} = p4_allocate({max(1, size)} * sizeof({c_type})));"
-            for member, c_type, size in memory
-        ],
+        free=[f"    free(s->{member});" for member, _, _ in own],
+        free_shared=[f"        free(s->{member});" for member, _, _ in shared],
+        allocate=_allocations(own, "    "),
+        share=[f"        s->{member} = of->{member};" for member, _, _ in shared],
+        allocate_shared=_allocations(shared, "        "),
         defaults=[
             f"    s->default_{unit.table_names[layout.table.name]}.match.action = "
             f"{layout.actions.index(layout.table.default.action)};"
             for layout in tables
         ],
-        initial=unit.registers.initial_values(),
+        initial=[f"    {line}" for line in unit.registers.initial_values()],
+        threads=threads,
     )
+
+
+def _allocations(memory: Sequence[tuple[str, str, int]], indent: str) -> list[str]:
+    return [
+        f"{indent}failed |= !(s->{member} = p4_allocate({max(1, size)} * sizeof({c_type})));"
+        for member, c_type, size in memory
+    ]

@@ -16,6 +16,7 @@ module                what it writes
 `functions`           actions and blocks
 `tables`              tables: entries, lookup, decision code
 `tofino`              what the engine calls of programs for Tofino
+`slots`               by what packets are divided among threads
 `entry`               the state of the pipeline, and what the engine calls
 ====================  ===================================================================
 """
@@ -24,6 +25,7 @@ from __future__ import annotations
 
 from softswitch.compiler import ir
 from softswitch.compiler.errors import Unsupported
+from softswitch.compiler.slots import find_slots
 from softswitch.engine.emit_c.alike_tables import with_joint_decisions
 from softswitch.engine.emit_c.entry import declare_state, emit_entry_points
 from softswitch.engine.emit_c.functions import emit_actions, emit_block, find_locals
@@ -37,6 +39,7 @@ from softswitch.engine.emit_c.packet import (
     emit_raw,
 )
 from softswitch.engine.emit_c.parser import emit_deparser, emit_parser
+from softswitch.engine.emit_c.slots import Division, emit_slots
 from softswitch.engine.emit_c.table_layout import lay_out_table
 from softswitch.engine.emit_c.tables import declare_table, emit_apply
 from softswitch.engine.emit_c.text import Writer
@@ -49,12 +52,12 @@ from softswitch.engine.emit_c.wire import emit_header_functions
 def emit_c(program: ir.Program) -> str:
     """Return the C text of `program`. Raises Unsupported for what this back end cannot do."""
     try:
-        return _emit(with_joint_decisions(program))
+        return _emit(with_joint_decisions(program), find_slots(program))
     except RecursionError:
         raise Unsupported(f"expressions or statements of {program.name} nested too deeply", NOWHERE) from None
 
 
-def _emit(program: ir.Program) -> str:
+def _emit(program: ir.Program, division: Division) -> str:
     unit = make_unit(program)
     tables = [lay_out_table(table) for table in program.tables.values()]
     out = Writer()
@@ -92,6 +95,6 @@ def _emit(program: ir.Program) -> str:
         emit_tofino(out)
     else:
         emit_packet_functions(unit, out)
-    emit_entry_points(unit, tables, out)
+    emit_entry_points(unit, tables, emit_slots(unit, division, tables, out), out)
     out.line('#include "control.h"')
     return out.text()

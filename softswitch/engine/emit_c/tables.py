@@ -35,14 +35,14 @@ def declare_table(unit: Unit, layout: TableLayout, out: Writer) -> None:
     name = unit.table_names[layout.table.name]
     with out.block(f"union {name}_args", "};"):
         out.line("char none;")
-        for member, action in zip(_action_members(layout), layout.actions, strict=True):
+        for member, action in zip(action_members(layout), layout.actions, strict=True):
             params = unit.program.actions[action].params
             if params:
                 with out.block("struct", f"}} {member};"):
                     for param in params:
                         if is_wide(param.type):
                             raise too_wide(f"parameter {param.name}", width_of(param.type), layout.table.pos)
-                        out.line(f"{storage_type(param.type)} {_param_names(unit, action)[param.name]};")
+                        out.line(f"{storage_type(param.type)} {param_names(unit, action)[param.name]};")
     out.line()
     if layout.kind in ("exact", "lpm", "ordered"):
         with out.block(f"struct {name}_entry", "};"):
@@ -78,7 +78,7 @@ def declare_table(unit: Unit, layout: TableLayout, out: Writer) -> None:
         out.line("(void)args, (void)words;")
         with out.block("switch (action)"):
             for number, (member, action) in enumerate(
-                zip(_action_members(layout), layout.actions, strict=True)
+                zip(action_members(layout), layout.actions, strict=True)
             ):
                 params = unit.program.actions[action].params
                 if not params:
@@ -90,7 +90,7 @@ def declare_table(unit: Unit, layout: TableLayout, out: Writer) -> None:
                         text = f"words[{low}]"
                         if width_of(param.type) > 64:
                             text = f"P4_U128(words[{low + 1}], words[{low}])"
-                        to = f"args->{member}.{_param_names(unit, action)[param.name]}"
+                        to = f"args->{member}.{param_names(unit, action)[param.name]}"
                         out.line(f"{to} = ({storage_type(param.type)}){text};")
                     out.line("break;")
             out.line("default:")
@@ -151,13 +151,15 @@ def _parts(layout: TableLayout, struct: str, prefix: str = "") -> str:
     )
 
 
-def _action_members(layout: TableLayout) -> list[str]:
+def action_members(layout: TableLayout) -> list[str]:
+    """Return the members of a table's arguments, one for each of its actions."""
     names = Names()
     names.unique("none")
     return [names.unique(action.rsplit(".", 1)[-1]) for action in layout.actions]
 
 
-def _param_names(unit: Unit, action: str) -> dict[str, str]:
+def param_names(unit: Unit, action: str) -> dict[str, str]:
+    """Return the members of an action's arguments by the names of its parameters."""
     names = Names()
     return {param.name: names.unique(param.name) for param in unit.program.actions[action].params}
 
@@ -235,14 +237,12 @@ def _emit_invocation(body: Body, layout: TableLayout, invocation: ir.Invocation,
 def _emit_dispatch(body: Body, layout: TableLayout, number: str, args: str, *, hit: int = 0) -> None:
     out = body.out
     with out.block(f"switch ({number})"):
-        for position, (member, action) in enumerate(
-            zip(_action_members(layout), layout.actions, strict=True)
-        ):
+        for position, (member, action) in enumerate(zip(action_members(layout), layout.actions, strict=True)):
             out.line(f"case {position}:")
             with out.indented():
                 for param in body.unit.program.actions[action].params:
                     target = body.expressions.scalar(ir.Var(param.type, param.variable, layout.table.pos))
-                    source = _param_names(body.unit, action)[param.name]
+                    source = param_names(body.unit, action)[param.name]
                     out.line(f"{target.text} = {args}.{member}.{source};")
                 _run(body, action, hit, number)
                 out.line("break;")
@@ -280,19 +280,12 @@ def _emit_code(body: Body, layout: TableLayout) -> None:
 def _emit_lookup(body: Body, layout: TableLayout, number: int) -> None:
     out, table = body.out, layout.table
     name = body.unit.table_names[table.name]
-    words = ", ".join(_key_words(body, layout))
+    words = ", ".join(key_words(body, layout))
     out.line(f"const uint64_t key[{layout.words}] = {{{words}}};")
-    find = f"&s->tables[{number}], key, {layout.words}, sizeof(struct {name}_entry)"
-    match layout.kind:
-        case "exact":
-            out.line(f"struct {name}_entry *entry = p4_find({find}, 1);")
-        case "lpm":
-            out.line(f"struct {name}_entry *entry = p4_find_longest({find}, {layout.prefix_top});")
-        case _:
-            ranged = _ranged(body, layout)
-            out.line(f"const p4_u128 ranged[{max(1, len(ranged))}] = {{{', '.join(ranged) or '0'}}};")
-            ordered = f"&s->tables[{number}], key, {layout.words}, ranged, {layout.ranges}"
-            out.line(f"struct {name}_entry *entry = p4_find_first({ordered}, sizeof(struct {name}_entry));")
+    if layout.kind == "ordered":
+        ranged = ranged_keys(body, layout)
+        out.line(f"const p4_u128 ranged[{max(1, len(ranged))}] = {{{', '.join(ranged) or '0'}}};")
+    out.line(f"struct {name}_entry *entry = {find_call(layout, name, number, 'key', 'ranged')};")
     with out.block("if (entry)"):
         _emit_resources(body, table, "(*entry)", timed=True)
         for line in _cells(body, table, "{0} = entry->cell_{1} ^ {2};"):
@@ -303,6 +296,19 @@ def _emit_lookup(body: Body, layout: TableLayout, number: int) -> None:
         out.line(_outcome(layout, 1, "entry->match.action"))
 
 
+def find_call(layout: TableLayout, name: str, number: int, key: str, ranged: str) -> str:
+    """Return the call that finds the entry of a packed key, as C; `ranged` has the values for ranges."""
+    find = f"&s->tables[{number}], {key}, {layout.words}"
+    size = f"sizeof(struct {name}_entry)"
+    match layout.kind:
+        case "exact":
+            return f"p4_find({find}, {size}, 1)"
+        case "lpm":
+            return f"p4_find_longest({find}, {size}, {layout.prefix_top})"
+        case _:
+            return f"p4_find_first({find}, {ranged}, {layout.ranges}, {size})"
+
+
 def _cells(body: Body, table: ir.Table, template: str) -> Iterator[str]:
     """Yield a line for each cell of an entry, of its place, number and initial value (stored as zero)."""
     for number, cell in enumerate(table.cells):
@@ -310,12 +316,13 @@ def _cells(body: Body, table: ir.Table, template: str) -> Iterator[str]:
         yield template.format(body.expressions.scalar(cell.place).text, number, initial)
 
 
-def _ranged(body: Body, layout: TableLayout) -> list[str]:
+def ranged_keys(body: Body, layout: TableLayout) -> list[str]:
     """Return the values of the keys that entries have ranges for, as C."""
     return [body.expressions.text(part.key.expr) for part in layout.parts if part.range_index is not None]
 
 
-def _key_words(body: Body, layout: TableLayout) -> list[str]:
+def key_words(body: Body, layout: TableLayout) -> list[str]:
+    """Return the words of a packed key, as C."""
     words: list[list[str]] = [[] for _ in range(layout.words)]
     for part in layout.parts:
         value = body.expressions.value(part.key.expr).text

@@ -10,10 +10,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define P4_ABI 4
+#define P4_ABI 5
 #define P4_MAX_FRAME 9216      /* longest frame in or out, bytes */
 #define P4_DROP_PORT 511       /* egress_spec after mark_to_drop */
 #define P4_PRIORITIES 8        /* of standard_metadata.priority */
+#define P4_NO_SLOT UINT64_MAX  /* the slot of a packet that meets no register */
 
 /* standard_metadata.instance_type, as BMv2 numbers it */
 enum { P4_NORMAL = 0, P4_INGRESS_CLONE = 1, P4_EGRESS_CLONE = 2, P4_COALESCED = 3,
@@ -94,6 +95,20 @@ struct p4_program {
                        uint8_t *out, struct p4_verdict *);
 
     const struct p4_field *metadata;   /* the last one has no name; NULL: none can be read */
+
+    /* A pipeline for another thread: registers and meters are those of `of`, which has to outlive it; tables, counters
+       and digests are its own, and empty. NULL: out of memory. */
+    struct p4_pipeline *(*twin)(const struct p4_pipeline *of, uint64_t seed);
+
+    /* Why one thread has to process all packets; NULL: several may, as the next two say. */
+    const char *one_thread;
+
+    /* Packets of one slot have to be processed one after the other, those of different slots need not.
+       NULL: no packet meets a register. */
+    uint64_t (*slot)(struct p4_pipeline *, const uint8_t *frame, uint32_t length, uint16_t port);
+
+    /* Whether that holds with the tables as they are; where it does not, one thread has to. If there is `slot`. */
+    int (*divides)(const struct p4_pipeline *);
 };
 
 #endif

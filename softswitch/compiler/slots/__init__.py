@@ -1,0 +1,314 @@
+"""By what packets can be divided among threads: the slot of a packet, derived from its program.
+
+Two packets may be worked on at the same time if they meet no register cell in common. A program mostly
+indexes all its registers by one value, the slot, and that is a function of the packet's bytes, its port and
+table entries: for ``exclusive.p4`` the place of its PSN in the region of slots that the job's entry names.
+`find_slots` follows ingress on all paths at once (`follow`), with what is computed alike numbered alike
+(`values`), and returns that function (`Slots`): packets of one slot then go to one thread. What it cannot
+follow, it names (`OneThread`).
+
+What a register holds never decides to which thread a packet goes: another thread may be changing it. Where
+an index depends on one behind a table, the table is assumed to be empty: `Slots.empty` lists such tables,
+and while they have entries all packets go to one thread. In ``shared.p4`` that is ``change``, which has
+entries while a job moves to another region.
+
+Counters, direct counters and digests can be kept for each thread. Programs without registers and meters can
+be divided by any hash that keeps a flow together (`Flows`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+from softswitch.compiler import ir
+from softswitch.compiler.slots.follow import MAX_WIDTH, Access, CannotFollow, Follower
+from softswitch.compiler.slots.locate import Choice, Found, Place, Search, field_offset, leads_to, locate
+from softswitch.compiler.slots.state import State, path_of
+from softswitch.compiler.slots.values import (
+    NOWHERE,
+    Argument,
+    Atom,
+    Chosen,
+    Definition,
+    Fact,
+    Field,
+    Hash,
+    Hit,
+    Lookup,
+    Path,
+    Port,
+    Taken,
+    Unknown,
+    Values,
+)
+
+MOST_EMPTY = 2
+"""Tables that may have to be empty at the same time."""
+
+__all__ = [
+    "Argument",
+    "Atom",
+    "Choice",
+    "Chosen",
+    "Definition",
+    "Field",
+    "Flows",
+    "Found",
+    "Hash",
+    "Hit",
+    "Lookup",
+    "OneThread",
+    "Path",
+    "Place",
+    "Port",
+    "Search",
+    "Slots",
+    "Taken",
+    "field_offset",
+    "find_slots",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Slots:
+    """A packet's slot: the value of `index`, which stands on `definitions`, those needed first, of `types`.
+
+    `search` finds the headers of the `Field` and `Taken` among them. With `guarded`, a packet without one of
+    these headers meets no register, so it has no slot. Holds only while the tables in `empty` are so.
+    """
+
+    index: Atom
+    definitions: Mapping[str, Definition]
+    types: Mapping[str, ir.Scalar]
+    search: Search
+    guarded: bool
+    empty: tuple[str, ...]
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The header fields that the slot depends on, such as ``ina.psn``."""
+        found = (each for each in self.definitions.values() if isinstance(each, Field))
+        return tuple(sorted(".".join((*each.header[1:], each.name)) for each in found))
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """The tables that it depends on."""
+        return tuple(each.table for each in self.definitions.values() if isinstance(each, Lookup))
+
+
+@dataclass(frozen=True, slots=True)
+class Flows:
+    """The program keeps nothing from packet to packet: any hash will do."""
+
+
+@dataclass(frozen=True, slots=True)
+class OneThread:
+    """The program has to run on one thread; `why` goes on from "because"."""
+
+    why: str
+
+
+def find_slots(program: ir.Program) -> Slots | Flows | OneThread:
+    """Return by what the packets of a program can be divided among threads."""
+    if (why := _refusal(program)) is not None:
+        return OneThread(why)
+    if not _keeps(program):
+        return Flows()
+    found = _derive(program, frozenset())
+    if not isinstance(found, OneThread):
+        return found
+    candidates = [
+        name
+        for name, table in program.tables.items()
+        if table.keys and not table.entries and table.const_default
+    ]
+    for count in range(1, MOST_EMPTY + 1):
+        for empty in combinations(candidates, count):
+            other = _derive(program, frozenset(empty))
+            if isinstance(other, Slots):
+                return other
+    return found
+
+
+def _refusal(program: ir.Program) -> str | None:
+    """Return what rules threads out before any path is followed."""
+    if program.tofino:
+        return "programs for Tofino are not divided"
+    for meter in program.meters.values():
+        if meter.table is not None:
+            return f"direct meter {meter.name} belongs to all packets of an entry"
+    again = ("resubmit_preserving_field_list", "recirculate_preserving_field_list")
+    for statement in _statements(program):
+        if isinstance(statement, ir.Extern) and statement.function in again:
+            how = statement.function.partition("_")[0]
+            return f"it has packets pass ingress twice: {how} ({statement.pos})"
+    return None
+
+
+def _keeps(program: ir.Program) -> bool:
+    return bool(program.registers) or any(meter.table is None for meter in program.meters.values())
+
+
+def _derive(program: ir.Program, empty: frozenset[str]) -> Slots | OneThread:
+    """Derive the slot, given that tables are `empty`; without an access left, that is no answer."""
+    try:
+        for access in _follow(program, program.egress, empty, Values(), frozenset(), known=False):
+            return OneThread(f"{access.what} is used in egress ({access.pos})")
+        values = Values()
+        touched = frozenset(_touched_by_parser(program))
+        accesses = _follow(program, program.ingress, empty, values, touched, known=True)
+        return _slots(program, values, accesses, empty)
+    except CannotFollow as error:
+        return OneThread(str(error))
+
+
+def _follow(
+    program: ir.Program,
+    body: Sequence[ir.Stmt],
+    empty: frozenset[str],
+    values: Values,
+    touched: frozenset[Path],
+    *,
+    known: bool,
+) -> list[Access]:
+    """Return the accesses to registers in a block; without `known`, nothing is known of the packet."""
+
+    def origin(path: Path, type_: ir.Type) -> Atom:
+        name = ".".join(path)
+        if not known or not isinstance(type_, ir.Scalar) or any(path[: len(t)] == t for t in touched):
+            return values.unknown(name, type_)
+        match path:
+            case ("hdr", *_):
+                return values.define(Field(path[:-1], path[-1]), type_)
+            case ("standard_metadata", "ingress_port"):
+                return values.define(Port(), type_)
+            case ("standard_metadata", "instance_type" | "egress_spec" | "mcast_grp" | "priority"):
+                return ir.Const(type_, 0, NOWHERE)
+            case ("standard_metadata", *_):
+                return values.unknown(name, type_)
+            case _:
+                return ir.Const(type_, 0, NOWHERE)
+
+    def taken(header: Path) -> Atom:
+        if not known or header[0] != "hdr":
+            return values.unknown(".".join(header), ir.Bool())
+        return values.define(Taken(header), ir.Bool())
+
+    follower = Follower(program, values, empty)
+    follower.block(body, State(values, origin, taken))
+    return follower.accesses
+
+
+def _touched_by_parser(program: ir.Program) -> Iterator[Path]:
+    """Yield what parser and checksums assign, beside the headers that are extracted."""
+    for statement in (*_inside(s for state in program.states.values() for s in state.body), *program.verify):
+        match statement:
+            case ir.Assign(target=target) | ir.Forget(target=target):
+                yield from _whole(target)
+            case ir.Extern(function="hash" | "random", args=((target,), *_)):
+                yield from _whole(target)
+            case ir.SetValidity(header=header):
+                yield from _whole(header)
+            case _:
+                pass
+
+
+def _whole(target: ir.Expr) -> Iterator[Path]:
+    while isinstance(target, ir.Slice):
+        target = target.base
+    if (path := path_of(target)) is not None:
+        yield path
+
+
+def _slots(
+    program: ir.Program, values: Values, accesses: Sequence[Access], empty: frozenset[str]
+) -> Slots | OneThread:
+    if not accesses:
+        return OneThread("no packet meets a register that way")
+    # Accesses in a row, such as those of lanes, are alike: each kind is looked at once.
+    kinds = {(access.index, access.facts): access for access in accesses}
+    known = {kind: values.implied(kind[1]) for kind in kinds}
+    indices = {kind: values.under(kind[0], facts) for kind, facts in known.items()}
+    for kind, access in kinds.items():
+        if (why := _useless(values, indices[kind])) is not None:
+            return OneThread(f"the index of {access.what} {why} ({access.pos})")
+    general = next((raw for raw, _ in kinds if _fits_all(values, raw, known, indices)), None)
+    if general is None:
+        first, *_, last = kinds.values()
+        return OneThread(f"{first.what} and {last.what} have different indices ({last.pos})")
+    always = frozenset.intersection(*(frozenset(facts.items()) for facts in known.values()))
+    index = values.under(general, dict(always))
+    if (why := _useless(values, index)) is not None:
+        return OneThread(f"the slot {why}")
+    needed = values.needed(index)
+    headers = frozenset(each.header for each in needed.values() if isinstance(each, Field | Taken))
+    taken = {values.define(Taken(header), ir.Bool()).name for header in headers}
+    guarded = all((name, True) in always for name in taken)
+    search = locate(program, headers, strictly=not guarded)
+    if not any(len(end.headers) == len(headers) for end in leads_to(search)):
+        return OneThread(
+            f"its parser never takes {', '.join('.'.join(h[1:]) for h in sorted(headers))} together"
+        )
+    types = {name: values.type_of(name) for name in needed}
+    for name, definition in needed.items():
+        if isinstance(definition, Field) and not _readable(program, definition, types[name]):
+            return OneThread(
+                f"the slot depends on {'.'.join(definition.header[1:])}.{definition.name}, too wide"
+            )
+    return Slots(index, needed, types, search, guarded, tuple(sorted(empty)))
+
+
+def _readable(program: ir.Program, field: Field, type_: ir.Scalar) -> bool:
+    """Return whether a field and what is beside it in its bytes fit 64 bits."""
+    header: ir.Type = program.hdr
+    for name in field.header[1:]:
+        assert isinstance(header, ir.Struct)
+        header = dict(header.fields)[name]
+    assert isinstance(header, ir.Header)
+    width = type_.width if isinstance(type_, ir.Bits) else 1
+    return field_offset(header, field.name) % 8 + width <= MAX_WIDTH
+
+
+_Kind = tuple[Atom, frozenset[Fact]]
+
+
+def _useless(values: Values, index: Atom) -> str | None:
+    """Return why packets cannot be divided by an index."""
+    if isinstance(index, ir.Const):
+        return "is the same for all packets"
+    unknown = (each.why for each in values.needed(index).values() if isinstance(each, Unknown))
+    return next((f"depends on {why}" for why in unknown), None)
+
+
+def _fits_all(
+    values: Values, general: Atom, known: Mapping[_Kind, Mapping[str, bool]], indices: Mapping[_Kind, Atom]
+) -> bool:
+    """Return whether `general` is the index of every access, where that happens."""
+    return all(values.under(general, known[kind]) == index for kind, index in indices.items())
+
+
+def _statements(program: ir.Program) -> Iterator[ir.Stmt]:
+    for body in (*program.blocks.values(), *(action.body for action in program.actions.values())):
+        yield from _inside(body)
+    for action in program.called_actions.values():
+        yield from _inside(action.body)
+
+
+def _inside(body: Sequence[ir.Stmt] | Iterator[ir.Stmt]) -> Iterator[ir.Stmt]:
+    """Yield statements and those within them."""
+    for statement in body:
+        yield statement
+        match statement:
+            case ir.If(then=then, otherwise=otherwise):
+                yield from _inside((*then, *otherwise))
+            case ir.Switch(cases=cases):
+                for _, inner in cases:
+                    yield from _inside(inner)
+            case ir.Scope(body=inner):
+                yield from _inside(inner)
+            case ir.Loop(body=inner, update=update):
+                yield from _inside((*inner, *update))
+            case _:
+                pass

@@ -1,0 +1,144 @@
+"""Where the parser takes headers from: the tests that lead to them, and their offsets in the frame."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from softswitch.compiler import ir
+from softswitch.compiler.slots.follow import CannotFollow
+from softswitch.compiler.slots.state import path_of
+from softswitch.compiler.slots.values import Path
+
+MOST_STATES = 64
+"""States that a packet may go through before the headers are found."""
+
+MAX_BITS = 57
+"""Widest field that is read: with what is beside it in its first byte it fits 64 bits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Bits of a frame: `width` of them, from bit `offset` on."""
+
+    offset: int
+    width: int
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The end of a search: the offsets of the headers that were found, in bytes."""
+
+    headers: tuple[tuple[Path, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The frame has `least` bytes, and the first case whose patterns all match says how to go on.
+
+    Without a case that fits, or if the frame is shorter, what was found in front of it is all.
+    """
+
+    least: int
+    shorter: Found
+    subjects: tuple[Place | ir.Const, ...]
+    cases: tuple[tuple[tuple[ir.Pattern, ...], Search], ...]
+    none: Found
+
+
+Search = Found | Choice
+
+
+def locate(program: ir.Program, wanted: frozenset[Path], *, strictly: bool) -> Search:
+    """Return the way to the headers `wanted`.
+
+    With `strictly`, exactly those frames lead to a header from which the parser takes it; else others may,
+    too. Raises CannotFollow where their offsets are not constant.
+    """
+    return _Locator(program, wanted, strictly)._state("start", 0, {}, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Locator:
+    program: ir.Program
+    wanted: frozenset[Path]
+    strictly: bool
+
+    def _state(self, name: str, offset: int, known: Mapping[Path, int], depth: int) -> Search:
+        found = Found(tuple((path, at // 8) for path, at in known.items() if path in self.wanted))
+        if name not in self.program.states or len(found.headers) == len(self.wanted):
+            return found
+        if depth == MOST_STATES:
+            raise CannotFollow(f"its parser may take more than {MOST_STATES} steps to them")
+        state = self.program.states[name]
+        now = dict(known)
+        for statement in state.body:
+            match statement:
+                case ir.Extract(header=header, size=None) if (path := path_of(header)) is not None:
+                    assert isinstance(header.type, ir.Header)
+                    if path in now:
+                        raise CannotFollow(f"its parser takes a header twice ({statement.pos})")
+                    now[path] = offset
+                    offset += _bits(header.type)
+                case ir.Extract() | ir.Advance():
+                    raise CannotFollow(f"its parser takes what has no constant length ({statement.pos})")
+                case ir.Verify() if self.strictly:
+                    raise CannotFollow(f"its parser may stop in front of them ({statement.pos})")
+                case ir.If() | ir.Switch() | ir.Scope() | ir.Loop() | ir.Call() | ir.Apply():
+                    raise CannotFollow(f"its parser branches within a state ({statement.pos})")
+                case _:
+                    pass
+        return self._choose(state.transition, offset, now, found, depth)
+
+    def _choose(
+        self, transition: ir.Transition, offset: int, known: Mapping[Path, int], shorter: Found, depth: int
+    ) -> Search:
+        subjects = tuple(self._subject(subject, known) for subject in transition.subjects)
+        cases = tuple(
+            (patterns, self._state(target, offset, known, depth + 1)) for patterns, target in transition.cases
+        )
+        here = Found(tuple((path, at // 8) for path, at in known.items() if path in self.wanted))
+        return Choice(offset // 8, shorter, subjects, cases, here)
+
+    def _subject(self, subject: ir.Expr, known: Mapping[Path, int]) -> Place | ir.Const:
+        match subject:
+            case ir.Const():
+                return subject
+            case ir.Slice(base=base, high=high, low=low):
+                whole = self._subject(base, known)
+                if isinstance(whole, Place):
+                    return Place(whole.offset + whole.width - 1 - high, high - low + 1)
+            case ir.Member(ir.Bits(width, signed=False), base, name) if (path := path_of(base)) in known:
+                assert path is not None
+                assert isinstance(base.type, ir.Header)
+                if width <= MAX_BITS:
+                    return Place(known[path] + field_offset(base.type, name), width)
+        raise CannotFollow(f"its parser decides by more than fields that it has taken ({subject.pos})")
+
+
+def field_offset(header: ir.Header, name: str) -> int:
+    """Return where a field of a header begins, in bits."""
+    offset = 0
+    for field, type_ in header.fields:
+        if field == name:
+            return offset
+        offset += _width(type_)
+    raise KeyError(name)
+
+
+def _bits(header: ir.Header) -> int:
+    if any(isinstance(type_, ir.VarBits) for _, type_ in header.fields):
+        raise CannotFollow(f"header {header.name} has no constant length")
+    return sum(_width(type_) for _, type_ in header.fields)
+
+
+def _width(type_: ir.Bits | ir.Bool | ir.VarBits) -> int:
+    return type_.width if isinstance(type_, ir.Bits) else 1
+
+
+def leads_to(search: Search) -> Sequence[Found]:
+    """Return all ends of a search."""
+    if isinstance(search, Found):
+        return [search]
+    inner = [end for _, way in search.cases for end in leads_to(way)]
+    return [*inner, search.none, search.shorter]

@@ -1,0 +1,294 @@
+"""The slot of a packet as a C function: by what threads divide packets (`softswitch.compiler.slots`).
+
+It looks at no ``struct p4_packet``: what it needs of the frame it reads where the parser would take it from.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+
+from softswitch.compiler import ir
+from softswitch.compiler.slots import (
+    Argument,
+    Atom,
+    Choice,
+    Chosen,
+    Definition,
+    Field,
+    Flows,
+    Found,
+    Hash,
+    Hit,
+    Lookup,
+    OneThread,
+    Path,
+    Place,
+    Port,
+    Search,
+    Slots,
+    Taken,
+    field_offset,
+)
+from softswitch.engine.emit_c.functions import open_body
+from softswitch.engine.emit_c.parser import pattern_test
+from softswitch.engine.emit_c.statements import Body
+from softswitch.engine.emit_c.table_layout import TableLayout
+from softswitch.engine.emit_c.tables import action_members, find_call, key_words, param_names, ranged_keys
+from softswitch.engine.emit_c.text import Writer, c_integer, class_bits, literal, storage_type, width_of
+from softswitch.engine.emit_c.unit import Unit
+from softswitch.engine.emit_c.walk import NOWHERE
+from softswitch.engine.entries import TableEntries
+
+Division = Slots | Flows | OneThread
+
+
+def emit_slots(unit: Unit, division: Division, tables: list[TableLayout], out: Writer) -> list[str]:
+    """Write what ``struct p4_program`` says about threads, and return the lines of its initializer."""
+    if isinstance(division, OneThread):
+        return [f"    .one_thread = {json.dumps(division.why)},"]
+    if isinstance(division, Flows):
+        return []
+    numbers = {layout.table.name: number for number, layout in enumerate(tables)}
+    with out.block("static int p4_divides(const struct p4_pipeline *s)"):
+        out.line("(void)s;")
+        empty = [f"s->tables[{numbers[name]}].entries == 0" for name in division.empty]
+        out.line(f"return {' && '.join(empty) or '1'};")
+    out.line()
+    parameters = "struct p4_pipeline *s, const uint8_t *frame, uint32_t length, uint16_t port"
+    with out.block(f"static uint64_t p4_slot({parameters})"):
+        out.line("(void)s, (void)frame, (void)length, (void)port;")
+        _SlotFunction(unit, division, tables, numbers, open_body(unit, out, (), leave="")).write()
+    out.line()
+    return ["    .slot = p4_slot,", "    .divides = p4_divides,"]
+
+
+class _SlotFunction:
+    """Writes the body of the function."""
+
+    def __init__(
+        self,
+        unit: Unit,
+        slots: Slots,
+        tables: list[TableLayout],
+        numbers: Mapping[str, int],
+        body: Body,
+    ) -> None:
+        self._unit = unit
+        self._slots = slots
+        self._tables = tables
+        self._numbers = numbers
+        self._body = body
+        self._out = body.out
+        self._headers = {
+            each.header for each in slots.definitions.values() if isinstance(each, Field | Taken)
+        }
+        body.expressions.locals.update({name: name for name in slots.definitions})
+
+    def write(self) -> None:
+        """Find the headers, then compute one definition after the other."""
+        types = self._slots.types
+        for name, definition in self._slots.definitions.items():
+            if isinstance(definition, Field | Taken):
+                self._out.line(f"{storage_type(types[name])} {name} = 0;")
+        if self._headers:
+            self._search(self._slots.search)
+            self._out.line()
+            self._out.line("found:")
+        for name, definition in self._slots.definitions.items():
+            if not isinstance(definition, Field | Taken):
+                self._define(name, definition, types[name])
+        self._out.line(f"return {self._body.expressions.text(self._slots.index)};")
+
+    # ----------------------------------------------------------------- the frame
+
+    def _search(self, search: Search) -> None:
+        out = self._out
+        match search:
+            case Found(headers):
+                self._end(dict(headers))
+            case Choice(least, shorter, subjects, cases, none):
+                if least:
+                    with out.block(f"if (length < {least})"):
+                        self._end(dict(shorter.headers))
+                texts = [self._subject(subject) for subject in subjects]
+                for patterns, way in cases:
+                    tests = [
+                        test
+                        for pattern, (text, type_) in zip(patterns, texts, strict=True)
+                        if (test := pattern_test(pattern, text, type_)) is not None
+                    ]
+                    if not tests:
+                        self._search(way)
+                        return
+                    with out.block(f"if ({' && '.join(tests)})"):
+                        self._search(way)
+                self._end(dict(none.headers))
+
+    def _end(self, headers: Mapping[Path, int]) -> None:
+        """Load what was found, and leave the search."""
+        if self._slots.guarded and len(headers) < len(self._headers):
+            self._out.line("return P4_NO_SLOT;")
+            return
+        for name, definition in self._slots.definitions.items():
+            match definition:
+                case Field(header, field) if header in headers:
+                    type_ = self._slots.types[name]
+                    at = 8 * headers[header] + field_offset(self._header_type(header), field)
+                    text = _bits(Place(at, width_of(type_)))
+                    self._out.line(f"{name} = ({storage_type(type_)}){text};")
+                case Taken(header) if header in headers:
+                    self._out.line(f"{name} = 1;")
+                case _:
+                    pass
+        self._out.line("goto found;")
+
+    def _header_type(self, header: Path) -> ir.Header:
+        type_: ir.Type = self._unit.program.hdr
+        for name in header[1:]:
+            assert isinstance(type_, ir.Struct)
+            type_ = dict(type_.fields)[name]
+        assert isinstance(type_, ir.Header)
+        return type_
+
+    def _subject(self, subject: Place | ir.Const) -> tuple[str, ir.Type]:
+        if isinstance(subject, ir.Const):
+            return literal(subject.value, width_of(subject.type)), subject.type
+        return _bits(subject), ir.Bits(subject.width)
+
+    # ----------------------------------------------------------------- values
+
+    def _define(self, name: str, definition: Definition, type_: ir.Scalar) -> None:
+        out, expressions = self._out, self._body.expressions
+        match definition:
+            case Lookup(table, keys):
+                self._look_up(name, self._tables[self._numbers[table]], keys)
+                return
+            case Hash(algorithm, base, data, maximum):
+                out.line(f"{storage_type(type_)} {name} = 0;")
+                args = ((ir.Var(type_, name, NOWHERE),), (algorithm,), (base,), data, (maximum,))
+                self._body.statement(ir.Extern("hash", "", args, NOWHERE))
+                return
+            case Port():
+                text = "port"
+            case Hit(lookup):
+                text = f"hit_{_name(lookup)}"
+            case Chosen(lookup):
+                text = f"action_{_name(lookup)}"
+            case Argument(lookup, action, parameter):
+                text = self._argument(_name(lookup), action, parameter)
+            case ir.Unary() | ir.Binary() | ir.Cast() | ir.Slice() | ir.Mux():
+                text = expressions.text(definition)
+            case _:
+                raise TypeError(f"not a value of a slot: {definition}")
+        out.line(f"const {storage_type(type_)} {name} = ({storage_type(type_)})({text});")
+
+    def _argument(self, lookup: str, action: str, parameter: str) -> str:
+        definition = self._slots.definitions[lookup]
+        assert isinstance(definition, Lookup)
+        layout = self._tables[self._numbers[definition.table]]
+        if layout.kind == "code":
+            return self._of_code(lookup, action, parameter)
+        member = action_members(layout)[layout.actions.index(action)]
+        return f"args_{lookup}->{member}.{param_names(self._unit, action)[parameter]}"
+
+    def _of_code(self, lookup: str, action: str, parameter: str) -> str:
+        return f"{lookup}_{self._unit.action_names[action]}_{param_names(self._unit, action)[parameter]}"
+
+    def _look_up(self, name: str, layout: TableLayout, keys: tuple[Atom, ...]) -> None:
+        out, table = self._out, self._unit.table_names[layout.table.name]
+        default = f"s->default_{table}"
+        asked = replace(
+            layout,
+            parts=tuple(
+                replace(part, key=replace(part.key, expr=key))
+                for part, key in zip(layout.parts, keys, strict=True)
+            ),
+        )
+        if layout.kind == "code":
+            self._decide(name, asked)
+            return
+        if layout.kind == "none":
+            out.line(f"const uint32_t hit_{name} = 0, action_{name} = {default}.match.action;")
+            out.line(f"const union {table}_args *args_{name} = &{default}.args;")
+        else:
+            words = ", ".join(key_words(self._body, asked))
+            out.line(f"const uint64_t key_{name}[{layout.words}] = {{{words}}};")
+            ranged = ranged_keys(self._body, asked)
+            if layout.kind == "ordered":
+                out.line(
+                    f"const p4_u128 ranged_{name}[{max(1, len(ranged))}] = {{{', '.join(ranged) or '0'}}};"
+                )
+            find = find_call(layout, table, self._numbers[layout.table.name], f"key_{name}", f"ranged_{name}")
+            out.line(f"const struct {table}_entry *entry_{name} = {find};")
+            out.line(f"const uint32_t hit_{name} = entry_{name} != NULL;")
+            out.line(
+                f"const uint32_t action_{name} = hit_{name} ? entry_{name}->match.action"
+                f" : {default}.match.action;"
+            )
+            out.line(
+                f"const union {table}_args *args_{name} = hit_{name} ? &entry_{name}->args : &{default}.args;"
+            )
+        out.line(f"(void)hit_{name}, (void)action_{name}, (void)args_{name};")
+
+    def _decide(self, name: str, layout: TableLayout) -> None:
+        """A table of constant entries: its decision, with the arguments that are asked for."""
+        out, program = self._out, self._unit.program
+        table = self._unit.table_names[layout.table.name]
+        asked: dict[str, list[tuple[str, str]]] = {}
+        for each in self._slots.definitions.values():
+            if isinstance(each, Argument) and _name(each.lookup) == name:
+                text = self._of_code(name, each.action, each.parameter)
+                asked.setdefault(each.action, []).append((each.parameter, text))
+                params = {param.name: param for param in program.actions[each.action].params}
+                out.line(f"{storage_type(params[each.parameter].type)} {text} = 0;")
+        out.line(f"uint32_t hit_{name} = 0, action_{name} = s->default_{table}.match.action;")
+        for action, wanted in asked.items():
+            member = action_members(layout)[layout.actions.index(action)]
+            with out.block(f"if (action_{name} == {layout.actions.index(action)})"):
+                for parameter, text in wanted:
+                    out.line(
+                        f"{text} = s->default_{table}.args.{member}."
+                        f"{param_names(self._unit, action)[parameter]};"
+                    )
+        keys = []
+        for number, part in enumerate(layout.parts):
+            text = self._body.expressions.text(part.key.expr)
+            out.line(f"const {c_integer(class_bits(part.width))} key_{name}_{number} = {text};")
+            out.line(f"(void)key_{name}_{number};")
+            keys.append((f"key_{name}_{number}", ir.Bits(part.width)))
+        for entry in TableEntries(program, layout.table).ordered():
+            tests = [
+                test
+                for pattern, (text, type_) in zip(entry.patterns, keys, strict=True)
+                if (test := pattern_test(pattern, text, type_)) is not None
+            ]
+            with out.block(f"if ({' && '.join([f'!hit_{name}', *tests])})"):
+                out.line(f"hit_{name} = 1;")
+                out.line(f"action_{name} = {layout.actions.index(entry.invocation.action)};")
+                chosen = program.actions[entry.invocation.action].params
+                values = {p.name: (p, v) for p, v in zip(chosen, entry.invocation.args, strict=True)}
+                for parameter, text in asked.get(entry.invocation.action, ()):
+                    param, value = values[parameter]
+                    out.line(f"{text} = ({storage_type(param.type)}){literal(value, width_of(param.type))};")
+        out.line(f"(void)hit_{name}, (void)action_{name};")
+
+
+def _name(atom: Atom) -> str:
+    assert isinstance(atom, ir.Var)
+    return atom.name
+
+
+def _bits(place: Place) -> str:
+    """Return bits of the frame as C, at most 64 with those beside them in their first and last byte."""
+    first, last = place.offset // 8, (place.offset + place.width - 1) // 8
+    count, behind = last - first + 1, 7 - (place.offset + place.width - 1) % 8
+    at = f"frame + {first}"
+    whole = {1: f"frame[{first}]", 2: f"p4_load16({at})", 4: f"p4_load32({at})", 8: f"p4_load64({at})"}
+    text = whole.get(count, f"p4_load({at}, {count})")
+    if behind:
+        text = f"({text} >> {behind})"
+    if place.offset % 8:
+        text = f"({text} & {literal(-1, place.width)})"
+    return text
