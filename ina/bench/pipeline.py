@@ -1,4 +1,4 @@
-"""Throughput of a compiled program on one core, in aggregation packets per second, in memory.
+"""Throughput of a compiled program in aggregation packets per second, in memory, on one core or several.
 
 The traffic of ``exclusive.p4`` is that of one job of `contributors` workers: bursts of consecutive packets
 from one worker after the other, sequence numbers running on for ever. In ``shared.p4`` several such jobs
@@ -26,7 +26,7 @@ from controller.switches.programs import objects
 from controller.vocabulary import Region
 from hostlib import wire
 from softswitch.compiler import ir
-from softswitch.engine.bench import FrameLoop, compiler_and_flags, frames_per_s
+from softswitch.engine.bench import FrameLoop, Pass, compiler_and_flags, frames_per_s
 from softswitch.engine.pipeline import Pipeline, PipelineError
 
 FIRST_JOB = 7
@@ -42,6 +42,19 @@ PSN_APART = 1_001_097
 packets follow each other through the slots, are a tenth of a burst into each other's."""
 
 SWITCH_MAC, SWITCH_IP = "02:00:00:00:00:01", "10.0.0.254"
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadRates:
+    """Rates of `threads` threads that divide packets by their slots, by the wall clock, best rounds.
+
+    Each thread receives the frames of its ports from rings; `one` is one thread that does so, and has
+    nothing to divide.
+    """
+
+    threads: int
+    packets_per_s: float
+    one_packets_per_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +81,12 @@ class PipelineBench:
     """Packets that found their slot taken."""
     evicted_share: float
     """Packets that took another sum's slot."""
+    threads: ThreadRates | None
+    """None: it was measured on one thread only."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Traffic:
+class Traffic:
     """Input: `burst` packets of each worker of each job, all jobs on the same slots."""
 
     jobs: int
@@ -106,6 +121,7 @@ def bench_pipeline(
     burst: int = 64,
     rounds: int = 15,
     round_s: float = 0.1,
+    threads: int = 1,
 ) -> PipelineBench:
     """Measure `program`, an ``exclusive.p4`` or ``shared.p4`` of any number of lanes.
 
@@ -120,15 +136,17 @@ def bench_pipeline(
         burst: Consecutive packets of one worker.
         rounds: Number of measurements.
         round_s: Approximate processor time of each, in seconds.
+        threads: Threads to measure beside one, in the same rounds; 1: none.
 
-    Raises PipelineError if the packets were not aggregated, NoCompiler if there is nothing to measure.
+    Raises PipelineError if the packets were not aggregated or the program has to run on one thread,
+    NoCompiler if there is nothing to measure.
     """
     lanes, shared = lane_count(program), is_shared(program)
     if jobs is None:
         jobs = 4 if shared else 1
     if region_slots is None:
         region_slots = 2048 if shared else 512
-    traffic = _Traffic(jobs, contributors, region_slots, burst)
+    traffic = Traffic(jobs, contributors, region_slots, burst)
     frames, replicas = traffic.frames(lanes), traffic.replicas()
     pipeline = softswitch.load(program, backend="compiled")
     admit_jobs(pipeline, traffic)
@@ -137,9 +155,12 @@ def bench_pipeline(
 
     first = loop.run(10)
     passes = max(10, int(first.packets / first.cpu_s * round_s / len(frames)))
-    measured, bare_s = [], []
-    for _ in range(rounds):  # in turn: what slows the machine down slows down both
+    measured, bare_s, from_rings, divided = [], [], [], []
+    for _ in range(rounds):  # in turn: what slows the machine down slows down all
         measured.append(loop.run(passes))
+        if threads > 1:
+            from_rings.append(loop.run_on_threads(passes, 1))
+            divided.append(loop.run_on_threads(passes, threads))
         bare_s.append(
             loop.run_sums(
                 passes,
@@ -150,7 +171,7 @@ def bench_pipeline(
             )
         )
     counter = tofino_rows.COUNTER if program.tofino else names.OUTCOMES
-    packets = first.packets + sum(each.packets for each in measured)
+    packets = first.packets + sum(each.packets for each in (*measured, *from_rings, *divided))
     shares = {
         outcome: sum(
             pipeline.read_counter(counter, (1 + job) * COLUMNS + OUTCOMES[outcome])[0] for job in range(jobs)
@@ -182,7 +203,12 @@ def bench_pipeline(
         completed_share=completed,
         collided_share=shares["collided"],
         evicted_share=shares["evicted"],
+        threads=ThreadRates(threads, _best(divided), _best(from_rings)) if divided else None,
     )
+
+
+def _best(passes: Sequence[Pass]) -> float:
+    return max(each.packets / each.cpu_s for each in passes)
 
 
 # --------------------------------------------------------------------------- the jobs
@@ -204,7 +230,7 @@ def is_shared(program: ir.Program) -> bool:
     return capabilities(objects(softswitch.p4info(program)), f"the program {program.name}").shared
 
 
-def admit_jobs(pipeline: Pipeline, traffic: _Traffic) -> None:
+def admit_jobs(pipeline: Pipeline, traffic: Traffic) -> None:
     """Install the table entries of all jobs: worker r is child r of the root, which is this switch."""
     if pipeline.program.tofino:
         _admit_on_tofino(pipeline, traffic)
@@ -230,7 +256,7 @@ def admit_jobs(pipeline: Pipeline, traffic: _Traffic) -> None:
             _insert(pipeline, names.RECEIVER, (job, 1 + rank), deliver)
 
 
-def _admit_on_tofino(pipeline: Pipeline, traffic: _Traffic) -> None:
+def _admit_on_tofino(pipeline: Pipeline, traffic: Traffic) -> None:
     """The same for a program for Tofino, whose results are addressed by port: those of `replicas`, too."""
     contributors, shared = traffic.contributors, is_shared(pipeline.program)
     for index in range(traffic.jobs):

@@ -10,7 +10,6 @@ import ctypes
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from softswitch.engine.build import FLAGS, RUNTIME, build_c, find_compiler
@@ -88,6 +87,20 @@ class FrameLoop:
         ops = ctypes.c_void_p(self._pipeline.ops_address)
         if self._library.bench_pipeline(ops, state, ctypes.byref(self._run)) != 0:
             raise PipelineError("no memory for a packet")
+        return Pass(passes * self._run.frame_count, self._run.sent, self._run.nanoseconds * 1e-9)
+
+    def run_on_threads(self, passes: int, threads: int) -> Pass:
+        """The same on several threads: each receives the frames of its ports, and all divide them by slots.
+
+        `cpu_s` of the result is the time by the wall clock. Raises PipelineError if the program has to run
+        on one thread, or without memory.
+        """
+        states = self._pipeline.divide(threads)
+        self._run.passes = passes
+        addresses = (ctypes.c_void_p * threads)(*states)
+        ops = ctypes.c_void_p(self._pipeline.ops_address)
+        if self._library.bench_threads(ops, addresses, threads, ctypes.byref(self._run)) != 0:
+            raise PipelineError(f"no memory for {threads} threads")
         return Pass(passes * self._run.frame_count, self._run.sent, self._run.nanoseconds * 1e-9)
 
     def run_sums(
@@ -198,9 +211,14 @@ class _Sums(ctypes.Structure):
 
 
 def _library() -> Any:
-    library = ctypes.CDLL(str(build_c(Path(RUNTIME / "bench.c").read_text())))
+    library = ctypes.CDLL(str(build_c((RUNTIME / "bench.c").read_text(), flags=(*FLAGS, "-pthread"))))
     library.bench_pipeline.restype = ctypes.c_int
     library.bench_pipeline.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.POINTER(_Run))
+    library.bench_threads.restype = ctypes.c_int
+    library.bench_threads.argtypes = (
+        *(ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p), ctypes.c_uint32),
+        ctypes.POINTER(_Run),
+    )
     library.bench_sums.restype = ctypes.c_int
     library.bench_sums.argtypes = (ctypes.POINTER(_Sums),)
     return library

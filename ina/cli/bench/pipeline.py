@@ -20,6 +20,8 @@ EPILOG = """Examples:
   ina bench pipeline --lanes 256
 
   ina bench pipeline --program shared --lanes 256 --json
+
+  ina bench pipeline --threads 2
 """
 
 
@@ -35,12 +37,22 @@ def pipeline(
     duration: Annotated[
         float, typer.Option(min=0.01, metavar="SECONDS", help="Measure for this long, in seconds.")
     ] = 3.0,
+    threads: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            max=16,
+            help="Measure this many threads, too, which divide packets by their slots. Needs idle cores.",
+        ),
+    ] = 1,
     json: options.Json = False,
 ) -> None:
-    """Measure aggregation by the compiled program: packets in memory, on one core."""
+    """Measure aggregation by the compiled program: packets in memory, on one core or several."""
     path, defines = source_of(program, lanes)
     compiled = softswitch.compile_file(path, defines=defines)
-    measured = bench_pipeline(compiled, contributors=workers, round_s=duration / ROUNDS, rounds=ROUNDS)
+    measured = bench_pipeline(
+        compiled, contributors=workers, round_s=duration / ROUNDS, rounds=ROUNDS, threads=threads
+    )
     setup = {
         "program": program,
         "lanes": measured.lanes,
@@ -62,6 +74,13 @@ def pipeline(
         "collided_share": measured.collided_share,
         "evicted_share": measured.evicted_share,
     }
+    if (several := measured.threads) is not None:
+        setup["threads"] = several.threads
+        numbers |= {
+            "one_thread_packets_per_s": several.one_packets_per_s,
+            "threads_packets_per_s": several.packets_per_s,
+            "ratio_vs_one_thread": several.packets_per_s / several.one_packets_per_s,
+        }
     if json:
         Result("bench pipeline", setup, numbers).print_json()
         return
@@ -71,11 +90,19 @@ def pipeline(
         ("compiled, median", measured.median_packets_per_s),
         ("interpreter", measured.interpreter_packets_per_s),
     ]
+    if several is not None:
+        rates += [
+            ("one thread, frames from rings", several.one_packets_per_s),
+            (f"{several.threads} threads, frames from rings", several.packets_per_s),
+        ]
     table(
-        f"{program}, {measured.lanes} lanes, {measured.jobs} x {workers} contributors, in memory on one core",
+        f"{program}, {measured.lanes} lanes, {measured.jobs} x {workers} contributors, in memory",
         ["", "packets/s", "per packet"],
         [(name, count(value), seconds(1 / value)) for name, value in rates],
     )
+    if several is not None:
+        times = several.packets_per_s / several.one_packets_per_s
+        out.print(f"{several.threads} threads: {times:.2f} times one", highlight=False, soft_wrap=True)
     if measured.collided_share:
         out.print(
             f"completed in a slot: {measured.completed_share:.1%} of the sums; collided: "

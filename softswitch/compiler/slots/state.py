@@ -121,10 +121,13 @@ def joined(condition: Atom, then: State, otherwise: State) -> State:
     """Return the state behind two branches, of which `condition` says which was taken."""
     values = then.values
     result = State(values, then.origin, then.taken, facts=then.facts & otherwise.facts)
-    for path in then.places.keys() | otherwise.places.keys():
+    for path in {
+        **then.places,
+        **otherwise.places,
+    }:  # in one order, so that the same program gives the same text
         type_ = (then.places.get(path) or otherwise.places[path]).type
         result.places[path] = values.mux(condition, then.read(path, type_), otherwise.read(path, type_))
-    for path in then.valid.keys() | otherwise.valid.keys():
+    for path in {**then.valid, **otherwise.valid}:
         result.valid[path] = values.mux(condition, then.is_valid(path), otherwise.is_valid(path))
     return result
 

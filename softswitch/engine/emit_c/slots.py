@@ -41,6 +41,15 @@ from softswitch.engine.emit_c.unit import Unit
 from softswitch.engine.emit_c.walk import NOWHERE
 from softswitch.engine.entries import TableEntries
 
+SLOTS = """\
+static void p4_slots(struct p4_pipeline *s, const struct p4_arrival *arrivals, uint32_t count,
+                     uint64_t *slots)
+{
+    for (uint32_t i = 0; i < count; i++)
+        slots[i] = slot_of(s, arrivals[i].frame, arrivals[i].length, arrivals[i].port);
+}
+"""
+
 Division = Slots | Flows | OneThread
 
 
@@ -57,11 +66,14 @@ def emit_slots(unit: Unit, division: Division, tables: list[TableLayout], out: W
         out.line(f"return {' && '.join(empty) or '1'};")
     out.line()
     parameters = "struct p4_pipeline *s, const uint8_t *frame, uint32_t length, uint16_t port"
-    with out.block(f"static uint64_t p4_slot({parameters})"):
+    with out.block(f"P4_INLINE uint64_t slot_of({parameters})"):
         out.line("(void)s, (void)frame, (void)length, (void)port;")
         _SlotFunction(unit, division, tables, numbers, open_body(unit, out, (), leave="")).write()
     out.line()
-    return ["    .slot = p4_slot,", "    .divides = p4_divides,"]
+    for line in SLOTS.splitlines():
+        out.line(line)
+    out.line()
+    return ["    .slots = p4_slots,", "    .divides = p4_divides,"]
 
 
 class _SlotFunction:

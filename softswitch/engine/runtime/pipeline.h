@@ -57,6 +57,13 @@ struct p4_copy {
     uint64_t now_us;
 };
 
+/* A frame that has come in by a port. */
+struct p4_arrival {
+    const uint8_t *frame;
+    uint32_t length;
+    uint16_t port;
+};
+
 /* A field of a packet's metadata, of up to 64 bits. */
 struct p4_field {
     const char *name;
@@ -103,11 +110,11 @@ struct p4_program {
     /* Why one thread has to process all packets; NULL: several may, as the next two say. */
     const char *one_thread;
 
-    /* Packets of one slot have to be processed one after the other, those of different slots need not.
+    /* The slots of packets: those of one slot have to be processed one after the other, others need not.
        NULL: no packet meets a register. */
-    uint64_t (*slot)(struct p4_pipeline *, const uint8_t *frame, uint32_t length, uint16_t port);
+    void (*slots)(struct p4_pipeline *, const struct p4_arrival *, uint32_t count, uint64_t *slots);
 
-    /* Whether that holds with the tables as they are; where it does not, one thread has to. If there is `slot`. */
+    /* Whether that holds with the tables as they are; where it does not, one thread has to. If there is `slots`. */
     int (*divides)(const struct p4_pipeline *);
 };
 

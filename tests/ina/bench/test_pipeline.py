@@ -8,7 +8,7 @@ import softswitch
 from ina.bench.pipeline import bench_pipeline
 from softswitch.engine.bench import FrameLoop
 from softswitch.engine.pipeline import PipelineError
-from tests.programs import p4src_program
+from tests.programs import P4SRC, p4src_program
 
 
 @pytest.mark.parametrize("name", ["exclusive", "shared"])
@@ -20,6 +20,25 @@ def test_the_benchmark_counts_what_it_sends(name: str) -> None:
         assert result.copies_per_packet == 1.0
         assert result.completed_share == 1.0
         assert result.collided_share == result.evicted_share == 0
+
+
+@pytest.mark.parametrize("name", ["exclusive", "shared"])
+def test_threads_are_measured_beside_one(name: str) -> None:
+    program = p4src_program(name, LANES=32)
+    result = bench_pipeline(program, contributors=2, burst=8, rounds=2, round_s=0.01, threads=2)
+    assert result.threads is not None
+    assert result.threads.threads == 2
+    assert min(result.threads.packets_per_s, result.threads.one_packets_per_s) > 0
+    if name == "exclusive":
+        assert result.completed_share == 1.0, "also those of several threads"
+
+
+def test_a_program_for_one_thread_is_not_measured_on_two() -> None:
+    program = softswitch.compile_file(
+        P4SRC / "tna" / "exclusive.p4", defines={"LANES": "32", "__TARGET_TOFINO__": "1"}
+    )
+    with pytest.raises(PipelineError, match="runs on one thread: programs for Tofino are not divided"):
+        bench_pipeline(program, contributors=2, burst=8, rounds=1, round_s=0.01, threads=2)
 
 
 def test_the_loop_in_c_is_for_compiled_pipelines() -> None:
