@@ -52,6 +52,7 @@ def run_switch(
     tls: Tls | None = None,
     impairments: Mapping[int, PortImpairments] | None = None,
     seed: int = 0,
+    threads: int = 1,
     backend: Backend = "auto",
     undefined: Choice | None = None,
     architecture: str | None = None,
@@ -78,6 +79,8 @@ def run_switch(
         tls: Files for TLS; None: no encryption.
         impairments: Impairments by port.
         seed: Of impairments and of the program's random numbers.
+        threads: How many threads process packets, where program and ports let several do; else one does, with
+            a warning.
         backend: How programs run; see `softswitch.load`.
         undefined: The choice for undefined values in all programs that are loaded.
         architecture: The only one whose programs are taken (v1model, tna or t2na); None: any.
@@ -101,7 +104,9 @@ def run_switch(
     engine: Literal["auto", "python"] = "python" if interpreted else "auto"
     with contextlib.ExitStack() as stack:
         address = address or stack.enter_context(private_socket())
-        switch = stack.enter_context(Switch(ports, seed=seed, impairments=impairments, engine=engine))
+        switch = stack.enter_context(
+            Switch(ports, seed=seed, impairments=impairments, engine=engine, threads=threads)
+        )
         service = serve(
             switch,
             address=address,

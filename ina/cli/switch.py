@@ -151,6 +151,15 @@ def switch(
         ),
     ] = None,
     seed: options.Seed = 0,
+    threads: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            max=16,
+            help="Process packets with this many threads, which divide them by the slots that they meet. "
+            "Where program or ports do not let them, one does, with a warning.",
+        ),
+    ] = 1,
     undefined: options.Undefined = None,
     log_console: Annotated[
         bool,
@@ -209,6 +218,7 @@ def switch(
         tls=_tls(tls_cert, tls_key, tls_ca),
         impairments=_impairments(impair or [], specs),
         seed=seed,
+        threads=threads,
         backend="interpreter" if interpret else "auto",
         undefined=options.choice(undefined),
         architecture=None if arch is None else arch.value,

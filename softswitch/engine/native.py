@@ -77,6 +77,10 @@ def declare(library: ctypes.CDLL) -> ctypes.CDLL:
         "serve_port": (integer, [engine, u16, text]),
         "udp_port": (u16, [engine, u16]),
         "load": (integer, [engine, pointer, pointer]),
+        "divide": (integer, [engine, u32]),
+        "undivide": (None, [engine]),
+        "load_threads": (integer, [engine, pointer]),
+        "undivided": (text, [engine]),
         "set_group": (integer, [engine, u16, pointer, u32]),
         "set_exclusion": (integer, [engine, u16, pointer, u32]),
         "set_session": (integer, [engine, u16, pointer, u32, u32]),
@@ -104,14 +108,18 @@ def declare(library: ctypes.CDLL) -> ctypes.CDLL:
 class NativeEngine:
     """One ``struct engine``. The methods are described in `softswitch.engine.switch.Engine`."""
 
-    def __init__(self, library: ctypes.CDLL | None = None) -> None:
+    def __init__(self, library: ctypes.CDLL | None = None, *, threads: int = 1) -> None:
         """Raises NoCompiler where the engine cannot be built."""
         self._library = library or _library()
         self._engine: int = self._library.engine_create()
         if not self._engine:
             raise SwitchError("the switch engine cannot start: out of memory or file descriptors")
         self._pipeline: Pipeline | None = None
+        self._threads = threads
         self._meeting = MeetingSockets()
+        if self._library.engine_divide(self._engine, threads):
+            self._library.engine_destroy(self._engine)
+            raise SwitchError(f"the switch engine cannot start: out of memory for {threads} threads")
 
     @property
     def library(self) -> ctypes.CDLL:
@@ -126,6 +134,7 @@ class NativeEngine:
     def destroy(self) -> None:
         """Close sockets and free everything; nothing may be called after it."""
         self._meeting.close()
+        self._library.engine_undivide(self._engine)
         self._library.engine_destroy(self._engine)
         self._pipeline = None
 
@@ -159,6 +168,7 @@ class NativeEngine:
     def load(self, pipeline: Pipeline | None) -> None:
         """Run this program from the next packet on."""
         program = state = None
+        others: Sequence[int] = ()
         if pipeline is not None:
             compiled: Compiled = pipeline  # type: ignore[assignment]  # checked on the next line
             if not hasattr(pipeline, "ops_address"):
@@ -166,9 +176,25 @@ class NativeEngine:
                     "the compiled engine cannot run an interpreted program: engine='python' can"
                 )
             program, state = compiled.ops_address, compiled.state_address
-        if self._library.engine_load(self._engine, program, state):
+            if self._threads > 1 and compiled.one_thread is None:
+                others = compiled.divide(self._threads)[1:]
+        self.lock()  # no thread may have pipelines of two programs
+        try:
+            self._library.engine_load_threads(self._engine, None)
+            failed = self._library.engine_load(self._engine, program, state)
+            if others and not failed:
+                addresses = (ctypes.c_void_p * len(others))(*others)
+                failed = self._library.engine_load_threads(self._engine, addresses)
+        finally:
+            self.unlock()
+        if failed:
             raise SwitchError("the program was built for another version of the engine, or memory is short")
         self._pipeline = pipeline  # keeps it alive; the one before is not in use any more
+
+    def undivided(self) -> str | None:
+        """Why one thread does everything; None: several do."""
+        why: bytes | None = self._library.engine_undivided(self._engine)
+        return None if why is None else why.decode()
 
     def lock(self) -> None:
         """Keep packets out; recursive."""

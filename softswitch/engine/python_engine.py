@@ -172,6 +172,10 @@ class PythonEngine:
                     queue.clear()
             self._pipeline = pipeline
 
+    def undivided(self) -> str | None:
+        """Return why one thread does everything."""
+        return "programs are interpreted"
+
     def lock(self) -> None:
         """Keep packets out; recursive."""
         if not self._lock.acquire(blocking=False):  # ours already, or free

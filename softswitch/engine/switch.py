@@ -70,6 +70,9 @@ class Engine(Protocol):
     def load(self, pipeline: Pipeline | None) -> None:
         """Run this program from the next packet on."""
 
+    def undivided(self) -> str | None:
+        """Return why one thread does everything; None: several do."""
+
     def lock(self) -> None:
         """Keep packets out; recursive."""
 
@@ -137,14 +140,14 @@ class _Closed:
         raise SwitchError("the switch is closed")
 
 
-def _make_engine(which: Literal["auto", "native", "python"]) -> Engine:
+def _make_engine(which: Literal["auto", "native", "python"], threads: int) -> Engine:
     from softswitch.engine.native import NativeEngine
     from softswitch.engine.python_engine import PythonEngine
 
     if which == "python":
         return PythonEngine()
     try:
-        return NativeEngine()
+        return NativeEngine(threads=threads)
     except NoCompiler as error:
         if which == "native":
             raise
@@ -183,8 +186,12 @@ class Switch:
         seed: int = 0,
         impairments: Mapping[int, PortImpairments] | None = None,
         engine: Literal["auto", "native", "python"] = "auto",
+        threads: int = 1,
     ) -> None:
         """Open the ports.
+
+        In real time, `threads` threads of the C engine process packets, as far as the program and the ports
+        let them (`undivided`).
 
         `engine` "auto" takes the C engine where it can be built. Raises PortError, with nothing left open,
         if a port cannot be opened.
@@ -199,7 +206,8 @@ class Switch:
         self._packet_in: PacketIn | None = None
         self._failure: SwitchError | None = None
         self._threads: list[threading.Thread] = []
-        self._engine = _make_engine(engine)
+        self._several = threads > 1
+        self._engine = _make_engine(engine, threads)
         self._locked = Locked(self._engine)
         self.loads = 0
         """Programs loaded so far."""
@@ -253,6 +261,12 @@ class Switch:
         """
         self._engine.load(pipeline)
         self.loads += 1
+        if self._several and pipeline is not None and (why := self.undivided()) is not None:
+            _log.warning("one thread processes all packets: %s", why)
+
+    def undivided(self) -> str | None:
+        """Return why one thread processes all packets now; None: several do."""
+        return self._engine.undivided()
 
     def locked(self) -> Locked:
         """Keep packets out while the control plane changes the program's tables; recursive.

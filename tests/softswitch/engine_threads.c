@@ -1,10 +1,11 @@
 /* Table writes, reads and traffic in threads of their own; built with the thread sanitizer, it must stay silent.
  *
- * usage: engine_threads REPLIES
+ * usage: engine_threads REPLIES THREADS
  *
  * The program (test_engine_threads.py) has three tables, each of which sets two fields of a frame to the
  * arguments of one entry. The writer gives both the same value, always a new one, so a frame with two values was
- * served by half a write.
+ * served by half a write. It also counts in a register, in a cell that the frame names: cells of different threads,
+ * where several serve.
  */
 #include <arpa/inet.h>
 #include <pthread.h>
@@ -20,15 +21,18 @@
 #include "engine.h"
 
 enum { EXACT, LPM, TERNARY, TABLES };
-enum { KEY = 5, OTHERS = 3000, FRAME = 4 + TABLES * 16, IN_FLIGHT = 16 };
+enum { KEY = 5, OTHERS = 3000, CELL = 4 + TABLES * 16, FRAME = CELL + 4, IN_FLIGHT = 16 };
+enum { CELLS = 1024, APART = 64, MOST_THREADS = 4 };
 
 extern const struct p4_program p4_program;
 int p4_control_insert(struct p4_pipeline *, uint32_t, const uint64_t *, uint64_t, uint32_t, const uint64_t *);
 int p4_control_modify(struct p4_pipeline *, uint32_t, const uint64_t *, uint64_t, uint32_t, const uint64_t *);
 int p4_control_delete(struct p4_pipeline *, uint32_t, const uint64_t *, uint64_t);
+void p4_control_read_register(struct p4_pipeline *, uint32_t, uint64_t, uint64_t *);
 
 static struct engine *engine;
-static struct p4_pipeline *pipeline;
+static struct p4_pipeline *pipelines[MOST_THREADS];
+static uint32_t threads_that_serve;
 static atomic_bool done;
 static uint64_t written;
 
@@ -52,7 +56,8 @@ static void insert(uint32_t table, uint64_t key, uint64_t value)
 {
     const uint64_t match[2] = {key, UINT32_MAX}, args[4] = {value, 0, value, 0};
     engine_lock(engine);
-    must(p4_control_insert(pipeline, table, match, 0, 0, args) == 0, "insert");
+    for (uint32_t i = 0; i < threads_that_serve; i++)
+        must(p4_control_insert(pipelines[i], table, match, 0, 0, args) == 0, "insert");
     engine_unlock(engine);
 }
 
@@ -60,7 +65,8 @@ static void modify(uint32_t table, uint64_t key, uint64_t value)
 {
     const uint64_t match[2] = {key, UINT32_MAX}, args[4] = {value, 0, value, 0};
     engine_lock(engine);
-    must(p4_control_modify(pipeline, table, match, 0, 0, args) == 0, "modify");
+    for (uint32_t i = 0; i < threads_that_serve; i++)
+        must(p4_control_modify(pipelines[i], table, match, 0, 0, args) == 0, "modify");
     engine_unlock(engine);
 }
 
@@ -68,7 +74,8 @@ static void delete(uint32_t table, uint64_t key)
 {
     const uint64_t match[2] = {key, UINT32_MAX};
     engine_lock(engine);
-    must(p4_control_delete(pipeline, table, match, 0) == 0, "delete");
+    for (uint32_t i = 0; i < threads_that_serve; i++)
+        must(p4_control_delete(pipelines[i], table, match, 0) == 0, "delete");
     engine_unlock(engine);
 }
 
@@ -120,8 +127,11 @@ static uint64_t check_replies(int fd, uint64_t replies)
     uint8_t frame[FRAME] = {0, 0, 0, KEY}, answer[2 * FRAME];
     uint64_t sent = 0, hits = 0;
     for (uint64_t got = 0; got < replies; got++) {
-        for (; sent < got + IN_FLIGHT && sent < replies; sent++)
+        for (; sent < got + IN_FLIGHT && sent < replies; sent++) {
+            uint32_t cell = htonl((uint32_t)sent * APART % CELLS);
+            memcpy(frame + CELL, &cell, sizeof cell);
             must(send(fd, frame, sizeof frame, 0) == sizeof frame, "send");
+        }
         must(recv(fd, answer, sizeof answer, 0) == FRAME, "no answer of the right length within 20 s");
         for (uint32_t table = 0; table < TABLES; table++) {
             uint8_t *values = answer + 4 + 16 * table;
@@ -132,17 +142,33 @@ static uint64_t check_replies(int fd, uint64_t replies)
     return hits;
 }
 
+static uint64_t counted(void)
+{
+    uint64_t sum = 0, words[2];
+    for (uint64_t i = 0; i < CELLS; i++) {
+        p4_control_read_register(pipelines[0], 0, i, words);
+        sum += words[0];
+    }
+    return sum;
+}
+
 int main(int count, char **arguments)
 {
     char error[ENGINE_ERROR_BYTES];
     struct engine_impairments none = {0};
     uint16_t port;
     int fd = client_socket(&port);
+    threads_that_serve = count == 3 ? (uint32_t)atoi(arguments[2]) : 0;
+    must(threads_that_serve >= 1 && threads_that_serve <= MOST_THREADS, "usage: engine_threads REPLIES THREADS");
     engine = engine_create();
-    pipeline = p4_program.create(1);
-    must(count == 2 && engine && pipeline, "usage: engine_threads REPLIES");
+    must(engine && engine_divide(engine, threads_that_serve) == 0, "an engine");
+    for (uint32_t i = 0; i < threads_that_serve; i++)
+        must((pipelines[i] = i ? p4_program.twin(pipelines[0], i) : p4_program.create(1)) != NULL, "a pipeline");
     must(engine_add_udp(engine, 0, &none, &none, -1, 0, port, error) == 0, error);
-    must(engine_load(engine, &p4_program, pipeline) == 0, "engine_load");
+    must(engine_serve_port(engine, 0, error) == 0, error);
+    must(engine_load(engine, &p4_program, pipelines[0]) == 0, "engine_load");
+    must(engine_load_threads(engine, pipelines + 1) == 0, "engine_load_threads");
+    must(threads_that_serve == 1 || !engine_undivided(engine), "one thread does everything");
     struct sockaddr_in there = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)},
                                 .sin_port = htons(engine_udp_port(engine, 0))};
     must(connect(fd, (struct sockaddr *)&there, sizeof there) == 0, "connect");
@@ -157,9 +183,15 @@ int main(int count, char **arguments)
     engine_stop(engine);
     for (int i = 0; i < 3; i++)
         pthread_join(threads[i], NULL);
-    printf("%llu %llu\n", (unsigned long long)hits, (unsigned long long)written);
+    struct engine_statistics statistics;
+    engine_switch_statistics(engine, &statistics);
+    must(counted() == replies, "packets were lost, or counted twice, in the register");
+    printf("%llu %llu %llu\n", (unsigned long long)hits, (unsigned long long)written,
+           (unsigned long long)statistics.handed_over);
+    engine_undivide(engine);
     engine_destroy(engine);
-    p4_program.destroy(pipeline);
+    for (uint32_t i = threads_that_serve; i-- > 0;)
+        p4_program.destroy(pipelines[i]);
     close(fd);
     return 0;
 }

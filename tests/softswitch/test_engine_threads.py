@@ -25,7 +25,7 @@ PROGRAM = """
 #include <v1model.p4>
 header keyed_t {
     bit<32> key; bit<64> exact1; bit<64> exact2; bit<64> lpm1; bit<64> lpm2;
-    bit<64> ternary1; bit<64> ternary2;
+    bit<64> ternary1; bit<64> ternary2; bit<32> cell;
 }
 struct headers_t { keyed_t keyed; }
 struct metadata_t { }
@@ -35,6 +35,8 @@ parser P(packet_in packet, out headers_t hdr, inout metadata_t meta, inout stand
 control Verify(inout headers_t hdr, inout metadata_t meta) { apply { } }
 control Compute(inout headers_t hdr, inout metadata_t meta) { apply { } }
 control I(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t sm) {
+    register<bit<64>>(1024) met;
+    bit<64> times;
     action set_exact(bit<64> a, bit<64> b) { hdr.keyed.exact1 = a; hdr.keyed.exact2 = b; }
     action set_lpm(bit<64> a, bit<64> b) { hdr.keyed.lpm1 = a; hdr.keyed.lpm2 = b; }
     action set_ternary(bit<64> a, bit<64> b) { hdr.keyed.ternary1 = a; hdr.keyed.ternary2 = b; }
@@ -42,6 +44,8 @@ control I(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t 
     table lpm_table { key = { hdr.keyed.key: lpm; } actions = { set_lpm; NoAction; } size = 9999; }
     table ternary_table { key = { hdr.keyed.key: ternary; } actions = { set_ternary; NoAction; } size = 99; }
     apply {
+        met.read(times, hdr.keyed.cell);
+        met.write(hdr.keyed.cell, times + 1);
         exact_table.apply(); lpm_table.apply(); ternary_table.apply();
         sm.egress_spec = sm.ingress_port;
     }
@@ -74,13 +78,15 @@ def thread_sanitizer_works(directory: Path) -> bool:
     return built.returncode == 0 and subprocess.run([str(probe)], capture_output=True).returncode == 0
 
 
-def test_each_packet_sees_the_old_or_the_new_entry(tmp_path: Path) -> None:
-    """With the thread sanitizer where there is one."""
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_each_packet_sees_the_old_or_the_new_entry(threads: int, tmp_path: Path) -> None:
+    """With the thread sanitizer where there is one; of several threads each has its cells of a register."""
     if not have_compiler:
         pytest.skip("no C compiler")
     driver = build(tmp_path, TSAN if thread_sanitizer_works(tmp_path) else [])
-    done = subprocess.run([str(driver), str(REPLIES)], capture_output=True, text=True)
+    done = subprocess.run([str(driver), str(REPLIES), str(threads)], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
-    hits, written = map(int, done.stdout.split())
+    hits, written, handed_over = map(int, done.stdout.split())
+    assert (handed_over > 0) == (threads > 1)
     assert 0 < hits < 3 * REPLIES, "packets met the entries in one state only"
     assert written > 0

@@ -43,7 +43,7 @@ struct engine_impairments {
     uint64_t queue_packets;         /* that wait for the rate */
 };
 
-/* Counters of one port, or of the switch (the last five are about packets that no port can be blamed for). */
+/* Counters of one port, or of the switch (the last six, about packets that no port can be blamed for). */
 struct engine_statistics {
     uint64_t rx_packets;            /* arrived at the port, before impairments */
     uint64_t rx_bytes;
@@ -73,6 +73,7 @@ struct engine_statistics {
     uint64_t loops;                 /* stopped by ENGINE_MAX_DEPTH or ENGINE_MAX_PASSES */
     uint64_t overruns;              /* delayed frames beyond memory's bound */
     uint64_t unloaded;              /* queued when another program was loaded */
+    uint64_t handed_over;           /* from the thread that received a packet to another one; no loss */
 };
 
 #define ENGINE_CAPTURE_NOTES 8
@@ -115,6 +116,16 @@ uint16_t engine_udp_port(struct engine *, uint16_t number);
 
 /* Swap programs between two packets. NULL: packets are dropped. Returns -1 if the ABI differs, or with cables. */
 int engine_load(struct engine *, const struct p4_program *, struct p4_pipeline *);
+
+/* Have several threads process packets, once, before there are ports; and undo it, before engine_destroy. Returns -1
+   without memory. */
+int engine_divide(struct engine *, uint32_t threads);
+void engine_undivide(struct engine *);
+/* The pipelines of the further threads, twins of the one that was just loaded, under the same lock; NULL: none, before
+   another is loaded. Returns -1 without memory. */
+int engine_load_threads(struct engine *, struct p4_pipeline *const *);
+/* Why one thread does everything; NULL: several do. */
+const char *engine_undivided(struct engine *);
 
 /* `members` NULL removes. Returns -1 without memory. */
 int engine_set_group(struct engine *, uint16_t group, const struct engine_member *members, uint32_t count);

@@ -195,34 +195,57 @@ uint64_t engine_next_event(struct engine *engine)
     return next;
 }
 
+/* The engine of a thread: 0 is the first. */
+static struct engine *engine_of(struct engine *engine, uint32_t thread)
+{
+    return thread ? engine->helpers[thread - 1].engine : engine;
+}
+
 uint32_t engine_pending(struct engine *engine, uint16_t number, uint64_t *bytes)
 {
+    uint32_t count = 0;
+    *bytes = 0;
     engine_lock(engine);
-    struct port *port = number < ENGINE_PORTS ? engine->ports[number] : NULL;
-    bool has = port && !port->flush;
-    uint32_t count = has ? port->outbox.count : 0;
-    *bytes = has ? port->outbox.used : 0;
+    for (uint32_t thread = 0; thread <= engine->helper_count; thread++) {
+        struct port *port = number < ENGINE_PORTS ? engine_of(engine, thread)->ports[number] : NULL;
+        bool has = port && !port->flush;
+        count += has ? port->outbox.count : 0;
+        *bytes += has ? port->outbox.used : 0;
+    }
     engine_unlock(engine);
     return count;
+}
+
+/* Take frames from the outbox of one thread; returns how many, and their bytes in `size`. */
+static uint32_t drain(struct port *port, uint8_t *bytes, uint32_t *lengths, uint64_t *times_us, uint32_t count,
+                      uint64_t capacity, size_t *size)
+{
+    struct outbox *box = &port->outbox;
+    uint32_t taken = 0;
+    *size = 0;
+    while (taken < box->count && taken < count && *size + box->lengths[taken] <= capacity)
+        *size += box->lengths[taken++];
+    memcpy(bytes, box->bytes, *size);
+    memcpy(lengths, box->lengths, taken * sizeof *lengths);
+    memcpy(times_us, box->times_us, taken * sizeof *times_us);
+    box->sent = *size;
+    box->first = taken;
+    outbox_forget_sent(port);
+    return taken;
 }
 
 uint32_t engine_drain(struct engine *engine, uint16_t number, uint8_t *bytes, uint32_t *lengths,
                       uint64_t *times_us, uint32_t count, uint64_t capacity)
 {
-    engine_lock(engine);
-    struct port *port = number < ENGINE_PORTS ? engine->ports[number] : NULL;
     uint32_t taken = 0;
-    if (port && !port->flush) {
-        struct outbox *box = &port->outbox;
-        size_t size = 0;
-        while (taken < box->count && taken < count && size + box->lengths[taken] <= capacity)
-            size += box->lengths[taken++];
-        memcpy(bytes, box->bytes, size);
-        memcpy(lengths, box->lengths, taken * sizeof *lengths);
-        memcpy(times_us, box->times_us, taken * sizeof *times_us);
-        box->sent = size;
-        box->first = taken;
-        outbox_forget_sent(port);
+    size_t used = 0, size;
+    engine_lock(engine);
+    for (uint32_t thread = 0; thread <= engine->helper_count; thread++) {
+        struct port *port = number < ENGINE_PORTS ? engine_of(engine, thread)->ports[number] : NULL;
+        if (!port || port->flush)
+            continue;
+        taken += drain(port, bytes + used, lengths + taken, times_us + taken, count - taken, capacity - used, &size);
+        used += size;
     }
     engine_unlock(engine);
     return taken;
@@ -239,19 +262,35 @@ int engine_wait_cpu(struct engine *engine, int timeout_ms)
 
 /* ---------------------------------------------------------------- statistics */
 
+_Static_assert(sizeof(struct engine_statistics) % sizeof(uint64_t) == 0, "counters, and nothing else");
+
+static void add_statistics(struct engine_statistics *to, const struct engine_statistics *more)
+{
+    uint64_t *counters = (uint64_t *)to;
+    const uint64_t *others = (const uint64_t *)more;
+    for (size_t i = 0; i < sizeof *to / sizeof *counters; i++)
+        counters[i] += others[i];
+}
+
 void engine_port_statistics(struct engine *engine, uint16_t number, struct engine_statistics *out)
 {
+    *out = (struct engine_statistics){0};
     engine_lock(engine);
-    struct port *port = number < ENGINE_PORTS ? engine->ports[number] : NULL;
-    *out = port ? port->statistics : (struct engine_statistics){0};
-    if (port && port->drops)
-        out->rx_socket_full = port->drops(port);
+    for (uint32_t thread = 0; thread <= engine->helper_count; thread++) {
+        struct port *port = number < ENGINE_PORTS ? engine_of(engine, thread)->ports[number] : NULL;
+        if (port)
+            add_statistics(out, &port->statistics);
+        if (port && port->drops)
+            out->rx_socket_full = port->drops(port);
+    }
     engine_unlock(engine);
 }
 
 void engine_switch_statistics(struct engine *engine, struct engine_statistics *out)
 {
+    *out = (struct engine_statistics){0};
     engine_lock(engine);
-    *out = engine->statistics;
+    for (uint32_t thread = 0; thread <= engine->helper_count; thread++)
+        add_statistics(out, &engine_of(engine, thread)->statistics);
     engine_unlock(engine);
 }

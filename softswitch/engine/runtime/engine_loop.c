@@ -83,7 +83,8 @@ static void serve(struct engine *engine, int epoll_fd, int timer_fd)
     bool idle = true;
     while (!atomic_load_explicit(&engine->stopping, memory_order_relaxed)) {
         int count = epoll_wait(epoll_fd, events, EVENTS, idle ? -1 : 0);
-        engine_lock(engine);
+        lock_turn(engine);
+        engine->dividing = engine->helper_count && !engine->undivided;
         run_events(engine, clock_ns() - engine->start_ns);
         for (int i = 0; i < count; i++) {
             void *source = events[i].data.ptr;
@@ -97,13 +98,16 @@ static void serve(struct engine *engine, int epoll_fd, int timer_fd)
             }
         }
         poll_ports(engine);
+        if (engine->dividing)
+            hand_over_end(engine);
+        engine->dividing = false;
         flush_ports(engine);
         idle = rest_ports(engine);
         engine->took = false;
         if (unlikely(engine->newly_blocked))
             watch_blocked(engine, epoll_fd);
         arm(engine, timer_fd);
-        engine_unlock(engine);
+        unlock_turn(engine);
     }
 }
 
@@ -118,6 +122,10 @@ static bool watch_port(struct engine *engine, struct port *port)
 
 int engine_serve_port(struct engine *engine, uint16_t number, char *error)
 {
+    if (!helpers_add_port(engine->ports[number])) {
+        port_remove(engine->ports[number]);
+        return fail(error, "port %u: out of memory", number);
+    }
     if (!atomic_load(&engine->running) || watch_port(engine, engine->ports[number]))
         return 0;
     fail(error, "cannot watch port %u: %s", number, strerror(errno));
@@ -143,7 +151,9 @@ int engine_run(struct engine *engine, char *error)
     engine_unlock(engine);
     if (ready) {
         engine->armed_ns = ENGINE_NEVER;
+        helpers_run(engine);
         serve(engine, epoll_fd, timer_fd);
+        helpers_end(engine);
         engine_lock(engine);
         atomic_store(&engine->running, false);
         engine_unlock(engine);
