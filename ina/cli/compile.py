@@ -94,7 +94,10 @@ def compile_(
     ] = False,
     explain: Annotated[
         bool,
-        typer.Option("--explain", help="Show how registers lie in memory and how tables are looked up."),
+        typer.Option(
+            "--explain",
+            help="Show how registers lie in memory, how tables are looked up, and what threads divide by.",
+        ),
     ] = False,
     packets: Annotated[
         Path | None,
@@ -195,6 +198,7 @@ def _show_layout(layout: softswitch.Explanation) -> None:
     tables = [(it.table, f"{it.key_bits}", f"{it.entries:,}", it.lookup) for it in layout.lookups]
     table("tables", ["", "bits of key", "entries", "look-up"], tables)
     out.print(f"{layout.lane_loops} loops over lanes, {layout.vector_loops} of them for vectors")
+    out.print(f"threads: {layout.threads}", highlight=False, soft_wrap=True)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""The C back end's choices for a program: the layout of its registers, and the look-up of its tables."""
+"""The C back end's choices for a program: layout of registers, look-up of tables, what threads divide by."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from softswitch.compiler import ir
+from softswitch.compiler.slots import Flows, OneThread, find_slots
 from softswitch.engine.emit_c.registers import Group, Registers
 from softswitch.engine.emit_c.table_layout import TableLayout, lay_out_table
 from softswitch.engine.emit_c.text import storage_bits, width_of
@@ -46,19 +47,36 @@ class Lookup:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """The layout that was chosen; `lane_loops` are loops over what the program repeats lane by lane."""
+    """The layout that was chosen; `lane_loops` are loops over what the program repeats lane by lane.
+
+    `threads` says in words how several threads divide packets, or why one has to process all of them.
+    """
 
     memory: tuple[Memory, ...]
     lookups: tuple[Lookup, ...]
     lane_loops: int
     vector_loops: int
+    threads: str
 
 
 def explain(program: ir.Program, text: str) -> Explanation:
     """Return how `program`, whose C is `text`, was laid out. Raises Unsupported."""
     groups = tuple(_memory(group) for group in Registers(program).groups)
     loops = text.count("for (size_t i = 0;")
-    return Explanation(groups, tuple(_lookups(program)), loops, text.count("#pragma GCC ivdep"))
+    vectors = text.count("#pragma GCC ivdep")
+    return Explanation(groups, tuple(_lookups(program)), loops, vectors, _threads(program))
+
+
+def _threads(program: ir.Program) -> str:
+    match find_slots(program):
+        case Flows():
+            return "any flow may go to any thread: no packet meets a register"
+        case OneThread(why):
+            return f"one thread processes all packets: {why}"
+        case slots:
+            of = [*slots.fields, *(f"entries of {table}" for table in slots.tables)]
+            held = "".join(f"; one thread does everything while {table} has entries" for table in slots.empty)
+            return f"packets go to threads by their slots, computed from {', '.join(of) or 'the port'}{held}"
 
 
 def _memory(group: Group) -> Memory:

@@ -17,7 +17,7 @@ from softswitch.engine.engine_build import build_engine
 from softswitch.engine.impairments import LinkModel
 from softswitch.engine.meeting_socket import MeetingSockets
 from softswitch.engine.pcapng import NAME_BYTES, NOTES, CaptureSettings
-from softswitch.engine.pipeline import Compiled, Pipeline
+from softswitch.engine.pipeline import Compiled, Pipeline, PipelineError
 from softswitch.engine.ports import (
     InterfacePort,
     MemoryPort,
@@ -29,6 +29,8 @@ from softswitch.engine.ports import (
 )
 
 _ERROR_BYTES = 256
+BUSY_PACKETS = 64
+"""Packets in a turn of the event loop from which on several threads may pay."""
 _NEVER = 2**64 - 1
 
 
@@ -77,7 +79,7 @@ def declare(library: ctypes.CDLL) -> ctypes.CDLL:
         "serve_port": (integer, [engine, u16, text]),
         "udp_port": (u16, [engine, u16]),
         "load": (integer, [engine, pointer, pointer]),
-        "divide": (integer, [engine, u32]),
+        "divide": (integer, [engine, u32, u32]),
         "undivide": (None, [engine]),
         "load_threads": (integer, [engine, pointer]),
         "undivided": (text, [engine]),
@@ -108,8 +110,13 @@ def declare(library: ctypes.CDLL) -> ctypes.CDLL:
 class NativeEngine:
     """One ``struct engine``. The methods are described in `softswitch.engine.switch.Engine`."""
 
-    def __init__(self, library: ctypes.CDLL | None = None, *, threads: int = 1) -> None:
-        """Raises NoCompiler where the engine cannot be built."""
+    def __init__(
+        self, library: ctypes.CDLL | None = None, *, threads: int = 1, busy_packets: int = BUSY_PACKETS
+    ) -> None:
+        """Start an engine; for `threads` and `busy_packets` see `softswitch.engine.switch.Switch`.
+
+        Raises NoCompiler where it cannot be built, SwitchError without memory.
+        """
         self._library = library or _library()
         self._engine: int = self._library.engine_create()
         if not self._engine:
@@ -117,7 +124,7 @@ class NativeEngine:
         self._pipeline: Pipeline | None = None
         self._threads = threads
         self._meeting = MeetingSockets()
-        if self._library.engine_divide(self._engine, threads):
+        if self._library.engine_divide(self._engine, threads, busy_packets):
             self._library.engine_destroy(self._engine)
             raise SwitchError(f"the switch engine cannot start: out of memory for {threads} threads")
 
@@ -177,7 +184,10 @@ class NativeEngine:
                 )
             program, state = compiled.ops_address, compiled.state_address
             if self._threads > 1 and compiled.one_thread is None:
-                others = compiled.divide(self._threads)[1:]
+                try:
+                    others = compiled.divide(self._threads)[1:]
+                except PipelineError as error:
+                    raise SwitchError(str(error)) from error
         self.lock()  # no thread may have pipelines of two programs
         try:
             self._library.engine_load_threads(self._engine, None)

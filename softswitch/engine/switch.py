@@ -140,14 +140,18 @@ class _Closed:
         raise SwitchError("the switch is closed")
 
 
-def _make_engine(which: Literal["auto", "native", "python"], threads: int) -> Engine:
+def _make_engine(
+    which: Literal["auto", "native", "python"], threads: int, busy_packets: int | None
+) -> Engine:
     from softswitch.engine.native import NativeEngine
     from softswitch.engine.python_engine import PythonEngine
 
     if which == "python":
         return PythonEngine()
     try:
-        return NativeEngine(threads=threads)
+        if busy_packets is None:
+            return NativeEngine(threads=threads)
+        return NativeEngine(threads=threads, busy_packets=busy_packets)
     except NoCompiler as error:
         if which == "native":
             raise
@@ -187,11 +191,13 @@ class Switch:
         impairments: Mapping[int, PortImpairments] | None = None,
         engine: Literal["auto", "native", "python"] = "auto",
         threads: int = 1,
+        busy_packets: int | None = None,
     ) -> None:
         """Open the ports.
 
-        In real time, `threads` threads of the C engine process packets, as far as the program and the ports
-        let them (`undivided`).
+        In real time, up to `threads` threads of the C engine process packets, as far as the program and the
+        ports let them (`undivided`): where `busy_packets` and more come in by one turn of the loop after
+        the other, and there are processors. With 0 they always do; None is a number for which it pays.
 
         `engine` "auto" takes the C engine where it can be built. Raises PortError, with nothing left open,
         if a port cannot be opened.
@@ -207,7 +213,7 @@ class Switch:
         self._failure: SwitchError | None = None
         self._threads: list[threading.Thread] = []
         self._several = threads > 1
-        self._engine = _make_engine(engine, threads)
+        self._engine = _make_engine(engine, threads, busy_packets)
         self._locked = Locked(self._engine)
         self.loads = 0
         """Programs loaded so far."""

@@ -161,7 +161,7 @@ int main(int count, char **arguments)
     threads_that_serve = count == 3 ? (uint32_t)atoi(arguments[2]) : 0;
     must(threads_that_serve >= 1 && threads_that_serve <= MOST_THREADS, "usage: engine_threads REPLIES THREADS");
     engine = engine_create();
-    must(engine && engine_divide(engine, threads_that_serve) == 0, "an engine");
+    must(engine && engine_divide(engine, threads_that_serve, 0) == 0, "an engine");
     for (uint32_t i = 0; i < threads_that_serve; i++)
         must((pipelines[i] = i ? p4_program.twin(pipelines[0], i) : p4_program.create(1)) != NULL, "a pipeline");
     must(engine_add_udp(engine, 0, &none, &none, -1, 0, port, error) == 0, error);

@@ -232,6 +232,12 @@ def test_programs_that_keep_nothing_need_no_slot() -> None:
             "apply": READ.format("(bit<32>)hdr.h.a"),
             "parser": "state start { packet.extract(hdr.h); hdr.h.a = hdr.h.b; transition accept; }",
         }),
+        ("decides by more than fields that it has taken", {
+            "apply": READ.format("(bit<32>)hdr.h.a"),
+            "parser": """state start { packet.extract(hdr.g); hdr.g.a = hdr.g.b;
+                         transition select(hdr.g.a) { 1: more; default: accept; } }
+                         state more { packet.extract(hdr.h); transition accept; }""",
+        }),
         ("direct meter", {
             "apply": "t.apply();",
             "locals": "direct_meter<bit<32>>(MeterType.bytes) m; bit<32> x; "
@@ -245,6 +251,17 @@ def test_programs_for_one_thread_say_why(why: str, parts: dict[str, str]) -> Non
     assert isinstance(found, OneThread)
     assert why in found.why
     assert CompiledPipeline(program, build_c(emit_c(program), flags=QUICK)).one_thread == found.why
+
+
+@pytest.mark.parametrize("guard", ["{0}", GUARDED])
+def test_a_header_is_taken_also_where_the_next_one_of_its_state_does_not_fit(guard: str) -> None:
+    parser = "state start { packet.extract(hdr.h); packet.extract(hdr.g); transition accept; }"
+    program = lowered(guard.format(READ.format("(bit<32>)hdr.h.a")), locals=REGISTER, parser=parser)
+    watched = Watched(program)
+    for frame in (bytes((7, 0, 0)), bytes((7, 0, 0, 0)), bytes((7, 0, 0, 0, 0)), bytes((7,)) * 8):
+        slot, indices = watched.send(frame, 1)
+        assert indices <= {slot}, frame
+        assert 7 in indices or len(frame) < 4
 
 
 def test_programs_for_tofino_run_on_one_thread() -> None:

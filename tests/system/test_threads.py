@@ -3,41 +3,65 @@
 from __future__ import annotations
 
 import json
-from urllib.request import urlopen
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
 from controller import connect
-from tests.system.attached import Attached, open_switch
+from softswitch import PortImpairments, Switch
+from softswitch.engine.ports import UdpPort
+from softswitch.p4runtime import serve
+from tests.system.attached import PORTS, open_switch, udp_block
 from tests.system.command import PATIENT, start, worker
 
 LANES = ("--lanes", 32)
 FAULTS = "loss=2%,duplicate=2%,reorder=3%"
 
 
-def handed_over(attached: Attached) -> int:
-    """Return how many packets the second thread has processed."""
-    port = attached.switch.ready()["metrics_port"]
-    with urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
-        lines = answer.read().decode().splitlines()
-    (found,) = (line for line in lines if line.startswith("ina_switch_handed_over_total "))
-    return int(found.rpartition(" ")[2])
+@contextmanager
+def divided_switch() -> Iterator[tuple[Switch, str, tuple[str, ...]]]:
+    """Serve a switch that always divides packets: it, its address, and the options of ``ina run`` to it."""
+    faults = PortImpairments.parse(FAULTS)
+    with udp_block() as base:
+        workers = base + len(PORTS)
+        ports = {port: UdpPort(base + port, workers + port) for port in PORTS}
+        impairments = dict.fromkeys(ports, faults)
+        with Switch(ports, threads=2, busy_packets=0, impairments=impairments) as switch:
+            service = serve(switch, address="127.0.0.1:0")
+            try:
+                switch.start()
+                address = f"grpc://{service.address}"
+                bases = ("--udp-base", f"127.0.0.1:{base}", "--worker-base", f"127.0.0.1:{workers}")
+                yield switch, address, ("--switch", address, *bases)
+            finally:
+                service.close()
 
 
 @pytest.mark.parametrize("program", ["exclusive", "shared"])
 def test_sums_are_exact_on_two_threads_under_faults(program: str) -> None:
     """Two jobs at once, whose rows are written while the other's packets pass."""
-    with open_switch("--threads", 2, "--impair", FAULTS, "--metrics-port", 0) as attached:
-        options = ("--program", program, "--slots", 512, *LANES, *attached.options)
+    with divided_switch() as (switch, address, attached):
+        options = ("--program", program, "--slots", 512, *LANES, *attached)
         command = worker("exact.py", "--rounds", 3, 1000, 30_000)
         both = [start("run", "-np", 2, *PATIENT, *options, "--json", *command) for _ in range(2)]
         for process in both:
             output, errors = process.communicate()
             assert process.returncode == 0, errors
             assert json.loads(output)["metrics"]["switch_completed_packets"] > 0
-        with connect(attached.address) as controller:
+        with connect(address) as controller:
             assert controller.jobs() == {}
-        assert handed_over(attached) > 1000
+        handed_over = switch.switch_statistics().handed_over
+        received = sum(switch.statistics(port).rx_packets for port in switch.ports)
+    assert 1000 < handed_over < received
+
+
+def test_sums_are_exact_on_a_switch_that_divides_when_it_pays() -> None:
+    with open_switch("--threads", 2, "--impair", FAULTS) as attached:
+        command = worker("exact.py", "--rounds", 2, 1000, 100_000)
+        process = start("run", "-np", 3, *PATIENT, *LANES, *attached.options, "--json", *command)
+        _, errors = process.communicate()
+        assert process.returncode == 0, errors
 
 
 def test_a_switch_says_why_one_thread_does_everything() -> None:

@@ -80,6 +80,8 @@ def pipeline(
             "one_thread_packets_per_s": several.one_packets_per_s,
             "threads_packets_per_s": several.packets_per_s,
             "ratio_vs_one_thread": several.packets_per_s / several.one_packets_per_s,
+            "ratio_vs_plain": several.packets_per_s / measured.packets_per_s,
+            "threads_completed_share": several.completed_share,
         }
     if json:
         Result("bench pipeline", setup, numbers).print_json()
@@ -102,7 +104,13 @@ def pipeline(
     )
     if several is not None:
         times = several.packets_per_s / several.one_packets_per_s
-        out.print(f"{several.threads} threads: {times:.2f} times one", highlight=False, soft_wrap=True)
+        plain = several.packets_per_s / measured.packets_per_s
+        out.print(
+            f"{several.threads} threads: {times:.2f} times one from rings, {plain:.2f} times the best round;"
+            f" they completed {several.completed_share:.1%} of the sums in a slot",
+            highlight=False,
+            soft_wrap=True,
+        )
     if measured.collided_share:
         out.print(
             f"completed in a slot: {measured.completed_share:.1%} of the sums; collided: "

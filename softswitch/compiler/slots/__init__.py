@@ -24,7 +24,16 @@ from itertools import combinations
 
 from softswitch.compiler import ir
 from softswitch.compiler.slots.follow import MAX_WIDTH, Access, CannotFollow, Follower
-from softswitch.compiler.slots.locate import Choice, Found, Place, Search, field_offset, leads_to, locate
+from softswitch.compiler.slots.locate import (
+    Choice,
+    Found,
+    Place,
+    Search,
+    field_offset,
+    is_within,
+    leads_to,
+    locate,
+)
 from softswitch.compiler.slots.state import State, path_of
 from softswitch.compiler.slots.values import (
     NOWHERE,
@@ -136,6 +145,8 @@ def _refusal(program: ir.Program) -> str | None:
     """Return what rules threads out before any path is followed."""
     if program.tofino:
         return "programs for Tofino are not divided"
+    if _has_unions(program.hdr):
+        return "it has header unions"
     for meter in program.meters.values():
         if meter.table is not None:
             return f"direct meter {meter.name} belongs to all packets of an entry"
@@ -145,6 +156,16 @@ def _refusal(program: ir.Program) -> str | None:
             how = statement.function.partition("_")[0]
             return f"it has packets pass ingress twice: {how} ({statement.pos})"
     return None
+
+
+def _has_unions(type_: ir.Type) -> bool:
+    match type_:
+        case ir.Struct(fields=fields, union=union):
+            return union or any(_has_unions(inner) for _, inner in fields)
+        case ir.Stack(element=element):
+            return _has_unions(element)
+        case _:
+            return False
 
 
 def _keeps(program: ir.Program) -> bool:
@@ -159,7 +180,7 @@ def _derive(program: ir.Program, empty: frozenset[str]) -> Slots | OneThread:
         values = Values()
         touched = frozenset(_touched_by_parser(program))
         accesses = _follow(program, program.ingress, empty, values, touched, known=True)
-        return _slots(program, values, accesses, empty)
+        return _slots(program, values, accesses, touched, empty)
     except CannotFollow as error:
         return OneThread(str(error))
 
@@ -177,7 +198,7 @@ def _follow(
 
     def origin(path: Path, type_: ir.Type) -> Atom:
         name = ".".join(path)
-        if not known or not isinstance(type_, ir.Scalar) or any(path[: len(t)] == t for t in touched):
+        if not known or not isinstance(type_, ir.Scalar) or is_within(path, touched):
             return values.unknown(name, type_)
         match path:
             case ("hdr", *_):
@@ -192,7 +213,7 @@ def _follow(
                 return ir.Const(type_, 0, NOWHERE)
 
     def taken(header: Path) -> Atom:
-        if not known or header[0] != "hdr":
+        if not known or header[0] != "hdr" or is_within(header, touched):
             return values.unknown(".".join(header), ir.Bool())
         return values.define(Taken(header), ir.Bool())
 
@@ -223,7 +244,11 @@ def _whole(target: ir.Expr) -> Iterator[Path]:
 
 
 def _slots(
-    program: ir.Program, values: Values, accesses: Sequence[Access], empty: frozenset[str]
+    program: ir.Program,
+    values: Values,
+    accesses: Sequence[Access],
+    touched: frozenset[Path],
+    empty: frozenset[str],
 ) -> Slots | OneThread:
     if not accesses:
         return OneThread("no packet meets a register that way")
@@ -246,7 +271,7 @@ def _slots(
     headers = frozenset(each.header for each in needed.values() if isinstance(each, Field | Taken))
     taken = {values.define(Taken(header), ir.Bool()).name for header in headers}
     guarded = all((name, True) in always for name in taken)
-    search = locate(program, headers, strictly=not guarded)
+    search = locate(program, headers, touched=touched, strictly=not guarded)
     if not any(len(end.headers) == len(headers) for end in leads_to(search)):
         return OneThread(
             f"its parser never takes {', '.join('.'.join(h[1:]) for h in sorted(headers))} together"

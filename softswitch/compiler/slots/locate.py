@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from softswitch.compiler import ir
@@ -49,37 +49,46 @@ class Choice:
 Search = Found | Choice
 
 
-def locate(program: ir.Program, wanted: frozenset[Path], *, strictly: bool) -> Search:
+def locate(
+    program: ir.Program, wanted: frozenset[Path], *, touched: frozenset[Path], strictly: bool
+) -> Search:
     """Return the way to the headers `wanted`.
 
-    With `strictly`, exactly those frames lead to a header from which the parser takes it; else others may,
-    too. Raises CannotFollow where their offsets are not constant.
+    `touched` is what the parser assigns. With `strictly`, exactly those frames lead to a header from which
+    the parser takes it; else others may, too. Raises CannotFollow where their offsets are not constant.
     """
-    return _Locator(program, wanted, strictly)._state("start", 0, {}, 0)
+    return _Locator(program, wanted, touched, strictly).state("start", 0, {}, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class _Locator:
     program: ir.Program
     wanted: frozenset[Path]
+    touched: frozenset[Path]
     strictly: bool
 
-    def _state(self, name: str, offset: int, known: Mapping[Path, int], depth: int) -> Search:
-        found = Found(tuple((path, at // 8) for path, at in known.items() if path in self.wanted))
-        if name not in self.program.states or len(found.headers) == len(self.wanted):
-            return found
+    def state(self, name: str, offset: int, known: Mapping[Path, int], depth: int) -> Search:
+        """Return the way from a parser state on, at a bit of the frame, with headers that are `known`."""
+        if name not in self.program.states or self._is_all(known):
+            return self._found(known)
         if depth == MOST_STATES:
             raise CannotFollow(f"its parser may take more than {MOST_STATES} steps to them")
-        state = self.program.states[name]
-        now = dict(known)
-        for statement in state.body:
+        return self._rest(self.program.states[name], 0, offset, known, depth)
+
+    def _rest(
+        self, state: ir.State, position: int, offset: int, known: Mapping[Path, int], depth: int
+    ) -> Search:
+        """Return the way from one of a state's statements on: a header beyond the frame is not taken."""
+        for number, statement in enumerate(state.body[position:], start=position):
             match statement:
                 case ir.Extract(header=header, size=None) if (path := path_of(header)) is not None:
                     assert isinstance(header.type, ir.Header)
-                    if path in now:
+                    if path in known:
                         raise CannotFollow(f"its parser takes a header twice ({statement.pos})")
-                    now[path] = offset
-                    offset += _bits(header.type)
+                    now, end = {**known, path: offset}, offset + _bits(header.type)
+                    done = self._is_all(now)
+                    after = self._found(now) if done else self._rest(state, number + 1, end, now, depth)
+                    return Choice(end // 8, self._found(known), (), (((), after),), self._found(now))
                 case ir.Extract() | ir.Advance():
                     raise CannotFollow(f"its parser takes what has no constant length ({statement.pos})")
                 case ir.Verify() if self.strictly:
@@ -88,17 +97,18 @@ class _Locator:
                     raise CannotFollow(f"its parser branches within a state ({statement.pos})")
                 case _:
                     pass
-        return self._choose(state.transition, offset, now, found, depth)
-
-    def _choose(
-        self, transition: ir.Transition, offset: int, known: Mapping[Path, int], shorter: Found, depth: int
-    ) -> Search:
-        subjects = tuple(self._subject(subject, known) for subject in transition.subjects)
+        subjects = tuple(self._subject(subject, known) for subject in state.transition.subjects)
         cases = tuple(
-            (patterns, self._state(target, offset, known, depth + 1)) for patterns, target in transition.cases
+            (patterns, self.state(target, offset, known, depth + 1))
+            for patterns, target in state.transition.cases
         )
-        here = Found(tuple((path, at // 8) for path, at in known.items() if path in self.wanted))
-        return Choice(offset // 8, shorter, subjects, cases, here)
+        return Choice(0, self._found(known), subjects, cases, self._found(known))
+
+    def _is_all(self, known: Mapping[Path, int]) -> bool:
+        return self.wanted <= known.keys()
+
+    def _found(self, known: Mapping[Path, int]) -> Found:
+        return Found(tuple((path, at // 8) for path, at in known.items() if path in self.wanted))
 
     def _subject(self, subject: ir.Expr, known: Mapping[Path, int]) -> Place | ir.Const:
         match subject:
@@ -111,9 +121,14 @@ class _Locator:
             case ir.Member(ir.Bits(width, signed=False), base, name) if (path := path_of(base)) in known:
                 assert path is not None
                 assert isinstance(base.type, ir.Header)
-                if width <= MAX_BITS:
+                if width <= MAX_BITS and not is_within((*path, name), self.touched):
                     return Place(known[path] + field_offset(base.type, name), width)
         raise CannotFollow(f"its parser decides by more than fields that it has taken ({subject.pos})")
+
+
+def is_within(path: Path, places: Iterable[Path]) -> bool:
+    """Return whether a place is one of these, or part of one."""
+    return any(path[: len(place)] == place for place in places)
 
 
 def field_offset(header: ir.Header, name: str) -> int:

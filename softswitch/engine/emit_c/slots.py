@@ -121,7 +121,7 @@ class _SlotFunction:
             case Found(headers):
                 self._end(dict(headers))
             case Choice(least, shorter, subjects, cases, none):
-                if least:
+                if least:  # bytes
                     with out.block(f"if (length < {least})"):
                         self._end(dict(shorter.headers))
                 texts = [self._subject(subject) for subject in subjects]

@@ -117,9 +117,9 @@ uint16_t engine_udp_port(struct engine *, uint16_t number);
 /* Swap programs between two packets. NULL: packets are dropped. Returns -1 if the ABI differs, or with cables. */
 int engine_load(struct engine *, const struct p4_program *, struct p4_pipeline *);
 
-/* Have several threads process packets, once, before there are ports; and undo it, before engine_destroy. Returns -1
-   without memory. */
-int engine_divide(struct engine *, uint32_t threads);
+/* Have several threads process packets, once, before there are ports; and undo it, before engine_destroy. They do where
+   in one turn of the loop after the other so many packets come in; 0: always. Returns -1 without memory. */
+int engine_divide(struct engine *, uint32_t threads, uint32_t busy_packets);
 void engine_undivide(struct engine *);
 /* The pipelines of the further threads, twins of the one that was just loaded, under the same lock; NULL: none, before
    another is loaded. Returns -1 without memory. */

@@ -1,9 +1,10 @@
 /* Packets that the first thread receives and another one processes (hand_over.h). */
-#include <sched.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "engine_internal.h"
+
+#define LAG_NS 300000       /* a helper that has a processor empties a slot of its ring within this */
 
 static void show_to(struct helper *helper)
 {
@@ -13,6 +14,32 @@ static void show_to(struct helper *helper)
     if (atomic_load_explicit(&helper->asleep, memory_order_relaxed)
         && atomic_exchange_explicit(&helper->asleep, false, memory_order_relaxed))
         (void)!write(helper->engine->wake_fd, &one, sizeof one);
+}
+
+void catch_up(struct engine *engine)
+{
+    for (uint32_t i = 0; i < engine->helper_count; i++) {
+        hand_over_show(&engine->helpers[i].ring);
+        lock_turn(engine->helpers[i].engine);
+    }
+    engine->settle(engine);
+    for (uint32_t i = engine->helper_count; i-- > 0;)
+        unlock_turn(engine->helpers[i].engine);
+}
+
+/* A place in a ring that was full, by its helper or, if that does not come to it, by ourselves. */
+static uint32_t wait_for_place(struct engine *engine, struct helper *helper)
+{
+    uint64_t since_ns = clock_ns();
+    uint32_t place;
+    show_to(helper);
+    while (!hand_over_place(&helper->ring, &place)) {
+        if (clock_ns() - since_ns < LAG_NS)
+            continue;
+        engine->lagged = true;
+        catch_up(engine);
+    }
+    return place;
 }
 
 bool hand_over_packet(struct port *port, const uint8_t *frame, uint32_t length)
@@ -29,10 +56,8 @@ bool hand_over_packet(struct port *port, const uint8_t *frame, uint32_t length)
         return false;
     struct helper *helper = &engine->helpers[thread - 1];
     uint32_t place;
-    while (!hand_over_place(&helper->ring, &place)) {   /* so the kernel's buffers fill, and not ours */
-        show_to(helper);
-        sched_yield();
-    }
+    if (unlikely(!hand_over_place(&helper->ring, &place)))
+        place = wait_for_place(engine, helper);
     struct handed_over *packet = &helper->packets[place];
     packet->length = length;
     packet->port = port->number;
@@ -41,7 +66,7 @@ bool hand_over_packet(struct port *port, const uint8_t *frame, uint32_t length)
     return true;
 }
 
-void hand_over_end(struct engine *engine)
+void hand_over_show_all(struct engine *engine)
 {
     for (uint32_t i = 0; i < engine->helper_count; i++)
         show_to(&engine->helpers[i]);

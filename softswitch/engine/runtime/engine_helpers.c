@@ -5,17 +5,26 @@
  * scratch packets and pipeline are its own, so threads meet in the registers alone, each in its slots. Whoever holds
  * `engine_lock` holds all threads out, with nothing left in the rings: there packets may be divided differently from
  * then on.
+ *
+ * A copy to another thread pays only if there is a processor for it. So the first thread is alone until many packets
+ * come in turn after turn, and is alone again for a while if a helper lets its ring stay full, which it does where
+ * other processes want the processors; each time that happens soon, for twice as long. It changes its mind only when no
+ * frame waits in an outbox of those who had it, so that packets of a flow leave in their order.
  */
-#include <errno.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "engine_internal.h"
 
 #define HELPER_TURN 64              /* packets that are processed before the outboxes are flushed */
-#define BLOCKED_MS 1                /* a socket that was full is tried again after so long */
+#define BLOCKED_NS 1000000          /* a socket that was full is tried again after so long */
+#define BUSY_TURNS 16               /* so many with many packets, and packets are divided */
+#define QUIET_TURNS 64              /* so many with few, and they are not any more */
+#define ALONE_LEAST_NS UINT64_C(10000000)
+#define ALONE_MOST_NS UINT64_C(1000000000)
 #define FIRST_KEEPS 4               /* the first thread, which also receives, keeps one share in so many */
 
 static struct engine *helper_engine(struct engine *first)
@@ -79,26 +88,28 @@ static bool resume_blocked(struct engine *engine)
     return any;
 }
 
-/* How long there is nothing to do but for what is handed over, in milliseconds; -1: for ever. */
-static int patience(const struct engine *engine)
+/* How long there is nothing to do but for what is handed over. */
+static uint64_t patience(const struct engine *engine)
 {
-    if (engine->newly_blocked)
-        return BLOCKED_MS;
-    if (!engine->heap_size)
-        return -1;
-    uint64_t now_ns = clock_ns() - engine->start_ns, next_ns = engine->heap[0].time_ns;
-    return next_ns <= now_ns ? 0 : (int)((next_ns - now_ns) / 1000000 + 1);
+    uint64_t now_ns = clock_ns() - engine->start_ns, next_ns = ENGINE_NEVER;
+    if (engine->heap_size)
+        next_ns = engine->heap[0].time_ns;
+    if (engine->newly_blocked && next_ns > now_ns + BLOCKED_NS)
+        next_ns = now_ns + BLOCKED_NS;
+    return next_ns == ENGINE_NEVER ? ENGINE_NEVER : next_ns > now_ns ? next_ns - now_ns : 0;
 }
 
-static void helper_rest(struct helper *helper, int patience_ms)
+static void helper_rest(struct helper *helper, uint64_t patience_ns)
 {
+    struct timespec patience = {(time_t)(patience_ns / UINT64_C(1000000000)),
+                                (long)(patience_ns % UINT64_C(1000000000))};
     struct pollfd woken = {.fd = helper->engine->wake_fd, .events = POLLIN};
     atomic_store_explicit(&helper->asleep, true, memory_order_relaxed);
     atomic_thread_fence(memory_order_seq_cst);
     bool is_empty = atomic_load_explicit(&helper->ring.shown, memory_order_relaxed)
                     == atomic_load_explicit(&helper->ring.taken, memory_order_relaxed);
     if (is_empty && !atomic_load(&helper->engine->first->stopping))
-        poll(&woken, 1, patience_ms);
+        ppoll(&woken, 1, patience_ns == ENGINE_NEVER ? NULL : &patience, NULL);
     atomic_store_explicit(&helper->asleep, false, memory_order_relaxed);
     uint64_t count;
     (void)!read(woken.fd, &count, sizeof count);
@@ -114,10 +125,10 @@ static void *helper_serve(void *context)
         uint32_t count = helper_work(helper, HELPER_TURN);
         flush_ports(engine);
         resume_blocked(engine);
-        int patience_ms = count ? 0 : patience(engine);
+        uint64_t patience_ns = count ? 0 : patience(engine);
         unlock_turn(engine);
-        if (patience_ms)
-            helper_rest(helper, patience_ms);
+        if (patience_ns)
+            helper_rest(helper, patience_ns);
     }
     return NULL;
 }
@@ -184,6 +195,68 @@ void helpers_end(struct engine *engine)
     }
 }
 
+/* ---------------------------------------------------------------- when it pays */
+
+/* Whether all frames have left that were sent to ports with a socket. */
+static bool has_sent(const struct engine *engine)
+{
+    for (int i = 0; i < ENGINE_PORTS; i++) {
+        const struct port *port = engine->ports[i];
+        if (port && port->flush && port->outbox.first != port->outbox.count)
+            return false;
+    }
+    return engine->heap_size == 0;
+}
+
+/* Have the first thread do everything from here on, unless a helper's frames have not left. */
+static void helpers_part(struct engine *engine)
+{
+    catch_up(engine);
+    bool sent = true;
+    for (uint32_t i = 0; i < engine->helper_count; i++) {
+        struct engine *helper = engine->helpers[i].engine;
+        lock_turn(helper);
+        sent &= has_sent(helper);
+        unlock_turn(helper);
+    }
+    engine->together = !sent;
+}
+
+void helpers_begin_turn(struct engine *engine)
+{
+    if (!engine->helper_count)
+        return;
+    bool pays = engine->busy_turns >= BUSY_TURNS && engine->now_ns >= engine->alone_until_ns;
+    if (!engine->together && !engine->undivided && (pays || !engine->busy_packets) && has_sent(engine)) {
+        engine->together = true;
+        engine->together_ns = engine->now_ns;
+        engine->quiet_turns = 0;
+    }
+    engine->dividing = engine->together && !engine->undivided;
+}
+
+void helpers_end_turn(struct engine *engine)
+{
+    if (!engine->helper_count)
+        return;
+    bool is_busy = engine->received >= engine->busy_packets;
+    engine->busy_turns = is_busy ? engine->busy_turns + 1 : 0;
+    engine->quiet_turns = is_busy ? 0 : engine->quiet_turns + 1;
+    engine->received = 0;
+    if (!engine->dividing)
+        return;
+    engine->dividing = false;
+    hand_over_show_all(engine);
+    if (engine->lagged) {
+        bool is_soon = engine->now_ns - engine->together_ns < engine->alone_ns;
+        engine->alone_ns = is_soon && engine->alone_ns < ALONE_MOST_NS ? 2 * engine->alone_ns : ALONE_LEAST_NS;
+        engine->alone_until_ns = engine->now_ns + engine->alone_ns;
+    }
+    if (engine->lagged || engine->quiet_turns >= QUIET_TURNS)
+        helpers_part(engine);
+    engine->lagged = engine->lagged && engine->together;        /* if it could not be, the next turn tries again */
+}
+
 /* ---------------------------------------------------------------- ports, programs */
 
 static void close_twin(struct port *port)
@@ -195,8 +268,6 @@ static bool add_twin(struct engine *engine, uint32_t number, const struct port *
 {
     struct engine_impairments none = {0}, tx = of->tx.config;
     char error[ENGINE_ERROR_BYTES];
-    if (engine->ports[of->number])      /* of a port that could not be served */
-        port_remove(engine->ports[of->number]);
     tx.rate_bps = 0;                    /* ports with one are not used by several threads */
     tx.seed += number;
     struct port *port = port_add(engine, of->number, &none, &tx, of->outbox.capacity, error);
@@ -211,18 +282,27 @@ static bool add_twin(struct engine *engine, uint32_t number, const struct port *
     return port->io || !of->twin;
 }
 
+void helpers_remove_port(struct engine *engine, uint16_t number)
+{
+    for (uint32_t i = 0; i < engine->helper_count; i++)
+        if (engine->helpers[i].engine->ports[number])
+            port_remove(engine->helpers[i].engine->ports[number]);
+}
+
 bool helpers_add_port(struct port *port)
 {
     struct engine *engine = port->engine;
     bool added = true;
-    for (uint32_t i = 0; i < engine->helper_count; i++)
-        added &= add_twin(engine->helpers[i].engine, i + 1, port);
-    if (engine->helper_count)
+    for (uint32_t i = 0; i < engine->helper_count && added; i++)
+        added = add_twin(engine->helpers[i].engine, i + 1, port);
+    if (!added)
+        helpers_remove_port(engine, port->number);
+    else if (engine->helper_count)
         helpers_divide(engine);
     return added;
 }
 
-int engine_divide(struct engine *engine, uint32_t threads)
+int engine_divide(struct engine *engine, uint32_t threads, uint32_t busy_packets)
 {
     if (threads < 2)
         return 0;
@@ -245,6 +325,8 @@ int engine_divide(struct engine *engine, uint32_t threads)
             return -1;
         }
     }
+    engine->busy_packets = busy_packets;
+    engine->alone_ns = ALONE_LEAST_NS;
     engine->settle = helpers_settle;
     engine->divide = helpers_divide;
     uint32_t next = 0;

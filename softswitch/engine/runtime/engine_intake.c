@@ -15,6 +15,7 @@ static bool wait_for_link(struct port *port, uint64_t now_ns)
 /* Into the program, here or on the thread that the packet's slot belongs to. */
 static void enter_program(struct port *port, const uint8_t *frame, uint32_t length, struct frame *shared)
 {
+    port->engine->received++;
     if (unlikely(port->engine->dividing) && hand_over_packet(port, frame, length))
         return;
     tm_ingress(port->engine, port, frame, length, shared);

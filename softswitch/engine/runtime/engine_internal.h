@@ -184,8 +184,15 @@ struct engine {
     struct helper *helpers;         /* NULL: one thread does everything */
     uint32_t helper_count;
     struct engine *first;           /* of a helper's engine: whose it is */
-    const char *undivided;          /* why packets are not divided; NULL: they are */
-    bool dividing;                  /* the first thread is receiving, and packets are divided */
+    const char *undivided;          /* why packets must not be divided; NULL: they may be */
+    bool together;                  /* and they are, from turn to turn: engine_helpers.c says when that pays */
+    bool dividing;                  /* that, and the first thread is receiving */
+    bool lagged;                    /* a helper has not been given a processor in this turn */
+    uint32_t received;              /* packets in this turn */
+    uint32_t busy_packets;          /* so many in a turn are many */
+    uint32_t busy_turns, quiet_turns;   /* turns in a row with many, and with few */
+    uint64_t together_ns;           /* since when */
+    uint64_t alone_until_ns, alone_ns;  /* until when the first thread does without helpers, and for how long the next time */
     struct hand_over_map map;       /* helper n is thread n + 1 */
     void (*settle)(struct engine *);    /* called when all threads are locked out, and before they are let in again */
     void (*divide)(struct engine *);
@@ -260,12 +267,16 @@ void tm_discard_queues(struct engine *);
 /* engine_hand_over.c */
 /* Have the thread process the packet that its slot belongs to; false if that is this one. */
 bool hand_over_packet(struct port *, const uint8_t *frame, uint32_t length);
-void hand_over_end(struct engine *);            /* show what was handed over, and wake who sleeps */
+void hand_over_show_all(struct engine *);       /* and wake who sleeps */
+void catch_up(struct engine *);                 /* have what was handed over processed, here if need be */
 
 /* engine_helpers.c */
 void helpers_run(struct engine *);              /* start them; without a thread, their packets stay with the first */
 void helpers_end(struct engine *);
+void helpers_begin_turn(struct engine *);       /* decide whether packets are divided in it */
+void helpers_end_turn(struct engine *);
 bool helpers_add_port(struct port *);           /* twins of a port that was just added; false: no memory */
+void helpers_remove_port(struct engine *, uint16_t number);
 
 /* engine_intake.c */
 void port_receive(struct port *, const uint8_t *frame, uint32_t length);

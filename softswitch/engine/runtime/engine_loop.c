@@ -84,7 +84,7 @@ static void serve(struct engine *engine, int epoll_fd, int timer_fd)
     while (!atomic_load_explicit(&engine->stopping, memory_order_relaxed)) {
         int count = epoll_wait(epoll_fd, events, EVENTS, idle ? -1 : 0);
         lock_turn(engine);
-        engine->dividing = engine->helper_count && !engine->undivided;
+        helpers_begin_turn(engine);
         run_events(engine, clock_ns() - engine->start_ns);
         for (int i = 0; i < count; i++) {
             void *source = events[i].data.ptr;
@@ -98,9 +98,7 @@ static void serve(struct engine *engine, int epoll_fd, int timer_fd)
             }
         }
         poll_ports(engine);
-        if (engine->dividing)
-            hand_over_end(engine);
-        engine->dividing = false;
+        helpers_end_turn(engine);
         flush_ports(engine);
         idle = rest_ports(engine);
         engine->took = false;
@@ -129,6 +127,7 @@ int engine_serve_port(struct engine *engine, uint16_t number, char *error)
     if (!atomic_load(&engine->running) || watch_port(engine, engine->ports[number]))
         return 0;
     fail(error, "cannot watch port %u: %s", number, strerror(errno));
+    helpers_remove_port(engine, number);
     port_remove(engine->ports[number]);
     return -1;
 }
