@@ -189,6 +189,8 @@ struct bench_member {
     uint32_t *mine, count;                      /* the frames that this thread receives */
     struct handed *handed;                      /* of all frames */
     uint64_t sent;
+    uint32_t collected;                         /* frames of others that are being fetched */
+    struct p4_arrival arrivals[BENCH_TURN];
     _Alignas(HAND_OVER_LINE) _Atomic uint32_t passes;
 };
 
@@ -219,33 +221,43 @@ static void member_process(struct bench_member *member, const struct p4_arrival 
     member->sent += sent;
 }
 
-/* Process what others have handed over, a turn from each; returns whether there was anything. */
-static bool member_serve(struct bench_member *member, uint64_t now_us)
+/* Take what others have handed over, up to a turn, and begin to fetch it: the beginnings of the frames are in the
+   caches of the threads that received them. */
+static void member_collect(struct bench_member *member)
 {
     const struct bench_team *team = member->team;
-    struct p4_arrival arrivals[BENCH_TURN];
-    uint32_t any = 0;
     for (uint32_t of = 0; of < team->threads; of++) {
         struct hand_over *ring = ring_between(team, of, member->number);
         const uint32_t *places = places_between(team, of, member->number);
-        uint32_t place, count = 0;
-        while (count < BENCH_TURN && of != member->number && hand_over_take(ring, &place)) {
-            arrivals[count] = arrival_of(team, places[place]);
-            /* Its beginning is in the cache of the thread that received it. */
-            __builtin_prefetch(arrivals[count].frame);
-            __builtin_prefetch(arrivals[count++].frame + HAND_OVER_LINE);
+        uint32_t place;
+        while (of != member->number && member->collected < BENCH_TURN && hand_over_take(ring, &place)) {
+            struct p4_arrival *arrival = &member->arrivals[member->collected++];
+            *arrival = arrival_of(team, places[place]);
+            __builtin_prefetch(arrival->frame);
+            __builtin_prefetch(arrival->frame + HAND_OVER_LINE);
         }
-        member_process(member, arrivals, count, now_us);
-        if (count)
-            hand_over_give_back(ring);
-        any += count;
     }
-    return any != 0;
+}
+
+/* Process what was collected; returns whether there was anything. */
+static bool member_serve(struct bench_member *member, uint64_t now_us)
+{
+    const struct bench_team *team = member->team;
+    uint32_t count = member->collected;
+    if (!count)
+        return false;
+    member_process(member, member->arrivals, count, now_us);
+    member->collected = 0;
+    for (uint32_t of = 0; of < team->threads; of++)
+        if (of != member->number)
+            hand_over_give_back(ring_between(team, of, member->number));
+    return true;
 }
 
 /* A thread that waits for another does what it has been handed over, or lets others run. */
 static void member_wait(struct bench_member *member, uint64_t now_us)
 {
+    member_collect(member);
     if (!member_serve(member, now_us))
         sched_yield();
 }
@@ -337,12 +349,11 @@ static void *member_run(void *context)
         for (uint32_t first = 0; first < member->count; first += BENCH_BURST) {
             uint32_t end = first + BENCH_BURST < member->count ? first + BENCH_BURST : member->count;
             uint32_t count = member_divide(member, first, end, ours, pass);
-            for (uint32_t n = 0; n < count; n += BENCH_TURN) {
+            for (uint32_t n = 0; n < count || n == 0; n += BENCH_TURN) {
+                member_collect(member);         /* it comes while our own are processed */
                 member_process(member, ours + n, n + BENCH_TURN < count ? BENCH_TURN : count - n, pass);
                 member_serve(member, pass);
             }
-            if (!count)
-                member_serve(member, pass);
         }
         atomic_store_explicit(&member->passes, pass + 1, memory_order_release);
     }
@@ -350,11 +361,11 @@ static void *member_run(void *context)
     bool all_through;
     do {                                        /* whoever is through has shown all that it hands over */
         all_through = atomic_load(&team->through) == team->threads;
-        if (!member_serve(member, passes) && !all_through)
-            sched_yield();
+        member_wait(member, passes);
     } while (!all_through);
-    while (member_serve(member, passes))
-        ;
+    do
+        member_collect(member);
+    while (member_serve(member, passes));
     return NULL;
 }
 
