@@ -4,8 +4,6 @@
 
 #include "engine_internal.h"
 
-#define LAG_NS 300000       /* a helper that has a processor empties a slot of its ring within this */
-
 static void show_to(struct helper *helper)
 {
     uint64_t one = 1;

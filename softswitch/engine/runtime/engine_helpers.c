@@ -7,8 +7,8 @@
  * then on.
  *
  * A copy to another thread pays only if there is a processor for it. So the first thread is alone until many packets
- * come in turn after turn, and is alone again for a while if a helper lets its ring stay full, which it does where
- * other processes want the processors; each time that happens soon, for twice as long. It changes its mind only when no
+ * come in turn after turn. It is alone again for a while, and does the helper's work itself, if a helper does not get on
+ * with it, as other processes have the processors; each time that happens soon, for twice as long. It changes its mind only when no
  * frame waits in an outbox of those who had it, so that packets of a flow leave in their order.
  */
 #include <poll.h>
@@ -235,6 +235,25 @@ void helpers_begin_turn(struct engine *engine)
     engine->dividing = engine->together && !engine->undivided;
 }
 
+/* Whether helpers have work, and whether one of them does not get on with it. */
+static void look_after(struct engine *engine)
+{
+    engine->owed = false;
+    for (uint32_t i = 0; i < engine->helper_count; i++) {
+        struct helper *helper = &engine->helpers[i];
+        uint32_t taken = atomic_load_explicit(&helper->ring.taken, memory_order_relaxed);
+        if (taken == helper->ring.written)
+            helper->seen_ns = engine->now_ns;
+        else if (taken != helper->seen_taken || helper->seen_ns + LAG_NS > engine->now_ns)
+            engine->owed = true;
+        else
+            engine->lagged = true;
+        if (taken != helper->seen_taken)
+            helper->seen_ns = engine->now_ns;
+        helper->seen_taken = taken;
+    }
+}
+
 void helpers_end_turn(struct engine *engine)
 {
     if (!engine->helper_count)
@@ -243,10 +262,12 @@ void helpers_end_turn(struct engine *engine)
     engine->busy_turns = is_busy ? engine->busy_turns + 1 : 0;
     engine->quiet_turns = is_busy ? 0 : engine->quiet_turns + 1;
     engine->received = 0;
+    engine->owed = false;
     if (!engine->dividing)
         return;
     engine->dividing = false;
     hand_over_show_all(engine);
+    look_after(engine);
     if (engine->lagged) {
         bool is_soon = engine->now_ns - engine->together_ns < engine->alone_ns;
         engine->alone_ns = is_soon && engine->alone_ns < ALONE_MOST_NS ? 2 * engine->alone_ns : ALONE_LEAST_NS;
@@ -255,6 +276,7 @@ void helpers_end_turn(struct engine *engine)
     if (engine->lagged || engine->quiet_turns >= QUIET_TURNS)
         helpers_part(engine);
     engine->lagged = engine->lagged && engine->together;        /* if it could not be, the next turn tries again */
+    engine->owed = engine->owed && engine->together;
 }
 
 /* ---------------------------------------------------------------- ports, programs */

@@ -143,6 +143,8 @@ struct helper {
     pthread_t thread;
     struct hand_over ring;          /* from the first thread */
     struct handed_over *packets;    /* of HAND_OVER_SLOTS */
+    uint32_t seen_taken;            /* how far it was when the first thread looked last, */
+    uint64_t seen_ns;               /* and since when */
     _Alignas(HAND_OVER_LINE) _Atomic bool asleep;
 };
 
@@ -187,7 +189,8 @@ struct engine {
     const char *undivided;          /* why packets must not be divided; NULL: they may be */
     bool together;                  /* and they are, from turn to turn: engine_helpers.c says when that pays */
     bool dividing;                  /* that, and the first thread is receiving */
-    bool lagged;                    /* a helper has not been given a processor in this turn */
+    bool lagged;                    /* a helper has not been given a processor */
+    bool owed;                      /* helpers have work: look after LAG_NS whether they go on */
     uint32_t received;              /* packets in this turn */
     uint32_t busy_packets;          /* so many in a turn are many */
     uint32_t busy_turns, quiet_turns;   /* turns in a row with many, and with few */
@@ -267,6 +270,7 @@ void tm_discard_queues(struct engine *);
 /* engine_hand_over.c */
 /* Have the thread process the packet that its slot belongs to; false if that is this one. */
 bool hand_over_packet(struct port *, const uint8_t *frame, uint32_t length);
+#define LAG_NS 100000               /* a helper that has a processor gets on with its work within this */
 void hand_over_show_all(struct engine *);       /* and wake who sleeps */
 void catch_up(struct engine *);                 /* have what was handed over processed, here if need be */
 

@@ -1,5 +1,6 @@
 /* The real-time driver: feeds the core from sockets and a timer. */
 #include <errno.h>
+#include <poll.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/timerfd.h>
@@ -77,12 +78,22 @@ static bool rest_ports(struct engine *engine)
     return idle;
 }
 
+/* Until something happens, or helpers should have got on with their work. */
+static void wait_a_while(int epoll_fd)
+{
+    struct pollfd any = {.fd = epoll_fd, .events = POLLIN};
+    struct timespec while_ns = {.tv_nsec = LAG_NS};
+    ppoll(&any, 1, &while_ns, NULL);
+}
+
 static void serve(struct engine *engine, int epoll_fd, int timer_fd)
 {
     struct epoll_event events[EVENTS];
     bool idle = true;
     while (!atomic_load_explicit(&engine->stopping, memory_order_relaxed)) {
-        int count = epoll_wait(epoll_fd, events, EVENTS, idle ? -1 : 0);
+        if (unlikely(idle && engine->owed))
+            wait_a_while(epoll_fd);
+        int count = epoll_wait(epoll_fd, events, EVENTS, idle && !engine->owed ? -1 : 0);
         lock_turn(engine);
         helpers_begin_turn(engine);
         run_events(engine, clock_ns() - engine->start_ns);
