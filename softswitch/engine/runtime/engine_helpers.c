@@ -20,6 +20,7 @@
 #include "engine_internal.h"
 
 #define HELPER_TURN 64              /* packets that are processed before the outboxes are flushed */
+#define HELPER_BATCH 16             /* and before their places are given back */
 #define BLOCKED_NS 1000000          /* a socket that was full is tried again after so long */
 #define BUSY_TURNS 16               /* so many with many packets, and packets are divided */
 #define QUIET_TURNS 64              /* so many with few, and they are not any more */
@@ -69,13 +70,14 @@ static uint32_t helper_work(struct helper *helper, uint32_t most)
     while (count < most && hand_over_take(&helper->ring, &place)) {
         const struct handed_over *packet = &helper->packets[place];
         tm_ingress(engine, engine->ports[packet->port], packet->frame, packet->length, NULL);
-        count++;
+        if (++count % HELPER_BATCH == 0)
+            hand_over_give_back(&helper->ring);
     }
     hand_over_give_back(&helper->ring);
     return count;
 }
 
-static bool resume_blocked(struct engine *engine)
+static void resume_blocked(struct engine *engine)
 {
     bool any = false;
     for (int i = 0; i < ENGINE_PORTS && engine->newly_blocked; i++) {
@@ -85,7 +87,6 @@ static bool resume_blocked(struct engine *engine)
         any |= port && port->blocked;
     }
     engine->newly_blocked = any;
-    return any;
 }
 
 /* How long there is nothing to do but for what is handed over. */
@@ -372,9 +373,7 @@ int engine_load_threads(struct engine *engine, struct p4_pipeline *const *pipeli
 const char *engine_undivided(struct engine *engine)
 {
     engine_lock(engine);
-    const char *why = engine->helper_count ? engine->undivided : "there is only one";
-    if (engine->helper_count)
-        why = engine->undivided = why_undivided(engine);
+    const char *why = engine->helper_count ? why_undivided(engine) : "there is only one";
     engine_unlock(engine);
     return why;
 }

@@ -270,7 +270,7 @@ void tm_discard_queues(struct engine *);
 /* engine_hand_over.c */
 /* Have the thread process the packet that its slot belongs to; false if that is this one. */
 bool hand_over_packet(struct port *, const uint8_t *frame, uint32_t length);
-#define LAG_NS 100000               /* a helper that has a processor gets on with its work within this */
+#define LAG_NS 300000               /* a helper that has a processor gets on with its work within this */
 void hand_over_show_all(struct engine *);       /* and wake who sleeps */
 void catch_up(struct engine *);                 /* have what was handed over processed, here if need be */
 
