@@ -1,5 +1,5 @@
-/* Runs the frames of traffic.h through a program on one thread and, with the same entries, on several, and compares
- * all registers and counters. Built with the program, the loops of bench.c and, where there is one, a sanitizer.
+/* Runs frames that a test has written beside it through a program on one thread and, with the same entries, on
+ * several, and compares all registers and counters. Built with the program, the loops of bench.c and, where there is one, a sanitizer.
  *
  * usage: pipeline_threads THREADS PASSES COMPARE
  */

@@ -97,7 +97,7 @@ class Slots:
 
     @property
     def fields(self) -> tuple[str, ...]:
-        """The header fields that the slot depends on, such as ``ina.psn``."""
+        """The header fields that the slot depends on: header and field, with a point between them."""
         found = (each for each in self.definitions.values() if isinstance(each, Field))
         return tuple(sorted(".".join((*each.header[1:], each.name)) for each in found))
 
@@ -142,7 +142,7 @@ def find_slots(program: ir.Program) -> Slots | Flows | OneThread:
 
 
 def _refusal(program: ir.Program) -> str | None:
-    """Return what rules threads out before any path is followed."""
+    """Return the reason that rules threads out before any path is followed, None if there is none."""
     if program.tofino:
         return "programs for Tofino are not divided"
     if _has_unions(program.hdr):

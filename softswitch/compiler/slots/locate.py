@@ -52,10 +52,16 @@ Search = Found | Choice
 def locate(
     program: ir.Program, wanted: frozenset[Path], *, touched: frozenset[Path], strictly: bool
 ) -> Search:
-    """Return the way to the headers `wanted`.
+    """Return the way to some headers.
 
-    `touched` is what the parser assigns. With `strictly`, exactly those frames lead to a header from which
-    the parser takes it; else others may, too. Raises CannotFollow where their offsets are not constant.
+    Args:
+        program: The program.
+        wanted: The headers.
+        touched: What the parser assigns.
+        strictly: Whether exactly those frames have to lead to a header from which the parser takes it; else
+            others may, too.
+
+    Raises CannotFollow where their offsets are not constant.
     """
     return _Locator(program, wanted, touched, strictly).state("start", 0, {}, 0)
 

@@ -133,7 +133,7 @@ def joined(condition: Atom, then: State, otherwise: State) -> State:
 
 
 def facts_of(condition: Atom, holds: bool) -> tuple[Fact, ...]:
-    """Return what is known where a condition held, or did not."""
+    """Return the facts that are known where a condition held, or did not."""
     return ((condition.name, holds),) if isinstance(condition, ir.Var) else ()
 
 
