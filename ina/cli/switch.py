@@ -156,8 +156,8 @@ def switch(
         typer.Option(
             min=1,
             max=16,
-            help="Process packets with this many threads, which divide them by the slots that they meet. "
-            "Where program or ports do not let them, one does, with a warning.",
+            help="Use up to this many threads, which divide packets by the slots that they meet. Where the "
+            "program or the ports do not let them, one does everything, with a warning.",
         ),
     ] = 1,
     undefined: options.Undefined = None,

@@ -24,7 +24,7 @@ DIFFERENT = frozenset(
     --name -np -o --output --p4runtime --packets --pcap --placement --plot --policy --port --port-kind
     --preempt --processes --program --queue --rate --reading --rounds --routing --runner
     --scheduler --seed --seeds --size --slots --state --switch --switch-ip --tls-ca --tls-cert
-    --trace --tree --watch --window --workers
+    --threads --trace --tree --watch --window --workers
     """,
     )
 )

@@ -11,7 +11,7 @@ def _add(name: str, line: str) -> None:
     register(app, name, f"ina.cli.bench.{name}:{name}", line)
 
 
-_add("pipeline", "Measure aggregation by the compiled program: packets in memory, on one core.")
+_add("pipeline", "Measure aggregation by the compiled program: packets in memory, on one core or several.")
 _add("switch", "Measure forwarding by tables of every kind, and table writes over P4Runtime.")
 _add(
     "allreduce",
