@@ -9,13 +9,11 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
-from ina.runtime import remote_fallback
 from tests.softswitch.namespaces import why_not
 from tests.softswitch.script_program import have_compiler
 from tests.system.clusters import PATIENCE_S, Cluster, arguments, cluster, until
@@ -126,7 +124,7 @@ def test_shared_slots_a_tree_and_ranks_summed_on_their_machines(
     here: Cluster, options: Sequence[str]
 ) -> None:
     here.serve_fallback()
-    status, output, errors = ended(here.run(HOSTS, ["python", "-c", SUM], *options))
+    status, output, errors = ended(here.run_patiently(HOSTS, ["python", "-c", SUM], *options))
     assert status == 0, errors
     said = sorted(json.loads(text) for text in re.findall(r"\] (\[.*)", output))
     assert said == [[rank, True, True, rank % 2 == 0] for rank in range(8)]
@@ -149,7 +147,7 @@ def test_a_fallback_server_beside_a_worker_at_one_port(
 ) -> None:
     with here.serving_on("h2"):
         here.serve_fallback("h2")
-        status, output, errors = ended(here.run(hosts, ["python", "-c", SUM], *options))
+        status, output, errors = ended(here.run_patiently(hosts, ["python", "-c", SUM], *options))
     assert status == 0, errors
     said = sorted(json.loads(text)[:3] for text in re.findall(r"\] (\[.*)", output))
     assert said == [[rank, True, True] for rank in range(sum(int(each[-1]) for each in hosts.split(",")))]
@@ -159,7 +157,7 @@ def test_a_fallback_server_beside_a_worker_at_one_port(
 def test_a_fallback_server_beside_a_worker_is_killed_and_started_again(here: Cluster) -> None:
     with here.serving_on("h2"):
         service = here.serve_fallback("h2")
-        run = here.run(HOSTS, ["python", "-c", STEPS])
+        run = here.run_patiently(HOSTS, ["python", "-c", STEPS])
         all_going(run, 8)
         for process in here.mentioning("h2", "--beside-workers"):
             os.kill(process, signal.SIGKILL)
@@ -225,7 +223,7 @@ def test_torchrun_and_ina_run_give_the_losses_of_one_process(here: Cluster, tmp_
 
 def test_a_fallback_server_that_is_killed_is_started_again(here: Cluster) -> None:
     service = here.serve_fallback()
-    run = here.run(HOSTS, ["python", "-c", STEPS], "--slots", "0")
+    run = here.run_patiently(HOSTS, ["python", "-c", STEPS], "--slots", "0")
     all_going(run, 8)
     here.signal_machine("p1", signal.SIGKILL, but=[service.pid])
     status, output, errors = ended(run)
@@ -234,20 +232,14 @@ def test_a_fallback_server_that_is_killed_is_started_again(here: Cluster) -> Non
 
 
 def test_a_fallback_service_that_comes_back_in_time_goes_on(here: Cluster) -> None:
-    """In time: within 5 s, which two starts of Python may exceed on a machine that is busy."""
     here.serve_fallback()
-    run = here.run(HOSTS, ["python", "-c", STEPS], "--slots", "0")
+    run = here.run_patiently(HOSTS, ["python", "-c", STEPS], "--slots", "0")
     all_going(run, 8)
-    began = time.monotonic()
     here.signal_machine("p1", signal.SIGKILL)
     here.serve_fallback()
-    away_s = time.monotonic() - began
     status, output, errors = ended(run)
-    if away_s < remote_fallback.PATIENCE_S - 1.0 or status == 0:
-        assert status == 0, errors
-        assert output.count("all right") == 8
-    else:
-        assert "the fallback server on p1 (10.0.0.5:9560) has not answered for" in errors, errors
+    assert status == 0, errors
+    assert output.count("all right") == 8
 
 
 def test_the_fallback_servers_machine_dies(here: Cluster) -> None:
