@@ -16,6 +16,7 @@ import pytest
 from ina.runtime import fallback_process
 from ina.runtime.fallback_process import FallbackProcess
 from tests.hostlib.fallback.packets import LANES, TREES, partial
+from tests.system.command import freeze
 
 JOB = 7
 STAR = TREES["star of 3"]
@@ -49,7 +50,7 @@ def test_counts_are_those_of_the_end_though_the_server_was_held_up(
     switch.sendto(partial(STAR, bitmap=7, lanes=[4, 3, 2, 1]), address)
     assert switch.recv(2000)
     pid = server._child._process.pid
-    os.kill(pid, signal.SIGSTOP)
+    freeze(pid)
     going_on = threading.Timer(PAUSE_S, os.kill, (pid, signal.SIGCONT))
     going_on.start()
     assert server.statistics(JOB)["merged"] == 1
@@ -69,7 +70,7 @@ def test_a_server_is_not_taken_for_stuck_by_who_was_held_up(server: FallbackProc
 @pytest.mark.filterwarnings("ignore:the fallback server did not answer")
 def test_a_server_that_is_stuck_is_started_again(server: FallbackProcess) -> None:
     pid = server._child._process.pid
-    os.kill(pid, signal.SIGSTOP)
+    freeze(pid)
     while server._child._process.pid == pid:
         assert server.check() is None
         time.sleep(0.05)

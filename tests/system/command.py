@@ -196,3 +196,15 @@ def children(pid: int) -> dict[int, str]:
         if parent == pid:
             found[int(entry.name)] = command
     return found
+
+
+def freeze(process: int) -> None:
+    """Stop a process until SIGCONT; return when its threads have stopped, which may still answer before."""
+    os.kill(process, signal.SIGSTOP)
+    while any(_state(thread) != "T" for thread in Path(f"/proc/{process}/task").iterdir()):
+        time.sleep(0.002)
+
+
+def _state(thread: Path) -> str:
+    """Return the state of a thread: ``T`` is stopped."""
+    return (thread / "stat").read_text().rpartition(")")[2].split()[0]
