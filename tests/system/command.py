@@ -26,6 +26,8 @@ ROOT = Path(__file__).parents[2]
 PATIENT = ("--timeout", 300)
 """Options of a run that is to succeed, however slow the machine is: silence is none of its subjects."""
 WORKERS = Path(__file__).parent / "workers"
+TORCHRUN = (sys.executable, str(WORKERS / "torchrun.py"))
+"""``torchrun``, but for one test that has torch's own: its agent and what it tells ranks are the same."""
 ENVIRONMENT = {"COLUMNS": "160", "NO_COLOR": "1", "TERM": "dumb"}
 HANDLED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD)
 """Signals that the command has handlers for."""

@@ -17,7 +17,7 @@ import pytest
 from tests.softswitch.namespaces import why_not
 from tests.softswitch.script_program import have_compiler
 from tests.system.clusters import PATIENCE_S, Cluster, arguments, cluster, until
-from tests.system.command import succeed
+from tests.system.command import TORCHRUN, succeed
 from tests.system.test_machines import openmpi, slurm
 
 REASON = why_not() if have_compiler else "no C compiler: interface ports need the engine in C"
@@ -194,19 +194,20 @@ def test_torchrun_and_ina_run_give_the_losses_of_one_process(here: Cluster, tmp_
     machines, ranks = ("h1", "h3"), 4
     script = tmp_path / "train.py"
     script.write_text(TRAIN)
-    launch = [sys.executable, "-m", "torch.distributed.run", "--nnodes", "2", "--nproc-per-node", "2"]
-    launch += ["--no-python", "--master-addr", here.state.topology.ip("h1"), "--master-port", "29611"]
+    launch = [*TORCHRUN, "--nnodes", "2", "--nproc-per-node", "2"]
+    launch += ["--master-addr", here.state.topology.ip("h1"), "--master-port", "29611"]
     hosts = ",".join(f"{machine}:2" for machine in machines)
     run = [sys.executable, "-m", "ina", "run", "--hosts", hosts, "--launch-with", here.template, "--"]
 
     def trained(way: str, commands: Mapping[str, Sequence[str]]) -> list[list[float]]:
         """Run a command on each machine; return the losses of each rank."""
         (answers := tmp_path / way).mkdir()
-        own = ["env", f"ANSWERS={answers}", sys.executable, str(script)]
-        succeed([here.start(machine, [*command, *own]) for machine, command in commands.items()], PATIENCE_S)
+        own = {"ANSWERS": str(answers)}
+        succeed([here.start(machine, command, own) for machine, command in commands.items()], PATIENCE_S)
         return [json.loads((answers / str(rank)).read_text()) for rank in range(ranks)]
 
-    agents = {machine: [*launch, f"--node-rank={node}"] for node, machine in enumerate(machines)}
+    agents = {machine: [*launch, f"--node-rank={node}", str(script)] for node, machine in enumerate(machines)}
+    run += ["env", f"ANSWERS={tmp_path / 'ina run'}", sys.executable, str(script)]
     ways = {"torchrun": trained("torchrun", agents), "ina run": trained("ina run", {"h1": run})}
     [alone] = succeed([here.start("h1", [sys.executable, "-c", ALONE, str(ranks)])], PATIENCE_S)
     for way, losses in ways.items():
