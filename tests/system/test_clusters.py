@@ -345,7 +345,7 @@ def test_a_machine_whose_cable_is_cut_is_named_by_ranks_of_any_launcher(here: Cl
 def test_a_job_whose_holder_is_killed_leaves_the_switches(here: Cluster) -> None:
     """The fallback server's machine watches its lease: nobody else is left who does."""
     here.serve_fallback()
-    ranks = started(here, 2, LOOP, {"INA_OPTIONS": "--lease 2"})
+    ranks = started(here, 2, LOOP, {"INA_OPTIONS": "--lease 6"})
     for rank in ranks:
         all_going(rank, 1)
     assert len(here.jobs()) == 1

@@ -141,7 +141,7 @@ def test_the_age_of_a_job_is_right_whatever_clock_its_run_has(attached: Attached
 @pytest.mark.skipif(os.getuid() != 0, reason="needs root, for namespaces of time")
 def test_a_run_in_a_namespace_of_time_is_watched_by_one_outside(attached: Attached) -> None:
     """Their monotonic clocks, and those that go on in suspension, are ten days apart."""
-    run = ("run", "-np", 4, *PATIENT, *LANES, *attached.options, "--ports", "1-6", "--lease", 2)
+    run = ("run", "-np", 4, *PATIENT, *LANES, *attached.options, "--ports", "1-6", "--lease", 6)
     apart = ("unshare", "--time", "--fork", "--kill-child", "--monotonic", "864000", "--boottime", "864000")
     process = start(*run, *worker("sums.py"), before=apart)
     begun(process)
@@ -292,7 +292,7 @@ def test_jobs_are_listed_and_removed(attached: Attached) -> None:
 
 
 def test_watching_tells_which_holders_still_renew(attached: Attached) -> None:
-    held = Registration("host pid 7", lease_s=1.0)
+    held = Registration("host pid 7", lease_s=4.0)  # for much less the renewing thread may wait
     over = threading.Event()
     with connect(attached.address) as controller, connect(attached.address) as holder:
         living = holder.admit(Part((MEMBER,), 2), registration=held)
@@ -311,7 +311,7 @@ def test_watching_tells_which_holders_still_renew(attached: Attached) -> None:
         finally:
             over.set()
             thread.join()
-        assert (done.returncode, done.stderr) == (0, "watching the leases for up to 1 s\n")
+        assert (done.returncode, done.stderr) == (0, "watching the leases for up to 4 s\n")
         found = json.loads(done.stdout)["jobs"]
         assert [found[str(each.job)]["lease"] for each in (living, dead)] == ["renewed", "expired"]
         assert len(controller.jobs()) == 2, "watching removes nothing"
