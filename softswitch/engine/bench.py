@@ -81,6 +81,11 @@ class FrameLoop:
             number_step=number_step,
         )
 
+    @property
+    def memory(self) -> tuple[Any, Any, int, int]:
+        """The frames, their table (``struct bench_frame``), how many, and what their number grows by."""
+        return self._frames, self._table, len(self._table), self._run.number_step
+
     def run(self, passes: int, *, one_by_one: bool = False) -> Pass:
         """Go over the frames that many times; `one_by_one`: fetch nothing ahead of a frame's turn.
 
