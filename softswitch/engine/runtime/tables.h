@@ -20,7 +20,7 @@
 #define P4_FILTER_BITS 8           /* of an lpm table's filter, for each slot */
 #define P4_LEAD_BITS 24            /* most leading bits of an lpm key that say where to begin */
 #define P4_LEAD_LEAST 16           /* bits fewer that a prefix may have to be noted there */
-#define P4_LARGE ((size_t)256 << 10)    /* bytes of slots that do not stay in the nearest caches */
+#define P4_FAR_BYTES ((size_t)256 << 10)    /* of slots, which do not stay in the nearest caches then */
 #define P4_INDEX_LEAST 32          /* entries from which on an ordered table has an index */
 #define P4_INDEX_MASKS 128         /* masks up to which it has one */
 #define P4_INDEX_PATIENCE 64       /* look-ups after a change before it is made */
@@ -378,7 +378,7 @@ P4_HELPER int p4_table_reserve(struct p4_table *t, uint64_t capacity)
     t->slots = slots;
     t->capacity = capacity;
     t->shift = 64 - bits;
-    t->large = capacity * kind->slot_bytes >= P4_LARGE;
+    t->large = capacity * kind->slot_bytes >= P4_FAR_BYTES;
     if (kind->kind == P4_ORDERED) {
         if (old)
             memcpy(slots, old, t->entries * kind->slot_bytes);
