@@ -339,7 +339,7 @@ class InaProcessGroup(dist.ProcessGroup):
         return work
 
     def _why_broken(self) -> JobBroken | None:
-        if self._broken is None and self._watch and (how := self._watch.found):
+        if self._broken is None and self._watch and (how := self._watch.found()):
             return RanksDisagree(how, job=self._job, psns=NO_PACKETS)
         return self._broken
 

@@ -25,6 +25,7 @@ from controller.switches.outcomes import COLUMNS, OUTCOMES
 from controller.switches.programs import objects
 from controller.vocabulary import Region
 from hostlib import wire
+from ina.bench.by_hand import ByHand, Worker
 from softswitch.compiler import ir
 from softswitch.engine.bench import FrameLoop, compiler_and_flags, frames_per_s
 from softswitch.engine.pipeline import Pipeline, PipelineError
@@ -60,6 +61,8 @@ class PipelineBench:
     ns_per_packet: float
     bare_ns_per_packet: float
     """The same additions and copies of the same frames by themselves, best round."""
+    by_hand_ns_per_packet: float | None
+    """The same packets through a program written by hand in C, best round; None: there is none for these."""
     copies_per_packet: float
     interpreter_packets_per_s: float
     completed_share: float
@@ -71,7 +74,7 @@ class PipelineBench:
 
 
 @dataclass(frozen=True, slots=True)
-class _Traffic:
+class Traffic:
     """Input: `burst` packets of each worker of each job, all jobs on the same slots."""
 
     jobs: int
@@ -128,7 +131,7 @@ def bench_pipeline(
         jobs = 4 if shared else 1
     if region_slots is None:
         region_slots = 2048 if shared else 512
-    traffic = _Traffic(jobs, contributors, region_slots, burst)
+    traffic = Traffic(jobs, contributors, region_slots, burst)
     frames, replicas = traffic.frames(lanes), traffic.replicas()
     pipeline = softswitch.load(program, backend="compiled")
     admit_jobs(pipeline, traffic)
@@ -137,9 +140,12 @@ def bench_pipeline(
 
     first = loop.run(10)
     passes = max(10, int(first.packets / first.cpu_s * round_s / len(frames)))
-    measured, bare_s = [], []
-    for _ in range(rounds):  # in turn: what slows the machine down slows down both
+    by_hand = None if shared or program.tofino else admit_by_hand(traffic, lanes)
+    measured, bare_s, by_hand_s = [], [], []
+    for _ in range(rounds):  # in turn: what slows the machine down slows down all
         measured.append(loop.run(passes))
+        if by_hand is not None:
+            by_hand_s.append(by_hand.run_s(loop, passes))
         bare_s.append(
             loop.run_sums(
                 passes,
@@ -177,6 +183,7 @@ def bench_pipeline(
         median_packets_per_s=statistics.median(rates),
         ns_per_packet=1e9 / max(rates),
         bare_ns_per_packet=1e9 * min(bare_s) / (passes * len(frames)),
+        by_hand_ns_per_packet=1e9 * min(by_hand_s) / (passes * len(frames)) if by_hand_s else None,
         copies_per_packet=measured[0].copies / measured[0].packets,
         interpreter_packets_per_s=frames_per_s(interpreter, frames, replicas),
         completed_share=completed,
@@ -204,7 +211,7 @@ def is_shared(program: ir.Program) -> bool:
     return capabilities(objects(softswitch.p4info(program)), f"the program {program.name}").shared
 
 
-def admit_jobs(pipeline: Pipeline, traffic: _Traffic) -> None:
+def admit_jobs(pipeline: Pipeline, traffic: Traffic) -> None:
     """Install the table entries of all jobs: worker r is child r of the root, which is this switch."""
     if pipeline.program.tofino:
         _admit_on_tofino(pipeline, traffic)
@@ -230,7 +237,16 @@ def admit_jobs(pipeline: Pipeline, traffic: _Traffic) -> None:
             _insert(pipeline, names.RECEIVER, (job, 1 + rank), deliver)
 
 
-def _admit_on_tofino(pipeline: Pipeline, traffic: _Traffic) -> None:
+def admit_by_hand(traffic: Traffic, lanes: int) -> ByHand:
+    """Return the program by hand with the first job's entries."""
+    workers = [
+        Worker(traffic.port(0, rank), _worker_mac(0, rank), _worker_ip(0, rank))
+        for rank in range(traffic.contributors)
+    ]
+    return ByHand(FIRST_JOB, workers, lanes=lanes, slots=traffic.region_slots)
+
+
+def _admit_on_tofino(pipeline: Pipeline, traffic: Traffic) -> None:
     """The same for a program for Tofino, whose results are addressed by port: those of `replicas`, too."""
     contributors, shared = traffic.contributors, is_shared(pipeline.program)
     for index in range(traffic.jobs):

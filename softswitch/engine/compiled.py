@@ -22,7 +22,7 @@ from softswitch.engine.entries import TableEntries, bit_width, has_part, leaf_wi
 from softswitch.engine.meters import MeterRates, MeterReading
 from softswitch.engine.pipeline import MAX_FRAME, Copy, NoSuchObject, PipelineError, Verdict
 
-ABI = 4
+ABI = 5
 PARTS = ("direct counter", "direct meter", "idle timeout")
 """What an entry may have, in the order of ``enum`` P4_HITS ... in ``runtime/tables.h``."""
 PACKET_ALIGNMENT = 64
@@ -103,6 +103,8 @@ class _Program(ctypes.Structure):
         ("lend", _COPY),
         ("clone", _CLONE),
         ("egress", _EGRESS),
+        ("waits", _pointer),
+        ("ahead", _pointer),
         ("metadata", _pointer),
     )
 

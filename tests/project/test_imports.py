@@ -171,7 +171,7 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
         *(*CONTROLLER, "controller.grouping/", "controller.scheduling.synergy"),
         *("controller.simulator/", "controller.simulator.network/", "controller.policies/"),
         "controller.policies.families.base",
-        *(*SWITCH, *PIPELINES, *HOST, *PACKETS, "p4src.messages"),
+        *(*SWITCH, *PIPELINES, *HOST, *PACKETS, "p4src.messages", "softswitch.engine.build"),
         *("ina.runtime/", "bmv2_topos.testbeds.netns/", "bmv2_topos.testbeds.virtual"),
     ),
     # The service, as those who ask it see it.

@@ -280,7 +280,7 @@ def _emit_code(body: Body, layout: TableLayout) -> None:
 def _emit_lookup(body: Body, layout: TableLayout, number: int) -> None:
     out, table = body.out, layout.table
     name = body.unit.table_names[table.name]
-    words = ", ".join(_key_words(body, layout))
+    words = ", ".join(key_words(body, layout))
     out.line(f"const uint64_t key[{layout.words}] = {{{words}}};")
     find = f"&s->tables[{number}], key, {layout.words}, sizeof(struct {name}_entry)"
     match layout.kind:
@@ -315,7 +315,8 @@ def _ranged(body: Body, layout: TableLayout) -> list[str]:
     return [body.expressions.text(part.key.expr) for part in layout.parts if part.range_index is not None]
 
 
-def _key_words(body: Body, layout: TableLayout) -> list[str]:
+def key_words(body: Body, layout: TableLayout) -> list[str]:
+    """Return the words of the key that a packet looks up, as C."""
     words: list[list[str]] = [[] for _ in range(layout.words)]
     for part in layout.parts:
         value = body.expressions.value(part.key.expr).text

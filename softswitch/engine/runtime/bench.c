@@ -3,6 +3,7 @@
 
 #include "pipeline.h"
 
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,6 +24,7 @@ struct bench_run {
     uint32_t replica_count;
     uint32_t number_offset, number_step;    /* a 32-bit big-endian number in each frame, raised per pass */
     uint32_t passes;
+    uint32_t one_by_one;                    /* do not look ahead */
     /* results */
     uint64_t sent, nanoseconds;
 };
@@ -69,6 +71,7 @@ __attribute__((visibility("default"))) int bench_pipeline(const struct p4_progra
     }
     struct p4_packet *packet = (struct p4_packet *)(void *)memory;
     struct p4_packet *twin = (struct p4_packet *)(void *)(memory + size);
+    bool ahead = !run->one_by_one && program->waits && program->waits(state);
     uint64_t sent = 0, start = now();
     for (uint32_t pass = 0; pass < run->passes; pass++) {
         for (uint32_t n = 0; n < run->frame_count; n++) {
@@ -76,6 +79,10 @@ __attribute__((visibility("default"))) int bench_pipeline(const struct p4_progra
             uint8_t *bytes = run->frames + frame->offset;
             struct p4_verdict verdict, last;
             raise_number(bytes + run->number_offset, run->number_step);
+            if (ahead && n + P4_AHEAD < run->frame_count) {
+                const struct bench_frame *later = frame + P4_AHEAD;
+                program->ahead(state, run->frames + later->offset, later->length, later->port);
+            }
             program->ingress(state, packet, bytes, frame->length, frame->port, P4_NORMAL, pass, NULL, -1,
                              &verdict);
             if (verdict.dropped)
