@@ -86,7 +86,8 @@ class SwitchMoves:
 
     def _one(self, output: Tensors, given: Tensors, what: Move, number: int, work: SwitchWork) -> None:
         target, finish = _target(output)
-        handle, finish = self._submit(target, _source(given), what, f"call {number}", finish)
+        source = target if output is given and finish is nothing else _source(given)
+        handle, finish = self._submit(target, source, what, f"call {number}", finish)
         handle.on_done(lambda done: work.complete(self._calls.ended(done, finish, number)))
 
     def _submit(
@@ -100,7 +101,7 @@ class SwitchMoves:
         """Submit a pair of flat tensors; return the handle, and what puts the output where it belongs."""
         communicator, here = self._communicator, what.at_once
         if what.kind == "broadcast":
-            if communicator.rank == what.root and output.data_ptr() != given.data_ptr():
+            if communicator.rank == what.root and output is not given:
                 put(output, given)
             array = memory(output.view(torch.uint8))
             return communicator.broadcast_async(array, what.root, out=array, name=label, here=here), finish
