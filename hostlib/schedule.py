@@ -58,7 +58,12 @@ class Packets:
 
     def count(self, collective: Collective) -> int:
         """Return the number of packets that its elements fill, at least 1."""
-        return collective.shards * max(1, -(-collective.length // self.elements(collective)))
+        return self.filled(collective) // self.elements(collective)
+
+    def filled(self, collective: Collective) -> int:
+        """Return the number of elements that these packets have room for."""
+        packet = self.elements(collective)
+        return collective.shards * packet * max(1, -(-collective.length // packet))
 
 
 class Call(Protocol):
@@ -108,11 +113,15 @@ class Schedule(Generic[AnyCall]):
 
     def is_one_step(self, collective: Collective) -> bool:
         """Return whether a collective is carried out whole, with no other: there is nothing to agree on."""
-        size, packet = self._bytes(collective), 4 * self._packets.elements(collective)
-        if self._is_small(collective):
-            fills = size + packet > self._limits.fusion_bytes  # no other has room beside it
-            return (fills or _is_alone(collective)) and not collective.is_barrier
-        return size <= self._limits.slice_bytes
+        if collective.is_barrier:
+            return False
+        size = self._bytes(collective)
+        if size > self._limits.fusion_bytes:
+            return size <= self._limits.slice_bytes
+        if _is_alone(collective):
+            return True
+        packet = 4 * self._packets.elements(collective)
+        return size + packet > self._limits.fusion_bytes  # no other has room beside it
 
     def add(self, call: AnyCall) -> None:
         """Take in the next collective."""
@@ -149,7 +158,7 @@ class Schedule(Generic[AnyCall]):
         return collective.is_barrier or self._bytes(collective) <= self._limits.fusion_bytes
 
     def _bytes(self, collective: Collective) -> int:
-        return 4 * self._packets.elements(collective) * self._packets.count(collective)
+        return 4 * self._packets.filled(collective)
 
     def _next_fused(self) -> Fused[AnyCall]:
         first, room = self._small[0], self._limits.fusion_bytes

@@ -148,16 +148,20 @@ def _elements(tensors: Tensors) -> int:
 def _source(given: Tensors) -> torch.Tensor:
     """Return one flat, contiguous tensor of the values given: a view where that is possible."""
     if isinstance(given, torch.Tensor):
-        return given.detach().contiguous().view(-1)
+        return _flat(given.detach() if given.requires_grad else given)
     return torch.cat([each.detach().reshape(-1) for each in given])
+
+
+def _flat(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor if tensor.dim() == 1 and tensor.is_contiguous() else tensor.contiguous().view(-1)
 
 
 def _target(output: Tensors) -> tuple[torch.Tensor, Callable[[], None]]:
     """Return a flat, contiguous tensor to fill, and what brings it to the output then."""
     if isinstance(output, torch.Tensor):
-        plain = output.detach()
+        plain = output.detach() if output.requires_grad else output
         if plain.is_contiguous():
-            return plain.view(-1), nothing
+            return _flat(plain), nothing
         flat = torch.empty(plain.numel(), dtype=plain.dtype)
         return flat, lambda: put(plain, flat.view(plain.shape))
     parts = [each.detach() for each in output]
