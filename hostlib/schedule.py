@@ -6,7 +6,8 @@ submitted (`hostlib.agreement`), and decides by that alone:
 - Small collectives (up to `Limits.fusion_bytes`) of one kind are one step together, each on packets of its
   own: *fused*. Their sums are bit for bit those that they would be alone.
 - A larger one is carried out in slices, front layers first, then as submitted. After a slice small ones that
-  have come meanwhile go first, once: large ones and small ones take turns.
+  have come meanwhile go first, once: large ones and small ones take turns. Slices of one that tells its layer
+  are smaller: what is more urgent waits for no more than one of them.
 - A barrier waits for all before it, and all behind it wait for the barrier.
 """
 
@@ -24,8 +25,10 @@ from hostlib.errors import ConfigError
 from hostlib.quantize import Encoding, per_lane
 
 FUSION_BYTES: Final = 1 << 20
-SLICE_BYTES: Final = 8 << 20
-"""A slice fills and drains the window once, and announces exponents for one window more."""
+SLICE_BYTES: Final = 32 << 20
+"""A slice fills and drains the window once, announces exponents for one window more, and costs a vote."""
+_OF_LAYERS: Final = 4
+"""Slices of calls that tell their layer are so many times smaller. A bucket of DDP, which tells none, is one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +38,8 @@ class Limits:
     fusion_bytes: int = FUSION_BYTES
     """The most that is fused, and the largest collective that counts as small. 0: nothing is fused."""
     slice_bytes: int = SLICE_BYTES
-    """The most of a large collective that is carried out at a time, but at least a packet."""
+    """The most of a large collective that is carried out at a time, but at least a packet; a quarter of that
+    where it tells its layer."""
 
     def __post_init__(self) -> None:
         for name, least in (("fusion_bytes", 0), ("slice_bytes", 1)):
@@ -117,7 +121,7 @@ class Schedule(Generic[AnyCall]):
             return False
         size = self._bytes(collective)
         if size > self._limits.fusion_bytes:
-            return size <= self._limits.slice_bytes
+            return size <= self._slice_bytes(collective)
         if _is_alone(collective):
             return True
         packet = 4 * self._packets.elements(collective)
@@ -157,6 +161,9 @@ class Schedule(Generic[AnyCall]):
     def _is_small(self, collective: Collective) -> bool:
         return collective.is_barrier or self._bytes(collective) <= self._limits.fusion_bytes
 
+    def _slice_bytes(self, collective: Collective) -> int:
+        return self._limits.slice_bytes // (1 if collective.layer is None else _OF_LAYERS)
+
     def _bytes(self, collective: Collective) -> int:
         return 4 * self._packets.filled(collective)
 
@@ -178,7 +185,8 @@ class Schedule(Generic[AnyCall]):
         first = self._begun.pop(number, 0)
         packet = self._packets.elements(call.collective)
         across = packet * call.collective.shards
-        count = min(max(1, self._limits.slice_bytes // (4 * across)) * packet, length - first)
+        packets = max(1, self._slice_bytes(call.collective) // (4 * across))
+        count = min(packets * packet, length - first)
         if first + count < length:
             self._begun[number] = first + count
             return Slice(call, first, count, is_last=False)
