@@ -28,7 +28,7 @@ FUSION_BYTES: Final = 1 << 20
 SLICE_BYTES: Final = 32 << 20
 """A slice fills and drains the window once, announces exponents for one window more, and costs a vote."""
 _OF_LAYERS: Final = 4
-"""Slices of calls that tell their layer are so many times smaller. A bucket of DDP, which tells none, is one."""
+"""Slices of calls that tell their layer are so many times smaller. A bucket of DDP tells none, and is one."""
 
 
 @dataclass(frozen=True, slots=True)

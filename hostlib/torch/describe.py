@@ -48,7 +48,7 @@ def tensors(values: Iterable[Any]) -> list[torch.Tensor]:
 
 
 def likeness(arguments: Iterable[Any]) -> tuple[Hashable, ...]:
-    """Return what calls have in common that differ in nothing but their tensors' contents and memory."""
+    """Return a key of all that calls consist of, but for their tensors' contents and memory."""
     return tuple(
         [
             (value.shape, value.dtype, value.layout, value.device)
