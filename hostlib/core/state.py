@@ -473,8 +473,8 @@ class CoreState:
     def set_arrays(self, source: NDArray[Any], target: NDArray[Any]) -> None:
         """Let the collective read from and write to these flat arrays, and keep them alive."""
         self.input, self.output = source, target
-        self.struct.input = source.ctypes.data
-        self.struct.output = self.struct.input if target is source else target.ctypes.data
+        self.struct.input = address = _address(source)
+        self.struct.output = address if target is source else _address(target)
 
     def set_header(self, field: str, value: int) -> None:
         """Let all packets from now on carry this value in a header field of one or two bytes."""
@@ -501,6 +501,13 @@ class CoreState:
         array = np.zeros(length, dtype)
         setattr(self.struct, field, array.ctypes.data)
         return array
+
+
+def _address(array: NDArray[Any]) -> int:
+    """Return where an array begins: through NumPy's `ctypes`, as it has to be for some, it takes longer."""
+    if array.size and array.flags.writeable:
+        return ctypes.addressof(ctypes.c_char.from_buffer(array))  # type: ignore[arg-type]  # it is a buffer
+    return int(array.ctypes.data)
 
 
 def _header_template(settings: CoreSettings, lanes: int) -> bytes:

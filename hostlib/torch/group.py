@@ -445,7 +445,7 @@ def create(options: Any, backend_options: Any) -> InaProcessGroup:
 
 def _options(kind: type[Any], given: Any) -> Any:
     """Return options as torch's own calls pass them, also for just a root, an operation, or nothing."""
-    if isinstance(given, kind | dist.AllreduceOptions):
+    if isinstance(given, (kind, dist.AllreduceOptions)):
         return given
     opts = kind()
     if isinstance(given, int):
