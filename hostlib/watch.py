@@ -67,11 +67,19 @@ class Watch:
         self._thread = threading.Thread(target=self._serve, name="watch", daemon=True)
         self._thread.start()
 
-    def begin(self, call: str) -> int:
-        """Note that a call begins; return its number. `call` is all that ranks must agree on."""
+    def begin(self, call: str, ended: Callable[[], bool] | None = None) -> int:
+        """Note that a call begins; return its number.
+
+        Args:
+            call: All that ranks must agree on.
+            ended: Tells when it is over; None: `end` or `track` will.
+        """
         with self._lock:
             self._prune()
-            return self._ledger.begin(call)
+            number = self._ledger.begin(call)
+            if ended:
+                self._under_way[number] = ended
+            return number
 
     def end(self, number: int) -> None:
         """Note that a call is over."""
