@@ -1,9 +1,9 @@
 # Every target prepares the machine itself: system packages, .venv, then the work.
 # PYTHON=python3.12 chooses another interpreter, PYTEST_ARGS="-n 0 -k window" other ways to run the tests.
 PYTHON ?= python3
-# One more process than processors: tests wait for a fifth of their time. Each begins with tests that lie
+# Two processes for each processor: tests wait for two fifths of their time. Each begins with tests that lie
 # beside each other, which share what they prepare.
-TESTERS := $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
+TESTERS := $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN))))
 PYTEST_ARGS ?= -n $(TESTERS) --dist worksteal
 VENV   := .venv
 BIN    := $(VENV)/bin

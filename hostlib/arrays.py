@@ -81,7 +81,7 @@ def stage(array: ArrayLike | Tensor, out: Output | None = None) -> Staged:
     if wire_dtype is None:
         names = ", ".join(str(name) for name in WIRE_DTYPES)
         raise UnsupportedArray(f"dtype is {given.dtype}, must be one of {names}{_advice(given)}")
-    memory = None if out is None else _writable(out, given)
+    memory = None if out is None else _writable(out, given.shape, given.dtype)
     if dtype == np.float64:
         warn_of_float64()
     is_direct = _is_direct(given, wire_dtype)
@@ -136,7 +136,7 @@ def stage_shard(array: ArrayLike | Tensor, whole: Staged, out: Output | None, ra
         return replace(
             whole, target=target, finish=lambda: _like(array, _cast(target, whole.dtype).reshape(shape))
         )
-    memory = _writable(out, np.empty(shape, whole.dtype), what="a shard")
+    memory = _writable(out, shape, whole.dtype, what="a shard")
     if _is_direct(memory, whole.source.dtype):
         target = memory.reshape(-1)
         source = whole.source
@@ -165,9 +165,7 @@ def stage_shards(array: ArrayLike | Tensor, out: Output | None, rank: int, size:
     given = _movable(array)
     shape = (size * given.shape[0], *given.shape[1:]) if given.shape else (size,)
     memory = (
-        np.empty(shape, given.dtype)
-        if out is None
-        else _writable(out, np.empty(shape, given.dtype), what="all shards")
+        np.empty(shape, given.dtype) if out is None else _writable(out, shape, given.dtype, what="all shards")
     )
     source = _words(given)
     whole_words = given.nbytes % _WORD == 0 and memory.flags.c_contiguous
@@ -194,7 +192,7 @@ def stage_moved(array: ArrayLike | Tensor, out: Output | None, *, sends: bool) -
         UnsupportedArray: `array` cannot be moved, or `out` does not fit it.
     """
     given = _movable(array)
-    memory = np.empty(given.shape, given.dtype) if out is None else _writable(out, given)
+    memory = np.empty(given.shape, given.dtype) if out is None else _writable(out, given.shape, given.dtype)
     whole_words = given.nbytes % _WORD == 0 and memory.flags.c_contiguous
     if sends and memory is not given:
         memory[...] = given
@@ -264,8 +262,10 @@ def _read(value: object, what: str) -> NDArray[Any]:
         ) from error
 
 
-def _writable(out: object, given: NDArray[Any], what: str = "the array") -> NDArray[Any]:
-    """Return `out` as an array over the same memory, which has to be like `given`."""
+def _writable(
+    out: object, shape: tuple[int, ...], dtype: np.dtype[Any], what: str = "the array"
+) -> NDArray[Any]:
+    """Return `out` as an array over the same memory, which has to be of this shape and type."""
     memory = _read(out, "out")
     if not isinstance(out, np.ndarray) and not _shares_memory(out, memory):
         raise UnsupportedArray(
@@ -273,8 +273,8 @@ def _writable(out: object, given: NDArray[Any], what: str = "the array") -> NDAr
         )
     if not memory.flags.writeable:
         raise UnsupportedArray("out is read-only, must be writable")
-    if memory.shape != given.shape or memory.dtype != given.dtype:
-        raise UnsupportedArray(f"out is {memory.dtype}{memory.shape}, {what} is {given.dtype}{given.shape}")
+    if memory.shape != shape or memory.dtype != dtype:
+        raise UnsupportedArray(f"out is {memory.dtype}{memory.shape}, {what} is {dtype}{shape}")
     if _overlaps_itself(memory):
         raise UnsupportedArray(
             f"elements of out share memory: shape {memory.shape}, strides {memory.strides}; pass a copy"

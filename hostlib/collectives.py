@@ -292,6 +292,11 @@ def _checked(name: str | None, layer: Layer | None, priority: int | None) -> tup
     return layer, int(priority)  # NumPy's whole numbers do not fit into a header
 
 
+def arriving(collective: Collective, arrived: Callable[[], None] | None) -> Collective:
+    """Return a collective whose source is there when `arrived` returns; None: it is there."""
+    return replace(collective, arrived=arrived) if arrived else collective
+
+
 def make_barrier(number: int) -> Collective:
     """Return a collective that sums nothing, but has to be met by all ranks."""
     nothing = arrays.stage(np.empty(0, np.int32))

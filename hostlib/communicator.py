@@ -27,6 +27,7 @@ from hostlib.collectives import (
     LocalEngine,
     NonFinite,
     Op,
+    arriving,
     is_whole,
     make_barrier,
     make_collective,
@@ -205,7 +206,7 @@ class Communicator(MovingCalls):
             residual=residual,
             terms=self._terms,
         )
-        return self._submit(Handle(replace(collective, arrived=arrived), collective.staged.finish), here=here)
+        return self._submit(Handle(arriving(collective, arrived), collective.staged.finish), here=here)
 
     def reduce(
         self,
@@ -251,7 +252,7 @@ class Communicator(MovingCalls):
         collective, finish = self._make_reduce(
             array, root, op, out, name, nonfinite, layer=layer, priority=priority
         )
-        return self._submit(Handle(replace(collective, arrived=arrived), finish), here=here)
+        return self._submit(Handle(arriving(collective, arrived), finish), here=here)
 
     def barrier(self) -> None:
         """Return when all ranks have called it. Raises JobBroken."""

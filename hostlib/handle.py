@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from hostlib.collectives import Collective, Engine
 from hostlib.errors import NotInitialized
+from hostlib.once import Once
 
 _log = logging.getLogger("hostlib")
 
@@ -30,7 +31,7 @@ class Handle(Generic[Result]):
         """The call is a blocking one."""
         self._finish = finish
         self._process = os.getpid()
-        self._finished = threading.Event()
+        self._finished = Once()
         self._outcome: list[Result] = []
         self._error: BaseException | None = None
         self._callbacks: list[Callable[[Handle[Result]], None]] = []
@@ -38,7 +39,7 @@ class Handle(Generic[Result]):
 
     def done(self) -> bool:
         """Return whether `wait` would return (or raise) at once."""
-        return self._finished.is_set()
+        return self._finished.has_happened
 
     def wait(self, timeout: float | None = None) -> Result:
         """Return the result when it is there.
@@ -71,7 +72,7 @@ class Handle(Generic[Result]):
         No further asynchronous collective begins before it has returned. What it raises is logged.
         """
         with self._lock:
-            if not self._finished.is_set():
+            if not self._finished.has_happened:
                 self._callbacks.append(callback)
                 return
         self._call(callback)
@@ -96,7 +97,7 @@ class Handle(Generic[Result]):
         except BaseException as error:
             self._error = error
         with self._lock:
-            self._finished.set()
+            self._finished.happen()
         for callback in self._callbacks:
             self._call(callback)
 

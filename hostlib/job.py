@@ -40,7 +40,7 @@ def init(
         fusion_bytes: how much of small asynchronous collectives is summed together (`hostlib.schedule`); the
             same on all ranks. None: as ``INA_FUSION_BYTES`` says, 1 MiB without.
         slice_bytes: how much of a large one is summed at a time; the same on all ranks. None: as
-            ``INA_SLICE_BYTES`` says, 8 MiB without.
+            ``INA_SLICE_BYTES`` says, 32 MiB without. A quarter of it of one that tells its layer.
 
     Raises:
         ConfigError: the configuration is unusable, or the socket cannot be opened.

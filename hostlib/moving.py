@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any
 
 from numpy.typing import ArrayLike, NDArray
@@ -15,6 +14,7 @@ from hostlib.collectives import (
     Layer,
     NonFinite,
     Op,
+    arriving,
     is_whole,
     make_all_gather,
     make_broadcast,
@@ -75,7 +75,7 @@ class MovingCalls(ABC):
         `arrived` and `here` are as for `Communicator.allreduce_async`.
         """
         collective = self._reduce_scatter(array, op, out, name, nonfinite, layer, priority, numbers)
-        return self._submit_moving(replace(collective, arrived=arrived), here=here)
+        return self._submit_moving(arriving(collective, arrived), here=here)
 
     def all_gather(
         self,
@@ -118,7 +118,7 @@ class MovingCalls(ABC):
         `arrived` and `here` are as for `Communicator.allreduce_async`.
         """
         collective = self._all_gather(array, out, name, layer, priority)
-        return self._submit_moving(replace(collective, arrived=arrived), here=here)
+        return self._submit_moving(arriving(collective, arrived), here=here)
 
     def broadcast(
         self,
@@ -164,7 +164,7 @@ class MovingCalls(ABC):
         `arrived` and `here` are as for `Communicator.allreduce_async`.
         """
         collective = self._broadcast(array, root, out, name, layer, priority)
-        return self._submit_moving(replace(collective, arrived=arrived), here=here)
+        return self._submit_moving(arriving(collective, arrived), here=here)
 
     def _reduce_scatter(
         self,

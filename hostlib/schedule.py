@@ -6,7 +6,8 @@ submitted (`hostlib.agreement`), and decides by that alone:
 - Small collectives (up to `Limits.fusion_bytes`) of one kind are one step together, each on packets of its
   own: *fused*. Their sums are bit for bit those that they would be alone.
 - A larger one is carried out in slices, front layers first, then as submitted. After a slice small ones that
-  have come meanwhile go first, once: large ones and small ones take turns.
+  have come meanwhile go first, once: large ones and small ones take turns. Slices of one that tells its layer
+  are smaller: what is more urgent waits for no more than one of them.
 - A barrier waits for all before it, and all behind it wait for the barrier.
 """
 
@@ -24,8 +25,10 @@ from hostlib.errors import ConfigError
 from hostlib.quantize import Encoding, per_lane
 
 FUSION_BYTES: Final = 1 << 20
-SLICE_BYTES: Final = 8 << 20
-"""A slice fills and drains the window once, and announces exponents for one window more."""
+SLICE_BYTES: Final = 32 << 20
+"""A slice fills and drains the window once, announces exponents for one window more, and costs a vote."""
+_OF_LAYERS: Final = 4
+"""Slices of calls that tell their layer are so many times smaller. A bucket of DDP tells none, and is one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +38,8 @@ class Limits:
     fusion_bytes: int = FUSION_BYTES
     """The most that is fused, and the largest collective that counts as small. 0: nothing is fused."""
     slice_bytes: int = SLICE_BYTES
-    """The most of a large collective that is carried out at a time, but at least a packet."""
+    """The most of a large collective that is carried out at a time, but at least a packet; a quarter of that
+    where it tells its layer."""
 
     def __post_init__(self) -> None:
         for name, least in (("fusion_bytes", 0), ("slice_bytes", 1)):
@@ -58,7 +62,12 @@ class Packets:
 
     def count(self, collective: Collective) -> int:
         """Return the number of packets that its elements fill, at least 1."""
-        return collective.shards * max(1, -(-collective.length // self.elements(collective)))
+        return self.filled(collective) // self.elements(collective)
+
+    def filled(self, collective: Collective) -> int:
+        """Return the number of elements that these packets have room for."""
+        packet = self.elements(collective)
+        return collective.shards * packet * max(1, -(-collective.length // packet))
 
 
 class Call(Protocol):
@@ -108,11 +117,15 @@ class Schedule(Generic[AnyCall]):
 
     def is_one_step(self, collective: Collective) -> bool:
         """Return whether a collective is carried out whole, with no other: there is nothing to agree on."""
-        size, packet = self._bytes(collective), 4 * self._packets.elements(collective)
-        if self._is_small(collective):
-            fills = size + packet > self._limits.fusion_bytes  # no other has room beside it
-            return (fills or _is_alone(collective)) and not collective.is_barrier
-        return size <= self._limits.slice_bytes
+        if collective.is_barrier:
+            return False
+        size = self._bytes(collective)
+        if size > self._limits.fusion_bytes:
+            return size <= self._slice_bytes(collective)
+        if _is_alone(collective):
+            return True
+        packet = 4 * self._packets.elements(collective)
+        return size + packet > self._limits.fusion_bytes  # no other has room beside it
 
     def add(self, call: AnyCall) -> None:
         """Take in the next collective."""
@@ -148,8 +161,11 @@ class Schedule(Generic[AnyCall]):
     def _is_small(self, collective: Collective) -> bool:
         return collective.is_barrier or self._bytes(collective) <= self._limits.fusion_bytes
 
+    def _slice_bytes(self, collective: Collective) -> int:
+        return self._limits.slice_bytes // (1 if collective.layer is None else _OF_LAYERS)
+
     def _bytes(self, collective: Collective) -> int:
-        return 4 * self._packets.elements(collective) * self._packets.count(collective)
+        return 4 * self._packets.filled(collective)
 
     def _next_fused(self) -> Fused[AnyCall]:
         first, room = self._small[0], self._limits.fusion_bytes
@@ -169,7 +185,8 @@ class Schedule(Generic[AnyCall]):
         first = self._begun.pop(number, 0)
         packet = self._packets.elements(call.collective)
         across = packet * call.collective.shards
-        count = min(max(1, self._limits.slice_bytes // (4 * across)) * packet, length - first)
+        packets = max(1, self._slice_bytes(call.collective) // (4 * across))
+        count = min(packets * packet, length - first)
         if first + count < length:
             self._begun[number] = first + count
             return Slice(call, first, count, is_last=False)

@@ -16,8 +16,8 @@ from typing import Final, Protocol
 
 from hostlib.ledger import Ledger, Page, Waiting, behind, disagreement
 
-EXPLAIN_S: Final = 3.0
-"""Longest wait for the others' calls once the ranks are known to disagree."""
+EXPLAIN_S: Final = 10.0
+"""Longest wait for the others, and their calls, once the ranks are known to disagree."""
 _LOOKS: Final = 4
 """Looks in the time after which a call counts as stalled."""
 _log = logging.getLogger("hostlib.watch")
@@ -59,19 +59,27 @@ class Watch:
         self._under_way: dict[int, Callable[[], bool]] = {}
         self._lock = threading.Lock()
         self._over = threading.Event()
-        self.found: str | None = None
-        """How the ranks disagree, once that is known; before any rank is told by `on_disagreement`."""
+        self._found: str | None = None
+        self._all_know = threading.Event()
         self._answered = 0
         self._asked_of: int | None = None
         self._warned_of: int | None = None
         self._thread = threading.Thread(target=self._serve, name="watch", daemon=True)
         self._thread.start()
 
-    def begin(self, call: str) -> int:
-        """Note that a call begins; return its number. `call` is all that ranks must agree on."""
+    def begin(self, call: str, ended: Callable[[], bool] | None = None) -> int:
+        """Note that a call begins; return its number.
+
+        Args:
+            call: All that ranks must agree on.
+            ended: Tells when it is over; None: `end` or `track` will.
+        """
         with self._lock:
             self._prune()
-            return self._ledger.begin(call)
+            number = self._ledger.begin(call)
+            if ended:
+                self._under_way[number] = ended
+            return number
 
     def end(self, number: int) -> None:
         """Note that a call is over."""
@@ -99,6 +107,15 @@ class Watch:
         except RuntimeError as error:
             _log.debug("the other ranks' calls are not known: %s", error)
         return None
+
+    def found(self) -> str | None:
+        """Say how the ranks disagree, if that is known, as soon as the others know or do not answer.
+
+        A caller that raises it may end its process, and with it the store and the others' connections.
+        """
+        if self._found is not None:
+            self._all_know.wait(EXPLAIN_S)
+        return self._found
 
     def stop(self, timeout_s: float | None = None) -> None:
         """Watch no more; wait so long at most for the thread to end."""
@@ -133,8 +150,9 @@ class Watch:
         pages = self._read()
         if text := disagreement(pages):
             self._over.set()
-            self.found = text
+            self._found = text  # before others may know: one that does may cut the connections of this rank
             self._let_others_read()
+            self._all_know.set()
             self._on_disagreement(text)
         elif self._warned_of != stalled.number:
             self._warned_of = stalled.number
@@ -152,9 +170,10 @@ class Watch:
     def _let_others_read(self) -> None:
         """Wait until all ranks know: the store ends with the process of one of them."""
         deadline = time.monotonic() + EXPLAIN_S
+        everyone = [f"knows/{rank}" for rank in range(self._size)]
         with contextlib.suppress(RuntimeError):
-            self._store.add("known", 1)
-            while self._store.add("known", 0) < self._size and time.monotonic() < deadline:
+            self._store.set(everyone[self._rank], "")
+            while not self._store.check(everyone) and time.monotonic() < deadline:
                 time.sleep(0.02)
 
     def _ask(self) -> None:

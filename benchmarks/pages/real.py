@@ -22,7 +22,7 @@ from controller.vocabulary.catalog import star
 from hostlib import command_line
 from hostlib.core.state import RtoLimits
 from hostlib.quantize import Block
-from ina.bench.allreduce import processor_s, slowest
+from ina.bench.allreduce import Operation, processor_s, slowest
 from ina.runtime.jobs import JobEnd, run_jobs
 from ina.runtime.spec import NAMELESS, LaunchSpec
 from ina.runtime.testbed_fabric import opened
@@ -130,6 +130,8 @@ class RealAllreduce:
     window: int = WINDOW
     lanes: int = LANES
     target: str = "embedded"
+    operation: Operation = Operation.ALLREDUCE
+    """What is measured in its place, of arrays of that size."""
 
     @property
     def real(self) -> bool:
@@ -193,6 +195,7 @@ class RealAllreduce:
     def _command(self, folder: str) -> list[str]:
         store = ["--gloo-store", f"{folder}/store"] if self.gloo else []
         sizes = ["--bytes", str(self.size_bytes), "--iterations", str(self.iterations), "--dtype", "float32"]
+        sizes += ["--collective", self.operation.value]
         blocks = ["--blocks", *self.blocks] if self.blocks else []
         return command_line.module("ina.bench.allreduce", *sizes, "--output", folder, *store, *blocks)
 

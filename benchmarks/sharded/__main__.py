@@ -26,6 +26,8 @@ from ina.runtime.switch_process import EmbeddedSwitch
 
 ROOT: Final = Path(__file__).parents[2]
 SCRIPT: Final = ROOT / "examples" / "torch_fsdp.py"
+NOTING: Final = Path(__file__).with_name("script.py")
+TORCHRUN: Final = (sys.executable, "-m", "torch.distributed.run")
 RANKS: Final = 4
 PORTS: Final = range(1, 4 * RANKS + 1)
 EPOCHS: Final = 2
@@ -98,33 +100,38 @@ def main() -> None:
         publish(asked.output, "sharded", tables, [as_row(row) for row in rows])
 
 
-def both(training: str, replicas: int, epochs: int) -> tuple[Trained, Trained, list[Row]]:
+def both(
+    training: str, replicas: int, epochs: int, torchrun: Sequence[str] = TORCHRUN
+) -> tuple[Trained, Trained, list[Row]]:
     """Train with gloo and in the switch.
 
     Args:
         training: The row's name.
         replicas: Copies of the parameters, each in shards.
         epochs: Number of epochs.
+        torchrun: The command that starts the ranks.
 
     Returns:
         The run with gloo; the run in the switch; its links.
     """
-    gloo = _train("gloo", replicas, epochs, {})
+    gloo = _train(torchrun, "gloo", replicas, epochs, {})
     with TemporaryDirectory() as folder:
         ports = [word for port in PORTS for word in ("--port", f"{port}=udp:0")]
         with EmbeddedSwitch([*ports, "--pcap", folder, "--pcap-snap", "70", "--pcap-notes", ""]) as switch:
-            ina = _train("ina", replicas, epochs, {"INA_SWITCH": switch.address})
+            ina = _train(torchrun, "ina", replicas, epochs, {"INA_SWITCH": switch.address})
         shown = captured(Path(folder), ina.jobs)
     return gloo, ina, [*_rows(training, gloo.calls, shown)]
 
 
-def _train(backend: str, replicas: int, epochs: int, variables: Mapping[str, str]) -> Trained:
+def _train(
+    torchrun: Sequence[str], backend: str, replicas: int, epochs: int, variables: Mapping[str, str]
+) -> Trained:
     with TemporaryDirectory() as folder:
         options = ["--backend", backend, "--replicas", str(replicas), "--epochs", str(epochs)]
         done = subprocess.run(
             [
-                *(sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(RANKS)),
-                *("-m", "benchmarks.sharded.script", folder, str(SCRIPT), *options),
+                *(*torchrun, "--nproc-per-node", str(RANKS)),
+                *(str(NOTING), folder, str(SCRIPT), *options),
             ],
             cwd=ROOT,
             env={**os.environ, "OMP_NUM_THREADS": "1", **variables},

@@ -67,7 +67,7 @@ class Driver:
         return self.transmit(now)
 
     def take(self, now: int, arrivals: Arrivals = ()) -> None:
-        """Take in what has arrived, and note whether the collective has ended.
+        """Take in what has arrived, and note whether the collective has ended; let go of its arrays then.
 
         Raises:
             RanksDisagree: it never will.
@@ -80,6 +80,7 @@ class Driver:
         if window.complete:
             self.busy = False
             self.done += 1
+            window.state.let_go()
         elif window.ranks_disagree:
             raise RanksDisagree(
                 "ranks disagree on shape, dtype, operation, layer, name, waiting or number of calls before"

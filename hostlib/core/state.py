@@ -467,14 +467,18 @@ class CoreState:
         self.salts = self._array("salts", window if settings.salted else 0, np.uint8)
         self._header: dict[str, int] = {}
         """What `set_header` has set."""
-        self.input: NDArray[Any] = np.empty(0, np.int32)
-        self.output: NDArray[Any] = np.empty(0, np.int32)
+        self.input = self.output = _NO_ARRAY
 
     def set_arrays(self, source: NDArray[Any], target: NDArray[Any]) -> None:
         """Let the collective read from and write to these flat arrays, and keep them alive."""
         self.input, self.output = source, target
-        self.struct.input = source.ctypes.data
-        self.struct.output = self.struct.input if target is source else target.ctypes.data
+        self.struct.input = address = _address(source)
+        self.struct.output = address if target is source else _address(target)
+
+    def let_go(self) -> None:
+        """Keep the arrays no longer: the collective is complete."""
+        self.input = self.output = _NO_ARRAY
+        self.struct.input = self.struct.output = 0
 
     def set_header(self, field: str, value: int) -> None:
         """Let all packets from now on carry this value in a header field of one or two bytes."""
@@ -501,6 +505,16 @@ class CoreState:
         array = np.zeros(length, dtype)
         setattr(self.struct, field, array.ctypes.data)
         return array
+
+
+_NO_ARRAY: Final[NDArray[Any]] = np.empty(0, np.int32)
+
+
+def _address(array: NDArray[Any]) -> int:
+    """Return where an array begins: through NumPy's `ctypes`, as it has to be for some, it takes longer."""
+    if array.size and array.flags.writeable:
+        return ctypes.addressof(ctypes.c_char.from_buffer(array))  # type: ignore[arg-type]  # it is a buffer
+    return int(array.ctypes.data)
 
 
 def _header_template(settings: CoreSettings, lanes: int) -> bytes:

@@ -34,8 +34,7 @@ class SwitchCalls:
 
         Raises InaError for what cannot be submitted.
         """
-        number = self.watch.begin(call)
-        self.watch.track(number, work.is_completed)
+        number = self.watch.begin(call, work.is_completed)
         try:
             for begin in parts:
                 begin(number)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from typing import Any
 
 import torch
@@ -45,6 +45,20 @@ def call(name: str, arguments: Iterable[Any]) -> str:
 def tensors(values: Iterable[Any]) -> list[torch.Tensor]:
     """Return the tensors among values, also in lists."""
     return [value for value in _flat(values) if isinstance(value, torch.Tensor)]
+
+
+def likeness(arguments: Iterable[Any]) -> tuple[Hashable, ...]:
+    """Return a key of all that calls consist of, but for their tensors' contents and memory."""
+    return tuple(
+        [
+            (value.shape, value.dtype, value.layout, value.device)
+            if isinstance(value, torch.Tensor)
+            else likeness(value)
+            if isinstance(value, list | tuple)
+            else (getattr(value, "reduceOp", None), getattr(value, "rootRank", None), value.asyncOp)
+            for value in arguments
+        ]
+    )
 
 
 def type_names(found: Iterable[torch.Tensor]) -> str:

@@ -11,6 +11,7 @@ import atexit
 import logging
 import os
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Final
 
@@ -34,6 +35,7 @@ from hostlib.torch.calls import SwitchCalls
 from hostlib.torch.inner import give_back, take
 from hostlib.torch.joining import join, join_group
 from hostlib.torch.moves import Kind, Move, SwitchMoves
+from hostlib.torch.plans import Plan, Plans
 from hostlib.torch.staging import can_stage, devices
 from hostlib.torch.sums import Sum, SwitchSums
 from hostlib.torch.tensors import SUMMED
@@ -98,6 +100,10 @@ class InaProcessGroup(dist.ProcessGroup):
         self._owner = whole and size > 1 and not hostlib.is_initialized()
         self._watch: Watch | None = None
         self._calls: SwitchCalls | None = None
+        self._sums: SwitchSums | None = None
+        self._moves: SwitchMoves | None = None
+        self._reductions: Plans[Sum] = Plans()
+        self._movements: Plans[Move] = Plans()
         self._why_never = "it has one rank"
         communicator = None
         if whole and size > 1:
@@ -126,6 +132,7 @@ class InaProcessGroup(dist.ProcessGroup):
                 store.clone(), rank, size, stall_s=settings.stall_s, on_disagreement=self._disagree
             )
             self._calls = SwitchCalls(communicator, self._watch, settings.nonfinite, Callbacks())
+            self._sums, self._moves = SwitchSums(self._calls), SwitchMoves(self._calls)
             atexit.register(self._end_threads)
 
     def getBackendName(self) -> str:
@@ -209,7 +216,9 @@ class InaProcessGroup(dist.ProcessGroup):
         if self._calls:
             self._calls.stop(THREADS_S)
         atexit.unregister(self._end_threads)
-        self._watch = self._calls = None  # with their connections, which the group need not hold any longer
+        self._watch = self._calls = self._sums = self._moves = (
+            None  # with their connections, which the group need not hold any longer
+        )
         if self._gloo_of_all and self._broken is None:
             give_back(self._gloo_taken, *self._gloo_of_all)
         else:
@@ -252,38 +261,68 @@ class InaProcessGroup(dist.ProcessGroup):
         numbers: Numbers | None = None,
         residual: NDArray[np.float32] | None = None,
     ) -> Any:
+        self._check_process()
         tensors = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
-        self._check(tensors)
-        why_not = self._why_not(tensors, opts.reduceOp)
-        if why_not is not None or self._calls is None:
-            return self._go_around(name, (tensors, opts), {}, why_not or "", loud=True)
-        self._paths.took(describe.kind(name, (opts, tensors)), SWITCH)
-        at_once = not opts.asyncOp and len(tensors) == 1 and tensors[0].device == _CPU
-        call = [describe.call(name, (opts, tensors)), label]
+        key = name, describe.likeness((opts, *tensors))
+        plan = self._reductions.get(key)
+        if plan is None:
+            plan = self._reductions[key] = self._plan_reduction(name, tensors, opts)
+        if plan.what is None or self._sums is None:
+            return self._go_around(name, (tensors, opts), {}, plan.why_not, loud=True)
+        self._paths.took(plan.kind, SWITCH)
+        what = plan.what
+        if label or layer or numbers or residual is not None:
+            what = replace(
+                what,
+                call=", ".join(filter(None, [what.call, label])),
+                label=label,
+                layer=layer,
+                numbers=numbers or self._numbers,
+                residual=residual,
+            )
+        return self._sums.start(tensors, what)
+
+    def _plan_reduction(self, name: str, tensors: Sequence[torch.Tensor], opts: Any) -> Plan[Sum]:
+        self._check_devices(tensors)
+        arguments = (opts, tensors)
+        kind = describe.kind(name, arguments)
+        if (why_not := self._why_not(tensors, opts.reduceOp)) is not None:
+            return Plan(kind, why_not=why_not)
         what = Sum(
-            call=", ".join(filter(None, call)),
+            call=describe.call(name, arguments),
             op="average" if opts.reduceOp == dist.ReduceOp.AVG else "sum",
             root=getattr(opts, "rootRank", None),
-            label=label,
-            layer=layer,
-            numbers=numbers or self._numbers,
-            residual=residual,
-            at_once=at_once,
+            numbers=self._numbers,
+            at_once=not opts.asyncOp and len(tensors) == 1 and tensors[0].device == _CPU,
         )
-        return SwitchSums(self._calls).start(tensors, what)
+        return Plan(kind, what)
 
     def _move(self, name: str, kind: Kind, outputs: Any, given: Any, opts: Any) -> Any:
         """Move tensors through the switch, or by gloo where it cannot; the arguments are those of torch."""
-        self._check((outputs, given))
+        self._check_process()
         arguments = (outputs, opts) if kind == "broadcast" else (outputs, given, opts)
         if isinstance(outputs if kind == "scatter" else given, torch.Tensor):  # a single pair
             outputs, given = [outputs], [given]
+        key = name, describe.likeness(arguments)
+        plan = self._movements.get(key)
+        if plan is None:
+            plan = self._movements[key] = self._plan_move(name, kind, outputs, given, arguments)
+        if plan.what is None or self._moves is None:
+            return self._go_around(name, arguments, {}, plan.why_not, loud=True)
+        self._paths.took(plan.kind, SWITCH)
+        return self._moves.start(outputs, given, plan.what)
+
+    def _plan_move(
+        self, name: str, kind: Kind, outputs: Any, given: Any, arguments: Sequence[Any]
+    ) -> Plan[Move]:
+        self._check_devices((outputs, given))
+        opts = arguments[-1]
         op = getattr(opts, "reduceOp", dist.ReduceOp.SUM)
-        moves = SwitchMoves(self._calls) if self._calls else None
-        why_not = moves.why_not(kind, outputs, given, op) if moves else f"of the group, {self._why_never}"
-        if moves is None or why_not is not None:
-            return self._go_around(name, arguments, {}, why_not or "", loud=True)
-        self._paths.took(describe.kind(name, arguments), SWITCH)
+        why_not: str | None = f"of the group, {self._why_never}"
+        if self._moves:
+            why_not = self._moves.why_not(kind, outputs, given, op)
+        if why_not is not None:
+            return Plan(describe.kind(name, arguments), why_not=why_not)
         what = Move(
             kind=kind,
             call=describe.call(name, arguments),
@@ -292,7 +331,7 @@ class InaProcessGroup(dist.ProcessGroup):
             numbers=self._numbers,
             at_once=not opts.asyncOp and len(outputs) == 1,
         )
-        return moves.start(outputs, given, what)
+        return Plan(describe.kind(name, arguments), what)
 
     def _why_not(self, tensors: Sequence[torch.Tensor], op: Any) -> str | None:
         """Say why a reduction cannot go through the switch, None if it can."""
@@ -339,11 +378,15 @@ class InaProcessGroup(dist.ProcessGroup):
         return work
 
     def _why_broken(self) -> JobBroken | None:
-        if self._broken is None and self._watch and (how := self._watch.found):
+        if self._broken is None and self._watch and (how := self._watch.found()):
             return RanksDisagree(how, job=self._job, psns=NO_PACKETS)
         return self._broken
 
     def _check(self, values: Iterable[Any]) -> None:
+        self._check_process()
+        self._check_devices(values)
+
+    def _check_process(self) -> None:
         if os.getpid() != self._process:
             raise NotInitialized(
                 f"process {os.getpid()} was forked from process {self._process}, which alone can call "
@@ -351,6 +394,8 @@ class InaProcessGroup(dist.ProcessGroup):
             )
         if self._closed:
             raise NotInitialized("the process group was destroyed")
+
+    def _check_devices(self, values: Iterable[Any]) -> None:
         for tensor in describe.tensors(values):
             if tensor.device != _CPU and not can_stage(tensor.device):
                 raise UnsupportedArray(
@@ -400,7 +445,7 @@ def create(options: Any, backend_options: Any) -> InaProcessGroup:
 
 def _options(kind: type[Any], given: Any) -> Any:
     """Return options as torch's own calls pass them, also for just a root, an operation, or nothing."""
-    if isinstance(given, kind | dist.AllreduceOptions):
+    if isinstance(given, (kind, dist.AllreduceOptions)):
         return given
     opts = kind()
     if isinstance(given, int):

@@ -86,7 +86,8 @@ class SwitchMoves:
 
     def _one(self, output: Tensors, given: Tensors, what: Move, number: int, work: SwitchWork) -> None:
         target, finish = _target(output)
-        handle, finish = self._submit(target, _source(given), what, f"call {number}", finish)
+        source = target if output is given and finish is nothing else _source(given)
+        handle, finish = self._submit(target, source, what, f"call {number}", finish)
         handle.on_done(lambda done: work.complete(self._calls.ended(done, finish, number)))
 
     def _submit(
@@ -100,7 +101,7 @@ class SwitchMoves:
         """Submit a pair of flat tensors; return the handle, and what puts the output where it belongs."""
         communicator, here = self._communicator, what.at_once
         if what.kind == "broadcast":
-            if communicator.rank == what.root and output.data_ptr() != given.data_ptr():
+            if communicator.rank == what.root and output is not given:
                 put(output, given)
             array = memory(output.view(torch.uint8))
             return communicator.broadcast_async(array, what.root, out=array, name=label, here=here), finish
@@ -147,16 +148,20 @@ def _elements(tensors: Tensors) -> int:
 def _source(given: Tensors) -> torch.Tensor:
     """Return one flat, contiguous tensor of the values given: a view where that is possible."""
     if isinstance(given, torch.Tensor):
-        return given.detach().contiguous().view(-1)
+        return _flat(given.detach() if given.requires_grad else given)
     return torch.cat([each.detach().reshape(-1) for each in given])
+
+
+def _flat(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor if tensor.dim() == 1 and tensor.is_contiguous() else tensor.contiguous().view(-1)
 
 
 def _target(output: Tensors) -> tuple[torch.Tensor, Callable[[], None]]:
     """Return a flat, contiguous tensor to fill, and what brings it to the output then."""
     if isinstance(output, torch.Tensor):
-        plain = output.detach()
+        plain = output.detach() if output.requires_grad else output
         if plain.is_contiguous():
-            return plain.view(-1), nothing
+            return _flat(plain), nothing
         flat = torch.empty(plain.numel(), dtype=plain.dtype)
         return flat, lambda: put(plain, flat.view(plain.shape))
     parts = [each.detach() for each in output]

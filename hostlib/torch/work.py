@@ -14,6 +14,7 @@ import torch
 import torch.distributed as dist
 
 from hostlib.errors import NotInitialized
+from hostlib.once import Once
 from hostlib.torch.bytewise import typed
 from hostlib.torch.callbacks import Callbacks
 from hostlib.torch.untraced import untraced
@@ -58,7 +59,7 @@ class SwitchWork(dist.Work):
         self._order = order
         self._error: BaseException | None = None
         self._lock = threading.Lock()
-        self._done = threading.Event()
+        self._done = Once()
         self._process = os.getpid()
         self._joins: list[Callable[[], None]] = []
         self._devices = [device] if device is not None and device.type == "cuda" else None
@@ -74,10 +75,10 @@ class SwitchWork(dist.Work):
         with self._lock:
             self._joins += [join] if join else []
             self._parts -= 1
-            if self._done.is_set() or (self._parts > 0 and error is None):
+            if self._done.has_happened or (self._parts > 0 and error is None):
                 return
             self._error = error
-            self._done.set()
+            self._done.happen()
             end = self._end
         if end is not None:
             self._callbacks.run(lambda: self._set(end))
@@ -85,7 +86,7 @@ class SwitchWork(dist.Work):
     @untraced
     def wait(self, timeout: timedelta = timedelta(0)) -> bool:
         """Wait for the end; a `timeout` of 0 is none. Raises what it ran into, or WaitTimeout."""
-        if os.getpid() != self._process and not self._done.is_set():
+        if os.getpid() != self._process and not self._done.has_happened:
             raise NotInitialized(
                 f"{self._what} is on its way in process {self._process}, which alone can wait for it"
             )
@@ -111,7 +112,7 @@ class SwitchWork(dist.Work):
             self._end = end = torch.futures.Future(devices=self._devices)
             # What a callback raises reaches those who wait in C++, such as DDP; set_exception does not.
             self._future = end.then(self._outcome)
-            is_done = self._done.is_set()
+            is_done = self._done.has_happened
         if is_done:
             self._set(end)
         return self._future
@@ -122,11 +123,11 @@ class SwitchWork(dist.Work):
 
     def is_completed(self) -> bool:
         """Return whether it has ended, however it did."""
-        return self._done.is_set()
+        return self._done.has_happened
 
     def is_success(self) -> bool:
         """Return whether it has ended well."""
-        return self._done.is_set() and self._error is None
+        return self._done.has_happened and self._error is None
 
     def exception(self) -> BaseException | None:
         """Return the error of the call; None if it has none, or is not done."""

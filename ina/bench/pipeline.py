@@ -25,6 +25,7 @@ from controller.switches.outcomes import COLUMNS, OUTCOMES
 from controller.switches.programs import objects
 from controller.vocabulary import Region
 from hostlib import wire
+from ina.bench.by_hand import ByHand, Worker
 from softswitch.compiler import ir
 from softswitch.engine.bench import FrameLoop, Pass, compiler_and_flags, frames_per_s
 from softswitch.engine.pipeline import Pipeline, PipelineError
@@ -77,6 +78,8 @@ class PipelineBench:
     ns_per_packet: float
     bare_ns_per_packet: float
     """The same additions and copies of the same frames by themselves, best round."""
+    by_hand_ns_per_packet: float | None
+    """The same packets through a program written by hand in C, best round; None: there is none for these."""
     copies_per_packet: float
     interpreter_packets_per_s: float
     completed_share: float
@@ -165,9 +168,12 @@ def bench_pipeline(
     _, one = make_loop() if threads > 1 else (pipeline, loop)
     first = loop.run(10)
     passes = max(10, int(first.packets / first.cpu_s * round_s / len(frames)))
-    measured, bare_s, from_rings, divided = [], [], [], []
+    by_hand = None if shared or program.tofino else admit_by_hand(traffic, lanes)
+    measured, bare_s, by_hand_s, from_rings, divided = [], [], [], [], []
     for _ in range(rounds):  # in turn: what slows the machine down slows down all
         measured.append(loop.run(passes))
+        if by_hand is not None:
+            by_hand_s.append(by_hand.run_s(loop, passes))
         if threads > 1:
             from_rings.append(one.run_on_threads(passes, 1))
             divided.append(several.run_on_threads(passes, threads))
@@ -209,6 +215,7 @@ def bench_pipeline(
         median_packets_per_s=statistics.median(rates),
         ns_per_packet=1e9 / max(rates),
         bare_ns_per_packet=1e9 * min(bare_s) / (passes * len(frames)),
+        by_hand_ns_per_packet=1e9 * min(by_hand_s) / (passes * len(frames)) if by_hand_s else None,
         copies_per_packet=measured[0].copies / measured[0].packets,
         interpreter_packets_per_s=frames_per_s(interpreter, frames, replicas),
         completed_share=completed,
@@ -265,6 +272,15 @@ def admit_jobs(pipeline: Pipeline, traffic: Traffic) -> None:
             _insert(pipeline, names.MEMBER, (job, traffic.port(index, rank)), member)
             deliver = (names.DELIVER, (*_address(_worker_mac(index, rank), _worker_ip(index, rank)), rank))
             _insert(pipeline, names.RECEIVER, (job, 1 + rank), deliver)
+
+
+def admit_by_hand(traffic: Traffic, lanes: int) -> ByHand:
+    """Return the program by hand with the first job's entries."""
+    workers = [
+        Worker(traffic.port(0, rank), _worker_mac(0, rank), _worker_ip(0, rank))
+        for rank in range(traffic.contributors)
+    ]
+    return ByHand(FIRST_JOB, workers, lanes=lanes, slots=traffic.region_slots)
 
 
 def _admit_on_tofino(pipeline: Pipeline, traffic: Traffic) -> None:

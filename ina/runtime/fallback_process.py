@@ -142,11 +142,14 @@ class FallbackProcess:
         self._child.stop()
 
     def statistics(self, job: int) -> dict[str, float]:
-        """Return the known counters of a job by name, including those of servers that died."""
+        """Return the known counters of a job by name, including those of servers that died.
+
+        One that is being started has counted nothing yet, and is not waited for.
+        """
         with self._change:
             self._ask()
             child, wanted, deadline = self._child, self._asked, time.monotonic() + ANSWER_S
-            while self._answered < wanted and child is self._child and not child.ended():
+            while self._serves and self._answered < wanted and child is self._child and not child.ended():
                 if not self._change.wait(ASK_S) and time.monotonic() > deadline:
                     break
             return self._of_job(job)
@@ -186,7 +189,7 @@ class FallbackProcess:
     def _watch(self, child: ServerProcess) -> None:
         """Make `child` the server; it may still be starting."""
         self._child = child
-        self._serves = False
+        self._serves = child.started
         self._started_s = time.monotonic()
         self._asked_at = self._checked_at = time.monotonic()
         self._silent_s = 0.0

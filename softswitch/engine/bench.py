@@ -80,9 +80,17 @@ class FrameLoop:
             number_step=number_step,
         )
 
-    def run(self, passes: int) -> Pass:
-        """Go over the frames that many times. Raises PipelineError if there is no memory for a packet."""
-        self._run.passes = passes
+    @property
+    def memory(self) -> tuple[Any, Any, int, int]:
+        """The frames, their table (``struct bench_frame``), how many, and what their number grows by."""
+        return self._frames, self._table, len(self._table), self._run.number_step
+
+    def run(self, passes: int, *, one_by_one: bool = False) -> Pass:
+        """Go over the frames that many times; `one_by_one`: fetch nothing ahead of a frame's turn.
+
+        Raises PipelineError if there is no memory for a packet.
+        """
+        self._run.passes, self._run.one_by_one = passes, one_by_one
         state = ctypes.c_void_p(self._pipeline.state_address)
         ops = ctypes.c_void_p(self._pipeline.ops_address)
         if self._library.bench_pipeline(ops, state, ctypes.byref(self._run)) != 0:
@@ -187,6 +195,7 @@ class _Run(ctypes.Structure):
         ("number_offset", ctypes.c_uint32),
         ("number_step", ctypes.c_uint32),
         ("passes", ctypes.c_uint32),
+        ("one_by_one", ctypes.c_uint32),
         ("sent", ctypes.c_uint64),
         ("nanoseconds", ctypes.c_uint64),
     )

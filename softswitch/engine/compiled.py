@@ -112,6 +112,8 @@ class _Program(ctypes.Structure):
         ("lend", _COPY),
         ("clone", _CLONE),
         ("egress", _EGRESS),
+        ("waits", _pointer),
+        ("ahead", _pointer),
         ("metadata", _pointer),
         ("twin", _TWIN),
         ("one_thread", ctypes.c_char_p),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -630,3 +631,21 @@ def test_a_handle_can_be_asked_before_it_is_done() -> None:
         other.close()
         with pytest.raises(ina.NotInitialized):
             one.allreduce(np.ones(3))
+
+
+def test_the_memory_of_an_array_is_free_once_its_collective_is_over() -> None:
+    def body(comm: ina.Communicator) -> list[bool]:
+        found = []
+        for call in (
+            lambda array: comm.allreduce(array, out=array),
+            lambda array: comm.broadcast(array, out=array),
+        ):
+            array = np.ones(100, np.float32)
+            call(array)
+            gone = weakref.ref(array)
+            del array
+            found.append(gone() is None)
+        return found
+
+    with SocketSwitch(2) as switch:
+        assert on_every_rank(switch, body) == [[True] * 2] * 2

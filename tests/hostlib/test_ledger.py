@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 
 import pytest
 
@@ -96,6 +97,33 @@ def test_a_watch_finds_calls_that_differ() -> None:
     for watch in watches:
         watch.stop()
     assert {*said.values()} == {"call 0 is sum at rank 0, but max at rank 1"}
+
+
+class SlowReaders(DictStore):
+    """A store whose other rank knows of a disagreement only when rank 0 has looked for it some times."""
+
+    def __init__(self, looks: int) -> None:
+        super().__init__()
+        self.looks = looks
+
+    def check(self, keys: list[str], /) -> bool:
+        if "knows/1" in keys:
+            self.looks -= 1
+            return self.looks == 0
+        return super().check(keys)
+
+
+def test_a_disagreement_is_not_said_before_the_others_know_of_it() -> None:
+    """A rank that raised it earlier ended its process: the other saw a lost connection, and knew no cause."""
+    store = SlowReaders(looks=5)
+    store.set("calls/1", Page(0, ["max"]).to_json())
+    watch = Watch(store, 0, 2, stall_s=0.1, on_disagreement=lambda text: None)
+    watch.begin("sum")
+    while (text := watch.found()) is None:
+        time.sleep(0.001)
+    assert store.looks == 0
+    assert text == "call 0 is sum at rank 0, but max at rank 1"
+    watch.stop()
 
 
 def test_a_watch_warns_of_a_rank_that_is_late(caplog: pytest.LogCaptureFixture) -> None:

@@ -358,19 +358,19 @@ def test_small_and_large_take_turns() -> None:
     ]
 
 
-def test_front_layers_go_first_also_between_slices() -> None:
+def test_front_layers_go_first_also_between_slices_which_are_smaller() -> None:
     back, front = (
-        make_collective(np.ones(2000, np.int32), "sum", None, None, "raise", number=number, layer=layer)
+        make_collective(np.ones(600, np.int32), "sum", None, None, "raise", number=number, layer=layer)
         for number, layer in enumerate([(2, 3), (0, 3)])
     )
     schedule = plan(back)
     match schedule.next():
-        case Slice(call, 0, 1280, False):
+        case Slice(call, 0, 320, False):
             assert call.collective is back
         case other:
             pytest.fail(f"{other}")
     schedule.add(Planned(front))
-    assert steps(schedule) == [(1, 0, 1280, False), (1, 1280, 720, True), (0, 1280, 720, True)]
+    assert steps(schedule) == [(1, 0, 320, False), (1, 320, 280, True), (0, 320, 280, True)]
 
 
 def test_a_barrier_waits_and_is_waited_for() -> None:

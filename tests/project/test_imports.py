@@ -15,7 +15,7 @@ from __future__ import annotations
 import ast
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -171,7 +171,7 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
         *(*CONTROLLER, "controller.grouping/", "controller.scheduling.synergy"),
         *("controller.simulator/", "controller.simulator.network/", "controller.policies/"),
         "controller.policies.families.base",
-        *(*SWITCH, *PIPELINES, *HOST, *PACKETS, "p4src.messages"),
+        *(*SWITCH, *PIPELINES, *HOST, *PACKETS, "p4src.messages", "softswitch.engine.build"),
         *("ina.runtime/", "bmv2_topos.testbeds.netns/", "bmv2_topos.testbeds.virtual"),
     ),
     # The service, as those who ask it see it.
@@ -228,8 +228,13 @@ def room_of(module: str) -> str:
     return module if is_room(module) else module.rpartition(".")[0]
 
 
-def imports(module: str) -> Iterator[str]:
+@cache
+def imports(module: str) -> Sequence[str]:
     """What the file of a module imports, wherever in it: modules, not the names in them."""
+    return tuple(_imports(module))
+
+
+def _imports(module: str) -> Iterator[str]:
     path = modules()[module]
     for node in ast.walk(ast.parse(path.read_text())) if path.suffix else ():
         if isinstance(node, ast.Import):

@@ -17,6 +17,7 @@
 
 struct p4_pipeline {
     uint64_t seed;
+    uint32_t expected[64], looked, entered, met;    /* frames looked at ahead of their turn; see script_met */
 };
 
 struct p4_packet {
@@ -37,6 +38,31 @@ static uint8_t *store32(uint8_t *p, uint32_t value)
     for (int i = 0; i < 4; i++)
         p[i] = (uint8_t)(value >> (24 - 8 * i));
     return p + 4;
+}
+
+static uint32_t looks_like(const uint8_t *frame, uint32_t length)
+{
+    uint32_t sum = 0;
+    for (uint32_t i = 0; i < length && i < P4_AHEAD_BYTES; i++)
+        sum = 31 * sum + frame[i];
+    return sum;
+}
+
+static uint32_t waits(const struct p4_pipeline *pipeline)
+{
+    (void)pipeline;
+    return 1;
+}
+
+static void ahead(struct p4_pipeline *pipeline, const uint8_t *frame, uint32_t length, uint16_t port)
+{
+    pipeline->expected[pipeline->looked++ % 64] = looks_like(frame, length) + port;
+}
+
+/* How many frames came in as they had been expected, in that order. */
+__attribute__((visibility("default"))) uint32_t script_met(const struct p4_pipeline *pipeline)
+{
+    return pipeline->met;
 }
 
 static struct p4_pipeline *create(uint64_t seed)
@@ -65,7 +91,11 @@ static void ingress(struct p4_pipeline *pipeline, struct p4_packet *packet, cons
                     uint32_t length, uint16_t port, uint32_t instance_type, uint64_t now_us,
                     const struct p4_packet *previous, int32_t field_list, struct p4_verdict *verdict)
 {
-    (void)pipeline, (void)now_us;
+    (void)now_us;
+    if (instance_type == P4_NORMAL && pipeline->entered < pipeline->looked) {
+        uint32_t expected = pipeline->expected[pipeline->entered++ % 64];
+        pipeline->met += expected == looks_like(frame, length) + port;
+    }
     uint8_t turns = previous && field_list == 1 ? previous->turns : 0;
     *packet = (struct p4_packet){frame, length, instance_type, port, turns};
     memset(verdict, 0, sizeof *verdict);
@@ -152,4 +182,5 @@ static uint32_t egress(struct p4_pipeline *pipeline, struct p4_packet *packet, c
 __attribute__((visibility("default"))) const struct p4_program p4_program = {
     .abi = P4_ABI, .packet_size = sizeof(struct p4_packet), .name = "script", .create = create,
     .destroy = destroy, .ingress = ingress, .copy = copy, .lend = copy, .clone = clone, .egress = egress,
+    .waits = waits, .ahead = ahead,
 };

@@ -39,6 +39,12 @@ class ScriptPipeline:
         create = ctypes.cast(ctypes.c_void_p.from_address(self.ops_address + 16), _CREATE)
         self.state_address: int = create(0)
 
+    @property
+    def met(self) -> int:
+        """Number of frames that came in as the engine had shown them to the program before their turn."""
+        self._library.script_met.argtypes = (ctypes.c_void_p,)
+        return int(self._library.script_met(self.state_address))
+
 
 _CREATE: Any = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_uint64)
 

@@ -56,6 +56,17 @@ def test_thousands_of_frames_go_round_the_rings(switch: Switch) -> None:
     assert switch.statistics(0).tx_packets == 300
 
 
+def test_the_program_is_shown_frames_that_wait_in_the_ring() -> None:
+    pipeline = ScriptPipeline()
+    with Switch({0: SharedPort(), 1: SharedPort()}) as switch:
+        switch.load(pipeline)  # type: ignore[arg-type]  # data plane only
+        switch.start()
+        with Peer(switch.shared_path(0)) as a, Peer(switch.shared_path(1)) as b:
+            exchange(a, b, 320, size=100)
+            exchange(a, b, 32)
+    assert pipeline.met == 352
+
+
 def test_a_port_may_be_added_while_others_are_served(switch: Switch) -> None:
     with Peer(switch.shared_path(0)) as a, Peer(switch.shared_path(1)) as b:
         exchange(a, b, 10)

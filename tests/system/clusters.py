@@ -29,6 +29,12 @@ from tests.system.command import ROOT
 
 TOKEN = "a secret of all machines"
 PATIENCE_S = 300
+_PATIENT_INA = """
+from ina.cli import main
+from ina.runtime import agents, remote_fallback
+agents.HANG_S = remote_fallback.PATIENCE_S = 300.0
+main()
+"""
 
 
 @dataclass(frozen=True)
@@ -85,6 +91,11 @@ class Cluster:
         """Start ``ina run`` on the first machine."""
         ina = [sys.executable, "-m", "ina", "run", "--hosts", hosts, "--launch-with", self.template]
         return self.start("h1", [*ina, *options, "--", *command])
+
+    def run_patiently(self, hosts: str, command: Sequence[str], *options: str) -> subprocess.Popen[str]:
+        """Start an ``ina run`` that is to succeed however slow the machine is: nobody is taken for lost."""
+        ina = [sys.executable, "-c", _PATIENT_INA, "run", "--hosts", hosts, "--launch-with", self.template]
+        return self.start("h1", [*ina, "--timeout", "300", *options, "--", *command])
 
     def serve_fallback(self, machine: str = "p1") -> subprocess.Popen[str]:
         """Start ``ina fallback --serve`` on a machine; return once it serves."""

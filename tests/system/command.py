@@ -26,6 +26,8 @@ ROOT = Path(__file__).parents[2]
 PATIENT = ("--timeout", 300)
 """Options of a run that is to succeed, however slow the machine is: silence is none of its subjects."""
 WORKERS = Path(__file__).parent / "workers"
+TORCHRUN = (sys.executable, str(WORKERS / "torchrun.py"))
+"""``torchrun``, but for one test that has torch's own: its agent and what it tells ranks are the same."""
 ENVIRONMENT = {"COLUMNS": "160", "NO_COLOR": "1", "TERM": "dumb"}
 HANDLED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD)
 """Signals that the command has handlers for."""
@@ -196,3 +198,15 @@ def children(pid: int) -> dict[int, str]:
         if parent == pid:
             found[int(entry.name)] = command
     return found
+
+
+def freeze(process: int) -> None:
+    """Stop a process until SIGCONT; return when its threads have stopped, which may still answer before."""
+    os.kill(process, signal.SIGSTOP)
+    while any(_state(thread) != "T" for thread in Path(f"/proc/{process}/task").iterdir()):
+        time.sleep(0.002)
+
+
+def _state(thread: Path) -> str:
+    """Return the state of a thread: ``T`` is stopped."""
+    return (thread / "stat").read_text().rpartition(")")[2].split()[0]

@@ -1,7 +1,7 @@
 """A daemon without its HTTP side: submits the jobs of a file as they arrive, and serves until all are over.
 
 ``python -m tests.system.service_driver STATE TESTBED JOBS MEMORY SCHEDULER`` prints what became of them, and
-the last audit.
+the last audit. The environment variable ``GONE_S`` may set for how long a switch is waited for.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import json
 import logging
+import os
 import sys
 from itertools import groupby
 from pathlib import Path
@@ -17,6 +18,7 @@ from pathlib import Path
 from controller.policies.by_kind import AllocationSettings
 from controller.vocabulary import Job
 from controller.vocabulary.files import read_jobs
+from ina.service import switches
 from ina.service.daemon import Daemon
 from ina.service.policies import Policies
 from ina.service.serve import opened
@@ -68,5 +70,6 @@ async def _main(state: Path, testbed: str, jobs: Path, memory: str, scheduler: s
 
 if __name__ == "__main__":
     logging.basicConfig(level=logging.INFO)
+    switches.GONE_S = float(os.environ.get("GONE_S", switches.GONE_S))
     state, testbed, jobs, memory, scheduler = sys.argv[1:]
     asyncio.run(_main(Path(state), testbed, Path(jobs), memory, scheduler))

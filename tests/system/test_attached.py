@@ -129,7 +129,7 @@ def test_an_interrupted_run_takes_all_its_switches_and_its_fallback_server_along
 
 
 def test_a_run_whose_job_was_removed_fails_and_says_so(attached: Attached) -> None:
-    process = start("run", "-np", 2, *LANES, "--timeout", 4, *attached.options, *worker("sums.py"))
+    process = start("run", "-np", 2, *LANES, *PATIENT, *attached.options, *worker("sums.py"))
     begun(process, 2)
     with connect(attached.address) as controller:
         (job,) = controller.jobs()

@@ -9,17 +9,15 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
-from ina.runtime import remote_fallback
 from tests.softswitch.namespaces import why_not
 from tests.softswitch.script_program import have_compiler
 from tests.system.clusters import PATIENCE_S, Cluster, arguments, cluster, until
-from tests.system.command import succeed
+from tests.system.command import TORCHRUN, succeed
 from tests.system.test_machines import openmpi, slurm
 
 REASON = why_not() if have_compiler else "no C compiler: interface ports need the engine in C"
@@ -126,7 +124,7 @@ def test_shared_slots_a_tree_and_ranks_summed_on_their_machines(
     here: Cluster, options: Sequence[str]
 ) -> None:
     here.serve_fallback()
-    status, output, errors = ended(here.run(HOSTS, ["python", "-c", SUM], *options))
+    status, output, errors = ended(here.run_patiently(HOSTS, ["python", "-c", SUM], *options))
     assert status == 0, errors
     said = sorted(json.loads(text) for text in re.findall(r"\] (\[.*)", output))
     assert said == [[rank, True, True, rank % 2 == 0] for rank in range(8)]
@@ -149,7 +147,7 @@ def test_a_fallback_server_beside_a_worker_at_one_port(
 ) -> None:
     with here.serving_on("h2"):
         here.serve_fallback("h2")
-        status, output, errors = ended(here.run(hosts, ["python", "-c", SUM], *options))
+        status, output, errors = ended(here.run_patiently(hosts, ["python", "-c", SUM], *options))
     assert status == 0, errors
     said = sorted(json.loads(text)[:3] for text in re.findall(r"\] (\[.*)", output))
     assert said == [[rank, True, True] for rank in range(sum(int(each[-1]) for each in hosts.split(",")))]
@@ -159,7 +157,7 @@ def test_a_fallback_server_beside_a_worker_at_one_port(
 def test_a_fallback_server_beside_a_worker_is_killed_and_started_again(here: Cluster) -> None:
     with here.serving_on("h2"):
         service = here.serve_fallback("h2")
-        run = here.run(HOSTS, ["python", "-c", STEPS])
+        run = here.run_patiently(HOSTS, ["python", "-c", STEPS])
         all_going(run, 8)
         for process in here.mentioning("h2", "--beside-workers"):
             os.kill(process, signal.SIGKILL)
@@ -185,37 +183,33 @@ def test_ranks_of_other_launchers_find_their_machine_by_name(here: Cluster, laun
 
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs torch")
 def test_torchrun_and_ina_run_give_the_losses_of_one_process(here: Cluster, tmp_path: Path) -> None:
-    """The process has the batches of all ranks: the mean of their gradients is what DDP makes of them.
+    """Two ranks on a machine in each rack: more machines show no more of torch, which takes long to import.
+
+    The process has the batches of all ranks: the mean of their gradients is what DDP makes of them.
 
     It is no gloo group beside ours: gloo's threads outlive the group, and may abort a process that has done
     all its work.
     """
     here.serve_fallback()
+    machines, ranks = ("h1", "h3"), 4
     script = tmp_path / "train.py"
     script.write_text(TRAIN)
-    launch = [
-        sys.executable,
-        "-m",
-        "torch.distributed.run",
-        "--nnodes",
-        "4",
-        "--nproc-per-node",
-        "2",
-        "--no-python",
-    ]
+    launch = [*TORCHRUN, "--nnodes", "2", "--nproc-per-node", "2"]
     launch += ["--master-addr", here.state.topology.ip("h1"), "--master-port", "29611"]
-    run = [sys.executable, "-m", "ina", "run", "--hosts", HOSTS, "--launch-with", here.template, "--"]
+    hosts = ",".join(f"{machine}:2" for machine in machines)
+    run = [sys.executable, "-m", "ina", "run", "--hosts", hosts, "--launch-with", here.template, "--"]
 
     def trained(way: str, commands: Mapping[str, Sequence[str]]) -> list[list[float]]:
         """Run a command on each machine; return the losses of each rank."""
         (answers := tmp_path / way).mkdir()
-        own = ["env", f"ANSWERS={answers}", sys.executable, str(script)]
-        succeed([here.start(machine, [*command, *own]) for machine, command in commands.items()], PATIENCE_S)
-        return [json.loads((answers / str(rank)).read_text()) for rank in range(8)]
+        own = {"ANSWERS": str(answers)}
+        succeed([here.start(machine, command, own) for machine, command in commands.items()], PATIENCE_S)
+        return [json.loads((answers / str(rank)).read_text()) for rank in range(ranks)]
 
-    agents = {f"h{node + 1}": [*launch, f"--node-rank={node}"] for node in range(4)}
+    agents = {machine: [*launch, f"--node-rank={node}", str(script)] for node, machine in enumerate(machines)}
+    run += ["env", f"ANSWERS={tmp_path / 'ina run'}", sys.executable, str(script)]
     ways = {"torchrun": trained("torchrun", agents), "ina run": trained("ina run", {"h1": run})}
-    [alone] = succeed([here.start("h1", [sys.executable, "-c", ALONE, "8"])], PATIENCE_S)
+    [alone] = succeed([here.start("h1", [sys.executable, "-c", ALONE, str(ranks)])], PATIENCE_S)
     for way, losses in ways.items():
         assert losses == [pytest.approx(rank, abs=1e-3) for rank in json.loads(alone)], way
 
@@ -225,7 +219,7 @@ def test_torchrun_and_ina_run_give_the_losses_of_one_process(here: Cluster, tmp_
 
 def test_a_fallback_server_that_is_killed_is_started_again(here: Cluster) -> None:
     service = here.serve_fallback()
-    run = here.run(HOSTS, ["python", "-c", STEPS], "--slots", "0")
+    run = here.run_patiently(HOSTS, ["python", "-c", STEPS], "--slots", "0")
     all_going(run, 8)
     here.signal_machine("p1", signal.SIGKILL, but=[service.pid])
     status, output, errors = ended(run)
@@ -234,20 +228,14 @@ def test_a_fallback_server_that_is_killed_is_started_again(here: Cluster) -> Non
 
 
 def test_a_fallback_service_that_comes_back_in_time_goes_on(here: Cluster) -> None:
-    """In time: within 5 s, which two starts of Python may exceed on a machine that is busy."""
     here.serve_fallback()
-    run = here.run(HOSTS, ["python", "-c", STEPS], "--slots", "0")
+    run = here.run_patiently(HOSTS, ["python", "-c", STEPS], "--slots", "0")
     all_going(run, 8)
-    began = time.monotonic()
     here.signal_machine("p1", signal.SIGKILL)
     here.serve_fallback()
-    away_s = time.monotonic() - began
     status, output, errors = ended(run)
-    if away_s < remote_fallback.PATIENCE_S - 1.0 or status == 0:
-        assert status == 0, errors
-        assert output.count("all right") == 8
-    else:
-        assert "the fallback server on p1 (10.0.0.5:9560) has not answered for" in errors, errors
+    assert status == 0, errors
+    assert output.count("all right") == 8
 
 
 def test_the_fallback_servers_machine_dies(here: Cluster) -> None:
@@ -357,7 +345,7 @@ def test_a_machine_whose_cable_is_cut_is_named_by_ranks_of_any_launcher(here: Cl
 def test_a_job_whose_holder_is_killed_leaves_the_switches(here: Cluster) -> None:
     """The fallback server's machine watches its lease: nobody else is left who does."""
     here.serve_fallback()
-    ranks = started(here, 2, LOOP, {"INA_OPTIONS": "--lease 2"})
+    ranks = started(here, 2, LOOP, {"INA_OPTIONS": "--lease 6"})
     for rank in ranks:
         all_going(rank, 1)
     assert len(here.jobs()) == 1

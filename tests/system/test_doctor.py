@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -105,7 +106,9 @@ def test_4_another_clock_which_is_harmless(here: Cluster, tmp_path: Path) -> Non
     status, findings, _ = examined(here, "h2", template=template)
     where, what = only(findings)
     assert (status, where) == (0, "h2")
-    assert what in ("its clock is +100 s off", "its clock is +101 s off")
+    found = re.fullmatch(r"its clock is \+(\d+) s off", what)
+    assert found, what
+    assert 90 <= int(found[1]) <= 110, "to within what the machine takes to answer"
 
 
 def test_5_another_mac_address(here: Cluster) -> None:

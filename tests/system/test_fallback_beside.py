@@ -35,7 +35,7 @@ def test_sums_are_exact_where_every_link_loses_packets(tmp_path: Path, options: 
     lossy = tuple(replace(each, loss=0.01) for each in racks.links)
     with cluster(tmp_path, shape=replace(racks, links=lossy)) as here, here.serving_on("h2"):
         here.serve_fallback("h2")
-        run = here.run("h1:2,h2:2,h3:2,h4:2", ["python", "-c", STEPS], *options)
+        run = here.run_patiently("h1:2,h2:2,h3:2,h4:2", ["python", "-c", STEPS], *options)
         output, errors = run.communicate(timeout=PATIENCE_S)
         assert run.returncode == 0, errors
         assert output.count("all right") == 8

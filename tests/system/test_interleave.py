@@ -86,15 +86,16 @@ def test_a_group_is_measured_beside_what_was_predicted() -> None:
     assert stages[1][3] == max(stages[1])
     assert group["predicted_round_s"] == pytest.approx(round_s(stages, group["offsets"]))
     assert group["measured_efficiency"] == pytest.approx(efficiency(stages, group["measured_round_s"]))
-    # two jobs that took turns through the same rounds, whatever else the machine did
+    # whatever else the machine did: what is measured, the server of turns has heard from both
+    assert [each["iterations"] for each in group["together"]] == [3, 3], "but for the first two and the last"
     assert group["measured_speedup"] == pytest.approx(
-        sum(each["iteration_s"] for each in alone) / group["measured_round_s"], rel=0.2
+        sum(
+            one["iteration_s"] / many["iteration_s"]
+            for one, many in zip(alone, group["together"], strict=True)
+        )
     )
     together = [tuple(each["stages_s"]) for each in group["together"]]
     assert group["contended_round_s"] == pytest.approx(round_s(together, group["offsets"]))
-    assert (
-        group["measured_round_s"] > 0.8 * group["contended_round_s"]
-    )  # a slot is as long as its longest stage
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from controller.switches import forwarding
 from ina.runtime.switch_process import EmbeddedSwitch
 from tests.softswitch.namespaces import Namespace, hosts, why_not
 from tests.softswitch.script_program import have_compiler
-from tests.system.command import ROOT, ends, succeed
+from tests.system.command import ROOT, TORCHRUN, ends, succeed
 
 REASON = why_not() if have_compiler else "no C compiler: interface ports need the engine in C"
 pytestmark = [pytest.mark.netns, pytest.mark.skipif(bool(REASON), reason=REASON)]
@@ -245,7 +245,7 @@ def test_torchrun_on_two_machines(bed: Bed, tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(TRAIN)
     (tmp_path / "answers").mkdir()
-    launch = ["-m", "torch.distributed.run", "--nnodes", "2", "--nproc-per-node", "2"]
+    launch = [*TORCHRUN[1:], "--nnodes", "2", "--nproc-per-node", "2"]
     launch += ["--master-addr", bed.machines[0].ip, "--master-port", "29601"]
     agents = []
     for node, host in enumerate(bed.machines):

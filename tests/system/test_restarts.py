@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -15,14 +14,13 @@ import pytest
 
 from controller import connect
 from controller.errors import NoSuchJob, Unreachable
+from ina.runtime.addresses import server_address
 from ina.runtime.fabric import open_fabric
 from ina.runtime.spec import Attachment, FabricSpec
 from tests.system.attached import Attached, open_switch
-from tests.system.command import PATIENT, begun, children, here, start, worker
+from tests.system.command import PATIENT, begun, children, freeze, here, start, worker
 
 LANES = ("--lanes", 32)
-BOUND_S = 45
-"""Far beyond what any of it takes, and short of the 47 s that a switch that was stopped took."""
 
 
 def switch_of(process: subprocess.Popen[str], *, other_than: int = 0) -> int:
@@ -37,16 +35,19 @@ def switch_of(process: subprocess.Popen[str], *, other_than: int = 0) -> int:
 
 @pytest.fixture
 def attached() -> Iterator[Attached]:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    with open_switch(p4runtime=f"127.0.0.1:{port}") as switch:
+    """A switch whose address nobody else can take while it is started anew."""
+    with (
+        server_address("127.0.0.1") as held,
+        open_switch(p4runtime="{}:{}".format(*held.getsockname())) as switch,
+    ):
         yield switch
 
 
-def until_summed(attached: Attached, least: int) -> int:
-    """Return the only job, once the switch has counted so many of its packets."""
+def until_summed(attached: Attached, least: int, process: subprocess.Popen[str]) -> int:
+    """Return the only job, that of a run, once the switch has counted so many of its packets."""
     with connect(attached.address) as controller:
         while True:
+            assert process.poll() is None, process.communicate()
             for job in controller.jobs() if controller.has_program() else ():
                 if controller.counters(job)["completed"] >= least:
                     return job
@@ -60,10 +61,10 @@ def test_a_job_that_shares_slots_goes_on_after_its_switch_was_started_anew(
     run = ("run", "-np", 2, "--program", "shared", "--slots", 64, *LANES, *PATIENT, *attached.options)
     process = start(*run, *worker("until.py", stop))
     begun(process, 2)
-    job = until_summed(attached, 1000)
+    job = until_summed(attached, 1000, process)
     attached.switch.kill()
     attached.switch.restart()  # without a program
-    assert until_summed(attached, 1000) == job, "under the same number, with its counters at zero"
+    assert until_summed(attached, 1000, process) == job, "under the same number, with its counters at zero"
     stop.touch()
     output, errors = process.communicate()
     assert process.returncode == 0, output + errors
@@ -79,7 +80,7 @@ def test_an_exclusive_job_whose_switch_was_started_anew_ends_and_says_so(attache
     """It said after 9 s that another program had removed the job."""
     process = start("run", "-np", 2, *LANES, *PATIENT, *attached.options, *worker("sums.py"))
     begun(process, 2)
-    job = until_summed(attached, 100)
+    job = until_summed(attached, 100, process)
     attached.switch.kill()
     attached.switch.restart()
     output, errors = process.communicate()
@@ -97,7 +98,7 @@ def test_a_job_that_was_removed_is_not_taken_for_one_of_a_switch_that_was_starte
 ) -> None:
     process = start("run", "-np", 2, "--program", "shared", *LANES, *attached.options, *worker("sums.py"))
     begun(process, 2)
-    job = until_summed(attached, 100)
+    job = until_summed(attached, 100, process)
     assert here("remove", *attached.options[:2], job).returncode == 0
     _, errors = process.communicate()
     assert process.returncode == 1
@@ -137,13 +138,11 @@ def test_a_run_starts_its_switch_again_and_the_sums_stay_exact(
 
 
 def test_a_run_whose_switch_is_stopped_ends_soon_and_says_why() -> None:
-    """It ended after 47 s."""
+    """It ended after 47 s, when nothing else was left to wait for, and did not say why."""
     process = start("run", "-np", 2, *LANES, *worker("sums.py"))
     begun(process, 2)
-    os.kill(switch_of(process), signal.SIGSTOP)
-    stopped_s = time.monotonic()
+    freeze(switch_of(process))
     output, errors = process.communicate()
-    assert time.monotonic() - stopped_s < BOUND_S
     assert process.returncode == 1
     why = "the switch process was stopped (SIGSTOP) for 3 s, and was killed"
     assert output.count(why) == 2
@@ -153,7 +152,7 @@ def test_a_run_whose_switch_is_stopped_ends_soon_and_says_why() -> None:
 def stopped(attached: Attached) -> int:
     """Stop the process of a switch, and return it."""
     (switch,) = (pid for pid, command in children(os.getpid()).items() if "-m ina switch" in command)
-    os.kill(switch, signal.SIGSTOP)
+    freeze(switch)
     return switch
 
 
@@ -203,12 +202,12 @@ def test_a_run_whose_shared_memory_switch_died_says_what_would_have_helped() -> 
 
 def test_packets_of_no_job_are_those_of_the_run(attached: Attached) -> None:
     """They were those since the start of the switch: thousands in a run that was clean."""
-    options = ("run", *LANES, *attached.options, "--json", "--timeout", 1)
-    process = start(*options, *worker("sums.py"))
-    job = until_summed(attached, 100)
+    options = ("run", *LANES, *attached.options, "--json")
+    process = start(*options, "--timeout", 4, *worker("sums.py"))
+    job = until_summed(attached, 100, process)
     assert here("remove", *attached.options[:2], job).returncode == 0
     output, _ = process.communicate()
     assert json.loads(output)["metrics"]["refused_unknown_job_packets"] > 0
-    done = here(*options, *worker("sums.py", "--times", 3))
+    done = here(*options, *PATIENT, *worker("sums.py", "--times", 3))
     assert done.returncode == 0, done.stderr
     assert [key for key in json.loads(done.stdout)["metrics"] if key.startswith("refused")] == []

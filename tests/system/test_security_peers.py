@@ -17,7 +17,7 @@ import pytest
 
 from tests.softswitch.namespaces import why_not
 from tests.system import stranger
-from tests.system.command import ROOT, start, worker
+from tests.system.command import PATIENT, ROOT, start, worker
 
 REASON = why_not() or (
     "" if shutil.which("unshare") and shutil.which("nsenter") else "no unshare and nsenter"
@@ -78,6 +78,7 @@ def test_another_user_gets_nothing_and_falsifies_nothing(
         "--port-kind",
         "udp",
         "--json",
+        *PATIENT,
         *options,
         *worker("until.py", stop),
         before=ALONE,

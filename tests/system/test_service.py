@@ -364,9 +364,13 @@ def test_the_command_reads_its_policy_file_again_on_sighup(bed: netns.State, tmp
 def test_a_switch_that_is_started_again_is_programmed_again_and_its_job_goes_on(
     bed: netns.State, tmp_path: Path
 ) -> None:
-    """The last one: the testbed has no such switch afterwards."""
+    """The last one: the testbed has no such switch afterwards.
+
+    The switch is waited for: after 3 s its job would start again, and Python may take longer to start.
+    """
     stop = tmp_path / "stop"
-    serving = daemon(tmp_path / "state", jobs_file(tmp_path, "s", more=f"--until {stop}"))
+    jobs = jobs_file(tmp_path, "s", more=f"--until {stop}")
+    serving = daemon(tmp_path / "state", jobs, GONE_S="300")
     until((tmp_path / "s-far.begun").exists)
     (switch,) = subprocess.run(
         ["pgrep", "-o", "-f", str(bed.socket("s1"))], capture_output=True, text=True

@@ -27,7 +27,7 @@ from ina.service.errors import RunnerGone
 from ina.service.executor import LocalRuns
 from ina.service.views import JobView
 from tests import effort
-from tests.system.command import ROOT, family
+from tests.system.command import ROOT, family, freeze
 from tests.system.test_testbeds import PREFIX, needs_namespaces
 
 WIDE = ("left1", "right1")
@@ -131,7 +131,7 @@ def test_a_job_whose_switch_hangs_gets_another_tree_and_the_switch_is_used_again
     tree = site.client.job(name)["tree"]
     assert tree is not None
     root = site.bed.switch_process(tree["root"])
-    os.kill(root, signal.SIGSTOP)
+    freeze(root)
     try:
         until(lambda: tree["root"] in down(site), "the switch counts as gone", WITHIN_S)
         job = site.over(name)

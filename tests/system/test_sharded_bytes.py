@@ -8,6 +8,7 @@ from benchmarks.sharded.__main__ import both
 from benchmarks.sharded.links import PACKET_BYTES
 from tests.effort import if_thorough
 from tests.extras import needs
+from tests.system.command import TORCHRUN
 
 
 @needs("torch")
@@ -18,7 +19,7 @@ from tests.extras import needs
 def test_links_carry_the_least_that_calls_need_and_a_vote_for_each_small_sum(
     training: str, replicas: int
 ) -> None:
-    gloo, ina, rows = both(training, replicas, epochs=1)
+    gloo, ina, rows = both(training, replicas, epochs=1, torchrun=TORCHRUN)
     assert ina.losses == pytest.approx(gloo.losses, abs=1e-5)
     assert len(gloo.losses) == 1
     assert ina.paths == ["switch"]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.system.command import PATIENT, begun, children, here, start, worker
+from tests.system.command import PATIENT, begun, children, freeze, here, start, worker
 
 SHARED = ("run", "--program", "shared", "--lanes", 32)
 
@@ -207,7 +207,7 @@ def test_a_fallback_server_that_hangs_is_started_again_and_the_sums_stay_exact(t
     first = fallback_of(process)
     assert process.stderr is not None
     assert any("started" in process.stderr.readline() for _ in range(10))
-    os.kill(first, signal.SIGSTOP)
+    freeze(first)
     stop.touch()
     output, errors = process.communicate()
     assert process.returncode == 0, errors

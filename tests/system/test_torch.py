@@ -19,7 +19,7 @@ import pytest
 import hostlib
 from ina.runtime.groups import slots_to_try
 from tests.system.attached import open_switch
-from tests.system.command import ROOT, WORKERS, ina
+from tests.system.command import ROOT, TORCHRUN, WORKERS, ina
 from tests.system.torch_group import Ranks
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs torch")
@@ -353,7 +353,7 @@ def test_fifty_rounds_of_joining_and_leaving_leave_nothing(tmp_path: Path) -> No
     script, rounds = WORKERS / "torch_rounds.py", 50
     done = subprocess.run(
         [
-            *(sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"),
+            *(*TORCHRUN, "--nproc-per-node", "2"),
             *(str(script), str(rounds), str(tmp_path / "left")),
         ],
         cwd=ROOT,

@@ -6,11 +6,13 @@ import contextlib
 import functools
 import hashlib
 import itertools
+import math
 import os
 import socket
 import struct
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -18,6 +20,8 @@ from tests.softswitch.namespaces import Namespace
 
 TCP_BYTES = 256 << 10
 PATIENCE_S = 0.2
+GRACE_S = 60.0
+"""How much longer than all else traffic goes on of which nothing has come through yet."""
 ECHO_REQUEST, ECHO_REPLY = 8, 0
 
 
@@ -32,31 +36,33 @@ class Traffic:
 
 def ping(a: Namespace, b: Namespace, done: threading.Event) -> int:
     """Echo requests, one at a time; counts the answers."""
-    answers = 0
+    answers: list[int] = []
     with a.socket(socket.AF_INET, socket.SOCK_DGRAM, socket.IPPROTO_ICMP) as icmp:
         icmp.connect((b.ip, 0))
         icmp.settimeout(PATIENCE_S)
-        for number in _numbers(done):
+        for number in _numbers(done, answers):
             payload = os.urandom(900)
             icmp.send(struct.pack("!BBHHH", ECHO_REQUEST, 0, 0, 0, number) + payload)
-            answers += _arrives(icmp, functools.partial(_answers, number, payload))
-    return answers
+            if _arrives(icmp, functools.partial(_answers, number, payload)):
+                answers.append(number)
+    return len(answers)
 
 
 def datagrams(a: Namespace, b: Namespace, done: threading.Event) -> int:
     """Datagrams of any content from `a` to `b`, one at a time; counts those that arrived."""
-    arrived = 0
+    arrived: list[int] = []
     with (
         a.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender,
         b.socket(socket.AF_INET, socket.SOCK_DGRAM) as receiver,
     ):
         receiver.bind((b.ip, 7000))
         receiver.settimeout(PATIENCE_S)
-        for _ in _numbers(done):
+        for number in _numbers(done, arrived):
             sent = os.urandom(1000)
             sender.sendto(sent, (b.ip, 7000))
-            arrived += _arrives(receiver, sent.__eq__)
-    return arrived
+            if _arrives(receiver, sent.__eq__):
+                arrived.append(number)
+    return len(arrived)
 
 
 def _answers(number: int, payload: bytes, reply: bytes) -> bool:
@@ -64,10 +70,14 @@ def _answers(number: int, payload: bytes, reply: bytes) -> bool:
     return (kind, answered, reply[8:]) == (ECHO_REPLY, number, payload)
 
 
-def _numbers(done: threading.Event) -> Iterator[int]:
+def _numbers(done: threading.Event, came: Sequence[int]) -> Iterator[int]:
+    """Yield numbers until all else is done and something has come through, or will not."""
+    give_up_s = math.inf
     for number in itertools.count():
         if done.is_set():
-            return
+            give_up_s = min(give_up_s, time.monotonic() + GRACE_S)
+            if came or time.monotonic() > give_up_s:
+                return
         yield number % 65536
 
 
@@ -87,7 +97,7 @@ def transfers(a: Namespace, b: Namespace, done: threading.Event) -> int:
     with b.socket(socket.AF_INET, socket.SOCK_STREAM) as listener:
         listener.bind((b.ip, 7001))
         listener.listen()
-        while not done.is_set():
+        while not (done.is_set() and count):
             data = os.urandom(TCP_BYTES)
             with a.socket(socket.AF_INET, socket.SOCK_STREAM) as client:
                 client.connect((b.ip, 7001))

@@ -8,7 +8,7 @@ import typer
 
 import softswitch
 from controller.switches.programs import source_of
-from ina.bench.pipeline import bench_pipeline
+from ina.bench.pipeline import PipelineBench, bench_pipeline
 from ina.cli import options
 from ina.cli.output import out, table
 from ina.cli.plain import Result, count, seconds
@@ -67,6 +67,7 @@ def pipeline(
         "packet_time_s": measured.ns_per_packet * 1e-9,
         "bare_packet_time_s": measured.bare_ns_per_packet * 1e-9,
         "share_of_bare": measured.bare_ns_per_packet / measured.ns_per_packet,
+        **_beside_by_hand(measured),
         "copies_per_packet": measured.copies_per_packet,
         "interpreter_packets_per_s": measured.interpreter_packets_per_s,
         "ratio_vs_interpreter": measured.packets_per_s / measured.interpreter_packets_per_s,
@@ -86,8 +87,10 @@ def pipeline(
     if json:
         Result("bench pipeline", setup, numbers).print_json()
         return
+    by_hand_ns = measured.by_hand_ns_per_packet
     rates = [
         ("additions and copies alone, best round", 1e9 / measured.bare_ns_per_packet),
+        *([("the program by hand in C, best round", 1e9 / by_hand_ns)] if by_hand_ns else []),
         ("compiled, best round", measured.packets_per_s),
         ("compiled, median", measured.median_packets_per_s),
         ("interpreter", measured.interpreter_packets_per_s),
@@ -119,3 +122,12 @@ def pipeline(
             soft_wrap=True,
         )
     out.print(f"compiler: {setup['compiler']}", highlight=False, soft_wrap=True)
+
+
+def _beside_by_hand(measured: PipelineBench) -> dict[str, float]:
+    if measured.by_hand_ns_per_packet is None:
+        return {}
+    return {
+        "by_hand_packet_time_s": measured.by_hand_ns_per_packet * 1e-9,
+        "share_of_by_hand": measured.by_hand_ns_per_packet / measured.ns_per_packet,
+    }

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from softswitch.compiler import ir
 from softswitch.compiler.errors import Unsupported
+from softswitch.engine.emit_c.ahead import emit_ahead
 from softswitch.engine.emit_c.layout import ScalarHome
 from softswitch.engine.emit_c.table_layout import TableLayout
 from softswitch.engine.emit_c.tables import describe_tables, state_members
@@ -185,6 +186,8 @@ const struct p4_program p4_program = {
     .lend = p4_lend_packet,
     .clone = p4_clone_packet,
     .egress = p4_egress,
+    .waits = @waits@,
+    .ahead = @ahead@,
     .metadata = p4_metadata,
     .twin = p4_twin,
 @threads@
@@ -371,10 +374,11 @@ def _emit_create(unit: Unit, tables: Sequence[TableLayout], threads: Sequence[st
     ]
     if unit.program.digests:
         own.append(("digests", "struct p4_digests", 1))
+    waits, ahead = emit_ahead(unit, tables, out)
     name = unit.program.name.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ")
     _write(
         out,
-        CREATE.replace("@name@", name),
+        CREATE.replace("@name@", name).replace("@waits@", waits).replace("@ahead@", ahead),
         free=[f"    free(s->{member});" for member, _, _ in own],
         free_shared=[f"        free(s->{member});" for member, _, _ in shared],
         allocate=_allocations(own, "    "),

@@ -15,6 +15,7 @@ module                what it writes
 `alike_tables`        tables that decide the same, decided once
 `functions`           actions and blocks
 `tables`              tables: entries, lookup, decision code
+`ahead`               what is fetched for packets whose turn is yet to come
 `tofino`              what the engine calls of programs for Tofino
 `slots`               by what packets are divided among threads
 `entry`               the state of the pipeline, and what the engine calls

@@ -322,7 +322,7 @@ def ranged_keys(body: Body, layout: TableLayout) -> list[str]:
 
 
 def key_words(body: Body, layout: TableLayout) -> list[str]:
-    """Return the words of a packed key, as C."""
+    """Return the words of the key that a packet looks up, as C."""
     words: list[list[str]] = [[] for _ in range(layout.words)]
     for part in layout.parts:
         value = body.expressions.value(part.key.expr).text

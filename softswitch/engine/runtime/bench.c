@@ -8,6 +8,7 @@
 #include "hand_over.h"
 #include "pipeline.h"
 
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -28,6 +29,7 @@ struct bench_run {
     uint32_t replica_count;
     uint32_t number_offset, number_step;    /* a 32-bit big-endian number in each frame, raised per pass */
     uint32_t passes;
+    uint32_t one_by_one;                    /* do not look ahead */
     /* results */
     uint64_t sent, nanoseconds;
 };
@@ -133,12 +135,17 @@ __attribute__((visibility("default"))) int bench_pipeline(const struct p4_progra
         scratch_close(&scratch);
         return -1;
     }
+    bool ahead = !run->one_by_one && program->waits && program->waits(state);
     uint64_t sent = 0, start = now();
     for (uint32_t pass = 0; pass < run->passes; pass++) {
         for (uint32_t n = 0; n < run->frame_count; n++) {
             const struct bench_frame *frame = &run->frame[n];
             struct p4_arrival arrival = {run->frames + frame->offset, frame->length, frame->port};
             raise_number(run->frames + frame->offset + run->number_offset, run->number_step);
+            if (ahead && n + P4_AHEAD < run->frame_count) {
+                const struct bench_frame *later = frame + P4_AHEAD;
+                program->ahead(state, run->frames + later->offset, later->length, later->port);
+            }
             sent += process(program, state, run, &scratch, &arrival, pass);
         }
     }

@@ -170,7 +170,11 @@ void engine_inject(struct engine *engine, uint16_t number, const uint8_t *bytes,
     engine_lock(engine);
     run_events(engine, now_us * 1000);
     struct port *port = number < ENGINE_PORTS ? engine->ports[number] : NULL;
+    uint32_t seen = port && looks_ahead(engine) ? 0 : count;    /* frames looked at: P4_AHEAD more than received */
+    const uint8_t *later = bytes;
     for (uint32_t i = 0; port && i < count; i++) {
+        for (; seen < count && seen <= i + P4_AHEAD; later += lengths[seen++])
+            look_ahead(port, later, lengths[seen]);
         port_receive(port, bytes, lengths[i]);
         bytes += lengths[i];
     }

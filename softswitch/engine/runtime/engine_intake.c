@@ -1,5 +1,22 @@
 /* Frames on their way in, and events when they are due: both end in the traffic manager. */
+#include <string.h>
+
 #include "engine_internal.h"
+
+bool looks_ahead(const struct engine *engine)
+{
+    const struct p4_program *program = engine->program;
+    return program && program->waits && program->waits(engine->pipeline);
+}
+
+void look_ahead(struct port *port, const uint8_t *frame, uint32_t length)
+{
+    uint8_t start[P4_AHEAD_BYTES];
+    if (length > sizeof start)
+        length = sizeof start;
+    memcpy(start, frame, length);
+    port->engine->program->ahead(port->engine->pipeline, start, length, port->number);
+}
 
 /* A place in the rx queue for a frame that is through at `through_ns`. */
 static bool wait_for_link(struct port *port, uint64_t now_ns)

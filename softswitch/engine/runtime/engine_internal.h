@@ -283,6 +283,8 @@ bool helpers_add_port(struct port *);           /* twins of a port that was just
 void helpers_remove_port(struct engine *, uint16_t number);
 
 /* engine_intake.c */
+bool looks_ahead(const struct engine *);        /* whether to call the next for the frames that wait */
+void look_ahead(struct port *, const uint8_t *frame, uint32_t length);  /* another process may write there */
 void port_receive(struct port *, const uint8_t *frame, uint32_t length);
 void port_receive_shared(struct port *, struct frame *);
 void run_events(struct engine *, uint64_t now_ns);

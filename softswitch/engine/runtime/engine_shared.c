@@ -208,6 +208,15 @@ static void take_frame(struct port *port, const uint8_t *slot, const uint8_t *ne
     port_receive(port, shared->frame, length);
 }
 
+/* Fetch what the program will look up for a frame that waits in the ring. */
+static void expect_frame(struct port *port, const uint8_t *slot)
+{
+    const struct shared_port *shared = port->io;
+    uint32_t length = *(const volatile uint32_t *)slot;
+    if (length <= shared->slot_bytes - RING_FRAME_AT)
+        look_ahead(port, slot + RING_FRAME_AT, length);
+}
+
 static void shared_poll(struct port *port)
 {
     struct shared_port *shared = port->io;
@@ -221,7 +230,12 @@ static void shared_poll(struct port *port)
         return;
     uint32_t turn = count < SHARED_TURN ? count : SHARED_TURN;
     port->engine->took = true;
+    uint32_t seen = looks_ahead(port->engine) ? 0 : turn;
     for (uint32_t i = 0; i < turn; i++, shared->taken++) {
+        for (; seen < turn && seen <= i + P4_AHEAD; seen++) {
+            fetch_to_read(slot_of(shared, shared->in, shared->taken + P4_AHEAD + seen - i), RING_LINE);
+            expect_frame(port, slot_of(shared, shared->in, shared->taken + seen - i));
+        }
         const uint8_t *next = i + 1 < turn ? slot_of(shared, shared->in, shared->taken + 1) : NULL;
         take_frame(port, slot_of(shared, shared->in, shared->taken), next);
     }

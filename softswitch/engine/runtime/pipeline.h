@@ -12,6 +12,8 @@
 
 #define P4_ABI 5
 #define P4_MAX_FRAME 9216      /* longest frame in or out, bytes */
+#define P4_AHEAD 16            /* frames; with 8, a quarter slower */
+#define P4_AHEAD_BYTES 128     /* of a frame, in which most keys are */
 #define P4_DROP_PORT 511       /* egress_spec after mark_to_drop */
 #define P4_PRIORITIES 8        /* of standard_metadata.priority */
 #define P4_NO_SLOT UINT64_MAX  /* the slot of a packet that meets no register */
@@ -100,6 +102,13 @@ struct p4_program {
        Returns the frame's length, 0 if dropped. */
     uint32_t (*egress)(struct p4_pipeline *, struct p4_packet *, const struct p4_copy *,
                        uint8_t *out, struct p4_verdict *);
+
+    /* Whether look-ups wait for memory, so that it pays to call `ahead`. NULL: no key is known in advance. */
+    uint32_t (*waits)(const struct p4_pipeline *);
+
+    /* Begin to fetch what ingress will look up for a frame that it gets P4_AHEAD frames later. It changes nothing,
+       and needs no more than the frame's first P4_AHEAD_BYTES. */
+    void (*ahead)(struct p4_pipeline *, const uint8_t *frame, uint32_t length, uint16_t port);
 
     const struct p4_field *metadata;   /* the last one has no name; NULL: none can be read */
 

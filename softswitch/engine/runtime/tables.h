@@ -20,6 +20,7 @@
 #define P4_FILTER_BITS 8           /* of an lpm table's filter, for each slot */
 #define P4_LEAD_BITS 24            /* most leading bits of an lpm key that say where to begin */
 #define P4_LEAD_LEAST 16           /* bits fewer that a prefix may have to be noted there */
+#define P4_FAR_BYTES ((size_t)256 << 10)    /* of slots, which do not stay in the nearest caches then */
 #define P4_INDEX_LEAST 32          /* entries from which on an ordered table has an index */
 #define P4_INDEX_MASKS 128         /* masks up to which it has one */
 #define P4_INDEX_PATIENCE 64       /* look-ups after a change before it is made */
@@ -77,6 +78,7 @@ struct p4_table {
     uint8_t *ranks;            /* lpm: for each value of the leading bits, the highest rank there */
     uint32_t lead_bits;
     uint8_t first[65];         /* lpm: for each rank in use, the first prefix with it; 0: that is in no ranks */
+    uint32_t large;            /* look-ups wait for memory: 0 or 1 */
     uint8_t likely;            /* lpm: the prefix with the most entries */
     uint64_t forgotten;        /* lpm: entries deleted since the filter was made, whose bits are still set */
     uint32_t *index;           /* ordered: 1 + positions, by hash; 2^(64 - index_shift) of them */
@@ -133,6 +135,12 @@ P4_INLINE void *p4_find(const struct p4_table *t, const uint64_t *key, uint32_t 
     }
 }
 
+/* Begin to fetch what p4_find will read. */
+P4_INLINE void p4_fetch(const struct p4_table *t, const uint64_t *key, uint32_t words, size_t slot_bytes)
+{
+    __builtin_prefetch(t->slots + (p4_hash_in(key, words, 1) >> t->shift) * slot_bytes);
+}
+
 /* Whether an lpm table may have an entry with this hash. */
 P4_INLINE int p4_may_have(const struct p4_table *t, uint64_t hash)
 {
@@ -148,6 +156,20 @@ P4_INLINE uint64_t p4_lead(const struct p4_table *t, const uint64_t *key, uint32
     if (used < P4_LEAD_BITS && word)
         bits |= key[word - 1] >> used;
     return bits >> (64 - t->lead_bits);
+}
+
+/* Begin to fetch what p4_find_longest will read: where it begins, and an entry of the likely length. */
+P4_INLINE void p4_fetch_longest(const struct p4_table *t, const uint64_t *key, uint32_t words, size_t slot_bytes,
+                                uint32_t top)
+{
+    if (!t->prefix_count)
+        return;
+    const struct p4_prefix *likely = &t->prefixes[t->likely];
+    uint64_t masked[words];
+    for (uint32_t i = 0; i < words; i++)
+        masked[i] = key[i] & likely->mask[i];
+    __builtin_prefetch(t->slots + (p4_hash_in(masked, words, likely->group + 1) >> t->shift) * slot_bytes);
+    __builtin_prefetch(&t->ranks[p4_lead(t, key, top)]);
 }
 
 P4_INLINE void *p4_find_longest(const struct p4_table *t, const uint64_t *key, uint32_t words,
@@ -356,6 +378,7 @@ P4_HELPER int p4_table_reserve(struct p4_table *t, uint64_t capacity)
     t->slots = slots;
     t->capacity = capacity;
     t->shift = 64 - bits;
+    t->large = capacity * kind->slot_bytes >= P4_FAR_BYTES;
     if (kind->kind == P4_ORDERED) {
         if (old)
             memcpy(slots, old, t->entries * kind->slot_bytes);

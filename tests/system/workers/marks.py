@@ -1,9 +1,13 @@
-"""A worker that sums for a while, checks every sum, and has rank 0 add a mark to a file at the end."""
+"""A worker that sums for a while, checks every sum, and has rank 0 add a mark to a file at the end.
+
+It waits for minutes for a switch or fallback server that is started again: what is gone, others decide.
+"""
 
 from __future__ import annotations
 
 import argparse
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +20,8 @@ parser.add_argument("--sums", type=int, default=10)
 parser.add_argument("--until", type=Path, help="Go on summing until this file is there.")
 options = parser.parse_args()
 
-ina.init()
+config = ina.JobConfig.from_environment()
+ina.init(config and replace(config, timeout_s=300.0))
 of_all = ina.size() * (ina.size() + 1) // 2
 done = 0
 while True:

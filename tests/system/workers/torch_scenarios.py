@@ -610,7 +610,7 @@ def terminated() -> None:
 
 def too_late() -> Any:
     """A wait that ends before the call does; then the group's own time-out."""
-    rank = begin(timeout_s=4)  # within which the ranks have to meet as well
+    rank = begin(timeout_s=8)  # within which the ranks have to meet as well
     if rank:
         until_the_first_has_ended()
         return None

@@ -1,0 +1,79 @@
+"""What a person would write in C for the packets of one job (``by_hand.c``): a ceiling to compare with."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import ipaddress
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hostlib import wire
+from softswitch.engine.bench import FrameLoop
+from softswitch.engine.build import build_c
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """Where a rank's contributions come from, and where its results go to."""
+
+    port: int
+    mac: str
+    ip: str
+
+
+class ByHand:
+    """One job at its root, its slots, and frames that go through them again and again."""
+
+    def __init__(self, job: int, workers: Sequence[Worker], *, lanes: int, slots: int) -> None:
+        """Admit a job.
+
+        Args:
+            job: Its number.
+            workers: Its workers, by rank; up to 32.
+            lanes: Values in a packet.
+            slots: Its slots.
+
+        Raises MemoryError, NoCompiler.
+        """
+        self._library = library = _library()
+        self._state = library.by_hand_create(lanes, slots)
+        if not self._state:
+            raise MemoryError(f"no memory for {slots} slots of {lanes} values")
+        weakref.finalize(self, library.by_hand_destroy, self._state)
+        self._copies = len(workers)
+        library.by_hand_admit(self._state, job, slots, len(workers))
+        for rank, worker in enumerate(workers):
+            addresses = bytes(wire.mac_bytes(worker.mac)), ipaddress.IPv4Address(worker.ip).packed
+            library.by_hand_member(self._state, job, rank, worker.port, *addresses, wire.INA_UDP_PORT)
+
+    def process(self, frame: bytes, port: int) -> list[bytes]:
+        """Return the copies of the result that a frame leads to, by rank; none: there is no result yet."""
+        out = ctypes.create_string_buffer(self._copies * len(frame))
+        length = self._library.by_hand_process(self._state, frame, len(frame), port, self._copies, out)
+        each = length // self._copies
+        return [out.raw[at : at + each] for at in range(0, length, each)] if length else []
+
+    def run_s(self, loop: FrameLoop, passes: int) -> float:
+        """Return the processor time in seconds of some passes over the frames of a loop, numbered by PSN."""
+        return float(self._library.by_hand_run(self._state, *loop.memory, passes, self._copies)) * 1e-9
+
+
+@functools.cache
+def _library() -> Any:
+    library = ctypes.CDLL(str(build_c(Path(__file__).with_name("by_hand.c").read_text())))
+    u8, u16, u32 = ctypes.c_uint8, ctypes.c_uint16, ctypes.c_uint32
+    state, text = ctypes.c_void_p, ctypes.c_char_p
+    library.by_hand_create.restype = state
+    library.by_hand_create.argtypes = (u32, u32)
+    library.by_hand_destroy.argtypes = (state,)
+    library.by_hand_admit.argtypes = (state, u32, u32, u8)
+    library.by_hand_member.argtypes = (state, u32, u16, u16, text, text, u16)
+    library.by_hand_process.restype = u32
+    library.by_hand_process.argtypes = (state, text, u32, u16, u16, text)
+    library.by_hand_run.restype = ctypes.c_uint64
+    library.by_hand_run.argtypes = (state, ctypes.c_void_p, ctypes.c_void_p, u32, u32, u32, u16)
+    return library
