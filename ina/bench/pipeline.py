@@ -176,7 +176,7 @@ def bench_pipeline(
             by_hand_s.append(by_hand.run_s(loop, passes))
         if threads > 1:
             from_rings.append(one.run_on_threads(passes, 1))
-            divided.append(several.run_on_threads(passes, threads))
+            divided.append(several.run_on_threads(passes, threads, in_front=0 if shared else 1))
         bare_s.append(
             loop.run_sums(
                 passes,

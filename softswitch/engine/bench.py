@@ -97,12 +97,20 @@ class FrameLoop:
             raise PipelineError("no memory for a packet")
         return Pass(passes * self._run.frame_count, self._run.sent, self._run.nanoseconds * 1e-9)
 
-    def run_on_threads(self, passes: int, threads: int) -> Pass:
+    def run_on_threads(self, passes: int, threads: int, *, in_front: int = 1) -> Pass:
         """The same on several threads: each receives the frames of its ports, and all divide them by slots.
 
-        `cpu_s` of the result is the time by the wall clock. Raises PipelineError if the program has to run
-        on one thread, or without memory.
+        Args:
+            passes: How often all frames are processed.
+            threads: Number of threads.
+            in_front: Passes that a thread may be in front of the others: less than a sender's window.
+
+        Returns:
+            What was processed; its `cpu_s` is the time by the wall clock.
+
+        Raises PipelineError if the program has to run on one thread, or without memory.
         """
+        self._run.in_front = in_front
         states = self._pipeline.divide(threads)
         self._run.passes = passes
         addresses = (ctypes.c_void_p * threads)(*states)
@@ -196,6 +204,7 @@ class _Run(ctypes.Structure):
         ("number_step", ctypes.c_uint32),
         ("passes", ctypes.c_uint32),
         ("one_by_one", ctypes.c_uint32),
+        ("in_front", ctypes.c_uint32),
         ("sent", ctypes.c_uint64),
         ("nanoseconds", ctypes.c_uint64),
     )

@@ -17,7 +17,7 @@ static struct bench_run make_run(uint32_t passes)
     memcpy(bytes, frame_bytes, sizeof frame_bytes);
     return (struct bench_run){.frames = bytes, .frame = frames, .frame_count = FRAMES, .replica = replicas,
                               .replica_count = REPLICAS, .number_offset = NUMBER_OFFSET,
-                              .number_step = NUMBER_STEP, .passes = passes};
+                              .number_step = NUMBER_STEP, .passes = passes, .in_front = 1};
 }
 
 static struct p4_pipeline *must(struct p4_pipeline *pipeline)

@@ -30,6 +30,7 @@ struct bench_run {
     uint32_t number_offset, number_step;    /* a 32-bit big-endian number in each frame, raised per pass */
     uint32_t passes;
     uint32_t one_by_one;                    /* do not look ahead */
+    uint32_t in_front;                      /* passes that a thread may be in front of the others */
     /* results */
     uint64_t sent, nanoseconds;
 };
@@ -160,7 +161,6 @@ __attribute__((visibility("default"))) int bench_pipeline(const struct p4_progra
 #define BENCH_THREADS 16
 #define BENCH_BURST 64u         /* frames that a thread receives before it processes its own */
 #define BENCH_TURN 32u          /* frames that it processes before it looks at what others have handed over */
-#define BENCH_AHEAD 1u          /* passes that a thread may be ahead of the others: less than a sender's window */
 #define BENCH_COPIES 2u         /* of each frame, so that one may still be in a ring when the next pass has begun */
 
 struct bench_member;
@@ -269,11 +269,12 @@ static void member_wait(struct bench_member *member, uint64_t now_us)
         sched_yield();
 }
 
-static bool is_ahead(const struct bench_member *member, uint32_t pass)
+static bool is_in_front(const struct bench_member *member, uint32_t pass)
 {
     const struct bench_team *team = member->team;
     for (uint32_t i = 0; i < team->threads; i++)
-        if (atomic_load_explicit(&team->members[i].passes, memory_order_acquire) + BENCH_AHEAD < pass)
+        if (atomic_load_explicit(&team->members[i].passes, memory_order_acquire) 
+                + team->run->in_front < pass)
             return true;
     return false;
 }
@@ -351,7 +352,7 @@ static void *member_run(void *context)
     if (atomic_load(&team->given_up))
         return NULL;
     for (uint32_t pass = 0; pass < passes; pass++) {
-        while (is_ahead(member, pass))
+        while (is_in_front(member, pass))
             member_wait(member, pass);
         for (uint32_t first = 0; first < member->count; first += BENCH_BURST) {
             uint32_t end = first + BENCH_BURST < member->count ? first + BENCH_BURST : member->count;
