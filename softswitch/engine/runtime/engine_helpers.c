@@ -8,8 +8,8 @@
  *
  * A copy to another thread pays only if there is a processor for it. So the first thread is alone until many packets
  * come in turn after turn. It is alone again for a while, and does the helper's work itself, if a helper does not get on
- * with it, as other processes have the processors; each time that happens soon, for twice as long. It changes its mind only when no
- * frame waits in an outbox of those who had it, so that packets of a flow leave in their order.
+ * with it, as other processes have the processors; each time that happens soon, for twice as long. It changes its mind
+ * only when no frame waits in an outbox of those who had it, so that packets of a flow leave in their order.
  */
 #include <poll.h>
 #include <stdlib.h>

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import select
 import socket
 import time
 from collections.abc import Iterator
@@ -39,7 +40,11 @@ class Ends:
             each.connect(self.server.link.socket.getsockname())
 
     def pump(self) -> None:
-        self.server.link.pump(self.server.core, -1, time.monotonic_ns() + 20_000_000)
+        """Have the server deal with all that has been sent to it."""
+        while True:
+            self.server.link.pump(self.server.core, -1, time.monotonic_ns() + 20_000_000)
+            if not select.select([self.server.link.socket], [], [], 0)[0]:
+                return
 
     def close(self) -> None:
         for each in (self.switch, self.worker, self.stranger, self.server):
