@@ -5,6 +5,8 @@ seen. Our controllers are primary just while they write. A controller asks first
 with no election id; if there is none, it claims one more than the highest. Two that claim at once
 claim the same number, and the switch ends the later one's stream: that one asks again. So a claim
 never takes the switch from a primary that is still there, and a controller that dies lets go of it.
+A claim may come late, when others have had their turn meanwhile: then the switch takes it, but whoever saw
+them leave claims more. So it does not count, and the controller claims again.
 
 If a controller has claimed the highest possible id, P4Runtime admits no lower one until the switch
 restarts. Then all claim that id: they still take turns, but the switch cannot distinguish a late write of
@@ -138,8 +140,10 @@ def _claim(stream: ArbitrationStream, address: str, deadline: float) -> bool:
             raise SwitchError(f"the switch at {address} ended the stream: {answer.code}: {answer.message}")
         highest = answer.election_id.high << 64 | answer.election_id.low
         match answer.status.code:
-            case code_pb2.OK:
+            case code_pb2.OK if stream.election_id in (None, highest):
                 return True
+            case code_pb2.OK:  # of an earlier claim, which the next controller may outbid
+                holder = highest
             case code_pb2.NOT_FOUND:
                 stream.ask(min(highest + 1, HIGHEST_ID))
             case _:

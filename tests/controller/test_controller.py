@@ -2,6 +2,7 @@
 
 import random
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -25,12 +26,12 @@ from controller.errors import (
 )
 from controller.p4runtime_shim.client import P4RuntimeClient
 from controller.p4runtime_shim.codec import Codec
-from controller.p4runtime_shim.mastership import ArbitrationStream
+from controller.p4runtime_shim.mastership import ArbitrationStream, _claim, acquire
 from controller.p4runtime_shim.target import P4RuntimeTarget
 from controller.switches import forwarding, names
 from controller.switches.entries import TableEntry
 from controller.switches.jobs import job_row, supporting_rows
-from p4src.messages import p4runtime_pb2_grpc
+from p4src.messages import code_pb2, p4runtime_pb2_grpc
 from softswitch.engine.ports import MemoryPort
 from softswitch.engine.switch import Switch
 from softswitch.p4runtime import serve
@@ -281,6 +282,46 @@ def test_what_another_controller_loaded_is_known_from_then_on(
             assert not controller.load(shared_bundle)
             assert controller.info().mode == "shared"
             assert controller.jobs() == {}
+        service.close()
+
+
+class LateStream(ArbitrationStream):
+    """A stream whose first claim comes after another controller's turn, and before a third one's claim."""
+
+    def __init__(self, stub: p4runtime_pb2_grpc.P4RuntimeStub) -> None:
+        super().__init__(stub, 0)
+        self._stub = stub
+        self.third: ArbitrationStream | None = None
+
+    def ask(self, election_id: int | None) -> None:
+        if election_id is None or self.third is not None:
+            super().ask(election_id)
+            return
+        self.third = ArbitrationStream(self._stub, 0)
+        self.third.ask(None)
+        acquire(self._stub, 0, "here", timeout_s=600).release()
+        super().ask(election_id)
+        while (answer := self.third.answer(600)).status.code != code_pb2.NOT_FOUND or (
+            answer.election_id.low < election_id
+        ):
+            pass  # the second one came, and went
+        assert self.third.answer(600).status.code == code_pb2.ALREADY_EXISTS, "the late claim"
+        self.third.ask(election_id + 1)
+        assert self.third.answer(600).status.code == code_pb2.OK
+
+
+def test_a_claim_that_comes_late_gives_no_turn_beside_the_next_controllers(bundle: ProgramBundle) -> None:
+    """It did: both wrote under one election id, and chose the same multicast group for two jobs."""
+    with Switch({0: MemoryPort()}) as switch:
+        service = serve(switch, source=bundle.device_config.decode())
+        with grpc.insecure_channel(service.address) as channel:
+            stub = p4runtime_pb2_grpc.P4RuntimeStub(channel)
+            late = LateStream(stub)
+            assert not _claim(late, "here", time.monotonic() + 600), "its stream has ended: it asks again"
+            late.release()
+            assert late.third is not None
+            late.third.release()
+            acquire(stub, 0, "here", timeout_s=600).release()
         service.close()
 
 
