@@ -10,6 +10,7 @@ import multiprocessing
 import os
 import queue
 import signal
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import contextmanager
@@ -132,13 +133,22 @@ def _interrupts_held() -> Iterator[None]:
     """Delay interrupts to the end of the block; processes started in it never see one.
 
     An interrupt reaches all processes of a terminal, also those that are still importing; the parent stops
-    them.
+    them. Blocked here, it may still reach another thread, such as a progress bar's, and then this one is
+    interrupted: between a process and what it is to be told.
     """
+    held: list[int] = []
+    handler = None
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    if threading.current_thread() is threading.main_thread():
+        handler = signal.signal(signal.SIGINT, lambda number, _: held.append(number))
     try:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        if handler is not None:
+            signal.signal(signal.SIGINT, handler)
+        if held:
+            signal.raise_signal(signal.SIGINT)
 
 
 def _fetch(ray: Any, done: Any) -> Outcome:

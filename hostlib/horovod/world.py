@@ -268,8 +268,15 @@ class World:
         if operation is not None:
             self.timeline.begin(announced.name, operation.request.kind.upper())
             operation.start(announced)
-        elif announced.zeros and not announced.error and self.set_of(announced.process_set).included():
+        elif announced.zeros and not announced.error and self._is_in(announced.process_set):
             self._add_zeros(announced)
+
+    def _is_in(self, number: int) -> bool:
+        """Return whether this rank is in a process set.
+
+        The ranks of one that it does not know yet have made it without this rank, and use it already.
+        """
+        return number == ALL or (number in self._sets and self._sets[number].included())
 
     def _drop(self, group: Any) -> None:
         """Destroy the group of a process set, if this rank is in it."""

@@ -62,6 +62,11 @@ def test_ranks_may_submit_in_any_order(ranks: Ranks) -> None:
         assert again is None
 
 
+def test_a_process_set_may_be_used_before_the_others_have_made_it(ranks: Ranks) -> None:
+    """The thread of operations of a rank that is not in it ended by KeyError."""
+    assert ranks.results("horovod_set_used_before_all_know_it", 3) == [[2.0, 3.0], [2.0, 3.0], [3.0]]
+
+
 def test_process_sets(ranks: Ranks) -> None:
     for rank, found in enumerate(ranks.results("horovod_sets", 3)):
         one, both, world, total, mean, gathered, *refused, removed = found

@@ -2,7 +2,11 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
+import signal
 import statistics
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -12,7 +16,7 @@ from benchmarks.trace_files import SAMPLE as TRACE
 from controller.policies.families.base import SimulationConfig
 from controller.scheduling import BadSpec
 from controller.simulator.curves import cdf, means
-from controller.simulator.pool import run_all
+from controller.simulator.pool import _interrupts_held, run_all
 from controller.simulator.runs import RunFailed, Source, Task, run
 from controller.vocabulary import Cluster
 from tests.controller.simulator.commands import schedule
@@ -142,3 +146,25 @@ def test_curves() -> None:
     found = means([0.0, 2.0, 3.0], [1.0, 3.0, 0.0], 4.0, bins=3)
     assert [value for _, value in found] == pytest.approx([1.0, (2 / 3 + 3 * 2 / 3) / (4 / 3), 3 / 4])
     assert sum(value for _, value in found) * 4 / 3 == pytest.approx(5.0)
+
+
+def test_an_interrupt_that_another_thread_sees_waits_until_all_processes_have_started() -> None:
+    """It came between a process and what it was to be told: that one ended with a traceback."""
+    ended = threading.Event()
+    other = threading.Thread(target=ended.wait)  # does not block the signal, as a progress bar's
+    other.start()
+    steps = []
+
+    def start() -> None:
+        with _interrupts_held():
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0.01)  # here the interpreter would raise
+            steps.append("all started")
+
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            start()
+    finally:
+        ended.set()
+        other.join()
+    assert steps == ["all started"]

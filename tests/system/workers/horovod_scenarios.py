@@ -193,6 +193,22 @@ def horovod_sets() -> Any:
     return found
 
 
+def horovod_set_used_before_all_know_it() -> Any:
+    """The last rank, which is not in the set, hears of its collectives before it has made it."""
+    hvd.init()
+    if hvd.rank() == 2:
+        carry_out, seen = current()._carry_out, threading.Event()
+        current()._carry_out = lambda announced: (carry_out(announced), seen.set())
+        seen.wait(60)
+        hvd.add_process_set([0, 1])
+        found = []
+    else:
+        found = hvd.allreduce(torch.ones(1), op=hvd.Sum, process_set=hvd.add_process_set([0, 1])).tolist()
+    found += hvd.allreduce(torch.ones(1), op=hvd.Sum).tolist()
+    hvd.shutdown()
+    return found
+
+
 def horovod_sets_in_the_switch() -> Any:
     """Two process sets that overlap; for the job see `sharded_scenarios.begin`."""
     sharded_scenarios.begin()
