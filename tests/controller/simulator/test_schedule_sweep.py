@@ -154,6 +154,7 @@ def test_an_interrupt_that_another_thread_sees_waits_until_all_processes_have_st
     other = threading.Thread(target=ended.wait)  # does not block the signal, as a progress bar's
     other.start()
     steps = []
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # in the background it may be ignored
 
     def start() -> None:
         with _interrupts_held():
@@ -165,6 +166,7 @@ def test_an_interrupt_that_another_thread_sees_waits_until_all_processes_have_st
         with pytest.raises(KeyboardInterrupt):
             start()
     finally:
+        signal.signal(signal.SIGINT, before)
         ended.set()
         other.join()
     assert steps == ["all started"]

@@ -250,7 +250,7 @@ def horovod_set_removed_by_others() -> Any:
 def horovod_thread_that_fails() -> Any:
     hvd.init()
     if hvd.rank() == 0:
-        unknown = Announcement("a", process_set=99, zeros=[("torch.float32", [1])])
+        unknown = Announcement("a", process_set=99, set_removed=True)
         current().link.announced.put(unknown)
         current()._thread.join()
     dist.barrier()
