@@ -15,3 +15,7 @@ class Position:
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}:{self.column}"
+
+
+NOWHERE = Position("", 0, 0)
+"""Of what the compiler makes itself."""

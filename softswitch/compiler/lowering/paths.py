@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from softswitch.compiler import ir
+from softswitch.compiler.ir.walk import child_expressions
 
 Path = tuple[str | int, ...]
 
@@ -53,31 +54,6 @@ def overlap(a: Path, b: Path) -> bool:
     return a[:shorter] == b[:shorter]
 
 
-def operands(expr: ir.Expr) -> tuple[ir.Expr, ...]:
-    """Return the expressions that `expr` is made of."""
-    match expr:
-        case (
-            ir.Member(_, base)
-            | ir.Next(_, base)
-            | ir.Last(_, base)
-            | ir.LastIndex(_, base)
-            | ir.Slice(_, base)
-        ):
-            return (base,)
-        case ir.Index(_, base, index):
-            return (base, index)
-        case ir.Unary(_, _, operand) | ir.Cast(_, operand):
-            return (operand,)
-        case ir.Binary(_, _, left, right):
-            return (left, right)
-        case ir.Mux(_, condition, then, otherwise):
-            return (condition, then, otherwise)
-        case ir.IsValid(_, header):
-            return (header,)
-        case _:
-            return ()
-
-
 def reads(expr: ir.Expr) -> Iterator[Path]:
     """Yield the paths of all storage that evaluating `expr` looks at."""
     storage = storage_of(expr)
@@ -85,12 +61,12 @@ def reads(expr: ir.Expr) -> Iterator[Path]:
         yield storage
         yield from _index_reads(expr)
     else:
-        for operand in operands(expr):
+        for operand in child_expressions(expr):
             yield from reads(operand)
 
 
 def _index_reads(expr: ir.Expr) -> Iterator[Path]:
     if isinstance(expr, ir.Index):
         yield from reads(expr.index)
-    for operand in operands(expr)[:1]:
+    for operand in child_expressions(expr)[:1]:
         yield from _index_reads(operand)

@@ -23,6 +23,8 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from softswitch.compiler import ir
+from softswitch.compiler.ir.walk import Path, all_statements, member_path
+from softswitch.compiler.position import NOWHERE
 from softswitch.compiler.slots.follow import MAX_WIDTH, Access, CannotFollow, Follower
 from softswitch.compiler.slots.locate import (
     Choice,
@@ -34,9 +36,8 @@ from softswitch.compiler.slots.locate import (
     leads_to,
     locate,
 )
-from softswitch.compiler.slots.state import State, path_of
+from softswitch.compiler.slots.state import State
 from softswitch.compiler.slots.values import (
-    NOWHERE,
     Argument,
     Atom,
     Chosen,
@@ -46,7 +47,6 @@ from softswitch.compiler.slots.values import (
     Hash,
     Hit,
     Lookup,
-    Path,
     Port,
     Taken,
     Unknown,
@@ -69,7 +69,6 @@ __all__ = [
     "Hit",
     "Lookup",
     "OneThread",
-    "Path",
     "Place",
     "Port",
     "Search",
@@ -224,7 +223,8 @@ def _follow(
 
 def _touched_by_parser(program: ir.Program) -> Iterator[Path]:
     """Yield what parser and checksums assign, beside the headers that are extracted."""
-    for statement in (*_inside(s for state in program.states.values() for s in state.body), *program.verify):
+    in_parser = all_statements(s for state in program.states.values() for s in state.body)
+    for statement in (*in_parser, *program.verify):
         match statement:
             case ir.Assign(target=target) | ir.Forget(target=target):
                 yield from _whole(target)
@@ -239,7 +239,7 @@ def _touched_by_parser(program: ir.Program) -> Iterator[Path]:
 def _whole(target: ir.Expr) -> Iterator[Path]:
     while isinstance(target, ir.Slice):
         target = target.base
-    if (path := path_of(target)) is not None:
+    if (path := member_path(target)) is not None:
         yield path
 
 
@@ -316,24 +316,6 @@ def _fits_all(
 
 def _statements(program: ir.Program) -> Iterator[ir.Stmt]:
     for body in (*program.blocks.values(), *(action.body for action in program.actions.values())):
-        yield from _inside(body)
+        yield from all_statements(body)
     for action in program.called_actions.values():
-        yield from _inside(action.body)
-
-
-def _inside(body: Sequence[ir.Stmt] | Iterator[ir.Stmt]) -> Iterator[ir.Stmt]:
-    """Yield statements and those within them."""
-    for statement in body:
-        yield statement
-        match statement:
-            case ir.If(then=then, otherwise=otherwise):
-                yield from _inside((*then, *otherwise))
-            case ir.Switch(cases=cases):
-                for _, inner in cases:
-                    yield from _inside(inner)
-            case ir.Scope(body=inner):
-                yield from _inside(inner)
-            case ir.Loop(body=inner, update=update):
-                yield from _inside((*inner, *update))
-            case _:
-                pass
+        yield from all_statements(action.body)

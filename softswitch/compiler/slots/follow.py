@@ -6,9 +6,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from softswitch.compiler import ir
-from softswitch.compiler.slots.state import State, facts_of, joined, path_of
+from softswitch.compiler.ir.walk import member_path
+from softswitch.compiler.position import NOWHERE
+from softswitch.compiler.slots.state import State, facts_of, joined
 from softswitch.compiler.slots.values import (
-    NOWHERE,
     Argument,
     Atom,
     Chosen,
@@ -96,7 +97,7 @@ class Follower:
                 elif isinstance(target.type, ir.Scalar):
                     state.assign(target, state.value(value))
             case ir.SetValidity(header, valid):
-                if (path := path_of(header)) is not None:
+                if (path := member_path(header)) is not None:
                     state.valid[path] = truth(valid)
             case ir.If(condition, then, otherwise):
                 return self._branch(state.value(condition), then, otherwise, state)

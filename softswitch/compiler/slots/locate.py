@@ -6,9 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from softswitch.compiler import ir
+from softswitch.compiler.ir.walk import Path, member_path
 from softswitch.compiler.slots.follow import CannotFollow
-from softswitch.compiler.slots.state import path_of
-from softswitch.compiler.slots.values import Path
 
 MOST_STATES = 64
 """States that a packet may go through before the headers are found."""
@@ -87,7 +86,7 @@ class _Locator:
         """Return the way from one of a state's statements on: a header beyond the frame is not taken."""
         for number, statement in enumerate(state.body[position:], start=position):
             match statement:
-                case ir.Extract(header=header, size=None) if (path := path_of(header)) is not None:
+                case ir.Extract(header=header, size=None) if (path := member_path(header)) is not None:
                     assert isinstance(header.type, ir.Header)
                     if path in known:
                         raise CannotFollow(f"its parser takes a header twice ({statement.pos})")
@@ -124,7 +123,7 @@ class _Locator:
                 whole = self._subject(base, known)
                 if isinstance(whole, Place):
                     return Place(whole.offset + whole.width - 1 - high, high - low + 1)
-            case ir.Member(ir.Bits(width, signed=False), base, name) if (path := path_of(base)) in known:
+            case ir.Member(ir.Bits(width, signed=False), base, name) if (path := member_path(base)) in known:
                 assert path is not None
                 assert isinstance(base.type, ir.Header)
                 if width <= MAX_BITS and not is_within((*path, name), self.touched):

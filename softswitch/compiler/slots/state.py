@@ -6,7 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from softswitch.compiler import ir
-from softswitch.compiler.slots.values import NOWHERE, Atom, Fact, Path, Values
+from softswitch.compiler.ir.walk import Path, member_path
+from softswitch.compiler.position import NOWHERE
+from softswitch.compiler.slots.values import Atom, Fact, Values
 
 
 @dataclass(slots=True)
@@ -44,12 +46,12 @@ class State:
             case ir.Const(type_, value):
                 return _constant(type_, value)
             case ir.Var() | ir.Member():
-                path = path_of(expr)
+                path = member_path(expr)
                 if path is None:
                     return self.values.unknown("an element of a header stack", expr.type)
                 return self.read(path, expr.type)
             case ir.IsValid(header=header):
-                path = path_of(header)
+                path = member_path(header)
                 if path is None:
                     return self.values.unknown("an element of a header stack", ir.Bool())
                 return self.is_valid(path)
@@ -75,13 +77,13 @@ class State:
         if isinstance(target, ir.Slice):
             self.assign(target.base, None, "a value that is assigned in parts")
             return
-        path = path_of(target)
+        path = member_path(target)
         if path is not None:  # elements of stacks are never known
             self.places[path] = self.values.unknown(why, target.type) if value is None else value
 
     def copy_whole(self, target: ir.Expr, source: ir.Expr) -> None:
         """Assign a header or struct."""
-        to, of = path_of(target), path_of(source)
+        to, of = member_path(target), member_path(source)
         if to is not None:
             self._copy(to, of, target.type)
 
@@ -103,18 +105,6 @@ class State:
             case _:
                 known = of is not None and isinstance(type_, ir.Scalar)
                 self.places[to] = self.read(of or (), type_) if known else self.values.unknown(why, type_)
-
-
-def path_of(expr: ir.Expr) -> Path | None:
-    """Return the place of an expression; None if it is in a header stack."""
-    match expr:
-        case ir.Var(name=name):
-            return (name,)
-        case ir.Member(base=base, field=name):
-            parent = path_of(base)
-            return None if parent is None else (*parent, name)
-        case _:
-            return None
 
 
 def joined(condition: Atom, then: State, otherwise: State) -> State:

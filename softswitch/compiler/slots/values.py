@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from softswitch.compiler import ir
 from softswitch.compiler.errors import CompileError
 from softswitch.compiler.ir import fold
+from softswitch.compiler.ir.walk import Path, child_expressions
+from softswitch.compiler.position import NOWHERE
 
-NOWHERE = ir.Position("", 0, 0)
-Path = tuple[str, ...]
 Atom = ir.Var | ir.Const
 Fact = tuple[str, bool]
 """A condition's variable, and which way it went."""
@@ -265,12 +265,10 @@ def _constant(type_: ir.Type, op: str, left: ir.Const, right: ir.Const) -> ir.Co
 def operands(definition: Definition) -> Iterator[Atom]:
     """Yield the atoms that a definition is over."""
     match definition:
-        case ir.Unary(operand=a) | ir.Cast(operand=a) | ir.Slice(base=a) | Hit(a) | Chosen(a) | Argument(a):
-            yield _atom(a)
-        case ir.Binary(left=a, right=b):
-            yield from (_atom(a), _atom(b))
-        case ir.Mux(condition=a, then=b, otherwise=c):
-            yield from (_atom(a), _atom(b), _atom(c))
+        case ir.Unary() | ir.Binary() | ir.Cast() | ir.Slice() | ir.Mux():
+            yield from map(_atom, child_expressions(definition))
+        case Hit(lookup) | Chosen(lookup) | Argument(lookup):
+            yield lookup
         case Lookup(keys=keys):
             yield from keys
         case Hash(base=base, data=data, maximum=maximum):

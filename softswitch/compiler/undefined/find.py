@@ -16,14 +16,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from softswitch.compiler import ir
+from softswitch.compiler.position import NOWHERE
 from softswitch.compiler.undefined.parser import Parser, clear_metadata
 from softswitch.compiler.undefined.paths import DROP_PORT, GROUP, SPEC, Leaves, Paths
 from softswitch.compiler.undefined.reads import Finding, Reader
 from softswitch.compiler.undefined.state import State, headers_below
 from softswitch.compiler.undefined.statements import Statements
 from softswitch.compiler.undefined.values import constant
-
-_NOWHERE = ir.Position("", 0, 0)
 
 
 def find(program: ir.Program) -> list[Finding]:
@@ -79,7 +78,7 @@ class _Explorer:
         """Return the states of clones, which are parsed again, and keep some metadata."""
         clones = []
         for state in parsed:
-            state.drop(ir.Var(self._program.meta, "meta", _NOWHERE))
+            state.drop(ir.Var(self._program.meta, "meta", NOWHERE))
             clear_metadata(self._program, state)
             clones.append(state)
         return clones

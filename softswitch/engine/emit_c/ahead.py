@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from softswitch.compiler import ir
+from softswitch.compiler.ir.walk import all_statements, nested_bodies, subexpressions
 from softswitch.engine.emit_c.functions import open_body
 from softswitch.engine.emit_c.statements import Body
 from softswitch.engine.emit_c.table_layout import TableLayout
 from softswitch.engine.emit_c.tables import key_words
 from softswitch.engine.emit_c.text import Writer
 from softswitch.engine.emit_c.unit import Unit
-from softswitch.engine.emit_c.walk import all_statements, nested_bodies, subexpressions
 
 
 def emit_ahead(unit: Unit, tables: Sequence[TableLayout], out: Writer) -> tuple[str, str]:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from softswitch.compiler import ir
 from softswitch.compiler.errors import Unsupported
+from softswitch.compiler.position import NOWHERE
 from softswitch.engine.emit_c.ahead import emit_ahead
 from softswitch.engine.emit_c.layout import ScalarHome
 from softswitch.engine.emit_c.table_layout import TableLayout
@@ -13,7 +14,7 @@ from softswitch.engine.emit_c.tables import describe_tables, state_members
 from softswitch.engine.emit_c.text import Writer, c_integer, is_wide, storage_bits, storage_type, width_of
 from softswitch.engine.emit_c.tofino import emit_entries
 from softswitch.engine.emit_c.unit import Unit
-from softswitch.engine.emit_c.walk import NOWHERE, indirect_meters
+from softswitch.engine.emit_c.walk import indirect_meters
 
 DECLARATIONS = """\
 struct p4_register {

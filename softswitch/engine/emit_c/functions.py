@@ -6,18 +6,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from softswitch.compiler import ir
+from softswitch.compiler.ir.walk import all_statements, statement_expressions, subexpressions
 from softswitch.engine.emit_c.expressions import Expressions
 from softswitch.engine.emit_c.externs import HANDLERS
 from softswitch.engine.emit_c.lanes import write_statements
 from softswitch.engine.emit_c.statements import Body, Handler
 from softswitch.engine.emit_c.text import RESERVED, Names, Writer, comment, is_wide, storage_type
 from softswitch.engine.emit_c.unit import Unit
-from softswitch.engine.emit_c.walk import (
-    all_statements,
-    statement_expressions,
-    subexpressions,
-    variables_read_first,
-)
+from softswitch.engine.emit_c.walk import variables_read_first
 
 PARAMETERS = "struct p4_pipeline *restrict s, p4_state *restrict p, struct variables *restrict v"
 """What every block, action and table gets. None of the three reaches into another: ``restrict`` says so, and

@@ -6,12 +6,12 @@ import re
 from collections.abc import Iterator, Sequence
 
 from softswitch.compiler import ir
+from softswitch.compiler.ir.walk import all_statements, subexpressions
 from softswitch.engine.emit_c.layout import ArrayRef
 from softswitch.engine.emit_c.lazy import Lazy, find_lazy
 from softswitch.engine.emit_c.roll import Run, find_runs, independent, mentioned
 from softswitch.engine.emit_c.statements import Body, where_name
 from softswitch.engine.emit_c.text import RESERVED, Names, c_integer, comment, is_wide, storage_type
-from softswitch.engine.emit_c.walk import all_statements, subexpressions
 
 
 def write_statements(body: Body, statements: Sequence[ir.Stmt]) -> None:

@@ -10,10 +10,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from softswitch.compiler import ir
+from softswitch.compiler.ir.walk import all_statements, statement_expressions, subexpressions
 from softswitch.engine.emit_c.layout import ArrayRef, HeaderHome
 from softswitch.engine.emit_c.roll import Run, mentioned
 from softswitch.engine.emit_c.statements import Body
-from softswitch.engine.emit_c.walk import all_statements, statement_expressions, subexpressions
 
 
 @dataclass(frozen=True, slots=True)

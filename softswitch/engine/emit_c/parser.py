@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from softswitch.compiler import ir
 from softswitch.compiler.errors import Unsupported
+from softswitch.compiler.ir.walk import all_statements
 from softswitch.engine.emit_c.functions import PARAMETERS, Locals, open_body
 from softswitch.engine.emit_c.layout import HeaderHome
 from softswitch.engine.emit_c.packet import raw_name
@@ -22,7 +23,7 @@ from softswitch.engine.emit_c.text import (
     width_of,
 )
 from softswitch.engine.emit_c.unit import Unit
-from softswitch.engine.emit_c.walk import all_statements, frame_sums
+from softswitch.engine.emit_c.walk import frame_sums
 from softswitch.engine.pipeline import MAX_FRAME
 from softswitch.engine.tofino import is_told
 

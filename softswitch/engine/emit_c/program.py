@@ -26,6 +26,7 @@ from __future__ import annotations
 
 from softswitch.compiler import ir
 from softswitch.compiler.errors import Unsupported
+from softswitch.compiler.position import NOWHERE
 from softswitch.compiler.slots import find_slots
 from softswitch.engine.emit_c.alike_tables import with_joint_decisions
 from softswitch.engine.emit_c.entry import declare_state, emit_entry_points
@@ -46,7 +47,6 @@ from softswitch.engine.emit_c.tables import declare_table, emit_apply
 from softswitch.engine.emit_c.text import Writer
 from softswitch.engine.emit_c.tofino import declare_sizes, emit_tofino
 from softswitch.engine.emit_c.unit import make_unit
-from softswitch.engine.emit_c.walk import NOWHERE
 from softswitch.engine.emit_c.wire import emit_header_functions
 
 

@@ -12,15 +12,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from softswitch.compiler import ir
-from softswitch.engine.emit_c.walk import (
+from softswitch.compiler.ir.walk import (
+    Path,
     all_statements,
     bodies,
     child_expressions,
-    frame_sums,
+    member_path,
     statement_expressions,
 )
+from softswitch.engine.emit_c.walk import frame_sums
 
-Path = tuple[str, ...]
 _TARGETED = ("register.read", "meter.execute_meter", "hash", "random")
 """Externs that assign to their first argument, and read the others."""
 _READERS = ("register.write", "counter.count", "direct_counter.count", "digest", "mirror", "resubmit")
@@ -40,17 +41,17 @@ class Uses:
 
     def _mention(self, expr: ir.Expr, *, written: bool = False) -> None:
         match expr:
-            case ir.Member(_, base, name) if isinstance(base.type, ir.Header) and (path := path_of(base)):
+            case ir.Member(_, base, name) if isinstance(base.type, ir.Header) and (path := member_path(base)):
                 (self.written if written else self.read)[path].add(name)
                 if not isinstance(expr.type, ir.Scalar):
                     self.whole.add(path)
-            case ir.IsValid(_, header) if path_of(header):
+            case ir.IsValid(_, header) if member_path(header):
                 pass
             case ir.Slice(_, base):
                 self._mention(base, written=written)
                 self._mention(base)
             case _:
-                path = path_of(expr)
+                path = member_path(expr)
                 if path is not None and not isinstance(expr.type, ir.Scalar):
                     self.whole.add(path)
                 for child in child_expressions(expr):
@@ -62,7 +63,7 @@ class Uses:
             case ir.Assign(target, value):
                 self._mention(target, written=True)
                 self._mention(value)
-            case ir.Extract(header) | ir.Emit(header) | ir.SetValidity(header) if path_of(header):
+            case ir.Extract(header) | ir.Emit(header) | ir.SetValidity(header) if member_path(header):
                 for expr in statement_expressions(s):
                     if expr is not header:
                         self._mention(expr)
@@ -100,15 +101,3 @@ def find_uses(program: ir.Program) -> Uses:
     for expr in (*subjects, *keys):
         uses._mention(expr)
     return uses
-
-
-def path_of(expr: ir.Expr) -> Path | None:
-    """Return the names that lead to a place, None of one in a stack and of what is none."""
-    match expr:
-        case ir.Var(_, name):
-            return (name,)
-        case ir.Member(_, base, name):
-            inner = path_of(base)
-            return None if inner is None else (*inner, name)
-        case _:
-            return None

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from softswitch.compiler import ir
+from softswitch.compiler.ir.walk import all_statements, bodies
 from softswitch.engine.emit_c.layout import CACHE_LINE, RUN, ArrayRef
 from softswitch.engine.emit_c.text import (
     Names,
@@ -24,7 +25,7 @@ from softswitch.engine.emit_c.text import (
     too_wide,
     width_of,
 )
-from softswitch.engine.emit_c.walk import all_statements, bodies, without_positions
+from softswitch.engine.emit_c.walk import without_positions
 
 
 @dataclass(frozen=True, slots=True)

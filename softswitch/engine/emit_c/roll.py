@@ -12,9 +12,9 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, fields
 
 from softswitch.compiler import ir
+from softswitch.compiler.ir.walk import all_statements, child_expressions, statement_expressions
 from softswitch.engine.emit_c.layout import ArrayRef
 from softswitch.engine.emit_c.text import is_wide
-from softswitch.engine.emit_c.walk import all_statements, child_expressions, statement_expressions
 
 MIN_REPEATS = 8
 MAX_GROUP = 16

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from softswitch.compiler import ir
+from softswitch.compiler.ir.walk import Path
+from softswitch.compiler.position import NOWHERE
 from softswitch.compiler.slots import (
     Argument,
     Atom,
@@ -23,7 +25,6 @@ from softswitch.compiler.slots import (
     Hit,
     Lookup,
     OneThread,
-    Path,
     Place,
     Port,
     Search,
@@ -38,7 +39,6 @@ from softswitch.engine.emit_c.table_layout import TableLayout
 from softswitch.engine.emit_c.tables import action_members, find_call, key_words, param_names, ranged_keys
 from softswitch.engine.emit_c.text import Writer, c_integer, class_bits, literal, storage_type, width_of
 from softswitch.engine.emit_c.unit import Unit
-from softswitch.engine.emit_c.walk import NOWHERE
 from softswitch.engine.entries import TableEntries
 
 SLOTS = """\

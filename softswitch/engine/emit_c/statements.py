@@ -8,6 +8,7 @@ from typing import Any
 
 from softswitch.compiler import ir
 from softswitch.compiler.errors import Unsupported
+from softswitch.compiler.ir.walk import child_expressions
 from softswitch.engine.emit_c.expressions import Expressions, Header
 from softswitch.engine.emit_c.layout import HeaderHome
 from softswitch.engine.emit_c.text import (
@@ -20,7 +21,6 @@ from softswitch.engine.emit_c.text import (
     width_of,
 )
 from softswitch.engine.emit_c.unit import Unit
-from softswitch.engine.emit_c.walk import child_expressions
 
 Handler = Callable[["Body", Any], None]
 """Writes an extern call, or a statement that only parsers or deparsers have."""

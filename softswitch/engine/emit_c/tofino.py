@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from softswitch.compiler import ir
+from softswitch.compiler.ir.walk import all_statements
 from softswitch.engine.emit_c.externs import KEPT_BYTES
 from softswitch.engine.emit_c.layout import HeaderHome, ScalarHome
 from softswitch.engine.emit_c.text import Writer, c_integer, storage_bits, width_of
 from softswitch.engine.emit_c.unit import Unit
-from softswitch.engine.emit_c.walk import all_statements
 from softswitch.engine.tofino import (
     CELL,
     DROP,

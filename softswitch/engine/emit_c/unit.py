@@ -6,10 +6,11 @@ from dataclasses import dataclass
 
 from softswitch.compiler import ir
 from softswitch.compiler.errors import Unsupported
+from softswitch.compiler.ir.walk import all_statements
+from softswitch.compiler.position import NOWHERE
 from softswitch.engine.emit_c.layout import HeaderLayout, Homes, header_types, lay_out_header
 from softswitch.engine.emit_c.registers import Registers
 from softswitch.engine.emit_c.text import Names
-from softswitch.engine.emit_c.walk import NOWHERE, all_statements
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,103 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import fields, replace
 from itertools import pairwise
 from typing import Any
 
 from softswitch.compiler import ir
-
-NOWHERE = ir.Position("", 0, 0)
-
-
-def child_expressions(expr: ir.Expr) -> tuple[ir.Expr, ...]:
-    """Return the direct operands of `expr`."""
-    match expr:
-        case ir.Member(base=base) | ir.Next(base=base) | ir.Last(base=base) | ir.LastIndex(base=base):
-            return (base,)
-        case ir.Slice(base=base):
-            return (base,)
-        case ir.Index(base=base, index=index):
-            return (base, index)
-        case ir.Unary(operand=operand) | ir.Cast(operand=operand):
-            return (operand,)
-        case ir.Binary(left=left, right=right):
-            return (left, right)
-        case ir.Mux(condition=condition, then=then, otherwise=otherwise):
-            return (condition, then, otherwise)
-        case ir.IsValid(header=header):
-            return (header,)
-        case _:
-            return ()
-
-
-def subexpressions(expr: ir.Expr) -> Iterator[ir.Expr]:
-    """Yield `expr` and everything inside it."""
-    yield expr
-    for child in child_expressions(expr):
-        yield from subexpressions(child)
-
-
-def statement_expressions(statement: ir.Stmt) -> Iterator[ir.Expr]:
-    """Yield the outermost expressions of one statement, not of statements nested in it."""
-    match statement:
-        case ir.Assign(target=target, value=value):
-            yield from (target, value)
-        case ir.If(condition=condition):
-            yield condition
-        case ir.Switch(subject=subject):
-            yield subject
-        case ir.Apply(hit=hit, action=action):
-            yield from (var for var in (hit, action) if var is not None)
-        case ir.SetValidity(header=header) | ir.Emit(header=header):
-            yield header
-        case ir.Shift(stack=stack) | ir.Skip(stack=stack):
-            yield stack
-        case ir.Extract(header=header, size=size):
-            yield header
-            if size is not None:
-                yield size
-        case ir.Advance(bits=bits):
-            yield bits
-        case ir.Verify(condition=condition, error=error):
-            yield from (condition, error)
-        case ir.Extern(args=args):
-            for arg in args:
-                yield from arg
-        case _:
-            pass
-
-
-def nested_bodies(statement: ir.Stmt) -> Iterator[tuple[ir.Stmt, ...]]:
-    """Yield the statement lists inside one statement."""
-    match statement:
-        case ir.If(then=then, otherwise=otherwise):
-            yield from (then, otherwise)
-        case ir.Switch(cases=cases):
-            for _, body in cases:
-                yield body
-        case ir.Scope(body=body):
-            yield body
-        case ir.Loop(body=body, update=update):
-            yield from (body, update)
-        case _:
-            pass
-
-
-def all_statements(body: Iterable[ir.Stmt]) -> Iterator[ir.Stmt]:
-    """Yield the statements of `body` and everything nested in them."""
-    for statement in body:
-        yield statement
-        for nested in nested_bodies(statement):
-            yield from all_statements(nested)
-
-
-def bodies(program: ir.Program) -> Iterator[tuple[ir.Stmt, ...]]:
-    """Yield every statement list of the program."""
-    yield from (state.body for states in program.parsers.values() for state in states.values())
-    yield from program.blocks.values()
-    yield from (action.body for action in program.actions.values())
+from softswitch.compiler.ir.walk import all_statements, nested_bodies, statement_expressions, subexpressions
+from softswitch.compiler.position import NOWHERE
 
 
 def without_positions(expr: ir.Expr) -> ir.Expr:
