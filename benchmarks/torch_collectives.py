@@ -56,7 +56,7 @@ class Row:
         return self.slowest_ms["gloo"] / self.slowest_ms["ina"]
 
     @property
-    def ratio_all_there(self) -> float:
+    def all_there_ratio(self) -> float:
         """The same of what follows the last rank's begin."""
         return self.all_there_ms["gloo"] / self.all_there_ms["ina"]
 
@@ -67,7 +67,7 @@ class Row:
             for times in (self.slowest_ms, self.all_there_ms)
         )
         head = [self.operation, f"{self.size_bytes / (1 << 20):g} MiB", self.met_by]
-        return [*head, *slowest, f"**{self.ratio:.2f}**", *all_there, f"{self.ratio_all_there:.2f}"]
+        return [*head, *slowest, f"**{self.ratio:.2f}**", *all_there, f"{self.all_there_ratio:.2f}"]
 
 
 def main() -> None:
@@ -86,7 +86,7 @@ def main() -> None:
     load = os.getloadavg()[0]
     rows = measured(asked.ranks, 1 if asked.quick else ROUNDS, sizes)
     if asked.json:
-        found = [asdict(row) | {"ratio": row.ratio, "all_there_ratio": row.ratio_all_there} for row in rows]
+        found = [asdict(row) | {"ratio": row.ratio, "all_there_ratio": row.all_there_ratio} for row in rows]
         print(json.dumps({"ranks": asked.ranks, "load": load, "rows": found}))
         return None
     heads = ["collective", "size", "met by", "ina, ms", "gloo, ms", "ratio"]

@@ -14,25 +14,15 @@ import argparse
 import json
 import os
 import statistics
-import sys
-import tempfile
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from benchmarks import turns
 from benchmarks.fill import console
-from benchmarks.pages.real import DELAY_S, RealAllreduce, missing, wire_s
-from benchmarks.training import together
+from benchmarks.pages.real import RealAllreduce, missing, wire_s
 from bmv2_topos.harness import markdown
-from bmv2_topos.testbeds import netns
-from controller.vocabulary import Job, Link
-from controller.vocabulary.catalog import star
 from ina.bench.allreduce import Operation
-from ina.runtime.jobs import JobEnd, run_jobs
-from ina.runtime.spec import NAMELESS, LaunchSpec
-from ina.runtime.testbed_fabric import opened
 
 if TYPE_CHECKING:  # the command needs no torch to say what it needs
     import torch
@@ -40,10 +30,10 @@ if TYPE_CHECKING:  # the command needs no torch to say what it needs
 GLOO, INA = "gloo", "ina"
 WAYS: Final = (GLOO, INA)
 OPERATIONS: Final = (Operation.REDUCE_SCATTER, Operation.ALL_GATHER)
-HOSTS, RATES = 4, (1e9,)
+RATES: Final = (1e9,)
 WINDOW: Final = 1024
 """Packets in flight: 9 ms at 1 Gb/s, for which the scheduler may leave a host out."""
-TURNS, STEPS, WIDTH = 9, 3, 192
+TURNS: Final = 9
 MEGABYTES, ITERATIONS = 64, 7
 QUICK: Final = {"turns": 1, "steps": 1, "width": 64, "megabytes": 4, "iterations": 1}
 
@@ -119,20 +109,16 @@ class Moved:
 
 def main() -> None:
     """Measure, and print tables or JSON."""
-    parser = argparse.ArgumentParser(prog="benchmarks.sharded.speed", description=__doc__.partition("\n")[0])
-    parser.add_argument("--hosts", type=int, default=HOSTS)
-    parser.add_argument("--rates", type=float, nargs="+", default=RATES, metavar="BPS", help="bits/s")
-    parser.add_argument("--turns", type=int, default=TURNS, help="of each way to train")
-    parser.add_argument("--steps", type=int, default=STEPS, help="of a turn")
-    parser.add_argument("--width", type=int, default=WIDTH, help="size of the model; a multiple of 4")
+    parser = turns.parser("benchmarks.sharded.speed", __doc__ or "", rates=RATES, turns=TURNS)
     parser.add_argument("--megabytes", type=int, default=MEGABYTES, help="MiB of the collectives' arrays")
     parser.add_argument("--iterations", type=int, default=ITERATIONS, help="of each collective")
     parser.add_argument("--quick", action="store_true", help="try all of it in short; no figures to keep")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument("--rank", type=Path, metavar="DIR", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.rank:
-        _be_rank(options)
+        turns.be_rank(
+            options, lambda symbols, beside: _models(symbols, options.width, beside), meet_by_gloo=True
+        )
         return
     if why := missing():
         raise SystemExit(f"benchmarks.sharded.speed: {why}")
@@ -164,22 +150,9 @@ def main() -> None:
 def train(rate_bps: float, options: argparse.Namespace) -> Training:
     """Train on a testbed of that rate. Raises LiveError, WorkerFailed."""
     load = os.getloadavg()[0]
-    name = f"sharded-{os.getpid()}"
-    topology = star(options.hosts, link=Link("a", "b", rate_bps=rate_bps, delay_s=DELAY_S))
-    state = netns.up(name, topology, netns.Program(lanes=256))
-    try:
-        with tempfile.TemporaryDirectory() as folder, opened(state) as fabric:
-            given = [f"--{key}={getattr(options, key)}" for key in ("turns", "steps", "width")]
-            command = [sys.executable, "-m", "benchmarks.sharded.speed", "--rank", folder, *given]
-            job = Job(name=NAMELESS, workers=options.hosts, command=tuple(command), slots=2 * WINDOW)
-            end = JobEnd(LaunchSpec(job=job))
-            run_jobs(fabric, [end], on_output=_to_stderr)
-            end.check()
-            ranks = [json.loads((Path(folder) / f"{r}.json").read_text()) for r in range(options.hosts)]
-    finally:
-        netns.down(name)
+    ranks = turns.trained("benchmarks.sharded.speed", rate_bps, 2 * WINDOW, options)
     paths = sorted({path for rank in ranks for path in rank["paths"]})
-    return Training(rate_bps, options.hosts, ranks[0]["parameter_bytes"], load, together(ranks), paths)
+    return Training(rate_bps, options.hosts, ranks[0]["parameter_bytes"], load, turns.together(ranks), paths)
 
 
 def move(operation: Operation, rate_bps: float, options: argparse.Namespace) -> Moved:
@@ -200,48 +173,11 @@ def move(operation: Operation, rate_bps: float, options: argparse.Namespace) -> 
     return Moved(operation.value, rate_bps, options.hosts, size, *found)
 
 
-def _to_stderr(spec: LaunchSpec, rank: int, data: bytes, is_error: bool) -> None:
-    sys.stderr.buffer.write(data)
-
-
-def _be_rank(options: argparse.Namespace) -> None:
-    import torch
+def _models(symbols: int, width: int, beside: Any) -> dict[str, torch.nn.Module]:
     import torch.distributed as dist
 
-    import hostlib
-    import hostlib.torch
-    from examples import char_transformer
-
-    torch.set_num_threads(1)
-    hostlib.init()
-    store = f"file://{options.rank}/store"
-    dist.init_process_group("ina", init_method=store, rank=hostlib.rank(), world_size=hostlib.size())
-    beside = dist.new_group(backend="gloo")
-    text, symbols = char_transformer.corpus()
-    models = {
-        way: _sharded(len(symbols), options.width, beside if way == GLOO else dist.group.WORLD)
-        for way in WAYS
-    }
-    times: dict[str, list[float]] = {way: [] for way in WAYS}
-    for turn in range(options.turns + 1):
-        for way, model in models.items():
-            dist.barrier(group=beside)
-            began = time.perf_counter()
-            char_transformer.train(text, model, options.steps, turn, lambda step, loss, speed: None)
-            if turn:  # the first pays for connections and buffers
-                times[way].append(time.perf_counter() - began)
-    taken = hostlib.torch.paths()
-    rank = {
-        "times_s": times,
-        "samples": options.steps * char_transformer.BATCH,
-        "parameter_bytes": 4 * sum(each.numel() for each in models[GLOO].parameters()),
-        "paths": sorted({path for by_path in taken.values() for path in by_path}),
-    }
-    (options.rank / f"{hostlib.rank()}.json").write_text(json.dumps(rank))
-    models.clear()
-    dist.barrier(group=beside)
-    dist.destroy_process_group()
-    hostlib.shutdown()
+    groups = {GLOO: beside, INA: dist.group.WORLD}
+    return {way: _sharded(symbols, width, groups[way]) for way in WAYS}
 
 
 def _sharded(symbols: int, width: int, group: Any) -> torch.nn.Module:
