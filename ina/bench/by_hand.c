@@ -3,10 +3,9 @@
  * sums go from the slot straight into the frame, and what takes another path (raw values, resent packets, results
  * from above) is refused. The byte layout is that of p4src/include/headers.p4, fields big endian.
  */
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
+
+#include "prelude.h"
 
 enum { IP = 14, UDP = 34, INA = 42, VALUES = 70 };              /* offsets in a frame */
 enum { AGGREGATED = 0, COMPLETED = 1, DUPLICATE = 3, STALE = 5, REFUSED = 6, OVERFLOWED = 16, DISAGREED = 17 };
@@ -46,32 +45,6 @@ struct by_hand {
     uint8_t *slots;
 };
 
-static uint16_t load16(const uint8_t *at)
-{
-    uint16_t value;
-    memcpy(&value, at, 2);
-    return __builtin_bswap16(value);
-}
-
-static uint32_t load32(const uint8_t *at)
-{
-    uint32_t value;
-    memcpy(&value, at, 4);
-    return __builtin_bswap32(value);
-}
-
-static void store16(uint8_t *at, uint32_t value)
-{
-    uint16_t swapped = __builtin_bswap16((uint16_t)value);
-    memcpy(at, &swapped, 2);
-}
-
-static void store32(uint8_t *at, uint32_t value)
-{
-    value = __builtin_bswap32(value);
-    memcpy(at, &value, 4);
-}
-
 static uint32_t bucket(uint32_t key)
 {
     return (key * 0x9e3779b1u) >> 25;
@@ -86,46 +59,22 @@ static uint32_t bucket(uint32_t key)
         (table)[at].used || (free) ? &(table)[at] : NULL; \
     })
 
-static uint32_t sum16(const uint8_t *header)
+/* The checksum of an IPv4 header, of which zero says that it holds, with its bytes exchanged. */
+static uint16_t checksum_of(const uint8_t *header)
 {
-    uint64_t sum = 0;
-    for (int i = 0; i < 20; i += 4) {
-        uint32_t word;
-        memcpy(&word, header + i, 4);
-        sum += word;
-    }
-    sum = (sum & 0xffffffff) + (sum >> 32);
-    sum = (sum & 0xffff) + (sum >> 16 & 0xffff) + (sum >> 32);
-    sum = (sum & 0xffff) + (sum >> 16);
-    return (uint32_t)((sum & 0xffff) + (sum >> 16));    /* of words with their bytes exchanged */
+    return (uint16_t)p4_fold(p4_sum_words(header, 20));
 }
 
-typedef uint32_t values_t __attribute__((aligned(1), may_alias));     /* big endian, in a frame */
-
-static void overwrite(uint32_t *restrict lanes, const values_t *restrict values, uint32_t count)
-{
-    _Pragma("GCC unroll 4")
-    for (uint32_t i = 0; i < count; i++)
-        lanes[i] = __builtin_bswap32(values[i]);
-}
-
-static uint32_t add(uint32_t *restrict lanes, const values_t *restrict values, uint32_t count)
+static uint32_t add(uint32_t *restrict lanes, const uint8_t *restrict values, uint32_t count)
 {
     uint32_t signs = 0;
-    _Pragma("GCC unroll 4")
+    P4_UNROLLED
     for (uint32_t i = 0; i < count; i++) {
-        uint32_t value = __builtin_bswap32(values[i]), old = lanes[i], sum = old + value;
+        uint32_t value = p4_load32(values + 4 * i), old = lanes[i], sum = old + value;
         signs |= (old ^ sum) & (value ^ sum);
         lanes[i] = sum;
     }
     return signs >> 31;
-}
-
-static void give(values_t *restrict values, const uint32_t *restrict lanes, uint32_t count)
-{
-    _Pragma("GCC unroll 4")
-    for (uint32_t i = 0; i < count; i++)
-        values[i] = __builtin_bswap32(lanes[i]);
 }
 
 /* Let a frame join its slot. Returns the slot if that has the sum, and the result's header in `out`; else NULL. */
@@ -134,17 +83,17 @@ static struct slot *join(struct by_hand *s, const uint8_t *frame, uint32_t lengt
     const uint8_t *ip = frame + IP, *udp = frame + UDP, *ina = frame + INA;
     uint32_t outcome = REFUSED, row = 0, lanes = s->lanes;
     struct slot *complete = NULL;
-    if (length != VALUES + 4 * lanes || load16(frame + 12) != 0x0800 || ip[0] != 0x45 || (load16(ip + 6) & 0x1fff)
-        || ip[9] != 17 || load16(udp + 2) != 42592 || sum16(ip) != 0xffff)
+    if (length != VALUES + 4 * lanes || p4_load16(frame + 12) != 0x0800 || ip[0] != 0x45 || (p4_load16(ip + 6) & 0x1fff)
+        || ip[9] != 17 || p4_load16(udp + 2) != 42592 || checksum_of(ip))
         goto count;
-    if (ina[0] != 0x21 || load16(ina + 18) != lanes || load16(udp + 4) != length - UDP
-        || load16(ip + 2) != length - IP || load16(ina + 16) > lanes || ina[1] & FLAG_RAW)
+    if (ina[0] != 0x21 || p4_load16(ina + 18) != lanes || p4_load16(udp + 4) != length - UDP
+        || p4_load16(ip + 2) != length - IP || p4_load16(ina + 16) > lanes || ina[1] & FLAG_RAW)
         goto count;
-    uint32_t number = load16(ina + 2), psn = load32(ina + 4), bitmap = load32(ina + 8), tag = load32(ina + 20);
+    uint32_t number = p4_load16(ina + 2), psn = p4_load32(ina + 4), bitmap = p4_load32(ina + 8), tag = p4_load32(ina + 20);
     const struct job *job = FIND(s->jobs, number, 0);
     const struct member *member = FIND(s->members, number << 16 | port, 0);
     if (!job || !member || ina[15] != (uint8_t)job->generation || !(bitmap & member->bitmap)
-        || bitmap & (bitmap - 1) || load16(ina + 24) != job->node || ina[12] != job->fan_in)
+        || bitmap & (bitmap - 1) || p4_load16(ina + 24) != job->node || ina[12] != job->fan_in)
         goto count;
     row = job->row;
     struct slot *slot = (struct slot *)(void *)(s->slots + (size_t)(job->offset + psn % job->size) * s->slot_bytes);
@@ -163,8 +112,8 @@ static struct slot *join(struct by_hand *s, const uint8_t *frame, uint32_t lengt
     uint8_t flags = (uint8_t)((same ? slot->flags & FLAGS_OF_SUM : 0) | (ina[1] & FLAGS_OF_SUM));
     flags |= same && tag != slot->tag ? FLAG_DISAGREE : 0;
     if (!same)
-        overwrite(slot->lanes, (const values_t *)(const void *)(frame + VALUES), lanes);
-    else if (add(slot->lanes, (const values_t *)(const void *)(frame + VALUES), lanes))
+        p4_load32_all(slot->lanes, frame + VALUES, lanes);
+    else if (add(slot->lanes, frame + VALUES, lanes))
         flags |= FLAG_OVERFLOW;
     int full = (before | bitmap) == job->full_bitmap;
     slot->generation = job->generation;
@@ -183,16 +132,16 @@ static struct slot *join(struct by_hand *s, const uint8_t *frame, uint32_t lengt
     memcpy(out + 6, frame, 6);                          /* from the address that the sender knows us by */
     memcpy(out + IP + 12, ip + 16, 4);
     memcpy(out + UDP, udp + 2, 2);
-    store16(out + IP + 10, 0);
-    store16(out + UDP + 6, 0);
+    p4_store16(out + IP + 10, 0);
+    p4_store16(out + UDP + 6, 0);
     out[IP + 1] &= 0xfc;
     out[IP + 8] = 64;
     out[INA] = 0x22;
     out[INA + 1] = flags;
     out[INA + 14] = exponent;
-    store32(out + INA + 8, job->full_bitmap);
-    store32(out + INA + 20, slot->tag);
-    store16(out + INA + 24, 0);
+    p4_store32(out + INA + 8, job->full_bitmap);
+    p4_store32(out + INA + 20, slot->tag);
+    p4_store16(out + INA + 24, 0);
 count:
     s->outcomes[row * OUTCOMES + outcome]++;
     return complete;
@@ -201,7 +150,7 @@ count:
 /* Address the copy of a result to a receiver, with or without values. Returns its length; 0: there is no such one. */
 static uint32_t address(const struct by_hand *s, const struct slot *slot, uint16_t rid, uint32_t depth, uint8_t *out)
 {
-    uint32_t number = load16(out + INA + 2), target = load16(out + INA + 26), lanes = s->lanes;
+    uint32_t number = p4_load16(out + INA + 2), target = p4_load16(out + INA + 26), lanes = s->lanes;
     const struct receiver *receiver = FIND(s->receivers, number << 16 | rid, 0);
     if (!receiver)
         return 0;
@@ -214,15 +163,15 @@ static uint32_t address(const struct by_hand *s, const struct slot *slot, uint16
         out[IP + 1] |= 3;
     uint32_t bytes = takes ? 4 * lanes : 0;
     if (!takes)
-        store16(out + INA + 16, 0);
-    store16(out + INA + 18, takes ? lanes : 0);
-    store16(out + UDP + 4, 36 + bytes);
-    store16(out + IP + 2, 56 + bytes);
-    store16(out + IP + 10, 0);
-    uint16_t checksum = (uint16_t)~sum16(out + IP);
+        p4_store16(out + INA + 16, 0);
+    p4_store16(out + INA + 18, takes ? lanes : 0);
+    p4_store16(out + UDP + 4, 36 + bytes);
+    p4_store16(out + IP + 2, 56 + bytes);
+    p4_store16(out + IP + 10, 0);
+    uint16_t checksum = checksum_of(out + IP);
     memcpy(out + IP + 10, &checksum, 2);
     if (takes)
-        give((values_t *)(void *)(out + VALUES), slot->lanes, lanes);
+        p4_store32_all(out + VALUES, slot->lanes, lanes);
     return VALUES + bytes;
 }
 
@@ -266,7 +215,7 @@ EXPORT void by_hand_member(struct by_hand *s, uint32_t number, uint16_t rank, ui
     struct receiver receiver = {.key = to, .used = 1, .first_rank = rank, .ranks = 1};
     memcpy(receiver.mac, mac, 6);
     memcpy(receiver.ip, ip, 4);
-    store16(receiver.port, udp_port);
+    p4_store16(receiver.port, udp_port);
     *FIND(s->receivers, to, 1) = receiver;
 }
 
@@ -300,7 +249,7 @@ EXPORT uint64_t by_hand_run(struct by_hand *s, uint8_t *frames, const struct fra
     for (uint32_t pass = 0; pass < passes; pass++) {
         for (uint32_t n = 0; n < count; n++) {
             uint8_t *bytes = frames + frame[n].offset;
-            store32(bytes + INA + 4, load32(bytes + INA + 4) + step);
+            p4_store32(bytes + INA + 4, p4_load32(bytes + INA + 4) + step);
             const struct slot *slot = join(s, bytes, frame[n].length, frame[n].port, out);
             for (uint16_t rid = 1; slot && rid <= copies; rid++) {
                 address(s, slot, rid, 0, out);
