@@ -32,6 +32,7 @@ from softswitch.compiler.slots.locate import (
     Place,
     Search,
     field_offset,
+    header_type,
     is_within,
     leads_to,
     locate,
@@ -76,6 +77,7 @@ __all__ = [
     "Taken",
     "field_offset",
     "find_slots",
+    "header_type",
 ]
 
 
@@ -287,13 +289,8 @@ def _slots(
 
 def _readable(program: ir.Program, field: Field, type_: ir.Scalar) -> bool:
     """Return whether a field and what is beside it in its bytes fit 64 bits."""
-    header: ir.Type = program.hdr
-    for name in field.header[1:]:
-        assert isinstance(header, ir.Struct)
-        header = dict(header.fields)[name]
-    assert isinstance(header, ir.Header)
     width = type_.width if isinstance(type_, ir.Bits) else 1
-    return field_offset(header, field.name) % 8 + width <= MAX_WIDTH
+    return field_offset(header_type(program, field.header), field.name) % 8 + width <= MAX_WIDTH
 
 
 _Kind = tuple[Atom, frozenset[Fact]]

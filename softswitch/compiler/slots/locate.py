@@ -136,6 +136,16 @@ def is_within(path: Path, places: Iterable[Path]) -> bool:
     return any(path[: len(place)] == place for place in places)
 
 
+def header_type(program: ir.Program, header: Path) -> ir.Header:
+    """Return the type of a header of packets."""
+    type_: ir.Type = program.hdr
+    for name in header[1:]:
+        assert isinstance(type_, ir.Struct)
+        type_ = dict(type_.fields)[name]
+    assert isinstance(type_, ir.Header)
+    return type_
+
+
 def field_offset(header: ir.Header, name: str) -> int:
     """Return where a field of a header begins, in bits."""
     offset = 0

@@ -117,11 +117,7 @@ def _transition(body: Body, transition: ir.Transition, labels: dict[str, str]) -
             body.out.line(f"(void)key_{number};")
             subjects.append((f"key_{number}", subject.type))
         for patterns, target in transition.cases:
-            tests = [
-                test
-                for pattern, (text, type_) in zip(patterns, subjects, strict=True)
-                if (test := pattern_test(pattern, text, type_)) is not None
-            ]
+            tests = pattern_tests(patterns, subjects)
             jump = f"goto {labels.get(target, 'stop')};"
             if not tests:
                 body.out.line(jump)
@@ -134,8 +130,13 @@ def _transition(body: Body, transition: ir.Transition, labels: dict[str, str]) -
         body.out.line("goto stop;")
 
 
-def pattern_test(pattern: ir.Pattern, text: str, type_: ir.Type) -> str | None:
-    """Return the C condition under which a value matches, None if it always does."""
+def pattern_tests(patterns: Sequence[ir.Pattern], values: Sequence[tuple[str, ir.Type]]) -> list[str]:
+    """Return the C conditions under which values, as text and type, match; none for what always does."""
+    tests = (_test(pattern, *value) for pattern, value in zip(patterns, values, strict=True))
+    return [test for test in tests if test is not None]
+
+
+def _test(pattern: ir.Pattern, text: str, type_: ir.Type) -> str | None:
     width = width_of(type_)
     match pattern.kind:
         case "any":

@@ -31,9 +31,11 @@ from softswitch.compiler.slots import (
     Slots,
     Taken,
     field_offset,
+    header_type,
 )
+from softswitch.engine.emit_c.expressions import load_bytes
 from softswitch.engine.emit_c.functions import open_body
-from softswitch.engine.emit_c.parser import pattern_test
+from softswitch.engine.emit_c.parser import pattern_tests
 from softswitch.engine.emit_c.statements import Body
 from softswitch.engine.emit_c.table_layout import TableLayout
 from softswitch.engine.emit_c.tables import action_members, find_call, key_words, param_names, ranged_keys
@@ -126,11 +128,7 @@ class _SlotFunction:
                         self._end(dict(shorter.headers))
                 texts = [self._subject(subject) for subject in subjects]
                 for patterns, way in cases:
-                    tests = [
-                        test
-                        for pattern, (text, type_) in zip(patterns, texts, strict=True)
-                        if (test := pattern_test(pattern, text, type_)) is not None
-                    ]
+                    tests = pattern_tests(patterns, texts)
                     if not tests:
                         self._search(way)
                         return
@@ -147,7 +145,7 @@ class _SlotFunction:
             match definition:
                 case Field(header, field) if header in headers:
                     type_ = self._slots.types[name]
-                    at = 8 * headers[header] + field_offset(self._header_type(header), field)
+                    at = 8 * headers[header] + field_offset(header_type(self._unit.program, header), field)
                     text = _bits(Place(at, width_of(type_)))
                     self._out.line(f"{name} = ({storage_type(type_)}){text};")
                 case Taken(header) if header in headers:
@@ -155,14 +153,6 @@ class _SlotFunction:
                 case _:
                     pass
         self._out.line("goto found;")
-
-    def _header_type(self, header: Path) -> ir.Header:
-        type_: ir.Type = self._unit.program.hdr
-        for name in header[1:]:
-            assert isinstance(type_, ir.Struct)
-            type_ = dict(type_.fields)[name]
-        assert isinstance(type_, ir.Header)
-        return type_
 
     def _subject(self, subject: Place | ir.Const) -> tuple[str, ir.Type]:
         if isinstance(subject, ir.Const):
@@ -271,12 +261,8 @@ class _SlotFunction:
             out.line(f"(void)key_{name}_{number};")
             keys.append((f"key_{name}_{number}", ir.Bits(part.width)))
         for entry in TableEntries(program, layout.table).ordered():
-            tests = [
-                test
-                for pattern, (text, type_) in zip(entry.patterns, keys, strict=True)
-                if (test := pattern_test(pattern, text, type_)) is not None
-            ]
-            with out.block(f"if ({' && '.join([f'!hit_{name}', *tests])})"):
+            tests = [f"!hit_{name}", *pattern_tests(entry.patterns, keys)]
+            with out.block(f"if ({' && '.join(tests)})"):
                 out.line(f"hit_{name} = 1;")
                 out.line(f"action_{name} = {layout.actions.index(entry.invocation.action)};")
                 chosen = program.actions[entry.invocation.action].params
@@ -296,9 +282,7 @@ def _bits(place: Place) -> str:
     """Return bits of the frame as C, at most 64 with those beside them in their first and last byte."""
     first, last = place.offset // 8, (place.offset + place.width - 1) // 8
     count, behind = last - first + 1, 7 - (place.offset + place.width - 1) % 8
-    at = f"frame + {first}"
-    whole = {1: f"frame[{first}]", 2: f"p4_load16({at})", 4: f"p4_load32({at})", 8: f"p4_load64({at})"}
-    text = whole.get(count, f"p4_load({at}, {count})")
+    text = load_bytes(f"frame + {first}", count, class_bits(8 * count))
     if behind:
         text = f"({text} >> {behind})"
     if place.offset % 8:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from softswitch.compiler import ir
 from softswitch.engine.emit_c.externs import cost, counted_bytes
 from softswitch.engine.emit_c.functions import PARAMETERS, open_body
-from softswitch.engine.emit_c.parser import pattern_test
+from softswitch.engine.emit_c.parser import pattern_tests
 from softswitch.engine.emit_c.statements import Body
 from softswitch.engine.emit_c.table_layout import ARG_WORDS, RANGE_WORDS, TableLayout
 from softswitch.engine.emit_c.text import (
@@ -264,11 +264,7 @@ def _emit_code(body: Body, layout: TableLayout) -> None:
         out.line(f"(void)key_{number};")
         keys.append((f"key_{number}", ir.Bits(part.width)))
     for entry in state.ordered():
-        tests = [
-            test
-            for pattern, (text, type_) in zip(entry.patterns, keys, strict=True)
-            if (test := pattern_test(pattern, text, type_)) is not None
-        ]
+        tests = pattern_tests(entry.patterns, keys)
         condition = unparenthesised(tests[0]) if len(tests) == 1 else " && ".join(tests) or "1"
         with out.block(f"if ({condition})"):
             if table.direct_counter is not None:

@@ -273,8 +273,7 @@ static bool is_in_front(const struct bench_member *member, uint32_t pass)
 {
     const struct bench_team *team = member->team;
     for (uint32_t i = 0; i < team->threads; i++)
-        if (atomic_load_explicit(&team->members[i].passes, memory_order_acquire) 
-                + team->run->in_front < pass)
+        if (atomic_load_explicit(&team->members[i].passes, memory_order_acquire) + team->run->in_front < pass)
             return true;
     return false;
 }
@@ -327,9 +326,7 @@ static uint32_t member_divide(struct bench_member *member, uint32_t first, uint3
         team->program->slots(member->state, arrivals, end - first, slots);
     for (uint32_t n = first; n < end; n++) {
         const struct p4_arrival *arrival = &arrivals[n - first];
-        uint64_t slot = slots[n - first];
-        uint32_t to = team->threads == 1 ? 0 : slot == P4_NO_SLOT ? hand_over_flow(&team->map, arrival->frame, arrival->length)
-                                         : hand_over_thread(&team->map, slot);
+        uint32_t to = team->threads == 1 ? 0 : hand_over_to(&team->map, slots[n - first], arrival);
         if (to == member->number)
             ours[count++] = *arrival;
         else

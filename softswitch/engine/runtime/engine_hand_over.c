@@ -48,8 +48,7 @@ bool hand_over_packet(struct port *port, const uint8_t *frame, uint32_t length)
     uint64_t slot = P4_NO_SLOT;
     if (program->slots)
         program->slots(engine->pipeline, &arrival, 1, &slot);
-    uint32_t thread = slot == P4_NO_SLOT ? hand_over_flow(&engine->map, frame, length)
-                                         : hand_over_thread(&engine->map, slot);
+    uint32_t thread = hand_over_to(&engine->map, slot, &arrival);
     if (thread == 0)
         return false;
     struct helper *helper = &engine->helpers[thread - 1];

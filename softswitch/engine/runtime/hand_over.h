@@ -11,6 +11,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "pipeline.h"
+
 #define HAND_OVER_LINE 64
 #define HAND_OVER_SLOTS 256u        /* a power of two */
 
@@ -75,6 +77,12 @@ static inline uint32_t hand_over_flow(const struct hand_over_map *map, const uin
         hash = (hash ^ hash >> 29 ^ word[0]) * 0x9e3779b97f4a7c15;
     }
     return map->thread[hash >> 32 & (HAND_OVER_SHARES - 1)];
+}
+
+/* The thread that a packet goes to. */
+static inline uint32_t hand_over_to(const struct hand_over_map *map, uint64_t slot, const struct p4_arrival *arrival)
+{
+    return slot == P4_NO_SLOT ? hand_over_flow(map, arrival->frame, arrival->length) : hand_over_thread(map, slot);
 }
 
 /* A slot to write to, if one is free; it counts once `hand_over_show` is called. */
