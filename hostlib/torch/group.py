@@ -216,9 +216,8 @@ class InaProcessGroup(dist.ProcessGroup):
         if self._calls:
             self._calls.stop(THREADS_S)
         atexit.unregister(self._end_threads)
-        self._watch = self._calls = self._sums = self._moves = (
-            None  # with their connections, which the group need not hold any longer
-        )
+        # With their connections, which the group need not hold any longer.
+        self._watch = self._calls = self._sums = self._moves = None
         if self._gloo_of_all and self._broken is None:
             give_back(self._gloo_taken, *self._gloo_of_all)
         else:
