@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import convergence, training
+from benchmarks import convergence, training, turns
 from controller.vocabulary import parse_jobs
 from ina.bench import mpi
 from tests.system.command import PATIENT, ROOT, here, ina
@@ -244,4 +244,4 @@ def test_training_on_shaped_links_is_published_as_measured() -> None:
 
 def test_a_turn_of_training_takes_as_long_as_its_slowest_rank() -> None:
     ranks = [{"samples": 8, "times_s": {"gloo": times}} for times in ([1.0, 2.0], [4.0, 1.0])]
-    assert training.together(ranks) == {"gloo": [4.0, 8.0]}
+    assert turns.together(ranks) == {"gloo": [4.0, 8.0]}
