@@ -9,7 +9,8 @@ module                what it writes
 `expressions`         expressions
 `statements`          statements; `externs`: calls of externs
 `roll`, `lanes`       loops for what the program repeats lane by lane; `lazy`:
-                      those that take their lanes straight from the frame
+                      those that take their lanes straight from the frame;
+                      `loop_functions`: the loops, apart from the rest
 `wire`                headers from and to bytes; `raw`: those that mostly pass;
                       `header_sums`: checksums over them
 `standard`            standard metadata, as far as somebody looks at it

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from softswitch.compiler import ir
 from softswitch.compiler.errors import Unsupported
@@ -27,6 +27,7 @@ class Unit:
     meter_names: dict[str, str]
     leaving_actions: frozenset[str]  # those that may exit the block
     leaving_tables: frozenset[str]
+    loop_names: Names = field(default_factory=Names)
 
     def error(self, name: str) -> int:
         """Return the number of a parser error."""
