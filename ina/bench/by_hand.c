@@ -248,8 +248,11 @@ EXPORT uint64_t by_hand_run(struct by_hand *s, uint8_t *frames, const struct fra
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &from);
     for (uint32_t pass = 0; pass < passes; pass++) {
         for (uint32_t n = 0; n < count; n++) {
+            uint8_t *number = frames + frame[n].offset + INA + 4;
+            p4_store32(number, p4_load32(number) + step);
+        }
+        for (uint32_t n = 0; n < count; n++) {
             uint8_t *bytes = frames + frame[n].offset;
-            p4_store32(bytes + INA + 4, p4_load32(bytes + INA + 4) + step);
             const struct slot *slot = join(s, bytes, frame[n].length, frame[n].port, out);
             for (uint16_t rid = 1; slot && rid <= copies; rid++) {
                 address(s, slot, rid, 0, out);

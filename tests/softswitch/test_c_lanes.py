@@ -156,7 +156,7 @@ def test_a_program_keeps_a_slot_together(name: str, lanes: int) -> None:
     for state in states:
         assert f" {state};" in slot[1]
     assert f"lane_0_to_lane_{lanes - 1}[{lanes}]" in slot[1]
-    assert len(text.splitlines()) < 4000
+    assert len(text.splitlines()) < 5000  # lane by lane it would be tens of thousands
 
 
 def test_a_register_that_every_lane_uses_is_carried_from_lane_to_lane() -> None:
@@ -185,6 +185,41 @@ def test_a_register_that_every_lane_uses_is_carried_from_lane_to_lane() -> None:
     pipeline.ingress(numbers.astype(">u4").tobytes(), 1)
     prefixes = [pipeline.read_register(f"prefix_{lane}", 0) for lane in range(lanes)]
     assert prefixes == np.cumsum(numbers).tolist()
+
+
+def test_what_is_read_behind_a_loop_comes_out_of_it_and_the_rest_stays() -> None:
+    """`done` is read behind the loop, `total` on both sides, `doubled` only from statement to statement."""
+    lanes = 64
+    values = ir.Header("values_t", tuple((f"v{i}", hand.B32) for i in range(lanes)))
+    hdr = ir.Struct("headers_t", (("values", values),))
+    root, index = hand.var("hdr", hdr), hand.const(0)
+    total, done, doubled = (hand.var(name) for name in ("total", "done", "doubled"))
+    body: list[ir.Stmt] = [hand.assign(total, hand.const(7))]
+    for lane in range(lanes):
+        value = hand.path(root, "values", f"v{lane}")
+        body += [
+            hand.assign(doubled, hand.binary("+", value, value)),
+            hand.assign(done, hand.binary("+", doubled, value)),
+            hand.assign(total, hand.binary("+", total, done)),
+            hand.write(f"lane_{lane}", index, doubled),
+        ]
+    body += [hand.write("total", index, total), hand.write("done", index, done)]
+    names = ("total", "done", *(f"lane_{i}" for i in range(lanes)))
+    program = hand.program(
+        hdr=hdr,
+        extracts=["values"],
+        ingress=body,
+        variables=dict.fromkeys(("total", "done", "doubled"), hand.B32),
+        registers=[ir.Register(name, hand.B32, 4, hand.POS) for name in names],
+    )
+    text = emit_c(program)
+    (result,) = set(re.findall(r"struct lanes_loop\w* \{\n(.*?)\n\};", text, re.DOTALL))
+    assert re.findall(r"(\w+);", result) == ["done_2", "total"]
+    pipeline = load(program, backend="compiled")
+    pipeline.ingress(np.arange(1, lanes + 1, dtype=">u4").tobytes(), 1)
+    assert pipeline.read_register("done", 0) == 3 * lanes
+    assert pipeline.read_register("total", 0) == 7 + 3 * lanes * (lanes + 1) // 2
+    assert [pipeline.read_register(f"lane_{i}", 0) for i in range(lanes)] == [2 * i + 2 for i in range(lanes)]
 
 
 def test_whole_headers_compared_between_lanes_see_every_lane() -> None:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 from softswitch.compiler import ir
 from softswitch.compiler.errors import Unsupported
 from softswitch.compiler.position import NOWHERE
 from softswitch.engine.emit_c.ahead import emit_ahead
 from softswitch.engine.emit_c.layout import ScalarHome
+from softswitch.engine.emit_c.standard import tell
 from softswitch.engine.emit_c.table_layout import TableLayout
 from softswitch.engine.emit_c.tables import describe_tables, state_members
-from softswitch.engine.emit_c.text import Writer, c_integer, is_wide, storage_bits, storage_type, width_of
+from softswitch.engine.emit_c.text import Writer, is_wide, storage_type
 from softswitch.engine.emit_c.tofino import emit_entries
 from softswitch.engine.emit_c.unit import Unit
 from softswitch.engine.emit_c.walk import indirect_meters
@@ -55,6 +56,7 @@ P4_INLINE void enter(struct p4_pipeline *restrict s, struct p4_packet *restrict 
                      uint32_t instance_type, uint64_t now_us, struct p4_verdict *restrict verdict)
 {
     struct variables variables = {0}, *v = &variables;
+    (void)length, (void)instance_type, (void)now_us;
 @given@
     uint32_t error = run_parser(s, p, v, frame);
     (void)error;
@@ -107,6 +109,7 @@ static uint32_t p4_egress(struct p4_pipeline *restrict s, struct p4_packet *rest
                           struct p4_verdict *restrict verdict)
 {
     struct variables variables = {0}, *v = &variables;
+    (void)copy;
 @given@
     run_egress(s, p, v);
     answer(p, &v->request, verdict);
@@ -256,11 +259,11 @@ def emit_entry_points(unit: Unit, tables: Sequence[TableLayout], threads: Sequen
     found = {"parser_error": "error"}
     timed = _needs_time(unit.program)
     clock = ["    s->now_us = now_us;"] if timed else []
-    _write(out, INGRESS, given=[*clock, *_set_standard(unit, arrival)], found=_set_standard(unit, found))
+    _write(out, INGRESS, given=[*clock, *tell(unit, arrival)], found=tell(unit, found))
     _write(
         out,
         CLONE,
-        given=_set_standard(unit, {"ingress_port": "port"}),
+        given=tell(unit, {"ingress_port": "port"}),
         cleared=[f"    memset(&{text}, 0, sizeof {text});" for text in unit.homes.flags_under("meta")],
     )
     departure = {
@@ -271,7 +274,7 @@ def emit_entry_points(unit: Unit, tables: Sequence[TableLayout], threads: Sequen
     told = ("egress_port", "egress_rid", "instance_type", "enq_timestamp", "enq_qdepth", "deq_timedelta")
     departure |= {name: f"copy->{name}" for name in (*told, "deq_qdepth")}
     clock = ["    s->now_us = copy->now_us;"] if timed else []
-    _write(out, EGRESS, given=[*clock, *_set_standard(unit, departure)])
+    _write(out, EGRESS, given=[*clock, *tell(unit, departure)])
     _emit_create(unit, tables, threads, out)
 
 
@@ -284,16 +287,6 @@ def _write(out: Writer, template: str, **parts: Iterable[str]) -> None:
         else:
             out.line(line)
     out.line()
-
-
-def _set_standard(unit: Unit, values: dict[str, str]) -> Iterator[str]:
-    """Yield the assignments to fields of standard metadata."""
-    fields = dict(unit.program.standard_metadata.fields)
-    for name, value in values.items():
-        width = width_of(fields[name])
-        c_type = c_integer(storage_bits(width))
-        text = value if width == storage_bits(width) else f"({value} & {hex((1 << width) - 1)})"
-        yield f"    p->standard_metadata.{name} = ({c_type}){text};"
 
 
 # --------------------------------------------------------------------------- field lists

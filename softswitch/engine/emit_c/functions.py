@@ -10,14 +10,11 @@ from softswitch.compiler.ir.walk import all_statements, statement_expressions, s
 from softswitch.engine.emit_c.expressions import Expressions
 from softswitch.engine.emit_c.externs import HANDLERS
 from softswitch.engine.emit_c.lanes import write_statements
+from softswitch.engine.emit_c.loop_functions import reads
 from softswitch.engine.emit_c.statements import Body, Handler
-from softswitch.engine.emit_c.text import RESERVED, Names, Writer, comment, is_wide, storage_type
+from softswitch.engine.emit_c.text import PARAMETERS, RESERVED, Names, Writer, comment, is_wide, storage_type
 from softswitch.engine.emit_c.unit import Unit
 from softswitch.engine.emit_c.walk import variables_read_first
-
-PARAMETERS = "struct p4_pipeline *restrict s, p4_state *restrict p, struct variables *restrict v"
-"""What every block, action and table gets. None of the three reaches into another: ``restrict`` says so, and
-the compiler loads the fields of a header together."""
 
 MAX_INLINE_LINES = 40
 """Actions up to this long are always inlined: then the compiler keeps variables in registers."""
@@ -134,12 +131,13 @@ def emit_actions(unit: Unit, locals_: Locals, out: Writer) -> None:
             written.line("(void)s, (void)p, (void)v;")
             leave = "return 0;" if leaving else "return;"
             body = open_body(unit, written, local, leave=leave, leave_block="return 1;")
+            body.reads = reads(action.body)
             body.statements(action.body)
             if leaving:
                 written.line("return 0;")
+        out.lines += body.loops.lines
         out.line(f"/* action {name}, {comment(action.pos)} */")
-        small = len(written.lines) <= MAX_INLINE_LINES
-        kind = "P4_LANES" if body.rolled else "P4_INLINE" if small else "P4_FUNCTION"
+        kind = "P4_INLINE" if len(written.lines) <= MAX_INLINE_LINES else "P4_FUNCTION"
         result = "int" if leaving else "void"
         with out.block(f"{kind} {result} action_{unit.action_names[name]}({PARAMETERS})"):
             out.lines += written.lines
@@ -149,8 +147,11 @@ def emit_actions(unit: Unit, locals_: Locals, out: Writer) -> None:
 def emit_block(unit: Unit, locals_: Locals, name: str, out: Writer) -> None:
     """Write one of the blocks that only run statements: verify, ingress, egress, compute."""
     statements: Sequence[ir.Stmt] = getattr(unit.program, name)
-    with out.block(f"P4_FUNCTION void run_{name}({PARAMETERS})"):
-        out.line("(void)s, (void)p, (void)v;")
-        body = open_body(unit, out, locals_.of(name), leave="return;")
+    written = Writer()
+    with written.block(f"P4_FUNCTION void run_{name}({PARAMETERS})"):
+        written.line("(void)s, (void)p, (void)v;")
+        body = open_body(unit, written, locals_.of(name), leave="return;")
+        body.reads = reads(statements)
         body.statements(statements)
+    out.lines += body.loops.lines + written.lines
     out.line()

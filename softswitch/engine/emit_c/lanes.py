@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 
 from softswitch.compiler import ir
 from softswitch.compiler.ir.walk import all_statements, subexpressions
 from softswitch.engine.emit_c.layout import ArrayRef
 from softswitch.engine.emit_c.lazy import Lazy, find_lazy
+from softswitch.engine.emit_c.loop_functions import loop_function, passing_variables
 from softswitch.engine.emit_c.roll import Run, find_runs, independent, mentioned
 from softswitch.engine.emit_c.statements import Body, where_name
-from softswitch.engine.emit_c.text import RESERVED, Names, c_integer, comment, is_wide, storage_type
+from softswitch.engine.emit_c.text import (
+    RESERVED,
+    Names,
+    c_integer,
+    comment,
+    is_wide,
+    storage_type,
+)
 
 
 def write_statements(body: Body, statements: Sequence[ir.Stmt]) -> None:
@@ -46,7 +55,6 @@ def _write_run(body: Body, group: Sequence[ir.Stmt], run: Run) -> None:
     its arrays. Where the register index is in range, the slot is looked up once, before the loop.
     """
     out, expressions = body.out, body.expressions
-    body.rolled = True
     lazy = find_lazy(body, group, run)
     if lazy is None:
         body.bring(mentioned(group))
@@ -107,17 +115,16 @@ def _write_frame_and_storage_loops(body: Body, group: Sequence[ir.Stmt], run: Ru
     with out.block(f"if ({home.where} >= P4_IN_FRAME)"):
         at = f"({home.where} - P4_IN_FRAME)"
         out.line(f"const uint8_t *lanes = p->frame + {at}{f' + {lazy.offset}' if lazy.offset else ''};")
-        if _independent(body, group, run):
-            out.line("#pragma GCC ivdep")
-            out.line("P4_UNROLLED")
-        with out.block(f"for (size_t i = 0; i < {run.repeats}; i++)"):
-            load = "lanes[i]" if lazy.bits == 8 else f"p4_load{lazy.bits}(lanes + {lazy.bits // 8} * i)"
-            out.line(f"{c_integer(lazy.bits)} lane = {load};")
-            body.expressions.elements[lazy.element] = "lane"
-            body.plain(group)
-            body.expressions.elements[lazy.element] = stored
-            if lazy.written:
-                out.line(f"{stored} = lane;")
+        with _loop_function(body, group, run, lanes=True):
+            _open_loop(body, vectorise=_independent(body, group, run))
+            with body.out.block(f"for (size_t i = 0; i < {run.repeats}; i++)"):
+                load = "lanes[i]" if lazy.bits == 8 else f"p4_load{lazy.bits}(lanes + {lazy.bits // 8} * i)"
+                body.out.line(f"{c_integer(lazy.bits)} lane = {load};")
+                body.expressions.elements[lazy.element] = "lane"
+                body.plain(group)
+                body.expressions.elements[lazy.element] = stored
+                if lazy.written:
+                    body.out.line(f"{stored} = lane;")
         if lazy.written:
             out.line(f"{home.where} = P4_STORED;")
     with out.block("else"):
@@ -126,11 +133,24 @@ def _write_frame_and_storage_loops(body: Body, group: Sequence[ir.Stmt], run: Ru
 
 
 def _write_loop(body: Body, group: Sequence[ir.Stmt], run: Run, *, vectorise: bool) -> None:
+    with _loop_function(body, group, run):
+        _open_loop(body, vectorise=vectorise)
+        with body.out.block(f"for (size_t i = 0; i < {run.repeats}; i++)"):
+            body.plain(group)
+
+
+def _loop_function(
+    body: Body, group: Sequence[ir.Stmt], run: Run, *, lanes: bool = False
+) -> AbstractContextManager[None]:
+    scalars = {text: storage_type(type_) for text, type_ in _scalars(body, mentioned(group))}
+    passing = passing_variables(body, group, run.repeats) & scalars.keys()
+    return loop_function(body, scalars, _assigned(body, group), passing, lanes=lanes)
+
+
+def _open_loop(body: Body, *, vectorise: bool) -> None:
     if vectorise:
         body.out.line("#pragma GCC ivdep")
         body.out.line("P4_UNROLLED")
-    with body.out.block(f"for (size_t i = 0; i < {run.repeats}; i++)"):
-        body.plain(group)
 
 
 def _independent(body: Body, group: Sequence[ir.Stmt], run: Run) -> bool:

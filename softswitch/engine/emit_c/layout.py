@@ -4,7 +4,7 @@
   registers of one group; that is what lets statements over them become loops.
 * Registers of the same size that are always indexed by the same expression are one array of
   structs: a packet that touches slot i touches consecutive cache lines.
-* Headers above `LARGE` bytes come last in the packet and are not cleared per packet; ``where`` says
+* Headers of `LARGE` bytes and more come last in the packet and are not cleared per packet; ``where`` says
   whether their fields are in storage, still in the frame, or zero.
 """
 
@@ -72,6 +72,7 @@ class HeaderLayout:
     runs: tuple[FieldRun, ...]
     fixed_bits: int
     varbit: Slot | None
+    wired: bool  # kept as the bytes on the wire, where the C compiler can do that (P4_WIRE)
 
     @property
     def by_name(self) -> dict[str, Slot]:
@@ -93,8 +94,8 @@ class HeaderLayout:
         return total
 
 
-def lay_out_header(header: ir.Header, c_name: str, pos: ir.Position) -> HeaderLayout:
-    """Lay out a header type. Raises Unsupported if it is not whole bytes."""
+def lay_out_header(header: ir.Header, c_name: str, pos: ir.Position, *, wired: bool) -> HeaderLayout:
+    """Lay out a header type, if possible as `wired`. Raises Unsupported if it is not whole bytes."""
     slots: list[Slot] = []
     names = Names()
     runs = list(_field_runs(header, names))
@@ -122,7 +123,9 @@ def lay_out_header(header: ir.Header, c_name: str, pos: ir.Position) -> HeaderLa
         fixed += width_of(type_)
     if fixed % 8:
         raise Unsupported(f"header {header.name} has {fixed} bits: no multiple of 8", pos)
-    return HeaderLayout(header, c_name, tuple(slots), tuple(runs), fixed, varbit)
+    widest = max((width_of(slot.type) for slot in slots if slot is not varbit), default=0)
+    wired &= varbit is None and not runs and 0 < widest <= 64
+    return HeaderLayout(header, c_name, tuple(slots), tuple(runs), fixed, varbit, wired)
 
 
 def _field_runs(header: ir.Header, names: Names) -> Iterator[FieldRun]:
@@ -274,7 +277,7 @@ class Homes:
                 valid = self._flag(path, "valid", variable=variable)
                 where = None
                 declaration = f"struct {layout.c_name} {name};"
-                if path[0] == "hdr" and layout.storage_bytes > LARGE:
+                if path[0] == "hdr" and layout.storage_bytes >= LARGE:
                     where = "p->where." + storage.where.names.unique("_".join(path))
                     storage.where.lines.append(f"uint32_t {where.removeprefix('p->where.')};")
                     storage.large.append(declaration)

@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence
 from softswitch.compiler import ir
 from softswitch.compiler.errors import Unsupported
 from softswitch.compiler.ir.walk import all_statements
-from softswitch.engine.emit_c.functions import PARAMETERS, Locals, open_body
+from softswitch.engine.emit_c.functions import Locals, open_body
 from softswitch.engine.emit_c.layout import HeaderHome
 from softswitch.engine.emit_c.packet import raw_name
 from softswitch.engine.emit_c.statements import Body, where_name
 from softswitch.engine.emit_c.text import (
+    PARAMETERS,
     Names,
     Writer,
     c_integer,
@@ -228,11 +229,13 @@ def emit_deparser(unit: Unit, locals_: Locals, deparser: str, out: Writer) -> No
     """Write ``run_DEPARSER``, which stores the headers at `to` and returns their end."""
     body_of = unit.program.blocks[deparser]
     _check_room(unit, body_of)
-    with out.block(f"P4_FUNCTION uint8_t *run_{deparser}({PARAMETERS}, uint8_t *to)"):
-        out.line("(void)s, (void)p, (void)v;")
-        body = open_body(unit, out, locals_.of(deparser), leave="return to;", extra={"Emit": _emit})
+    written = Writer()
+    with written.block(f"P4_FUNCTION uint8_t *run_{deparser}({PARAMETERS}, uint8_t *to)"):
+        written.line("(void)s, (void)p, (void)v;")
+        body = open_body(unit, written, locals_.of(deparser), leave="return to;", extra={"Emit": _emit})
         body.statements(body_of)
-        out.line("return to;")
+        written.line("return to;")
+    out.lines += body.loops.lines + written.lines
     out.line()
 
 

@@ -9,8 +9,11 @@ module                what it writes
 `expressions`         expressions
 `statements`          statements; `externs`: calls of externs
 `roll`, `lanes`       loops for what the program repeats lane by lane; `lazy`:
-                      those that take their lanes straight from the frame
-`wire`                headers from and to bytes; `raw`: those that mostly pass
+                      those that take their lanes straight from the frame;
+                      `loop_functions`: the loops, apart from the rest
+`wire`                headers from and to bytes; `raw`: those that mostly pass;
+                      `header_sums`: checksums over them
+`standard`            standard metadata, as far as somebody looks at it
 `parser`              parser and deparser
 `alike_tables`        tables that decide the same, decided once
 `functions`           actions and blocks

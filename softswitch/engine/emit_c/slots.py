@@ -109,7 +109,7 @@ class _SlotFunction:
         if self._headers:
             self._search(self._slots.search)
             self._out.line()
-            self._out.line("found:")
+            self._out.line("found:;")
         for name, definition in self._slots.definitions.items():
             if not isinstance(definition, Field | Taken):
                 self._define(name, definition, types[name])

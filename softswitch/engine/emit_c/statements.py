@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -44,7 +45,8 @@ class Body:
     in_parser: bool = False
     brought: set[str] = field(default_factory=set)  # large headers known to be in storage
     slots: dict[tuple[str, str], str] = field(default_factory=dict)  # (group, index) to a pointer in scope
-    rolled: bool = False  # whether a rolled loop was written
+    loops: Writer = field(default_factory=Writer)  # functions that have to come before this one
+    reads: Counter[str] = field(default_factory=Counter)  # how often the function reads variables, if known
     summed: dict[int, int] = field(
         default_factory=dict
     )  # id of a checksum over what is before `at`: its bytes

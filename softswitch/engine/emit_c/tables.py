@@ -6,12 +6,13 @@ from collections.abc import Iterator, Sequence
 
 from softswitch.compiler import ir
 from softswitch.engine.emit_c.externs import cost, counted_bytes
-from softswitch.engine.emit_c.functions import PARAMETERS, open_body
+from softswitch.engine.emit_c.functions import open_body
 from softswitch.engine.emit_c.parser import pattern_tests
 from softswitch.engine.emit_c.statements import Body
 from softswitch.engine.emit_c.table_layout import ARG_WORDS, RANGE_WORDS, TableLayout
 from softswitch.engine.emit_c.text import (
     MAX_SCALAR,
+    PARAMETERS,
     Names,
     Writer,
     c_integer,

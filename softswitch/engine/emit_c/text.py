@@ -35,9 +35,14 @@ _KEYWORDS = frozenset(
 
 RESERVED = (
     *("s", "p", "v", "i", "at", "end", "error", "to", "out", "words", "data", "digest", "max", "length"),
-    *("subject", "outcome", "bits", "bytes", "states", "key", "entry", "lane", "lanes"),
+    *("subject", "outcome", "bits", "bytes", "states", "key", "entry", "lane", "lanes", "done"),
 )
 """Names of the variables of generated functions, which are not used for anything else."""
+
+
+PARAMETERS = "struct p4_pipeline *restrict s, p4_state *restrict p, struct variables *restrict v"
+"""What every block, action and table gets. None of the three reaches into another: ``restrict`` says so, and
+the compiler loads the fields of a header together."""
 
 
 class Names:

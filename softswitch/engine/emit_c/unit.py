@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from softswitch.compiler import ir
 from softswitch.compiler.errors import Unsupported
@@ -27,6 +27,7 @@ class Unit:
     meter_names: dict[str, str]
     leaving_actions: frozenset[str]  # those that may exit the block
     leaving_tables: frozenset[str]
+    loop_names: Names = field(default_factory=Names)
 
     def error(self, name: str) -> int:
         """Return the number of a parser error."""
@@ -39,8 +40,9 @@ class Unit:
 def make_unit(program: ir.Program) -> Unit:
     """Lay out `program` and name its parts. Raises Unsupported."""
     header_names = Names()
+    wired = not program.tofino  # whose headers are fields in registers, and bytes between the gresses
     headers = {
-        header: lay_out_header(header, header_names.unique(header.name), NOWHERE)
+        header: lay_out_header(header, header_names.unique(header.name), NOWHERE, wired=wired)
         for header in header_types(program)
     }
     actions, tables, counters, meters = Names(), Names(), Names(), Names()

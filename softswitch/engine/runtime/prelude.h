@@ -28,8 +28,7 @@
 #define P4_INLINE static inline __attribute__((always_inline, unused))
 #define P4_HELPER static __attribute__((unused))
 #define P4_FUNCTION static __attribute__((unused))
-/* Functions with loops over lanes stay apart: deep inside a larger one, gcc takes them for cold code
- * and does not vectorise them. */
+/* Loops over lanes stay apart (emit_c/loop_functions.py). */
 #define P4_LANES static __attribute__((unused, noinline, hot))
 /* Before a loop over lanes, of which a vector holds eight: to count and to jump is half of a round otherwise. */
 #define P4_UNROLLED _Pragma("GCC unroll 4")
@@ -39,6 +38,20 @@ __extension__ typedef unsigned __int128 p4_u128;
 __extension__ typedef __int128 p4_i128;
 
 #define P4_U128(high, low) (((p4_u128)(high) << 64) | (low))
+
+/* A header as the bytes that are on the wire, whose fields are C lvalues all the same: to extract it and to emit it are
+   copies, and the bytes of a field are exchanged when it is used. Clang cannot: there, and with P4_PLAIN, fields are
+   integers of this machine. */
+#if defined(__GNUC__) && !defined(__clang__) && !defined(P4_PLAIN)
+#define P4_WIRED
+#define P4_WIRE __attribute__((packed, scalar_storage_order("big-endian")))
+#define P4_BITS(type, name, width) type name : width
+#define P4_BYTE uint8_t : 0     /* what follows is not stored together with what is before */
+#else
+#define P4_WIRE
+#define P4_BITS(type, name, width) type name
+#define P4_BYTE
+#endif
 
 /* Where the fields of a large header are: in this packet, in the one that it is a loan of (p4_program.lend), or
    from P4_IN_FRAME on in the frame at offset (where - P4_IN_FRAME). */
