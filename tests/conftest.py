@@ -9,11 +9,18 @@ from collections.abc import Generator, Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests import effort
+from tests import effort, started
 
 # A thousand processes are started: only the first is to compile our modules.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+if str(started.FOLDER) not in os.environ.get("PYTHONPATH", "").split(os.pathsep):
+    os.environ["PYTHONPATH"] = os.pathsep.join(
+        filter(None, (str(started.FOLDER), os.environ.get("PYTHONPATH")))
+    )
+gc.callbacks[:] = [each for each in gc.callbacks if each.__module__ != "sitecustomize"]  # here tests decide
+# NumPy's threads wait busily as they begin: that takes longer than all else of its import.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

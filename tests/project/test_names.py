@@ -140,8 +140,9 @@ def test_what_is_gone_is_found(suffix: str, text: str, found: list[str]) -> None
 
 
 def test_what_is_left_out_is_written_somewhere() -> None:
-    def written(text: str) -> set[str]:
-        return {name for name in OTHERS if name in text}
-
-    files = [ROOT / file for file in readable() if written((ROOT / file).read_text(encoding="utf-8"))]
-    assert {name for file in files for text in notes(file) for name in written(text)} >= OTHERS
+    missing = set(OTHERS)
+    for file in readable():
+        text = (ROOT / file).read_text(encoding="utf-8")
+        if any(name in text for name in missing):  # what it says to readers takes long to find
+            missing -= {name for note in notes(ROOT / file) for name in missing if name in note}
+    assert not missing

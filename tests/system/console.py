@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests import started
 from tests.system.command import ROOT
 
 
@@ -48,7 +49,7 @@ def make_folder(made: Path) -> Path:
 def run_step(folder: Path, command: str, shown: list[str]) -> None:
     """Run a command in such a folder; the lines that are shown must come, in this order."""
     places = [str(folder / "bin"), str(Path(sys.executable).parent), os.environ["PATH"]]
-    environment = {**os.environ, "PATH": ":".join(places), "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "PATH": ":".join(places), "PYTHONPATH": started.PATH}
     done = subprocess.run(
         ["sh", "-c", command], cwd=folder, env=environment, capture_output=True, text=True, check=False
     )

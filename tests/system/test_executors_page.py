@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import started
 from tests.softswitch.namespaces import why_not
 from tests.softswitch.script_program import have_compiler
 from tests.system.clusters import Cluster, cluster, until
@@ -42,7 +43,7 @@ def run_page(here: Cluster, section: str, folder: Path, variables: Mapping[str, 
     (text,) = (each for each in page.split("\n## ") if each.startswith(f"{section}\n"))
     (folder / "page").mkdir()
     places = [str(make_folder(folder / "page") / "bin"), str(Path(sys.executable).parent), os.environ["PATH"]]
-    own = {**variables, "PATH": ":".join(places), "PYTHONPATH": str(ROOT)}
+    own = {**variables, "PATH": ":".join(places), "PYTHONPATH": started.PATH}
     service: Service | None = None
     said = {}
     for command, _ in steps(text):

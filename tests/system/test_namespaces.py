@@ -16,6 +16,7 @@ from hostlib import JobConfig, TransportConfig
 from hostlib.launcher import Workers
 from hostlib.rendezvous import Rendezvous
 from ina.runtime.switch_process import EmbeddedSwitch
+from tests import started
 from tests.softswitch.namespaces import Namespace, hosts, why_not
 from tests.softswitch.script_program import have_compiler
 from tests.system import traffic
@@ -62,7 +63,7 @@ class Bed:
                 [
                     {
                         "HOST": host.name,
-                        "PYTHONPATH": str(Path(__file__).parents[2]),
+                        "PYTHONPATH": started.PATH,
                         "INA_JOB": self._config(admission, rank, rendezvous).to_json(),
                     }
                     for rank, host in enumerate(self.hosts)

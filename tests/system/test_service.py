@@ -34,7 +34,7 @@ from ina.service.faults import POINTS, VARIABLE
 from ina.service.files import process_of
 from ina.service.network import Network
 from ina.service.wiring import Wiring
-from tests import effort
+from tests import effort, started
 from tests.system.command import ROOT, WORKERS, family, ina
 from tests.system.test_testbeds import PREFIX, needs_namespaces
 
@@ -92,7 +92,7 @@ def daemon(
 ) -> subprocess.Popen[str]:
     driver = [sys.executable, "-m", "tests.system.service_driver"]
     command = [*driver, str(state), at, str(jobs), memory, scheduler]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), **variables}
+    environment = {**os.environ, "PYTHONPATH": started.PATH, **variables}
     return subprocess.Popen(
         command, env=environment, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )

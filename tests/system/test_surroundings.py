@@ -17,8 +17,9 @@ from ina.runtime.fabric import control
 from ina.runtime.server_process import ServerProcess
 from ina.runtime.spec import FabricSpec
 from ina.runtime.switch_process import EmbeddedSwitch
+from tests import started
 from tests.system.attached import open_switch
-from tests.system.command import PATIENT, ROOT, ina, start, worker
+from tests.system.command import PATIENT, ina, start, worker
 
 RUN = ("run", "-np", 2, "--lanes", 32, *PATIENT)
 
@@ -29,7 +30,7 @@ def ina_in(folder: Path, arguments: Sequence[object], closed: str = "") -> subpr
     return subprocess.run(
         ["sh", "-c", f'exec "$@" {closed}', "sh", *command],
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": started.PATH},
         capture_output=True,
         text=True,
         check=False,
@@ -60,7 +61,7 @@ def test_a_folder_that_is_gone_is_said_to_be(tmp_path: Path) -> None:
     """
     script = 'mkdir gone && cd gone && rmdir ../gone && exec "$@"'
     command = ["sh", "-c", script, "sh", sys.executable, "-P", "-m", "ina", *map(str, RUN), "true"]
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    env = {**os.environ, "PYTHONPATH": started.PATH, "XDG_CACHE_HOME": str(tmp_path / "cache")}
     done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == FAILED
     assert "the current directory no longer exists: change to another one" in done.stderr
