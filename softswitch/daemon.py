@@ -15,13 +15,11 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from types import FrameType
 from typing import Literal, TextIO
 
 from softswitch.compiler import Choice, CompileError
@@ -36,6 +34,7 @@ from softswitch.p4runtime import Service, Tls, private_socket, serve
 from softswitch.p4runtime.errors import RequestError
 from softswitch.p4runtime.journal import Journal
 from softswitch.p4runtime.state import Backend
+from softswitch.stop import Stop
 
 WATCH_S = 0.5
 """How often a program that is watched is looked at."""
@@ -99,7 +98,6 @@ def run_switch(
     be opened, OSError if a file or `address` is not available, SwitchError if the event loop failed.
     """
     source = preprocess_once(program, defines=defines) if program else None
-    stop = threading.Event()
     interpreted = backend == "interpreter" or log is not None
     engine: Literal["auto", "python"] = "python" if interpreted else "auto"
     with contextlib.ExitStack() as stack:
@@ -137,7 +135,7 @@ def run_switch(
                 answer = serve_metrics(lambda: render(switch), metrics_port)
                 described["metrics_port"] = stack.enter_context(answer)
             switch.start()
-            with _Signals(stop):
+            with Stop() as stop:
                 _say(ready, described)
                 if watch and program is not None:
                     arguments = (program, defines, source, service, ready, stop)
@@ -145,7 +143,7 @@ def run_switch(
                 if until_eof:
                     asked = (switch, captures, ready, stop)
                     threading.Thread(target=_answer, args=asked, daemon=True).start()
-                stop.wait()
+                stop.wait_in_main_thread()
         finally:
             service.close()
         switch.stop()
@@ -177,32 +175,13 @@ def _reached_at(switch: Switch) -> dict[str, object]:
     }
 
 
-class _Signals:
-    """Sets an event on SIGTERM and SIGINT; afterwards the earlier handlers are back."""
-
-    def __init__(self, stop: threading.Event) -> None:
-        self._stop = stop
-
-    def __enter__(self) -> None:
-        self._before = {
-            number: signal.signal(number, self._handle) for number in (signal.SIGTERM, signal.SIGINT)
-        }
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    def _handle(self, number: int, frame: FrameType | None) -> None:
-        self._stop.set()
-
-
 def _watch(
     program: Path,
     defines: Mapping[str, str] | None,
     known: str,
     service: Service,
     told: TextIO | None,
-    stop: threading.Event,
+    stop: Stop,
 ) -> None:
     """Load the program again whenever its preprocessed text changes, until the switch stops."""
     complaint = ""
@@ -222,9 +201,7 @@ def _watch(
             _say(told, {"reloaded": program.stem})
 
 
-def _answer(
-    switch: Switch, captures: CaptureFiles | None, answers: TextIO | None, stop: threading.Event
-) -> None:
+def _answer(switch: Switch, captures: CaptureFiles | None, answers: TextIO | None, stop: Stop) -> None:
     """Carry out commands until standard input ends, which ends the switch too."""
     try:
         for line in _lines(sys.stdin.fileno()):
