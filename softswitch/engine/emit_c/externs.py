@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from softswitch.compiler import ir
 from softswitch.compiler.errors import Unsupported
 from softswitch.compiler.ir.crc import Crc
-from softswitch.engine.emit_c.header_sums import header_sums
 from softswitch.engine.emit_c.statements import Body, Handler
 from softswitch.engine.emit_c.text import (
     c_integer,
@@ -282,24 +281,10 @@ def _verify_checksum(body: Body, call: ir.Extern) -> None:
         present = ir.IsValid(ir.Bool(), checksum.base, call.pos)
         tests.insert(0, body.expressions.value(present).text)
     with body.out.block(f"if ({' && '.join(tests)})"):
-        summed = ""
-        if call.function == "verify_checksum" and algorithm(kind) == "csum16":
-            summed = header_sums(body.expressions, data)
-        if summed:
-            body.out.lines.append("#ifdef P4_WIRED")
-            digest = f"__builtin_bswap16((uint16_t)p4_fold({summed}))"
-            _complain(body, digest, checksum)
-            body.out.lines.append("#else")
         digest = _digest(body, algorithm(kind), data, payload=call.function.endswith("with_payload"))
-        _complain(body, digest, checksum)
-        if summed:
-            body.out.lines.append("#endif")
-
-
-def _complain(body: Body, digest: str, checksum: ir.Expr) -> None:
-    body.out.line(f"if ({digest} != {body.expressions.value(checksum).text})")
-    with body.out.indented():
-        body.out.line("p->standard_metadata.checksum_error = 1;")
+        body.out.line(f"if ({digest} != {body.expressions.value(checksum).text})")
+        with body.out.indented():
+            body.out.line("p->standard_metadata.checksum_error = 1;")
 
 
 def _update_checksum(body: Body, call: ir.Extern) -> None:

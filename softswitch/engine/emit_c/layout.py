@@ -72,7 +72,6 @@ class HeaderLayout:
     runs: tuple[FieldRun, ...]
     fixed_bits: int
     varbit: Slot | None
-    wired: bool  # kept as the bytes on the wire, where the C compiler can do that (P4_WIRE)
 
     @property
     def by_name(self) -> dict[str, Slot]:
@@ -94,8 +93,8 @@ class HeaderLayout:
         return total
 
 
-def lay_out_header(header: ir.Header, c_name: str, pos: ir.Position, *, wired: bool) -> HeaderLayout:
-    """Lay out a header type, if possible as `wired`. Raises Unsupported if it is not whole bytes."""
+def lay_out_header(header: ir.Header, c_name: str, pos: ir.Position) -> HeaderLayout:
+    """Lay out a header type. Raises Unsupported if it is not whole bytes."""
     slots: list[Slot] = []
     names = Names()
     runs = list(_field_runs(header, names))
@@ -123,9 +122,7 @@ def lay_out_header(header: ir.Header, c_name: str, pos: ir.Position, *, wired: b
         fixed += width_of(type_)
     if fixed % 8:
         raise Unsupported(f"header {header.name} has {fixed} bits: no multiple of 8", pos)
-    widest = max((width_of(slot.type) for slot in slots if slot is not varbit), default=0)
-    wired &= varbit is None and not runs and 0 < widest <= 64
-    return HeaderLayout(header, c_name, tuple(slots), tuple(runs), fixed, varbit, wired)
+    return HeaderLayout(header, c_name, tuple(slots), tuple(runs), fixed, varbit)
 
 
 def _field_runs(header: ir.Header, names: Names) -> Iterator[FieldRun]:

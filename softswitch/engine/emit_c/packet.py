@@ -18,7 +18,7 @@ from softswitch.engine.emit_c.layout import (
     varbit_widths,
 )
 from softswitch.engine.emit_c.statements import where_name
-from softswitch.engine.emit_c.text import Writer, c_integer, is_wide, storage_bits, storage_type, width_of
+from softswitch.engine.emit_c.text import Writer, c_integer, is_wide, storage_type, width_of
 from softswitch.engine.emit_c.unit import Unit
 from softswitch.engine.emit_c.wire import load_slots, store_slots
 
@@ -64,7 +64,7 @@ def declare_varbits(program: ir.Program, out: Writer) -> None:
 def declare_header(layout: HeaderLayout, out: Writer) -> None:
     """Write the C struct of a header type."""
     starts = {layout.slots[run.first].name: run for run in layout.runs}
-    with out.block(f"struct {layout.c_name}", "} P4_WIRE;" if layout.wired else "};"):
+    with out.block(f"struct {layout.c_name}", "};"):
         if not layout.slots:
             out.line("char none;")
         for slot in layout.slots:
@@ -79,12 +79,6 @@ def declare_header(layout: HeaderLayout, out: Writer) -> None:
                 out.line(f"struct p4_varbit{slot.type.max_width} {slot.member};")
             elif is_wide(slot.type):
                 out.line(f"uint8_t {slot.member}[{width_of(slot.type) // 8}];")
-            elif layout.wired and (
-                slot.offset % 8 or width_of(slot.type) != storage_bits(width_of(slot.type))
-            ):
-                if not slot.offset % 8:
-                    out.line("P4_BYTE;")
-                out.line(f"P4_BITS({storage_type(slot.type)}, {slot.member}, {width_of(slot.type)});")
             else:
                 out.line(f"{storage_type(slot.type)} {slot.member};  /* {width_of(slot.type)} bits */")
     out.line()

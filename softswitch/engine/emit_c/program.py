@@ -11,8 +11,7 @@ module                what it writes
 `roll`, `lanes`       loops for what the program repeats lane by lane; `lazy`:
                       those that take their lanes straight from the frame;
                       `loop_functions`: the loops, apart from the rest
-`wire`                headers from and to bytes; `raw`: those that mostly pass;
-                      `header_sums`: checksums over them
+`wire`                headers from and to bytes; `raw`: those that mostly pass
 `standard`            standard metadata, as far as somebody looks at it
 `parser`              parser and deparser
 `alike_tables`        tables that decide the same, decided once

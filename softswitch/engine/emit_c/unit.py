@@ -40,9 +40,8 @@ class Unit:
 def make_unit(program: ir.Program) -> Unit:
     """Lay out `program` and name its parts. Raises Unsupported."""
     header_names = Names()
-    wired = not program.tofino  # whose headers are fields in registers, and bytes between the gresses
     headers = {
-        header: lay_out_header(header, header_names.unique(header.name), NOWHERE, wired=wired)
+        header: lay_out_header(header, header_names.unique(header.name), NOWHERE)
         for header in header_types(program)
     }
     actions, tables, counters, meters = Names(), Names(), Names(), Names()

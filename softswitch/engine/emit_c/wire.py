@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from softswitch.compiler import ir
@@ -25,10 +25,10 @@ def emit_header_functions(layout: HeaderLayout, out: Writer) -> None:
     out.line(f"static const struct {name} p4_zero_{name} __attribute__((unused));")
     out.line()
     with out.block(f"P4_INLINE void p4_load_{name}(struct {name} *h, const uint8_t *at{size})"):
-        _copy_or(_load_fields, "h, at", layout, out)
+        _load_fields(layout, out)
     out.line()
     with out.block(f"P4_INLINE void p4_store_{name}(uint8_t *at, const struct {name} *h)"):
-        _copy_or(_store_fields, "at, h", layout, out)
+        _store_fields(layout, out)
     out.line()
     parameters = f"const struct {name} *a, int a_valid, const struct {name} *b, int b_valid"
     with out.block(f"P4_HELPER int p4_same_{name}({parameters})"):
@@ -39,20 +39,6 @@ def emit_header_functions(layout: HeaderLayout, out: Writer) -> None:
             out.line(line)
         out.line("return 1;")
     out.line()
-
-
-def _copy_or(
-    fields: Callable[[HeaderLayout, Writer], None], ends: str, layout: HeaderLayout, out: Writer
-) -> None:
-    """Write a header's way from or to the wire: by `fields`, or a copy where the struct is as the wire."""
-    if not layout.wired:
-        fields(layout, out)
-        return
-    out.lines.append("#ifdef P4_WIRED")
-    out.line(f"memcpy({ends}, {layout.fixed_bits // 8});")
-    out.lines.append("#else")
-    fields(layout, out)
-    out.lines.append("#endif")
 
 
 def _runs_by_start(layout: HeaderLayout) -> dict[str, FieldRun]:

@@ -39,20 +39,6 @@ __extension__ typedef __int128 p4_i128;
 
 #define P4_U128(high, low) (((p4_u128)(high) << 64) | (low))
 
-/* A header as the bytes that are on the wire, whose fields are C lvalues all the same: to extract it and to emit it are
-   copies, and the bytes of a field are exchanged when it is used. Clang cannot: there, and with P4_PLAIN, fields are
-   integers of this machine. */
-#if defined(__GNUC__) && !defined(__clang__) && !defined(P4_PLAIN)
-#define P4_WIRED
-#define P4_WIRE __attribute__((packed, scalar_storage_order("big-endian")))
-#define P4_BITS(type, name, width) type name : width
-#define P4_BYTE uint8_t : 0     /* what follows is not stored together with what is before */
-#else
-#define P4_WIRE
-#define P4_BITS(type, name, width) type name
-#define P4_BYTE
-#endif
-
 /* Where the fields of a large header are: in this packet, in the one that it is a loan of (p4_program.lend), or
    from P4_IN_FRAME on in the frame at offset (where - P4_IN_FRAME). */
 enum { P4_ABSENT = 0, P4_STORED = 1, P4_LENT = 2, P4_IN_FRAME = 3 };
