@@ -9,7 +9,7 @@ from softswitch.compiler.errors import Unsupported
 from softswitch.compiler.position import NOWHERE
 from softswitch.engine.emit_c.ahead import emit_ahead
 from softswitch.engine.emit_c.layout import ScalarHome
-from softswitch.engine.emit_c.standard import tell
+from softswitch.engine.emit_c.standard import tell, told_fields
 from softswitch.engine.emit_c.table_layout import TableLayout
 from softswitch.engine.emit_c.tables import describe_tables, state_members
 from softswitch.engine.emit_c.text import Writer, is_wide, storage_type
@@ -250,6 +250,7 @@ def emit_entry_points(unit: Unit, tables: Sequence[TableLayout], threads: Sequen
         _emit_create(unit, tables, threads, out)
         return
     _write(out, ANSWER)
+    told = told_fields(unit.program)
     arrival = {
         "ingress_port": "port",
         "packet_length": "length",
@@ -259,11 +260,11 @@ def emit_entry_points(unit: Unit, tables: Sequence[TableLayout], threads: Sequen
     found = {"parser_error": "error"}
     timed = _needs_time(unit.program)
     clock = ["    s->now_us = now_us;"] if timed else []
-    _write(out, INGRESS, given=[*clock, *tell(unit, arrival)], found=tell(unit, found))
+    _write(out, INGRESS, given=[*clock, *tell(unit, told, arrival)], found=tell(unit, told, found))
     _write(
         out,
         CLONE,
-        given=tell(unit, {"ingress_port": "port"}),
+        given=tell(unit, told, {"ingress_port": "port"}),
         cleared=[f"    memset(&{text}, 0, sizeof {text});" for text in unit.homes.flags_under("meta")],
     )
     departure = {
@@ -271,10 +272,10 @@ def emit_entry_points(unit: Unit, tables: Sequence[TableLayout], threads: Sequen
         "packet_length": "p->packet_length",
         "egress_global_timestamp": "copy->now_us",
     }
-    told = ("egress_port", "egress_rid", "instance_type", "enq_timestamp", "enq_qdepth", "deq_timedelta")
-    departure |= {name: f"copy->{name}" for name in (*told, "deq_qdepth")}
+    copied = ("egress_port", "egress_rid", "instance_type", "enq_timestamp", "enq_qdepth", "deq_timedelta")
+    departure |= {name: f"copy->{name}" for name in (*copied, "deq_qdepth")}
     clock = ["    s->now_us = copy->now_us;"] if timed else []
-    _write(out, EGRESS, given=[*clock, *tell(unit, departure)])
+    _write(out, EGRESS, given=[*clock, *tell(unit, told, departure)])
     _emit_create(unit, tables, threads, out)
 
 

@@ -13,14 +13,7 @@ from softswitch.engine.emit_c.lazy import Lazy, find_lazy
 from softswitch.engine.emit_c.loop_functions import loop_function, passing_variables
 from softswitch.engine.emit_c.roll import Run, find_runs, independent, mentioned
 from softswitch.engine.emit_c.statements import Body, where_name
-from softswitch.engine.emit_c.text import (
-    RESERVED,
-    Names,
-    c_integer,
-    comment,
-    is_wide,
-    storage_type,
-)
+from softswitch.engine.emit_c.text import RESERVED, Names, c_integer, comment, is_wide, storage_type
 
 
 def write_statements(body: Body, statements: Sequence[ir.Stmt]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 
 from softswitch.compiler import ir
 from softswitch.compiler.ir.walk import (
@@ -32,9 +32,8 @@ def told_fields(program: ir.Program) -> frozenset[str]:
     return frozenset(found)
 
 
-def tell(unit: Unit, values: Mapping[str, str]) -> Iterator[str]:
-    """Yield the C assignments to those of some fields of standard metadata that somebody looks at."""
-    told = told_fields(unit.program)
+def tell(unit: Unit, told: Set[str], values: Mapping[str, str]) -> Iterator[str]:
+    """Yield the C assignments to those of some fields of standard metadata that are `told_fields`."""
     fields = dict(unit.program.standard_metadata.fields)
     for name, value in values.items():
         if name not in told:
