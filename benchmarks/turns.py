@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.pages.real import DELAY_S
+from benchmarks.pages.real import DELAY_S, to_stderr
 from bmv2_topos.testbeds import netns
 from controller.vocabulary import Job, Link
 from controller.vocabulary.catalog import star
@@ -52,15 +52,11 @@ def trained(module: str, rate_bps: float, slots: int, options: argparse.Namespac
             command = [sys.executable, "-m", module, "--rank", folder, *given]
             job = Job(name=NAMELESS, workers=options.hosts, command=tuple(command), slots=slots)
             end = JobEnd(LaunchSpec(job=job))
-            run_jobs(fabric, [end], on_output=_to_stderr)
+            run_jobs(fabric, [end], on_output=to_stderr)
             end.check()
             return [json.loads((Path(folder) / f"{rank}.json").read_text()) for rank in range(options.hosts)]
     finally:
         netns.down(name)
-
-
-def _to_stderr(spec: LaunchSpec, rank: int, data: bytes, is_error: bool) -> None:
-    sys.stderr.buffer.write(data)
 
 
 def together(ranks: Sequence[dict[str, Any]]) -> dict[str, list[float]]:

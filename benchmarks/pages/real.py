@@ -169,7 +169,7 @@ class RealAllreduce:
                 job = Job(name=NAMELESS, workers=self.workers, command=command, slots=2 * self.window)
                 end = JobEnd(LaunchSpec(job=job))
                 before_s = _processor_s(state.switches.values())
-                run_jobs(fabric, [end], on_output=_to_stderr)
+                run_jobs(fabric, [end], on_output=to_stderr)
                 switch_s = _processor_s(state.switches.values()) - before_s
                 end.check()
                 assert end.result is not None
@@ -200,5 +200,6 @@ class RealAllreduce:
         return command_line.module("ina.bench.allreduce", *sizes, "--output", folder, *store, *blocks)
 
 
-def _to_stderr(spec: LaunchSpec, rank: int, data: bytes, is_error: bool) -> None:
+def to_stderr(spec: LaunchSpec, rank: int, data: bytes, is_error: bool) -> None:
+    """Show the output of workers: what the command itself prints is its tables."""
     sys.stderr.buffer.write(data)
