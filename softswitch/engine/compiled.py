@@ -22,7 +22,7 @@ from softswitch.engine.entries import TableEntries, bit_width, has_part, leaf_wi
 from softswitch.engine.meters import MeterRates, MeterReading
 from softswitch.engine.pipeline import MAX_FRAME, Copy, NoSuchObject, PipelineError, Verdict
 
-ABI = 5
+ABI = 6
 PARTS = ("direct counter", "direct meter", "idle timeout")
 """What an entry may have, in the order of ``enum`` P4_HITS ... in ``runtime/tables.h``."""
 PACKET_ALIGNMENT = 64
@@ -118,6 +118,7 @@ class _Program(ctypes.Structure):
         ("twin", _TWIN),
         ("one_thread", ctypes.c_char_p),
         ("slots", _SLOTS),
+        ("fetch_slot", _pointer),
         ("divides", _DIVIDES),
     )
 

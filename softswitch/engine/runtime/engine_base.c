@@ -29,6 +29,7 @@ void *spare_take(struct spares *spares, size_t bytes)
     if (!first)
         return aligned_alloc(64, (bytes + 63) & ~(size_t)63);
     spares->first = first->next;
+    __builtin_prefetch(spares->first);      /* it may not have been used for long, and the next call reads it */
     return first;
 }
 
@@ -45,27 +46,34 @@ void spares_free(struct spares *spares)
         free(spare_take(spares, 0));
 }
 
-/* Frames up to this length share blocks of this size. */
-#define SPARE_FRAME 2048
+void frames_free(struct frames *frames)
+{
+    for (uint32_t size = 0; size < FRAME_SIZES; size++)
+        spares_free(&frames->of[size]);
+}
+
+#define FRAME_STEP 128          /* bytes between the classes of frames */
 
 struct frame *frame_new(struct engine *engine, const uint8_t *bytes, uint32_t length)
 {
-    bool spare = length <= SPARE_FRAME;
-    struct frame *frame = spare ? spare_take(engine->frames, sizeof *frame + SPARE_FRAME)
-                                : malloc(sizeof *frame + length);
+    size_t room = sizeof(struct frame) + length, size = room / FRAME_STEP;
+    if (size > FRAME_SIZES)
+        size = FRAME_SIZES;
+    struct frame *frame = size < FRAME_SIZES ? spare_take(&engine->frames->of[size], (size + 1) * FRAME_STEP)
+                                             : malloc(room);
     if (frame) {
-        *frame = (struct frame){.references = 1, .length = length, .spare = spare};
+        *frame = (struct frame){.references = 1, .length = length, .size = (uint8_t)size};
         memcpy(frame->bytes, bytes, length);
     }
     return frame;
 }
 
-void frame_release(struct spares *spares, struct frame *frame)
+void frame_release(struct frames *frames, struct frame *frame)
 {
     if (!frame || --frame->references)
         return;
-    if (frame->spare)
-        spare_return(spares, frame);
+    if (frame->size < FRAME_SIZES)
+        spare_return(&frames->of[frame->size], frame);
     else
         free(frame);
 }

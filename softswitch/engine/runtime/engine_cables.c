@@ -34,17 +34,15 @@ struct cabling {
     uint64_t *due_us, *arrival_us;  /* of each engine: its next event, and what enters it next */
     uint32_t count, cables, entrances;
     struct engine_cable *cable;     /* by their sources, in the order in which they are looked at */
-    uint32_t *first_cable;          /* of each engine, and one more */
     struct engine_end *end;
-    uint32_t *first_end, *ends_of;  /* of each engine, and one more: the ends at it */
     struct entrance *entrance;      /* of the cables, then of the ends */
-    bool *touched;                  /* may have sent something since it was looked at */
-    uint32_t *turn, turns;          /* those, unordered */
     bool *held;                     /* locked by this call */
     bool *waits;                    /* an end is in `waiting` */
     uint32_t *waiting, waitings;    /* to be told of */
+    uint32_t *next;                 /* the engines of a step that have something to do */
     uint64_t order, now_us, step_us;
-    struct spares frames;           /* of all engines */
+    struct frames frames;           /* of all engines */
+    struct departures departures;
     int (*survives)(uint32_t entrance);
     bool short_of_memory;
 };
@@ -115,10 +113,6 @@ static struct engine *enter(struct cabling *cabling, uint32_t number)
         cabling->held[number] = true;
         engine_lock(engine);
     }
-    if (!cabling->touched[number]) {
-        cabling->touched[number] = true;
-        cabling->turn[cabling->turns++] = number;
-    }
     return engine;
 }
 
@@ -176,64 +170,162 @@ static void let_in(struct cabling *cabling, uint32_t number, uint64_t now_us)
     cabling->arrival_us[number] = inbox->size ? first->time_us : ENGINE_NEVER;
 }
 
+/* ---------------------------------------------------------------- fetching ahead
+ *
+ * With hundreds of engines, what one of them reads in a step has left the nearer caches since the step before. So it is
+ * fetched while others have theirs: in stages, since each reads what leads to what the next one fetches. Most of what is
+ * due is enough, for no result depends on it.
+ */
+
+#define FETCH_LEAST 16      /* engines: what fewer read stays in the caches */
+#define FETCH_STAGES 6
+#define FETCH_DUE 16        /* frames and events of a step */
+
+/* gcc takes a function that only fetches for one without effect, and does not call it. */
+#define FETCH static inline __attribute__((always_inline))
+
+/* What an engine will do in a step. */
+struct visit {
+    uint32_t count;
+    struct due {
+        struct port *const *port;
+        const struct frame *frame;  /* NULL: those in front in the port's queues */
+        bool enters;
+    } due[FETCH_DUE];
+};
+
+FETCH void foresee(struct visit *visit, struct port *const *port, const struct frame *frame, bool enters)
+{
+    p4_fetch_lines(port, sizeof *port);
+    if (frame)
+        p4_fetch_lines(frame, FETCHED_FRAME);
+    visit->due[visit->count++] = (struct due){port, frame, enters};
+}
+
+FETCH void foresee_all(const struct cabling *cabling, uint32_t number, uint64_t now_us, struct visit *visit)
+{
+    const struct engine *engine = cabling->engines[number];
+    const struct inbox *inbox = &cabling->inbox[number];
+    visit->count = 0;
+    for (size_t i = 0; i < inbox->size && visit->count < FETCH_DUE; i++)
+        if (inbox->heap[i].time_us <= now_us)
+            foresee(visit, &engine->ports[cabling->entrance[inbox->heap[i].entrance].port], inbox->heap[i].frame, true);
+    for (size_t i = 0; i < engine->heap_size && visit->count < FETCH_DUE; i++)
+        if (engine->heap[i].time_ns <= now_us * 1000)
+            foresee(visit, &engine->heap[i].port, engine->heap[i].frame, engine->heap[i].kind == EVENT_RX);
+}
+
+FETCH void fetch_port(const struct port *port)
+{
+    p4_fetch_lines(port, offsetof(struct port, outbox));
+    p4_fetch_lines(&port->queues, sizeof port->queues);
+    p4_fetch_lines(&port->statistics, sizeof port->statistics);
+}
+
+/* Those of one packet in front are in work while the next ones are fetched (`dequeue`). */
+FETCH void fetch_queued(const struct queue *queue)
+{
+    for (uint64_t i = 0; i < queue->depth && i < QUEUE_AHEAD; i++)
+        fetch_waiting(waiting_in(queue, i));
+}
+
+/* A stage of one engine. */
+FETCH void fetch(const struct cabling *cabling, uint32_t number, uint64_t now_us, struct visit *visit, uint32_t stage)
+{
+    const struct engine *engine = cabling->engines[number];
+    const struct p4_program *program = engine->program;
+    switch (stage) {
+    case 0:
+        p4_fetch_lines(engine, sizeof engine->gate);
+        p4_fetch_lines(&engine->heap, 1);
+        return;
+    case 1:
+        p4_fetch_lines(cabling->inbox[number].heap, 4 * sizeof(struct under_way));
+        p4_fetch_lines(engine->heap, 4 * sizeof(struct event));
+        return;
+    case 2:
+        foresee_all(cabling, number, now_us, visit);
+        return;
+    }
+    for (uint32_t i = 0; i < visit->count; i++) {
+        const struct due *due = &visit->due[i];
+        const struct port *port = *due->port;
+        if (stage == 3) {
+            fetch_port(port);
+        } else if (!due->frame) {
+            for (int q = 0; q < P4_PRIORITIES; q++)
+                if (port->queues[q].depth && stage == 4)
+                    p4_fetch_lines(waiting_in(&port->queues[q], 0), 64);
+                else if (port->queues[q].depth)
+                    fetch_queued(&port->queues[q]);
+        } else if (due->enters && program) {
+            if (stage == 4 && program->ahead)
+                program->ahead(engine->pipeline, due->frame->bytes, due->frame->length, port->number);
+            else if (stage == 5 && program->fetch_slot)
+                program->fetch_slot(engine->pipeline, due->frame->bytes, due->frame->length, port->number);
+        }
+    }
+}
+
 /* Let happen what is due in engines up to `now_us`; `all`: and enter what does so. Engines do not touch each other
    within a step, so each has its whole step at once, while the processor's caches have what it needs. */
 static void advance_engines(struct cabling *cabling, uint64_t now_us, bool all)
 {
-    for (uint32_t i = 0; i < cabling->count; i++) {
-        if (all && cabling->arrival_us[i] <= now_us)
-            let_in(cabling, i, now_us);
-        if (cabling->due_us[i] <= now_us) {
-            run_events(enter(cabling, i), now_us * 1000);
-            leave(cabling, i);
+    struct visit visits[FETCH_STAGES];
+    uint32_t count = 0, *next = cabling->next, ahead = cabling->count < FETCH_LEAST ? 0 : FETCH_STAGES;
+    for (uint32_t i = 0; i < cabling->count; i++)
+        if (cabling->due_us[i] <= now_us || (all && cabling->arrival_us[i] <= now_us))
+            next[count++] = i;
+    for (uint32_t at = 0; at < count + ahead; at++) {
+        for (uint32_t stage = 0; stage < ahead; stage++)
+            if (stage <= at && at - stage < count)
+                fetch(cabling, next[at - stage], now_us, &visits[(at - stage) % FETCH_STAGES], stage);
+        if (at < ahead)
+            continue;
+        uint32_t number = next[at - ahead];
+        if (all && cabling->arrival_us[number] <= now_us)
+            let_in(cabling, number, now_us);
+        if (cabling->due_us[number] <= now_us) {
+            run_events(enter(cabling, number), now_us * 1000);
+            leave(cabling, number);
         }
     }
 }
 
-static void collect_cable(struct cabling *cabling, uint32_t number)
+/* Sort by engine and cable what lies there in the order of the engines already, or nearly. */
+static void sort_departed(struct departed *all, uint32_t count)
 {
-    const struct engine_cable *cable = &cabling->cable[number];
-    struct port *port = cabling->engines[cable->source]->ports[cable->port];
-    for (uint32_t i = 0; i < port->departed_count; i++) {
-        const struct departed *departed = &port->departed[i];
-        if (!cabling->entrance[number].asks || cabling->survives(number))
-            put(cabling, departed->time_us + cable->delay_us, number, departed->frame);
-        else
-            frame_release(&cabling->frames, departed->frame);
-    }
-    port->departed_count = 0;
-}
-
-static int by_number(const void *a, const void *b)
-{
-    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
-    return (x > y) - (x < y);
-}
-
-/* Note the ends at an engine at which frames wait. */
-static void look_at_ends(struct cabling *cabling, uint32_t number)
-{
-    for (uint32_t at = cabling->first_end[number]; at < cabling->first_end[number + 1]; at++) {
-        uint32_t end = cabling->ends_of[at];
-        if (!cabling->waits[end] && cabling->engines[number]->ports[cabling->end[end].port]->outbox.count) {
-            cabling->waits[end] = true;
-            cabling->waiting[cabling->waitings++] = end;
-        }
+    for (uint32_t i = 1; i < count; i++) {
+        struct departed item = all[i];
+        uint32_t at = i;
+        for (; at && (all[at - 1].engine != item.engine ? all[at - 1].engine > item.engine : all[at - 1].way > item.way); at--)
+            all[at] = all[at - 1];
+        all[at] = item;
     }
 }
 
-/* Take what has left the engines towards each other, in the cables' order. */
+/* Take what has left the engines towards each other, in the cables' order, and note the ends at which frames wait. */
 static void collect(struct cabling *cabling)
 {
-    qsort(cabling->turn, cabling->turns, sizeof *cabling->turn, by_number);
-    for (uint32_t i = 0; i < cabling->turns; i++) {
-        uint32_t number = cabling->turn[i];
-        cabling->touched[number] = false;
-        for (uint32_t cable = cabling->first_cable[number]; cable < cabling->first_cable[number + 1]; cable++)
-            collect_cable(cabling, cable);
-        look_at_ends(cabling, number);
+    struct departures *departures = &cabling->departures;
+    sort_departed(departures->all, departures->count);
+    for (uint32_t i = 0; i < departures->count; i++) {
+        const struct departed *departed = &departures->all[i];
+        uint32_t number = departed->way;
+        if (!departed->frame) {
+            uint32_t end = number - cabling->cables;
+            cabling->engines[departed->engine]->ports[cabling->end[end].port]->noted = false;
+            if (!cabling->waits[end])
+                cabling->waiting[cabling->waitings++] = end;
+            cabling->waits[end] = true;
+        } else if (!cabling->entrance[number].asks || cabling->survives(number)) {
+            put(cabling, departed->time_us + cabling->cable[number].delay_us, number, departed->frame);
+        } else {
+            frame_release(&cabling->frames, departed->frame);
+        }
     }
-    cabling->turns = 0;
+    departures->count = 0;
+    cabling->short_of_memory |= departures->short_of_memory;
 }
 
 /* ---------------------------------------------------------------- what Python calls */
@@ -243,6 +335,7 @@ static void share(struct cabling *cabling, struct engine *engine)
 {
     struct engine *first = cabling->engines[0];
     engine->frames = &cabling->frames;
+    engine->departures = &cabling->departures;
     if (engine->program && engine->program == first->program)
         engine->work = &first->own_work;
 }
@@ -250,6 +343,7 @@ static void share(struct cabling *cabling, struct engine *engine)
 static void part(struct engine *engine)
 {
     engine->frames = &engine->own_frames;
+    engine->departures = NULL;
     engine->work = &engine->own_work;
 }
 
@@ -262,10 +356,12 @@ void cabling_destroy(struct cabling *cabling)
     }
     for (uint32_t i = 0; cabling->engines && i < cabling->count; i++)
         part(cabling->engines[i]);
-    spares_free(&cabling->frames);
-    void *owned[] = {cabling->engines, cabling->inbox, cabling->due_us, cabling->arrival_us, cabling->cable, cabling->first_cable, cabling->end,
-                     cabling->first_end, cabling->ends_of, cabling->entrance, cabling->touched, cabling->turn,
-                     cabling->held, cabling->waits, cabling->waiting};
+    for (uint32_t i = 0; i < cabling->departures.count; i++)
+        frame_release(&cabling->frames, cabling->departures.all[i].frame);
+    frames_free(&cabling->frames);
+    void *owned[] = {cabling->engines, cabling->inbox, cabling->due_us, cabling->arrival_us, cabling->cable, cabling->end,
+                     cabling->entrance, cabling->held, cabling->waits, cabling->waiting, cabling->next,
+                     cabling->departures.all};
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
         free(owned[i]);
     free(cabling);
@@ -295,43 +391,35 @@ struct cabling *cabling_create(struct engine *const *engines, uint32_t count, co
     made->due_us = copied(NULL, count, sizeof *made->due_us);
     made->arrival_us = copied(NULL, count, sizeof *made->arrival_us);
     made->cable = copied(cables, cable_count, sizeof *made->cable);
-    made->first_cable = copied(NULL, count + 1, sizeof *made->first_cable);
     made->end = copied(ends, end_count, sizeof *made->end);
-    made->first_end = copied(NULL, count + 1, sizeof *made->first_end);
-    made->ends_of = copied(NULL, end_count, sizeof *made->ends_of);
     made->entrance = copied(NULL, made->entrances, sizeof *made->entrance);
-    made->touched = copied(NULL, count, sizeof *made->touched);
-    made->turn = copied(NULL, count, sizeof *made->turn);
     made->held = copied(NULL, count, sizeof *made->held);
     made->waits = copied(NULL, end_count, sizeof *made->waits);
     made->waiting = copied(NULL, end_count, sizeof *made->waiting);
-    if (!made->engines || !made->inbox || !made->due_us || !made->arrival_us || !made->cable || !made->first_cable || !made->end || !made->first_end
-        || !made->ends_of || !made->entrance || !made->touched || !made->turn || !made->held || !made->waits
-        || !made->waiting) {
+    made->next = copied(NULL, count, sizeof *made->next);
+    if (!made->engines || !made->inbox || !made->due_us || !made->arrival_us || !made->cable || !made->end
+        || !made->entrance || !made->held || !made->waits || !made->waiting || !made->next) {
         cabling_destroy(made);
         return NULL;
     }
     for (uint32_t i = 0; i < cable_count; i++) {
-        made->first_cable[cables[i].source + 1] = i + 1;
         made->entrance[i] = (struct entrance){cables[i].target, cables[i].target_port, false};
-        engines[cables[i].source]->ports[cables[i].port]->cabled = true;
-        engines[cables[i].source]->ports[cables[i].port]->departs_later = true;
+        struct port *port = engines[cables[i].source]->ports[cables[i].port];
+        port->cabled = true;
+        port->departs_later = true;
+        port->way = i;
         made->step_us = made->step_us && made->step_us < cables[i].delay_us ? made->step_us : cables[i].delay_us;
     }
-    uint32_t filled = 0;
     for (uint32_t i = 0; i < count; i++) {
-        if (made->first_cable[i + 1] < made->first_cable[i])
-            made->first_cable[i + 1] = made->first_cable[i];    /* it has none */
-        for (uint32_t end = 0; end < end_count; end++)
-            if (ends[end].engine == i)
-                made->ends_of[filled++] = end;
-        made->first_end[i + 1] = filled;
+        engines[i]->number = i;
         made->due_us[i] = engine_next_event(engines[i]);
         made->arrival_us[i] = ENGINE_NEVER;
         share(made, engines[i]);
     }
-    for (uint32_t i = 0; i < end_count; i++)
+    for (uint32_t i = 0; i < end_count; i++) {
         made->entrance[cable_count + i] = (struct entrance){ends[i].engine, ends[i].port, false};
+        engines[ends[i].engine]->ports[ends[i].port]->way = cable_count + i;
+    }
     return made;
 }
 

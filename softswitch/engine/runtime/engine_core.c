@@ -53,7 +53,7 @@ void engine_destroy(struct engine *engine)
             port_remove(engine->ports[i]);
     for (size_t i = 0; i < engine->heap_size; i++)
         frame_release(engine->frames, engine->heap[i].frame);
-    spares_free(&engine->own_frames);
+    frames_free(&engine->own_frames);
     for (int i = 0; i < 65536; i++) {
         if (engine->groups)
             free(engine->groups[i]);

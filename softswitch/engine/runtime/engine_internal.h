@@ -27,7 +27,6 @@ struct outbox {
 
 /* A packet between ingress and egress, with everything it refers to. */
 struct queued {
-    struct queued *next;
     struct p4_packet *packet;
     struct frame *frame;
     uint32_t length;
@@ -37,11 +36,31 @@ struct queued {
     struct p4_copy copy;
 };
 
-/* Packets of one priority that wait for a port's rate. */
+/* Packets of one priority that wait for a port's rate: a ring, in which the next ones are known without a look at those
+   before them. */
 struct queue {
-    struct queued *head, **tail;
-    uint64_t depth;
+    struct waiting {
+        struct queued *item;
+        const struct frame *frame;  /* the item's */
+    } *ring;
+    uint64_t room, first, depth;    /* `room` is a power of two, or 0 */
 };
+
+#define QUEUE_AHEAD 3               /* packets in front that are fetched before their time */
+
+static inline const struct waiting *waiting_in(const struct queue *queue, uint64_t place)
+{
+    return &queue->ring[(queue->first + place) & (queue->room - 1)];
+}
+
+#define FETCHED_ITEM 576            /* bytes: of most programs all but the large headers */
+#define FETCHED_FRAME 384
+
+static inline __attribute__((always_inline)) void fetch_waiting(const struct waiting *waiting)
+{
+    p4_fetch_lines(waiting->item, FETCHED_ITEM);
+    p4_fetch_lines(waiting->frame, FETCHED_FRAME);
+}
 
 /* Blocks of one size that were used and will be again: malloc costs more than the rest of queueing. */
 struct spares {
@@ -50,17 +69,28 @@ struct spares {
     } *first;
 };
 
+#define FRAME_SIZES 17              /* classes of frames by their size */
+
 /* A frame that several may refer to; nobody changes it. */
 struct frame {
     uint32_t references, length;
-    bool spare;                     /* of the usual size: goes back to the spares */
+    uint8_t size;                   /* its class: it goes back to those spares, if it is below FRAME_SIZES */
     uint8_t bytes[];
 };
 
-/* A frame that has left a port with a cable. */
-struct departed {
-    struct frame *frame;
-    uint64_t time_us;
+struct frames {
+    struct spares of[FRAME_SIZES];
+};
+
+/* What has left engines with cables, in the order of leaving. */
+struct departures {
+    struct departed {
+        struct frame *frame;        /* by a cable; NULL: something waits at an end */
+        uint64_t time_us;
+        uint32_t engine, way;       /* `way` of the port */
+    } *all;
+    uint32_t count, room;
+    bool short_of_memory;
 };
 
 struct direction {
@@ -85,9 +115,9 @@ struct port {
     struct direction rx, tx;
     struct outbox outbox;
     bool departs_later;             /* impaired or cabled: frames are not written where they leave from */
-    bool cabled;                    /* frames leave to `departed` instead of the outbox */
-    struct departed *departed;
-    uint32_t departed_count, departed_room;
+    bool cabled;                    /* frames leave to `departures` instead of the outbox */
+    bool noted;                     /* that something waits here is among the departures */
+    uint32_t way;                   /* number of its cable, or of its end behind all cables */
     struct queue queues[P4_PRIORITIES];
     uint64_t queue_depth;           /* of all of them */
     uint64_t *rx_departures;        /* ring of link-free times of frames that wait for the rx rate */
@@ -172,7 +202,9 @@ struct engine {
     uint64_t sequence;
     uint64_t now_ns;
     bool has_queues;                /* some port has a rate to wait for */
-    struct spares *frames, own_frames;  /* where frames are taken from and go: shared like `work` */
+    struct frames *frames, own_frames;  /* where frames are taken from and go: shared like `work` */
+    struct departures *departures;      /* NULL: there are no cables */
+    uint32_t number;                    /* among the engines with cables */
     uint32_t passes;                /* left for the frame in work */
 
     struct capture *capture;        /* NULL: none */
@@ -213,8 +245,9 @@ void unlock_turn(struct engine *);
 void *spare_take(struct spares *, size_t bytes);        /* always of as many; or NULL */
 void spare_return(struct spares *, void *block);
 void spares_free(struct spares *);
+void frames_free(struct frames *);
 struct frame *frame_new(struct engine *, const uint8_t *bytes, uint32_t length);    /* a copy, one reference; or NULL */
-void frame_release(struct spares *, struct frame *);    /* gives up a reference; of NULL: nothing */
+void frame_release(struct frames *, struct frame *);    /* gives up a reference; of NULL: nothing */
 int fail(char *error, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* engine_capture.c: to be called only where `capture` is not NULL, but for the last two. `fate` NULL: none to tell of. */

@@ -31,8 +31,6 @@ struct port *port_add(struct engine *engine, uint16_t number, const struct engin
     port->engine = engine;
     port->number = number;
     port->fd = -1;
-    for (int i = 0; i < P4_PRIORITIES; i++)
-        port->queues[i].tail = &port->queues[i].head;
     direction_init(&port->rx, rx);
     direction_init(&port->tx, tx);
     struct outbox *box = &port->outbox;
@@ -66,9 +64,8 @@ void port_remove(struct port *port)
     free(port->outbox.lengths);
     free(port->outbox.times_us);
     free(port->rx_departures);
-    for (uint32_t i = 0; i < port->departed_count; i++)
-        frame_release(port->engine->frames, port->departed[i].frame);
-    free(port->departed);
+    for (int i = 0; i < P4_PRIORITIES; i++)
+        free(port->queues[i].ring);
     free(port);
 }
 
@@ -163,6 +160,25 @@ uint8_t *outbox_reserve(struct port *port)
     return port->departs_later ? port->engine->work->frame : place(port);
 }
 
+/* Put down that a frame has left, or NULL: that something waits. */
+static bool note(const struct port *port, struct frame *frame)
+{
+    const struct engine *engine = port->engine;
+    struct departures *departures = engine->departures;
+    if (departures->count == departures->room) {
+        uint32_t room = departures->room ? 2 * departures->room : 64;
+        struct departed *all = realloc(departures->all, room * sizeof *all);
+        if (!all) {
+            departures->short_of_memory = true;
+            return false;
+        }
+        departures->all = all;
+        departures->room = room;
+    }
+    departures->all[departures->count++] = (struct departed){frame, engine->now_ns / 1000, engine->number, port->way};
+    return true;
+}
+
 void outbox_commit(struct port *port, uint32_t length)
 {
     struct outbox *box = &port->outbox;
@@ -182,6 +198,8 @@ void outbox_commit(struct port *port, uint32_t length)
         engine->cpu_pending |= port->is_cpu;
         port->statistics.tx_packets++;
         port->statistics.tx_bytes += length;
+        if (engine->departures && !port->noted)
+            port->noted = note(port, NULL);
     }
     box->count++;
 }
@@ -215,20 +233,11 @@ void leave_now(struct port *port, const uint8_t *frame, uint32_t length)
 
 void depart(struct port *port, struct frame *frame)
 {
-    if (port->departed_count == port->departed_room) {
-        uint32_t room = port->departed_room ? 2 * port->departed_room : 64;
-        struct departed *departed = realloc(port->departed, room * sizeof *departed);
-        if (departed) {
-            port->departed = departed;
-            port->departed_room = room;
-        }
-    }
-    if (!frame || port->departed_count == port->departed_room) {
+    if (!frame || !note(port, frame)) {
         port->statistics.tx_blocked++;
         frame_release(port->engine->frames, frame);
         return;
     }
-    port->departed[port->departed_count++] = (struct departed){frame, port->engine->now_ns / 1000};
     port->statistics.tx_packets++;
     port->statistics.tx_bytes += frame->length;
 }

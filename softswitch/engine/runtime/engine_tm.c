@@ -37,6 +37,19 @@ static bool may_enter(struct engine *engine, const struct origin *origin)
     return true;
 }
 
+static bool queue_grow(struct queue *queue)
+{
+    uint64_t room = queue->room ? 2 * queue->room : 64;
+    struct waiting *ring = malloc(room * sizeof *ring);
+    if (!ring)
+        return false;
+    for (uint64_t i = 0; i < queue->depth; i++)
+        ring[i] = *waiting_in(queue, i);
+    free(queue->ring);
+    *queue = (struct queue){ring, room, 0, queue->depth};
+    return true;
+}
+
 static void enqueue(struct port *port, const struct p4_packet *packet, const struct origin *origin,
                     const struct p4_copy *copy, uint32_t truncate)
 {
@@ -50,7 +63,8 @@ static void enqueue(struct port *port, const struct p4_packet *packet, const str
     }
     size_t header = (sizeof(struct queued) + 63) & ~(size_t)63;
     size_t body = ((size_t)program->packet_size + 63) & ~(size_t)63;
-    struct queued *item = origin->shared ? spare_take(&port->engine->work->items, header + body) : NULL;
+    bool has_room = queue->depth < queue->room || queue_grow(queue);
+    struct queued *item = origin->shared && has_room ? spare_take(&port->engine->work->items, header + body) : NULL;
     if (!item) {
         port->statistics.tx_queue_full++;
         return;
@@ -61,9 +75,7 @@ static void enqueue(struct port *port, const struct p4_packet *packet, const str
     item->frame->references++;
     program->copy(item->packet, packet);
     item->copy.enq_qdepth = (uint32_t)queue->depth;
-    *queue->tail = item;
-    queue->tail = &item->next;
-    queue->depth++;
+    queue->ring[(queue->first + queue->depth++) & (queue->room - 1)] = (struct waiting){item, item->frame};
     port->queue_depth++;
 }
 
@@ -73,10 +85,9 @@ static struct queued *dequeue(struct port *port)
     struct queue *queue = &port->queues[P4_PRIORITIES - 1];
     while (!queue->depth)
         queue--;
-    struct queued *item = queue->head;
-    queue->head = item->next;
-    if (!queue->head)
-        queue->tail = &queue->head;
+    struct queued *item = queue->ring[queue->first++ & (queue->room - 1)].item;
+    if (queue->depth > QUEUE_AHEAD)
+        fetch_waiting(waiting_in(queue, QUEUE_AHEAD - 1));
     item->copy.deq_qdepth = (uint32_t)--queue->depth;
     port->queue_depth--;
     return item;
@@ -314,5 +325,5 @@ void tm_discard_queues(struct engine *engine)
         }
     }
     spares_free(&engine->work->items);        /* another program's are of another size */
-    spares_free(&engine->own_frames);
+    frames_free(&engine->own_frames);
 }
