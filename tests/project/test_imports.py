@@ -77,7 +77,8 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
     "hostlib.core": ("hostlib.errors", "hostlib.peers", "hostlib.quantize", *PACKETS),
     "hostlib._native": ("hostlib.errors", "hostlib.wire", "hostlib.core/"),
     "hostlib.io": (
-        *("hostlib.config", "hostlib.errors", "hostlib.interfaces", "hostlib._native/", "hostlib.core/"),
+        *("hostlib.addresses", "hostlib.config", "hostlib.errors", "hostlib.interfaces"),
+        *("hostlib._native/", "hostlib.core/"),
     ),
     "hostlib.fallback": ("hostlib/", "hostlib._native/", "hostlib.core/", "hostlib.io/"),
     "hostlib.interleave": ("hostlib/",),

@@ -54,3 +54,10 @@ def test_help_imports_no_command(arguments: list[str]) -> None:
     assert "'ina.cli.register'" in loaded
     for heavy in ("numpy", "grpc", "hostlib", "softswitch", "ina.cli.run"):
         assert f"'{heavy}'" not in loaded
+
+
+def test_a_machines_agent_starts_without_numpy() -> None:
+    """It starts ranks and sums nothing: NumPy was half of its start, on each machine of a run."""
+    script = "import sys, ina.machine.agent; print('numpy' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, check=True)
+    assert done.stdout == b"False\n"
