@@ -91,7 +91,7 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
     "controller": (*CONTROLLER, "p4src.messages"),
     "controller.switches": (
         *("controller.errors", "controller.vocabulary/", "controller.memory/"),
-        "p4src.messages/",
+        *("p4src.messages/", "p4src.programs"),
     ),
     "controller.memory": ("controller.errors", "controller.vocabulary/", "controller.placement.trees"),
     "controller.routing": ("controller.errors", "controller.vocabulary/", "controller.placement/"),
@@ -147,7 +147,7 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
     "bmv2_topos.testbeds.bmv2": (
         *("bmv2_topos/*", *CONTROLLER, *SWITCH, *PIPELINES, "softswitch.engine.meters", "p4src.messages"),
     ),
-    "bmv2_topos.scenarios": ("bmv2_topos/*", *CONTROLLER),
+    "bmv2_topos.scenarios": ("bmv2_topos/*", *CONTROLLER, "p4src.programs"),
     # These compose the packages.
     "ina": ("ina.cli", "hostlib"),
     # The controller as a service: jobs on the hosts of a testbed.
@@ -163,7 +163,7 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
     ),
     "ina.runtime": (
         *(*CONTROLLER, *SWITCH, *HOST, "bmv2_topos.impairments", "bmv2_topos.scenarios/"),
-        *("bmv2_topos.testbeds.netns/", "bmv2_topos.testbeds.mininet"),
+        *("bmv2_topos.testbeds.netns/", "bmv2_topos.testbeds.mininet", "p4src.programs"),
     ),
     # Programs for other machines, which `ina.runtime` starts there.
     "ina.machine": ("hostlib", "ina.runtime/"),
@@ -186,7 +186,7 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
         *("bmv2_topos.draw", "bmv2_topos.harness/", "bmv2_topos.plots", "bmv2_topos.soak"),
         *("bmv2_topos.testbeds.virtual", "bmv2_topos.trace"),
         *("bmv2_topos.testbeds.netns/", "bmv2_topos.testbeds.mininet", "bmv2_topos.testbeds.bmv2"),
-        "bmv2_topos.scenarios",
+        *("bmv2_topos.scenarios", "p4src.programs"),
     ),
 }
 

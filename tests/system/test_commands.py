@@ -56,8 +56,16 @@ def test_help_imports_no_command(arguments: list[str]) -> None:
         assert f"'{heavy}'" not in loaded
 
 
-def test_a_machines_agent_starts_without_numpy() -> None:
-    """It starts ranks and sums nothing: NumPy was half of its start, on each machine of a run."""
-    script = "import sys, ina.machine.agent; print('numpy' in sys.modules)"
+@pytest.mark.parametrize(
+    ("module", "unneeded"),
+    [
+        ("ina.machine.agent", ("numpy", "grpc")),  # it starts ranks
+        ("ina.cli.fallback", ("grpc", "softswitch")),  # a server sums, and one of a machine starts another
+        ("ina.cli.switch", ("numpy", "controller", "hostlib")),
+    ],
+)
+def test_what_runs_start_loads_nothing_that_it_does_not_need(module: str, unneeded: tuple[str, ...]) -> None:
+    """That was a tenth to a half of its start."""
+    script = f"import sys, {module}; print({{*{unneeded}}} & {{*sys.modules}})"
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, check=True)
-    assert done.stdout == b"False\n"
+    assert done.stdout == b"set()\n"
