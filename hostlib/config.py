@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal, Self, TypeVar
 
 from hostlib import wire
+from hostlib.addresses import parse_address
 from hostlib.core.watchdog import STRAGGLER_TIMEOUT_S, TIMEOUT_S, Patience
 from hostlib.errors import ConfigError
 from hostlib.quantize import ENCODINGS, Encoding, why_no_room
@@ -25,7 +26,6 @@ cores, and all in flight still fits the caches (docs/performance.md)."""
 MAX_WINDOW: Final = 1 << 19
 MAX_SCALE_BITS: Final = 30
 
-Address = tuple[str, int]
 T = TypeVar("T")
 
 
@@ -287,14 +287,6 @@ class JobConfig:
         """Return the configuration that a launcher left in ``INA_JOB``, None if there is none."""
         text = environment.get(ENVIRONMENT_VARIABLE)
         return None if text is None else cls.from_json(text)
-
-
-def parse_address(text: str) -> Address:
-    """Split ``host:port``; raises ValueError with the text if it is not of that form."""
-    host, colon, port = text.rpartition(":")
-    if not colon or not host or not port.isdecimal() or int(port) > 0xFFFF:
-        raise ValueError(f"{text!r} is not an address of the form host:port")
-    return host, int(port)
 
 
 def _check_range(name: str, value: int, low: int, high: int) -> None:

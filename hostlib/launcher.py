@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import BinaryIO, Protocol
 
 from hostlib import keeper
-from hostlib.config import parse_address
+from hostlib.addresses import parse_address
 from hostlib.io.held import HeldAddress, OwnSocket
 from hostlib.joblog import JobLog
 from hostlib.launched_rank import torch_variables

@@ -22,7 +22,8 @@ from pathlib import Path
 from typing import Any, Final, Protocol, Self
 
 from hostlib import sealed
-from hostlib.config import Address, JobConfig
+from hostlib.addresses import Address
+from hostlib.config import JobConfig
 from hostlib.errors import ConfigError, InaError, RendezvousError
 from hostlib.hosting import MEETING_S, admit
 from hostlib.interfaces import known_as

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
 
-from hostlib.config import parse_address
+from hostlib.addresses import parse_address
 from hostlib.errors import RendezvousError
 from hostlib.far_end import GONE, SILENT_S, notice_its_end
 from hostlib.messages import (

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal, Self, cast
 
+from hostlib.addresses import Address, parse_address
 from hostlib.collectives import NonFinite
-from hostlib.config import Address, parse_address
 from hostlib.errors import ConfigError
 from hostlib.quantize import NUMBERS, Numbers
 from hostlib.schedule import FUSION_BYTES, SLICE_BYTES, Limits

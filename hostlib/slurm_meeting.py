@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Mapping
 from typing import Final
 
-from hostlib.config import Address
+from hostlib.addresses import Address
 from hostlib.errors import ConfigError
 
 PORTS: Final = range(12_000, 28_000)

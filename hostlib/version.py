@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from hostlib.wire import INA_VERSION
+from typing import Final
+
+INA_VERSION: Final = 2
+"""That of the header of packets (`hostlib.wire`): here, or whoever compares versions would load NumPy."""
 
 
 def version() -> str:

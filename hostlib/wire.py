@@ -14,8 +14,9 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from hostlib.version import INA_VERSION as INA_VERSION
+
 INA_UDP_PORT: Final = 42592
-INA_VERSION: Final = 2
 
 KIND_GRADIENT: Final = 1
 KIND_RESULT: Final = 2

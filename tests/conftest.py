@@ -5,11 +5,20 @@ import os
 import signal
 import sys
 from collections.abc import Generator, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from tests import effort, started
+
+HERE = Path(__file__).parent
+FOLDERS = sorted(
+    (path.name for path in HERE.iterdir() if any(path.rglob("test_*.py"))),
+    key=lambda name: (name != "system", name),  # whole processes on real sockets take longest
+)
+"""The folders of tests, in the order in which they run."""
 
 # A thousand processes are started: only the first is to compile our modules.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -45,6 +54,21 @@ def pytest_configure(config: pytest.Config) -> None:
         suppress_health_check=[HealthCheck.too_slow],
     )
     settings.load_profile("any-speed")
+    if hasattr(config, "workerinput") and [Path(each).resolve() for each in config.args] == [HERE]:
+        config.args = _from_another_folder(config.workerinput)
+
+
+def _from_another_folder(worker: dict[str, Any]) -> list[str]:
+    """Return all folders, the first of them another one for each test process.
+
+    Each reads all tests. What one has prepared for Python, the others find when they come to it.
+    """
+    first = int(worker["workerid"].removeprefix("gw")) * len(FOLDERS) // worker["workercount"]
+    return [str(HERE / name) for name in (*FOLDERS[first:], *FOLDERS[:first])]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: FOLDERS.index(item.path.relative_to(HERE).parts[0]))
 
 
 @pytest.hookimpl(wrapper=True)

@@ -43,11 +43,12 @@ from typing import Any
 
 from bmv2_topos.scenarios.model import Check, Kill, LinkFault, Scenario
 from controller.errors import ProgramMismatch
-from controller.switches.programs import LANES, is_file, source_of
+from controller.switches.programs import source_of
 from controller.vocabulary import BadSpec, Job, Topology, documents
 from controller.vocabulary.documents import Document, Where
 from controller.vocabulary.files import check_top, find_topology, jobs_of
 from controller.vocabulary.schema import LINK
+from p4src.programs import LANES, is_file
 
 SHIPPED = Path(__file__).parent / "shipped"
 KINDS = ("loss", "duplicate", "reorder", "delay_s", "rate_bps", "kill")

@@ -26,13 +26,18 @@ _MAX_MESSAGE = 64 << 20
 _LOOK_S = 1.0
 """Time to wait for a connection before looking for the reason of its failure, seconds."""
 
+_SILENT_S = 1.0
+"""Time in which a switch that has not answered in time has to answer anything at all, before it is asked for
+what takes longer, seconds."""
+
 
 class P4RuntimeClient:
     """A client for one device of a P4Runtime server at ``host:port`` or ``unix:path``.
 
-    Reads work at any time; writes need `mastership`. Each call waits at most `timeout_s`. Raises
-    Unreachable if the server cannot be reached within it; TlsFailure, a subclass, as soon as TLS turns
-    out to be the reason. Unless made `at_once`, its first call reaches it.
+    Reads work at any time; writes need `mastership`. Each call waits at most `timeout_s`, once it has not
+    been answered a second until one is. Raises Unreachable if the server cannot be reached within that;
+    TlsFailure, a subclass, as soon as TLS turns out to be the reason. Unless made `at_once`, its first call
+    reaches it.
     """
 
     def __init__(
@@ -47,6 +52,8 @@ class P4RuntimeClient:
         self.address = address.removeprefix("grpc://")
         self.device_id = device_id
         self._timeout_s = timeout_s
+        self._silent = False
+        """Whether it did not answer in time, and has not answered since."""
         self._election_id: int | None = None
         self._last_id: int | None = None
         self._ids_grow = False
@@ -105,6 +112,24 @@ class P4RuntimeClient:
         """Close the connection."""
         self._channel.close()
 
+    def doubt(self) -> None:
+        """Have the next call make sure first that the switch answers at all."""
+        self._silent = True
+
+    def _make_sure(self) -> None:
+        """Ask a switch that has been silent for next to nothing, for it may hang. Raises Unreachable."""
+        if not self._silent:
+            return
+        try:
+            self._stub.Capabilities(p4.CapabilitiesRequest(), timeout=_SILENT_S)
+        except grpc.RpcError as error:
+            if error.code() is not grpc.StatusCode.UNIMPLEMENTED:  # else it is newer than P4Runtime 1.0
+                raise Unreachable(
+                    f"the switch at {self.address} did not answer, and does not within {_SILENT_S:g} s:"
+                    f" {error.details()}"
+                ) from error
+        self._silent = False
+
     @contextmanager
     def mastership(self, *, timeout_s: float = 10.0) -> Iterator[None]:
         """Be the primary controller during the block: only the primary may write.
@@ -112,7 +137,12 @@ class P4RuntimeClient:
         Of several clients of this kind one at a time is in its block; a client that dies leaves it. Do not
         nest blocks. Raises NotPrimary if another controller stays the primary for `timeout_s`.
         """
-        stream = acquire(self._stub, self.device_id, self.address, timeout_s=timeout_s)
+        self._make_sure()
+        try:
+            stream = acquire(self._stub, self.device_id, self.address, timeout_s=timeout_s)
+        except Unreachable:
+            self._silent = True
+            raise
         self._election_id = stream.election_id
         self._notice_others(stream.election_id)
         try:
@@ -146,6 +176,7 @@ class P4RuntimeClient:
 
         Raises Refused if any of them failed; the others took effect.
         """
+        self._make_sure()
         request = p4.WriteRequest(device_id=self.device_id)
         self._sign(request)
         for entity in entities:
@@ -161,6 +192,7 @@ class P4RuntimeClient:
 
     def read_bytes(self, entities: Sequence[Any]) -> tuple[bytes, ...]:
         """Read the entities that the given ones select, as `entities_of` takes them. Raises Refused."""
+        self._make_sure()
         request = p4.ReadRequest(device_id=self.device_id, entities=entities)
         try:
             return tuple(self._read_bytes(request, timeout=self._timeout_s))
@@ -180,6 +212,7 @@ class P4RuntimeClient:
         return 0 if config is None else int(config.cookie.cookie)
 
     def _config(self, what: Any) -> Any | None:
+        self._make_sure()
         request = p4.GetForwardingPipelineConfigRequest(device_id=self.device_id, response_type=what)
         try:
             response = self._stub.GetForwardingPipelineConfig(request, timeout=self._timeout_s)
@@ -198,6 +231,7 @@ class P4RuntimeClient:
             cookie: Identifies the program from then on (`cookie`); 0: no cookie.
             timeout_s: Time for the request, in seconds: the switch may have to compile.
         """
+        self._make_sure()
         request = p4.SetForwardingPipelineConfigRequest(
             device_id=self.device_id,
             action=p4.SetForwardingPipelineConfigRequest.VERIFY_AND_COMMIT,
@@ -220,6 +254,7 @@ class P4RuntimeClient:
 
     def _error(self, what: str, error: Any) -> SwitchError:
         code, message = error.code(), error.details() or "no reason given"
+        self._silent = code is grpc.StatusCode.DEADLINE_EXCEEDED
         if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
             return Unreachable(f"{what}: the switch at {self.address} does not answer: {message}")
         return Refused(what, code.name, message, _update_errors(error))

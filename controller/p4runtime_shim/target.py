@@ -40,6 +40,7 @@ class P4RuntimeTarget:
         self._cookie = 0
         """That of the codec's program, if it has one."""
         self.address, self.close, self.turn = client.address, client.close, client.mastership
+        self.doubt = client.doubt
 
     @property
     def restarts(self) -> int:

@@ -338,6 +338,7 @@ class Fleet:
         program: ProgramBundle | None = None,
         may_remove: Callable[[Admission], bool] | None = None,
         revisions: Mapping[str, Revision] | None = None,
+        doubtful: Collection[str] = (),
     ) -> Report:
         """Make the switches hold these jobs and no others: read, decide, write, report.
 
@@ -353,6 +354,8 @@ class Fleet:
                 was seen to expire.
             revisions: Those of switches that tell theirs, asked for just before. A switch that has the same
                 one as when nothing was to be done there is not read again.
+            doubtful: Switches that seem to hang: they have a second to answer. So has, whoever calls this,
+                one that did not answer the last call.
 
         Raises:
             BadJob: the switches cannot hold these jobs together (`controller.switches.reconcile`), or one has
@@ -368,6 +371,8 @@ class Fleet:
         left_out: dict[str, str] = {}
         done: list[Action] = []
         revisions = revisions or {}
+        for name in doubtful:
+            self._controller(name).doubt()
         observed = self._observe(program, left_out, done, revisions)
         found = {
             name: _Rest(wanted.get(name, ()), each, revisions.get(name)) for name, each in observed.items()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import os
 import shutil
 import subprocess
 import tempfile
@@ -14,6 +12,7 @@ from typing import Any
 
 from google.protobuf import text_format
 
+import p4src.programs
 from controller.errors import ProgramMismatch
 from controller.switches.capabilities import capabilities
 from controller.switches.model import SwitchInfo
@@ -21,11 +20,8 @@ from controller.switches.target import ProgramInfo, TableInfo
 from controller.switches.tofino_rows import as_seen
 from p4src.messages import p4info_pb2
 from p4src.messages.cookie import cookie_of
+from p4src.programs import NoSuchProgram
 
-LANES = (32, 64, 256)
-"""Values per packet that programs can be built for (p4src/include/config.p4)."""
-
-P4SRC = Path(__file__).resolve().parents[2] / "p4src"
 P4C = ("p4c-bm2-ss", "p4c")
 """The compiler for BMv2, and the driver that calls it: either is enough."""
 
@@ -86,25 +82,10 @@ def source_of(program: str, lanes: int) -> tuple[Path, dict[str, str]]:
     `program` is the name of one of p4src, or the path of a file that ends in ``.p4``. Raises ProgramMismatch
     if there is no such program, or none for so many lanes; FileNotFoundError.
     """
-    if is_file(program):
-        path = Path(program)
-        if not path.is_file():
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), program)
-        return path, {"LANES": str(lanes)}
-    known = sorted(path.stem for path in P4SRC.glob("*.p4"))
-    if program not in known:
-        raise ProgramMismatch(
-            f"there is no program '{program}'; want {', '.join(known)}, or a file that ends in .p4"
-        )
-    if lanes not in LANES:
-        choices = ", ".join(map(str, LANES))
-        raise ProgramMismatch(f"programs are built for {choices} values per packet, not {lanes}")
-    return P4SRC / f"{program}.p4", {"LANES": str(lanes)}
-
-
-def is_file(program: str) -> bool:
-    """Return whether a program is given by its file, not by the name of one of p4src."""
-    return program.endswith(".p4")
+    try:
+        return p4src.programs.source_of(program, lanes)
+    except NoSuchProgram as error:
+        raise ProgramMismatch(str(error)) from error
 
 
 def bmv2_bundle(program: str, *, lanes: int) -> ProgramBundle:

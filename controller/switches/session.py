@@ -100,6 +100,10 @@ class Controller:
         """Close the connection; jobs stay admitted."""
         self._target.close()
 
+    def doubt(self) -> None:
+        """Have the next call wait for the switch only briefly, unless it answers: it seems to hang."""
+        self._target.doubt()
+
     def __enter__(self) -> Self:
         return self
 

@@ -77,6 +77,9 @@ class Target(Protocol):
     def close(self) -> None:
         """Disconnect from the switch; its entries stay."""
 
+    def doubt(self) -> None:
+        """Have the next call wait for the switch only briefly, unless it answers: it seems to hang."""
+
     def turn(self, *, timeout_s: float) -> AbstractContextManager[None]:
         """Be the only controller that writes during the block; do not nest blocks.
 

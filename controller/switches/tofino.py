@@ -75,6 +75,10 @@ class TofinoTarget:
         """Disconnect from the switch."""
         self._target.close()
 
+    def doubt(self) -> None:
+        """Have the next call wait for the switch only briefly, unless it answers."""
+        self._target.doubt()
+
     def turn(self, *, timeout_s: float) -> AbstractContextManager[None]:
         """Be the only controller that writes during the block."""
         return self._target.turn(timeout_s=timeout_s)

@@ -23,7 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hostlib import wire
-from hostlib.config import TransportConfig, parse_address
+from hostlib.addresses import parse_address
+from hostlib.config import TransportConfig
 from hostlib.errors import ConfigError, InaError
 from hostlib.fallback.config import BATCH, FallbackJob
 from hostlib.fallback.link import RECEIVE_BUFFER_BYTES

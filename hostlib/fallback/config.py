@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Self
 
 from hostlib import wire
-from hostlib.config import parse_address
+from hostlib.addresses import parse_address
 from hostlib.errors import ConfigError
 from hostlib.tree import Tree
 

@@ -6,7 +6,8 @@ import contextlib
 import socket
 from typing import Final
 
-from hostlib.config import TransportConfig, parse_address
+from hostlib.addresses import parse_address
+from hostlib.config import TransportConfig
 from hostlib.errors import ConfigError, InaError
 from hostlib.fallback.config import BATCH
 from hostlib.fallback.native_core import NativeCore

@@ -6,7 +6,7 @@ import socket
 from array import array
 from typing import Final
 
-from hostlib.config import Address
+from hostlib.addresses import Address
 
 _SO_MEMINFO: Final = 55
 _SK_MEMINFO_DROPS: Final = 8

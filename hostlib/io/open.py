@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import socket
 
-from hostlib.config import TransportConfig, parse_address
+from hostlib.addresses import parse_address
+from hostlib.config import TransportConfig
 from hostlib.core.window import Window
 from hostlib.errors import ConfigError
 from hostlib.interfaces import interfaces

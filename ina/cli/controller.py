@@ -15,6 +15,7 @@ import typer
 from ina.cli.errors import USAGE, Failure, Interrupted
 from ina.cli.plain import say
 from ina.cli.register import group, register
+from ina.runtime.quickly import quickly
 
 if TYPE_CHECKING:
     from ina.service.service import Service
@@ -242,20 +243,21 @@ def controller(
     if log not in ("text", "json"):
         raise Failure(f"--log {log}: want text or json", USAGE)
     try:
-        from ina.service.api import Address, Certificate, speaking
+        with quickly():
+            from controller.policies.by_kind import AllocationSettings
+            from ina.cli import options
+            from ina.service import logs, notify
+            from ina.service.api import Address, Certificate, speaking
+            from ina.service.engines import EngineChoice
+            from ina.service.machines import MachineSite, read_cluster
+            from ina.service.policies import Policies, read_policies
+            from ina.service.reload import Files, reloading
+            from ina.service.retention import DAY_S, Retention
+            from ina.service.serve import opened
+            from ina.service.site import Site, TestbedSite
+            from ina.service.tokens import Tokens
     except ImportError as error:
         raise Failure(f"ina controller needs {error.name}: pip install 'ina[service]'") from error
-    from controller.policies.by_kind import AllocationSettings
-    from ina.cli import options
-    from ina.service import logs, notify
-    from ina.service.engines import EngineChoice
-    from ina.service.machines import MachineSite, read_cluster
-    from ina.service.policies import Policies, read_policies
-    from ina.service.reload import Files, reloading
-    from ina.service.retention import DAY_S, Retention
-    from ina.service.serve import opened
-    from ina.service.site import Site, TestbedSite
-    from ina.service.tokens import Tokens
 
     folder = state.absolute()  # what it starts has other working directories
     address = Address.parse(listen)

@@ -13,7 +13,6 @@ from hostlib.fallback import FallbackServer, FallbackSettings
 from ina.cli import options
 from ina.cli.cluster_options import MACHINES, ClusterFile
 from ina.cli.errors import USAGE, Failure
-from ina.cli.fallback_service import serve_machine
 from ina.cli.options import parse_address
 
 EPILOG = (
@@ -119,6 +118,8 @@ def fallback(
     statistics. All are JSON.
     """
     if serve:
+        from ina.cli.fallback_service import serve_machine  # half of the start of a server that needs none
+
         serve_machine(cluster, machine, lanes, ["--capacity", str(capacity), "--remind", str(remind)])
         return
     if switch is None:

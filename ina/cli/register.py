@@ -6,21 +6,18 @@ Importing a command can take up to a second, which other commands should not hav
 from __future__ import annotations
 
 import contextlib
-import gc
 import importlib
 import inspect
-import os
 import sys
-from collections.abc import Callable, Iterator
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Any
 
 import typer
 from typer.core import TyperGroup
 from typer.main import get_command
 
 from ina.cli.option_groups import flattened
-
-_BLAS_THREADS: Final = "OPENBLAS_NUM_THREADS"
+from ina.runtime.quickly import quickly
 
 
 class Group(TyperGroup):
@@ -69,33 +66,12 @@ def register(app: typer.Typer, name: str, place: str, line: str, *, panel: str |
 
 def _load(name: str, place: str) -> Any:
     module_name, _, attribute = place.partition(":")
-    with contextlib.nullcontext() if module_name in sys.modules else _quickly():
+    with contextlib.nullcontext() if module_name in sys.modules else quickly():
         module = importlib.import_module(module_name)
     found = getattr(module, attribute)
     if not isinstance(found, typer.Typer):
         found = _alone(name, found, module.EPILOG)
     return get_command(found)
-
-
-@contextlib.contextmanager
-def _quickly() -> Iterator[None]:
-    """Import modules without what takes a third of the time of a command that does little.
-
-    What they make stays until the end, so the garbage collector never looks at it. NumPy's BLAS starts no
-    threads, which wait busily for a moment: no command multiplies large matrices. Processes that the command
-    starts are told nothing of that.
-    """
-    collecting, threads = gc.isenabled(), os.environ.get(_BLAS_THREADS)
-    gc.disable()
-    os.environ.setdefault(_BLAS_THREADS, "1")
-    try:
-        yield
-    finally:
-        if threads is None:
-            del os.environ[_BLAS_THREADS]
-        gc.freeze()
-        if collecting:
-            gc.enable()
 
 
 def _alone(name: str, command: Callable[..., None], epilog: str) -> typer.Typer:

@@ -17,9 +17,9 @@ from hostlib.windows import find
 from ina.cli import options
 from ina.cli.errors import USAGE, Failure
 from ina.runtime.job_file import Overrides
+from ina.runtime.private import PRIVATE
 from ina.runtime.spec import (
     NAMELESS,
-    PRIVATE,
     Attachment,
     Captures,
     FabricSpec,

@@ -5,19 +5,22 @@ from __future__ import annotations
 import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 import softswitch
-from controller.switches.programs import source_of
 from ina.cli import options
 from ina.cli.errors import USAGE, Failure
 from ina.cli.options import parse_address, parse_defines
 from ina.cli.pcap_options import CAPTURES, PcapOptions
 from ina.cli.plain import say
-from ina.runtime.spec import PRIVATE
-from ina.runtime.switch_log import SwitchLog
+from ina.runtime.private import PRIVATE
+from p4src.programs import NoSuchProgram, source_of
+from softswitch import run_switch
+
+if TYPE_CHECKING:
+    from ina.runtime.switch_log import SwitchLog
 
 EPILOG = """Examples:
 
@@ -205,10 +208,13 @@ def switch(
     source: Path | None = None
     defines: dict[str, str] = {}
     if program is not None:
-        source, defines = source_of(program, lanes)
+        try:
+            source, defines = source_of(program, lanes)
+        except NoSuchProgram as error:
+            raise Failure(str(error), exit_code=USAGE) from error
         defines |= parse_defines(define or [])
     kept = None if log is None else _open_log(log)
-    softswitch.run_switch(
+    run_switch(
         specs,
         program=source,
         defines=defines,
@@ -233,6 +239,8 @@ def switch(
 
 
 def _open_log(path: Path) -> SwitchLog:
+    from ina.runtime.switch_log import SwitchLog  # and all of the controller's switches
+
     try:
         file = path.open("a", encoding="utf-8")
     except OSError as error:

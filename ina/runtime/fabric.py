@@ -27,10 +27,10 @@ from ina.runtime import programs
 from ina.runtime.addresses import HostAddresses, port_socket, server_address
 from ina.runtime.errors import BadRun, ProcessFailed
 from ina.runtime.fallback_process import Fallback, FallbackProcess
+from ina.runtime.private import PRIVATE
 from ina.runtime.spec import (
     DEFAULT_LANES,
     DEFAULT_PROGRAM,
-    PRIVATE,
     UDP_BASE,
     WORKER_BASE,
     Attachment,

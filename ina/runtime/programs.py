@@ -9,9 +9,10 @@ import softswitch
 from controller import Controller, ProgramBundle, connect
 from controller.errors import ProgramMismatch
 from controller.switches.model import SwitchInfo
-from controller.switches.programs import is_file, source_of
+from controller.switches.programs import source_of
 from ina.runtime.errors import BadRun
 from ina.runtime.spec import DEFAULT_LANES, DEFAULT_PROGRAM, Attachment, FabricSpec
+from p4src.programs import is_file
 
 
 @cache

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from controller.switches.model import SWITCH_IP
 from ina.runtime.errors import BadRun
+from ina.runtime.private import PRIVATE
 
 if TYPE_CHECKING:  # a switch process needs neither the host library nor NumPy
     from controller import Tls
@@ -20,8 +21,6 @@ DEFAULT_PROGRAM = "exclusive"
 DEFAULT_LANES = 256
 SHARED_WINDOW = 128
 """Packets in flight per worker where jobs share slots: more of them meet more often (docs/performance.md)."""
-PRIVATE = "unix"
-"""P4Runtime at a Unix socket in a folder that only this user can enter (softswitch/p4runtime/private.py)."""
 MAX_UDP_PORT = 0xFFFF
 NAMELESS = ""
 """Name of the job of a command line; those of a job file have one of their own."""

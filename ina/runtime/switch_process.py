@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ina.runtime.errors import ProcessFailed
+from ina.runtime.private import PRIVATE
 from ina.runtime.server_process import ServerProcess
-from ina.runtime.spec import PRIVATE
 
 ANSWER_S = 5.0
 ASK_S = 0.5

@@ -153,7 +153,7 @@ class LocalRuns(RunFolders):
         folder = self._written(order)
         with (folder / "runner.log").open("ab") as log:
             self._children[order.number] = subprocess.Popen(
-                command_line.module("ina.service.runner", str(folder)),
+                command_line.module("ina.service.run_process", str(folder)),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

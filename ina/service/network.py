@@ -207,12 +207,16 @@ class Network:
         One without a program, for it was started anew, gets it. Ordinary traffic keeps to what is up.
         Switches that have left the cluster give up the jobs that they hold, and are left alone then; so are
         those that do not answer. `told` is what `look` has just returned: those that tell that they have not
-        changed since nothing was to be done there are not read. Raises ControllerError.
+        changed since nothing was to be done there are not read, those that tell nothing any more have a
+        second to answer. Raises ControllerError.
         """
         self._follow(wiring, {name for each in admissions for name in each.switches})
+        doubtful = self._fleet.controllers.keys() & self._telling - told.keys()
         self._telling = frozenset(told)
         revisions = _revisions(told)
-        report = self._fleet.reconcile(admissions, program=self._program, revisions=revisions)
+        report = self._fleet.reconcile(
+            admissions, program=self._program, revisions=revisions, doubtful=doubtful
+        )
         fault_point("reconciled")
         left = {name for name in self._fleet.controllers if name not in wiring.whole.switch}
         for name, controller in self._fleet.controllers.items():

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any
 
-from controller.core import Place, Run
-from controller.memory.policy import Standing
 from controller.switches.model import Admission, Member, RegionChange, Registration, Uplink
 from controller.switches.tree import TreeAdmission
 from controller.vocabulary import Region, Tree
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
+
+    from controller.core import Place, Run
 
 
 def of_run(run: Run) -> dict[str, Any]:
@@ -23,6 +23,8 @@ def of_run(run: Run) -> dict[str, Any]:
 
 def run_of(found: Mapping[str, Any]) -> Run:
     """Return the run that `of_run` gave this for."""
+    from controller.core import Run  # the process of a run needs none of what decides
+
     return Run(
         found["number"],
         tuple(found["jobs"]),
@@ -47,6 +49,9 @@ def of_place(place: Place) -> dict[str, Any]:
 
 def place_of(found: Mapping[str, Any]) -> Place:
     """Return the place that `of_place` gave this for."""
+    from controller.core import Place
+    from controller.memory.policy import Standing
+
     tree = found["tree"]
     return Place(
         tuple(found["servers"]),

@@ -17,7 +17,6 @@ import contextlib
 import json
 import os
 import signal
-import sys
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -408,7 +407,3 @@ def main(arguments: Sequence[str]) -> int:
         os.chdir("/")
         Runner(folder, RunOrder.of(files.read(folder / "run.json"))).run()
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -101,7 +101,7 @@ class SlurmRuns(RunFolders):
         comment = f"{self._comment}{order.number}"
         licences = f"{self._licence}:{job.granted}" if self._licence and job.granted else ""
         batch = slurm.Batch(job.name, comment, job.ranks, str(folder / "runner.log"), licences)
-        runner = shlex.join(command_line.module("ina.service.runner", str(folder)))
+        runner = shlex.join(command_line.module("ina.service.run_process", str(folder)))
         number = slurm.submit(batch, f"#!/bin/sh\nexec {runner}\n", str(hosts))
         with self._lock:
             self._submitted[order.number] = time.monotonic(), slurm.SlurmJob(number, comment, "PENDING")

@@ -12,7 +12,7 @@ from controller.switches.entries import MulticastGroup, TableEntry
 from controller.switches.jobs import job_row, supporting_rows
 from controller.switches.model import INA_UDP_PORT
 from controller.switches.outcomes import COLUMNS, OUTCOMES
-from controller.switches.programs import LANES
+from p4src.programs import LANES
 from softswitch.compiler import p4info
 from tests.programs import p4src_program
 

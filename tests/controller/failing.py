@@ -35,6 +35,7 @@ class Failing:
         self.fault = fault
         self.address = target.address
         self.close, self.turn, self.program = target.close, target.turn, target.program
+        self.doubt = target.doubt
         self.load, self.read, self.read_counter = target.load, target.read, target.read_counter
         self.read_row, self.runs = target.read_row, target.runs
 

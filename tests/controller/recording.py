@@ -23,6 +23,7 @@ class Recording:
         """Called before each turn."""
         self.writes: list[tuple[Kind, Entry]] = []
         self.address, self.close, self.program = target.address, target.close, target.program
+        self.doubt = target.doubt
         self.load, self.runs, self.read_counter = target.load, target.runs, target.read_counter
 
     @property

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from hostlib import rendezvous_peers
-from hostlib.config import parse_address
+from hostlib.addresses import parse_address
 from hostlib.errors import RendezvousError
 from hostlib.messages import GroupRequest, MessageError, parse_from_member
 from hostlib.rendezvous import Rendezvous

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hostlib.config import parse_address
+from hostlib.addresses import parse_address
 from hostlib.errors import InaError, RendezvousError
 from hostlib.messages import FROM_WORKER_BYTES, Join, Lines, MessageError, News, Report
 from hostlib.rendezvous import MAX_STRANGERS, Rendezvous

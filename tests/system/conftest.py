@@ -1,18 +1,11 @@
-"""Whole processes on real sockets: these tests run first, as they take longest."""
+"""Whole processes on real sockets."""
 
 from collections.abc import Iterator
 from multiprocessing import resource_tracker
-from pathlib import Path
 
 import pytest
 
 from tests.system.command import family
-
-HERE = Path(__file__).parent
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: not item.path.is_relative_to(HERE))
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import json
 import os
 import re
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import effort
 from tests.softswitch.namespaces import why_not
 from tests.softswitch.script_program import have_compiler
 from tests.system.clusters import PATIENCE_S, Cluster, arguments, cluster, until
@@ -251,11 +253,14 @@ def test_the_fallback_servers_machine_dies(here: Cluster) -> None:
     assert re.search(f"ina: {why}", errors)
 
 
-@pytest.mark.parametrize("machine", ["h3", "h2"])
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+@pytest.mark.parametrize(
+    ("machine", "number"),
+    effort.some(itertools.product(("h3", "h2"), (signal.SIGKILL, signal.SIGSTOP)), every=3),
+)
 def test_a_machine_that_dies_or_hangs_is_named_on_all_ranks(
     here: Cluster, machine: str, number: signal.Signals
 ) -> None:
+    """One in another rack dies, one in the first rank's hangs; with --thorough the other way round, too."""
     here.serve_fallback()
     run = here.run(HOSTS, ["python", "-c", LOOP])
     all_going(run, 8)

@@ -54,3 +54,19 @@ def test_help_imports_no_command(arguments: list[str]) -> None:
     assert "'ina.cli.register'" in loaded
     for heavy in ("numpy", "grpc", "hostlib", "softswitch", "ina.cli.run"):
         assert f"'{heavy}'" not in loaded
+
+
+@pytest.mark.parametrize(
+    ("module", "unneeded"),
+    [
+        ("ina.machine.agent", ("numpy", "grpc")),  # it starts ranks
+        ("ina.cli.fallback", ("grpc", "softswitch")),  # a server sums, and one of a machine starts another
+        ("ina.cli.switch", ("numpy", "controller", "hostlib")),
+        ("ina.service.runner", ("controller.core", "controller.scheduling")),
+    ],
+)
+def test_what_runs_start_loads_nothing_that_it_does_not_need(module: str, unneeded: tuple[str, ...]) -> None:
+    """That was a tenth to a half of its start."""
+    script = f"import sys, {module}; print({{*{unneeded}}} & {{*sys.modules}})"
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, check=True)
+    assert done.stdout == b"set()\n"

@@ -54,7 +54,7 @@ def run(command: str, *more: str) -> subprocess.CompletedProcess[str]:
     words = [sys.executable if word == "python" else word for word in shlex.split(command)[1:]]
     end = words.index("--") if "--" in words else len(words)
     patient = PATIENT if words[0] == "run" else ()
-    done = ina(*words[:end], *patient, *more, *words[end:])
+    done = here(*words[:end], *patient, *more, *words[end:])
     assert done.returncode == 0, done.stderr
     return done
 

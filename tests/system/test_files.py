@@ -12,23 +12,16 @@ from pathlib import Path
 import pytest
 
 from controller.vocabulary import cluster_of, documents, jobs_of, schema
+from tests.system.command import ROOT, here
 
-ROOT = Path(__file__).parents[2]
 JOBS, CLUSTER = "examples/cluster/two_jobs.toml", "examples/cluster/two.toml"
 BOTH = ("--jobs", JOBS, "--cluster", CLUSTER)
 
 
 def ina(*words: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-    return subprocess.run(
-        [sys.executable, "-m", "ina", *words],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=240,
-        env=environment,
-    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+        return here(*words)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import hostlib
-from tests.system.command import PATIENT, ROOT, ina
+from tests.system.command import PATIENT, ROOT, here
 
 PAGE, TORCH_PAGE, HOROVOD_PAGE = (
     (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8") for name in ("hostlib", "torch", "horovod")
@@ -48,7 +48,7 @@ def test_a_program_of_a_guide_runs(command: str, text: str, tmp_path: Path) -> N
         return
     assert words[:2] == ["ina", "run"]
     assert words[-2:] == ["--", "python"]
-    done = ina(*words[1:-2], *PATIENT, "--", sys.executable, script)
+    done = here(*words[1:-2], *PATIENT, "--", sys.executable, script)
     assert done.returncode == 0, done.stderr
 
 

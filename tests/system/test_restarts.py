@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from controller import connect
+from controller import Fleet, connect
 from controller.errors import NoSuchJob, Unreachable
+from controller.p4runtime_shim.client import P4RuntimeClient
 from ina.runtime.addresses import server_address
 from ina.runtime.fabric import open_fabric
 from ina.runtime.spec import Attachment, FabricSpec
@@ -186,6 +188,55 @@ def test_a_switch_that_did_not_answer_is_not_waited_for_again(attached: Attached
         assert waited_s[1] < waited_s[0] / 2
         with fabric.asking(again=True):
             assert list(fabric.fleet.refused()) == ["s1"]
+
+
+STILL_SILENT = "did not answer, and does not within 1 s"
+
+
+def test_a_fleet_waits_a_second_for_a_switch_that_hangs_and_notices_when_it_goes_on(
+    attached: Attached,
+) -> None:
+    """Each comparison waited 10 s for it: a job of the service had another tree after 75 s."""
+    with connect(attached.address) as controller:
+        fleet = Fleet({"s1": controller})
+        switch = stopped(attached)
+        try:
+            doubted = fleet.reconcile([], doubtful=["s1"])
+            again = fleet.reconcile([])
+        finally:
+            os.kill(switch, signal.SIGCONT)
+        assert STILL_SILENT in doubted.left_out["s1"]
+        assert STILL_SILENT in again.left_out["s1"]
+        while STILL_SILENT in (why := fleet.reconcile([]).left_out["s1"]):
+            time.sleep(0.05)
+        assert why == f"the switch at {attached.address} has no program loaded"
+
+
+def test_whatever_a_switch_did_not_answer_it_has_a_second_for_the_next_call(attached: Attached) -> None:
+    with contextlib.closing(P4RuntimeClient(attached.address, timeout_s=0.5)) as client:
+        calls: list[tuple[Callable[[], object], str]] = [
+            (client.cookie, "reading the loaded program: .* does not answer"),
+            (lambda: client.read([]), "read: .* does not answer"),
+            (lambda: client.write("INSERT", []), "INSERT of 0 entries: .* does not answer"),
+            (lambda: client.mastership(timeout_s=0.5).__enter__(), "does not answer on its stream"),
+        ]
+        for call, unanswered in calls:
+            switch = stopped(attached)
+            try:
+                with pytest.raises(Unreachable, match=unanswered):
+                    call()
+                with pytest.raises(Unreachable, match=STILL_SILENT):
+                    call()
+            finally:
+                os.kill(switch, signal.SIGCONT)
+            until_answered(client)
+
+
+def until_answered(client: P4RuntimeClient) -> None:
+    while True:
+        with contextlib.suppress(Unreachable):
+            client.cookie()
+            return
 
 
 def test_a_run_whose_shared_memory_switch_died_says_what_would_have_helped() -> None:

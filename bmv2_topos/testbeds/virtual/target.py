@@ -66,6 +66,9 @@ class PipelineTarget:
     def close(self) -> None:
         """Do nothing: the switch is not this object's."""
 
+    def doubt(self) -> None:
+        """Do nothing: the switch answers at once."""
+
     @contextmanager
     def turn(self, *, timeout_s: float) -> Iterator[None]:
         """Be the only controller that writes. Raises NotPrimary, without a wait: time stands still."""

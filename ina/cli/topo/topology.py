@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from controller.switches.programs import is_file
 from controller.vocabulary import Link, Topology
 from ina.cli import job_files
 from ina.cli.errors import Failure
+from p4src.programs import is_file
 
 if TYPE_CHECKING:
     from bmv2_topos.testbeds.netns import Program

@@ -1,0 +1,43 @@
+"""The switch programs of this folder by name, and programs in files of one's own."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from typing import Final
+
+LANES: Final = (32, 64, 256)
+"""Values per packet that the programs are built for."""
+FOLDER: Final = Path(__file__).parent
+
+
+class NoSuchProgram(ValueError):
+    """No program has this name, or is built for so many values per packet."""
+
+
+def source_of(program: str, lanes: int) -> tuple[Path, dict[str, str]]:
+    """Return a program's source file and the preprocessor definitions that build it.
+
+    `program` is the name of one of this folder, or the path of a file that ends in ``.p4``. Raises
+    NoSuchProgram if there is no such program, or none for so many lanes; FileNotFoundError.
+    """
+    if is_file(program):
+        path = Path(program)
+        if not path.is_file():
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), program)
+        return path, {"LANES": str(lanes)}
+    known = sorted(path.stem for path in FOLDER.glob("*.p4"))
+    if program not in known:
+        raise NoSuchProgram(
+            f"there is no program '{program}'; want {', '.join(known)}, or a file that ends in .p4"
+        )
+    if lanes not in LANES:
+        choices = ", ".join(map(str, LANES))
+        raise NoSuchProgram(f"programs are built for {choices} values per packet, not {lanes}")
+    return FOLDER / f"{program}.p4", {"LANES": str(lanes)}
+
+
+def is_file(program: str) -> bool:
+    """Return whether a program is given by its file, not by the name of one of this folder."""
+    return program.endswith(".p4")
