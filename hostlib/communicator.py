@@ -275,7 +275,7 @@ class Communicator(MovingCalls):
 
         Raises:
             RendezvousError: it was not admitted, and why: no room, or a job whose ranks have only one port
-                each. On all of its ranks, which can go on without it.
+                each. On all of its ranks, which can go on without it. Or an argument is wrong: on this rank.
             ConfigError: the socket cannot be opened.
         """
         self._check_process()

@@ -177,7 +177,7 @@ class GroupRequest:
         if not isinstance(key, str) or not 0 < len(key) <= MAX_KEY:
             raise MessageError(f"group must be a text of 1 to {MAX_KEY} characters")
         if not isinstance(ranks, list) or not ranks:
-            raise MessageError("ranks must be a list of ranks")
+            raise MessageError("ranks must be a list of one rank or more")
         return cls(key, tuple(_whole("a rank", rank) for rank in ranks))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import operator
 import socket
 import threading
 import time
@@ -18,6 +19,7 @@ from hostlib.messages import (
     GroupRequest,
     Join,
     Lines,
+    MessageError,
     News,
     Report,
     Waited,
@@ -121,10 +123,11 @@ class RendezvousPeers:
             ranks: The ranks, in the order of their ranks in it; all of them call this.
             timeout_s: Longest wait for the others, and for the launcher.
 
-        Raises RendezvousError if it was not admitted, and why.
+        Raises RendezvousError if it was not admitted, and why; or, with nothing sent, for a wrong argument.
         """
+        request = self._group_request(key, ranks)
         with contextlib.suppress(OSError):  # the listening thread notices that the launcher is gone
-            self._socket.sendall(GroupRequest(key, tuple(ranks)).encode())
+            self._socket.sendall(request.encode())
         with self._change:
             self._change.wait_for(lambda: key in self._answers or self._fault is not None, timeout_s)
             answer = self._answers.pop(key, None)
@@ -133,6 +136,16 @@ class RendezvousPeers:
         if answer.config is None:
             raise RendezvousError(answer.reason)
         return answer.config
+
+    def _group_request(self, key: str, ranks: Sequence[int]) -> GroupRequest:
+        """Return the request, which the launcher can read: for one that it cannot it would end the job."""
+        try:
+            request = GroupRequest.parse({"group": key, "ranks": [operator.index(rank) for rank in ranks]})
+        except (MessageError, TypeError) as error:
+            raise RendezvousError(f"a group of {ranks!r} with the key {key!r}: {error}") from None
+        if len(request.ranks) > self._size:
+            raise RendezvousError(f"a group of {len(request.ranks)} ranks: the job has {self._size}")
+        return request
 
     def close(self) -> None:
         """Say farewell, and close once the launcher has heard it, not long after at the latest."""

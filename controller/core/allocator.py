@@ -177,9 +177,9 @@ class Allocator:
         return all(map(there.__contains__, servers))
 
     def lose(
-        self, servers: Iterable[str], switches: Iterable[str], links: Iterable[tuple[str, str]] = ()
+        self, servers: Mapping[str, str], switches: Iterable[str], links: Iterable[tuple[str, str]] = ()
     ) -> dict[str, str]:
-        """Set which servers, switches and links (by their ends) are down; no starting job uses them.
+        """Set which servers, with the reason, switches and links are down; no starting job uses them.
 
         Jobs whose trees use a switch or a link that is down get other trees (`rerouted`).
 
@@ -187,7 +187,7 @@ class Allocator:
             The reason, by job, for each job that cannot continue where it is: one of its servers is down, or
             no path connects them.
         """
-        down, cut = {*servers}, {*links}
+        down, cut = servers.keys(), {*links}
         dark = {*switches}
         before = self.topology
         self._up = surviving(self.whole, down, dark, cut)
@@ -198,7 +198,7 @@ class Allocator:
         stranded: list[Job] = []
         for name, job in list(self.placed.items()):
             if at := [server for server in job.hosts if server in down]:
-                lost[name] = f"server {at[0]} is down"
+                lost[name] = f"server {at[0]} is down: {servers[at[0]]}"
             elif len(job.hosts) > 1 and not self.reaches(job.hosts):
                 lost[name] = f"{broken} down: no way is left between its servers"
             elif name in self._crossing and not self._stands(job, before):

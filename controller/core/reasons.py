@@ -66,6 +66,8 @@ def of_waiting(log: Log, now_s: float, job: JobState, groups: Sequence[Group], c
     text = f"needs {needs} GPUs; {free} of {cluster.gpus} are free"
     if free >= needs:
         text += ", and the policy leaves them free"
+    if cluster.gone:
+        text += f"; {len(cluster.gone)} more on servers that are down, drained or gone"
     log.note(now_s, "waits", (job.spec.name,), text, needs=needs, free=free, gpus=cluster.gpus)
 
 

@@ -59,7 +59,7 @@ class Cells:
     def __init__(self, client: P4RuntimeClient) -> None:
         self._client = client
         p4info = client.p4info()
-        if p4info is None or not p4info.tables:
+        if p4info is None:
             client.close()
             raise NoProgram(f"the switch at {client.address} has no program loaded")
         self._codec = Codec(p4info)

@@ -204,7 +204,8 @@ class P4RuntimeClient:
     def p4info(self) -> Any | None:
         """Read the P4Info of the loaded program; None if there is none."""
         config = self._config(p4.GetForwardingPipelineConfigRequest.P4INFO_AND_COOKIE)
-        return None if config is None else config.p4info
+        # Some switches say "none" by an empty message; a program's has at least its architecture.
+        return config.p4info if config is not None and config.p4info.ByteSize() else None
 
     def cookie(self) -> int:
         """Read the cookie of the loaded program; 0 if it has none, or there is no program."""

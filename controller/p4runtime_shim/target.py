@@ -57,7 +57,7 @@ class P4RuntimeTarget:
         cookie = self._client.cookie()
         if self._codec is None or not cookie or cookie != self._cookie:
             p4info = self._client.p4info()
-            if p4info is None or not p4info.tables:
+            if p4info is None:
                 self._codec = None
                 return None
             self._codec, self._cookie = Codec(p4info), cookie
@@ -87,7 +87,7 @@ class P4RuntimeTarget:
         if self.runs(bundle):
             return False
         loaded = self._client.p4info()
-        if loaded is not None and loaded.ByteSize():
+        if loaded is not None:
             self._codec, self._cookie = Codec(loaded), self._client.cookie()
             entries = self._client.read([self._codec.every_row()])
             running = replace(self._codec.program, cookie=self._cookie)

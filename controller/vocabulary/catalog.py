@@ -267,4 +267,8 @@ def named(text: str, *, servers: int = 1, link: Link | None = None) -> Topology:
         example = "x".join(map(str, entry.sizes.values()))
         wanted = f"{name}:{example} ({', '.join(entry.sizes)})"
         raise BadSpec(f"topology {text!r}: want {name}, or as {wanted}")
-    return replace(entry.make(*map(int, sizes), servers=servers, link=link), name=text)
+    try:
+        made = entry.make(*map(int, sizes), servers=servers, link=link)
+    except BadSpec as error:
+        raise BadSpec(f"topology {text!r}: {error.message}") from None
+    return replace(made, name=text)

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 import softswitch
+from controller.errors import ProgramMismatch
 from controller.switches import names, tofino_rows
 from controller.switches.capabilities import capabilities
 from controller.switches.entries import Range, TableEntry
@@ -146,9 +147,10 @@ def bench_pipeline(
         threads: Threads to measure beside one, in the same rounds; 1: none.
 
     Raises PipelineError if the packets were not aggregated or the program has to run on one thread,
-    NoCompiler if there is nothing to measure.
+    ProgramMismatch if it is not one for aggregation, NoCompiler if there is nothing to measure.
     """
-    lanes, shared = lane_count(program), is_shared(program)
+    shared = is_shared(program)
+    lanes = lane_count(program)
     if jobs is None:
         jobs = 4 if shared else 1
     if region_slots is None:
@@ -233,13 +235,17 @@ def _best(passes: Sequence[Pass]) -> float:
 
 
 def lane_count(program: ir.Program) -> int:
-    """Return the number of lanes that the program's packets carry."""
+    """Return the number of lanes that the packets of a program for aggregation carry.
+
+    Raises ProgramMismatch if its header of lanes has another name.
+    """
     headers: ir.Type = program.hdr
     if program.tofino:  # both gresses have their own
         headers = dict(program.hdr.fields)["ingress"]
     assert isinstance(headers, ir.Struct)
-    lanes = dict(headers.fields)["lanes"]
-    assert isinstance(lanes, ir.Header)
+    lanes = dict(headers.fields).get("lanes")
+    if not isinstance(lanes, ir.Header):
+        raise ProgramMismatch(f"the program {program.name} has no header 'lanes' for the values of a packet")
     return len(lanes.fields)
 
 

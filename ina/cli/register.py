@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import inspect
+import math
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -71,7 +72,18 @@ def _load(name: str, place: str) -> Any:
     found = getattr(module, attribute)
     if not isinstance(found, typer.Typer):
         found = _alone(name, found, module.EPILOG)
-    return get_command(found)
+    command = get_command(found)
+    for parameter in command.params:
+        if parameter.type.name in ("float", "float range"):
+            parameter.callback = _a_number
+    return command
+
+
+def _a_number(context: Any, parameter: Any, value: Any) -> Any:
+    """Refuse NaN, which passes every comparison with a limit, and for which no option has a meaning."""
+    if isinstance(value, float) and math.isnan(value):
+        raise typer.BadParameter("'nan' is not a number.", ctx=context, param=parameter)
+    return value
 
 
 def _alone(name: str, command: Callable[..., None], epilog: str) -> typer.Typer:

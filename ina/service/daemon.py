@@ -572,6 +572,8 @@ class Daemon:
             raise Unknown(f"the cluster has no server or switch {name!r}")
         if back and name not in ledger.drained:
             raise Conflict(f"{name!r} is not drained")
+        if not back and name in ledger.drained:
+            return
         now_s, why = self.now_s, f"drained by {by}" if by else "drained"
         event: Event
         if back:

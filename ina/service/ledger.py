@@ -111,12 +111,15 @@ class Ledger:
             clock: The service's clock.
             snapshot_events: Events after which a snapshot is kept.
             retention: How long jobs that are over are kept; None: as by default.
+
+        Raises BadSpec for policies or a cluster that do not work, StoreError; the store is as before then.
         """
         self._retention = retention or Retention()
         self._snapshot_events = snapshot_events
         self._store = store
         self._clock = clock
         self._wanted = policies, topology
+        policies.core(topology)  # what is wrong is never kept: the state would be lost to it
         first = store.fact("policies", json.dumps(policies.plain()))
         assert first is not None
         self.policies = Policies.of(json.loads(first))

@@ -45,13 +45,18 @@ class Quota:
         if not self.tenant:
             raise BadSpec("tenant = '': want a name")
         if self.gpus is not None and self.gpus < 0:
-            raise BadSpec(f"tenant {self.tenant!r}: gpus = {self.gpus}: want 0 or more")
+            raise BadSpec(f"tenant {self.tenant!r}: gpus = {self.gpus}: want 0 or more", where=("gpus",))
         if self.reserved < 0 or (self.gpus is not None and self.reserved > self.gpus):
             most = "" if self.gpus is None else f", and at most its gpus, {self.gpus}"
-            raise BadSpec(f"tenant {self.tenant!r}: reserved = {self.reserved}: want 0 or more{most}")
-
+            raise BadSpec(
+                f"tenant {self.tenant!r}: reserved = {self.reserved}: want 0 or more{most}",
+                where=("reserved",),
+            )
         if self.per_minute is not None and self.per_minute < 1:
-            raise BadSpec(f"tenant {self.tenant!r}: per_minute = {self.per_minute}: want 1 or more")
+            raise BadSpec(
+                f"tenant {self.tenant!r}: per_minute = {self.per_minute}: want 1 or more",
+                where=("per_minute",),
+            )
 
     def plain(self) -> dict[str, Any]:
         """Return it as numbers and strings."""

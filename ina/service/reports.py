@@ -23,6 +23,9 @@ from ina.service.service import (
 )
 from ina.service.steps import Held
 
+_KNOWN_S = 1e-9
+"""An estimate of the time left that is below this has been used up."""
+
 
 class Reports:
     """Says how all is; changes nothing."""
@@ -121,7 +124,9 @@ class Reports:
         state: State = "queued"
         if has is not None:
             state = {"preparing": "starting", "running": "running", "stopping": "stopping"}[has.stage]  # type: ignore[assignment]
-        left_s = job.remaining_s(now_s) if job.group is not None else job.iterations_left(now_s) * job.alone_s
+        left_s = max(0.0, job.iterations_left(now_s) * job.alone_s)
+        # It runs longer than its file says and reports nothing: its end is not known.
+        unknown = left_s < _KNOWN_S and not self._ledger.latest.get(name)
         due_s = said.job.due_s
         return JobRecord(
             submitted=said,
@@ -135,7 +140,7 @@ class Reports:
             else "",
             started_s=job.start_s,
             done=self._ledger.latest.get(name, 0.0),
-            left_s=max(0.0, left_s),
+            left_s=None if unknown else left_s,
             starts=job.starts + again,
             fallback_share=self._measures.share(has.run.number, name) if has is not None else None,
             late=due_s is not None and now_s + left_s > due_s,
@@ -149,8 +154,7 @@ class Reports:
         if record.late:
             due_s = record.submitted.job.due_s
             assert due_s is not None
-            assert record.left_s is not None
-            late_s = self._ledger.now_s + record.left_s - due_s
+            late_s = self._ledger.now_s + (record.left_s or 0.0) - due_s
             advice.append(f"it will miss its deadline by about {late_s:.1f} s")
         if why := self._why_fallback(record):
             advice.append(why)

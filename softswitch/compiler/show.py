@@ -1,4 +1,8 @@
-"""Syntax trees and IR as text, for ``ina compile --dump``."""
+"""Syntax trees and IR as text, for ``ina compile --dump``.
+
+A type with a name is shown whole where it comes first, and by its name from then on: every expression holds
+its type, and that of the headers has all fields of all headers.
+"""
 
 from __future__ import annotations
 
@@ -6,24 +10,50 @@ import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from softswitch.compiler.ir import Position
+from softswitch.compiler import ir
 
 _WIDTH = 100
+
+_Shown = dict[str, Any]
+"""Types that have been shown whole, by name."""
 
 
 def show(node: Any) -> str:
     """Return a node and all below it, one line each where that is short enough."""
-    return "\n".join(_lines(node))
+    return "\n".join(_lines(node, {}))
 
 
-def _lines(node: Any, indent: str = "", label: str = "") -> Iterator[str]:
-    short = f"{indent}{label}{_short(node)}"
-    if len(short) <= _WIDTH or not _children(node):
-        yield short
+def _lines(node: Any, shown: _Shown, indent: str = "", label: str = "") -> Iterator[str]:
+    short = _on_a_line(node, shown, _WIDTH - len(indent) - len(label))
+    if short is not None:
+        yield f"{indent}{label}{short}"
         return
+    _note(node, shown)
     yield f"{indent}{label}{_head(node)}"
     for name, child in _children(node):
-        yield from _lines(child, indent + "  ", name)
+        yield from _lines(child, shown, indent + "  ", name)
+
+
+def _on_a_line(node: Any, shown: _Shown, room: int) -> str | None:
+    """Return the text of a node, None if it takes more than `room` characters and can be divided."""
+    if not _children(node) or _is_shown(node, shown):
+        return "".join(_pieces(node, shown))
+    trial, text = dict(shown), ""
+    for piece in _pieces(node, trial):
+        text += piece
+        if len(text) > room:  # the rest may be long: a program's is megabytes
+            return None
+    shown.update(trial)
+    return text
+
+
+def _is_shown(node: Any, shown: _Shown) -> bool:
+    return isinstance(node, ir.Header | ir.Struct | ir.Enum) and shown.get(node.name) == node
+
+
+def _note(node: Any, shown: _Shown) -> None:
+    if isinstance(node, ir.Header | ir.Struct | ir.Enum):
+        shown[node.name] = node
 
 
 def _children(node: Any) -> list[tuple[str, Any]]:
@@ -32,12 +62,12 @@ def _children(node: Any) -> list[tuple[str, Any]]:
         return [(f"{key}: ", value) for key, value in node.items()]
     if isinstance(node, tuple):
         return [("", value) for value in node]
-    if dataclasses.is_dataclass(node) and not isinstance(node, Position):
+    if dataclasses.is_dataclass(node) and not isinstance(node, ir.Position):
         fields = ((field.name, getattr(node, field.name)) for field in dataclasses.fields(node))
         return [
             (f"{name}=", value)
             for name, value in fields
-            if not (isinstance(value, Position) or value is None or value == ())
+            if not (isinstance(value, ir.Position) or value is None or value == ())
         ]
     return []
 
@@ -46,10 +76,21 @@ def _head(node: Any) -> str:
     return "" if isinstance(node, tuple | Mapping) else type(node).__name__
 
 
-def _short(node: Any) -> str:
+def _pieces(node: Any, shown: _Shown) -> Iterator[str]:
+    """Yield the text of a node on one line, piece by piece, and note the types in it."""
+    if _is_shown(node, shown):
+        yield f"{_head(node)} {node.name}"
+        return
+    _note(node, shown)
     if isinstance(node, Mapping | tuple):
-        inner = ", ".join(label + _short(child) for label, child in _children(node))
-        return f"{{{inner}}}" if isinstance(node, Mapping) else f"({inner})"
-    if dataclasses.is_dataclass(node) and not isinstance(node, Position):
-        return f"{_head(node)}({', '.join(label + _short(child) for label, child in _children(node))})"
-    return str(node) if isinstance(node, Position) else repr(node)
+        before, after = "{}" if isinstance(node, Mapping) else "()"
+    elif dataclasses.is_dataclass(node) and not isinstance(node, ir.Position):
+        before, after = f"{_head(node)}(", ")"
+    else:
+        yield str(node) if isinstance(node, ir.Position) else repr(node)
+        return
+    yield before
+    for place, (label, child) in enumerate(_children(node)):
+        yield f"{', ' if place else ''}{label}"
+        yield from _pieces(child, shown)
+    yield after

@@ -8,7 +8,9 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
+import numpy as np
 import pytest
 
 from hostlib import rendezvous_peers
@@ -209,6 +211,41 @@ def test_a_group_is_answered_once_all_its_ranks_have_asked() -> None:
             with pytest.raises(RendezvousError, match="no room"):
                 each.result()
         assert asked.empty()
+        for peer in peers:
+            peer.close()
+
+
+@pytest.mark.parametrize(
+    ("key", "ranks", "reason"),
+    [
+        ("a", [], "must be a list of one rank or more"),
+        ("a", [-1, 0], "must be a whole number, 0 or more"),
+        ("a", ["1", 0], "'str' object cannot be interpreted as an integer"),
+        ("a", [0.0, 1.0], "'float' object cannot be interpreted as an integer"),
+        ("a", None, "'NoneType' object is not iterable"),
+        ("a", range(10_000), "a group of 10000 ranks: the job has 2"),
+        ("", [0, 1], "must be a text of 1 to 100 characters"),
+        ("a" * 101, [0, 1], "must be a text of 1 to 100 characters"),
+        (3, [0, 1], "must be a text of 1 to 100 characters"),
+    ],
+)
+def test_wrong_arguments_of_a_group_raise_at_its_caller_and_the_job_goes_on(
+    key: Any, ranks: Any, reason: str
+) -> None:
+    with Rendezvous(job=7, size=2) as meeting:
+        asked: queue.SimpleQueue[GroupRequest] = queue.SimpleQueue()
+        meeting.on_group(asked.put)
+        peers = join_all(meeting, 2)
+        with pytest.raises(RendezvousError, match=reason):
+            peers[0].group(key, ranks, 600)
+        with ThreadPoolExecutor(2) as pool:
+            as_array: Any = np.array([0, 1])
+            ours = pool.submit(peers[0].group, "b", as_array, 600)
+            theirs = pool.submit(peers[1].group, "b", (0, 1), 600)
+            meeting.answer(asked.get(timeout=60), "no room")
+            for each in (ours, theirs):
+                with pytest.raises(RendezvousError, match="no room"):
+                    each.result()
         for peer in peers:
             peer.close()
 

@@ -16,6 +16,23 @@ from tests.system.attached import Attached, open_switch
 from tests.system.command import PATIENT, here, worker
 
 MAC = "02:00:00:00:00:07"
+TABLELESS = """
+#include <core.p4>
+#include <v1model.p4>
+struct headers_t {}
+struct metadata_t {}
+parser P(packet_in p, out headers_t h, inout metadata_t m, inout standard_metadata_t s) {
+    state start { transition accept; }
+}
+control C(inout headers_t h, inout metadata_t m) { apply {} }
+control I(inout headers_t h, inout metadata_t m, inout standard_metadata_t s) {
+    register<bit<32>>(4) last;
+    apply { last.write(0, (bit<32>)s.ingress_port); }
+}
+control E(inout headers_t h, inout metadata_t m, inout standard_metadata_t s) { apply {} }
+control D(packet_out p, in headers_t h) { apply {} }
+V1Switch(P(), C(), I(), E(), C(), D()) main;
+"""
 
 
 @pytest.fixture(scope="module")
@@ -125,3 +142,11 @@ def test_a_switch_without_a_program_has_none(tmp_path: Path) -> None:
             done = read(empty, command)
             assert done.returncode == 2
             assert "has no program loaded" in done.stderr
+
+
+def test_a_program_without_tables_is_a_program(tmp_path: Path) -> None:
+    tableless = tmp_path / "remembers.p4"
+    tableless.write_text(TABLELESS)
+    with open_switch("--program", tableless) as running:
+        registers = metrics(running, "registers")["registers"]
+        assert registers == {"I.last": {"cells": 4, "bits": 32}}

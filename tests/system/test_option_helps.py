@@ -8,6 +8,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
 
+import pytest
+import typer
 from typer.main import get_command
 
 from ina.cli import register
@@ -62,6 +64,21 @@ def test_an_option_has_one_help_text_wherever_it_means_the_same() -> None:
     several = {option: dict(by_text) for option, by_text in texts.items() if len(by_text) > 1}
     assert {option: several[option] for option in several.keys() - DIFFERENT} == {}
     assert sorted(DIFFERENT - several.keys()) == [], "they have one text now: take them off the list"
+
+
+def test_no_option_takes_nan() -> None:
+    """NaN passes a comparison with any limit: --minutes nan once ran for ever."""
+    numbers = [
+        (name, command, parameter)
+        for name, command in commands()
+        for parameter in command.params
+        if "float" in parameter.type.name
+    ]
+    assert len(numbers) > 60
+    for name, command, parameter in numbers:
+        context = command.context_class(command, info_name=name)
+        with pytest.raises(typer.BadParameter, match="'nan' is not a number"):
+            parameter.process_value(context, "nan")
 
 
 VERBS = frozenset(

@@ -60,6 +60,23 @@ def metrics(output: str) -> dict[str, Any]:
     return found
 
 
+def test_a_dry_run_is_told_as_json_too() -> None:
+    commands = metrics(good("up", "single-switch:1", "--dry-run", "--json"))["commands"]
+    assert "\n".join(commands) + "\n" == good("up", "single-switch:1", "--dry-run")
+    assert commands[0] == "ip netns add ina.single-switch-1.s1"
+
+
+def test_who_names_no_testbed_hears_which_are_up(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        (tmp_path / "testbeds" / name).mkdir(parents=True)
+        (tmp_path / "testbeds" / name / "state.json").touch()
+    assert "which testbed? one, two are up: give the name of one" in bad("exec", "h1", "--", "true")
+    said = bad("run", "oen", "--", "true", status=2)
+    assert "unknown topology 'oen'" in said
+    assert "testbeds that are up: one, two" in said
+    shutil.rmtree(tmp_path / "testbeds")
+
+
 @needs_namespaces
 def test_two_testbeds_run_jobs_side_by_side_until_they_are_taken_down() -> None:
     a, b = f"{PREFIX}-a", f"{PREFIX}-b"

@@ -99,7 +99,7 @@ def the_only_one() -> str:
     """Return the name of the testbed, if there is one. Raises NoTestbed."""
     names = known()
     if len(names) != 1:
-        several = f"{', '.join(names)} are up: say which" if names else "none is up (ina topo up)"
+        several = f"{', '.join(names)} are up: give the name of one" if names else "none is up (ina topo up)"
         raise NoTestbed(f"which testbed? {several}")
     return names[0]
 

@@ -19,7 +19,7 @@ from bmv2_topos.testbeds.netns.serving import await_service, start_switch
 from bmv2_topos.testbeds.netns.store import State
 from bmv2_topos.testbeds.netns.targets import target_of
 from controller import Controller, connect
-from controller.errors import NoProgram, UnknownName
+from controller.errors import UnknownName
 from controller.vocabulary import Topology
 
 NETNS = "netns"
@@ -162,7 +162,7 @@ def _install(state: State, on_step: Callable[[str], None]) -> None:
         for switch, controller in at.items():
             try:
                 controller.install(offered(entries(state.topology, switch), controller.program))
-            except (NoProgram, UnknownName) as error:
+            except UnknownName as error:
                 if not state.program.own:
                     raise
                 on_step(

@@ -76,7 +76,7 @@ def jobs(
         print(json_module.dumps({"now_s": now_s, "jobs": shown}, indent=2))
         return
     over = len(found) - len(shown)
-    more = f"; {over} more are over: --all lists them" if over else ""
+    more = f"; {over} more {'is' if over == 1 else 'are'} over: --all lists them" if over else ""
     if not shown:
         out.print(f"no jobs{more}")
         return

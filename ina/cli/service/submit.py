@@ -78,6 +78,11 @@ def submit(
     """
     given = job.keys() | ({} if job.name is None else {"name": job.name})
     if workers is not None:
+        if what[0].endswith(documents.FORMATS):
+            raise Failure(
+                f"{what[0]}: a file of jobs says itself how many workers and which command: want FILE alone",
+                USAGE,
+            )
         jobs = [_of_command(what, workers, given) | ({"extra": {"driver": True}} if driver else {})]
     elif given or driver or len(what) != 1:
         raise Failure("want one FILE of jobs, or -np WORKERS and a command behind --", USAGE)

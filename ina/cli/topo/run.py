@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from controller.vocabulary import Job, Topology
+from controller.vocabulary import BadSpec, Job, Topology
 from ina.cli import job_files, options
 from ina.cli.errors import USAGE, Failure
 from ina.cli.execute import execute
@@ -98,7 +98,13 @@ def run_(
         opened: AbstractContextManager[SwitchFabric] = opened_testbed(state)
         shape, unused_keys = state.topology, None
     else:
-        shape = links.topology(topology)
+        try:
+            shape = links.topology(topology)
+        except BadSpec as error:
+            up = netns.known()
+            raise Failure(
+                f"{error}; testbeds that are up: {', '.join(up)}" if up else str(error), USAGE
+            ) from None
         unused_keys = job_files.unused_keys("topo", Path(topology)) if json else None
         chosen = program_of(program, lanes, target, pcap=pcap)
         opened = live_runner(runner.value).opened(netns.slug(topology), shape, chosen)

@@ -81,8 +81,14 @@ def up_(
     shape, called = links.topology(topology), name or netns.slug(topology)
     testbeds = made_by(runner)
     if dry_run:
-        for command in testbeds.planned(called, shape, chosen):
-            print(command.text)
+        planned = [command.text for command in testbeds.planned(called, shape, chosen)]
+        if json:
+            setup = {"testbed": called, "runner": runner.value, "dry_run": True}
+            Result("topo up", setup, {"commands": planned}).print_json(
+                unused_keys=job_files.unused_keys("topo", Path(topology))
+            )
+        else:
+            print("\n".join(planned))
         return
     state = testbeds.up(called, shape, chosen, on_step=lambda text: None if json else say(f"ina: {text}"))
     if json:
@@ -91,4 +97,5 @@ def up_(
             unused_keys=job_files.unused_keys("topo", Path(topology))
         )
     else:
-        say(f"ina: testbed {called} is up; try: ina topo exec {shape.servers[0].name} -- ip address")
+        which = f" --name {called}" if len(netns.known()) > 1 else ""
+        say(f"ina: testbed {called} is up; try: ina topo exec {shape.servers[0].name}{which} -- ip address")

@@ -42,6 +42,7 @@ from ina.service.api.streams import EventStream, Streams, event
 from ina.service.api.users import as_user
 from ina.service.errors import Unknown
 from ina.service.quotas import Quota
+from ina.service.records import State
 from ina.service.service import Decision, Reload, Service
 from ina.service.tokens import Person
 
@@ -169,7 +170,7 @@ async def jobs(
     request: Request,
     service: Serving,
     person: Asker,
-    state: Annotated[list[str] | None, Query(description="Only jobs in this state. Repeatable.")] = None,
+    state: Annotated[list[State] | None, Query(description="Only jobs in this state. Repeatable.")] = None,
     tenant: Annotated[str | None, Query(description="Only this tenant's jobs.")] = None,
     after: After = 0,
     limit: Limit = MAX_PAGE,
@@ -270,7 +271,7 @@ def _jobs(body: bytes, cluster: Topology) -> list[Job]:
     except UnicodeDecodeError as error:
         raise Problem(400, f"the body is not UTF-8: {error.reason} at byte {error.start}") from None
     except BadSpec as error:
-        raise Problem(400, error.message.removeprefix("request.json:")) from None
+        raise Problem(400, error.message.removeprefix("request.json:").lstrip()) from None
     found = document.data.get("jobs")
     if not isinstance(found, list) or not found:
         raise Problem(

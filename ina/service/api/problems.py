@@ -114,7 +114,7 @@ def problem_of(error: Exception) -> Problem:
                 if first["type"] == "json_invalid":
                     return Problem(400, f"not JSON: {first['ctx']['error']}")
                 return Problem(422, _of_value(first), pointer=pointer(tuple(way)))
-            return Problem(422, _of_value(first), parameter=str(first["loc"][-1]))
+            return Problem(422, _of_value(first), parameter=str(way[0] if way else place))
         case HTTPException():
             return Problem(error.status_code, _of_http(error), headers=error.headers)
         case _:

@@ -160,7 +160,7 @@ def test_a_trace_arrives_as_many_times_as_fast_as_load_says(tmp_path: Path) -> N
         (["--trace", TRACE, "--nodes", "1"], "asks for 16 GPUs; the cluster has 8"),
         (["--trace", TRACE, "--format", "xml"], "format 'xml' is unknown"),
         (["--load", "0"], "a load of 0; it must be positive"),
-        (["--load", "nan"], "a load of nan; it must be positive"),
+        (["--load", "inf"], "a load of inf; it must be positive"),
         (["--profiles", "nowhere.csv"], "profiles and pairs need each other"),
         (
             ["--policy", "benchmarks.replicas.muri:srtf,lucid:fifo"],

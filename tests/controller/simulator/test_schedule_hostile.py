@@ -46,7 +46,7 @@ def refused(ran: Ran, complaint: str, code: int = 2) -> None:
         (["--load", "1e-320"], "a load of 9.99989e-321; want 1e-06 to 1e+06"),
         (["--nodes", 10**20], "a cluster has at most 1,000,000 GPUs"),
         (["--gpus", 10**9], "8 servers of 1000000000 GPUs; a cluster has at most 1,000,000 GPUs"),
-        (["--cpus-per-gpu", "nan"], "servers of nan CPUs; want more than 0"),
+        (["--cpus-per-gpu", "0"], "servers of 0 CPUs; want more than 0"),
         (["--load", "1e300"], "a load of 1e+300; want 1e-06 to 1e+06"),
         (["--format", "muri"], "format 'muri' without a trace"),
         (["--estimates", "e.csv"], "estimates e.csv without a trace; generated jobs have none"),

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 import softswitch
+from controller.errors import ProgramMismatch
 from ina.bench.pipeline import Traffic, admit_by_hand, admit_jobs, bench_pipeline
 from softswitch.engine.bench import FrameLoop
 from softswitch.engine.pipeline import Copy, PipelineError
-from tests.programs import P4SRC, p4src_program
+from tests.programs import P4SRC, p4src_program, program_of
 
 
 @pytest.mark.parametrize("name", ["exclusive", "shared"])
@@ -40,6 +41,12 @@ def test_a_program_for_one_thread_is_not_measured_on_two() -> None:
     )
     with pytest.raises(PipelineError, match="runs on one thread: programs for Tofino are not divided"):
         bench_pipeline(program, contributors=2, burst=8, rounds=1, round_s=0.01, threads=2)
+
+
+def test_a_program_without_aggregation_is_refused() -> None:
+    program = program_of(P4SRC.parent / "tests" / "p4" / "basic_tables" / "program.p4")
+    with pytest.raises(ProgramMismatch, match="is not one for aggregation: it lacks table"):
+        bench_pipeline(program, contributors=2, burst=8, rounds=1, round_s=0.01)
 
 
 def test_the_program_by_hand_gives_the_same_results() -> None:

@@ -215,3 +215,27 @@ def test_a_snapshot_of_another_program_is_not_read(tmp_path: Path) -> None:
         again = ledger_of(store, Policies("fifo"))
         again.recover()
         assert again.core.desired() == wanted
+
+
+@pytest.mark.parametrize("begun", [False, True])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        Policies("nosuch"),
+        Policies(allocation=AllocationSettings(memory="nosuch")),
+        Policies(settings=(("x", 1.0),)),
+    ],
+    ids=["scheduler", "memory", "setting"],
+)
+def test_wrong_policies_leave_a_state_as_it_was(wrong: Policies, begun: bool, tmp_path: Path) -> None:
+    """A controller that was first started with a typing error could once never use its state again."""
+    with Store(tmp_path) as store:
+        if begun:
+            submit(ledger_of(store, Policies("fifo")), "a")
+        with pytest.raises(BadSpec):
+            ledger_of(store, wrong)
+    with Store(tmp_path) as store:
+        again = ledger_of(store, Policies("srtf"))
+        again.recover()
+        assert again.policies.scheduler == "srtf"
+        assert [*again.submitted] == ["a"] * begun

@@ -57,6 +57,7 @@ def test_who_may_see_and_change_quotas(people: dict[str, httpx.Client]) -> None:
         ({"reserved": True}, 422, "/reserved"),
         ({"slots": 3}, 422, "/slots"),
         ({"per_minute": 0}, 422, "/per_minute"),
+        ({"gpus": 2, "reserved": 3}, 422, "/reserved"),
         ([], 422, ""),
     ],
 )

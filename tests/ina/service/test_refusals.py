@@ -77,7 +77,7 @@ def test_a_wrong_value_is_named_with_the_way_to_it(
         (b"\xff\xfe", 400, "not UTF-8"),
         (b"[" * 100_000, 400, "too deep"),
         (b'{"jobs": [{"workers": 1' + b"0" * 5000 + b"}]}", 400, "too many digits"),
-        (b"[]", 400, "want a table"),
+        (b"[]", 400, "want a table at the top"),
         (b'{"job": []}', 422, "want"),
         (b'{"jobs": [{"name": "a"}], "more": 1}', 422, "unknown key 'more'"),
     ],
@@ -89,6 +89,13 @@ def test_a_body_that_cannot_be_read_is_refused(
     found = problem(answer)
     assert found["status"] == status
     assert said in str(found["detail"])
+    assert not str(found["detail"]).startswith(" ")
+
+
+def test_a_state_that_no_job_can_have_is_refused(shared: httpx.Client) -> None:
+    found = problem(shared.get("/v1/jobs", params={"state": "runnig"}))
+    assert (found["status"], found["parameter"]) == (422, "state")
+    assert "'running'" in str(found["detail"])
 
 
 @pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", ""])

@@ -107,3 +107,26 @@ def test_a_job_with_a_worker_that_never_joins_fails_with_its_rank_and_frees_its_
         await served.clean()
 
     play(story)
+
+
+def test_the_end_of_a_job_that_reports_nothing_is_unknown_once_it_runs_longer_than_its_file_says() -> None:
+    """It was once predicted to be done in no time, for as long as it ran."""
+
+    async def story(served: Served) -> None:
+        daemon = served.daemon
+        served.world.iterations["silent"] = 0
+        served.world.endless.add("silent")
+        job = Job(
+            name="silent", workers=2, servers=(LEFT, RIGHT), command=("train",), iterations=100, compute_s=0.1
+        )
+        await daemon.submit([job])
+        await served.until(lambda: daemon.record("silent").state == "running")
+        left_s = daemon.record("silent").left_s
+        assert left_s is not None
+        assert 5.0 < left_s < 15.0
+        await served.until(lambda: daemon.record("silent").left_s is None)
+        await asyncio.sleep(60.0)
+        record = daemon.record("silent")
+        assert (record.state, record.left_s, record.late) == ("running", None, False)
+
+    play(story)
