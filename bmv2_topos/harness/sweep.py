@@ -17,7 +17,6 @@ from bmv2_topos.harness.errors import BadExperiment, RunFailed
 from bmv2_topos.harness.load import load
 from bmv2_topos.harness.model import Experiment, Measure, Run
 from bmv2_topos.harness.rows import ResultRow, Value
-from controller.simulator.pool import interrupts_held
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +106,11 @@ def sweep(
         min(processes, len(calls)), mp_context=context, initializer=_end_at_interrupts
     ) as pool:
         try:
-            with interrupts_held():
+            before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # the processes have this, too
+            try:
                 found = pool.map(_call, calls)
+            finally:
+                signal.pthread_sigmask(signal.SIG_SETMASK, before)
             for row in found:
                 rows.append(row)
                 progress(len(rows), len(runs))

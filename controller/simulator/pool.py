@@ -86,7 +86,7 @@ def run_each(
     with ProcessPoolExecutor(
         processes, mp_context=context, initializer=_prepare, initargs=(channel, stop)
     ) as pool:
-        with interrupts_held():
+        with _interrupts_held():
             futures = [
                 pool.submit(partial(_run_here, work), number, task) for number, task in enumerate(tasks)
             ]
@@ -129,7 +129,7 @@ def run_on_ray(tasks: Sequence[Task], *, address: str = "", report: Report | Non
 
 
 @contextmanager
-def interrupts_held() -> Iterator[None]:
+def _interrupts_held() -> Iterator[None]:
     """Delay interrupts to the end of the block; processes started in it never see one.
 
     An interrupt reaches all processes of a terminal, also those that are still importing; the parent stops
