@@ -141,10 +141,18 @@ class Simulation:
         return None if self.tree is None else tuple(map(int, self.tree.split("x")))
 
     def _link(self) -> Link:
-        return Link("a", "b", self.rate_bps, self.delay_s, self.queue_packets, self.loss)
+        return self._of_options("all links", self.loss)
 
     def _trunk(self) -> Link:
-        return replace(self._link(), loss=self.loss if self.link_loss is None else self.link_loss)
+        return self._of_options(
+            "links between switches", self.loss if self.link_loss is None else self.link_loss
+        )
+
+    def _of_options(self, which: str, loss: float) -> Link:
+        try:
+            return Link("a", "b", self.rate_bps, self.delay_s, self.queue_packets, loss)
+        except BadSpec as error:  # nobody has called a link so
+            raise BadSpec(error.message.replace("link a-b", which)) from None
 
     def _network(self, cluster: Topology | str) -> Topology:
         """Return the network; links of one of the catalog are as the options say."""

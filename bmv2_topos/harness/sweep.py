@@ -6,6 +6,7 @@ The rows, in the order of the runs, do not depend on the number of processes tha
 from __future__ import annotations
 
 import multiprocessing
+import signal
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -101,9 +102,16 @@ def sweep(
     else:
         calls = [partial(_row, experiment.measure, run) for run in runs]
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(min(processes, len(calls)), mp_context=context) as pool:
+    with ProcessPoolExecutor(
+        min(processes, len(calls)), mp_context=context, initializer=_end_at_interrupts
+    ) as pool:
         try:
-            for row in pool.map(_call, calls):
+            before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # the processes have this, too
+            try:
+                found = pool.map(_call, calls)
+            finally:
+                signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            for row in found:
                 rows.append(row)
                 progress(len(rows), len(runs))
         except BaseException:
@@ -118,6 +126,15 @@ def named(labels: ResultRow) -> str:
 
 
 _Key = tuple[tuple[str, Value], ...]
+
+
+def _end_at_interrupts() -> None:
+    """End this process of a pool at an interrupt, also at one that came while it was importing.
+
+    An interrupt reaches all processes of a terminal: the parent says so, this one has nothing to say.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
 
 def _call(call: Callable[[], ResultRow]) -> ResultRow:

@@ -86,7 +86,7 @@ class Link:
         for name in ("rate_bps", "delay_s", "reorder_s"):
             value = getattr(self, name)
             if not 0 <= value < 2**40:
-                raise BadSpec(f"{what}: {name} is {value:g}, must be 0 or more")
+                raise BadSpec(f"{what}: {name} is {value:g}, must be 0 or more, and below 1.1e12")
         if self.queue_packets < 1:
             raise BadSpec(f"{what}: queue_packets is {self.queue_packets}, must be 1 or more")
 

@@ -29,8 +29,8 @@ class FallbackLink:
         """
         local, switch = parse_address(transport.local), parse_address(transport.switch)
         try:
-            own = transport.kind == "loopback"
-            sock = open_socket(local, switch, RECEIVE_BUFFER_BYTES, held=transport.held, own=own)
+            self._to_a_port = transport.kind == "loopback"
+            sock = open_socket(local, switch, RECEIVE_BUFFER_BYTES, held=transport.held, own=self._to_a_port)
         except OSError as error:
             raise ConfigError(
                 f"cannot open {transport.local} towards {transport.switch}: {error.strerror}"
@@ -43,7 +43,12 @@ class FallbackLink:
         return self._packets.socket
 
     def introduce(self) -> None:
-        """Send an empty datagram: a switch's port that was told no peer takes the first sender."""
+        """Send an empty datagram: a switch's port that was told no peer takes the first sender.
+
+        Not over a network, where the switch would count it as a truncated packet of no job.
+        """
+        if not self._to_a_port:
+            return
         with contextlib.suppress(OSError):  # it is not there yet
             self.socket.send(b"")
 

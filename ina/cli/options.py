@@ -243,7 +243,9 @@ def parse_numbers(option: str, text: str) -> tuple[int, ...]:
         ends = (first, last if dash else first)
         numbers = all(end.isascii() and end.isdecimal() and len(end) < 7 for end in ends)
         if not numbers or int(ends[0]) > int(ends[1]):
-            raise Failure(f"{option} {text!r}: want numbers and ranges, such as 1-8,12", exit_code=USAGE)
+            raise Failure(
+                f"{option} {text!r}: want numbers and ranges, such as 1-8,12, up to 999999", exit_code=USAGE
+            )
         found += range(int(ends[0]), int(ends[1]) + 1)
     return tuple(found)
 

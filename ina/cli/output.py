@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Collection, Sequence
 from types import TracebackType
 from typing import Literal, Self
@@ -19,6 +20,8 @@ def console(*, stderr: bool = False, width: int | None = None) -> Console:
     """Return a console that prints text verbatim, whatever is in names: "[bold]", ":100:"."""
     # By itself rich takes NO_COLOR for the colours alone, and leaves bold in.
     system: Literal["auto"] | None = None if os.environ.get("NO_COLOR") else "auto"
+    if width is None and os.environ.get("COLUMNS") == "0":  # "not known"; rich would print nothing
+        width = shutil.get_terminal_size().columns
     return Console(
         stderr=stderr, width=width, markup=False, emoji=False, highlight=False, color_system=system
     )

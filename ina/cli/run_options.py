@@ -42,7 +42,7 @@ StragglerTimeout = Annotated[
         min=0.1,
         metavar="SECONDS",
         help="Give up after this long without progress while the slow rank still sends signs "
-        "of life, in seconds; at least --timeout.",
+        "of life, in seconds; less than --timeout counts as that.",
     ),
 ]
 

@@ -61,7 +61,7 @@ OWN = "or one of your own: path.py:NAME, or a name that an installed package off
 def sim(
     jobs: Annotated[
         Path,
-        typer.Argument(metavar="FILE", help="Read the jobs from this TOML file, as 'ina run --jobs' does."),
+        typer.Argument(metavar="FILE", help="Read the jobs from this file, as 'ina run --jobs' does."),
     ],
     program: Annotated[
         str,

@@ -88,7 +88,10 @@ def test_the_table_is_for_people(jobs: Path, options: tuple[object, ...]) -> Non
         (("--tree", "1x2"), "job 'one' has 4 workers; a tree of 1x2 has 2 places"),
         (("--tree", "2x2", "--transit", "s9"), "--transit s9: want some of s1, s2, s3"),
         (("--program", "exclusive", "--slots", 3), "1 private slots; the program exclusive takes 2"),
-        (("--loss", 2), "loss is 2, must be a probability"),
+        (("--loss", 2), "all links: loss is 2, must be a probability"),
+        (("--tree", "2x2", "--link-loss", 2), "links between switches: loss is 2, must be a probability"),
+        (("--delay", -1), "all links: delay_s is -1, must be 0 or more"),
+        (("--rate", "inf"), "all links: rate_bps is inf, must be 0 or more, and below 1.1e12"),
         (
             ("--program", "atp", "--preempt"),
             "--preempt: the program atp has no priorities: it lacks register",

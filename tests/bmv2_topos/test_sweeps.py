@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import statistics
+import subprocess
+import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +20,7 @@ from controller.vocabulary import BadSpec, Job
 from ina.cli.errors import USAGE, Failure
 from ina.cli.sim import KEYS
 from tests.bmv2_topos.test_sim_command import call
+from tests.softswitch.script_program import have_compiler
 
 JOBS = """
 [[job]]
@@ -151,3 +157,27 @@ def test_a_run_that_fails_is_named_with_its_values(jobs: Path) -> None:
     assert "the run congestion x.py:Y, seed 0: job 'one': congestion x.py:Y: No such file" in str(
         failed.exception
     )
+
+
+@pytest.mark.skipif(not have_compiler, reason="no C compiler: a process that runs is told by its pipeline")
+def test_an_interrupt_of_all_processes_is_told_once(jobs: Path) -> None:
+    """As a terminal interrupts them; each process of the pool once wrote a traceback of its own."""
+    command = [sys.executable, "-m", "ina", "sim", jobs, "--seeds", "400", "--iterations", "500"]
+    process = subprocess.Popen(
+        [*map(str, command), "--processes", "2"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    running = False
+    while not running:
+        assert process.poll() is None
+        started = [Path(f"/proc/{child}/maps").read_text() for child in children.read_text().split()]
+        running = any("/pipeline-" in maps for maps in started)
+        time.sleep(0.001)
+    os.killpg(process.pid, signal.SIGINT)
+    out, said = process.communicate(timeout=600)
+    assert process.returncode == 128 + signal.SIGINT
+    assert (out, said) == ("", "ina: interrupted by SIGINT\n")

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import hostlib
+from hostlib.counters import KEYS
 from tests.system.command import PATIENT, ROOT, here
 
 PAGE, TORCH_PAGE, HOROVOD_PAGE = (
@@ -50,6 +51,12 @@ def test_a_program_of_a_guide_runs(command: str, text: str, tmp_path: Path) -> N
     assert words[-2:] == ["--", "python"]
     done = here(*words[1:-2], *PATIENT, "--", sys.executable, script)
     assert done.returncode == 0, done.stderr
+
+
+def test_the_table_of_counters_has_each_key_once() -> None:
+    table = PAGE.split("## Counters")[1].split("\n## ")[0]
+    rows = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
+    assert sorted(re.findall("`(.*?)`", " ".join(rows))) == sorted(KEYS)
 
 
 def test_the_programs_show_most_of_the_library() -> None:

@@ -210,3 +210,20 @@ def test_names_from_files_and_switches_move_no_cursor(capsys: pytest.CaptureFixt
     assert written.err == "ina: job \\x1b[31mred\\u202e\\x07 is gone\nµs\n"
     assert "jobs of \\x1b]0;title\\x07" in written.out
     assert "a\\x9b2J" in written.out
+
+
+def test_a_width_of_zero_means_that_it_is_not_known() -> None:
+    """Some schedulers of builds say so; rich printed nothing but tables then."""
+    shown = {}
+    for columns in ("0", "80"):
+        environment = {**os.environ, "COLUMNS": columns, "NO_COLOR": "1", "TERM": "dumb"}
+        shown[columns] = subprocess.run(
+            [sys.executable, "-m", "ina", "compile", "exclusive", "--lanes", "32"],
+            cwd=ROOT,
+            env=environment,
+            capture_output=True,
+            check=True,
+            text=True,
+        ).stdout
+    assert shown["0"] == shown["80"]
+    assert shown["0"].startswith("exclusive.p4\n")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json as json_module
+import re
+import shlex
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -61,6 +63,11 @@ def watch(
 
 
 def _fail(job: JobView) -> None:
-    """Raise Failure if a job has not ended well."""
-    if job["state"] != "completed":
-        raise Failure(f"job {plain(job['name'])} {job['state']}: {plain(job['reason'])}")
+    """Raise Failure if a job has not ended well; says how to see what the rank wrote that is to blame."""
+    if job["state"] == "completed":
+        return
+    text = f"job {plain(job['name'])} {job['state']}: {plain(job['reason'])}"
+    rank = re.match(r"rank (\d+) ", job["reason"])
+    if rank and not job["external"]:
+        text += f"; see what it wrote: {shlex.join(['ina', 'logs', job['name'], '--rank', rank[1]])}"
+    raise Failure(text)

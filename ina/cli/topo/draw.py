@@ -32,7 +32,7 @@ def draw_(
     ] = None,
     jobs: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Draw the aggregation trees of the jobs of this TOML file, too."),
+        typer.Option(metavar="FILE", help="Draw the aggregation trees of the jobs of this file, too."),
     ] = None,
     links: LinkOptions,
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
 import signal
@@ -70,6 +71,24 @@ def test_superframes_and_single_packets_go_through_the_socket(switch: socket.soc
         statistics = server.statistics()
         assert statistics["jobs"]["7"]["merged"] == 300
         assert statistics["socket_errors"] == 0
+
+
+@pytest.mark.parametrize(("kind", "said"), [("loopback", [b""]), ("udp", [])])
+def test_only_a_port_of_a_switch_is_told_who_its_peer_is(
+    switch: socket.socket, kind: str, said: list[bytes]
+) -> None:
+    """Over a network the empty datagram was a packet, which every run's summary once counted as truncated."""
+    with FallbackServer(transport_to(switch, kind), FallbackSettings(LANES, ENDPOINTS)) as server:
+        ended, pipe = os.pipe()
+        os.close(pipe)
+        server.run(ended, io.StringIO())
+        os.close(ended)
+        switch.setblocking(False)
+        found: list[bytes] = []
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                found.append(switch.recv(65536))
+    assert found == said
 
 
 def test_reminders_come_by_themselves(switch: socket.socket) -> None:

@@ -166,6 +166,15 @@ def test_a_job_is_watched_until_it_is_over(ina: Run, bed: Bed, file: Path) -> No
     assert refusal(ina("watch", "third")) == (FAILED, "job third cancelled: by its owner")
 
 
+def test_who_watches_a_job_that_fails_hears_where_to_look(ina: Run, bed: Bed, file: Path) -> None:
+    said(ina("submit", file))
+    bed.do(lambda: bed.service.fail("vision"))
+    assert refusal(ina("watch", "vision")) == (
+        FAILED,
+        "job vision failed: rank 1 ended with status 3; see what it wrote: ina logs vision --rank 1",
+    )
+
+
 def test_top_shows_switches_servers_and_jobs(ina: Run, file: Path) -> None:
     said(ina("submit", file))
     shown = said(ina("top"))
