@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import shlex
@@ -225,12 +226,13 @@ def soak(
     beds = _beds(first, schedules)
     tally = Tally()
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(count, mp_context=context, initializer=_ignore_interrupts) as pool:
+    with ProcessPoolExecutor(count, mp_context=context) as pool:
         running: dict[Future[Tally], tuple[int, int]] = {}
         try:
             while True:
-                while len(running) < 2 * count and not _over(deadline) and (bed := next(beds, None)):
-                    running[pool.submit(_soak_bed, *bed, own)] = bed
+                with _interrupts_held():
+                    while len(running) < 2 * count and not _over(deadline) and (bed := next(beds, None)):
+                        running[pool.submit(_soak_bed, *bed, own)] = bed
                 if not running:
                     return
                 done, _ = wait(running, return_when=FIRST_COMPLETED)
@@ -270,6 +272,14 @@ def _soak_bed(first: int, last: int, own: str | None) -> Tally:
     return soak_seeds(first, last, _racks[own])
 
 
-def _ignore_interrupts() -> None:
-    """Leave it to the process that was asked to end to end the others."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+@contextlib.contextmanager
+def _interrupts_held() -> Iterator[None]:
+    """Delay interrupts to the end of the block; processes started in it never see one.
+
+    One reaches all processes of a terminal; the one that was asked to end ends the others.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
