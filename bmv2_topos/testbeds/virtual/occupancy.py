@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from bmv2_topos.testbeds.virtual.fabric import Fabric
 from bmv2_topos.testbeds.virtual.report import Occupancy
@@ -50,14 +50,14 @@ class OccupancySampler:
         self._due = 0
         self._samples: list[Occupancy] = []
 
-    def sample(self, until: int, present: Mapping[int, str]) -> None:
+    def sample(self, until: int, present: Callable[[], Mapping[int, str]]) -> None:
         """Take the samples that are due before `until`, until when nothing happens.
 
-        `present` are the names of the admitted jobs by generation.
+        `present` returns the names of the admitted jobs by generation.
         """
         if self._due >= until or not self._most:
             return
-        held = slots_in_use(self._fabric, self._slots, present)
+        held = slots_in_use(self._fabric, self._slots, present())
         counts = {job: held.get(job, 0) for job in self._jobs}
         while self._due < until:
             self._samples.append(Occupancy(self._due * 1e-9, counts))

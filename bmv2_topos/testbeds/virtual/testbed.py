@@ -175,7 +175,7 @@ class VirtualTestbed:
                     waiting = describe_waiting(self._left)
                     raise Stalled(f"after {settings.limit_s:g} s of virtual time: {waiting}")
                 ticks += 1
-                self._sampler.sample(now_us * 1000, self._generations())
+                self._sampler.sample(now_us * 1000, self._generations)
                 fabric.advance(now_us)
                 self._tick(now_us * 1000, ticks)
                 if progress is not None and ticks % _PROGRESS_TICKS == 0:

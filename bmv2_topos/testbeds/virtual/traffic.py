@@ -9,9 +9,10 @@ from __future__ import annotations
 import math
 import random
 from array import array
-from collections import deque
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -104,14 +105,17 @@ class RunningFlow:
         self._fabric = fabric
         self._sink = sink
         self._frame = _frame(flow, fabric.topology, sink.port)
-        self._random = random.Random(seed)
-        self._gap_ns = flow.packet_bytes * 8e9 / flow.rate_bps
+        gap_ns = flow.packet_bytes * 8e9 / flow.rate_bps
+        self._gap: Callable[[], float] = lambda: gap_ns
+        if flow.arrivals == "poisson":
+            self._gap = partial(random.Random(seed).expovariate, 1 / gap_ns)
         self._next_ns = flow.start_s * 1e9
         if flow.arrivals == "poisson":
             self._next_ns += self._gap()
         self._end_ns = math.inf if flow.end_s is None else flow.end_s * 1e9
         self._ahead_ns = max(_AHEAD_NS, 4000 * coalesce_us)
-        self._scheduled: deque[int] = deque()
+        self._scheduled = array("Q")
+        """When the packets leave that are not counted as sent, in microseconds."""
         self._sent = 0
         self._arrived = 0
         self.due = 0
@@ -144,10 +148,12 @@ class RunningFlow:
         """Send what is to go soon."""
         self._note(now)
         horizon = now + self._ahead_ns
+        until, next_ns, gap = min(horizon, self._end_ns), self._next_ns, self._gap
         times_us = array("Q")
-        while self._next_ns < min(horizon, self._end_ns):
-            times_us.append(max(math.ceil(self._next_ns / 1000), now // 1000))
-            self._next_ns += self._gap()
+        while next_ns < until:
+            times_us.append(max(math.ceil(next_ns / 1000), now // 1000))
+            next_ns += gap()
+        self._next_ns = next_ns
         self._scheduled.extend(times_us)
         self._fabric.send_later(self.flow.source, self._frame, times_us)
         # In time for the first packet that is not scheduled, though the next tick may be a little late.
@@ -157,14 +163,9 @@ class RunningFlow:
 
     def _note(self, now: int) -> None:
         """Count what has been sent by now."""
-        while self._scheduled and self._scheduled[0] * 1000 <= now:
-            self._scheduled.popleft()
-            self._sent += 1
-
-    def _gap(self) -> float:
-        return (
-            self._gap_ns if self.flow.arrivals == "constant" else self._random.expovariate(1 / self._gap_ns)
-        )
+        sent = bisect_right(self._scheduled, now // 1000)
+        self._sent += sent
+        del self._scheduled[:sent]
 
 
 def running_flows(
