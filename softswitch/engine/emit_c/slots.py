@@ -50,7 +50,9 @@ static void p4_slots(struct p4_pipeline *s, const struct p4_arrival *arrivals, u
     for (uint32_t i = 0; i < count; i++)
         slots[i] = slot_of(s, arrivals[i].frame, arrivals[i].length, arrivals[i].port);
 }
+"""
 
+FETCH_SLOT = """\
 static void p4_fetch_slot(struct p4_pipeline *s, const uint8_t *frame, uint32_t length, uint16_t port)
 {
     uint64_t slot = slot_of(s, frame, length, port);
@@ -79,12 +81,15 @@ def emit_slots(unit: Unit, division: Division, tables: list[TableLayout], out: W
         out.line("(void)s, (void)frame, (void)length, (void)port;")
         _SlotFunction(unit, division, tables, numbers, open_body(unit, out, (), leave="")).write()
     out.line()
+    out.lines += [*SLOTS.splitlines(), ""]
+    members = ["    .slots = p4_slots,", "    .divides = p4_divides,"]
+    if not unit.registers.groups:  # slots of meters
+        return members
     # Registers of the slot are side by side; others hold little.
     group = max(unit.registers.groups, key=lambda group: len(group.registers))
-    for line in SLOTS.replace("@group@", group.name).replace("@size@", str(group.size)).splitlines():
-        out.line(line)
-    out.line()
-    return ["    .slots = p4_slots,", "    .divides = p4_divides,", "    .fetch_slot = p4_fetch_slot,"]
+    text = FETCH_SLOT.replace("@group@", group.name).replace("@size@", str(group.size))
+    out.lines += [*text.splitlines(), ""]
+    return [*members, "    .fetch_slot = p4_fetch_slot,"]
 
 
 class _SlotFunction:

@@ -131,7 +131,7 @@ struct p4_program {
        NULL: no packet meets a register. */
     void (*slots)(struct p4_pipeline *, const struct p4_arrival *, uint32_t count, uint64_t *slots);
 
-    /* Begin to fetch what registers hold of a packet's slot. Changes nothing. NULL as `slots`. */
+    /* Begin to fetch what registers hold of a packet's slot. It changes nothing. NULL: there is no such slot. */
     void (*fetch_slot)(struct p4_pipeline *, const uint8_t *frame, uint32_t length, uint16_t port);
 
     /* Whether that holds with the tables as they are; where it does not, one thread has to. If there is `slots`. */
