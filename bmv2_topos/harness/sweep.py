@@ -17,6 +17,7 @@ from bmv2_topos.harness.errors import BadExperiment, RunFailed
 from bmv2_topos.harness.load import load
 from bmv2_topos.harness.model import Experiment, Measure, Run
 from bmv2_topos.harness.rows import ResultRow, Value
+from controller.interrupts import interrupts_held
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,11 +107,8 @@ def sweep(
         min(processes, len(calls)), mp_context=context, initializer=_end_at_interrupts
     ) as pool:
         try:
-            before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # the processes have this, too
-            try:
+            with interrupts_held():
                 found = pool.map(_call, calls)
-            finally:
-                signal.pthread_sigmask(signal.SIG_SETMASK, before)
             for row in found:
                 rows.append(row)
                 progress(len(rows), len(runs))

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import multiprocessing
 import os
 import shlex
-import signal
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -23,6 +21,7 @@ from bmv2_topos.soak.run import Course, ScheduleFailed, run_schedule
 from bmv2_topos.soak.schedule import BED_SEEDS, Bed
 from bmv2_topos.soak.trace import Log
 from bmv2_topos.testbeds.virtual.cores import COMPILED, Cores
+from controller.interrupts import interrupts_held
 from controller.vocabulary import Mode
 
 
@@ -230,7 +229,7 @@ def soak(
         running: dict[Future[Tally], tuple[int, int]] = {}
         try:
             while True:
-                with _interrupts_held():
+                with interrupts_held():
                     while len(running) < 2 * count and not _over(deadline) and (bed := next(beds, None)):
                         running[pool.submit(_soak_bed, *bed, own)] = bed
                 if not running:
@@ -270,16 +269,3 @@ def _soak_bed(first: int, last: int, own: str | None) -> Tally:
     if own not in _racks:
         _racks[own] = Racks(own)
     return soak_seeds(first, last, _racks[own])
-
-
-@contextlib.contextmanager
-def _interrupts_held() -> Iterator[None]:
-    """Delay interrupts to the end of the block; processes started in it never see one.
-
-    One reaches all processes of a terminal; the one that was asked to end ends the others.
-    """
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -9,16 +9,14 @@ import importlib
 import multiprocessing
 import os
 import queue
-import signal
-import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from contextlib import contextmanager
 from functools import partial
 from multiprocessing.queues import Queue
 from multiprocessing.synchronize import Event
 from typing import Any, Protocol, TypeVar
 
+from controller.interrupts import interrupts_held
 from controller.scheduling.errors import SchedulingError
 from controller.simulator.runs import Outcome, Progress, Task, run
 
@@ -86,7 +84,7 @@ def run_each(
     with ProcessPoolExecutor(
         processes, mp_context=context, initializer=_prepare, initargs=(channel, stop)
     ) as pool:
-        with _interrupts_held():
+        with interrupts_held():
             futures = [
                 pool.submit(partial(_run_here, work), number, task) for number, task in enumerate(tasks)
             ]
@@ -126,29 +124,6 @@ def run_on_ray(tasks: Sequence[Task], *, address: str = "", report: Report | Non
     finally:
         if started:
             ray.shutdown()
-
-
-@contextmanager
-def _interrupts_held() -> Iterator[None]:
-    """Delay interrupts to the end of the block; processes started in it never see one.
-
-    An interrupt reaches all processes of a terminal, also those that are still importing; the parent stops
-    them. Blocked here, it may still reach another thread, such as a progress bar's, and then this one is
-    interrupted: between a process and what it is to be told.
-    """
-    held: list[int] = []
-    handler = None
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    if threading.current_thread() is threading.main_thread():
-        handler = signal.signal(signal.SIGINT, lambda number, _: held.append(number))
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        if handler is not None:
-            signal.signal(signal.SIGINT, handler)
-        if held:
-            signal.raise_signal(signal.SIGINT)
 
 
 def _fetch(ray: Any, done: Any) -> Outcome:

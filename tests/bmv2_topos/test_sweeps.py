@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import statistics
-import subprocess
-import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,6 +16,7 @@ from controller.vocabulary import BadSpec, Job
 from ina.cli.errors import USAGE, Failure
 from ina.cli.sim import KEYS
 from tests.bmv2_topos.test_sim_command import call
+from tests.interrupts import interrupted
 from tests.softswitch.script_program import have_compiler
 
 JOBS = """
@@ -162,22 +159,7 @@ def test_a_run_that_fails_is_named_with_its_values(jobs: Path) -> None:
 @pytest.mark.skipif(not have_compiler, reason="no C compiler: a process that runs is told by its pipeline")
 def test_an_interrupt_of_all_processes_is_told_once(jobs: Path) -> None:
     """As a terminal interrupts them; each process of the pool once wrote a traceback of its own."""
-    command = [sys.executable, "-m", "ina", "sim", jobs, "--seeds", "400", "--iterations", "500"]
-    process = subprocess.Popen(
-        [*map(str, command), "--processes", "2"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
-    running = False
-    while not running:
-        assert process.poll() is None
-        started = [Path(f"/proc/{child}/maps").read_text() for child in children.read_text().split()]
-        running = any("/pipeline-" in maps for maps in started)
-        time.sleep(0.001)
-    os.killpg(process.pid, signal.SIGINT)
-    out, said = process.communicate(timeout=600)
-    assert process.returncode == 128 + signal.SIGINT
+    command = ("sim", jobs, "--seeds", 400, "--iterations", 500, "--processes", 2)
+    status, out, said = interrupted(*command, loaded="/pipeline-")
+    assert status == 128 + signal.SIGINT
     assert (out, said) == ("", "ina: interrupted by SIGINT\n")

@@ -124,7 +124,8 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
     ),
     # Virtual time around that: traces, metrics, records, plots.
     "controller.simulator": (
-        *("controller.errors", "controller.figures", "controller.plugins", "controller.vocabulary/"),
+        *("controller.errors", "controller.figures", "controller.interrupts", "controller.plugins"),
+        "controller.vocabulary/",
         *("controller.grouping/", "controller.scheduling/*", "controller.core/", "controller.policies/*"),
         "controller.simulator/*",
     ),

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import json
 import multiprocessing
-import os
 import secrets
 import signal
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,6 +23,7 @@ from bmv2_topos.soak.trace import Log
 from controller import Mode
 from ina.cli.commands import app
 from tests import effort
+from tests.interrupts import interrupted
 from tests.system.faults_mutants import PROGRAMS
 
 SCHEDULES = effort.cases(2048)
@@ -230,25 +228,8 @@ def test_a_replay_goes_without_what_a_campaign_takes() -> None:
     assert "--replay is mutually exclusive with" in str(done.exception)
 
 
-def loads(child: str) -> bool:
-    """Return whether a process of the pool, which is no copy of its parent any more, loads modules."""
-    try:
-        files = [Path("/proc", child, name).read_text() for name in ("cmdline", "maps")]
-    except OSError:
-        return False
-    return "spawn_main" in files[0] and "_multiarray_umath" in files[1]
-
-
 def test_an_interrupt_of_all_processes_is_told_once() -> None:
     """As a terminal interrupts them; those that still loaded their modules wrote tracebacks."""
-    command = [sys.executable, "-m", "ina", "soak", "--minutes", "5"]
-    process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
-    )
-    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
-    while not any(map(loads, children.read_text().split())):
-        assert process.poll() is None
-    os.killpg(process.pid, signal.SIGINT)
-    out, said = process.communicate(timeout=600)
-    assert process.returncode == 128 + signal.SIGINT
+    status, out, said = interrupted("soak", "--minutes", 5, loaded="_multiarray_umath")
+    assert status == 128 + signal.SIGINT
     assert (out, said) == ("", "ina: interrupted by SIGINT\n")

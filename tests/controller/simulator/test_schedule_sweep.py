@@ -13,10 +13,11 @@ import pytest
 
 from benchmarks.replicas import MURI
 from benchmarks.trace_files import SAMPLE as TRACE
+from controller.interrupts import interrupts_held
 from controller.policies.families.base import SimulationConfig
 from controller.scheduling import BadSpec
 from controller.simulator.curves import cdf, means
-from controller.simulator.pool import _interrupts_held, run_all
+from controller.simulator.pool import run_all
 from controller.simulator.runs import RunFailed, Source, Task, run
 from controller.vocabulary import Cluster
 from tests.controller.simulator.commands import schedule
@@ -157,7 +158,7 @@ def test_an_interrupt_that_another_thread_sees_waits_until_all_processes_have_st
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # in the background it may be ignored
 
     def start() -> None:
-        with _interrupts_held():
+        with interrupts_held():
             os.kill(os.getpid(), signal.SIGINT)
             time.sleep(0.01)  # here the interpreter would raise
             steps.append("all started")
