@@ -1,4 +1,4 @@
-"""Copies of the programs of p4src, as researchers make them, with changes by text."""
+"""Programs as researchers make them: copies of those of p4src, with changes by text, and small ones."""
 
 from __future__ import annotations
 
@@ -69,3 +69,23 @@ def copied(folder: Path, *edits: Edit) -> Path:
         assert text.count(old) == 1, f"{name} has {text.count(old)} of {old!r}"
         (folder / name).write_text(text.replace(old, new))
     return folder
+
+
+def with_ingress(body: str) -> str:
+    """Return a program that parses nothing and has nothing but this in its ingress."""
+    return f"""
+#include <core.p4>
+#include <v1model.p4>
+struct headers_t {{}}
+struct metadata_t {{}}
+parser P(packet_in p, out headers_t h, inout metadata_t m, inout standard_metadata_t s) {{
+    state start {{ transition accept; }}
+}}
+control C(inout headers_t h, inout metadata_t m) {{ apply {{}} }}
+control I(inout headers_t h, inout metadata_t m, inout standard_metadata_t s) {{
+{body}
+}}
+control E(inout headers_t h, inout metadata_t m, inout standard_metadata_t s) {{ apply {{}} }}
+control D(packet_out p, in headers_t h) {{ apply {{}} }}
+V1Switch(P(), C(), I(), E(), C(), D()) main;
+"""

@@ -11,28 +11,15 @@ import pytest
 
 from controller import connect
 from controller.switches import forwarding
-from tests.own_programs import COUNTING, copied
+from tests.own_programs import COUNTING, copied, with_ingress
 from tests.system.attached import Attached, open_switch
 from tests.system.command import PATIENT, here, worker
 
 MAC = "02:00:00:00:00:07"
-TABLELESS = """
-#include <core.p4>
-#include <v1model.p4>
-struct headers_t {}
-struct metadata_t {}
-parser P(packet_in p, out headers_t h, inout metadata_t m, inout standard_metadata_t s) {
-    state start { transition accept; }
-}
-control C(inout headers_t h, inout metadata_t m) { apply {} }
-control I(inout headers_t h, inout metadata_t m, inout standard_metadata_t s) {
+TABLELESS = with_ingress("""\
     register<bit<32>>(4) last;
     apply { last.write(0, (bit<32>)s.ingress_port); }
-}
-control E(inout headers_t h, inout metadata_t m, inout standard_metadata_t s) { apply {} }
-control D(packet_out p, in headers_t h) { apply {} }
-V1Switch(P(), C(), I(), E(), C(), D()) main;
-"""
+""")
 
 
 @pytest.fixture(scope="module")

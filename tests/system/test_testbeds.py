@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from tests.own_programs import with_ingress
 from tests.softswitch.namespaces import why_not
 from tests.softswitch.script_program import have_compiler
 from tests.system.command import WORKERS, ina, start
@@ -208,24 +209,11 @@ print("listening", flush=True)
 print(listener.accept()[0].makefile().read(), end="")
 """
 SAY = "import socket; socket.create_connection(('10.0.0.2', 7000)).sendall(b'hello\\n')"
-BARE = """
-#include <core.p4>
-#include <v1model.p4>
-struct headers_t {}
-struct metadata_t {}
-parser P(packet_in p, out headers_t h, inout metadata_t m, inout standard_metadata_t s) {
-    state start { transition accept; }
-}
-control C(inout headers_t h, inout metadata_t m) { apply {} }
-control I(inout headers_t h, inout metadata_t m, inout standard_metadata_t s) {
+BARE = with_ingress("""\
     action to(bit<9> port) { s.egress_spec = port; }
     table wire { key = { s.ingress_port: exact; } actions = { to; } }
     apply { wire.apply(); }
-}
-control E(inout headers_t h, inout metadata_t m, inout standard_metadata_t s) { apply {} }
-control D(packet_out p, in headers_t h) { apply {} }
-V1Switch(P(), C(), I(), E(), C(), D()) main;
-"""
+""")
 
 
 have_mininet = pytest.mark.skipif(

@@ -107,10 +107,9 @@ class RunningFlow:
         self._frame = _frame(flow, fabric.topology, sink.port)
         gap_ns = flow.packet_bytes * 8e9 / flow.rate_bps
         self._gap: Callable[[], float] = lambda: gap_ns
-        if flow.arrivals == "poisson":
-            self._gap = partial(random.Random(seed).expovariate, 1 / gap_ns)
         self._next_ns = flow.start_s * 1e9
         if flow.arrivals == "poisson":
+            self._gap = partial(random.Random(seed).expovariate, 1 / gap_ns)
             self._next_ns += self._gap()
         self._end_ns = math.inf if flow.end_s is None else flow.end_s * 1e9
         self._ahead_ns = max(_AHEAD_NS, 4000 * coalesce_us)
