@@ -17,7 +17,7 @@ from ina.cli.pcap_options import CAPTURES, PcapOptions
 from ina.cli.plain import say
 from ina.runtime.private import PRIVATE
 from p4src.programs import NoSuchProgram, source_of
-from softswitch import run_switch
+from softswitch import run_switch  # loaded here, by name, and not when the switch is to run
 
 if TYPE_CHECKING:
     from ina.runtime.switch_log import SwitchLog

@@ -181,9 +181,6 @@ static void let_in(struct cabling *cabling, uint32_t number, uint64_t now_us)
 #define FETCH_STAGES 6
 #define FETCH_DUE 16        /* frames and events of a step */
 
-/* gcc takes a function that only fetches for one without effect, and does not call it. */
-#define FETCH static inline __attribute__((always_inline))
-
 /* What an engine will do in a step. */
 struct visit {
     uint32_t count;
@@ -194,7 +191,7 @@ struct visit {
     } due[FETCH_DUE];
 };
 
-FETCH void foresee(struct visit *visit, struct port *const *port, const struct frame *frame, bool enters)
+P4_FETCH void foresee(struct visit *visit, struct port *const *port, const struct frame *frame, bool enters)
 {
     p4_fetch_lines(port, sizeof *port);
     if (frame)
@@ -202,7 +199,7 @@ FETCH void foresee(struct visit *visit, struct port *const *port, const struct f
     visit->due[visit->count++] = (struct due){port, frame, enters};
 }
 
-FETCH void foresee_all(const struct cabling *cabling, uint32_t number, uint64_t now_us, struct visit *visit)
+P4_FETCH void foresee_all(const struct cabling *cabling, uint32_t number, uint64_t now_us, struct visit *visit)
 {
     const struct engine *engine = cabling->engines[number];
     const struct inbox *inbox = &cabling->inbox[number];
@@ -215,7 +212,7 @@ FETCH void foresee_all(const struct cabling *cabling, uint32_t number, uint64_t 
             foresee(visit, &engine->heap[i].port, engine->heap[i].frame, engine->heap[i].kind == EVENT_RX);
 }
 
-FETCH void fetch_port(const struct port *port)
+P4_FETCH void fetch_port(const struct port *port)
 {
     p4_fetch_lines(port, offsetof(struct port, outbox));
     p4_fetch_lines(&port->queues, sizeof port->queues);
@@ -223,14 +220,15 @@ FETCH void fetch_port(const struct port *port)
 }
 
 /* Those of one packet in front are in work while the next ones are fetched (`dequeue`). */
-FETCH void fetch_queued(const struct queue *queue)
+P4_FETCH void fetch_queued(const struct queue *queue)
 {
     for (uint64_t i = 0; i < queue->depth && i < QUEUE_AHEAD; i++)
         fetch_waiting(waiting_in(queue, i));
 }
 
 /* A stage of one engine. */
-FETCH void fetch(const struct cabling *cabling, uint32_t number, uint64_t now_us, struct visit *visit, uint32_t stage)
+P4_FETCH void fetch(const struct cabling *cabling, uint32_t number, uint64_t now_us, struct visit *visit,
+                    uint32_t stage)
 {
     const struct engine *engine = cabling->engines[number];
     const struct p4_program *program = engine->program;
@@ -292,13 +290,18 @@ static void advance_engines(struct cabling *cabling, uint64_t now_us, bool all)
     }
 }
 
+static bool is_behind(const struct departed *a, const struct departed *b)
+{
+    return a->engine != b->engine ? a->engine > b->engine : a->way > b->way;
+}
+
 /* Sort by engine and cable what lies there in the order of the engines already, or nearly. */
 static void sort_departed(struct departed *all, uint32_t count)
 {
     for (uint32_t i = 1; i < count; i++) {
         struct departed item = all[i];
         uint32_t at = i;
-        for (; at && (all[at - 1].engine != item.engine ? all[at - 1].engine > item.engine : all[at - 1].way > item.way); at--)
+        for (; at > 0 && is_behind(&all[at - 1], &item); at--)
             all[at] = all[at - 1];
         all[at] = item;
     }

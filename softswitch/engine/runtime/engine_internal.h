@@ -56,7 +56,7 @@ static inline const struct waiting *waiting_in(const struct queue *queue, uint64
 #define FETCHED_ITEM 576            /* bytes: of most programs all but the large headers */
 #define FETCHED_FRAME 384
 
-static inline __attribute__((always_inline)) void fetch_waiting(const struct waiting *waiting)
+P4_FETCH void fetch_waiting(const struct waiting *waiting)
 {
     p4_fetch_lines(waiting->item, FETCHED_ITEM);
     p4_fetch_lines(waiting->frame, FETCHED_FRAME);

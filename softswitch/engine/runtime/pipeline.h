@@ -72,9 +72,12 @@ struct p4_field {
     size_t offset, bytes;      /* in struct p4_packet */
 };
 
-/* Begin to fetch `bytes` from `at` on, up to eight cache lines: processors go on by themselves. It is part of whoever
-   calls it, since gcc takes a function that does nothing else for one without effect. */
-static inline __attribute__((always_inline, unused)) void p4_fetch_lines(const void *at, size_t bytes)
+/* A function that begins to fetch memory is part of whoever calls it: gcc takes one that does nothing else for one
+   without effect, and does not call it. */
+#define P4_FETCH static inline __attribute__((always_inline, unused))
+
+/* Begin to fetch `bytes` from `at` on, up to eight cache lines: processors go on by themselves. */
+P4_FETCH void p4_fetch_lines(const void *at, size_t bytes)
 {
     for (size_t i = 0; i < bytes && i < 512; i += 64)
         __builtin_prefetch((const uint8_t *)at + i);
