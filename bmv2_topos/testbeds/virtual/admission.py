@@ -65,7 +65,7 @@ class VirtualFleet(Fleet):
         self._topology = topology
         self._moves_at_once = moves_at_once
         self.targets = {
-            name: PipelineTarget(name, switch, pipelines[name], objects, slots=slots)
+            name: PipelineTarget(name, switch, pipelines[name], objects, slots=slots, sole=True)
             for name, switch in switches.items()
         }
         super().__init__({name: Controller(target) for name, target in self.targets.items()})

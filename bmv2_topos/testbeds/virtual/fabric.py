@@ -18,9 +18,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from bmv2_topos.testbeds.virtual.counted import Counted
 from bmv2_topos.testbeds.virtual.errors import TestbedError
 from bmv2_topos.testbeds.virtual.recorder import Recorder
-from bmv2_topos.testbeds.virtual.report import Directed
 from controller.vocabulary import Link, Topology
 from softswitch import Impairments, PortImpairments, Switch, load, parse_port
 from softswitch.compiler import ir
@@ -144,39 +144,9 @@ class Fabric:
         """Packets lost by what `set_loss` asked for; the links' own losses are in the ports' statistics."""
         return sum(losses.lost for losses in self._losses.values())
 
-    @property
-    def host_bytes(self) -> int:
-        """Frames on the links of hosts, both ways."""
-        at = [self._switch_of(host).statistics(host.end.port) for host in self._hosts.values()]
-        return sum(port.rx_bytes + port.tx_bytes for port in at)
-
-    @property
-    def link_bytes(self) -> dict[Directed, int]:
-        """Frames on each link, by whom it leads from and to."""
-        found = {}
-        for name, switch in self.switches.items():
-            for port, link in self.topology.ports[name].items():
-                neighbour, counted = link.other(name), switch.statistics(port)
-                found[name, neighbour] = counted.tx_bytes
-                if neighbour not in self.switches:
-                    found[neighbour, name] = counted.rx_bytes
-        return found
-
-    @property
-    def packet_hops(self) -> int:
-        """Packets that left a switch, and that came to one from a host."""
-        left = sum(
-            switch.statistics(port).tx_packets for switch in self.switches.values() for port in switch.ports
-        )
-        came = (self._switch_of(host).statistics(host.end.port) for host in self._hosts.values())
-        return left + sum(port.rx_packets for port in came)
-
-    @property
-    def trunk_bytes(self) -> int:
-        """Frames on the links between switches, both ways."""
-        names = [switch.name for switch in self.topology.switches]
-        at = [self.switches[names[cable.source]].statistics(cable.port) for cable in self._cables]
-        return sum(port.tx_bytes for port in at)
+    def counted(self) -> Counted:
+        """Return what all ports have counted by now."""
+        return Counted(self.topology, self.switches)
 
     def close(self) -> None:
         """Take the switches down."""

@@ -57,12 +57,12 @@ class Gradients:
         generator = np.random.default_rng(seed)
         shape = (workers, max(tensors) + _SHIFTS)
         limit = int(largest)
-        numbers_of_each = generator.integers(-limit, limit, shape, endpoint=True)
+        numbers_of_each = generator.integers(-limit, limit, shape, np.int8, endpoint=True)
         scale = received = 1.0
         if largest_exact(workers, numbers) < 1:
-            numbers_of_each = 2 * generator.integers(0, 1, shape, endpoint=True) - 1
+            numbers_of_each = 2 * generator.integers(0, 1, shape, np.int8, endpoint=True) - 1
             scale, received = _ROUNDED, _TO
-        self._values: NDArray[np.float32] = (scale * numbers_of_each).astype(np.float32)
+        self._values: NDArray[np.float32] = np.float32(scale) * numbers_of_each
         self._sum: NDArray[np.float32] = (received * numbers_of_each.sum(axis=0)).astype(np.float32)
         self.lengths = tensors
         """Elements of each tensor, front layer first."""

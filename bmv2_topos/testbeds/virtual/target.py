@@ -32,7 +32,8 @@ _CODES = {EntryExists: "ALREADY_EXISTS", NoSuchEntry: "NOT_FOUND", TableFull: "R
 class PipelineTarget:
     """A `controller.switches.target.Target`.
 
-    `objects` are those of the P4Info of its program; `slots`: how many of the switch's it offers, None: all.
+    `objects` are those of the P4Info of its program; `slots`: how many of the switch's it offers, None: all;
+    `sole`: one controller has all turns.
     """
 
     def __init__(
@@ -43,6 +44,7 @@ class PipelineTarget:
         objects: ProgramInfo,
         *,
         slots: int | None = None,
+        sole: bool = False,
     ) -> None:
         self.address = address
         self._switch = switch
@@ -52,16 +54,14 @@ class PipelineTarget:
         self._objects = objects
         self._metadata: dict[tuple[str, tuple[ir.Pattern, ...]], bytes] = {}
         self._taken = False
+        self.undisturbed = sole
+        """Whether nobody but its controller has written since that one's last turn."""
+        self._sole = sole
 
     @property
     def restarts(self) -> int:
         """Return 0: all that happens to the switch is the testbed's own doing."""
         return 0
-
-    @property
-    def undisturbed(self) -> bool:
-        """Return False: several controllers may have this target."""
-        return False
 
     def close(self) -> None:
         """Do nothing: the switch is not this object's."""
@@ -79,6 +79,7 @@ class PipelineTarget:
             yield
         finally:
             self._taken = False
+            self.undisturbed = self._sole
 
     def program(self) -> ProgramInfo:
         """Return the tables, actions and counters of the program."""
@@ -95,6 +96,7 @@ class PipelineTarget:
     def write(self, kind: Kind, entries: Sequence[Entry]) -> None:
         """Apply the same kind of update to some entries, in their order. Raises Refused and UnknownName."""
         errors = []
+        self.undisturbed &= self._taken
         with self._switch.locked():
             for position, entry in enumerate(entries):
                 try:

@@ -8,9 +8,11 @@ takes in what has arrived and sends what it may. Hosts take turns in going first
 
 from __future__ import annotations
 
+import gc
 import random
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from typing import assert_never
 
 from bmv2_topos.testbeds.virtual.admission import VirtualFleet
@@ -168,23 +170,22 @@ class VirtualTestbed:
         fabric, settings = self.fabric, self.settings
         limit_us = round(settings.limit_s * 1e6)
         ticks = 0
-        try:
-            while self._left:
-                now_us = max(fabric.now_us + settings.coalesce_us, self._next_us())
-                if now_us > limit_us:
-                    waiting = describe_waiting(self._left)
-                    raise Stalled(f"after {settings.limit_s:g} s of virtual time: {waiting}")
-                ticks += 1
-                self._sampler.sample(now_us * 1000, self._generations)
-                fabric.advance(now_us)
-                self._tick(now_us * 1000, ticks)
-                if progress is not None and ticks % _PROGRESS_TICKS == 0:
-                    progress(now_us * 1e-6, *self._progress())
-            return self._report(time.perf_counter() - began)
-        except (BadLimits, JobFault) as error:
-            raise TestbedError(str(error)) from error
-        finally:
-            fabric.close()
+        with closing(fabric), _spared_from_collection():
+            try:
+                while self._left:
+                    now_us = max(fabric.now_us + settings.coalesce_us, self._next_us())
+                    if now_us > limit_us:
+                        waiting = describe_waiting(self._left)
+                        raise Stalled(f"after {settings.limit_s:g} s of virtual time: {waiting}")
+                    ticks += 1
+                    self._sampler.sample(now_us * 1000, self._generations)
+                    fabric.advance(now_us)
+                    self._tick(now_us * 1000, ticks)
+                    if progress is not None and ticks % _PROGRESS_TICKS == 0:
+                        progress(now_us * 1e-6, *self._progress())
+                return self._report(time.perf_counter() - began)
+            except (BadLimits, JobFault) as error:
+                raise TestbedError(str(error)) from error
 
     def _tick(self, now: int, number: int) -> None:
         for job in self._left:
@@ -277,9 +278,7 @@ class VirtualTestbed:
     def _report(self, wall_s: float) -> Report:
         settings = self.settings
         self._turns.settle()
-        statistics = [
-            switch.statistics(port) for switch in self.fabric.switches.values() for port in switch.ports
-        ]
+        counted = self.fabric.counted()
         aggregating = sum(switch.aggregates for switch in self.topology.switches)
         return Report(
             setup={
@@ -293,13 +292,26 @@ class VirtualTestbed:
             duration_s=self.fabric.now_us * 1e-6,
             occupancy=self._sampler.samples(),
             slots=settings.slots * aggregating,
-            dropped_packets=sum(port.tx_queue_full + port.rx_queue_full for port in statistics),
-            lost_packets=sum(port.tx_lost + port.rx_lost for port in statistics) + self.fabric.lost_packets,
+            dropped_packets=counted.dropped_packets,
+            lost_packets=counted.lost_packets + self.fabric.lost_packets,
             flows=tuple(flow.report(self.fabric.now_us * 1000) for flow in self._flows),
-            host_bytes=self.fabric.host_bytes,
-            trunk_bytes=self.fabric.trunk_bytes,
-            link_bytes=self.fabric.link_bytes,
-            packet_hops=self.fabric.packet_hops,
+            host_bytes=counted.host_bytes,
+            trunk_bytes=counted.trunk_bytes,
+            link_bytes=counted.link_bytes,
+            packet_hops=counted.packet_hops,
             switches=tuple(self.topology.switch),
             wall_s=wall_s,
         )
+
+
+@contextmanager
+def _spared_from_collection() -> Iterator[None]:
+    """Spare the garbage collector what there is already: of a large network much, and none of it garbage."""
+    if gc.get_freeze_count():  # whoever has done so keeps it so
+        yield
+        return
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()

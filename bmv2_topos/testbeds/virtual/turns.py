@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bmv2_topos.testbeds.virtual.fabric import Fabric
 from bmv2_topos.testbeds.virtual.interfaces import Interfaces
@@ -91,27 +92,29 @@ class Turns:
         self._quick = _Quick(fabric.cabling) if quick and fabric.cabling.addresses else None
         self._seated: list[Seated] = []
         self._seats = np.zeros(0, _SEAT)
-        self._at: dict[int, list[int]] = {}
+        self._by_end = _ByEnd(np.zeros(0, np.uint32), fabric.hosts)
 
     def seat(self, seated: Sequence[Seated]) -> None:
         """Give seats to these and no others, and a turn to each at the next tick."""
         self.settle()
         self._seated = list(seated)
         self._seats = seats = np.zeros(len(self._seated), _SEAT)
-        self._at = {}
-        hosts: dict[str, list[int]] = {}
-        for number, each in enumerate(self._seated):
-            hosts.setdefault(each.host, []).append(number)
-            seats["end"][number] = self._fabric.end_of(each.host)
-            seats["called"][number] = 1
-            self._note(number)
-        self._at = {self._fabric.end_of(host): numbers for host, numbers in hosts.items()}
+        workers = [each if isinstance(each, Worker) else None for each in self._seated]
+        seats["end"] = [self._fabric.end_of(each.host) for each in self._seated]
+        seats["called"] = 1
+        seats["due"] = [each.due for each in self._seated]
+        seats["computed"] = [0 if each is None else each.training.due for each in workers]
+        seats["busy"] = [each is not None and each.waits for each in workers]
+        self._by_end = _ByEnd(seats["end"], self._fabric.hosts)
         if self._quick is not None:
+            hosts: dict[str, list[int]] = {}
+            for number, each in enumerate(self._seated):
+                hosts.setdefault(each.host, []).append(number)
             for host, numbers in hosts.items():
                 if self._may_be_quick(host, numbers):
                     self._make_quick(host, numbers)
-            packet_bytes = [each.packet_bytes for each in self._seated if isinstance(each, Worker)]
-            self._quick.seat(seats, self._at, self._fabric.hosts, max(packet_bytes, default=1))
+            packet_bytes = max((each.packet_bytes for each in workers if each is not None), default=1)
+            self._quick.seat(seats, self._by_end, packet_bytes)
 
     def settle(self) -> None:
         """Tell the sinks what was counted for them."""
@@ -180,7 +183,7 @@ class Turns:
 
     def _call(self) -> None:
         for end in self._fabric.arrived():
-            self._seats["called"][self._at.get(end, [])] = 1
+            self._seats["called"][self._by_end.seats(end)] = 1
 
     def _note(self, number: int) -> None:
         """Write down what the turns in C have to know of a seat."""
@@ -189,6 +192,22 @@ class Turns:
         if isinstance(each, Worker):
             seats["computed"][number] = each.training.due
             seats["busy"][number] = each.waits
+
+
+class _ByEnd:
+    """The seats at each of the cabling's ends."""
+
+    def __init__(self, ends: NDArray[np.uint32], count: int) -> None:
+        """Take the end of each seat, and the number of ends."""
+        self.order = np.argsort(ends, kind="stable").astype(np.uint32)
+        """The seats of all ends, one end after the other."""
+        self.first = np.zeros(count + 1, np.uint32)
+        """Where each end's begin there, and where the last one's end."""
+        self.first[1:] = np.cumsum(np.bincount(ends, minlength=count))
+
+    def seats(self, end: int) -> NDArray[np.uint32]:
+        """Return those at an end."""
+        return self.order[self.first[end] : self.first[end + 1]]
 
 
 class _Quick:
@@ -200,22 +219,25 @@ class _Quick:
         addresses = [ctypes.cast(function, ctypes.c_void_p).value or 0 for function in functions]
         addresses += [cabling.addresses[name] for name in _CABLING]
         self._calls = np.array(addresses, np.uint64)
-        self._arrays: list[np.ndarray[Any, Any]] = []
+        self._arrays: list[NDArray[Any]] = []
         self._table = _Table(
             calls=self._calls.ctypes.data, cabling=cabling.addresses["cabling"], batch=BATCH_PACKETS
         )
         weakref.finalize(self, _library().turns_free, ctypes.byref(self._table))
         self._rest = ctypes.c_int32()
 
-    def seat(
-        self, seats: np.ndarray[Any, Any], at: dict[int, list[int]], ends: int, packet_bytes: int
-    ) -> None:
-        """Serve other seats from now on; `at` has them by end, `packet_bytes` is the most of any."""
-        first = np.cumsum([0, *(len(at.get(end, [])) for end in range(ends))], dtype=np.uint32)
-        order = np.array([seat for end in range(ends) for seat in at.get(end, [])], np.uint32)
-        told = np.zeros(max(1, ends), np.uint32)
+    def seat(self, seats: NDArray[Any], by_end: _ByEnd, packet_bytes: int) -> None:
+        """Serve other seats from now on; `packet_bytes` is the most of any."""
+        told = np.zeros(len(by_end.first), np.uint32)
         out, lengths = np.zeros(BATCH_PACKETS * packet_bytes, np.uint8), np.zeros(BATCH_PACKETS, np.uint32)
-        self._arrays = [seats, first, order, told, out, lengths]  # kept alive as long as C uses them
+        self._arrays = [
+            seats,
+            by_end.first,
+            by_end.order,
+            told,
+            out,
+            lengths,
+        ]  # kept alive as long as C uses them
         table = self._table
         table.seats, table.first, table.at, table.told, table.out, table.lengths = (
             array.ctypes.data for array in self._arrays

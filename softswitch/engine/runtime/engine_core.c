@@ -54,13 +54,10 @@ void engine_destroy(struct engine *engine)
     for (size_t i = 0; i < engine->heap_size; i++)
         frame_release(engine->frames, engine->heap[i].frame);
     frames_free(&engine->own_frames);
-    for (int i = 0; i < 65536; i++) {
-        if (engine->groups)
-            free(engine->groups[i]);
-        if (engine->sessions)
-            free(engine->sessions[i]);
-        if (engine->exclusions)
-            free(engine->exclusions[i]);
+    for (uint32_t i = 0; i < engine->numbers; i++) {
+        free(engine->groups[i]);
+        free(engine->sessions[i]);
+        free(engine->exclusions[i]);
     }
     free_packets(engine);
     free(engine->capture);
@@ -126,6 +123,8 @@ static int set_members(struct engine *engine, struct group **table, uint16_t num
     engine_lock(engine);
     struct group *old = table[number];
     table[number] = group;
+    if (engine->numbers <= number)
+        engine->numbers = number + 1u;
     engine_unlock(engine);
     free(old);
     return 0;

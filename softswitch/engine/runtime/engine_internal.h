@@ -195,7 +195,8 @@ struct engine {
     uint32_t polled_count;
     bool took;                      /* some of them had frames in this turn of the loop: there will be another */
     uint32_t dirty_count;
-    struct group **groups, **sessions, **exclusions;        /* 65536 each */
+    struct group **groups, **sessions, **exclusions;        /* 65536 each, */
+    uint32_t numbers;               /* of which so many may be there */
 
     struct event *heap;
     size_t heap_size, heap_capacity;
