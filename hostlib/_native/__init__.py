@@ -74,6 +74,7 @@ def _load(path: Path) -> ctypes.CDLL:
         "ina_emit": (i64, [pointer, pointer, i64, i64, i64]),
         "ina_absorb": (None, [pointer, pointer, i64, i64, i64]),
         "ina_next_timeout": (i64, [pointer]),
+        "ina_time_out": (None, [pointer, i64]),
         "ina_end_round": (None, [pointer, i64, i64]),
         "ina_pump": (ctypes.c_int, [pointer, pointer, i64]),
         "ina_ring_readable": (ctypes.c_int, [pointer]),
@@ -150,6 +151,10 @@ class NativeKernel:
     def next_timeout(self, state: CoreState) -> int:
         """Return when the oldest packet in flight is overdue or to be probed for, or `NEVER`."""
         return int(self.library.ina_next_timeout(ctypes.byref(state.struct)))
+
+    def time_out(self, state: CoreState, now: int) -> None:
+        """Queue what is overdue to be sent again, or to be probed for: see `Window.on_timeout`."""
+        self.library.ina_time_out(ctypes.byref(state.struct), now)
 
     def end_round(self, state: CoreState, in_flight: int, claims: int) -> None:
         """Set the limits from now on, and count the results that are in, up to the end of the next round."""

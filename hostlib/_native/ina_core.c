@@ -204,9 +204,9 @@ static uint8_t *answer_of(const struct ina_core *core, uint32_t chain)
     return core->answers + (size_t)chain * core->packet_bytes;
 }
 
-static void queue_resend(struct ina_core *core, uint32_t chain, uint32_t query)
+void ina_queue_resend(struct ina_core *core, uint32_t chain, uint32_t flags)
 {
-    core->status[chain] |= (uint16_t)(CHAIN_QUEUED | query);
+    core->status[chain] |= (uint16_t)(CHAIN_QUEUED | flags);
     core->resend_ring[(core->resend_head + core->resend_count++) % core->window] = chain;
 }
 
@@ -548,7 +548,7 @@ static void take_status(struct ina_core *core, const uint8_t *header, uint32_t c
     }
     uint32_t answered = core->status[chain] & (CHAIN_COUNTED | CHAIN_ASKED | CHAIN_QUEUED);
     if (core->fallback && answered == (CHAIN_COUNTED | CHAIN_ASKED) && waits_longest(core))
-        queue_resend(core, chain, 0);
+        ina_queue_resend(core, chain, 0);
     core->counters[COUNT_STATUSES]++;
 }
 
@@ -560,7 +560,7 @@ static void repair(struct ina_core *core, uint32_t chain)
     core->status[chain] &= (uint16_t)~(CHAIN_QUERY | CHAIN_COUNTED);
     core->status[chain] |= CHAIN_RAW;
     if (!(core->status[chain] & CHAIN_QUEUED))
-        queue_resend(core, chain, 0);
+        ina_queue_resend(core, chain, 0);
     core->counters[COUNT_REPAIRS]++;
 }
 
@@ -588,7 +588,7 @@ static void take_reminder(struct ina_core *core, const uint8_t *header, uint32_t
             repair(core, chain);
         core->status[chain] &= (uint16_t)~(CHAIN_QUERY | CHAIN_COUNTED);
         if (!(core->status[chain] & CHAIN_QUEUED))
-            queue_resend(core, chain, 0);
+            ina_queue_resend(core, chain, 0);
     } else if (asked && core->kept[chain] && keeps(core, chain, psn)) {
         if (!(core->kept[chain] & KEPT_QUEUED))
             core->answer_ring[(core->answer_head + core->answer_count++) % core->window] = chain;
@@ -733,7 +733,7 @@ static void resend_overtaken(struct ina_core *core, int64_t most, int64_t now)
         }
         /* with a fallback server: a sum that waits for another rank is not to be flushed at once for that */
         int asks = core->fallback && !(core->status[chain] & CHAIN_ASKED);
-        queue_resend(core, chain, asks ? CHAIN_QUERY : 0);
+        ina_queue_resend(core, chain, asks ? CHAIN_QUERY : 0);
         most--;
     }
     if (count == 0)                     /* what is sent from now on is sent later than all of them */
@@ -783,7 +783,8 @@ static int64_t next_probe(const struct ina_core *core, int64_t oldest)
     return late > silent ? late : silent;
 }
 
-int64_t ina_next_timeout(const struct ina_core *core)
+/* When the oldest packet in flight was sent; INA_NEVER: none is. */
+static int64_t oldest_sent(const struct ina_core *core)
 {
     int64_t oldest = INA_NEVER;
     int64_t count = core->frontier - core->oldest;
@@ -794,13 +795,30 @@ int64_t ina_next_timeout(const struct ina_core *core)
         int64_t sent_at = waits ? core->sent_at[chain] : INA_NEVER;
         oldest = sent_at < oldest ? sent_at : oldest;
     }
-    if (oldest == INA_NEVER)
-        return INA_NEVER;
-    int64_t rto = core->rto << (core->backoff < 20 ? core->backoff : 20);
+    return oldest;
+}
+
+/* When what was sent at `oldest` is overdue, `rto` later than it could have been answered. */
+static int64_t overdue_at(const struct ina_core *core, int64_t oldest, int64_t *rto)
+{
+    *rto = core->rto << (core->backoff < INA_MOST_DOUBLINGS ? core->backoff : INA_MOST_DOUBLINGS);
+    *rto = *rto < core->rto_max ? *rto : core->rto_max;
     int64_t from = oldest > core->timeout_at ? oldest : core->timeout_at;
     if (!core->fallback && core->progress_at > from) /* what comes steadily, if slowly, is not lost (RFC 6298, 5.3) */
         from = core->progress_at;
-    int64_t timeout = from + (rto < core->rto_max ? rto : core->rto_max);
-    int64_t probe = next_probe(core, oldest);
+    return from + *rto;
+}
+
+int64_t ina_timeout(const struct ina_core *core, int64_t *rto)
+{
+    return overdue_at(core, oldest_sent(core), rto);
+}
+
+int64_t ina_next_timeout(const struct ina_core *core)
+{
+    int64_t rto, oldest = oldest_sent(core);
+    if (oldest == INA_NEVER)
+        return INA_NEVER;
+    int64_t timeout = overdue_at(core, oldest, &rto), probe = next_probe(core, oldest);
     return probe < timeout ? probe : timeout;
 }

@@ -11,6 +11,13 @@
 
 #define INA_NEVER INT64_MAX
 #define INA_ALL_WAIT 254                /* in a packet, if every result keeps this rank waiting; 255 means another thing there */
+#define INA_MOST_DOUBLINGS 20           /* of a time-out */
+
+/* A chain whose packet may be overdue. */
+struct ina_overdue {
+    int64_t sent_at, index;
+    uint32_t chain;
+};
 
 /* State of a chain: the PSNs that are equal modulo the window follow one another, one at a time. */
 #define INA_CHAIN_FLAGS(CONSTANT) \
@@ -106,6 +113,7 @@ enum { INA_PUMPED(DECLARE) };
     FIELD(uint8_t *, exponent)              /* of data packets, by number modulo twice the window */ \
     FIELD(uint32_t *, ready_ring) \
     FIELD(uint32_t *, resend_ring) \
+    FIELD(struct ina_overdue *, overdue)    /* room for all chains, at a time-out */ \
     FIELD(uint16_t *, marks)                /* MARK_* of the result that came last and is not in a round yet */ \
     /* per chain, with a fallback server only: the answer to a reminder of the packet finished last */ \
     FIELD(uint8_t *, answers) \
@@ -227,8 +235,14 @@ struct ina_batch ina_batch_begin(const struct ina_core *core, int64_t now);
 void ina_batch_take(struct ina_core *core, struct ina_batch *batch, const uint8_t *packet, int64_t bytes);
 void ina_batch_end(struct ina_core *core, const struct ina_batch *batch);
 
+void ina_queue_resend(struct ina_core *core, uint32_t chain, uint32_t flags);
 int64_t ina_next_timeout(const struct ina_core *core);
+/* The same without probes: what is overdue then was sent, or could have been answered, `rto` before. Something is in flight. */
+int64_t ina_timeout(const struct ina_core *core, int64_t *rto);
 void ina_settle(struct ina_core *core);
+
+/* Time-outs, ina_timeout.c. */
+void ina_time_out(struct ina_core *core, int64_t now);
 
 /* Rounds, ina_round.c. */
 int ina_round_due(const struct ina_core *core);

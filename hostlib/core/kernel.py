@@ -38,6 +38,10 @@ class Kernel(Protocol):
         """Return when the oldest packet in flight is overdue or to be probed for, or `NEVER`."""
         ...
 
+    def time_out(self, state: CoreState, now: int) -> None:
+        """Queue what is overdue to be sent again, or to be probed for: see `Window.on_timeout`."""
+        ...
+
     def end_round(self, state: CoreState, in_flight: int, claims: int) -> None:
         """Set the limits from now on, and count the results that are in, up to the end of the next round.
 

@@ -72,7 +72,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from hostlib import wire
 from hostlib.quantize import Encoding
@@ -192,6 +192,10 @@ class Counter(enum.IntEnum):
     """Of the RESULTS, how many carried COLLISION."""
 
 
+_OVERDUE: Final = np.dtype([("sent_at", np.int64), ("index", np.int64), ("chain", np.uint32)], align=True)
+"""``struct ina_overdue``."""
+
+
 class CoreStruct(ctypes.Structure):
     """``struct ina_core`` of ``_native/ina_core.h``: names, offsets and widths are compared at load."""
 
@@ -230,6 +234,7 @@ class CoreStruct(ctypes.Structure):
         ("exponent", ctypes.c_void_p),
         ("ready_ring", ctypes.c_void_p),
         ("resend_ring", ctypes.c_void_p),
+        ("overdue", ctypes.c_void_p),
         ("marks", ctypes.c_void_p),
         ("answers", ctypes.c_void_p),
         ("kept", ctypes.c_void_p),
@@ -448,6 +453,7 @@ class CoreState:
         self.exponent = self._array("exponent", 2 * window, np.uint8)
         self.ready_ring = self._array("ready_ring", window, np.uint32)
         self.resend_ring = self._array("resend_ring", window, np.uint32)
+        self._overdue = self._array("overdue", window, _OVERDUE)
         self.marks = self._array("marks", window, np.uint16)
         self.path_nodes = self._array("path_nodes", len(path), np.uint32)
         self.path_bits = self._array("path_bits", len(path), np.uint32)
@@ -501,7 +507,7 @@ class CoreState:
         """Return the PSN of a packet of the collective."""
         return int(self.struct.base + index) % int(self.struct.psn_limit)
 
-    def _array(self, field: str, length: int, dtype: type[np.generic]) -> NDArray[Any]:
+    def _array(self, field: str, length: int, dtype: DTypeLike) -> NDArray[Any]:
         array = np.zeros(length, dtype)
         setattr(self.struct, field, array.ctypes.data)
         return array

@@ -14,12 +14,9 @@ from hostlib import wire
 from hostlib.core.congestion import BadLimits, Congestion, FixedWindow, InC, Limits, Round, asked
 from hostlib.core.kernel import Kernel
 from hostlib.core.shards import place_of
-from hostlib.core.state import ALL_WAIT, NEVER, Chain, CoreSettings, CoreState, Counter, Pattern, RtoLimits
+from hostlib.core.state import ALL_WAIT, CoreSettings, CoreState, Counter, Pattern, RtoLimits
 from hostlib.errors import JobFault, PsnRange
 from hostlib.quantize import Encoding, per_lane, why_no_room
-
-_MAX_DOUBLINGS = 20
-_FIRST_PROBES = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,63 +238,10 @@ class Window:
 
         With a fallback server what was counted may have been lost since. So the longer a stall lasts, the
         more of the counted packets ask, in turn, up to an eighth of those that may be in flight at a time.
+
+        What had a round trip without being answered may be probed for before it is overdue.
         """
-        if now < self.next_timeout():
-            return
-        state, core = self.state, self.state.struct
-        rto = min(core.rto << min(core.backoff, _MAX_DOUBLINGS), core.rto_max)
-        waits = state.status & (Chain.FLIGHT | Chain.QUEUED) == int(Chain.FLIGHT)
-        start = max(int(state.sent_at.min(where=waits, initial=NEVER)), core.timeout_at)
-        if not core.fallback:
-            start = max(start, core.progress_at)
-        if now < start + rto:
-            self._probe(waits, now)
-            return
-        # those almost overdue too: they would wait for the next time-out
-        chains = np.flatnonzero(waits & (state.sent_at <= now - (rto - rto // 4)))
-        chains = chains[np.argsort(state.index[chains])]
-        is_counted = state.status[chains] & Chain.COUNTED != 0
-        counted, uncounted = chains[is_counted], chains[~is_counted]
-        reminders = 1
-        probes = _FIRST_PROBES << 2 * min(core.backoff, _MAX_DOUBLINGS)
-        if core.fallback:
-            probes = max(probes, self.settings.packets_in_flight // 32)
-            counted = counted[np.argsort(state.sent_at[counted], kind="stable")]
-            most = max(1, self.settings.packets_in_flight // 8)
-            reminders = min(1 << min(core.backoff, _MAX_DOUBLINGS), most)
-        uncounted = uncounted[:probes]
-        # asked for a status already, and none came: that can be no slow rank, so all are to hear of it
-        unanswered = uncounted[state.status[uncounted] & Chain.ASKED != 0]
-        state.status[unanswered] |= np.uint16(Chain.LOST)
-        chains = np.concatenate([counted[:reminders], uncounted])
-        asked = state.status[chains] & Chain.ASKED != 0
-        flushes = asked if core.fallback else np.zeros_like(asked)
-        state.status[chains] |= np.where(flushes, Chain.QUEUED, Chain.QUEUED | Chain.QUERY).astype(np.uint16)
-        self._append(chains)
-        core.backoff += 1
-        core.timeout_at = now
-
-    def _probe(self, waits: NDArray[np.bool_], now: int) -> None:
-        """Ask for a few that had a round trip without being answered; those first that may not be counted.
-
-        A probe only asks: it does not flush a sum, and it is no sign of congestion.
-        """
-        state, core = self.state, self.state.struct
-        chains = np.flatnonzero(waits & (state.sent_at <= now - core.srtt))
-        is_counted = state.status[chains] & Chain.COUNTED != 0
-        chains = chains[np.lexsort((state.index[chains], is_counted))]
-        chains = chains[: _FIRST_PROBES if core.completed else 1]
-        state.status[chains] |= np.uint16(Chain.QUEUED | Chain.QUERY | Chain.PROBE)
-        self._append(chains)
-        core.probes += 1
-        core.probed_at = now
-
-    def _append(self, chains: NDArray[np.intp]) -> None:
-        """Put chains at the end of the resend ring."""
-        state, core = self.state, self.state.struct
-        tail = core.resend_head + core.resend_count
-        state.resend_ring[(tail + np.arange(len(chains))) % core.window] = chains
-        core.resend_count += len(chains)
+        self.kernel.time_out(self.state, now)
 
     @property
     def emitted_bytes(self) -> int:

@@ -27,6 +27,8 @@ from hostlib.core.state import (
 
 _FLIGHT = int(Chain.FLIGHT)
 _PROMPT_TRIPS = 8
+_MAX_DOUBLINGS = 20
+_FIRST_PROBES = 8
 
 
 class NumpyKernel:
@@ -139,8 +141,45 @@ class NumpyKernel:
         start = max(oldest, int(core.timeout_at))
         if not core.fallback:
             start = max(start, int(core.progress_at))
-        timeout = start + min(int(core.rto) << min(int(core.backoff), 20), int(core.rto_max))
+        timeout = start + min(int(core.rto) << min(int(core.backoff), _MAX_DOUBLINGS), int(core.rto_max))
         return min(timeout, _next_probe(core, oldest))
+
+    def time_out(self, state: CoreState, now: int) -> None:
+        """Queue what is overdue to be sent again, or to be probed for."""
+        core = state.struct
+        if now < self.next_timeout(state):
+            return
+        rto = min(core.rto << min(core.backoff, _MAX_DOUBLINGS), core.rto_max)
+        waits = state.status & (Chain.FLIGHT | Chain.QUEUED) == int(Chain.FLIGHT)
+        start = max(int(state.sent_at.min(where=waits, initial=NEVER)), core.timeout_at)
+        if not core.fallback:
+            start = max(start, core.progress_at)
+        if now < start + rto:
+            _probe(state, waits, now)
+            return
+        # those almost overdue too: they would wait for the next time-out
+        chains = np.flatnonzero(waits & (state.sent_at <= now - (rto - rto // 4)))
+        chains = chains[np.argsort(state.index[chains])]
+        is_counted = state.status[chains] & Chain.COUNTED != 0
+        counted, uncounted = chains[is_counted], chains[~is_counted]
+        reminders = 1
+        probes = _FIRST_PROBES << 2 * min(core.backoff, _MAX_DOUBLINGS)
+        if core.fallback:
+            probes = max(probes, core.most // 32)
+            counted = counted[np.argsort(state.sent_at[counted], kind="stable")]
+            most = max(1, core.most // 8)
+            reminders = min(1 << min(core.backoff, _MAX_DOUBLINGS), most)
+        uncounted = uncounted[:probes]
+        # asked for a status already, and none came: that can be no slow rank, so all are to hear of it
+        unanswered = uncounted[state.status[uncounted] & Chain.ASKED != 0]
+        state.status[unanswered] |= np.uint16(Chain.LOST)
+        chains = np.concatenate([counted[:reminders], uncounted])
+        asked = state.status[chains] & Chain.ASKED != 0
+        flushes = asked if core.fallback else np.zeros_like(asked)
+        state.status[chains] |= np.where(flushes, Chain.QUEUED, Chain.QUEUED | Chain.QUERY).astype(np.uint16)
+        _append(state, chains)
+        core.backoff += 1
+        core.timeout_at = now
 
     def end_round(self, state: CoreState, in_flight: int, claims: int) -> None:
         """Set the limits from now on, and count the results that are in, up to the end of the next round."""
@@ -770,6 +809,30 @@ def _next_probe(core: CoreStruct, oldest: int) -> int:
     quiet = max(int(core.srtt) // 4, int(core.probe_margin))
     late = max(oldest, core.probed_at) + core.srtt + (core.probe_margin << core.probes)
     return int(max(late, core.progress_at + (quiet << core.probes)))
+
+
+def _probe(state: CoreState, waits: NDArray[np.bool_], now: int) -> None:
+    """Ask for a few that had a round trip without being answered; those first that may not be counted.
+
+    A probe only asks: it does not flush a sum, and it is no sign of congestion.
+    """
+    core = state.struct
+    chains = np.flatnonzero(waits & (state.sent_at <= now - core.srtt))
+    is_counted = state.status[chains] & Chain.COUNTED != 0
+    chains = chains[np.lexsort((state.index[chains], is_counted))]
+    chains = chains[: _FIRST_PROBES if core.completed else 1]
+    state.status[chains] |= np.uint16(Chain.QUEUED | Chain.QUERY | Chain.PROBE)
+    _append(state, chains)
+    core.probes += 1
+    core.probed_at = now
+
+
+def _append(state: CoreState, chains: NDArray[np.intp]) -> None:
+    """Put chains at the end of the resend ring."""
+    core = state.struct
+    tail = core.resend_head + core.resend_count
+    state.resend_ring[(tail + np.arange(len(chains))) % core.window] = chains
+    core.resend_count += len(chains)
 
 
 def _resend_overtaken(state: CoreState, most: int) -> None:
