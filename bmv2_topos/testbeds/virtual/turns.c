@@ -13,6 +13,7 @@ struct calls {
     void (*absorb)(struct ina_core *, const uint8_t *, int64_t bytes, int64_t segment, int64_t now);
     int64_t (*emit)(struct ina_core *, uint8_t *, int64_t packets, int64_t stride, int64_t now);
     int64_t (*next_timeout)(const struct ina_core *);
+    void (*time_out)(struct ina_core *, int64_t now);
     const uint8_t *(*frames)(struct cabling *, uint32_t end, uint32_t *count, const uint32_t **lengths);
     void (*forget)(struct cabling *, uint32_t end);
     void (*send)(struct cabling *, uint32_t end, const uint8_t *, const uint32_t *lengths, uint32_t count,
@@ -211,6 +212,16 @@ static int sinks_turn(const struct table *table, const struct seat *seat, int64_
     return OVER;
 }
 
+/* The end of a worker's turn: send again what is overdue, and what may be sent. */
+static void finish(const struct table *table, struct seat *seat, int64_t now)
+{
+    if (seat->busy)
+        table->calls->time_out(seat->core, now);
+    transmit(table, seat, now);
+    int64_t due = seat->busy ? table->calls->next_timeout(seat->core) : INA_NEVER;
+    seat->due = due < seat->computed ? due : seat->computed;
+}
+
 /* Take one turn, or as much of it as needs no Python. */
 static int turn(struct table *table, struct seat *seat, int64_t now)
 {
@@ -224,8 +235,7 @@ static int turn(struct table *table, struct seat *seat, int64_t now)
     if (!own_frames(table, seat, &own))
         return WHOLE;
     int idle = own.count == 0 && now < seat->due;
-    int several_rounds = core->round_target > 0 && run_end(&own, 0) < own.count;    /* one may be over after each run */
-    if (!idle && (!seat->busy || several_rounds))
+    if (core->round_target > 0 && run_end(&own, 0) < own.count)     /* a round may be over after each run */
         return WHOLE;
     absorb(table, seat, &own, now);
     if (seat->port)
@@ -234,20 +244,21 @@ static int turn(struct table *table, struct seat *seat, int64_t now)
     if (idle)
         return OVER;
     int round_due = 0 < core->round_target && core->round_target <= core->round_results;
-    if (round_due || core->completed == core->total || core->disagree_index >= 0 || now >= seat->computed
-        || now >= calls->next_timeout(core))
+    int ended = seat->busy && (core->completed == core->total || core->disagree_index >= 0);
+    if (round_due || ended || now >= seat->computed)
         return REST;
-    transmit(table, seat, now);
-    int64_t due = calls->next_timeout(core);
-    seat->due = due < seat->computed ? due : seat->computed;
+    finish(table, seat, now);
     return OVER;
 }
 
-/* Take the turns at `now`, seat `first` going first, from the seat of number `from` in that order on. Returns -1 when all
-   are over, or else the number in the order of one whose turn Python has to take, `rest` of it or the whole. */
+/* Take the turns at `now`, seat `first` going first, from the seat of number `from` in that order on; before it, finish the
+   turn of the seat at `unfinished`, -1: of none. Returns -1 when all are over, or else the number in the order of one whose
+   turn Python has to take: the whole, or `rest` of it but its finish. */
 __attribute__((visibility("default")))
-int64_t turns_take(struct table *table, int64_t now, uint32_t first, uint32_t from, int32_t *rest)
+int64_t turns_take(struct table *table, int64_t now, uint32_t first, uint32_t from, int64_t unfinished, int32_t *rest)
 {
+    if (unfinished >= 0)
+        finish(table, &table->seats[unfinished], now);
     call(table);
     for (uint32_t number = from; number < table->count; number++) {
         uint32_t at = first + number < table->count ? first + number : first + number - table->count;

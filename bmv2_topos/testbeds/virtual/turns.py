@@ -3,9 +3,9 @@
 All that sits at hosts (workers, fallback servers, sinks of flows) has a turn at a tick if something may have
 arrived for it, or if it is due. Seats take turns in going first. A worker in the middle of a sum takes in
 results and sends what may follow, and a sink counts: that is most of what happens, and done in C
-(``turns.c``), where the engine and the host library are. Python takes the turns in which a sum begins or
-ends, computing has a result, a time-out is due, a congestion control is to be asked, or several workers or
-servers have a seat at one host.
+(``turns.c``), where the engine and the host library are. Python decides where a sum begins or ends, computing
+has a result or a congestion control is to be asked, and takes all turns where several workers or servers have
+a seat at one host.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from softswitch.engine.cabling import Cabling
 
 _TURN: Final = 7  # any number without a common factor with most numbers of seats
 
-_WINDOW: Final = ("ina_absorb", "ina_emit", "ina_next_timeout")
+_WINDOW: Final = ("ina_absorb", "ina_emit", "ina_next_timeout", "ina_time_out")
 _CABLING: Final = ("frames", "forget", "send", "waiting")
 
 _SEAT: Final = np.dtype(
@@ -117,12 +117,14 @@ class Turns:
             self._quick.seat(seats, self._by_end, packet_bytes)
 
     def settle(self) -> None:
-        """Tell the sinks what was counted for them."""
+        """Tell all what C knows of them: sinks what was counted for them, workers when they are due."""
         for number in np.flatnonzero(self._seats["arrived"]):
             flow = self._seated[number]
             assert isinstance(flow, RunningFlow), "others count for themselves"
             flow.count(int(self._seats["arrived"][number]))
         self._seats["arrived"] = 0
+        for number in np.flatnonzero(self._seats["core"]):
+            self._tell(number)
 
     def due(self) -> int:
         """Return when the first of them is due; NEVER: none is."""
@@ -135,20 +137,24 @@ class Turns:
         if self._quick is None:
             return self._take_all(now, first)
         had: set[int] = set()
-        number = -1
-        while (found := self._quick.take(now, first, number + 1)) is not None:
+        number = unfinished = -1
+        while True:
+            found = self._quick.take(now, first, number + 1, unfinished)
+            if found is None:
+                return had
             number, rest = found
             seat = (first + number) % count
             each = self._seated[seat]
+            unfinished = seat if rest else -1
             if rest and isinstance(each, Worker):
-                each.go_on(now)
+                each.decide(now)
             elif self._seats["sink"][seat] and isinstance(each, RunningFlow):
                 each.schedule(now)
             else:
+                self._tell(seat)
                 each.poll(now)
             had.add(seat)
             self._note(seat)
-        return had
 
     def _take_all(self, now: int, first: int) -> set[int]:
         called, due = self._seats["called"], self._seats["due"]
@@ -184,6 +190,9 @@ class Turns:
     def _call(self) -> None:
         for end in self._fabric.arrived():
             self._seats["called"][self._by_end.seats(end)] = 1
+
+    def _tell(self, number: int) -> None:
+        self._seated[number].due = int(self._seats["due"][number])
 
     def _note(self, number: int) -> None:
         """Write down what the turns in C have to know of a seat."""
@@ -244,10 +253,13 @@ class _Quick:
         )
         table.count = len(seats)
 
-    def take(self, now: int, first: int, number: int) -> tuple[int, bool] | None:
-        """Take turns from a number on; return that of one for Python, and whether only its rest is left."""
+    def take(self, now: int, first: int, number: int, unfinished: int) -> tuple[int, bool] | None:
+        """Finish a seat's turn, and take turns from a number on.
+
+        Return that of one for Python, and whether only its rest is left, and to be finished here.
+        """
         rest = self._rest
-        found = int(self._take(ctypes.byref(self._table), now, first, number, ctypes.byref(rest)))
+        found = int(self._take(ctypes.byref(self._table), now, first, number, unfinished, ctypes.byref(rest)))
         return None if found < 0 else (found, bool(rest.value))
 
 
@@ -262,6 +274,6 @@ def _library() -> ctypes.CDLL:
     library.turns_free.restype, library.turns_free.argtypes = None, [ctypes.c_void_p]
     library.turns_take.restype = ctypes.c_int64
     library.turns_take.argtypes = [
-        *(ctypes.c_void_p, ctypes.c_int64, ctypes.c_uint32, ctypes.c_uint32, ctypes.c_void_p)
+        *(ctypes.c_void_p, ctypes.c_int64, ctypes.c_uint32, ctypes.c_uint32, ctypes.c_int64, ctypes.c_void_p)
     ]
     return library

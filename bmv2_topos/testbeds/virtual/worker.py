@@ -92,10 +92,15 @@ class Worker:
         """
         arrival = self._socket.receive()
         if arrival is not None or now >= self.due:
-            self.go_on(now, () if arrival is None else arrival.segments())
+            self._go_on(now, () if arrival is None else arrival.segments())
 
-    def go_on(self, now: int, arrivals: Arrivals = ()) -> None:
-        """Do what `poll` does with what has arrived, or is taken in already. Raises as `poll` does."""
+    def _go_on(self, now: int, arrivals: Arrivals) -> None:
+        self.decide(now, arrivals)
+        self._driver.time_out(now)
+        self.due = min(self._driver.transmit(now), self.training.due)
+
+    def decide(self, now: int, arrivals: Arrivals = ()) -> None:
+        """Do what `poll` does but for sending, with what has arrived or is in already. Raises alike."""
         driver, training = self._driver, self.training
         self.window.on_round()
         driver.take(now, arrivals)
@@ -104,8 +109,6 @@ class Worker:
         training.advance(now)
         if self._layer is None and training.ready:
             self._begin(training.ready.popleft(), now)
-        driver.time_out(now)
-        self.due = min(driver.transmit(now), training.due)
 
     @property
     def core_address(self) -> int:
