@@ -124,7 +124,7 @@ class Turns:
             flow.count(int(self._seats["arrived"][number]))
         self._seats["arrived"] = 0
         for number in np.flatnonzero(self._seats["core"]):
-            self._tell(number)
+            self._tell(int(number))
 
     def due(self) -> int:
         """Return when the first of them is due; NEVER: none is."""
