@@ -314,13 +314,13 @@ def test_the_report_is_json() -> None:
 @pytest.mark.parametrize("congestion", ["fixed", "aimd", "a2tp"])
 def test_turns_in_c_are_those_in_python(congestion: str, monkeypatch: pytest.MonkeyPatch) -> None:
     turns: Counter[bool] = Counter()
-    go_on = Worker.go_on
+    decide = Worker.decide
 
     def counted(worker: Worker, now: int, arrivals: Arrivals = ()) -> None:
         turns[quick] += 1
-        go_on(worker, now, arrivals)
+        decide(worker, now, arrivals)
 
-    monkeypatch.setattr(Worker, "go_on", counted)
+    monkeypatch.setattr(Worker, "decide", counted)
     jobs = [sending("a", 4, congestion=congestion), job("b", 3, congestion=congestion)]
     link, trunk = Link("a", "b", loss=0.002, rate_bps=5e9), Link("a", "b", loss=0.01, duplicate=0.01)
     faults = [ChangeLoss(at_s=2e-4, a="h1", b="s2", loss=0.05), RestartJob(at_s=3e-4, job="b", down_s=1e-4)]
