@@ -145,7 +145,7 @@ class Fabric:
         return sum(losses.lost for losses in self._losses.values())
 
     def counted(self) -> Counted:
-        """Return what all ports have counted by now."""
+        """Return the counters of all ports by now."""
         return Counted(self.topology, self.switches)
 
     def close(self) -> None:
