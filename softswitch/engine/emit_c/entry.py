@@ -6,10 +6,11 @@ from collections.abc import Iterable, Sequence
 
 from softswitch.compiler import ir
 from softswitch.compiler.errors import Unsupported
+from softswitch.compiler.ir.walk import all_statements, bodies
 from softswitch.compiler.position import NOWHERE
 from softswitch.engine.emit_c.ahead import emit_ahead
 from softswitch.engine.emit_c.layout import ScalarHome
-from softswitch.engine.emit_c.standard import tell, told_fields
+from softswitch.engine.emit_c.standard import answered, tell, told_fields
 from softswitch.engine.emit_c.table_layout import TableLayout
 from softswitch.engine.emit_c.tables import describe_tables, state_members
 from softswitch.engine.emit_c.text import Writer, is_wide, storage_type
@@ -34,18 +35,28 @@ struct p4_counter {
 """
 
 ANSWER = """\
+static const struct p4_verdict nothing_asked = {
+    .clone_fields = -1, .resubmit_fields = -1, .recirculate_fields = -1,
+};
+
 static void answer(const struct p4_packet *p, const struct requests *asked, struct p4_verdict *verdict)
 {
-    *verdict = (struct p4_verdict){
-        .clone = (uint8_t)asked->clone,
-        .clone_session = (uint16_t)asked->clone_session,
-        .resubmit = (uint8_t)asked->resubmit,
-        .recirculate = (uint8_t)asked->recirculate,
-        .clone_fields = asked->clone ? asked->clone_fields : -1,
-        .resubmit_fields = asked->resubmit ? asked->resubmit_fields : -1,
-        .recirculate_fields = asked->recirculate ? asked->recirculate_fields : -1,
-        .priority = p->standard_metadata.priority,
-    };
+    (void)p;
+    *verdict = nothing_asked;
+    if (asked->clone) {
+        verdict->clone = 1;
+        verdict->clone_session = (uint16_t)asked->clone_session;
+        verdict->clone_fields = asked->clone_fields;
+    }
+    if (asked->resubmit) {
+        verdict->resubmit = 1;
+        verdict->resubmit_fields = asked->resubmit_fields;
+    }
+    if (asked->recirculate) {
+        verdict->recirculate = 1;
+        verdict->recirculate_fields = asked->recirculate_fields;
+    }
+@priority@
 }
 """
 
@@ -119,12 +130,13 @@ static uint32_t p4_egress(struct p4_pipeline *restrict s, struct p4_packet *rest
     }
     run_compute(s, p, v);
     uint32_t headers = (uint32_t)(run_deparser(s, p, v, out) - out);
-    uint32_t payload = p->frame_length - p->payload, room = P4_MAX_FRAME - headers;
-    if (payload > room)
-        payload = room;
-    if (payload)
+    uint32_t payload = p->frame_length - p->payload;
+    if (payload) {
+        if (payload > P4_MAX_FRAME - headers)
+            payload = P4_MAX_FRAME - headers;
         memcpy(out + headers, p->frame + p->payload, payload);
-    return headers + payload < p->truncate_to ? headers + payload : p->truncate_to;
+    }
+@length@
 }
 """
 
@@ -236,6 +248,11 @@ def _needs_time(program: ir.Program) -> bool:
     return bool(program.meters) or any(table.idle_timeout for table in program.tables.values())
 
 
+def _truncates(program: ir.Program) -> bool:
+    statements = (statement for body in bodies(program) for statement in all_statements(body))
+    return any(isinstance(each, ir.Extern) and each.function == "truncate" for each in statements)
+
+
 def _indirect_counters(unit: Unit) -> list[ir.Counter]:
     return [counter for counter in unit.program.counters.values() if counter.table is None]
 
@@ -249,8 +266,8 @@ def emit_entry_points(unit: Unit, tables: Sequence[TableLayout], threads: Sequen
         emit_entries(unit, timed=_needs_time(unit.program), out=out)
         _emit_create(unit, tables, threads, out)
         return
-    _write(out, ANSWER)
     told = told_fields(unit.program)
+    _write(out, ANSWER, priority=answered(unit.program))
     arrival = {
         "ingress_port": "port",
         "packet_length": "length",
@@ -275,7 +292,10 @@ def emit_entry_points(unit: Unit, tables: Sequence[TableLayout], threads: Sequen
     copied = ("egress_port", "egress_rid", "instance_type", "enq_timestamp", "enq_qdepth", "deq_timedelta")
     departure |= {name: f"copy->{name}" for name in (*copied, "deq_qdepth")}
     clock = ["    s->now_us = copy->now_us;"] if timed else []
-    _write(out, EGRESS, given=[*clock, *tell(unit, told, departure)])
+    length = "headers + payload"
+    if _truncates(unit.program):
+        length = f"{length} < p->truncate_to ? {length} : p->truncate_to"
+    _write(out, EGRESS, given=[*clock, *tell(unit, told, departure)], length=[f"    return {length};"])
     _emit_create(unit, tables, threads, out)
 
 

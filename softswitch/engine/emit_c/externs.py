@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from softswitch.compiler import ir
 from softswitch.compiler.errors import Unsupported
 from softswitch.compiler.ir.crc import Crc
+from softswitch.compiler.ir.walk import member_path
+from softswitch.engine.emit_c.cells import Block, stretches
+from softswitch.engine.emit_c.layout import HeaderHome
 from softswitch.engine.emit_c.statements import Body, Handler
 from softswitch.engine.emit_c.text import (
     c_integer,
@@ -181,12 +184,59 @@ def _parts(body: Body, data: Sequence[ir.Expr]) -> list[Part]:
     return parts
 
 
-def _digest(body: Body, name: str, data: Sequence[ir.Expr], *, payload: bool) -> str:
-    """Write code that computes H(data), and return the result as a C value of 64 bits."""
+def _checksum_terms(body: Body, data: Sequence[ir.Expr], *, wide: bool) -> Iterator[str]:
+    """Yield C terms whose sum has the Internet checksum of `data`; if `wide`, several fields in a term."""
+    position, start = 0, 0
+    while start < len(data):
+        blocks, home = _summed_blocks(body, data[start:]) if position % 16 == 0 else ((), None)
+        if home is None:
+            yield from checksum_terms(_parts(body, data[start : start + 1]), position)
+            position += width_of(data[start].type)
+            start += 1
+            continue
+        size = sum(block.size for block in blocks)
+        if wide:
+            yield f"p4_sum_words((const uint8_t *)&{home.text} + {blocks[0].place}, {size})"
+        cells = [cell for block in blocks for cell in block.cells]
+        if not wide:
+            yield from checksum_terms([Part(f"{home.text}.{cell.member}", 8 * cell.size) for cell in cells])
+        position += 8 * size
+        start += sum(len(cell.slots) for cell in cells)
+
+
+def _summed_blocks(body: Body, data: Sequence[ir.Expr]) -> tuple[Sequence[Block], HeaderHome | None]:
+    """Return the cells of a header that `data` begins with, an even number of bytes, and that header."""
+    first = data[0]
+    if not isinstance(first, ir.Member) or not isinstance(first.base.type, ir.Header):
+        return (), None
+    header, paths = member_path(first.base), [member_path(expr) for expr in data]
+    home = body.expressions.header(first.base).home
+    if header is None or not home.layout.dense or home.where is not None:
+        return (), None
+    for stretch in stretches(home.layout):
+        wanted = [[(*header, slot.name) for cell in block.cells for slot in cell.slots] for block in stretch]
+        begin = next((n for n, names in enumerate(wanted) if names[0] == paths[0]), len(stretch))
+        end, covered = begin, 0
+        while end < len(stretch) and stretch[end].size % 2 == 0:
+            if paths[covered : covered + len(wanted[end])] != wanted[end]:
+                break
+            covered += len(wanted[end])
+            end += 1
+        if end > begin:
+            return stretch[begin:end], home
+    return (), None
+
+
+def _digest(body: Body, name: str, data: Sequence[ir.Expr], *, payload: bool, wide: bool = False) -> str:
+    """Write code that computes H(data), and return the result as a C value of 64 bits.
+
+    A checksum of fields of a header is summed in larger pieces if `wide`: where the fields have not just been
+    written, for a load of several waits for their stores.
+    """
     out = body.out
     varbits = any(isinstance(expr.type, ir.VarBits) for expr in data)
     if name == "csum16" and not payload and not varbits:
-        terms = checksum_terms(_parts(body, data)) or ["0"]
+        terms = list(_checksum_terms(body, data, wide=wide)) or ["0"]
         out.line("uint64_t words = 0;")
         for start in range(0, len(terms), 4):
             out.line(f"words += {' + '.join(terms[start : start + 4])};")
@@ -252,7 +302,7 @@ def _hash(body: Body, call: ir.Extern) -> None:
             text = "digest" if limit >= 1 << bits else f"digest % {literal(limit, bits)}"
         elif width_of(maximum.type) <= bits:
             body.out.line(f"{c_integer(bits)} max = {body.expressions.text(maximum)};")
-            text = "(max ? digest % max : 0)"
+            text = f"p4_mod{bits}(digest, max)"
         else:
             body.out.line(f"p4_u128 max = {body.expressions.text(maximum)};")
             text = "(max ? (uint64_t)(digest % max) : 0)"
@@ -281,7 +331,8 @@ def _verify_checksum(body: Body, call: ir.Extern) -> None:
         present = ir.IsValid(ir.Bool(), checksum.base, call.pos)
         tests.insert(0, body.expressions.value(present).text)
     with body.out.block(f"if ({' && '.join(tests)})"):
-        digest = _digest(body, algorithm(kind), data, payload=call.function.endswith("with_payload"))
+        payload = call.function.endswith("with_payload")
+        digest = _digest(body, algorithm(kind), data, payload=payload, wide=True)
         body.out.line(f"if ({digest} != {body.expressions.value(checksum).text})")
         with body.out.indented():
             body.out.line("p->standard_metadata.checksum_error = 1;")

@@ -72,6 +72,7 @@ class HeaderLayout:
     runs: tuple[FieldRun, ...]
     fixed_bits: int
     varbit: Slot | None
+    dense: bool  # made of cells, as far as they go (cells.py)
 
     @property
     def by_name(self) -> dict[str, Slot]:
@@ -93,8 +94,8 @@ class HeaderLayout:
         return total
 
 
-def lay_out_header(header: ir.Header, c_name: str, pos: ir.Position) -> HeaderLayout:
-    """Lay out a header type. Raises Unsupported if it is not whole bytes."""
+def lay_out_header(header: ir.Header, c_name: str, pos: ir.Position, *, dense: bool) -> HeaderLayout:
+    """Lay out a header type, if `dense` in cells. Raises Unsupported if it is not whole bytes."""
     slots: list[Slot] = []
     names = Names()
     runs = list(_field_runs(header, names))
@@ -122,7 +123,8 @@ def lay_out_header(header: ir.Header, c_name: str, pos: ir.Position) -> HeaderLa
         fixed += width_of(type_)
     if fixed % 8:
         raise Unsupported(f"header {header.name} has {fixed} bits: no multiple of 8", pos)
-    return HeaderLayout(header, c_name, tuple(slots), tuple(runs), fixed, varbit)
+    dense = dense and bool(slots) and varbit is None and not runs
+    return HeaderLayout(header, c_name, tuple(slots), tuple(runs), fixed, varbit, dense)
 
 
 def _field_runs(header: ir.Header, names: Names) -> Iterator[FieldRun]:
@@ -318,7 +320,7 @@ class Homes:
         if uses is None or path[0] != "hdr" or layout.varbit is not None or layout.runs:
             return None
         written, touched = uses.written[path], uses.written[path] | uses.read[path]
-        groups = list(_whole_bytes(layout.slots))
+        groups = list(whole_bytes(layout.slots))
         given = tuple(group for group in groups if any(slot.name in written for slot in group))
         touched |= {slot.name for group in given for slot in group}
         if not uses.is_by_field(path) or len(touched) == len(layout.slots):
@@ -336,7 +338,7 @@ class Homes:
         return f"{'v' if variable else 'p'}->{kind}.{name}"
 
 
-def _whole_bytes(slots: Sequence[Slot]) -> Iterator[tuple[Slot, ...]]:
+def whole_bytes(slots: Sequence[Slot]) -> Iterator[tuple[Slot, ...]]:
     """Yield the slots of a header in the smallest groups that begin and end with a byte."""
     group: list[Slot] = []
     for slot in slots:

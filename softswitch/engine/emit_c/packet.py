@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from softswitch.compiler import ir
+from softswitch.engine.emit_c.cells import Block, declaration, items
 from softswitch.engine.emit_c.layout import (
     CACHE_LINE,
     GRESS_STRUCTS,
@@ -67,20 +68,24 @@ def declare_header(layout: HeaderLayout, out: Writer) -> None:
     with out.block(f"struct {layout.c_name}", "};"):
         if not layout.slots:
             out.line("char none;")
-        for slot in layout.slots:
-            run = starts.get(slot.name)
+        for item in items(layout) if layout.dense else layout.slots:
+            if isinstance(item, Block):
+                for cell in sorted(item.cells, key=lambda cell: cell.place):
+                    out.line(declaration(cell))
+                continue
+            run = starts.get(item.name)
             if run is not None:
                 large = run.count * run.bits // 8 >= CACHE_LINE
                 aligned = f" __attribute__((aligned({CACHE_LINE})))" if large else ""
                 out.line(f"{c_integer(run.bits)} {run.array}[{run.count}]{aligned};")
-            elif slot.array is not None:
+            elif item.array is not None:
                 continue
-            elif isinstance(slot.type, ir.VarBits):
-                out.line(f"struct p4_varbit{slot.type.max_width} {slot.member};")
-            elif is_wide(slot.type):
-                out.line(f"uint8_t {slot.member}[{width_of(slot.type) // 8}];")
+            elif isinstance(item.type, ir.VarBits):
+                out.line(f"struct p4_varbit{item.type.max_width} {item.member};")
+            elif is_wide(item.type):
+                out.line(f"uint8_t {item.member}[{width_of(item.type) // 8}];")
             else:
-                out.line(f"{storage_type(slot.type)} {slot.member};  /* {width_of(slot.type)} bits */")
+                out.line(f"{storage_type(item.type)} {item.member};  /* {width_of(item.type)} bits */")
     out.line()
 
 

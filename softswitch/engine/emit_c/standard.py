@@ -22,8 +22,18 @@ _OURS = frozenset(("ingress_port", "egress_spec", "mcast_grp", "priority"))
 
 def told_fields(program: ir.Program) -> frozenset[str]:
     """Return the fields of standard metadata that a program, or its back end, may look at."""
+    return _mentioned(program) | _OURS
+
+
+def answered(program: ir.Program) -> Iterator[str]:
+    """Yield the C assignments of standard metadata to what is told of a packet besides where it goes."""
+    if "priority" in _mentioned(program):
+        yield f"    verdict->priority = p->{ROOT}.priority;"
+
+
+def _mentioned(program: ir.Program) -> frozenset[str]:
     names = {name for name, _ in program.standard_metadata.fields}
-    found = set(_OURS)
+    found: set[str] = set()
     for expr in _outermost(program):
         for path in _paths(expr):
             found |= {path[1]} if len(path) > 1 else names

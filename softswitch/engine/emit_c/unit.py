@@ -41,7 +41,7 @@ def make_unit(program: ir.Program) -> Unit:
     """Lay out `program` and name its parts. Raises Unsupported."""
     header_names = Names()
     headers = {
-        header: lay_out_header(header, header_names.unique(header.name), NOWHERE)
+        header: lay_out_header(header, header_names.unique(header.name), NOWHERE, dense=not program.tofino)
         for header in header_types(program)
     }
     actions, tables, counters, meters = Names(), Names(), Names(), Names()

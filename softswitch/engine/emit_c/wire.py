@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from softswitch.compiler import ir
+from softswitch.engine.emit_c.cells import Block, Window, items, stretches, windows
 from softswitch.engine.emit_c.expressions import load_bytes
 from softswitch.engine.emit_c.layout import FieldRun, HeaderLayout, Slot
 from softswitch.engine.emit_c.text import (
@@ -46,6 +47,9 @@ def _runs_by_start(layout: HeaderLayout) -> dict[str, FieldRun]:
 
 
 def _load_fields(layout: HeaderLayout, out: Writer) -> None:
+    if layout.dense:
+        _load_cells(layout, out)
+        return
     starts = _runs_by_start(layout)
     for slot in layout.slots:
         if layout.varbit is slot:
@@ -65,6 +69,77 @@ def _load_fields(layout: HeaderLayout, out: Writer) -> None:
                 out.line(f"p4_load{run.bits}_all(h->{run.array}, {at}, {run.count});")
         elif slot.array is None:
             _load_field(slot, out)
+
+
+def _load_cells(layout: HeaderLayout, out: Writer) -> None:
+    for item in _windows(layout):
+        match item:
+            case Window(blocks=blocks):
+                out.line(_static_place(layout, blocks[0]))
+                out.line(
+                    _reorder(item, f"(uint8_t *)h + {blocks[0].place}", _address("at", 8 * blocks[0].at))
+                )
+            case Block(cells):
+                for cell in cells:
+                    text = load_bytes(_address("at", 8 * cell.at), cell.size, max(32, 8 * cell.size))
+                    out.line(f"h->{cell.member} = {text};")
+            case Slot(type=ir.Bits(width=48), offset=offset) if offset % 8 == 0:
+                out.line(f"h->{item.member} = {_load48(offset // 8, layout.fixed_bits // 8)};")
+            case Slot():
+                _load_field(item, out)
+
+
+def _store_cells(layout: HeaderLayout, out: Writer) -> None:
+    parts: list[Slot] = []  # neighbouring fields that are no cells
+    for item in _windows(layout):
+        match item:
+            case Window(blocks=blocks):
+                source = f"(const uint8_t *)h + {blocks[0].place}"
+                out.line(_reorder(item, _address("at", 8 * blocks[0].at), source))
+            case Block(cells):
+                for cell in cells:
+                    bits = 8 * cell.size
+                    _store_chunk("at", cell.at, [Part(f"h->{cell.member}", bits)], bits, out)
+            case Slot(type=ir.Bits(width=48), offset=offset) if (
+                offset % 8 == 0 and offset + 64 <= layout.fixed_bits
+            ):
+                # Over what is stored next.
+                out.line(f"p4_store64({_address('at', offset)}, h->{item.member} << 16);")
+            case Slot(type=type_, offset=offset):
+                assert not isinstance(type_, ir.VarBits)
+                parts.append(item)
+                if (offset + width_of(type_)) % 8 == 0:
+                    store_slots(parts, out)
+                    parts.clear()
+
+
+def _windows(layout: HeaderLayout) -> Iterator[Window | Block | Slot]:
+    """Yield how a header is loaded or stored, from its first byte to its last one."""
+    whole = {stretch[0]: stretch for stretch in stretches(layout)}
+    for item in items(layout):
+        if isinstance(item, Slot):
+            yield item
+        elif item in whole:
+            yield from windows(whole[item])
+
+
+def _static_place(layout: HeaderLayout, block: Block) -> str:
+    member = min(block.cells, key=lambda cell: cell.place).member
+    return f'_Static_assert(offsetof(struct {layout.c_name}, {member}) == {block.place}, "as in cells.py");'
+
+
+def _reorder(window: Window, to: str, source: str) -> str:
+    order = (*window.order, *range(window.size, 16))
+    return f"P4_REORDER{window.size}({to}, {source}, {', '.join(map(str, order))});"
+
+
+def _load48(at: int, size: int) -> str:
+    """Return C text that loads 48 bits of a header of `size` bytes, from eight bytes if it has them."""
+    if at + 8 <= size:
+        return f"p4_load64({_address('at', 8 * at)}) >> 16"
+    if at >= 2:
+        return f"p4_load64({_address('at', 8 * (at - 2))}) & {literal(-1, 48)}"
+    return f"p4_load48({_address('at', 8 * at)})"
 
 
 def load_slots(slots: Iterable[Slot], out: Writer) -> None:
@@ -114,6 +189,9 @@ class Part:
 
 
 def _store_fields(layout: HeaderLayout, out: Writer) -> None:
+    if layout.dense:
+        _store_cells(layout, out)
+        return
     starts = _runs_by_start(layout)
     parts: list[Part] = []
     offset = 0
@@ -230,14 +308,15 @@ def _address(at: str, bits: int) -> str:
     return f"{at} + {bits // 8}" if bits else at
 
 
-def checksum_terms(parts: Sequence[Part]) -> list[str]:
+def checksum_terms(parts: Sequence[Part], position: int = 0) -> list[str]:
     """Return C terms whose sum has the same Internet checksum as the concatenation of `parts`.
+
+    They begin at bit `position` of what is summed.
 
     A 16-bit word counts the same wherever it stands in a larger number, because 2**16 is 1 modulo
     2**16 - 1; so each value is added as it is, shifted to where it ends in its word.
     """
     terms = []
-    position = 0
     for part in parts:
         position += part.width
         shift = -position % 16

@@ -33,6 +33,10 @@
 /* Before a loop over lanes, of which a vector holds eight: to count and to jump is half of a round otherwise. */
 #define P4_UNROLLED _Pragma("GCC unroll 4")
 #define P4_LIKELY(x) __builtin_expect(!!(x), 1)
+/* Where a program defines this, gcc does not put what has been stored at `place` into a vector with its neighbour. */
+#ifndef P4_APART
+#define P4_APART(place)
+#endif
 
 __extension__ typedef unsigned __int128 p4_u128;
 __extension__ typedef __int128 p4_i128;
@@ -118,11 +122,48 @@ P4_INLINE void p4_store(uint8_t *at, p4_u128 value, unsigned bytes)
         at[i] = (uint8_t)value;
 }
 
+/* Bytes in another order: `order` says for each of sixteen, which may be constants, where it comes from. */
+typedef uint8_t p4_sixteen __attribute__((vector_size(16)));
+typedef uint64_t p4_two __attribute__((vector_size(16)));
+#ifdef __clang__
+#define P4_ORDERED(bytes, ...) __builtin_shufflevector(bytes, bytes, __VA_ARGS__)
+#else
+#define P4_ORDERED(bytes, ...) __builtin_shuffle(bytes, (p4_sixteen){__VA_ARGS__})
+#endif
+
+P4_INLINE p4_sixteen p4_take16(const uint8_t *at)
+{
+    p4_sixteen x;
+    memcpy(&x, at, 16);
+    return x;
+}
+
+P4_INLINE void p4_give16(uint8_t *at, p4_sixteen x)
+{
+    memcpy(at, &x, 16);
+}
+
+P4_INLINE p4_sixteen p4_take8(const uint8_t *at)
+{
+    uint64_t x;
+    memcpy(&x, at, 8);
+    return (p4_sixteen)(p4_two){x, 0};
+}
+
+P4_INLINE void p4_give8(uint8_t *at, p4_sixteen x)
+{
+    uint64_t low = ((p4_two)x)[0];
+    memcpy(at, &low, 8);
+}
+
+#define P4_REORDER16(to, from, ...) p4_give16(to, P4_ORDERED(p4_take16(from), __VA_ARGS__))
+#define P4_REORDER8(to, from, ...) p4_give8(to, P4_ORDERED(p4_take8(from), __VA_ARGS__))
+
 /* The part of a packet that is no large header, of constant size: plain stores, where gcc calls memset and memcpy.
    Of more than P4_LINES only the first are written out. */
 
-#define P4_LINES 32
-typedef uint64_t p4_line __attribute__((vector_size(32), aligned(32), may_alias));
+#define P4_LINES 16
+typedef uint64_t p4_line __attribute__((vector_size(64), aligned(64), may_alias));
 
 P4_INLINE size_t p4_lines(size_t bytes)
 {
@@ -132,7 +173,7 @@ P4_INLINE size_t p4_lines(size_t bytes)
 P4_INLINE void p4_clear_lines(void *to, size_t bytes)
 {
     p4_line *line = to;
-#pragma GCC unroll 32
+#pragma GCC unroll 16
     for (size_t i = 0; i < p4_lines(bytes); i++)
         line[i] = (p4_line){0};
     memset(line + p4_lines(bytes), 0, bytes - p4_lines(bytes) * sizeof(p4_line));
@@ -142,7 +183,7 @@ P4_INLINE void p4_copy_lines(void *restrict to, const void *restrict from, size_
 {
     p4_line *line = to;
     const p4_line *source = from;
-#pragma GCC unroll 32
+#pragma GCC unroll 16
     for (size_t i = 0; i < p4_lines(bytes); i++)
         line[i] = source[i];
     memcpy(line + p4_lines(bytes), source + p4_lines(bytes), bytes - p4_lines(bytes) * sizeof(p4_line));
@@ -228,10 +269,15 @@ P4_INLINE p4_u128 p4_ones(unsigned width)
     return ~(p4_u128)0 >> (128 - width);
 }
 
-/* Division by zero gives zero. */
-#define P4_DIVISION(bits, type)                                        \
+/* Division by zero gives zero. What is left by a power of two, as sizes often are, takes no division. */
+#define P4_DIVISION(bits, type)                                           \
     P4_INLINE type p4_div##bits(type x, type y) { return y ? x / y : 0; } \
-    P4_INLINE type p4_mod##bits(type x, type y) { return y ? x % y : 0; }
+    P4_INLINE type p4_mod##bits(type x, type y)                           \
+    {                                                                     \
+        if (!(y & (y - 1)))                                               \
+            return y ? x & (y - 1) : 0;                                   \
+        return x % y;                                                     \
+    }
 P4_DIVISION(32, uint32_t)
 P4_DIVISION(64, uint64_t)
 P4_DIVISION(128, p4_u128)
@@ -332,8 +378,8 @@ P4_INLINE uint32_t p4_fold(uint64_t sum)
     return (half + (half << 16 | half >> 16)) >> 16 ^ 0xffff;
 }
 
-/* The sum of an even number of bytes as 16-bit words, each with its bytes exchanged, which gives the same checksum
-   with its bytes exchanged. */
+/* The sum of an even number of bytes as 16-bit words of this machine. Of bytes of the wire, which is each with its
+   bytes exchanged, that gives the same checksum with its bytes exchanged. */
 P4_INLINE uint64_t p4_sum_words(const uint8_t *data, size_t bytes)
 {
     uint64_t sum = 0;
@@ -459,6 +505,7 @@ P4_INLINE void p4_count(struct p4_count *counter, uint64_t size, uint64_t index,
 {
     if (index < size) {
         counter[index].packets++;
+        P4_APART(counter[index].packets);
         counter[index].bytes += bytes;
     }
 }
