@@ -15,7 +15,8 @@ static int before(const void *one, const void *other)
 }
 
 /* Put chains in core->overdue that wait for a result of what was sent at `until` or before, either those that a status
-   showed to be counted or the others: by their packets, or `by_age` first. Returns how many. */
+   showed to be counted or the others: by their packets, or `by_age` first. Returns how many. Some C libraries allocate
+   memory here, and do without if there is none. */
 static int64_t gather(struct ina_core *core, int64_t until, int counted, int by_age)
 {
     uint16_t looked_at = CHAIN_FLIGHT | CHAIN_QUEUED | CHAIN_COUNTED;

@@ -239,14 +239,8 @@ class _Quick:
         """Serve other seats from now on; `packet_bytes` is the most of any."""
         told = np.zeros(len(by_end.first), np.uint32)
         out, lengths = np.zeros(BATCH_PACKETS * packet_bytes, np.uint8), np.zeros(BATCH_PACKETS, np.uint32)
-        self._arrays = [
-            seats,
-            by_end.first,
-            by_end.order,
-            told,
-            out,
-            lengths,
-        ]  # kept alive as long as C uses them
+        # kept alive as long as C uses them
+        self._arrays = [seats, by_end.first, by_end.order, told, out, lengths]
         table = self._table
         table.seats, table.first, table.at, table.told, table.out, table.lengths = (
             array.ctypes.data for array in self._arrays
