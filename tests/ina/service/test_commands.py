@@ -130,7 +130,26 @@ def test_nodes_are_drained_and_used_again(ina: Run) -> None:
     assert said(ina("drain", "h1", "spine1")) == "h1: drained\nspine1: drained\n"
     assert "down: drained" in said(ina("top"))
     assert said(ina("undrain", "h1", "spine1")) == "h1: in use\nspine1: in use\n"
-    assert refusal(ina("drain", "h9")) == (FAILED, "there is no server or switch 'h9'")
+
+
+def test_nothing_is_done_if_one_of_several_names_is_wrong(ina: Run, file: Path) -> None:
+    """The first ones were drained, or cancelled, before the wrong one was looked at."""
+    said(ina("submit", file))
+    none = "the cluster has no server or switch 'h9', 'h8'; nothing is done"
+    assert refusal(ina("drain", "h1", "h9", "h8")) == (FAILED, none)
+    assert refusal(ina("cancel", "vision", "nobody")) == (FAILED, "there is no job 'nobody'")
+    assert "down" not in said(ina("top"))
+    assert "vision" in said(ina("jobs"))
+    said(ina("drain", "h1"))
+    assert refusal(ina("undrain", "h1", "spine1")) == (FAILED, "'spine1': not drained; nothing is done")
+    assert "down: drained" in said(ina("top"))
+    assert said(ina("undrain", "h1", "h1")) == "h1: in use\n"
+    said(ina("cancel", "vision"))
+    assert refusal(ina("cancel", "text", "vision")) == (
+        FAILED,
+        "'vision': already over; nothing is cancelled",
+    )
+    assert "text" in said(ina("jobs"))
 
 
 def test_an_audit_that_finds_something_fails(ina: Run, bed: Bed) -> None:
