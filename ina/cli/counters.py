@@ -53,7 +53,7 @@ def counters(
     zeros = len(found) - len(shown)
     if json:
         setup = {"switch": running.switch, "counter": counter.name, "table": counter.table}
-        rows = {str(each.at): _counts(each) | _meaning(counter, each) for each in shown}
+        rows = {str(each.at): {**_counts(each), **_meaning(counter, each)} for each in shown}
         metrics = {"cells": len(found), "zeros_left_out": zeros, "counts": rows}
         Result("counters", setup, metrics).print_json()
         return

@@ -120,7 +120,7 @@ def test_a_failing_worker_is_a_failure_of_the_work_and_its_status_is_said(how: s
             ("run", "--program", "atp", "--preempt", "--", "true"),
             "--preempt: the program atp has no priorities",
         ),
-        (("run", "--slots", 1, "--", "true"), "1 slots: an exclusive job needs at least 2"),
+        (("run", "--slots", 1, "--", "true"), "1 slot: an exclusive job needs at least 2"),
         (("run", "--link-loss", 0.1, "--", "true"), "give --tree, too"),
         (
             ("run", "--tree", "2x4", "--link-loss", 1.1, "--", "true"),

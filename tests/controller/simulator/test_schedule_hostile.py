@@ -147,7 +147,7 @@ def test_options_of_sweep_out_of_range(arguments: list[object], complaint: str) 
             '[[server]]\ngpus = 2\nname = "\\u001b"\n',
             ":3: server '\\x1b': name = \"\\u001b\": want 1 to 200 printable characters in quotes",
         ),
-        ("c.csv", "gpus,count\n1,1e12\n", ":2: column gpus: 1000000000000 servers of 1 GPUs"),
+        ("c.csv", "gpus,count\n1,1e12\n", ":2: column gpus: 1000000000000 servers of 1 GPU"),
         ("c.csv", "gpus,gpus\n1,1\n", ":1: column gpus: there twice"),
         ("c.csv", 'gpus\n"1\n', ":2: unexpected end of data"),
         ("c.csv", "", ": no nodes in it"),
