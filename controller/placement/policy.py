@@ -190,9 +190,9 @@ def _check(question: Question, job: Job, servers: Sequence[str]) -> None:
     for name in set(servers):
         room = question.free.get(name, 0) // job.gpus_per_worker
         if servers.count(name) > room:
+            placed = plural(servers.count(name), "worker")
             raise BadSpec(
-                f"the policy places {plural(servers.count(name), 'worker')} of {job.name!r} on {name!r}, which"
-                f" has room for {room}"
+                f"the policy places {placed} of {job.name!r} on {name!r}, which has room for {room}"
             )
 
 

@@ -76,10 +76,8 @@ def _nodes(row: TraceRow, number: int, most_gpus: int) -> list[Server]:
     memory_gb = row.number("memory_gb", positive=True) if row.has("memory_gb") else math.inf
     name = row.text("name") if row.has("name") else ""
     if count * gpus > most_gpus:
-        raise row.fail(
-            "gpus",
-            f"{plural(count, 'server')} of {plural(gpus, 'GPU')}; a cluster has at most {MOST_GPUS:,} GPUs in all",
-        )
+        wanted = f"{plural(count, 'server')} of {plural(gpus, 'GPU')}"
+        raise row.fail("gpus", f"{wanted}; a cluster has at most {MOST_GPUS:,} GPUs in all")
     vc, kind, rack = (row.text(column) if row.has(column) else "" for column in ("vc", "kind", "rack"))
     for column, text in (("name", name), ("vc", vc), ("kind", kind), ("rack", rack)):
         if not text.isprintable():

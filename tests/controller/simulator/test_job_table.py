@@ -87,5 +87,5 @@ def test_an_explanation_has_numbers_for_who_runs_and_who_waits(jobs: Path) -> No
         "waits: jobs of its kind and size are profiled first, 80 s more",
         alone["short"][1],
         "waits: 1 of 1 GPUs are free, and the policy leaves them free;"
-        " of 0 jobs that run, 0 ask for less service and 0 came before",
+        " of 0 running, 0 ask for less service and 0 came before",
     ]
