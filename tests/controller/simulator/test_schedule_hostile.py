@@ -49,7 +49,7 @@ def refused(ran: Ran, complaint: str, code: int = 2) -> None:
         (["--cpus-per-gpu", "0"], "servers of 0 CPUs; want more than 0"),
         (["--load", "1e300"], "a load of 1e+300; want 1e-06 to 1e+06"),
         (["--format", "muri"], "format 'muri' without a trace"),
-        (["--estimates", "e.csv"], "estimates e.csv without a trace; generated jobs have none"),
+        (["--estimates", TRACE], f"estimates {TRACE} without a trace; generated jobs have none"),
         (["--output", TRACE], f"--output {TRACE}: not a directory"),
         (["--output", TRACE / "deep"], f"{TRACE} is not a directory"),
         (["--output", "/dev/null/x"], "/dev/null is not a directory"),

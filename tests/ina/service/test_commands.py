@@ -298,6 +298,8 @@ def test_a_controller_does_not_start_with_wrong_options(
     ina: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], said: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    for file in ("a.pem", "c.toml"):
+        (tmp_path / file).touch()
     done = ina("controller", "--scheduler", "fifo", *arguments)
     assert said in str(done.exception)
     assert verdict(done.exception)[1] == USAGE
