@@ -92,7 +92,7 @@ def _list(cells: Cells, switch: str, *, json: bool) -> None:
 
 
 def _meaning(counter: Counter, each: Counted) -> dict[str, int | str]:
-    """Return what a cell of our programs' outcomes stands for; nothing for other counters."""
+    """Return the row of a job and the outcome for which a cell counts; {}: it is of another counter."""
     if counter.name != names.OUTCOMES or not isinstance(each.at, int):
         return {}
     row, column = divmod(each.at, COLUMNS)
