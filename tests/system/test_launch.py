@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.system.command import begun, children, ina, start, worker
+from tests.system.command import begun, children, here, ina, start, worker
 
 LANES = ("--lanes", 32)
 STOP_S = 60.0
@@ -129,3 +129,14 @@ def _keepers_of_one_job_left(pid: int) -> list[int]:
         assert time.monotonic() < deadline
         time.sleep(0.05)
     return found
+
+
+def test_a_python_file_that_is_given_as_the_command_is_not_said_to_be_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").touch()
+    for name, why in (("train.py", "No such file or directory"), ("./train.py", "Permission denied")):
+        done = here("run", "-np", 2, "--", name)
+        assert done.returncode == 1
+        assert done.stderr == f"ina: cannot run '{name}': {why}; want 'python {name}'\n"
