@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from hostlib.launcher import cannot_run
 from tests.system.command import begun, children, here, ina, start, worker
 
 LANES = ("--lanes", 32)
@@ -135,8 +136,13 @@ def test_a_python_file_that_is_given_as_the_command_is_not_said_to_be_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "train.py").touch()
-    for name, why in (("train.py", "No such file or directory"), ("./train.py", "Permission denied")):
-        done = here("run", "-np", 2, "--", name)
-        assert done.returncode == 1
-        assert done.stderr == f"ina: cannot run '{name}': {why}; want 'python {name}'\n"
+    script = tmp_path / "train.py"
+    script.touch()
+    assert (
+        str(cannot_run("train.py", "No such file"))
+        == "cannot run 'train.py': No such file; want 'python train.py'"
+    )
+    assert str(cannot_run("gone.py", "No such file")) == "cannot run 'gone.py': No such file"
+    done = here("run", "-np", 2, "--", script)
+    assert done.returncode == 1
+    assert done.stderr == f"ina: cannot run '{script}': Permission denied; want 'python {script}'\n"
