@@ -96,6 +96,8 @@ def test_a_command_is_submitted_as_a_job(ina: Run) -> None:
     (made,) = found["jobs"]
     assert made["name"].startswith("a-")
     assert (made["command"], made["workers"], made["deadline_s"]) == (["python", "a.py", "-x"], 2, 9)
+    said(ina("submit", "-np", 1, "--name", "small", "--", "true"))
+    assert "workers    1 on 1 GPU\n" in said(ina("show", "small"))
     said(ina("submit", "-np", 2, "--name", "mine", "--", "true"))
     assert json.loads(said(ina("show", "mine", "--json")))["command"] == ["true"]
 
