@@ -147,8 +147,9 @@ def main() -> None:
         for number, case in enumerate(CASES):
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ina-machines-")))
             name = f"m{os.getpid()}x{number}"
-            netns.up(name, topology(case), netns.Program(case.program, lanes=LANES))
-            stack.callback(netns.down, name)
+            stack.enter_context(
+                netns.standing(name, topology(case), netns.Program(case.program, lanes=LANES))
+            )
             machines = Machines(case, name, folder)
             stack.enter_context(machines.served())
             beds.append(machines)

@@ -45,18 +45,18 @@ def trained(module: str, rate_bps: float, slots: int, options: argparse.Namespac
     """Train on a testbed of that rate; return what each rank noted. Raises LiveError, WorkerFailed."""
     name = f"{module.rpartition('.')[2]}-{os.getpid()}"
     topology = star(options.hosts, link=Link("a", "b", rate_bps=rate_bps, delay_s=DELAY_S))
-    state = netns.up(name, topology, netns.Program(lanes=256))
-    try:
-        with tempfile.TemporaryDirectory() as folder, opened(state) as fabric:
-            given = [f"--{key}={getattr(options, key)}" for key in ("turns", "steps", "width")]
-            command = [sys.executable, "-m", module, "--rank", folder, *given]
-            job = Job(name=NAMELESS, workers=options.hosts, command=tuple(command), slots=slots)
-            end = JobEnd(LaunchSpec(job=job))
-            run_jobs(fabric, [end], on_output=to_stderr)
-            end.check()
-            return [json.loads((Path(folder) / f"{rank}.json").read_text()) for rank in range(options.hosts)]
-    finally:
-        netns.down(name)
+    with (
+        netns.standing(name, topology, netns.Program(lanes=256)) as state,
+        tempfile.TemporaryDirectory() as folder,
+        opened(state) as fabric,
+    ):
+        given = [f"--{key}={getattr(options, key)}" for key in ("turns", "steps", "width")]
+        command = [sys.executable, "-m", module, "--rank", folder, *given]
+        job = Job(name=NAMELESS, workers=options.hosts, command=tuple(command), slots=slots)
+        end = JobEnd(LaunchSpec(job=job))
+        run_jobs(fabric, [end], on_output=to_stderr)
+        end.check()
+        return [json.loads((Path(folder) / f"{rank}.json").read_text()) for rank in range(options.hosts)]
 
 
 def together(ranks: Sequence[dict[str, Any]]) -> dict[str, list[float]]:

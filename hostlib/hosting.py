@@ -170,7 +170,7 @@ def admit(
     admission = _Admission(options, process)
     told = admission.hear()
     if "configs" not in told:
-        why = told.get("failed") or "its messages above say why"
+        why = told.get("failed") or "its messages say why, where rank 0 runs"
         raise RendezvousError(f"'ina admit' ended with status {process.wait()}: {why}")
     _running.append(admission)
     return _configs(told)

@@ -112,7 +112,7 @@ class Workers:
                 self._start(rank, command, environment, on_output)
         except OSError as error:
             self.kill()
-            raise LaunchError(f"cannot run {command[0]!r}: {error.strerror}") from error
+            raise cannot_run(command[0], error.strerror) from error
         except BaseException:
             self.kill()
             raise
@@ -214,6 +214,12 @@ class Workers:
         if running:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 running[0].wait(timeout=seconds)
+
+
+def cannot_run(program: str, why: str | None) -> LaunchError:
+    """Return the error of a command that does not start, with advice if it is a Python file."""
+    advice = f"; want 'python {program}'" if program.endswith(".py") and Path(program).is_file() else ""
+    return LaunchError(f"cannot run {program!r}: {why}{advice}")
 
 
 def by_cause(exit_: WorkerExit) -> bool:

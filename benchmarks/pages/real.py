@@ -162,24 +162,25 @@ class RealAllreduce:
         """Run it. Raises LiveError, WorkerFailed."""
         load = os.getloadavg()[0]
         name = f"experiment-{os.getpid()}"
-        state = netns.up(name, self.topology(), netns.Program(lanes=self.lanes, target=self.target))
-        try:
-            with tempfile.TemporaryDirectory() as folder, opened(state) as fabric:
-                command = tuple(self._command(folder))
-                job = Job(name=NAMELESS, workers=self.workers, command=command, slots=2 * self.window)
-                end = JobEnd(LaunchSpec(job=job))
-                before_s = _processor_s(state.switches.values())
-                run_jobs(fabric, [end], on_output=to_stderr)
-                switch_s = _processor_s(state.switches.values()) - before_s
-                end.check()
-                assert end.result is not None
-                reports = end.result.reports.values()
-                resent, sent = (
-                    sum(report[f"packets_{name}"] for report in reports) for name in ("resent", "sent")
-                )
-                times, busy = (of(Path(folder), self.workers) for of in (slowest, processor_s))
-        finally:
-            netns.down(name)
+        program = netns.Program(lanes=self.lanes, target=self.target)
+        with (
+            netns.standing(name, self.topology(), program) as state,
+            tempfile.TemporaryDirectory() as folder,
+            opened(state) as fabric,
+        ):
+            command = tuple(self._command(folder))
+            job = Job(name=NAMELESS, workers=self.workers, command=command, slots=2 * self.window)
+            end = JobEnd(LaunchSpec(job=job))
+            before_s = _processor_s(state.switches.values())
+            run_jobs(fabric, [end], on_output=to_stderr)
+            switch_s = _processor_s(state.switches.values()) - before_s
+            end.check()
+            assert end.result is not None
+            reports = end.result.reports.values()
+            resent, sent = (
+                sum(report[f"packets_{name}"] for report in reports) for name in ("resent", "sent")
+            )
+            times, busy = (of(Path(folder), self.workers) for of in (slowest, processor_s))
         return Times(
             of=self,
             ina_s=times["ina"],

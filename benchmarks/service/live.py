@@ -18,6 +18,7 @@ import httpx
 
 from benchmarks.service.worker import Report, last_report
 from bmv2_topos.testbeds import netns
+from bmv2_topos.testbeds.netns.interrupts import unwinding
 from bmv2_topos.testbeds.netns.names import interface, namespace, prefix
 from bmv2_topos.testbeds.netns.namespaces import existing
 from bmv2_topos.testbeds.netns.serving import await_service, start_switch
@@ -213,17 +214,17 @@ def testbed(name: str, cluster: Path, target: str) -> Iterator[Bed]:
 
     Raises TrialFailed.
     """
-    done = command(
-        "topo", "up", cluster, "--name", name, "--program", "shared", "--target", target, within_s=UP_S
-    )
-    if done.returncode:
-        raise TrialFailed(f"ina topo up: {done.stderr.strip()}")
+    options = ("--name", name, "--program", "shared", "--target", target)
     bed = Bed(name)
-    try:
-        yield bed
-    finally:
-        bed.reap()
-        gone = command("topo", "down", name)
+    with unwinding():
+        try:
+            done = command("topo", "up", cluster, *options, within_s=UP_S)
+            if done.returncode:
+                raise TrialFailed(f"ina topo up: {done.stderr.strip()}")
+            yield bed
+        finally:
+            bed.reap()
+            gone = command("topo", "down", name)
     if left := existing(prefix(name)):
         raise TrialFailed(f"ina topo down: there still is {', '.join(left)}: {gone.stderr.strip()}")
 

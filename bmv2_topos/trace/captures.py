@@ -1,13 +1,15 @@
 """Reads capture files, pcapng and classic pcap, of our switches and of others (tcpdump, tshark, Wireshark).
 
-What is no such file is refused; one that ends within a record, for it is still being written, is read so far.
+What is no such file is refused. One that ends within a record, for it is still being written or was cut off,
+is read so far, and a warning is logged.
 """
 
 from __future__ import annotations
 
+import logging
 import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +20,7 @@ _CLASSIC = {0xA1B2C3D4: 1000, 0xA1B23C4D: 1}
 _COMMENT, _FLAGS = 1, 2
 _NAME, _RESOLUTION = 2, 9
 _INBOUND = 1
+_log = logging.getLogger(__name__)
 
 
 class CaptureError(Exception):
@@ -65,13 +68,22 @@ def read(data: bytes, name: str, source: str) -> Iterator[Record]:
     """Yield the records of a file; `name` stands where it names no interface, `source` in errors."""
     for order in "<>":
         if len(data) >= 24 and struct.unpack_from(f"{order}I", data)[0] in _CLASSIC:
-            yield from _read_classic(data, order, *_of_bmv2(name))
+            _say_rest(source, (yield from _read_classic(data, order, *_of_bmv2(name))))
             return
     if not data and _of_bmv2(name)[1] is not None:
         return  # BMv2 writes a file's head with its first packet
     if len(data) < 12 or struct.unpack_from("<I", data)[0] != _SECTION:
         raise CaptureError(f"{source}: not a capture file (pcapng, or pcap)")
-    yield from _read_pcapng(data, name)
+    _say_rest(source, (yield from _read_pcapng(data, name)))
+
+
+def _say_rest(source: str, rest: int) -> None:
+    if rest:
+        _log.warning(
+            "%s: ends within a record, whose %d bytes are left out: it was cut off, or is being written",
+            source,
+            rest,
+        )
 
 
 def _files(path: Path) -> list[Path]:
@@ -89,18 +101,21 @@ def _of_bmv2(name: str) -> tuple[str, bool | None]:
     return (f"{found[1]}/{found[2]}", found[3] == "in") if found else (name, None)
 
 
-def _read_classic(data: bytes, order: str, name: str, inbound: bool | None) -> Iterator[Record]:
+def _read_classic(data: bytes, order: str, name: str, inbound: bool | None) -> Generator[Record, None, int]:
+    """Yield the records; return how many bytes at the end are no whole one."""
     unit = _CLASSIC[struct.unpack_from(f"{order}I", data)[0]]
     at = 24
     while at + 16 <= len(data):
         seconds, fraction, kept, _ = struct.unpack_from(f"{order}IIII", data, at)
         if at + 16 + kept > len(data):
-            return
+            break
         yield Record(seconds * 10**9 + fraction * unit, name, inbound, data[at + 16 : at + 16 + kept])
         at += 16 + kept
+    return len(data) - at
 
 
-def _read_pcapng(data: bytes, name: str) -> Iterator[Record]:
+def _read_pcapng(data: bytes, name: str) -> Generator[Record, None, int]:
+    """Yield the records; return how many bytes at the end are no whole block."""
     order, at = "<", 0
     interfaces: list[_Interface] = []
     while at + 12 <= len(data):
@@ -110,13 +125,14 @@ def _read_pcapng(data: bytes, name: str) -> Iterator[Record]:
             length = struct.unpack_from(f"{order}I", data, at + 4)[0]
             interfaces = []
         if length < 12 or at + length > len(data):
-            return
+            break
         body = data[at + 8 : at + length - 4]
         if kind == _INTERFACE:
             interfaces.append(_interface(body, order, name))
         elif kind == _PACKET and len(body) >= 20:
             yield _packet(body, order, interfaces)
         at += length
+    return len(data) - at
 
 
 def _interface(body: bytes, order: str, name: str) -> _Interface:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, fields
 from controller.errors import BadSpec
 from controller.vocabulary import Cluster, Job, Link, Server, Switch, Topology
 from controller.vocabulary.documents import shown
+from controller.vocabulary.words import plural
 
 _REACHED = ("ip", "mac", "interface", "address")
 """Properties of a server with which its workers, and the rows of its switch, would be wrong."""
@@ -155,9 +156,9 @@ def renewed(before: Cluster, after: Cluster) -> Cluster:
 
 def _new(topology: Topology, kind: str, name: str) -> str:
     if kind == "switch":
-        return f"switch {name!r} is new, with {topology.switch[name].slots} slots"
+        return f"switch {name!r} is new, with {plural(topology.switch[name].slots, 'slot')}"
     server = topology.server[name]
-    has = f"{server.gpus} GPUs" if server.gpus else f"role {server.role}"
+    has = plural(server.gpus, "GPU") if server.gpus else f"role {server.role}"
     return f"server {name!r} is new, with {has}, at switch {topology.rack_of[name]!r}"
 
 

@@ -50,6 +50,7 @@ from controller.scheduling.model import Submission
 from controller.scheduling.policy import Decision, Group, JobState, Policy, ReportedJob, View
 from controller.vocabulary import Cluster, Topology
 from controller.vocabulary.files import check_job
+from controller.vocabulary.words import plural
 
 Outcome = Literal["completed", "failed", "cancelled", "missed"]
 
@@ -350,7 +351,7 @@ class Core:
         if self._described is None:
             self._whole.check_room(spec.name, spec.gpus)
         elif spec.gpus > (there := self._described.gpus):  # `_whole` has those of servers that left, too
-            raise BadSpec(f"job {spec.name!r} asks for {spec.gpus} GPUs; the cluster has {there}")
+            raise BadSpec(f"job {spec.name!r} asks for {plural(spec.gpus, 'GPU')}; the cluster has {there}")
         if spec.name in self._submissions:
             raise BadSpec(f"two jobs are called {spec.name!r}")
         if self._rules.endures:
@@ -371,7 +372,7 @@ class Core:
         self._submissions[spec.name] = event
         self._arrive(event, now_s)
         if self.log is not None:
-            text = f"{spec.gpus} GPUs, {spec.iterations:g} iterations"
+            text = f"{plural(spec.gpus, 'GPU')}, {plural(spec.iterations, 'iteration')}"
             self.log.note(now_s, "submitted", (spec.name,), text, gpus=spec.gpus, iterations=spec.iterations)
 
     def _arrive(self, event: Submitted, now_s: float) -> JobState:

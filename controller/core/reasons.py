@@ -9,6 +9,7 @@ from controller.core.log import Log
 from controller.memory.policy import Answer, Question, Standing
 from controller.scheduling.policy import Group, JobState
 from controller.vocabulary import Cluster, Job, Region
+from controller.vocabulary.words import plural
 
 
 def of_changes(
@@ -63,7 +64,7 @@ def of_waiting(log: Log, now_s: float, job: JobState, groups: Sequence[Group], c
         log.note(now_s, "waits", (job.spec.name,), "no servers have room for all of its workers", needs=needs)
         return
     free = cluster.gpus - len({gpu for group in groups for gpu in group.gpus})
-    text = f"needs {needs} GPUs; {free} of {cluster.gpus} are free"
+    text = f"needs {plural(needs, 'GPU')}; {free} of {cluster.gpus} are free"
     if free >= needs:
         text += ", and the policy leaves them free"
     if cluster.gone:
@@ -75,14 +76,15 @@ def of_slots(question: Question, answer: Answer, name: str) -> str:
     """Return why a division gave a job the slots that it has, with the numbers that led to it."""
     (job,) = (each for each in question.jobs if each.name == name)
     sizes = {switch: region.size for switch, region in answer.regions[name].items()}
-    slots = ", ".join(f"{size} slots at {switch}" for switch, size in sorted(sizes.items())) or "no slots"
+    slots = ", ".join(f"{plural(size, 'slot')} at {switch}" for switch, size in sorted(sizes.items()))
+    slots = slots or "no slots"
     need = answer.demands.get(name)
     if need is not None:
         left_s = (job.due_s or question.now_s) - question.now_s
         rate = f"{need.rate_bps / 1e6:.4g} Mb/s" if need.feasible else "more than its links carry"
         wants = (
-            f"{job.iterations} iterations of {job.compute_s:.3g} s of computing and {job.model_bytes:,} bytes"
-            f" in {left_s:.4g} s need {rate}"
+            f"{plural(job.iterations, 'iteration')} of {job.compute_s:.3g} s of computing and"
+            f" {job.model_bytes:,} bytes in {left_s:.4g} s need {rate}"
         )
         if answer.standing[name] is Standing.GRANTED:
             return f"{slots} of its own: {wants}"
@@ -125,7 +127,7 @@ class OfAllocation:
             if self._had.get(name) == (regions, standing) or standing is Standing.ENDED:
                 continue
             where = ", ".join(
-                f"{region.size} slots at {switch}, from {region.offset} on"
+                f"{plural(region.size, 'slot')} at {switch}, from {region.offset} on"
                 for switch, region in sorted(regions.items())
             )
             numbers = {f"slots.{switch}": float(region.size) for switch, region in regions.items()}

@@ -7,6 +7,7 @@ import math
 from controller.errors import BadSpec
 from controller.scheduling.model import Submission
 from controller.vocabulary import Job, Topology
+from controller.vocabulary.words import plural
 
 LEAST_S = 1e-6
 """Least time of an iteration."""
@@ -19,7 +20,8 @@ def submission_of(job: Job, topology: Topology) -> Submission:
     """
     if not _has_room(job, topology):
         raise BadSpec(
-            f"job {job.name!r}: {job.workers} workers of {job.gpus_per_worker} GPUs; the servers have no"
+            f"job {job.name!r}: {plural(job.workers, 'worker')} of"
+            f" {plural(job.gpus_per_worker, 'GPU')}; the servers have no"
             " room for it"
         )
     alone_bps = math.inf if _fits_one_server(job, topology) else topology.fastest_bps

@@ -7,6 +7,7 @@ import math
 from controller.memory.demand import Demand, rate_of, slot_time_s, slots_for
 from controller.memory.policy import Answer, Question, Standing
 from controller.vocabulary import Job, Region, Switch
+from controller.vocabulary.words import plural
 
 
 def explain(question: Question, answer: Answer, job: Job) -> list[str]:
@@ -53,7 +54,7 @@ def _at_switch(question: Question, answer: Answer, job: Job, switch: Switch, reg
     held = "a round trip" if job.hold_s is None or question.reading == "article" else "as measured"
     rate_bps = rate_of(job, switch, region.size, question.reading)
     begin = (
-        f"{switch.name}: {region.size} of {switch.slots} slots"
+        f"{switch.name}: {region.size} of {plural(switch.slots, 'slot')}"
         + (f", {region.offset} to {region.end - 1}" if region.size else "")
         + f" ({answer.standing[job.name]}). A slot carries {switch.payload_bytes} bytes in"
         f" {time_s * 1e6:.4g} µs, {held}: {rate_bps / 1e9:.4g} Gb/s in all."

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from controller.errors import BadJob
 from controller.vocabulary import Region
+from controller.vocabulary.words import plural
 
 
 def place(total: int, wanted: Region | None) -> Region:
@@ -24,7 +25,7 @@ def place(total: int, wanted: Region | None) -> Region:
         return Region(0, total)
     if wanted.offset < 0 or wanted.size < 0 or wanted.end > total:
         raise BadJob(
-            f"the region of {wanted.size} slots from {wanted.offset} exceeds the memory;"
+            f"the region of {plural(wanted.size, 'slot')} from {wanted.offset} exceeds the memory;"
             f" the switch has {total} slots, 0 to {total - 1}"
         )
     return wanted

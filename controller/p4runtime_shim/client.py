@@ -184,7 +184,10 @@ class P4RuntimeClient:
         try:
             self._stub.Write(request, timeout=self._timeout_s)
         except grpc.RpcError as error:
-            raise self._error(f"{kind} of {len(request.updates)} entries", error) from error
+            number = len(request.updates)
+            raise self._error(
+                f"{kind} of {'an entry' if number == 1 else f'{number} entries'}", error
+            ) from error
 
     def read(self, entities: Sequence[Any]) -> list[Any]:
         """Read the entities that the given ones select. Raises Refused."""

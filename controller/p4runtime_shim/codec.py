@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping
 from typing import Any, assert_never
 
 from controller.switches.entries import (
@@ -45,7 +46,7 @@ class Codec:
     # ------------------------------------------------------------------ encode
 
     def encode(self, entry: Entry) -> Any:
-        """Encode an entry as a ``p4.v1.Entity``."""
+        """Encode an entry as a ``p4.v1.Entity``. Raises UnknownName; ValueError for what is no number."""
         match entry:
             case TableEntry():
                 return p4.Entity(table_entry=self._encode_row(entry))
@@ -136,7 +137,8 @@ class Codec:
         params = {p.name: p for p in action.params}
         for name, argument in row.params.items():
             param = find(f"parameter of {row.action}", name, params)
-            message.action.action.params.add(param_id=param.id, value=_bytes(argument))
+            with _naming(f"parameter '{name}' of {row.action}"):
+                message.action.action.params.add(param_id=param.id, value=_bytes(argument))
         return message
 
     def _encode_match(self, name: str, match: Mapping[str, Match]) -> Any:
@@ -145,7 +147,8 @@ class Codec:
         fields = {f.name: f for f in table.match_fields}
         for key, value in match.items():
             field = find(f"match field of {name}", key, fields)
-            _encode_match(message.match.add(field_id=field.id), field, value)
+            with _naming(f"match field '{key}' of {name}"):
+                _encode_match(message.match.add(field_id=field.id), field, value)
         return message
 
     def decode_key(self, message: Any) -> TableEntry:
@@ -186,7 +189,7 @@ def _encode_match(message: Any, field: Any, value: Match) -> None:
             message.range.low = _bytes(value.low)
             message.range.high = _bytes(value.high)
         case _:
-            assert_never(value)
+            raise ValueError(f"{value!r}: want a number, Lpm, Ternary or Range")
 
 
 def _decode_match(message: Any) -> Match:
@@ -217,5 +220,16 @@ def _port(replica: Any) -> int:
     return int(replica.egress_port)
 
 
+@contextlib.contextmanager
+def _naming(what: str) -> Iterator[None]:
+    """Have a ValueError say what has the wrong value."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"{what}: {error}") from None
+
+
 def _bytes(value: int) -> bytes:
+    if not isinstance(value, int) or value < 0:
+        raise ValueError(f"{value!r}: want a number, not less than 0")
     return value.to_bytes(max(1, (value.bit_length() + 7) // 8), "big")

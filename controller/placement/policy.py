@@ -25,6 +25,7 @@ from controller.placement.server import choose_fallback
 from controller.placement.switching import without_useless_sums
 from controller.placement.trees import tree_of
 from controller.vocabulary import Job, Topology
+from controller.vocabulary.words import plural
 
 GROUP = "ina.placement"
 
@@ -183,13 +184,15 @@ def settle(question: Question, job: Job, servers: Sequence[str]) -> Job:
 
 def _check(question: Question, job: Job, servers: Sequence[str]) -> None:
     if len(servers) != job.workers:
-        raise BadSpec(f"the policy places {len(servers)} workers of {job.name!r}, which has {job.workers}")
+        raise BadSpec(
+            f"the policy places {plural(len(servers), 'worker')} of {job.name!r}, which has {job.workers}"
+        )
     for name in set(servers):
         room = question.free.get(name, 0) // job.gpus_per_worker
         if servers.count(name) > room:
+            placed = plural(servers.count(name), "worker")
             raise BadSpec(
-                f"the policy places {servers.count(name)} workers of {job.name!r} on {name!r}, which has room"
-                f" for {room}"
+                f"the policy places {placed} of {job.name!r} on {name!r}, which has room for {room}"
             )
 
 

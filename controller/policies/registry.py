@@ -102,7 +102,9 @@ def check_known(name: str) -> None:
     if named_so and name.partition(":")[0] not in FAMILIES:
         outside.find(name)
         return
-    raise BadSpec(f"policy {name!r} is unknown; 'ina schedule policies --all' lists them")
+    raise BadSpec(
+        f"policy {name!r} is unknown; 'ina schedule policies --all' lists them; path.py:NAME is your own"
+    )
 
 
 def is_outside(name: str) -> bool:

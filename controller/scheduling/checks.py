@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from controller.scheduling.errors import BadDecision
 from controller.scheduling.policy import Decision, Group, View
+from controller.vocabulary.words import plural
 
 ROUNDING = 1e-6
 """Tolerance of sums of grants: allocators reckon in shares of servers."""
@@ -32,7 +33,9 @@ def check(decision: Decision, view: View, policy: str) -> None:
                 raise BadDecision(f"{policy}: {job} runs twice")
             seen.add(job.order)
             if job.spec.gpus != len(group.gpus):
-                raise BadDecision(f"{policy}: {job} needs {job.spec.gpus} GPUs, got {len(group.gpus)}")
+                raise BadDecision(
+                    f"{policy}: {job} needs {plural(job.spec.gpus, 'GPU')}, got {len(group.gpus)}"
+                )
         for gpu in group.gpus:
             holders.setdefault(gpu, []).append(group)
     for gpu, groups in holders.items():

@@ -11,6 +11,7 @@ from controller.scheduling.placement import Slots
 from controller.scheduling.policy import Decision, Group, JobState, View
 from controller.scheduling.told import TRUTH, Told
 from controller.vocabulary import Cluster
+from controller.vocabulary.words import plural
 
 SpeedOn = Callable[[Submission, str], float]
 """Speed of a job on a kind of GPU, relative to the kind on which it is fastest."""
@@ -84,7 +85,8 @@ class ByKind:
         for job in arrived:
             if job.spec.gpus > most:
                 raise BadSpec(
-                    f"job {job.spec.name!r} asks for {job.spec.gpus} GPUs of one kind; there are {most}"
+                    f"job {job.spec.name!r} asks for {plural(job.spec.gpus, 'GPU')} of one kind;"
+                    f" there are {most}"
                 )
 
     def _in_turn(self, chosen: list[JobState], kinds: Sequence[str], now_s: float) -> list[JobState]:

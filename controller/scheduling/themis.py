@@ -81,7 +81,7 @@ class Themis:
 
     def _gain(self, job: JobState, now_s: float) -> float:
         """Return the logarithm of rho without the lease over rho with it."""
-        with_s = now_s - job.spec.arrival_s + job.remaining_s(now_s)
+        with_s = _since_arrival_s(job, now_s) + job.remaining_s(now_s)
         return math.log1p(min(self._lease_s, job.remaining_s(now_s)) / with_s)
 
 
@@ -89,4 +89,9 @@ def rho(job: JobState, view: View) -> float:
     """Return the finish-time fairness that `job` ends with if it runs from now on."""
     share = view.cluster.gpus / len(view.jobs)
     ideal_s = job.spec.iterations * job.alone_s * max(1.0, job.spec.gpus / share)
-    return (view.now_s - job.spec.arrival_s + job.remaining_s(view.now_s)) / ideal_s
+    return (_since_arrival_s(job, view.now_s) + job.remaining_s(view.now_s)) / ideal_s
+
+
+def _since_arrival_s(job: JobState, now_s: float) -> float:
+    """Return the seconds since a job's arrival: 0 for one that is offered before it."""
+    return max(0.0, now_s - job.spec.arrival_s)

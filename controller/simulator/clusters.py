@@ -14,6 +14,7 @@ from controller.scheduling.errors import BadSpec
 from controller.simulator.traces.rows import TraceRow, brief, read_rows
 from controller.vocabulary import Cluster, Server, cluster_of, documents
 from controller.vocabulary.cluster import MOST_GPUS
+from controller.vocabulary.words import plural
 
 COLUMNS = ("gpus",)
 KNOWN = (*COLUMNS, "name", "cpus", "memory_gb", "count", "vc", "kind", "rack")
@@ -31,7 +32,9 @@ def uniform(nodes: int, gpus: int, *, cpus: float, memory_gb: float) -> Cluster:
     Raises BadSpec, also for more than `MOST_GPUS` GPUs, or CPUs or memory that are not above 0.
     """
     if nodes * gpus > MOST_GPUS:
-        raise BadSpec(f"{nodes} servers of {gpus} GPUs; a cluster has at most {MOST_GPUS:,} GPUs")
+        raise BadSpec(
+            f"{plural(nodes, 'server')} of {plural(gpus, 'GPU')}; a cluster has at most {MOST_GPUS:,} GPUs"
+        )
     for name, value in (("CPUs", cpus), ("GB of memory", memory_gb)):
         if not value > 0:
             raise BadSpec(f"servers of {value:g} {name}; want more than 0")
@@ -73,9 +76,8 @@ def _nodes(row: TraceRow, number: int, most_gpus: int) -> list[Server]:
     memory_gb = row.number("memory_gb", positive=True) if row.has("memory_gb") else math.inf
     name = row.text("name") if row.has("name") else ""
     if count * gpus > most_gpus:
-        raise row.fail(
-            "gpus", f"{count} servers of {gpus} GPUs; a cluster has at most {MOST_GPUS:,} GPUs in all"
-        )
+        wanted = f"{plural(count, 'server')} of {plural(gpus, 'GPU')}"
+        raise row.fail("gpus", f"{wanted}; a cluster has at most {MOST_GPUS:,} GPUs in all")
     vc, kind, rack = (row.text(column) if row.has(column) else "" for column in ("vc", "kind", "rack"))
     for column, text in (("name", name), ("vc", vc), ("kind", kind), ("rack", rack)):
         if not text.isprintable():

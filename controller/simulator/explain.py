@@ -9,6 +9,7 @@ from controller.scheduling.placement import Slots
 from controller.scheduling.policy import JobState
 from controller.simulator.once import Plan, Planned, profiles
 from controller.vocabulary import Cluster
+from controller.vocabulary.words import plural
 
 
 def numbers(plan: Plan, cluster: Cluster) -> dict[str, list[str]]:
@@ -20,7 +21,8 @@ def numbers(plan: Plan, cluster: Cluster) -> dict[str, list[str]]:
     slots.keep({gpu for each in plan.groups for gpu in each.group.gpus})
     found: dict[str, list[str]] = {}
     for job in jobs:
-        asks = f"asks for {job.spec.gpus} GPUs x {job.remaining_s(0.0):,.0f} s = {service(job):,.0f} GPU-s"
+        gpus = plural(job.spec.gpus, "GPU")
+        asks = f"asks for {gpus} x {job.remaining_s(0.0):,.0f} s = {service(job):,.0f} GPU-s"
         found[job.spec.name] = [f"{asks} of service, number {place[job.order]} of {len(jobs)} from the least"]
     for each in plan.groups:
         for number, job in enumerate(each.group.jobs):
@@ -62,7 +64,7 @@ def waits(job: JobState, running: Sequence[JobState], slots: Slots) -> str:
     before = sum(other.order < job.order for other in running)
     return (
         f"waits: {slots.free} of {slots.cluster.gpus} GPUs are free{_room(job.spec.gpus, slots)};"
-        f" of {len(running)} jobs that run, {less} ask for less service and {before} came before"
+        f" of {len(running)} running, {less} ask for less service and {before} came before"
     )
 
 

@@ -1,4 +1,4 @@
-"""Files of results: written completely or not at all, and checked to be writable before the work."""
+"""Files of results: written completely or not at all."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-
-from controller.scheduling.errors import BadSpec
 
 
 @contextmanager
@@ -45,19 +43,3 @@ def whole(path: Path) -> Iterator[Path]:
     finally:
         if not direct:
             draft.unlink(missing_ok=True)
-
-
-def check_output(option: str, path: Path, *, directory: bool = False) -> None:
-    """Raise BadSpec if `path`, given by `option`, cannot become a file (or a directory of files)."""
-    try:
-        if path.exists() and path.is_dir() != directory:
-            raise BadSpec(f"{option} {path}: {'not a directory' if directory else 'a directory'}")
-        there = next(each for each in (path.absolute(), *path.absolute().parents) if each.exists())
-    except OSError as error:
-        raise BadSpec(f"{option} {path}: {error.strerror}") from error
-    if not path.exists() and not there.is_dir():
-        raise BadSpec(f"{option} {path}: {there} is not a directory")
-    beside = there.resolve().parent if there.is_file() else there  # a file is replaced by one beside it
-    for each in (there, beside):
-        if not os.access(each, os.W_OK):
-            raise BadSpec(f"{option} {path}: no permission to write to {each}")

@@ -12,6 +12,7 @@ from controller.switches.model import (
     ipv4_to_int,
     mac_to_int,
 )
+from controller.vocabulary.words import plural
 
 
 def check_part(part: Part, *, max_members: int) -> None:
@@ -81,7 +82,7 @@ def _check_ports(part: Part) -> None:
 def _check_memory(part: Part) -> None:
     if part.mode == "exclusive":
         if part.slots < 2:
-            raise BadJob(f"the job asks for {part.slots} slots; want at least 2, twice the window")
+            raise BadJob(f"the job asks for {plural(part.slots, 'slot')}; want at least 2, twice the window")
         if part.fallback is not None:
             raise BadJob("an exclusive job has its own slots and must not have a fallback server")
         if part.region is not None or part.window is not None or part.preempt:

@@ -460,7 +460,7 @@ class Controller:
     def install(self, entries: Iterable[TableEntry | MulticastGroup]) -> None:
         """Write entries of `controller.switches.forwarding`, replacing those with the same match.
 
-        Raises SwitchError; entries before the one that failed stay.
+        Raises SwitchError; UnknownName; ValueError for what is no number. Entries before that one stay.
         """
         with self.turn():
             for entry in entries:

@@ -10,6 +10,7 @@ from functools import cached_property
 
 from controller.vocabulary.errors import BadSpec
 from controller.vocabulary.topology import Server, Topology
+from controller.vocabulary.words import plural
 
 MOST_GPUS = 1_000_000
 """Most GPUs of a cluster: each is kept track of by itself."""
@@ -111,4 +112,4 @@ class Cluster:
         """Raise BadSpec if job `name` asks for more GPUs than all servers have."""
         there = len(self.node_of)  # those of servers that are down included, which come back
         if gpus > there:
-            raise BadSpec(f"job {name!r} asks for {gpus} GPUs; the cluster has {there}")
+            raise BadSpec(f"job {name!r} asks for {plural(gpus, 'GPU')}; the cluster has {there}")

@@ -44,6 +44,7 @@ from controller.vocabulary.job import Job, Straggler
 from controller.vocabulary.schema import Key
 from controller.vocabulary.topology import Link, Role, Server, Switch, Topology
 from controller.vocabulary.trees import Tree
+from controller.vocabulary.words import plural
 
 COMPUTE_S = next(each.default for each in fields(Job) if each.name == "compute_s")
 SIZES = ("model", "model_bytes", "layers_bytes")
@@ -184,8 +185,8 @@ def check_job(job: Job, topology: Topology) -> None:
     what = f"job {job.name!r}"
     if job.gpus > topology.gpus:
         raise BadSpec(
-            f"{what}: {job.workers} workers of {job.gpus_per_worker} GPUs each; the cluster has"
-            f" {topology.gpus} GPUs"
+            f"{what}: {plural(job.workers, 'worker')} of {plural(job.gpus_per_worker, 'GPU')} each; "
+            f"the cluster has {plural(topology.gpus, 'GPU')}"
         )
     for server in (*job.servers, *([job.fallback] if job.fallback else [])):
         if server not in topology.server:
@@ -200,7 +201,7 @@ def check_job(job: Job, topology: Topology) -> None:
     for server in job.hosts:
         wanted, has = job.servers.count(server) * job.gpus_per_worker, topology.server[server].gpus
         if wanted > has:
-            raise BadSpec(f"{what}: servers: {wanted} GPUs of {server!r}, which has {has}")
+            raise BadSpec(f"{what}: servers: {plural(wanted, 'GPU')} of {server!r}, which has {has}")
     if job.tree is None:
         return
     for switch in (*job.tree.switches, *job.tree.aggregators):
@@ -374,8 +375,8 @@ def _servers(document: Document) -> Iterator[tuple[Where, Mapping[str, Any], lis
             key = "gpus" if "gpus" in table else "count"
             raise document.error(
                 (*where, key) if key in table else where,
-                f"{what}: {count} servers of {gpus} GPUs; a cluster has at most {MOST_GPUS:,} GPUs"
-                " and servers in all",
+                f"{what}: {plural(count, 'server')} of {plural(gpus, 'GPU')}; a cluster has at most"
+                f" {MOST_GPUS:,} GPUs and servers in all",
             )
         for key in ("port", "ip", "mac"):
             if key in table and count > 1:

@@ -10,6 +10,7 @@ from functools import cached_property
 from controller.vocabulary.errors import BadSpec
 from controller.vocabulary.slots import Encoding, Mode, OnLate
 from controller.vocabulary.trees import Tree
+from controller.vocabulary.words import plural
 
 FLOAT_BYTES = 4
 """Bytes of a gradient's element: float32."""
@@ -135,7 +136,8 @@ class Job:
             )
         if self.servers and len(self.servers) != self.workers:
             raise BadSpec(
-                f"{what}: {len(self.servers)} servers for {self.workers} workers; want one for each"
+                f"{what}: {plural(len(self.servers), 'server')} for {plural(self.workers, 'worker')};"
+                " want one for each"
             )
 
     @property

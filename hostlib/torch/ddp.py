@@ -13,7 +13,7 @@ import torch.distributed as dist
 from numpy.typing import NDArray
 
 from hostlib.quantize import BLOCKS, Numbers
-from hostlib.torch.group import InaProcessGroup
+from hostlib.torch.group import of_ina
 
 
 class BucketState:
@@ -35,9 +35,7 @@ class BucketState:
         out of a gradient is added to the next one: of "block16" (unless `numbers` says so, too), "block8" or
         "block4". Raises ValueError if they are "exponent", which have none.
         """
-        group = group or dist.distributed_c10d._get_default_group()
-        if not isinstance(group, InaProcessGroup):
-            raise TypeError(f'the group is of {type(group).__name__}, must be of backend "ina"')
+        group = of_ina(group)
         if error_feedback and numbers not in (None, *BLOCKS):
             raise ValueError(f"error_feedback needs numbers of {BLOCKS}, not {numbers!r}")
         self.group = group

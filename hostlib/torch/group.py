@@ -407,10 +407,15 @@ def paths(group: dist.ProcessGroup | None = None) -> dict[str, dict[str, int]]:
 
     Raises TypeError if the group, or the default one, is of another backend.
     """
+    return of_ina(group).paths()
+
+
+def of_ina(group: dist.ProcessGroup | None) -> InaProcessGroup:
+    """Return a group, or the default one. Raises TypeError if it is of another backend."""
     group = group or dist.distributed_c10d._get_default_group()
     if not isinstance(group, InaProcessGroup):
-        raise TypeError(f'the group is of {type(group).__name__}, must be of backend "ina"')
-    return group.paths()
+        raise TypeError(f'the group is of backend "{dist.get_backend(group)}", must be of backend "ina"')
+    return group
 
 
 _round = 0

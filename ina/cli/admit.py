@@ -170,21 +170,20 @@ def admit(
     switches serve the job, which 'ina jobs' and 'ina explain' then show. --cluster, --switch and --tree take
     precedence over INA_CONTROLLER.
     """
-    if given:
-        with _telling():
+    with _telling():
+        if given:
             result = _serve_given(_machines(machines, workers), machine or [], listen)
-        _print(metrics(result))
-        return
-    if admission.asks(at, admission.elsewhere(switches, cluster, host)):
-        admission.check(program, lanes, switches, faults)
-        spec = LaunchSpec(
-            job=only_job(memory.overrides(), workers, ()),
-            timeout_s=timeout,
-            straggler_timeout_s=max(timeout, straggler_timeout),
-            machines=_machines(machines, workers),
-            hierarchical=hierarchical,
-        )
-        with _telling():
+            _print(metrics(result))
+            return
+        if admission.asks(at, admission.elsewhere(switches, cluster, host)):
+            admission.check(program, lanes, switches, faults)
+            spec = LaunchSpec(
+                job=only_job(memory.overrides(), workers, ()),
+                timeout_s=timeout,
+                straggler_timeout_s=max(timeout, straggler_timeout),
+                machines=_machines(machines, workers),
+                hierarchical=hierarchical,
+            )
             result = admission.admitted(
                 at,
                 waiting.wait,
@@ -196,19 +195,18 @@ def admit(
                 on_ready=_announce,
                 starter_left=_input_ended,
             )
-        _print(metrics(result))
-        return
-    fabric = fabric_of(program, lanes, switches, tls, faults, cluster=cluster is not None)
-    running = cluster_of(cluster, fabric, switches, tls) if cluster else None
-    spec = LaunchSpec(
-        job=only_job(memory.overrides(), workers, fabric.tree),
-        timeout_s=timeout,
-        straggler_timeout_s=max(timeout, straggler_timeout),
-        machines=_machines(machines, workers),
-        hierarchical=hierarchical,
-    )
-    check(fabric, [spec])
-    with _telling():
+            _print(metrics(result))
+            return
+        fabric = fabric_of(program, lanes, switches, tls, faults, cluster=cluster is not None)
+        running = cluster_of(cluster, fabric, switches, tls) if cluster else None
+        spec = LaunchSpec(
+            job=only_job(memory.overrides(), workers, fabric.tree),
+            timeout_s=timeout,
+            straggler_timeout_s=max(timeout, straggler_timeout),
+            machines=_machines(machines, workers),
+            hierarchical=hierarchical,
+        )
+        check(fabric, [spec])
         if running is not None:
             spec = replace(spec, places=_places(running.topology, machine or [], len(spec.machines)))
             opened: AbstractContextManager[SwitchFabric] = cluster_fabric.opened(fabric, running, spec.places)

@@ -60,15 +60,20 @@ def compile_(
     ] = None,
     output: Annotated[
         Path | None,
-        typer.Option("-o", "--output", metavar="FILE.c", help="Write the generated C to this file."),
+        typer.Option(
+            "-o", "--output", writable=True, metavar="FILE.c", help="Write the generated C to this file."
+        ),
     ] = None,
     p4info: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the P4Info to this file, as text.")
+        Path | None,
+        typer.Option(writable=True, metavar="FILE", help="Write the P4Info to this file, as text."),
     ] = None,
     device_config: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="Write the P4Runtime device config to this file: the preprocessed source."
+            writable=True,
+            metavar="FILE",
+            help="Write the P4Runtime device config to this file: the preprocessed source.",
         ),
     ] = None,
     dump: Annotated[Pass | None, typer.Option(help="Print the output of this compiler pass.")] = None,
@@ -126,7 +131,7 @@ def compile_(
 
     def show(name: str, render: Callable[[], str]) -> None:
         if device_config and name == "preprocess":
-            device_config.write_text(render())
+            _write(device_config, render())
         if dump in (Pass(name), Pass.ALL):
             print(f"==== {name}" if dump is Pass.ALL else "", render(), sep="\n" if dump is Pass.ALL else "")
 
@@ -146,9 +151,9 @@ def compile_(
         info = softswitch.p4info(program)  # made always, for it finds ids that two objects have
     show("emit", lambda: text)
     if output:
-        output.write_text(text)
+        _write(output, text)
     if p4info:
-        p4info.write_text(softswitch.p4info_text(info))
+        _write(p4info, softswitch.p4info_text(info))
     shared_object = softswitch.build_c(text) if build else None
     if dump:
         return
@@ -187,6 +192,12 @@ def compile_(
         _show_times(times)
     if shared_object:
         out.print(f"built {shared_object}", highlight=False, soft_wrap=True)
+
+
+def _write(path: Path, text: str) -> None:
+    """Write a file, and make directories that are missing. Raises OSError."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
 
 
 def _show_layout(layout: softswitch.Explanation) -> None:

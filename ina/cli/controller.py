@@ -47,6 +47,7 @@ def controller(
     state: Annotated[
         Path | None,
         typer.Option(
+            writable=True,
             metavar="DIR",
             help="Keep all jobs and decisions in this directory; a controller that is started again "
             "continues from it.",

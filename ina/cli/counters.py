@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from controller.p4runtime_shim.cells import Cells, Counted, Counter
+from controller.switches import names
+from controller.switches.outcomes import COLUMNS, OUTCOMES
 from ina.cli import cell_options, options
 from ina.cli.errors import USAGE, Failure
 from ina.cli.output import out, table
@@ -51,14 +53,18 @@ def counters(
     zeros = len(found) - len(shown)
     if json:
         setup = {"switch": running.switch, "counter": counter.name, "table": counter.table}
-        rows = {str(each.at): _counts(each) for each in shown}
+        rows = {str(each.at): {**_counts(each), **_meaning(counter, each)} for each in shown}
         metrics = {"cells": len(found), "zeros_left_out": zeros, "counts": rows}
         Result("counters", setup, metrics).print_json()
         return
     title = f"{counter.name}, by entry of {counter.table}" if counter.table else counter.name
     columns = [*(["packets"] if counter.counts_packets else []), *(["bytes"] if counter.counts_bytes else [])]
-    rows_of = [[str(each.at), *(count(number) for number in _counts(each).values())] for each in shown]
-    table(title, ["entry" if counter.table else "cell", *columns], rows_of)
+    rows_of = [
+        [str(each.at), *map(str, _meaning(counter, each).values()), *map(count, _counts(each).values())]
+        for each in shown
+    ]
+    meant = ["row", "outcome"] if counter.name == names.OUTCOMES else []
+    table(title, ["entry" if counter.table else "cell", *meant, *columns], rows_of, left=("outcome",))
     if zeros:
         out.print(f"{count(zeros)} of {count(len(found))} are zero and left out; --all shows them")
 
@@ -83,6 +89,14 @@ def _list(cells: Cells, switch: str, *, json: bool) -> None:
             ]
         )
     table(f"counters of the switch at {cells.address}", ["counter", "counts for", "packets", "bytes"], rows)
+
+
+def _meaning(counter: Counter, each: Counted) -> dict[str, int | str]:
+    """Return the row of a job and the outcome for which a cell counts; {}: it is of another counter."""
+    if counter.name != names.OUTCOMES or not isinstance(each.at, int):
+        return {}
+    row, column = divmod(each.at, COLUMNS)
+    return {"row": row, "outcome": {number: name for name, number in OUTCOMES.items()}[column]}
 
 
 def _columns(found: Sequence[Counted]) -> tuple[list[int | None], list[int | None]]:

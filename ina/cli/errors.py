@@ -3,7 +3,7 @@
 ===  =====================================================
 0    done
 1    the work failed
-2    usage: an option or argument is wrong
+2    usage: an option or argument is wrong, or names a file that is not there or cannot be read
 3    the P4 program does not compile
 4    internal error: please report it
 130  interrupted (Ctrl-C); other signals that end it give 128 plus their number, too
@@ -14,12 +14,14 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import traceback
 
 FAILED = 1
 USAGE = 2
 COMPILE = 3
 INTERNAL = 4
+_NO_FILE = (FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError)
 
 
 class Failure(Exception):
@@ -77,7 +79,7 @@ def verdict(error: BaseException) -> tuple[str, int]:
         case FileNotFoundError(filename=None) if _folder_is_gone():
             return "the current directory no longer exists: change to another one", FAILED
         case OSError(filename=str() as name, strerror=str() as reason):
-            return f"{name}: {reason}", FAILED
+            return f"{name}: {reason}", USAGE if isinstance(error, _NO_FILE) and _given(name) else FAILED
         case (
             ControllerError()
             | LaunchError()
@@ -100,6 +102,12 @@ def needs_root(error: BaseException) -> bool:
     from bmv2_topos.testbeds.netns.errors import NeedsRoot
 
     return isinstance(error, NeedsRoot)
+
+
+def _given(name: str) -> bool:
+    """Return whether the command line names this file, by itself or as ``--option=FILE``."""
+    path = os.path.abspath(name)  # noqa: PTH100 - pathlib is not at hand
+    return any(os.path.abspath(each.rpartition("=")[2]) == path for each in sys.argv[1:])  # noqa: PTH100
 
 
 def _folder_is_gone() -> bool:

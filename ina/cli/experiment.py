@@ -69,6 +69,7 @@ def experiment(
     output: Annotated[
         Path | None,
         typer.Option(
+            writable=True,
             metavar="DIR",
             show_default="./NAME, the experiment's name",
             help="Write page, rows and plots into this directory.",

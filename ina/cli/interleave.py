@@ -205,7 +205,9 @@ def _members(text: str) -> Members:
         if kind not in KINDS:
             raise Failure(f"--groups {text!r}: unknown job {kind!r}; want {', '.join(KINDS)}", USAGE)
     if not 2 <= len(members) <= MOST:
-        raise Failure(f"--groups {text!r}: {len(members)} jobs in one group; want 2 to {MOST}", USAGE)
+        raise Failure(
+            f"--groups {text!r}: {plural(len(members), 'job')} in one group; want 2 to {MOST}", USAGE
+        )
     return members
 
 

@@ -16,7 +16,7 @@ from controller.core import Core, Entry, Submitted
 from controller.policies.by_kind import AllocationSettings
 from controller.policies.registry import family
 from controller.scheduling import RESOURCES, JobState, Submission
-from controller.simulator.files import check_output, whole
+from controller.simulator.files import whole
 from controller.simulator.job_table import row_of, write_jobs
 from controller.simulator.network.generate import from_trace
 from controller.simulator.record import Ended
@@ -98,6 +98,7 @@ def live(
     cluster: Annotated[
         Path | None,
         typer.Option(
+            parser=Path,  # and not looked for: it may name a topology
             metavar="FILE",
             help="Give jobs servers, trees and slots of this network, a file as for 'ina cluster simulate';"
             " --gpus is ignored then. Default: no network.",
@@ -127,8 +128,6 @@ def live(
     every decision with its reason. Exits with status 1 if a job failed.
     """
     name = inputs.parse_policy(policy)
-    if jobs_csv is not None:
-        check_output("--jobs-csv", jobs_csv)
     if family(name).startswith("synergy"):
         raise Failure(
             f"--policy {name}: it grants CPUs and memory, which 'ina schedule live' cannot do", USAGE

@@ -22,6 +22,7 @@ class PcapOptions:
     pcap: Annotated[
         Path | None,
         typer.Option(
+            writable=True,
             metavar="DIR",
             rich_help_panel=CAPTURES,
             help="Capture the packets at each port into DIR/SWITCH-portN.pcapng; see docs/tracing.md.",

@@ -17,6 +17,7 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_command
 
+from ina.cli import paths
 from ina.cli.option_groups import flattened
 from ina.runtime.quickly import quickly
 
@@ -76,6 +77,8 @@ def _load(name: str, place: str) -> Any:
     for parameter in command.params:
         if parameter.type.name in ("float", "float range"):
             parameter.callback = _a_number
+        elif parameter.type.name in ("path", "file", "directory"):
+            parameter.callback = paths.check
     return command
 
 

@@ -91,6 +91,7 @@ def run(
     log: Annotated[
         Path | None,
         typer.Option(
+            writable=True,
             metavar="FILE",
             help="Write one line of JSON per collective and worker to this file; replaces the file.",
         ),

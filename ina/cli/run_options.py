@@ -16,6 +16,7 @@ from controller.vocabulary.slots import MAX_WINDOW, Encoding
 from hostlib.windows import find
 from ina.cli import options
 from ina.cli.errors import USAGE, Failure
+from ina.cli.plain import plural
 from ina.runtime.job_file import Overrides
 from ina.runtime.private import PRIVATE
 from ina.runtime.spec import (
@@ -381,7 +382,8 @@ def check_memory(memory: MemoryOptions, specs: Sequence[LaunchSpec], offers: Swi
     for spec in specs:
         if not offers.shared and spec.job.slots is not None and spec.job.slots < 2:
             raise Failure(
-                f"{_named(spec)}{spec.job.slots} slots: an exclusive job needs at least 2", exit_code=USAGE
+                f"{_named(spec)}{plural(spec.job.slots, 'slot')}: an exclusive job needs at least 2",
+                exit_code=USAGE,
             )
 
 

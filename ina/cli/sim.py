@@ -115,6 +115,7 @@ def sim(
     cluster: Annotated[
         Path | None,
         typer.Option(
+            parser=Path,  # and not looked for: it may name a topology
             metavar="FILE",
             rich_help_panel=NETWORK,
             help="Read the network from this file, instead of --tree, or name a topology of the testbeds, "
@@ -253,7 +254,9 @@ def sim(
     ] = 0,
     plot: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Draw iteration times and slots in use: .png, .svg or .pdf."),
+        typer.Option(
+            writable=True, metavar="FILE", help="Draw iteration times and slots in use: .png, .svg or .pdf."
+        ),
     ] = None,
     explain: Annotated[
         bool,
@@ -262,6 +265,7 @@ def sim(
     pcap: Annotated[
         Path | None,
         typer.Option(
+            writable=True,
             metavar="DIR",
             help="Capture the packets at hosts and switch ports into this directory, for 'ina trace'.",
         ),

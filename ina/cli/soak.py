@@ -109,6 +109,8 @@ def soak(
             raise Failure(str(error)) from error
         except TestbedError as error:
             raise Failure(f"--program: {error}", exit_code=USAGE) from error
+    if not tally.schedules:  # nothing was broken, but nothing held either
+        raise Failure(f"--minutes {minutes:g}: too short for a single schedule", exit_code=USAGE)
     _show(
         tally,
         {"seed": first, "schedules": schedules, "minutes": minutes, "program": program},
@@ -160,7 +162,7 @@ def _show(tally: Tally, setup: dict[str, object], wall_s: float, *, json: bool, 
         table("what happened", ["", "count"], rows)
         if unseen:
             out.print(f"never happened: {', '.join(unseen)}", highlight=False, soft_wrap=True)
-        shown = f"{count(tally.schedules)} schedule{'s' * (tally.schedules != 1)} in {seconds(wall_s)}"
+        shown = f"{plural(tally.schedules, 'schedule')} in {seconds(wall_s)}"
         out.print(f"{shown}, {rate:.0f} per second", highlight=False, soft_wrap=True)
         if slowest is not None:
             out.print(

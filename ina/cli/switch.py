@@ -148,6 +148,7 @@ def switch(
     log: Annotated[
         Path | None,
         typer.Option(
+            writable=True,
             metavar="FILE",
             help="Append one line of JSON to this file for each job that is admitted or removed: time, "
             "client, job, slots, and what its holder reports.",

@@ -26,7 +26,11 @@ EPILOG = """Examples:
 app = group("token", "Add, list and remove the tokens by which people are known.", epilog=EPILOG)
 State = Annotated[
     Path,
-    typer.Option(metavar="DIR", help="Use the state in this directory, as 'ina controller --state' does."),
+    typer.Option(
+        writable=True,
+        metavar="DIR",
+        help="Use the state in this directory, as 'ina controller --state' does.",
+    ),
 ]
 Tenant = Annotated[str, typer.Argument(metavar="NAME", help="Name the tenant.")]
 

@@ -13,7 +13,7 @@ from controller.switches.model import INA_UDP_PORT
 from ina.cli import options, sim_report
 from ina.cli.errors import USAGE, Failure
 from ina.cli.output import out, table
-from ina.cli.plain import Result, count
+from ina.cli.plain import Result, count, plural
 
 if TYPE_CHECKING:  # loaded where it is used, for other commands need none of it
     from bmv2_topos.trace import Event, JobSeen, Tenure, Timeline
@@ -141,7 +141,7 @@ def _show_life(life: Timeline, seen: dict[int, JobSeen], *, json: bool) -> None:
         _life(life).print_json()
         return
     first = life.steps[0].event.time_ns
-    out.print(f"job {life.job}, PSN {life.psn}: {len(life.steps)} events", style="bold")
+    out.print(f"job {life.job}, PSN {life.psn}: {plural(len(life.steps), 'event')}", style="bold")
     out.print(f"{'µs':>12}  where")
     for step in life.steps:
         time = f"{(step.event.time_ns - first) / 1000:,.3f}"
@@ -175,7 +175,7 @@ def _show_slots(found: Sequence[Tenure], top: int, *, json: bool) -> None:
             "trace", {"top": top}, {"tenures": len(found), "slots": [asdict(held) for held in worst]}
         ).print_json()
         return
-    title = f"{count(len(found))} sums held slots; most contended first, then longest held"
+    title = f"{plural(len(found), 'sum')} held slots; most contended first, then longest held"
     columns = ["slot", "job", "PSN", "held (µs)", "added", "packets refused", "by jobs", "given up"]
     table(title, columns, [_row(held) for held in worst])
 

@@ -20,7 +20,7 @@ from controller import Controller, Fleet, Member, ProgramBundle
 from controller.errors import Unreachable
 from controller.switches.model import INA_UDP_PORT, SWITCH_IP, Uplink
 from controller.vocabulary.places import spread
-from hostlib.launcher import LaunchError
+from hostlib.launcher import cannot_run
 from ina.runtime.addresses import HostAddresses
 from ina.runtime.fabric import FALLBACK, SwitchFabric
 from ina.runtime.fallback_process import FallbackProcess
@@ -100,7 +100,7 @@ class NamespaceFabric(SwitchFabric):
     def command(self, command: Sequence[str]) -> Sequence[str]:
         """Return the prefix of a command in the namespace that `environment` names. Raises LaunchError."""
         if shutil.which(command[0]) is None and command[0] not in ("python", "python3"):
-            raise LaunchError(f"cannot run {command[0]!r}: No such file or directory")
+            raise cannot_run(command[0], "No such file or directory")
         return ["sh", "-c", f'exec ip netns exec "${_HOST}" "$@"', "sh", *command]
 
     def environment(self, switch: str, member: Member) -> Mapping[str, str]:

@@ -91,7 +91,7 @@ class Daemon:
 
         Args:
             ledger: What is known.
-            testbed: The name of the testbed whose hosts run workers.
+            testbed: The name of the testbed whose hosts run workers; "": they are not on this machine.
             switches: The switches.
             executor: What starts workers.
             fallbacks: The fallback servers.
@@ -102,6 +102,7 @@ class Daemon:
         self._ledger = ledger
         self._blocking = blocking
         self._began_at = began_at
+        self._hosts_are_here = testbed != ""
         self._network = switches
         self._fallbacks = fallbacks
         self._external = ExternalRuns(executor, ledger.folder / "external", lambda: ledger.now_s)
@@ -321,6 +322,8 @@ class Daemon:
         for job in jobs:
             if is_external(job):
                 raise BadSpec(f"job {job.name!r} has no command: want the command of its workers")
+            if self._hosts_are_here:
+                _check_folder(job)
         return await self._take(jobs, tenant, key)
 
     async def _take(self, jobs: Sequence[Job], tenant: str, key: str, **beside: str) -> list[JobRecord]:
@@ -586,3 +589,16 @@ class Daemon:
         if back and name in ledger.lost:
             ledger.record([ServerGone(now_s, name, ledger.lost[name])])
         await self._tell()
+
+
+def _check_folder(job: Job) -> None:
+    """Raise BadSpec for a job whose folder is not on this machine."""
+    folder = job.extra.get("folder")
+    if folder is None:
+        return
+    with contextlib.suppress(PermissionError):  # its user may see it
+        if not Path(str(folder)).is_dir():
+            raise BadSpec(
+                f"job {job.name!r}: extra.folder = {str(folder)!r}: want a directory of the machine of"
+                " controller and workers (ina submit --folder)"
+            )

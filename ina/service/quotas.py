@@ -23,6 +23,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 from controller.errors import BadSpec
+from controller.vocabulary.words import plural
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,13 +101,13 @@ class Quotas:
         if others + quota.reserved > self.gpus:
             raise BadSpec(
                 f"tenant {quota.tenant!r}: reserved = {quota.reserved}: want at most {self.gpus - others};"
-                f" the cluster has {self.gpus} GPUs, and {others} are reserved for others"
+                f" the cluster has {plural(self.gpus, 'GPU')}, and {others} are reserved for others"
             )
 
     def never(self, tenant: str, gpus: int) -> str:
         """Return why a job of so many GPUs could never start; "": it could."""
         most = self._most(tenant)
-        return "" if gpus <= most else f"tenant {tenant} may use {most} GPUs; the job needs {gpus}"
+        return "" if gpus <= most else f"tenant {tenant} may use {plural(most, 'GPU')}; the job needs {gpus}"
 
     def take(self, job: str, tenant: str, gpus: int) -> str:
         """Take a job in; return what it waits for, "" if it may go on."""

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from controller.core import Over
+from controller.vocabulary.words import plural
 from ina.service.data_plane import DataPlane
 from ina.service.effects import Effects
 from ina.service.errors import Unknown
@@ -172,7 +173,9 @@ class Reports:
             if name not in hold.held.over
         }
         others = holders(places, record.name)
-        slots = ", ".join(f"{region.size} slots of {at}" for at, region in sorted(place.regions.items()))
+        slots = ", ".join(
+            f"{plural(region.size, 'slot')} of {at}" for at, region in sorted(place.regions.items())
+        )
         if not others:
             held = f"its own packets in flight need more than {slots or 'no slots'}"
         else:

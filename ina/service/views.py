@@ -109,7 +109,10 @@ class ExplanationView(TypedDict):
 
 
 class ServerView(TypedDict):
-    """A server. `down` says why nothing starts there; "": it can be used."""
+    """A server. `down` says why nothing starts there, and begins with "drained" if somebody drained it.
+
+    "": it can be used.
+    """
 
     name: str
     role: str
@@ -129,7 +132,7 @@ class ShareView(TypedDict):
 
 
 class SwitchView(TypedDict):
-    """A switch. `free` are slots that no job has; `down` says why it is not used; "": it is up."""
+    """A switch. `free` are slots that no job has; `down` as of a server."""
 
     name: str
     address: str

@@ -81,7 +81,7 @@ def _build(text: str, flags: tuple[str, ...], compiler: str, target: Path, hint:
         if whole(target):  # somebody else has built it meanwhile
             return target
         if hint:
-            _log.warning("%s", hint)
+            _warn_once(hint)
         try:
             _compile([compiler, *flags, "-I", str(RUNTIME)], text, target)
         except BaseException:
@@ -89,6 +89,12 @@ def _build(text: str, flags: tuple[str, ...], compiler: str, target: Path, hint:
             raise
         kept.write_text(text)
     return target
+
+
+@cache
+def _warn_once(hint: str) -> None:
+    """Log it for the first of the objects that a switch needs: its engine and its program."""
+    _log.warning("%s", hint)
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import struct
 from collections import Counter, defaultdict
 from pathlib import Path
@@ -177,12 +178,24 @@ def test_classic_files_are_read_in_both_orders(order: str, magic: int, unit: int
     assert (one.time_ns, one.place, one.inbound, one.frame) == (3 * 10**9 + 7 * unit, "h9", None, b"hello")
 
 
-def test_a_file_that_is_being_written_is_read_so_far(recorded: Recorder, tmp_path: Path) -> None:
+def test_a_file_that_is_cut_off_or_being_written_is_read_so_far(
+    recorded: Recorder, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     recorded.write(tmp_path)
     path = tmp_path / "s1-port1.pcapng"
     whole, data = read_file(path), path.read_bytes()
+    assert caplog.messages == []
     path.write_bytes(data[:-5])
     assert read_file(path) == whole[:-1]
+    (said,) = caplog.messages
+    assert re.search(r"s1-port1\.pcapng: ends within a record, whose \d+ bytes are left out", said)
+    classic = tmp_path / "h9.pcap"
+    head = struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 1)
+    for rest in (b"\0" * 7, struct.pack("<IIII", 4, 0, 50, 50) + b"cut"):
+        caplog.clear()
+        classic.write_bytes(head + rest)
+        assert read_file(classic) == []
+        assert f"whose {len(rest)} bytes are left out" in caplog.text
 
 
 @pytest.mark.parametrize("content", [b"", b"no capture at all, but text", b"\x0a\x0d\x0d"])

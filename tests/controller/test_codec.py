@@ -103,3 +103,28 @@ def test_entities_without_a_row_are_left_out(codec: Codec) -> None:
 def test_an_unknown_name_is_refused_with_a_suggestion(codec: Codec, row: Entry, message: str) -> None:
     with pytest.raises(UnknownName, match=message):
         codec.encode(row)
+
+
+@pytest.mark.parametrize(
+    ("match", "params", "complaint"),
+    [
+        (
+            {"hdr.ethernet.dst": "02:00:00:00:00:01"},
+            {"port": 1},
+            "match field 'hdr.ethernet.dst' of .*: '02:",
+        ),
+        (
+            {"hdr.ethernet.dst": Ternary("2", 3)},
+            {"port": 1},
+            "match field 'hdr.ethernet.dst' of .*: '2': want",
+        ),
+        ({"hdr.ethernet.dst": 1}, {"port": "1"}, f"parameter 'port' of {names.FORWARD}: '1': want a number"),
+        ({"hdr.ethernet.dst": 1}, {"port": -1}, "-1: want a number, not less than 0"),
+    ],
+)
+def test_a_value_that_is_no_number_is_named(
+    codec: Codec, match: dict[str, object], params: dict[str, object], complaint: str
+) -> None:
+    """It was an AssertionError or an AttributeError, and neither said of which field."""
+    with pytest.raises(ValueError, match=complaint):
+        codec.encode(TableEntry(names.BRIDGE, match, names.FORWARD, params))  # type: ignore[arg-type]

@@ -213,7 +213,7 @@ def shared_job(*members: Member, **changes: object) -> Part:
         (Part((member(0), member(2)), 8), r"ranks are \[0, 2\]; they must be 0 to 1"),
         (Part((member(0), replace(member(0), port=1)), 8), r"ranks are \[0, 0\]"),
         (Part((member(0, 5), member(1, 5)), 8), "port 5 has two members"),
-        (Part((member(0),), 1), "asks for 1 slots; want at least 2, twice the window"),
+        (Part((member(0),), 1), "asks for 1 slot; want at least 2, twice the window"),
         (Part((replace(member(0), mac="02:00"),), 8), "'02:00' is not a MAC address"),
         (Part((replace(member(0), ip="10.0.0"),), 8), "'10.0.0' is not an IPv4 address"),
         (Part((replace(member(0), udp_port=0),), 8), "rank 0 has UDP port 0"),

@@ -289,7 +289,7 @@ def test_a_reminder_pulls_what_lies_in_a_slot(shared: Controller, shared_fabric:
 
 def test_what_cannot_be_resized(shared: Controller, controller: Controller, admit) -> None:
     admission = admit(job())
-    with pytest.raises(BadJob, match="the region of 1 slots from 8192 exceeds the memory"):
+    with pytest.raises(BadJob, match="the region of 1 slot from 8192 exceeds the memory"):
         shared.resize(admission.job, Region(8192, 1))
     with pytest.raises(NoSuchJob, match="has no job 0"):
         shared.resize(0, Region(0, 1))

@@ -146,7 +146,8 @@ def test_without_a_home_it_is_kept_where_only_this_user_writes(
     assert path.parent == temporary / f"ina-{os.geteuid()}"
     assert path.parent.stat().st_mode & 0o777 == 0o700
     assert build(program) == path
-    assert caplog.messages == [warning], "built once, warned once"
+    assert build(hand.lanes_program(4)) != path
+    assert caplog.messages == [warning], "two are built, and a process warns once"
 
 
 def _no_such_user(number: int) -> None:

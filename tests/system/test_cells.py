@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -72,6 +73,17 @@ def test_a_counter_of_ones_own_is_read_by_the_end_of_its_name(attached: Attached
     assert metrics(attached, "counters", "ways", "--index", "2-3")["cells"] == 2
     shown = read(attached, "counters", "ways").stdout
     assert f"{5 - len(of)} of 5 are zero and left out; --all shows them" in shown
+
+
+def test_cells_of_outcomes_have_the_names_of_outcomes(attached: Attached) -> None:
+    found = metrics(attached, "counters", "outcomes")["counts"]
+    assert isinstance(found, dict)
+    (cell,) = (number for number, each in found.items() if each["outcome"] == "aggregated")
+    row = int(cell) // 32
+    assert found[cell]["row"] == row
+    assert found[str(32 * row + 1)]["outcome"] == "completed"
+    shown = read(attached, "counters", "outcomes").stdout
+    assert re.search(rf"│ {cell} +│ +{row} │ aggregated +│", shown), shown
 
 
 def test_a_direct_counter_counts_for_each_entry_and_the_default_one(attached: Attached) -> None:

@@ -102,7 +102,7 @@ def test_a_group_is_measured_beside_what_was_predicted() -> None:
     ("arguments", "message"),
     [
         (("--groups", "deep+shallow"), "unknown job 'shallow'; want load, augment, deep, wide, even"),
-        (("--groups", "deep"), "'deep': 1 jobs in one group; want 2 to 4"),
+        (("--groups", "deep"), "'deep': 1 job in one group; want 2 to 4"),
         (("--groups", "+".join(["deep"] * 5)), "5 jobs in one group; want 2 to 4"),
         (("--groups", ","), "no group"),
         (("--size", "much"), "--size 'much' is not a size"),

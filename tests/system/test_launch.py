@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.system.command import begun, children, ina, start, worker
+from hostlib.launcher import cannot_run
+from tests.system.command import begun, children, here, ina, start, worker
 
 LANES = ("--lanes", 32)
 STOP_S = 60.0
@@ -129,3 +130,19 @@ def _keepers_of_one_job_left(pid: int) -> list[int]:
         assert time.monotonic() < deadline
         time.sleep(0.05)
     return found
+
+
+def test_a_python_file_that_is_given_as_the_command_is_not_said_to_be_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    script = tmp_path / "train.py"
+    script.touch()
+    assert (
+        str(cannot_run("train.py", "No such file"))
+        == "cannot run 'train.py': No such file; want 'python train.py'"
+    )
+    assert str(cannot_run("gone.py", "No such file")) == "cannot run 'gone.py': No such file"
+    done = here("run", "-np", 2, "--", script)
+    assert done.returncode == 1
+    assert done.stderr == f"ina: cannot run '{script}': Permission denied; want 'python {script}'\n"

@@ -238,6 +238,7 @@ def test_admit_takes_the_ranks_of_machines_once_each() -> None:
         done = ina("admit", "-np", 4, *options)
         assert done.returncode == 2
         assert text in done.stderr
+        assert text in json.loads(done.stdout)["failed"], "ranks of other machines do not see our messages"
 
 
 def test_admit_says_once_what_ranks_must_know_and_ends_with_its_input() -> None:

@@ -184,5 +184,5 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     for command in (("run", "-np", 1), ("sim", "examples/sim.toml"), ("soak",)):
         rest = ("--", "true") if command[0] == "run" else ()
         done = here(*command, "--program", tmp_path / "none.p4", *rest)
-        assert done.returncode == 1
+        assert done.returncode == 2
         assert done.stderr == f"ina: {tmp_path}/none.p4: No such file or directory\n"

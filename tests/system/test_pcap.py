@@ -41,7 +41,7 @@ def test_a_run_leaves_what_passed_the_ports_of_its_switches(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("options", "status", "said"),
     [
-        (("--pcap", "{file}"), 1, "--pcap {file}: File exists"),
+        (("--pcap", "{file}"), 2, "--pcap {file}: not a directory"),
         (("--pcap", "{folder}", "--pcap-limit", "much"), 2, "'much' is not a size"),
         (("--pcap", "{folder}", "--switch", "grpc://127.0.0.1:1"), 2, "give it to 'ina switch'"),
     ],

@@ -84,7 +84,7 @@ def test_jobs_of_a_file_are_told_apart_and_failures_are_in_the_log(tmp_path: Pat
     ("name", "reason"),
     [
         ("nowhere/run.jsonl", "No such file or directory"),
-        ("", "Is a directory"),
+        ("", "a directory"),
         ("/dev/null", "not a regular file: several workers cannot append to it"),
     ],
 )

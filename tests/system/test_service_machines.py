@@ -162,7 +162,7 @@ def test_machines_come_and_go_under_jobs(served: Served) -> None:
     served.describe(whole)
     done = served.ina("reload")
     assert done.returncode == 0, (done.stderr, served.log)
-    assert "server 'h2' is new, with 1 GPUs, at switch 's3'" in done.stdout
+    assert "server 'h2' is new, with 1 GPU, at switch 's3'" in done.stdout
     served.until((served.folder / "waits.begun").exists)
     assert served.job("waits")["servers"] == ["h2"]
 

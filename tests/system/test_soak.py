@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import re
 import secrets
 import signal
 from dataclasses import replace
@@ -22,6 +23,7 @@ from bmv2_topos.soak.schedule import BED_SEEDS, Defector
 from bmv2_topos.soak.trace import Log
 from controller import Mode
 from ina.cli.commands import app
+from ina.cli.errors import USAGE, Failure
 from tests import effort
 from tests.interrupts import interrupted
 from tests.system.faults_mutants import PROGRAMS
@@ -181,9 +183,20 @@ def test_the_command_counts_what_happened() -> None:
 
 
 def test_the_command_ends_when_time_is_up() -> None:
-    done = run_command("--minutes", 0, "--processes", 1)
+    done = run_command("--minutes", 0.001, "--processes", 1)
     assert done.exit_code == 0, done.output
-    assert "0 schedules" in done.stdout
+    assert re.search(r"^[1-9]\d* schedules? in", done.stdout, re.MULTILINE)
+    assert "all invariants held" in done.stdout
+
+
+def test_invariants_do_not_hold_if_nothing_has_run() -> None:
+    done = run_command("--minutes", 0, "--processes", 1)
+    assert done.stdout == ""
+    assert isinstance(done.exception, Failure)
+    assert (str(done.exception), done.exception.exit_code) == (
+        "--minutes 0: too short for a single schedule",
+        USAGE,
+    )
 
 
 def test_a_failure_is_shown_with_its_schedule_and_the_command_that_repeats_it(

@@ -100,7 +100,7 @@ def test_unusual_input_is_summed_or_refused_by_name(ranks: Ranks) -> None:
             ("overflow", "SumOverflow", "left the int32 range"),
             ("options", "ValueError", "pg_options is"),
             ("twice", "ValueError", "twice"),
-            ("bucket of gloo", "TypeError", 'must be of backend "ina"'),
+            ("bucket of gloo", "TypeError", 'the group is of backend "gloo", must be of backend "ina"'),
             ("destroyed", "NotInitialized", "the process group was destroyed"),
             ("destroyed here", "ValueError", "has not been initialized"),
             ("again", "NotInitialized", "cannot be joined again"),

@@ -6,6 +6,8 @@ on it::
     state = up("office", topology, Program("exclusive", lanes=256))
     execute("office", "h1", ["ip", "addr"])
     down("office")
+
+`standing` does so for the time of a block.
 """
 
 from bmv2_topos.testbeds.netns.commands import Program
@@ -24,7 +26,7 @@ from bmv2_topos.testbeds.netns.names import check_name, slug
 from bmv2_topos.testbeds.netns.namespaces import check_here
 from bmv2_topos.testbeds.netns.store import State, known
 from bmv2_topos.testbeds.netns.targets import TARGETS
-from bmv2_topos.testbeds.netns.testbed import down, execute, find, planned, up
+from bmv2_topos.testbeds.netns.testbed import down, execute, find, planned, standing, up
 
 __all__ = [
     "TARGETS",
@@ -47,5 +49,6 @@ __all__ = [
     "known",
     "planned",
     "slug",
+    "standing",
     "up",
 ]

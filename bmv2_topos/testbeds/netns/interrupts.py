@@ -1,4 +1,4 @@
-"""Interrupts that wait while a process is being started, so that nobody's child is forgotten."""
+"""Interrupts and what they leave behind: nobody's child is forgotten, and no testbed."""
 
 from __future__ import annotations
 
@@ -36,3 +36,30 @@ def interrupts_held() -> Iterator[None]:
             signal.signal(number, handler)
         for noted in came:
             signal.raise_signal(noted)
+
+
+@contextlib.contextmanager
+def unwinding() -> Iterator[None]:
+    """Have SIGTERM and SIGHUP raise SystemExit in the block, so that what it holds is given back.
+
+    By themselves they end a process at once. Other handlers stay, as those of ``ina``; a second signal of the
+    same number ends the process.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield  # handlers run in the main thread only
+        return
+
+    def end(number: int, frame: FrameType | None) -> None:
+        signal.signal(number, signal.SIG_DFL)
+        raise SystemExit(128 + number)
+
+    numbers = [
+        number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) is signal.SIG_DFL
+    ]
+    try:
+        for number in numbers:
+            signal.signal(number, end)
+        yield
+    finally:
+        for number in numbers:
+            signal.signal(number, signal.SIG_DFL)

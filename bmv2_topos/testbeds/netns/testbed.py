@@ -13,7 +13,7 @@ from bmv2_topos.testbeds.netns import namespaces, store
 from bmv2_topos.testbeds.netns.commands import Command, Program, bring_up
 from bmv2_topos.testbeds.netns.errors import NoTestbed, NotHere, StepFailed, Taken
 from bmv2_topos.testbeds.netns.forwarding import entries, offered
-from bmv2_topos.testbeds.netns.interrupts import interrupts_held
+from bmv2_topos.testbeds.netns.interrupts import interrupts_held, unwinding
 from bmv2_topos.testbeds.netns.names import check_name, check_nodes, namespace, prefix
 from bmv2_topos.testbeds.netns.serving import await_service, start_switch
 from bmv2_topos.testbeds.netns.store import State
@@ -104,6 +104,20 @@ def down(name: str) -> bool:
         with store.locked(name):
             _clear(name)
     return there
+
+
+@contextlib.contextmanager
+def standing(name: str, topology: Topology, program: Program) -> Iterator[State]:
+    """Have a testbed for as long as the block lasts: also an interrupt, or SIGTERM, takes it down.
+
+    Raises LiveError.
+    """
+    with unwinding():
+        state = up(name, topology, program)
+        try:
+            yield state
+        finally:
+            down(name)
 
 
 def find(name: str | None) -> State:

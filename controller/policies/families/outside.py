@@ -28,6 +28,7 @@ from controller.scheduling.speed import Interleaved
 
 GROUP = "ina.policies"
 """The group of entry points."""
+_OPEN = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 def family(source: str) -> Family | None:
@@ -45,6 +46,12 @@ def find(name: str) -> Callable[..., Any]:
     if not callable(found):
         raise BadSpec(
             f"policy {name!r} is {type(found).__name__}; want a class, or a function that makes one"
+        )
+    parameters = inspect.signature(found).parameters.values()
+    if needed := [each.name for each in parameters if each.default is each.empty and each.kind not in _OPEN]:
+        raise BadSpec(
+            f"policy {name!r} is not made without {', '.join(needed)}; want a class, or a function that makes"
+            " a policy, whose parameters all have defaults"
         )
     return found  # type: ignore[no-any-return]
 

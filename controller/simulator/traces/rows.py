@@ -14,6 +14,7 @@ from pathlib import Path
 from controller.scheduling.errors import BadSpec, BadTrace, SchedulingError
 from controller.scheduling.model import Submission
 from controller.vocabulary import Cluster
+from controller.vocabulary.words import plural
 
 SMALLEST, LARGEST = 1e-9, 1e12
 """Bounds of a positive number: beyond, sums of seconds lose what is added to them."""
@@ -207,7 +208,7 @@ def collect(
         lines[spec.name] = row.line
         if cluster is not None and spec.gpus > cluster.gpus:
             raise row.fail(
-                gpus, f"job {spec.name!r} asks for {spec.gpus} GPUs; the cluster has {cluster.gpus}"
+                gpus, f"job {spec.name!r} asks for {plural(spec.gpus, 'GPU')}; the cluster has {cluster.gpus}"
             )
         if known is not None:
             try:

@@ -28,6 +28,7 @@ ClusterFile = Annotated[
     Path,
     typer.Option(
         "--cluster",
+        parser=Path,  # and not looked for: it may name a topology
         metavar="FILE",
         help="Read servers, switches and links from this file: .toml, .json or .yaml; or name a "
         "topology of the testbeds, such as leaf-spine:2x4x8.",
@@ -36,11 +37,15 @@ ClusterFile = Annotated[
 SLOTS, GPUS = 8192, 8
 """What switches and hosts have in a topology of the testbeds, which does not say."""
 
-Plot = Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the decision: .png, .svg or .pdf.")]
+Plot = Annotated[
+    Path | None, typer.Option(writable=True, metavar="FILE", help="Draw the decision: .png, .svg or .pdf.")
+]
 Write = Annotated[
     Path | None,
     typer.Option(
-        metavar="FILE", help="Write the jobs with the decision (.json), as input of the next command."
+        writable=True,
+        metavar="FILE",
+        help="Write the jobs with the decision (.json), as input of the next command.",
     ),
 ]
 

@@ -78,6 +78,7 @@ def explain(
     cluster: Annotated[
         Path | None,
         typer.Option(
+            parser=Path,  # and not looked for: it may name a topology
             metavar="FILE",
             help="Read servers, switches and links from this file: .toml, .json or .yaml; or name a "
             "topology of the testbeds, such as leaf-spine:2x4x8.",

@@ -14,7 +14,7 @@ import typer
 from controller.errors import BadSpec
 from controller.policies.by_kind import policies_of
 from controller.policies.registry import check_settings, parse_setting
-from controller.simulator.files import check_output, whole
+from controller.simulator.files import whole
 from controller.simulator.job_table import Row, row_of, write_jobs
 from controller.simulator.network.collisions import TOO_LONG
 from controller.simulator.network.run import NetworkMetrics, NetworkOutcome, NetworkTask, run_network
@@ -131,6 +131,7 @@ def simulate(
     plot: Annotated[
         Path | None,
         typer.Option(
+            writable=True,
             metavar="FILE",
             help="Draw jobs, deadlines, slots and rates over time, for the last combination: "
             ".png, .svg or .pdf.",
@@ -145,8 +146,6 @@ def simulate(
     of the jobs' arrivals. A job that has servers in the file waits for these servers.
     """
     allocation.check_files(plot)
-    if jobs_csv is not None:
-        check_output("--jobs-csv", jobs_csv)
     names = {"scheduler": scheduler, "placement": placement, "memory": memory, "routing": routing}
     chosen = {kind: _names(kind, text) for kind, text in names.items()}
     around = NetworkSettings(

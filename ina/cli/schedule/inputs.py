@@ -54,6 +54,7 @@ JobsCsv = Annotated[
     Path | None,
     typer.Option(
         "--jobs-csv",
+        writable=True,
         metavar="FILE",
         help="Write one row per job to this file: arrival, start, end, waiting, slowdown, GPUs, "
         "preemptions; as JSON if the name ends in .json.",

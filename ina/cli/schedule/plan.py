@@ -18,7 +18,7 @@ from controller.scheduling.policy import JobState
 from controller.simulator.by_name import make
 from controller.simulator.estimates import expect as estimated
 from controller.simulator.explain import numbers
-from controller.simulator.files import check_output, whole
+from controller.simulator.files import whole
 from controller.simulator.history import expect, learn, submission
 from controller.simulator.once import Plan, Planned, decide_once, stage_names
 from controller.simulator.runs import LARGEST_SEED, known_to
@@ -89,11 +89,14 @@ def plan(
     ] = None,
     plot: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Draw the timelines: .svg, .png or .pdf. Needs matplotlib."),
+        typer.Option(
+            writable=True, metavar="FILE", help="Draw the timelines: .svg, .png or .pdf. Needs matplotlib."
+        ),
     ] = None,
     shapes: Annotated[
         Path | None,
         typer.Option(
+            writable=True,
             metavar="FILE",
             help="Draw the model learned from --history, one panel per feature: .svg, .png or .pdf.",
         ),
@@ -112,7 +115,6 @@ def plan(
     for option, path in (("--plot", plot), ("--shapes", shapes)):
         if path is not None:
             common.check_plots(option, path)
-            check_output(option, path)
     servers = cluster.servers()
     around = models.config(servers, [name], settings, seed=seed)
     with common.refusals():

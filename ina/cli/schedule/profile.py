@@ -80,7 +80,10 @@ def profile_(
     out: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", dir_okay=False, help="Append the profile to this CSV file, which --matrix reads."
+            writable=True,
+            metavar="FILE",
+            dir_okay=False,
+            help="Append the profile to this CSV file, which --matrix reads.",
         ),
     ] = None,
     json: options.Json = False,

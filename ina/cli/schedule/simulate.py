@@ -13,12 +13,13 @@ import typer
 
 from controller.figures import PlotsMissing, check
 from controller.policies.registry import family
-from controller.simulator.files import check_output, naming, whole
+from controller.simulator.files import naming, whole
 from controller.simulator.plots import draw_jcts, draw_utilisation
 from controller.simulator.pool import run_all
 from controller.simulator.runs import Outcome, Task, write_rows
 from ina.cli import job_files, options
 from ina.cli.output import out
+from ina.cli.paths import check_output
 from ina.cli.plain import count, plural, say, seconds
 from ina.cli.schedule import common, inputs
 
@@ -56,6 +57,7 @@ def simulate(
     output: Annotated[
         Path | None,
         typer.Option(
+            writable=True,
             metavar="DIR",
             help=f"Write {', '.join(NUMBERS)} and, with matplotlib, {' and '.join(PLOTS)} into this "
             "directory.",
@@ -71,11 +73,8 @@ def simulate(
     """
     names = inputs.parse_policies(policy)
     if output is not None:
-        check_output("--output", output, directory=True)
         for name in (*NUMBERS, *PLOTS):
-            check_output("--output", output / name)
-    if jobs_csv is not None:
-        check_output("--jobs-csv", jobs_csv)
+            check_output("--output ", output / name)
     servers = cluster.servers()
     around = models.config(servers, names, settings, seed=seed)
     with common.refusals():

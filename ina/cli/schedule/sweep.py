@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from controller.simulator import sweep as sweeps
-from controller.simulator.files import check_output, whole
+from controller.simulator.files import whole
 from controller.simulator.pool import run_all, run_on_ray
 from controller.simulator.runs import Outcome, Task, write_rows
 from controller.simulator.traces.rows import brief
@@ -71,6 +71,7 @@ def sweep(
     output: Annotated[
         Path | None,
         typer.Option(
+            writable=True,
             metavar="FILE",
             help="Write the JSON object to this file, too: means, and the figures of each simulation.",
         ),
@@ -78,7 +79,9 @@ def sweep(
     plot: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="Draw completion times by load: .svg, .png or .pdf. Needs matplotlib."
+            writable=True,
+            metavar="FILE",
+            help="Draw completion times by load: .svg, .png or .pdf. Needs matplotlib.",
         ),
     ] = None,
     jobs_csv: inputs.JobsCsv = None,
@@ -92,11 +95,6 @@ def sweep(
     names = inputs.parse_policies(policy)
     if plot is not None:
         common.check_plots("--plot", plot)
-        check_output("--plot", plot)
-    if output is not None:
-        check_output("--output", output)
-    if jobs_csv is not None:
-        check_output("--jobs-csv", jobs_csv)
     if ray_address and not ray:
         raise Failure("--ray-address needs --ray: give both", USAGE)
     servers = cluster.servers()

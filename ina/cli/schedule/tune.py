@@ -11,7 +11,7 @@ import typer
 
 from controller.policies.registry import check_settings, parse_setting, settings_of
 from controller.scheduling.lucid.tuner import Settings, Tuned, tune_settings
-from controller.simulator.files import check_output, whole
+from controller.simulator.files import whole
 from controller.simulator.runs import Task, run, write_rows
 from ina.cli import job_files, options
 from ina.cli.errors import USAGE, Failure
@@ -69,8 +69,6 @@ def tune(
     name = inputs.parse_policy(policy)
     if metric not in METRICS:
         raise Failure(f"--metric {metric}: want one of {', '.join(METRICS)}", USAGE)
-    if jobs_csv is not None:
-        check_output("--jobs-csv", jobs_csv)
     servers = cluster.servers()
     around = models.config(servers, [name], settings, seed=seed)
     with common.refusals():

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from ina.cli import options
+from ina.cli.errors import Failure
 from ina.cli.output import out
 from ina.cli.service.common import ControllerOptions, plain
 
@@ -27,7 +28,10 @@ def cancel(
 ) -> None:
     """Cancel jobs of a controller, whether they run or wait."""
     with at.connect() as controller:
-        found = [controller.cancel(name) for name in jobs]
+        names = dict.fromkeys(jobs)
+        if over := [name for name in names if controller.job(name)["over"]]:
+            raise Failure(f"{', '.join(map(repr, over))}: already over; nothing is cancelled")
+        found = [controller.cancel(name) for name in names]
     if json:
         print(json_module.dumps({"jobs": found}, indent=2))
         return

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ina.cli import options
 from ina.cli.output import out
+from ina.cli.plain import plural
 from ina.cli.service.common import ControllerOptions, JobName, clock, plain
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def print_job(job: JobView, now_s: float) -> None:
         "state": job["state"],
         "why": plain(job["reason"]),
         "command": " ".join(map(plain, job["command"])),
-        "workers": f"{job['workers']} on {job['gpus']} GPUs",
+        "workers": f"{job['workers']} on {plural(job['gpus'], 'GPU')}",
         "gradient": f"{job['model_bytes']:,} bytes",
         "done": f"{job['done']:,.0f} of {job['iterations']:,} iterations",
         "submitted": f"{clock(now_s - job['submitted_s'])} ago",

@@ -45,6 +45,7 @@ def submit(
     folder: Annotated[
         Path | None,
         typer.Option(
+            parser=Path,  # and not looked for: it is on other machines
             metavar="DIR",
             help="Run the commands in this directory of the servers, unless a job's extra.folder names "
             "another. Default: the current directory.",

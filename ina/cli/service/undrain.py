@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ina.cli.output import out
 from ina.cli.service.common import ControllerOptions, plain
-from ina.cli.service.drain import Nodes
+from ina.cli.service.drain import Nodes, known
 
 EPILOG = """Examples:
 
@@ -15,6 +15,6 @@ EPILOG = """Examples:
 def undrain(nodes: Nodes, *, at: ControllerOptions) -> None:
     """Let servers or switches that were drained be used again."""
     with at.connect() as controller:
-        for node in nodes:
+        for node in known(controller, nodes, drained=True):
             controller.drain(node, back=True)
             out.print(f"{plain(node)}: in use", soft_wrap=True)

@@ -27,7 +27,11 @@ def draw_(
     output: Annotated[
         Path | None,
         typer.Option(
-            "--output", "-o", metavar="FILE", help="Write this .png, .svg or .pdf. Default: TOPOLOGY.png."
+            "--output",
+            "-o",
+            writable=True,
+            metavar="FILE",
+            help="Write this .png, .svg or .pdf. Default: TOPOLOGY.png.",
         ),
     ] = None,
     jobs: Annotated[

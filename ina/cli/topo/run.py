@@ -70,6 +70,7 @@ def run_(
     log: Annotated[
         Path | None,
         typer.Option(
+            writable=True,
             metavar="FILE",
             help="Write one line of JSON per collective and worker to this file; replaces the file.",
         ),

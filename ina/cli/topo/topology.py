@@ -61,6 +61,7 @@ Lanes = Annotated[
 Pcap = Annotated[
     Path | None,
     typer.Option(
+        writable=True,
         metavar="DIR",
         help="Capture the headers of packets at each switch port into this directory, for 'ina trace'.",
     ),

@@ -190,7 +190,7 @@ def test_a_job_that_the_cluster_has_no_room_for_any_more_has_failed_and_can_be_r
     bed.change(without(WHOLE, ["h1"]))
     ends = bed.ends()
     assert ends.keys() == {"wide", "named"}
-    assert "12 workers of 1 GPUs each; the cluster has 10 GPUs" in ends["wide"]
+    assert "12 workers of 1 GPU each; the cluster has 10 GPUs" in ends["wide"]
     assert "there is no server 'h1'" in ends["named"]
     desired = bed.tick()
     assert desired.waiting == ()

@@ -134,8 +134,8 @@ def test_answers_of_policies_from_outside_are_looked_at() -> None:
     (job,) = jobs(1, 0, (4,))
     for servers, said in (
         (["h1"] * 4, "4 workers of 'job1' on 'h1', which has room for 3"),
-        (["h1"], "places 1 workers of 'job1', which has 4"),
-        (["h1", "h2", "h3", "h99"], "1 workers of 'job1' on 'h99', which has room for 0"),
+        (["h1"], "places 1 worker of 'job1', which has 4"),
+        (["h1", "h2", "h3", "h99"], "1 worker of 'job1' on 'h99', which has room for 0"),
     ):
         with pytest.raises(BadSpec, match=said):
             place(SMALL, [job], Policy(lambda question, job, servers=servers: servers))  # type: ignore[misc]

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.scheduling import BadSpec
-from controller.simulator.files import check_output, whole
+from controller.simulator.files import whole
 
 
 def test_a_file_appears_when_all_of_it_is_there(tmp_path: Path) -> None:
@@ -67,43 +66,3 @@ def test_an_error_names_the_file_that_was_asked_for(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError) as caught, whole(path) as draft:
         draft.read_text()
     assert caught.value.filename == str(path)
-
-
-def test_outputs_that_cannot_be_are_refused_before_the_work(tmp_path: Path) -> None:
-    file, folder = tmp_path / "file", tmp_path / "folder"
-    file.touch()
-    folder.mkdir()
-    for path, directory, why in (
-        (file, True, "not a directory"),
-        (folder, False, "a directory"),
-        (file / "under", False, f"{file} is not a directory"),
-        (file / "far" / "under", True, f"{file} is not a directory"),
-        (tmp_path / ("x" * 300), False, "File name too long"),
-    ):
-        with pytest.raises(BadSpec) as caught:
-            check_output("--output", path, directory=directory)
-        assert str(caught.value) == f"--output {path}: {why}"
-    for path, directory in (
-        (file, False),
-        (folder, True),
-        (folder / "new" / "deep", True),
-        (Path("x"), False),
-    ):
-        check_output("--output", path, directory=directory)
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_directory_that_may_not_be_written(tmp_path: Path) -> None:
-    tmp_path.chmod(0o500)
-    with pytest.raises(BadSpec, match="no permission to write to"):
-        check_output("--output", tmp_path / "x")
-    tmp_path.chmod(0o700)
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_file_whose_directory_may_not_be_written_cannot_be_replaced(tmp_path: Path) -> None:
-    (tmp_path / "x").touch()
-    tmp_path.chmod(0o500)
-    with pytest.raises(BadSpec, match=f"no permission to write to {tmp_path}"):
-        check_output("--output", tmp_path / "x")
-    tmp_path.chmod(0o700)

@@ -74,11 +74,11 @@ def test_an_explanation_has_numbers_for_who_runs_and_who_waits(jobs: Path) -> No
     common = ("--jobs", jobs, "--gpus", 1, "--explain", "--json")
     alone = schedule("plan", "--policy", "srtf", *common).json["explain"]
     assert alone["short"][1:] == [
-        "asks for 1 GPUs x 10 s = 10 GPU-s of service, number 1 of 2 from the least",
+        "asks for 1 GPU x 10 s = 10 GPU-s of service, number 1 of 2 from the least",
         "has its GPUs for itself",
     ]
     assert alone["long"][-1] == (
-        "waits: 0 of 1 GPUs are free; of 1 jobs that run, 1 ask for less service and 0 came before"
+        "waits: 0 of 1 GPUs are free; of 1 running, 1 ask for less service and 0 came before"
     )
     shared = schedule("plan", "--policy", "muri-s", *common).json["explain"]
     assert "of its speed; the 2 together do" in shared["short"][2]
@@ -87,5 +87,5 @@ def test_an_explanation_has_numbers_for_who_runs_and_who_waits(jobs: Path) -> No
         "waits: jobs of its kind and size are profiled first, 80 s more",
         alone["short"][1],
         "waits: 1 of 1 GPUs are free, and the policy leaves them free;"
-        " of 0 jobs that run, 0 ask for less service and 0 came before",
+        " of 0 running, 0 ask for less service and 0 came before",
     ]

@@ -49,6 +49,9 @@ def slow(factor=2.0, fair=True, steps=3):
 def refuses():
     raise ValueError("no")
 
+def decide(view, now_s):
+    return Decision([])
+
 NUMBER = 3
 """
 
@@ -69,6 +72,11 @@ def mine(tmp_path: Path) -> str:
         ("Nameless", BadSpec, "want a name and a method decide"),
         ("refuses", BadSpec, r"ValueError: no \(.*mine.py:"),
         ("NUMBER", BadSpec, "is int; want a class"),
+        (
+            "decide",
+            BadSpec,
+            "is not made without view, now_s; want a class, or a function that makes a policy",
+        ),
         ("Brocken", BadSpec, "did you mean 'Broken'"),
     ],
 )

@@ -161,7 +161,7 @@ def test_a_trace_arrives_as_many_times_as_fast_as_load_says(tmp_path: Path) -> N
         (["--trace", TRACE, "--format", "xml"], "format 'xml' is unknown"),
         (["--load", "0"], "a load of 0; it must be positive"),
         (["--load", "inf"], "a load of inf; it must be positive"),
-        (["--profiles", "nowhere.csv"], "profiles and pairs need each other"),
+        (["--profiles", TRACE], "profiles and pairs need each other"),
         (
             ["--policy", "benchmarks.replicas.muri:srtf,lucid:fifo"],
             "policies of benchmarks.replicas.muri and of lucid need different",
@@ -169,7 +169,7 @@ def test_a_trace_arrives_as_many_times_as_fast_as_load_says(tmp_path: Path) -> N
         (["--policy", "synergy:fifo+tune", "--trace", TRACE, "--nodes", "2"], "has no sensitivity matrix"),
         (["--policy", "lucid:lucid", "--trace", TRACE, "--nodes", "2"], "has no column 'dataset'"),
         (["--policy", "synergy:fifo+tune", "--matrix", "nowhere.csv"], "nowhere.csv"),
-        (["--cluster", "nowhere.toml"], "nowhere.toml: cannot be read"),
+        (["--cluster", "nowhere.toml"], "--cluster nowhere.toml: No such file or directory"),
         (["--generate", "0"], ""),
         (["--nodes", "0"], ""),
         (["--processes", "-1"], ""),

@@ -96,6 +96,8 @@ def test_a_command_is_submitted_as_a_job(ina: Run) -> None:
     (made,) = found["jobs"]
     assert made["name"].startswith("a-")
     assert (made["command"], made["workers"], made["deadline_s"]) == (["python", "a.py", "-x"], 2, 9)
+    said(ina("submit", "-np", 1, "--name", "small", "--", "true"))
+    assert "workers    1 on 1 GPU\n" in said(ina("show", "small"))
     said(ina("submit", "-np", 2, "--name", "mine", "--", "true"))
     assert json.loads(said(ina("show", "mine", "--json")))["command"] == ["true"]
 
@@ -130,7 +132,26 @@ def test_nodes_are_drained_and_used_again(ina: Run) -> None:
     assert said(ina("drain", "h1", "spine1")) == "h1: drained\nspine1: drained\n"
     assert "down: drained" in said(ina("top"))
     assert said(ina("undrain", "h1", "spine1")) == "h1: in use\nspine1: in use\n"
-    assert refusal(ina("drain", "h9")) == (FAILED, "there is no server or switch 'h9'")
+
+
+def test_nothing_is_done_if_one_of_several_names_is_wrong(ina: Run, file: Path) -> None:
+    """The first ones were drained, or cancelled, before the wrong one was looked at."""
+    said(ina("submit", file))
+    none = "the cluster has no server or switch 'h9', 'h8'; nothing is done"
+    assert refusal(ina("drain", "h1", "h9", "h8")) == (FAILED, none)
+    assert refusal(ina("cancel", "vision", "nobody")) == (FAILED, "there is no job 'nobody'")
+    assert "down" not in said(ina("top"))
+    assert "vision" in said(ina("jobs"))
+    said(ina("drain", "h1"))
+    assert refusal(ina("undrain", "h1", "spine1")) == (FAILED, "'spine1': not drained; nothing is done")
+    assert "down: drained" in said(ina("top"))
+    assert said(ina("undrain", "h1", "h1")) == "h1: in use\n"
+    said(ina("cancel", "vision"))
+    assert refusal(ina("cancel", "text", "vision")) == (
+        FAILED,
+        "'vision': already over; nothing is cancelled",
+    )
+    assert "text" in said(ina("jobs"))
 
 
 def test_an_audit_that_finds_something_fails(ina: Run, bed: Bed) -> None:
@@ -279,6 +300,8 @@ def test_a_controller_does_not_start_with_wrong_options(
     ina: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], said: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    for file in ("a.pem", "c.toml"):
+        (tmp_path / file).touch()
     done = ina("controller", "--scheduler", "fifo", *arguments)
     assert said in str(done.exception)
     assert verdict(done.exception)[1] == USAGE

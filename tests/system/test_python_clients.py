@@ -1,0 +1,54 @@
+"""The programs of the pages by which Python talks to a switch, and to a controller that serves jobs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.ina.service.bed import serving
+from tests.system.attached import open_switch
+from tests.system.command import ROOT
+
+
+def program(page: str, address: str, ours: str) -> str:
+    """Return the only program of a page, with an address of ours."""
+    (found,) = (
+        block.partition("```")[0]
+        for block in (ROOT / "docs" / page).read_text().split("```python\n")[1:]
+        if address in block.partition("```")[0]
+    )
+    return found.replace(f'"{address}"', repr(ours))
+
+
+def run(text: str, folder: Path) -> list[str]:
+    done = subprocess.run(
+        [sys.executable, "-c", text], cwd=folder, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def test_a_program_controls_a_switch(tmp_path: Path) -> None:
+    with open_switch("--program", "exclusive", "--lanes", 32) as switch:
+        address = switch.address.removeprefix("grpc://")
+        said = run(program("p4runtime.md", "127.0.0.1:9559", address), tmp_path)
+    first, second, *counted = said
+    assert first.startswith("job ")
+    assert first.endswith(" has 64 of 8192 slots")
+    assert second == "0 packets so far"
+    assert counted == []
+
+
+def test_a_program_talks_to_a_controller(tmp_path: Path) -> None:
+    with serving(tmp_path) as bed:
+        text = program("controller.md", "http://127.0.0.1:9580", bed.url)
+        first, *servers = run(text, tmp_path)
+        assert first.startswith("running - ")
+        assert [line.split()[1:4] for line in servers].count(["2", "of", "2"]) == 1
+        assert len(servers) == 4
+        refused = text.replace('"workers": 2', '"workers": 200').replace("b-1", "b-2")
+        done = subprocess.run([sys.executable, "-c", refused], capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert "200" in done.stderr
+        assert "Traceback" not in done.stderr
