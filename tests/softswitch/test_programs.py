@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from softswitch.compiler import Choice, compile_source, preprocess_file
+from softswitch.compiler import Choice, compile_source, p4info, preprocess_file
 from softswitch.compiler.errors import CompileError
 from softswitch.engine import cache, programs
 from softswitch.engine.emit_c.program import emit_c
-from softswitch.engine.programs import compile_once, emit_once, preprocess_once
+from softswitch.engine.programs import compile_once, emit_once, p4info_once, preprocess_once
 
 ROOT = Path(__file__).parents[2]
 SOURCES = [*(ROOT / "p4src").glob("*.p4"), *(ROOT / "tests/softswitch/features").glob("*/program.p4")]
@@ -97,7 +97,8 @@ def test_what_is_derived_is_kept_too(path: Path, folder: Path) -> None:
         assert preprocess_once(path, defines=defines) == expected
         program = compile_once(expected)
         assert emit_once(program) == emit_c(program)
-    assert sorted(file.suffix for file in folder.iterdir()) == [".c", ".ir", ".json"]
+        assert p4info_once(expected) == p4info(program)
+    assert sorted(file.suffix for file in folder.iterdir()) == [".bin", ".c", ".ir", ".json"]
     other = {"LANES": "64"}
     assert preprocess_once(path, defines=other) == preprocess_file(path, defines=other) != expected
 

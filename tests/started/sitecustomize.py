@@ -8,6 +8,7 @@ The methods that `dataclasses` writes as text are compiled once, not in each pro
 data class costs, and there are a hundred of ours in each command and two hundred in torch.
 """
 
+import _frozen_importlib_external as importing
 import atexit
 import gc
 import marshal
@@ -16,8 +17,6 @@ import sys
 from contextlib import suppress
 from types import CodeType
 from typing import Any
-
-import _frozen_importlib_external as importing
 
 NEW = 20
 """Modules loaded since a full collection, from which on the next one keeps what there is instead."""
