@@ -74,7 +74,7 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
     ),
     # The host library knows the wire.
     "hostlib": ("hostlib/", "hostlib._native", "hostlib.core/", "hostlib.io/"),
-    "hostlib.core": ("hostlib.errors", "hostlib.peers", "hostlib.quantize", *PACKETS),
+    "hostlib.core": ("hostlib.errors", "hostlib.patience", "hostlib.peers", "hostlib.quantize", *PACKETS),
     "hostlib._native": ("hostlib.errors", "hostlib.wire", "hostlib.core/"),
     "hostlib.io": (
         *("hostlib.addresses", "hostlib.config", "hostlib.errors", "hostlib.interfaces"),
