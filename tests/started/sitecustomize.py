@@ -19,7 +19,7 @@ from types import CodeType
 from typing import Any
 
 NEW = 20
-"""Modules loaded since a full collection, from which on the next one keeps what there is instead."""
+"""Modules loaded since things were kept last, from which on a collection keeps what there is instead."""
 METHODS = f"{os.path.dirname(__file__)}/__pycache__/methods.{importing.MAGIC_NUMBER.hex()}"  # noqa: PTH120
 """File with the code of methods, as Python keeps that of modules: valid for the same Pythons."""
 
@@ -28,7 +28,7 @@ _loaded = len(sys.modules)
 
 def _keep(phase: str, info: dict[str, int]) -> None:
     global _loaded
-    if phase == "start" and info["generation"] == 2 and len(sys.modules) - _loaded > NEW:
+    if phase == "start" and info["generation"] > 0 and len(sys.modules) - _loaded > NEW:
         _loaded = len(sys.modules)
         gc.freeze()
 
