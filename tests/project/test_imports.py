@@ -182,7 +182,7 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
         *("ina.service/", "ina.service.api", "ina.bench.service/"),
     ),
     "ina.cli": (
-        *("controller/*", "ina/*", *SWITCH, *HOST, "hostlib.demos/", "hostlib.hosting"),
+        *("controller/*", "ina/*", *SWITCH, *HOST, "hostlib.demos/"),
         "hostlib.lua_dissector",
         *("bmv2_topos.draw", "bmv2_topos.harness/", "bmv2_topos.plots", "bmv2_topos.soak"),
         *("bmv2_topos.testbeds.virtual", "bmv2_topos.trace"),

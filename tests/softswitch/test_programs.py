@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -122,3 +123,11 @@ def test_a_file_that_changes_or_appears_where_it_is_looked_for_is_read(changed: 
         end.write("const bit<8> NEW = 3;\n")
     assert "NEW" in (after := preprocess_once(program))
     assert after == preprocess_file(program)
+
+
+def test_what_is_kept_is_had_without_what_makes_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A switch starts in four fifths of the time, ``ina run`` without any IR."""
+    made = emit_once(compile_once(TEXT)), p4info_once(TEXT)
+    for module in ("softswitch.engine.emit_c.program", "softswitch.compiler.p4info_export"):
+        monkeypatch.setitem(sys.modules, module, None)
+    assert (emit_once(compile_once(TEXT)), p4info_once(TEXT)) == made
