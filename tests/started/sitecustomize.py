@@ -16,7 +16,6 @@ import os
 import sys
 from contextlib import suppress
 from types import CodeType
-from typing import Any
 
 NEW = 20
 """Modules loaded since things were kept last, from which on a collection keeps what there is instead."""
@@ -69,7 +68,7 @@ class Methods:
             os.replace(beside, self.file)  # noqa: PTH105
 
 
-def _exec(text: str, names: dict[str, Any], into: dict[str, Any]) -> None:
+def _exec(text: str, names: dict, into: dict) -> None:
     """Do what the function ``exec`` does."""
     package = names["__name__"].partition(".")[0]
     if package not in _methods:
