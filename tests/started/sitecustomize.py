@@ -1,4 +1,4 @@
-"""Makes the processes that tests start ready in less time: half of their processor time.
+"""Makes the processes that tests start ready in less time: a quarter to a third of their processor time.
 
 What modules make as they are loaded stays until the end: the garbage collector need not look at it again and
 again, which took a second of each process that trains with torch. All else is collected as everywhere, also
