@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from hostlib.communicator import Communicator
     from hostlib.config import DEFAULT_SLOTS, JobConfig, TransportConfig
-    from hostlib.core.state import window_for
+    from hostlib.core.congestion import window_for
     from hostlib.errors import (
         ConfigError,
         InaError,
@@ -112,7 +112,7 @@ __all__ = [
 _HOMES: Final = {
     "communicator": ("Communicator", "Handle"),
     "config": ("DEFAULT_SLOTS", "JobConfig", "TransportConfig"),
-    "core.state": ("window_for",),
+    "core.congestion": ("window_for",),
     "errors": (
         "ConfigError",
         "InaError",

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import sys
+from typing import Final
+
+AGAIN: Final = "again"
+"""What ``ina admit`` is told to admit one more job."""
 
 
 def module(name: str, *arguments: str) -> list[str]:

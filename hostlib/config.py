@@ -11,9 +11,9 @@ from typing import Any, Final, Literal, Self, TypeVar
 
 from hostlib import wire
 from hostlib.addresses import parse_address
-from hostlib.core.watchdog import STRAGGLER_TIMEOUT_S, TIMEOUT_S, Patience
+from hostlib.encodings import ENCODINGS, Encoding, why_no_room
 from hostlib.errors import ConfigError
-from hostlib.quantize import ENCODINGS, Encoding, why_no_room
+from hostlib.patience import STRAGGLER_TIMEOUT_S, TIMEOUT_S, Patience
 from hostlib.tree import Tree
 from hostlib.windows import check_name
 

@@ -42,9 +42,6 @@ MEETING_S: Final = 300.0
 HERE_S: Final = 60.0
 """Longest wait for the first rank to come; an older refusal is one of an earlier launch."""
 
-AGAIN: Final = "again"
-"""What ``ina admit`` is told to admit one more job."""
-
 FINISH_S: Final = 2.0
 """Longest wait at the end of a job for the others to leave it, too."""
 
@@ -74,7 +71,7 @@ class _Admission:
         """Have it admit one more job like the last; return what it says of it, nothing if it does not."""
         assert self.process.stdin is not None
         try:
-            self.process.stdin.write(f"{AGAIN}\n")
+            self.process.stdin.write(f"{command_line.AGAIN}\n")
             self.process.stdin.flush()
         except OSError:
             return {}  # it has ended

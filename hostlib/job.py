@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from hostlib import hosting, machines, quantize
+from hostlib import quantize
 from hostlib.arrays import Output, Tensor
 from hostlib.collectives import Layer, NonFinite, Op
 from hostlib.communicator import Communicator, joined
@@ -59,9 +60,13 @@ def init(
     if place is None or place.size == 1:
         _join(config, limits)
     elif place.local_size == place.size:
+        from hostlib import hosting  # most ranks come with a job
+
         with hosting.launched(place, settings) as found:
             _join(found, limits)
     else:
+        from hostlib import machines
+
         _join(machines.launched(place, settings), limits)
 
 
@@ -81,7 +86,8 @@ def shutdown() -> None:
     global _communicator, _config
     if _communicator is not None:
         _communicator.close()
-        hosting.finish()
+        if hosting := sys.modules.get("hostlib.hosting"):  # else this process has had no job admitted
+            hosting.finish()
         if _config:
             _left.add(_place(_config))
         _communicator = _config = None

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import hashlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -251,5 +250,7 @@ def _rooms(memory: NDArray[np.uint8]) -> NDArray[np.uint8]:
 
 def _meeting_point(config: JobConfig) -> Any:
     """Return the name of the first rank's socket: only this user's processes can reach it."""
+    import hashlib  # most jobs have no ranks that sum among themselves
+
     key = json.dumps([config.token, config.job, config.epoch, config.transport.switch, config.worker])
     return private_folder() / f"ranks-{hashlib.sha256(key.encode()).hexdigest()[:32]}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import stat
-import tempfile
 from pathlib import Path
 
 from hostlib.errors import ConfigError
@@ -16,7 +15,7 @@ def private_folder() -> Path:
     Raises:
         ConfigError: it is somebody else's, or open to others.
     """
-    place = os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir()
+    place = os.environ.get("XDG_RUNTIME_DIR") or _temporary()
     folder = Path(place) / f"ina-jobs-{os.geteuid()}"
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -29,6 +28,12 @@ def private_folder() -> Path:
             "XDG_RUNTIME_DIR to another place"
         )
     return folder
+
+
+def _temporary() -> str:
+    import tempfile  # most ranks ask for no such folder, and this takes a tenth of their imports
+
+    return tempfile.gettempdir()
 
 
 def publish(file: Path, text: str) -> None:

@@ -19,28 +19,26 @@ in advance, and cannot take what is too large: such packets are marked, and summ
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from typing import Any, Final, Literal, get_args
+from collections.abc import Callable
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-Encoding = Literal["exponent", "block16", "block8", "block4", "fixed"]
-"""How a job's float32 travel: one exponent a packet, the same in 16, 8 or 4 bits, or one fixed scale."""
-ENCODINGS: Final[tuple[Encoding, ...]] = get_args(Encoding)
-
-Numbers = Literal["exponent", "block16", "block8", "block4"]
-"""Those that a collective may have of its own: the fixed scale is a whole job's."""
-NUMBERS: Final[tuple[Numbers, ...]] = get_args(Numbers)
-Block = Literal["block16", "block8", "block4"]
-BLOCKS: Final[tuple[Block, ...]] = get_args(Block)
-_PER_LANE: Final[Mapping[str, int]] = {"block16": 2, "block8": 4, "block4": 8}
+from hostlib.encodings import BLOCKS as BLOCKS
+from hostlib.encodings import ENCODINGS as ENCODINGS
+from hostlib.encodings import MAX_FAN_IN as MAX_FAN_IN
+from hostlib.encodings import NUMBERS as NUMBERS
+from hostlib.encodings import Block as Block
+from hostlib.encodings import Encoding as Encoding
+from hostlib.encodings import Numbers as Numbers
+from hostlib.encodings import most_ranks as most_ranks
+from hostlib.encodings import per_lane as per_lane
+from hostlib.encodings import why_no_room as why_no_room
+from hostlib.encodings import width
 
 NONFINITE: Final = 255
 """Exponent of a packet in which some rank has NaN or infinity."""
-
-MAX_FAN_IN: Final = 1024
-"""Ranks for which the scale leaves at least 21 bits to a value."""
 
 _INT32_MAX: Final = 2**31 - 1
 
@@ -144,29 +142,12 @@ def dequantize_fixed(
     return result * np.float32(2.0**shift)
 
 
-def per_lane(numbers: Encoding) -> int:
-    """Return the number of values in each lane: 1, or 2, 4 or 8 fields of 16, 8 or 4 bits."""
-    return _PER_LANE.get(numbers, 1)
-
-
-def most_ranks(numbers: Encoding) -> int:
-    """Return the largest number of ranks whose sum an encoding has room for: block8 127, block4 7."""
-    return min(MAX_FAN_IN, _INT32_MAX >> (32 - _width(per_lane(numbers))))
-
-
-def why_no_room(numbers: Encoding, fan_in: int) -> str | None:
-    """Say why the sum of so many ranks does not fit the fields of an encoding; None if it does."""
-    if fan_in <= (most := most_ranks(numbers)):
-        return None
-    return f"{numbers} has room for the sum of at most {most} ranks, and there are {fan_in}"
-
-
 def field_limit(fan_in: int, fields: int) -> int:
     """Return the largest value of a field, of which `fan_in` fit it; there are `fields` of them in a lane.
 
     0 means that there is no room (`most_ranks`).
     """
-    return int((1 << (_width(fields) - 1)) - 1) // fan_in
+    return int((1 << (width(fields) - 1)) - 1) // fan_in
 
 
 def pack(
@@ -197,7 +178,7 @@ def pack(
     rounded[:, lanes:] += field_limit(fan_in, fields)
     if count is not None:
         rounded[:, count:] = 0
-    weights = np.int64(1) << (_width(fields) * np.arange(fields - 1, -1, -1, dtype=np.int64))
+    weights = np.int64(1) << (width(fields) * np.arange(fields - 1, -1, -1, dtype=np.int64))
     packed: NDArray[np.int32] = (
         (rounded.reshape(-1, fields, lanes) * weights[:, None]).sum(axis=1).astype(np.int32)
     )
@@ -225,11 +206,11 @@ def unpack(
     Returns:
         The values, shape (packets, F L).
     """
-    width = _width(fields)
+    bits = width(fields)
     raised = fan_in * field_limit(fan_in, fields)
-    parts = [sums >> (32 - width)]
-    for shift in range(32 - 2 * width, -1, -width):
-        parts.append((sums >> shift & ((1 << width) - 1)) - raised)
+    parts = [sums >> (32 - bits)]
+    for shift in range(32 - 2 * bits, -1, -bits):
+        parts.append((sums >> shift & ((1 << bits) - 1)) - raised)
     result: NDArray[np.float32] = np.concatenate(parts, axis=-1).astype(np.float32)
     if average:
         result /= np.float32(fan_in)
@@ -270,12 +251,8 @@ def _fields(
     return rounded
 
 
-def _width(fields: int) -> int:
-    return 32 // fields
-
-
 def _field_scales_log2(exponent: NDArray[np.uint8], fan_in: int, fields: int) -> NDArray[Any]:
-    return _scales_log2(exponent, fan_in) - (32 - _width(fields))
+    return _scales_log2(exponent, fan_in) - (32 - width(fields))
 
 
 def block_error_bound(exponent: int, fan_in: int, numbers: Block, *, average: bool = False) -> float:
@@ -295,7 +272,7 @@ def block_error_bound(exponent: int, fan_in: int, numbers: Block, *, average: bo
     """
     if why := why_no_room(numbers, fan_in):
         raise ValueError(why)
-    unit = math.ldexp(1.0, 32 - _width(per_lane(numbers)) - scale_log2(exponent, fan_in))
+    unit = math.ldexp(1.0, 32 - width(per_lane(numbers)) - scale_log2(exponent, fan_in))
     bound = fan_in * unit
     if average:
         largest = math.ldexp(1.0, max(exponent, 1) - 126)

@@ -1,4 +1,4 @@
-"""Layout of INA packets on the wire: the header of ``p4src/include/headers.p4`` as numpy dtypes.
+"""Layout of INA packets on the wire: the header of ``p4src/include/headers.p4``; as numpy dtypes, too.
 
 All fields are big endian. A *frame* is Ethernet, IPv4, UDP, INA header and `lanes` int32 values; over a
 plain UDP socket only the *payload* (INA header and lanes) is ours to write, the kernel makes the rest.
@@ -6,15 +6,21 @@ plain UDP socket only the *payload* (INA header and lanes) is ours to write, the
 
 from __future__ import annotations
 
-import functools
+import importlib
 import ipaddress
+import struct
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from hostlib.version import INA_VERSION as INA_VERSION
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from hostlib.dtypes import HEADER_DTYPE as HEADER_DTYPE
+    from hostlib.dtypes import PREFIX_DTYPE as PREFIX_DTYPE
+    from hostlib.dtypes import packet_dtype as packet_dtype
 
 INA_UDP_PORT: Final = 42592
 
@@ -83,46 +89,10 @@ LANE_COUNTS: Final = (32, 64, 256)
 TYPE_IPV4: Final = 0x0800
 PROTO_UDP: Final = 17
 
-PREFIX_DTYPE: Final = np.dtype(
-    [
-        ("eth_dst", "u1", 6),
-        ("eth_src", "u1", 6),
-        ("ether_type", ">u2"),
-        ("ip_version_ihl", "u1"),
-        ("ip_tos", "u1"),
-        ("ip_total_len", ">u2"),
-        ("ip_id", ">u2"),
-        ("ip_fragment", ">u2"),
-        ("ip_ttl", "u1"),
-        ("ip_protocol", "u1"),
-        ("ip_checksum", ">u2"),
-        ("ip_src", "u1", 4),
-        ("ip_dst", "u1", 4),
-        ("udp_src", ">u2"),
-        ("udp_dst", ">u2"),
-        ("udp_length", ">u2"),
-        ("udp_checksum", ">u2"),
-    ]
-)
-
-HEADER_DTYPE: Final = np.dtype(
-    [
-        ("version_kind", "u1"),
-        ("flags", "u1"),
-        ("job", ">u2"),
-        ("psn", ">u4"),
-        ("bitmap", ">u4"),
-        ("fan_in", "u1"),
-        ("priority", "u1"),
-        ("exponent", "u1"),
-        ("epoch", "u1"),
-        ("valid", ">u2"),
-        ("lanes", ">u2"),
-        ("tag", ">u4"),
-        ("node", ">u2"),
-        ("target", ">u2"),
-    ]
-)
+_IPV4: Final = struct.Struct("!BBHHHBBH4s4s")
+_IPV4_CHECKSUM: Final = 10
+_DO_NOT_FRAGMENT: Final = 0x4000
+_UDP: Final = struct.Struct("!HHHH")
 
 
 class Header(NamedTuple):
@@ -155,16 +125,6 @@ def is_udp(prefixes: NDArray[Any]) -> NDArray[np.bool_]:
     return plain
 
 
-@functools.cache
-def packet_dtype(lanes: int, *, framed: bool) -> np.dtype[Any]:
-    """Return the dtype of a packet with `lanes` values, as a whole frame or as a UDP payload.
-
-    One ``np.zeros(n, packet_dtype(...))`` is one allocation for a batch of n packets.
-    """
-    prefix = PREFIX_DTYPE.descr if framed else []
-    return np.dtype([*prefix, *HEADER_DTYPE.descr, ("values", ">i4", (lanes,))])
-
-
 def version_kind(kind: int) -> int:
     """Return the first byte of an INA header of this kind."""
     return INA_VERSION << 4 | kind
@@ -183,23 +143,20 @@ class Endpoints:
 
 def frame_prefix(endpoints: Endpoints, payload_bytes: int) -> bytes:
     """Return the Ethernet, IPv4 and UDP headers for a payload of that length; the UDP checksum is absent."""
-    prefix = np.zeros(1, PREFIX_DTYPE)
-    prefix["eth_dst"] = mac_bytes(endpoints.dst_mac)
-    prefix["eth_src"] = mac_bytes(endpoints.src_mac)
-    prefix["ether_type"] = TYPE_IPV4
-    prefix["ip_version_ihl"] = 0x45
-    prefix["ip_total_len"] = IPV4_BYTES + UDP_BYTES + payload_bytes
-    prefix["ip_fragment"] = 0x4000  # don't fragment
-    prefix["ip_ttl"] = 64
-    prefix["ip_protocol"] = PROTO_UDP
-    prefix["ip_src"] = list(ipaddress.IPv4Address(endpoints.src_ip).packed)
-    prefix["ip_dst"] = list(ipaddress.IPv4Address(endpoints.dst_ip).packed)
-    prefix["udp_src"] = endpoints.src_port
-    prefix["udp_dst"] = INA_UDP_PORT
-    prefix["udp_length"] = UDP_BYTES + payload_bytes
-    ip_header = prefix.tobytes()[ETHERNET_BYTES : ETHERNET_BYTES + IPV4_BYTES]
-    prefix["ip_checksum"] = ipv4_checksum(ip_header)
-    return prefix.tobytes()
+    if not 0 <= endpoints.src_port <= 0xFFFF:
+        raise ValueError(f"UDP source port is {endpoints.src_port}, must be 0..65535")
+    ip = _IPV4.pack(
+        *(0x45, 0, IPV4_BYTES + UDP_BYTES + payload_bytes, 0, _DO_NOT_FRAGMENT, 64, PROTO_UDP, 0),
+        *(ipaddress.IPv4Address(address).packed for address in (endpoints.src_ip, endpoints.dst_ip)),
+    )
+    return b"".join(
+        [
+            *(bytes(mac_bytes(endpoints.dst_mac)), bytes(mac_bytes(endpoints.src_mac))),
+            TYPE_IPV4.to_bytes(2, "big"),
+            ip[:_IPV4_CHECKSUM] + ipv4_checksum(ip).to_bytes(2, "big") + ip[_IPV4_CHECKSUM + 2 :],
+            _UDP.pack(endpoints.src_port, INA_UDP_PORT, UDP_BYTES + payload_bytes, 0),
+        ]
+    )
 
 
 def mac_bytes(mac: str) -> list[int]:
@@ -212,7 +169,16 @@ def mac_bytes(mac: str) -> list[int]:
 
 def ipv4_checksum(header: bytes) -> int:
     """Return the checksum of an IPv4 header whose checksum field is zero (RFC 1071)."""
-    total = int(np.frombuffer(header, ">u2").sum(dtype=np.uint64))
+    total: int = sum(struct.unpack(f"!{len(header) // 2}H", header))
     while total >> 16:
         total = (total & 0xFFFF) + (total >> 16)
     return ~total & 0xFFFF
+
+
+def __getattr__(name: str) -> object:
+    """Import what has arrays when it is first used: who only launches workers needs no numpy."""
+    if name in ("HEADER_DTYPE", "PREFIX_DTYPE", "packet_dtype"):
+        found: object = getattr(importlib.import_module("hostlib.dtypes"), name)
+        globals()[name] = found
+        return found
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from softswitch.engine.pcapng import CaptureSettings, file_header, packet_block
     from softswitch.engine.pipeline import PipelineError
     from softswitch.engine.ports import MAX_PORT, PortSpec, SwitchError, parse_port, takes_any_peer
-    from softswitch.engine.programs import compile_once, preprocess_once
+    from softswitch.engine.programs import compile_once, p4info_once, preprocess_once
     from softswitch.engine.switch import Switch
     from softswitch.metrics import MetricsUnknown, metric_family, metric_labels, serve_metrics
     from softswitch.p4runtime import Service, Tls, serve
@@ -76,6 +76,7 @@ __all__ = [
     "metric_family",
     "metric_labels",
     "p4info",
+    "p4info_once",
     "p4info_text",
     "packet_block",
     "parse_port",
@@ -110,7 +111,7 @@ _HOMES: Final = {
     "engine.pcapng": ("CaptureSettings", "file_header", "packet_block"),
     "engine.pipeline": ("PipelineError",),
     "engine.ports": ("MAX_PORT", "PortSpec", "SwitchError", "parse_port", "takes_any_peer"),
-    "engine.programs": ("compile_once", "preprocess_once"),
+    "engine.programs": ("compile_once", "p4info_once", "preprocess_once"),
     "engine.switch": ("Switch",),
     "metrics": ("MetricsUnknown", "metric_family", "metric_labels", "serve_metrics"),
     "p4runtime": ("Service", "Tls", "serve"),

@@ -66,7 +66,10 @@ or RDMA; NCCL's ring is there what gloo's is here.
 
 
 def scenarios(quick: bool) -> list[Run]:
-    """Return all rates and numbers of workers, in namespaces and in virtual time."""
+    """Return all rates and numbers of workers, in namespaces and in virtual time.
+
+    `quick`: four workers, at 1 Gb/s alone in namespaces; on links of 100 Mb/s the page few-bits has them.
+    """
     return list(_scenarios(quick))
 
 
@@ -88,7 +91,8 @@ def _scenarios(quick: bool) -> Iterator[Run]:
                 window=WINDOWS[rate_bps],
                 blocks=("block16",),
             )
-            yield run
+            if not (quick and rate_bps < 1e9):
+                yield run
             yield real.in_virtual_time(run, {**labels, "runner": VIRTUAL})
 
 

@@ -90,7 +90,7 @@ class Workload:
 
 
 def workload(*, quick: bool = False, target: str = "embedded") -> Workload:
-    """Return the jobs for a kind of switches; `quick`: of seconds.
+    """Return the jobs for a kind of switches; `quick`: of seconds, and of a quarter of the packets.
 
     Four run at once. Jobs with servers have one in each rack, so that their trees go over a spine.
     """
@@ -111,4 +111,4 @@ def workload(*, quick: bool = False, target: str = "embedded") -> Workload:
         kind("small", 10),
         kind("last", 15),
     )
-    return Workload(0.05 if quick else 0.08, SIZES[target], jobs)
+    return Workload(0.05 if quick else 0.08, SIZES[target] // (4 if quick else 1), jobs)

@@ -10,8 +10,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from google.protobuf import text_format
-
 import p4src.programs
 from controller.errors import ProgramMismatch
 from controller.switches.capabilities import capabilities
@@ -131,6 +129,8 @@ def p4c_command(
 
 def p4c_output(source: Path, folder: Path) -> ProgramBundle:
     """Return the compiled program that `p4c_command` wrote into a folder."""
+    from google.protobuf import text_format  # for BMv2 alone
+
     text = _p4info_in(folder, source).read_text(encoding="utf-8")
     p4info = text_format.Parse(text, p4info_pb2.P4Info())
     return ProgramBundle(source.stem, p4info, _json_in(folder, source).read_bytes())

@@ -38,6 +38,20 @@ _ROUNDS_AHEAD: Final = 3
 RULE_STATE: Final = 16
 """Numbers that a congestion control in C remembers (``ina_window.h``)."""
 
+SPREAD: Final = 8
+"""With a fallback server, windows that fit into the range of the PSNs that may leave.
+
+No packet leaves before all those a window earlier have their results. With a full window in flight one loss
+would stop all; so, the others run on for as long as it takes to find out and repair it: three or four round
+trips, or more if it takes another try. Measured with 1 % loss, of the goodput without (docs/results/loss.md):
+half with 4, 87 % with 8, the same with 16.
+"""
+
+
+def window_for(in_flight: int) -> int:
+    """Return the window that a job of ``shared.p4`` needs to have so many packets in flight."""
+    return SPREAD * in_flight
+
 
 class BadLimits(Exception):
     """A congestion control failed, or answered with limits that are none; says which, and what would do."""

@@ -75,6 +75,8 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from hostlib import wire
+from hostlib.core.congestion import SPREAD as SPREAD
+from hostlib.core.congestion import window_for as window_for
 from hostlib.quantize import Encoding
 from hostlib.tree import Tree
 
@@ -83,15 +85,6 @@ NEVER: Final = 2**63 - 1
 
 ALL_WAIT: Final = 254
 """Value in a packet if every result keeps this rank waiting; 255 means another thing there."""
-
-SPREAD: Final = 8
-"""With a fallback server, windows that fit into the range of the PSNs that may leave.
-
-No packet leaves before all those a window earlier have their results. With a full window in flight one loss
-would stop all; so, the others run on for as long as it takes to find out and repair it: three or four round
-trips, or more if it takes another try. Measured with 1 % loss, of the goodput without (docs/results/loss.md):
-half with 4, 87 % with 8, the same with 16.
-"""
 
 PROBES: Final = 2
 """Probes without a result in between; from then on time-outs ask."""
@@ -328,11 +321,6 @@ def turn_of(in_flight: int, ranks: int) -> int:
         ranks: Number of ranks.
     """
     return min(max(in_flight // (2 * ranks), _LEAST_TURN), _MOST_TURN)
-
-
-def window_for(in_flight: int) -> int:
-    """Return the window that a job of ``shared.p4`` needs to have so many packets in flight."""
-    return SPREAD * in_flight
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,30 +4,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from hostlib.core.window import Window
 from hostlib.errors import JobBroken, JobFault, PeerLost, PeerTimeout
+from hostlib.patience import Patience as Patience
 from hostlib.peers import Peers
 
 _log = logging.getLogger("hostlib")
 
-TIMEOUT_S: Final = 8.0
-STRAGGLER_TIMEOUT_S: Final = 600.0
-
 SUSPICIOUS_NS: Final = 200_000_000
 """A stall of this length is worth asking whether somebody died."""
-
-
-@dataclass(frozen=True, slots=True)
-class Patience:
-    """Times to wait without a new result, seconds."""
-
-    timeout_s: float = TIMEOUT_S
-    """If the switch does not answer, or nobody knows that the missing ranks live."""
-    straggler_timeout_s: float = STRAGGLER_TIMEOUT_S
-    """If the missing ranks are known to live: they compute, or wait for something else."""
 
 
 class Watchdog:

@@ -16,7 +16,7 @@ import typer
 
 from controller.switches.model import SWITCH_IP
 from controller.vocabulary import Topology
-from hostlib.hosting import AGAIN
+from hostlib.command_line import AGAIN
 from ina.cli import options
 from ina.cli.cluster_options import MACHINES, ClusterFile, cluster_of, names_of
 from ina.cli.errors import USAGE, Failure, verdict

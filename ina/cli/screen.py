@@ -15,8 +15,6 @@ import threading
 from collections.abc import Hashable, Iterator
 from typing import Final, TextIO, TypeGuard
 
-from rich.cells import set_cell_size
-
 # Where a line begins (again), if something follows. Most output has no carriage returns.
 _AGAIN: Final = re.compile(rb"(?:\n|\r(?!\n))(?!\Z)")
 _ERASE: Final = "\r\x1b[2K"
@@ -96,7 +94,7 @@ class Screen:
         if self._progress == self._shown or not _moves(stream) or _place(stream) in self._open:
             return
         columns = os.get_terminal_size(stream.fileno()).columns or 80
-        text = set_cell_size(self._progress, columns - 1).rstrip() if self._progress else ""
+        text = _cut(self._progress, columns - 1) if self._progress else ""
         stream.write(f"{_ERASE}{text}\r")  # who writes past us overwrites it
         stream.flush()
         self._shown = self._progress
@@ -134,6 +132,12 @@ def _place(stream: TextIO) -> str:
     except (OSError, ValueError):
         return str(id(stream))
     return f"{found.st_dev}:{found.st_ino}"
+
+
+def _cut(text: str, columns: int) -> str:
+    from rich.cells import set_cell_size  # where no terminal is, nothing is cut
+
+    return set_cell_size(text, columns).rstrip()
 
 
 def _moves(stream: TextIO | None) -> TypeGuard[TextIO]:

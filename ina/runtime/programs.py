@@ -25,8 +25,7 @@ def bundle(program: str, lanes: int) -> ProgramBundle:
     """
     source, defines = source_of(program, lanes)
     text = softswitch.preprocess_once(source, defines=defines)
-    compiled = softswitch.compile_once(text, name=source.stem)
-    return ProgramBundle(program, softswitch.p4info(compiled), text.encode())
+    return ProgramBundle(program, softswitch.p4info_once(text, name=source.stem), text.encode())
 
 
 def settled(spec: FabricSpec) -> tuple[FabricSpec, SwitchInfo]:

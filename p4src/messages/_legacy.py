@@ -22,7 +22,7 @@ _MODULES = (
 # What the descriptors refer to must be in the pool first.
 _NEEDED = ("google.protobuf.any_pb2", "google.rpc.status_pb2")
 
-_SERIALIZED = re.compile(r"serialized_pb=(b'(?:[^'\\]|\\.)*'|b\"(?:[^\"\\]|\\.)*\")")
+_SERIALIZED = re.compile(r"serialized_pb=(b'[^'\\]*(?:\\.[^'\\]*)*'|b\"[^\"\\]*(?:\\.[^\"\\]*)*\")")
 
 
 def make_importable() -> None:

@@ -19,14 +19,14 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from softswitch.compiler import ir
 from softswitch.compiler.choice import Choice
 from softswitch.compiler.errors import CompileError, Unsupported
 from softswitch.compiler.frontend.text import read_source
-from softswitch.compiler.p4info_export import p4info, p4info_text
 from softswitch.compiler.position import Position
 
 if TYPE_CHECKING:
+    from p4src.messages import p4info_pb2
+    from softswitch.compiler import ir
     from softswitch.compiler.undefined import Finding
 
 __all__ = [
@@ -39,6 +39,7 @@ __all__ = [
     "compile_source",
     "find_undefined",
     "p4info",
+    "p4info_from",
     "p4info_text",
     "preprocess_file",
 ]
@@ -161,3 +162,28 @@ def preprocess_file(
     Compiling that text gives what compiling the file does, positions included.
     """
     return _preprocess(read_source(path), str(path), defines=defines, include_dirs=include_dirs)
+
+
+def p4info(program: ir.Program) -> p4info_pb2.P4Info:
+    """Return the P4Info of a program; objects annotated with ``@hidden`` are left out.
+
+    Raises CompileError if an ``@id`` is no number, of another kind of object, or used twice.
+    """
+    from softswitch.compiler.p4info_export import Export
+
+    return Export(program).message()
+
+
+def p4info_from(serialized: bytes) -> p4info_pb2.P4Info:
+    """Return P4Info that was serialized before."""
+    from p4src.messages import p4info_pb2
+
+    return p4info_pb2.P4Info.FromString(serialized)
+
+
+def p4info_text(message: p4info_pb2.P4Info) -> str:
+    """Return P4Info in the text format that P4Runtime tools read."""
+    from google.protobuf import text_format
+
+    head = "# proto-file: p4/config/v1/p4info.proto\n# proto-message: p4.config.v1.P4Info\n\n"
+    return head + text_format.MessageToString(message)

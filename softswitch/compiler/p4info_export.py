@@ -17,8 +17,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from google.protobuf import text_format
-
 from p4src.messages import p4info_pb2
 from softswitch.compiler import ir
 from softswitch.compiler.errors import CompileError
@@ -64,20 +62,6 @@ _Object = (
 _Item = TypeVar("_Item", bound=_Object)
 
 
-def p4info(program: ir.Program) -> p4info_pb2.P4Info:
-    """Return the P4Info of a program; objects annotated with ``@hidden`` are left out.
-
-    Raises CompileError if an ``@id`` is no number, of another kind of object, or used twice.
-    """
-    return _Export(program).message()
-
-
-def p4info_text(message: p4info_pb2.P4Info) -> str:
-    """Return P4Info in the text format that P4Runtime tools read."""
-    head = "# proto-file: p4/config/v1/p4info.proto\n# proto-message: p4.config.v1.P4Info\n\n"
-    return head + text_format.MessageToString(message)
-
-
 @dataclass(frozen=True, slots=True)
 class _Symbols:
     """Ids of all objects of one kind by their names."""
@@ -113,7 +97,9 @@ class _Symbols:
         return cls(ids)
 
 
-class _Export:
+class Export:
+    """Makes the P4Info of one program."""
+
     def __init__(self, program: ir.Program) -> None:
         self._program = program
         direct = {name: counter for name, counter in program.counters.items() if counter.table is not None}
@@ -150,6 +136,7 @@ class _Export:
         self._aliases = _aliases(names)
 
     def message(self) -> p4info_pb2.P4Info:
+        """Return it. Raises CompileError, see `softswitch.compiler.p4info`."""
         program = self._program
         info = p4info_pb2.P4Info()
         info.pkg_info.arch = program.architecture

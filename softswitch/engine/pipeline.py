@@ -18,10 +18,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from softswitch.compiler import ir
 from softswitch.engine.meters import MeterRates, MeterReading
+
+if TYPE_CHECKING:
+    from softswitch.compiler import ir
 
 DROP_PORT = 511
 """``egress_spec`` after ``mark_to_drop``."""

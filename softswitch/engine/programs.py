@@ -8,6 +8,7 @@ file                            what it holds                             what i
 ``program-….ir``                the IR, a pickle: to load one is to run    the text, the name that positions
                                 it, as a shared object                     give it, what undefined values
                                                                            are, the compiler, Python
+``p4info-….bin``                its P4Info, serialized                    as of the IR
 ``emitted-….c``                 the C text                                 the IR's, the back end
 ==============================  ========================================  ==============================
 
@@ -27,13 +28,16 @@ from collections.abc import Mapping
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import softswitch.compiler
-from softswitch.compiler import Choice, compile_source, ir
+from softswitch.compiler import Choice, compile_source, p4info, p4info_from
 from softswitch.compiler.frontend.text import read_source
 from softswitch.engine.cache import find_folder, seal, unsealed
 from softswitch.engine.pipeline import NoCache
+
+if TYPE_CHECKING:
+    from softswitch.compiler import ir
 
 _BACK_END = Path(__file__).parent / "emit_c"
 _FRONT_END = Path(softswitch.compiler.__file__).parent
@@ -71,7 +75,7 @@ def compile_once(text: str, *, name: str = "<string>", undefined: Choice | None 
 
     Raises CompileError.
     """
-    key = _digest(_code(_FRONT_END), text, name, platform.python_version(), undefined or "")
+    key = _key(text, name, undefined)
     if (kept := _kept(f"program-{key}.ir")) is not None:
         found: ir.Program = pickle.loads(kept)
         return found
@@ -79,6 +83,23 @@ def compile_once(text: str, *, name: str = "<string>", undefined: Choice | None 
     program = dataclasses.replace(compiled, origin=key)
     _keep(f"program-{key}.ir", _pickled(program))
     return program
+
+
+def p4info_once(text: str, *, name: str = "<string>", undefined: Choice | None = None) -> Any:
+    """Return the P4Info (`softswitch.compiler.p4info`) of what `compile_once` returns, without loading it.
+
+    Raises CompileError.
+    """
+    file = f"p4info-{_key(text, name, undefined)}.bin"
+    if (kept := _kept(file)) is not None:
+        return p4info_from(kept)
+    info = p4info(compile_once(text, name=name, undefined=undefined))
+    _keep(file, info.SerializeToString())
+    return info
+
+
+def _key(text: str, name: str, undefined: Choice | None) -> str:
+    return _digest(_code(_FRONT_END), text, name, platform.python_version(), undefined or "")
 
 
 class _Pickler(pickle.Pickler):
@@ -98,17 +119,20 @@ def _pickled(program: ir.Program) -> bytes:
 
 def emit_once(program: ir.Program) -> str:
     """Return `emit_c` of a program, from the cache if `compile_once` made it. Raises Unsupported."""
-    # Imported here, because most processes find what they need emitted already.
-    from softswitch.engine.emit_c.program import emit_c
-
     if program.origin is None:
-        return emit_c(program)
+        return _emitted(program)
     file = f"emitted-{_digest(_code(_BACK_END), program.origin)}.c"
     if (kept := _kept(file)) is not None:
         return kept.decode()
-    text = emit_c(program)
+    text = _emitted(program)
     _keep(file, text.encode())
     return text
+
+
+def _emitted(program: ir.Program) -> str:
+    from softswitch.engine.emit_c.program import emit_c  # most processes find what they need emitted already
+
+    return emit_c(program)
 
 
 def _kept(name: str) -> bytes | None:

@@ -11,12 +11,12 @@ from typing import Any, Literal
 
 from p4src.messages import p4runtime_pb2 as p4
 from p4src.messages.cookie import cookie_of
-from softswitch.compiler import Choice, ir, p4info
+from softswitch.compiler import Choice, ir
 from softswitch.compiler.errors import CompileError
 from softswitch.engine.build import load
 from softswitch.engine.pipeline import MAX_FRAME, Pipeline, PipelineError
 from softswitch.engine.ports import MemoryPort
-from softswitch.engine.programs import compile_once
+from softswitch.engine.programs import compile_once, p4info_once
 from softswitch.engine.switch import Switch
 from softswitch.engine.trace import Trace
 from softswitch.p4runtime import schema as schemas
@@ -112,7 +112,7 @@ def prepare(
     source = _source(config.p4_device_config)
     try:
         program = compile_once(source, name="device config", undefined=undefined)
-        compiled = schemas.from_p4info(p4info(program))
+        compiled = schemas.from_p4info(p4info_once(source, name="device config", undefined=undefined))
     except CompileError as error:
         expected = f"; expected {error.expected}" if error.expected else ""
         raise InvalidArgument(f"the program does not compile: {error}{expected}") from error
@@ -231,7 +231,7 @@ class Device:
     def _own(self, source: str) -> Bundle:
         program = compile_once(source, undefined=self._undefined)
         check_architecture(program, self._architecture)
-        info = p4info(program)
+        info = p4info_once(source, undefined=self._undefined)
         text = source.encode()
         config = p4.ForwardingPipelineConfig(p4info=info, p4_device_config=text)
         config.cookie.cookie = cookie_of(info, text)

@@ -74,7 +74,7 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
     ),
     # The host library knows the wire.
     "hostlib": ("hostlib/", "hostlib._native", "hostlib.core/", "hostlib.io/"),
-    "hostlib.core": ("hostlib.errors", "hostlib.peers", "hostlib.quantize", *PACKETS),
+    "hostlib.core": ("hostlib.errors", "hostlib.patience", "hostlib.peers", "hostlib.quantize", *PACKETS),
     "hostlib._native": ("hostlib.errors", "hostlib.wire", "hostlib.core/"),
     "hostlib.io": (
         *("hostlib.addresses", "hostlib.config", "hostlib.errors", "hostlib.interfaces"),
@@ -182,7 +182,7 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
         *("ina.service/", "ina.service.api", "ina.bench.service/"),
     ),
     "ina.cli": (
-        *("controller/*", "ina/*", *SWITCH, *HOST, "hostlib.demos/", "hostlib.hosting"),
+        *("controller/*", "ina/*", *SWITCH, *HOST, "hostlib.demos/"),
         "hostlib.lua_dissector",
         *("bmv2_topos.draw", "bmv2_topos.harness/", "bmv2_topos.plots", "bmv2_topos.soak"),
         *("bmv2_topos.testbeds.virtual", "bmv2_topos.trace"),

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from softswitch.engine.build import build, build_c, find_compiler
+from softswitch.engine import build as building
+from softswitch.engine.build import FLAGS, build, build_c, find_compiler
 from softswitch.engine.cache import find_folder, seal
 from softswitch.engine.compiled import CompiledPipeline
 
@@ -20,16 +21,24 @@ from . import ir_programs as hand
 
 ROOT = Path(__file__).parents[2]
 NOBODY = 65534
-LOAD = """
-from softswitch.engine.build import build
+SOON = (*FLAGS, "-O0")
+"""Objects of these tests are built often, and run no packets."""
+LOAD = f"""
+from softswitch.engine import build
 from softswitch.engine.compiled import CompiledPipeline
 from tests.softswitch import ir_programs as hand
+build.FLAGS = {SOON}
 program = hand.lanes_program(11)
-path = build(program)
+path = build.build(program)
 CompiledPipeline(program, path)
 print(path)
 """
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to be two users")
+
+
+@pytest.fixture(autouse=True)
+def _soon_built(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(building, "FLAGS", SOON)
 
 
 @pytest.fixture

@@ -59,10 +59,12 @@ def test_help_imports_no_command(arguments: list[str]) -> None:
 @pytest.mark.parametrize(
     ("module", "unneeded"),
     [
+        ("ina.cli.run, ina.cli.execute", ("numpy", "softswitch.compiler.ir", "hostlib.core.window")),
+        ("ina.cli.admit", ("numpy", "softswitch.compiler.ir", "hostlib.core.window")),
         ("ina.machine.agent", ("numpy", "grpc")),  # it starts ranks
         ("ina.cli.fallback", ("grpc", "softswitch")),  # a server sums, and one of a machine starts another
         ("ina.cli.switch", ("numpy", "controller", "hostlib")),
-        ("ina.service.runner", ("controller.core", "controller.scheduling")),
+        ("ina.service.runner", ("numpy", "controller.core", "controller.scheduling")),
     ],
 )
 def test_what_runs_start_loads_nothing_that_it_does_not_need(module: str, unneeded: tuple[str, ...]) -> None:
