@@ -34,8 +34,16 @@ def _keep(phase: str, info: dict[str, int]) -> None:
         gc.freeze()
 
 
+def _end() -> None:
+    """Keep no more, or garbage that is the last would not be collected; and only then write what is new."""
+    if _keep in gc.callbacks:
+        gc.callbacks.remove(_keep)
+    for methods in _methods.values():
+        methods.write()
+
+
 gc.callbacks.append(_keep)
-atexit.register(lambda: _keep in gc.callbacks and gc.callbacks.remove(_keep))
+atexit.register(_end)
 
 
 class Methods:
@@ -45,10 +53,9 @@ class Methods:
         self.file = f"{METHODS}.{package}"
         self.known = self.read()
         self.new: dict[str, CodeType] = {}
-        if not sys.dont_write_bytecode:
-            atexit.register(self.write)
 
     def read(self) -> dict[str, CodeType]:
+        """Return what was written before."""
         with suppress(OSError), open(self.file, "rb") as file:  # noqa: PTH123
             return marshal.loads(file.read())
         return {}
@@ -61,7 +68,8 @@ class Methods:
 
     def write(self) -> None:
         """Add what is new to the file; what another process adds at this moment may be lost, until later."""
-        if not self.new or "pytest" in sys.modules:  # there may be classes without end, made by chance
+        by_chance = "pytest" in sys.modules  # it makes classes without end
+        if not self.new or by_chance or sys.dont_write_bytecode:
             return
         beside = f"{self.file}.{os.getpid()}"
         with suppress(OSError):
