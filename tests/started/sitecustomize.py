@@ -20,7 +20,7 @@ from contextlib import suppress
 from types import CodeType, ModuleType
 
 NEW = 20
-"""Modules loaded since things were kept last, from which on a collection keeps what there is instead."""
+"""Modules loaded since things were kept last, from which on a full collection keeps what there is instead."""
 METHODS = f"{os.path.dirname(__file__)}/__pycache__/methods.{importing.MAGIC_NUMBER.hex()}"  # noqa: PTH120
 """File with the code of methods, as Python keeps that of modules: valid for the same Pythons."""
 
@@ -29,7 +29,7 @@ _loaded = len(sys.modules)
 
 def _keep(phase: str, info: dict[str, int]) -> None:
     global _loaded
-    if phase == "start" and info["generation"] > 0 and len(sys.modules) - _loaded > NEW:
+    if phase == "start" and info["generation"] == 2 and len(sys.modules) - _loaded > NEW:
         _loaded = len(sys.modules)
         gc.freeze()
 
