@@ -12,10 +12,10 @@ from hostlib import wire
 from hostlib._native import NativeKernel
 from hostlib.collectives import Collective
 from hostlib.config import JobConfig
-from hostlib.core.congestion import BadLimits
+from hostlib.core.congestion import SPREAD, BadLimits
 from hostlib.core.driver import CHECK_NS, Driver
 from hostlib.core.pace import UNKNOWN, Hold, Pace
-from hostlib.core.state import SPREAD, CoreSettings, Counter, RtoLimits
+from hostlib.core.state import CoreSettings, Counter, RtoLimits
 from hostlib.core.watchdog import Watchdog
 from hostlib.core.window import NumericErrors, Window
 from hostlib.errors import (

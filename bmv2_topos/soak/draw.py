@@ -31,8 +31,8 @@ from bmv2_topos.testbeds.virtual.placement import Placement
 from controller.switches.model import Feature, SwitchInfo
 from controller.vocabulary import Link, Mode, Region, Server, Switch, Topology
 from hostlib import wire
-from hostlib.core.congestion import CONGESTION_NAMES
-from hostlib.core.state import Pattern, window_for
+from hostlib.core.congestion import CONGESTION_NAMES, window_for
+from hostlib.core.state import Pattern
 from hostlib.quantize import BLOCKS, Encoding
 
 _MAX_DEPTH = 2

@@ -35,8 +35,8 @@ from bmv2_topos.testbeds.virtual.cores import COMPILED, Cores
 from bmv2_topos.testbeds.virtual.network import Station, Trace
 from bmv2_topos.testbeds.virtual.server import Server, endpoints
 from hostlib import wire
-from hostlib.core.congestion import CONGESTION
-from hostlib.core.state import SPREAD, CoreSettings, RtoLimits, turn_of
+from hostlib.core.congestion import CONGESTION, SPREAD
+from hostlib.core.state import CoreSettings, RtoLimits, turn_of
 from hostlib.core.window import Window
 from hostlib.fallback.config import FallbackJob, FallbackSettings
 from hostlib.tree import Tree

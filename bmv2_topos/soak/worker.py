@@ -12,9 +12,10 @@ from bmv2_topos.testbeds.virtual.network import Network, Station
 from hostlib.core.driver import Arrivals, Driver
 from hostlib.core.state import NEVER
 from hostlib.core.state import Counter as Count
-from hostlib.core.watchdog import Patience, Watchdog
+from hostlib.core.watchdog import Watchdog
 from hostlib.core.window import Window
 from hostlib.errors import JobBroken, RanksDisagree
+from hostlib.patience import Patience
 from hostlib.peers import NoPeers
 
 BATCH = 16

@@ -799,7 +799,7 @@ static int64_t oldest_sent(const struct ina_core *core)
 }
 
 /* When what was sent at `oldest` is overdue, `rto` later than it could have been answered. */
-static int64_t overdue_at(const struct ina_core *core, int64_t oldest, int64_t *rto)
+static int64_t overdue_after(const struct ina_core *core, int64_t oldest, int64_t *rto)
 {
     *rto = core->rto << (core->backoff < INA_MOST_DOUBLINGS ? core->backoff : INA_MOST_DOUBLINGS);
     *rto = *rto < core->rto_max ? *rto : core->rto_max;
@@ -809,9 +809,9 @@ static int64_t overdue_at(const struct ina_core *core, int64_t oldest, int64_t *
     return from + *rto;
 }
 
-int64_t ina_timeout(const struct ina_core *core, int64_t *rto)
+int64_t ina_overdue_at(const struct ina_core *core, int64_t *rto)
 {
-    return overdue_at(core, oldest_sent(core), rto);
+    return overdue_after(core, oldest_sent(core), rto);
 }
 
 int64_t ina_next_timeout(const struct ina_core *core)
@@ -819,6 +819,6 @@ int64_t ina_next_timeout(const struct ina_core *core)
     int64_t rto, oldest = oldest_sent(core);
     if (oldest == INA_NEVER)
         return INA_NEVER;
-    int64_t timeout = overdue_at(core, oldest, &rto), probe = next_probe(core, oldest);
+    int64_t timeout = overdue_after(core, oldest, &rto), probe = next_probe(core, oldest);
     return probe < timeout ? probe : timeout;
 }

@@ -237,8 +237,8 @@ void ina_batch_end(struct ina_core *core, const struct ina_batch *batch);
 
 void ina_queue_resend(struct ina_core *core, uint32_t chain, uint32_t flags);
 int64_t ina_next_timeout(const struct ina_core *core);
-/* The same without probes: what is overdue then was sent, or could have been answered, `rto` before. Something is in flight. */
-int64_t ina_timeout(const struct ina_core *core, int64_t *rto);
+/* When the oldest packet in flight is overdue, `rto` after it was sent or could have been answered; there is one. */
+int64_t ina_overdue_at(const struct ina_core *core, int64_t *rto);
 void ina_settle(struct ina_core *core);
 
 /* Time-outs, ina_timeout.c. */

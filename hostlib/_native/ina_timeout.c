@@ -61,7 +61,7 @@ void ina_time_out(struct ina_core *core, int64_t now)
     if (now < ina_next_timeout(core))
         return;
     int64_t rto;
-    if (now < ina_timeout(core, &rto)) {
+    if (now < ina_overdue_at(core, &rto)) {
         probe(core, now);
         return;
     }

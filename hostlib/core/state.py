@@ -75,8 +75,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from hostlib import wire
-from hostlib.core.congestion import SPREAD as SPREAD
-from hostlib.core.congestion import window_for as window_for
+from hostlib.core.congestion import SPREAD
 from hostlib.quantize import Encoding
 from hostlib.tree import Tree
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from hostlib.core.window import Window
 from hostlib.errors import JobBroken, JobFault, PeerLost, PeerTimeout
-from hostlib.patience import Patience as Patience
+from hostlib.patience import Patience
 from hostlib.peers import Peers
 
 _log = logging.getLogger("hostlib")

@@ -12,8 +12,8 @@ from controller.vocabulary import Mode, Region
 from hostlib._native import NativeKernel
 from hostlib.core.congestion import CONGESTION
 from hostlib.core.state import CoreSettings
-from hostlib.core.watchdog import Patience
 from hostlib.fallback import FallbackJob, FallbackSettings, NativeCore
+from hostlib.patience import Patience
 from hostlib.tree import Tree
 from tests.contract.admitted import LANES, admit, serving
 from tests.hostlib.fabric import ABOVE, UPLINK, FabricCase, JobCase, numbers_of, worker_port

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from bmv2_topos.testbeds.virtual.network import Device
 from hostlib import collectives, quantize, wire
-from hostlib.core.congestion import CONGESTION, CongestionName
-from hostlib.core.state import SPREAD, CoreSettings
-from hostlib.core.watchdog import Patience
+from hostlib.core.congestion import CONGESTION, SPREAD, CongestionName
+from hostlib.core.state import CoreSettings
+from hostlib.patience import Patience
 from hostlib.tree import Tree
 from tests.hostlib import block_sums
 from tests.hostlib.cases import LANES, MakeKernel

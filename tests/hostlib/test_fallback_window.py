@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 
 from hostlib import collectives, quantize, wire
 from hostlib._native import NativeKernel
-from hostlib.core.congestion import Congestion, Limits, Round
+from hostlib.core.congestion import SPREAD, Congestion, Limits, Round
 from hostlib.core.kernel import Kernel
-from hostlib.core.state import SPREAD, Chain, CoreSettings, Counter, RtoLimits
-from hostlib.core.watchdog import Patience
+from hostlib.core.state import Chain, CoreSettings, Counter, RtoLimits
 from hostlib.core.window import Window
 from hostlib.errors import PeerTimeout
+from hostlib.patience import Patience
 from hostlib.tree import Tree
 from tests import effort
 from tests.hostlib.cases import JOB, LANES, MakeKernel

@@ -15,7 +15,8 @@ from bmv2_topos.testbeds.virtual.placement import Placement
 from bmv2_topos.testbeds.virtual.server import endpoints
 from controller.vocabulary import Link, Mode, Region, Server, Switch, Topology
 from hostlib import wire
-from hostlib.core.state import CoreSettings, window_for
+from hostlib.core.congestion import window_for
+from hostlib.core.state import CoreSettings
 from hostlib.core.window import Window
 from hostlib.fallback.config import FallbackJob, FallbackSettings
 from hostlib.tree import Tree

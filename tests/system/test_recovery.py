@@ -15,8 +15,8 @@ from bmv2_topos.testbeds.virtual.cores import COMPILED, Cores
 from bmv2_topos.testbeds.virtual.network import LinkFaults
 from bmv2_topos.testbeds.virtual.placement import Placement
 from controller.vocabulary import Link, Server, Switch, Topology
-from hostlib.core.congestion import CONGESTION_NAMES, Aimd, CongestionName, Limits, Round
-from hostlib.core.state import NEVER, window_for
+from hostlib.core.congestion import CONGESTION_NAMES, Aimd, CongestionName, Limits, Round, window_for
+from hostlib.core.state import NEVER
 from tests.twins import TWINS
 from tests.twins import kernel as twin_kernel
 from tests.twins.kernel import NumpyKernel

@@ -10,7 +10,7 @@ from types import FrameType
 
 
 @contextlib.contextmanager
-def interrupts_held() -> Iterator[None]:
+def signals_held() -> Iterator[None]:
     """Let SIGINT, SIGTERM and SIGHUP wait for the end of the block, which has to be short.
 
     Blocking them would not do: another thread takes the signal (NumPy has threads), and Python raises it

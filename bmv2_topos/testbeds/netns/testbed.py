@@ -13,7 +13,7 @@ from bmv2_topos.testbeds.netns import namespaces, store
 from bmv2_topos.testbeds.netns.commands import Command, Program, bring_up
 from bmv2_topos.testbeds.netns.errors import NoTestbed, NotHere, StepFailed, Taken
 from bmv2_topos.testbeds.netns.forwarding import entries, offered
-from bmv2_topos.testbeds.netns.interrupts import interrupts_held, unwinding
+from bmv2_topos.testbeds.netns.interrupts import signals_held, unwinding
 from bmv2_topos.testbeds.netns.names import check_name, check_nodes, namespace, prefix
 from bmv2_topos.testbeds.netns.serving import await_service, start_switch
 from bmv2_topos.testbeds.netns.store import State
@@ -157,7 +157,7 @@ def run_step(command: Command) -> None:
     """Run a command; after an interrupt it has ended, too. Raises StepFailed, with what it said."""
     pipe, process = subprocess.PIPE, None
     try:
-        with interrupts_held():
+        with signals_held():
             process = subprocess.Popen(command.argv, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
         _, said = process.communicate("\n".join(command.lines))
     except BaseException:

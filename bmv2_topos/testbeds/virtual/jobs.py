@@ -24,9 +24,9 @@ from bmv2_topos.trace.explain import End
 from controller import ControllerError, Region, TreeAdmission
 from controller.vocabulary import BadSpec, Job, Topology
 from hostlib import wire
-from hostlib.core.congestion import Congestion
+from hostlib.core.congestion import SPREAD, Congestion
 from hostlib.core.kernel import Kernel
-from hostlib.core.state import SPREAD, CoreSettings
+from hostlib.core.state import CoreSettings
 from hostlib.core.window import Window
 from hostlib.errors import ConfigError
 from hostlib.fallback.config import FallbackJob
