@@ -240,7 +240,7 @@ def test_mininet_ends_when_it_is_killed() -> None:
 
 @needs_namespaces
 @have_mininet
-def test_somebody_elses_mininet_has_our_switch_and_is_not_disturbed() -> None:
+def test_somebody_elses_mininet_starts_our_switch_again_and_is_not_disturbed() -> None:
     name = f"{PREFIX}-n"
     script = Path(__file__).parent / "workers" / "own_mininet.py"
     theirs = subprocess.Popen(
