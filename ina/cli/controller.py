@@ -195,6 +195,14 @@ def controller(
             "its own. Default: none.",
         ),
     ] = "",
+    pass_env: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="Pass this environment variable on to the commands of jobs, besides those that "
+            "docs/security.md lists; give it several times for several, or a pattern such as 'HF_*'.",
+        ),
+    ] = None,
     keep_jobs: Annotated[
         int,
         typer.Option(
@@ -272,7 +280,7 @@ def controller(
     retention = Retention(keep_jobs, keep_days * DAY_S)
     given = policies if policies_file is None else read_policies(policies_file, policies)
 
-    engine = EngineChoice(executor, licence, launch_with)  # type: ignore[arg-type]  # checked above
+    engine = EngineChoice(executor, licence, launch_with, tuple(pass_env or ()))  # type: ignore[arg-type]  # checked above
     site: Site
     if cluster is None:
         site = TestbedSite.find(testbed)

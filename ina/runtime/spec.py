@@ -167,6 +167,8 @@ class LaunchSpec:
     """The machines' names in the cluster file, if there is one."""
     variables: Mapping[str, str] = field(default_factory=dict)
     """Environment variables of the workers, such as those by which they find their group."""
+    inherited: tuple[str, ...] | None = None
+    """Patterns of the variables that workers inherit from whoever starts them; None: all."""
 
     @property
     def children(self) -> int:

@@ -19,7 +19,7 @@ import os
 import signal
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -28,6 +28,7 @@ from controller.switches.model import SwitchInfo
 from controller.vocabulary import Job, Topology
 from controller.vocabulary.files import parse_topology
 from controller.vocabulary.slots import Encoding
+from hostlib.launcher import ACCOUNT, SETTINGS
 from hostlib.stages import STAGES
 from ina.runtime.agents import Agents
 from ina.runtime.job_group import Cancelled, GroupRun
@@ -108,6 +109,7 @@ class RunOrder:
         cluster: With an engine: the cluster (`topology_document`), with the addresses of servers.
         launch_with: With ssh: the command that starts a command on a machine (`agents.launch_command`).
         here: With ssh: the server that is this machine; "": none is.
+        inherited: Patterns of the environment variables that commands inherit (`Workers`).
     """
 
     number: int
@@ -120,6 +122,7 @@ class RunOrder:
     cluster: Mapping[str, Any] | None = None
     launch_with: str = ""
     here: str = ""
+    inherited: tuple[str, ...] = (*ACCOUNT, *SETTINGS)
 
     @classmethod
     def of(cls, found: Mapping[str, Any]) -> RunOrder:
@@ -135,7 +138,8 @@ class RunOrder:
             )
             for job in found["jobs"]
         )
-        return cls(**{**found, "jobs": tuple(jobs)})
+        inherited = tuple(found["inherited"])
+        return cls(**{**found, "jobs": tuple(jobs), "inherited": inherited})
 
 
 @dataclass(slots=True)
@@ -273,8 +277,11 @@ class Runner:
             group = GroupRun(
                 self._fabric,
                 [
-                    launch_spec(
-                        job, switch=order.switch, places=() if order.engine == "local" else job.servers
+                    replace(
+                        launch_spec(
+                            job, switch=order.switch, places=() if order.engine == "local" else job.servers
+                        ),
+                        inherited=order.inherited,
                     )
                     for job in order.jobs
                 ],
@@ -311,6 +318,7 @@ class Runner:
             job.command,
             job.ranks,
             topology_of(self._order),
+            self._order.inherited,
             given=json.dumps(asdict(self._order)),
             on_output=partial(logs.write, spec),
             stopping=self._stopping,

@@ -140,6 +140,22 @@ def test_the_daemon_may_be_killed_between_any_two_steps(bed: netns.State, tmp_pa
 
 
 @needs_namespaces
+def test_commands_get_listed_variables_of_the_controllers_environment_and_no_others(
+    bed: netns.State, tmp_path: Path
+) -> None:
+    jobs = tmp_path / "jobs.toml"
+    jobs.write_text('[[job]]\nname = "reads"\nworkers = 1\ncommand = "env"\n')
+    secrets = {"INA_TOKEN": "t" * 32, "INA_CONTROLLER_TOKEN": "c" * 32, "AWS_SECRET_ACCESS_KEY": "key"}
+    found = ended(daemon(tmp_path / "state", jobs, **secrets, NCCL_DEBUG="INFO", HF_HOME="/models"))
+    assert found["jobs"]["reads"]["state"] == "completed", found
+    (log,) = (tmp_path / "state" / "logs").rglob("rank-0.log")
+    variables = dict(line.partition("=")[::2] for line in log.read_text().splitlines())
+    assert not {*secrets, "HF_HOME"} & {*variables}
+    assert variables["NCCL_DEBUG"] == "INFO"
+    assert {"PATH", "HOME", "RANK", "INA_JOB", "MASTER_ADDR"} <= {*variables}
+
+
+@needs_namespaces
 def test_a_job_whose_runner_is_killed_starts_again(bed: netns.State, tmp_path: Path) -> None:
     stop, state = tmp_path / "stop", tmp_path / "state"
     serving = daemon(state, jobs_file(tmp_path, "r", more=f"--until {stop}"))

@@ -13,6 +13,7 @@ import httpx
 import pytest
 
 from controller.vocabulary import Job
+from ina.runtime.agents import Agents, RemoteWorkers
 from ina.service.api.peers import uid_of
 from ina.service.api.problems import Problem
 from ina.service.api.users import as_user
@@ -114,3 +115,31 @@ def test_a_command_runs_as_its_user_in_its_folder() -> None:
     found = subprocess.run(_command(told), capture_output=True, text=True, check=True)
     gid = pwd.getpwnam("nobody").pw_gid
     assert found.stdout.split() == [str(NOBODY), str(gid), "/tmp", "nobody", "NoNewPrivs:", "1"]
+
+
+class _Ends:
+    def ended(self, rank: int, status: int, reason: str) -> None:
+        assert status == 0, reason
+
+
+@as_root
+@pytest.mark.parametrize(("user", "gets"), [("root", True), ("nobody", False)])
+def test_ranks_that_run_as_another_user_do_not_get_the_starters_environment(
+    monkeypatch: pytest.MonkeyPatch, user: str, gets: bool
+) -> None:
+    """`ina run --hosts` with a launch command that becomes another user, and keeps the environment."""
+    monkeypatch.chdir("/")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "a-key-of-root")
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    written: list[bytes] = []
+    keep = "--inh-caps=+dac_override --ambient-caps=+dac_override"  # to reach an interpreter in root's home
+    become = f"sh -c 'exec setpriv --reuid={user} --clear-groups {keep} {{command}}' {{host}}"
+    with Agents.launched({"h1": "127.0.0.1"}, become) as agents:
+        agents.ready()
+        RemoteWorkers(
+            agents, {"h1": [0]}, ["env"], [{"RANK": "0"}], _Ends(), lambda *said: written.append(said[1])
+        ).wait(on_tick=lambda: None)
+    variables = b"".join(written).decode().split("\n")
+    assert {"RANK=0", "OMP_NUM_THREADS=3"} <= {*variables}
+    assert ("AWS_SECRET_ACCESS_KEY=a-key-of-root" in variables) == gets
+    assert not [each for each in variables if each.startswith("INA_STARTER")]
