@@ -60,6 +60,8 @@ __all__ = [
 class LaunchError(Exception):
     """The command could not be started."""
 
+    exit_code = 1
+
 
 @dataclass(frozen=True, slots=True)
 class WorkerExit:

@@ -50,6 +50,10 @@ _SILENT_S = 60.0
 _AGAIN_S = 1.0
 
 
+WRONG_VALUE = 422
+"""Status code with which a controller refuses a job's description."""
+
+
 class ClientError(ServiceError):
     """A controller cannot be asked, or refuses."""
 
@@ -70,6 +74,8 @@ class Refused(ClientError):
         super().__init__(text)
         self.status = status
         self.pointer = pointer
+        if status == WRONG_VALUE:
+            self.exit_code = 2
 
 
 class Client:

@@ -17,7 +17,7 @@ from typer.testing import CliRunner, Result
 
 from ina.cli.commands import app
 from ina.cli.errors import FAILED, USAGE, Failure, verdict
-from ina.service.client import Client, Refused, Unreachable
+from ina.service.client import Client, ClientError, Refused, Unreachable
 from ina.service.records import Difference
 from ina.service.tokens import Role, Tokens
 from tests.ina.service.bed import Bed, job
@@ -65,7 +65,7 @@ def said(done: Result) -> str:
 
 
 def refusal(done: Result) -> tuple[int, str]:
-    assert isinstance(done.exception, Failure), (done.output, done.exception)
+    assert isinstance(done.exception, Failure | ClientError), (done.output, done.exception)
     return done.exception.exit_code, str(done.exception)
 
 
