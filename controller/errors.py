@@ -19,6 +19,7 @@ ControllerError
     ├── Unreachable     it does not answer
     │   └── TlsFailure  only one end uses TLS, or one end does not trust the other
     ├── Refused         it answered with an error; `code` and, for a batch, `errors` say which
+    ├── OtherOwner      it belongs to another controller
     └── NotPrimary      another controller holds the switch
 """
 
@@ -132,6 +133,10 @@ class Unreachable(SwitchError):
 
 class TlsFailure(Unreachable):
     """TLS with the switch failed; the message says how."""
+
+
+class OtherOwner(SwitchError):
+    """The switch belongs to another controller."""
 
 
 class NotPrimary(SwitchError):

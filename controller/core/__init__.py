@@ -4,11 +4,11 @@ Theory of operation
 -------------------
 
 A `Core` is a pure object. *Events* (`events`) go in, in order of time: a job was submitted, reports its
-progress, or ended; a server, a switch or a link failed or came back; the time is now `at_s` (`Tick`). A
-*desired state* (`desired`) comes out: the runs, their GPUs and servers, the trees and slots of jobs that use
-the network, the stage at which each job starts its rounds, the waiting jobs, and the time of the next tick.
-The core has no clock, threads, processes or files: its driver has these. `difference` compares two desired
-states: what to stop, what to change, what to start.
+progress, ended, or is past its deadline; a server, a switch or a link failed or came back; the time is now
+`at_s` (`Tick`). A *desired state* (`desired`) comes out: the runs, their GPUs and servers, the trees and
+slots of jobs that use the network, the stage at which each job starts its rounds, the waiting jobs, and the
+time of the next tick. The core has no clock, threads, processes or files: its driver has these. `difference`
+compares two desired states: what to stop, what to change, what to start.
 
 Deciding is a composition, in this order:
 
@@ -44,6 +44,7 @@ from controller.core.events import (
     LinkBack,
     LinkGone,
     Measured,
+    Overdue,
     Progressed,
     Reallocated,
     Retried,
@@ -72,6 +73,7 @@ __all__ = [
     "Measured",
     "Outcome",
     "Over",
+    "Overdue",
     "Place",
     "Progressed",
     "Reallocated",

@@ -143,15 +143,14 @@ class Allocation:
     def newly_late(self) -> list[tuple[str, str]]:
         """Return the jobs that the last division found too late for their deadlines, and go on; and why."""
         found, self._told_late = self.allocator.late.keys() - self._told_late, {*self.allocator.late}
-        return [(name, self._why_late(self._jobs[name], self.allocator.late[name])) for name in sorted(found)]
-
-    def _why_late(self, job: Job, alone_s: float) -> str:
-        if alone_s == math.inf:
-            return f"its deadline, {job.due_s:.6g} s, has passed; it goes on as best effort"
-        return (
-            f"cannot be done by its deadline, {job.due_s:.6g} s, any more: alone it would be done at"
-            f" {alone_s:.6g} s; it goes on as best effort"
-        )
+        return [
+            (
+                name,
+                f"cannot be done by its deadline, {self._jobs[name].due_s:.6g} s, any more: alone it would be"
+                f" done at {self.allocator.late[name]:.6g} s; it goes on as best effort",
+            )
+            for name in sorted(found)
+        ]
 
     def forget(self, name: str) -> None:
         """Forget a job that is over; its servers and slots are free at the next `follow`."""

@@ -304,8 +304,6 @@ class Allocator:
         left out. It is left out, too, if it cannot be met and the job goes on then (`Job.on_late`).
         """
         due_s, arrival_s = job.due_s, min(now_s, job.arrival_s)
-        if due_s is not None and due_s <= now_s and job.on_late == "best-effort":
-            self.late[job.name] = math.inf
         deadline_s = None if due_s is None or due_s <= now_s else due_s - arrival_s
         told = job.later(max(1, math.ceil(left - 1e-6)), arrival_s, deadline_s)
         if due_s is None or told.deadline_s is None:

@@ -27,6 +27,7 @@ from controller.core.events import (
     LinkBack,
     LinkGone,
     Measured,
+    Overdue,
     Progressed,
     Reallocated,
     Retried,
@@ -194,7 +195,9 @@ class Core:
             case Tick():
                 self.tick(now_s)
             case Ended():
-                self.ended(now_s, event.job, event.failure, final=event.final)
+                self.ended(now_s, event.job, event.failure, final=event.final, done_s=event.done_s)
+            case Overdue():
+                self._overdue(self._job(event.job), now_s)
             case Submitted():
                 self._submitted(event, now_s)
             case Progressed():
@@ -406,7 +409,15 @@ class Core:
                 numbers["hold_s"] = job.hold_s
             self._note("note", (event.job,), text, **numbers)
 
-    def ended(self, now_s: float, name: str, failure: str = "", *, final: bool = False) -> None:
+    def ended(
+        self,
+        now_s: float,
+        name: str,
+        failure: str = "",
+        *,
+        final: bool = False,
+        done_s: float | None = None,
+    ) -> None:
         """Take in an `Ended`.
 
         Args:
@@ -414,11 +425,12 @@ class Core:
             name: The job's name.
             failure: What went wrong; "": nothing.
             final: It is not tried again.
+            done_s: When its workers ended; None: now.
         """
         self.now_s = now_s
         job = self._job(name)
         if not failure:
-            self._close(job, "completed", "", now_s)
+            self._close(job, "completed", "", now_s, done_s)
         elif final:
             self._close(job, "failed", failure, now_s)
         elif (before := self._failures.get(name, 0)) < self._rules.retries:
@@ -429,6 +441,13 @@ class Core:
             self._left[name] = job.iterations_left(now_s)
             self._close(job, "failed", failure, now_s)
 
+    def _overdue(self, job: JobState, now_s: float) -> None:
+        described = self._submissions[job.spec.name].job
+        if described is not None and described.on_late == "best-effort":
+            self._note("late", (job.spec.name,), reasons.of_overdue(described, job, now_s))
+        elif described is not None:
+            self._close(job, "missed", reasons.of_overdue(described, job, now_s), now_s)
+
     def _retried(self, name: str, now_s: float) -> None:
         if name not in self._left:
             raise BadSpec(f"job {name!r} has not failed; only a job that has can be tried again")
@@ -436,13 +455,17 @@ class Core:
         job.resume(self._left.pop(name))
         self._note("retried", (name,), "asked for", left=job.iterations_left(now_s))
 
-    def _close(self, job: JobState, outcome: Outcome, reason: str, now_s: float) -> None:
-        """Have a job be over."""
+    def _close(
+        self, job: JobState, outcome: Outcome, reason: str, now_s: float, done_s: float | None = None
+    ) -> None:
+        """Have a job be over, since `done_s` if its workers ended before now."""
         name = job.spec.name
         del self.jobs[name]
         waited_s = 0.0 if self.log is None else job.waiting_s(now_s)
         self._leave(job, now_s)
         job.finish(now_s)
+        if done_s is not None:
+            job.finish_s = min(now_s, max(done_s, job.start_s or 0.0))
         if self._arrived and job in self._arrived:
             self._arrived.remove(job)  # the policy has never heard of it
         else:
@@ -454,8 +477,17 @@ class Core:
         if self.log is not None:
             ran_s = job.attained_s(now_s)
             text = reason or f"waited {waited_s:.1f} s, ran {ran_s:.1f} s"
+            if outcome == "completed" and (late_s := self._late_s(job)) > 0:
+                text = f"completed {late_s:.1f} s after its deadline: {text}"
             kind: Kind = "ended" if outcome == "completed" else outcome
             self.log.note(now_s, kind, (name,), text, waited_s=waited_s, ran_s=ran_s)
+
+    def _late_s(self, job: JobState) -> float:
+        """Return for how long the deadline of a job that is over had passed; 0: it had not."""
+        described = self._submissions[job.spec.name].job
+        if described is None or described.due_s is None or job.finish_s is None:
+            return 0.0
+        return max(0.0, job.finish_s - described.due_s)
 
     def _put_back(self, job: JobState, now_s: float, kind: Kind, reason: str) -> None:
         """Have a job whose workers are gone wait again."""

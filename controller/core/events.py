@@ -53,13 +53,21 @@ class Ended(NamedTuple):
     """A job ended, successfully or with a failure.
 
     A failed job that may be retried returns to the queue, unless this is `final`: nobody can start its
-    workers again.
+    workers again. `done_s` is when its workers ended, if they say so; it may be seen later.
     """
 
     at_s: float
     job: str
     failure: str = ""
     final: bool = False
+    done_s: float | None = None
+
+
+class Overdue(NamedTuple):
+    """The deadline of a job has passed that waits or runs: by `Job.on_late` it is missed, or goes on."""
+
+    at_s: float
+    job: str
 
 
 class Cancelled(NamedTuple):
@@ -150,6 +158,7 @@ Event = (
     | Progressed
     | Measured
     | Ended
+    | Overdue
     | Cancelled
     | Interrupted
     | Retried
@@ -168,6 +177,7 @@ KINDS: Mapping[str, type[Event]] = {
     "progressed": Progressed,
     "measured": Measured,
     "ended": Ended,
+    "overdue": Overdue,
     "cancelled": Cancelled,
     "interrupted": Interrupted,
     "retried": Retried,

@@ -72,6 +72,20 @@ def of_waiting(log: Log, now_s: float, job: JobState, groups: Sequence[Group], c
     log.note(now_s, "waits", (job.spec.name,), text, needs=needs, free=free, gpus=cluster.gpus)
 
 
+def of_overdue(described: Job, job: JobState | None, now_s: float) -> str:
+    """Return how far a job was when its deadline passed; None: the core does not know it yet."""
+    told = described.iterations
+    left = told if job is None else job.iterations_left(now_s)
+    if left >= told:
+        how = f"none of its {plural(told, 'iteration')} was done"
+    elif left < 1e-6:
+        how = f"it runs on after the {plural(told, 'iteration')} that it was submitted with"
+    else:
+        how = f"by estimate {left:,.0f} of {plural(told, 'iteration')} were left"
+    goes_on = "; it goes on as best effort" if described.on_late == "best-effort" else ""
+    return f"its deadline, {described.due_s:.6g} s, has passed, and {how}{goes_on}"
+
+
 def of_slots(question: Question, answer: Answer, name: str) -> str:
     """Return why a division gave a job the slots that it has, with the numbers that led to it."""
     (job,) = (each for each in question.jobs if each.name == name)

@@ -21,6 +21,7 @@ from controller.errors import (
     ControllerError,
     NoProgram,
     NoSuchJob,
+    OtherOwner,
     OtherProgram,
     ProgramMismatch,
     Refused,
@@ -33,7 +34,7 @@ from controller.switches.capabilities import capabilities
 from controller.switches.checks import check_part
 from controller.switches.entries import CounterCell, Entry, MulticastGroup, TableEntry
 from controller.switches.held import Held
-from controller.switches.holders import has_ended
+from controller.switches.holders import Owner, has_ended, lives, owner_of
 from controller.switches.jobs import (
     TABLES,
     Contents,
@@ -93,6 +94,10 @@ class Controller:
         self._before = Parsed()
         self._held = Held((*TABLES, names.CHANGE))
         self._last_generation: int | None = None
+        self.owner: Owner | None = None
+        """For whom the switch is marked before the first write; nothing is written to another's. None: it is
+        shared with whoever owns it."""
+        self._owned = False
         self._restarts: dict[int, int] = {}
         """By a job's generation: the restarts of the switch that had been seen when the job was put on it."""
 
@@ -130,13 +135,55 @@ class Controller:
         return self._target.undisturbed
 
     @contextmanager
-    def _turn(self, timeout_s: float) -> Iterator[None]:
+    def _turn(self, timeout_s: float, *, take_over: bool = False) -> Iterator[None]:
         with self._target.turn(timeout_s=timeout_s):
             self._held.begin(undisturbed=self._target.undisturbed)
             try:
+                if self.owner is not None and not (self._owned and self._target.undisturbed):
+                    self._mark(self.owner, take_over)
                 yield
             finally:
                 self._held.end()
+
+    # ------------------------------------------------------------------ its owner
+
+    def own(self, owner: Owner, *, take_over: bool = False) -> None:
+        """Be the owner's controller from now on: mark the switch, unless it has no program to do so.
+
+        Raises OtherOwner, unless `take_over`, if it is marked for another one that may still live, or whose
+        jobs are there; SwitchError.
+        """
+        self.owner, self._owned = owner, False
+        with self._turn(self._turn_timeout_s, take_over=take_over):
+            pass
+
+    def _mark(self, owner: Owner, take_over: bool) -> None:
+        """Make sure, within a turn, that the switch is the owner's. Raises OtherOwner."""
+        owned, self._owned = self._owned, False
+        program = self._target.program()
+        if program is None or names.BRIDGE not in program.tables:
+            return
+        mark = owner.mark()
+        row = self._target.read_row(mark.table, mark.match)
+        there = None if row is None else owner_of(row)
+        if there is not None and there != owner and not take_over and (owned or not self._is_left(there)):
+            raise OtherOwner(
+                f"the switch at {self.address} belongs to {there.name} (id {there.id}); only one controller"
+                " may decide on its jobs"
+            )
+        if there != owner:
+            if there is not None and there.id != owner.id:
+                _log.warning("the switch at %s is taken over from %s", self.address, there.name)
+            self._target.write("INSERT" if row is None else "MODIFY", [mark])
+        self._owned = True
+
+    def _is_left(self, owner: Owner) -> bool:
+        """Return whether an owner is gone: an earlier process, or another one without jobs here."""
+        assert self.owner is not None
+        if owner.id == self.owner.id:
+            return lives(owner.process) is not True
+        rows = self._target.read([names.JOB]) if has_ended(owner.process) else []
+        return has_ended(owner.process) and all(job.leased for job in self._parsed(rows).jobs.values())
 
     # ------------------------------------------------------------------ program
 
@@ -423,6 +470,8 @@ class Controller:
 
         Raises NoProgram, ProgramMismatch; SwitchError.
         """
+        if self.owner is not None and not self._owned:
+            self.own(self.owner)
         program, offers = self._program, self._info
         self._program = self._info = None  # the switch may have been started anew
         if self.program == program:

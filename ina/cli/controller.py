@@ -216,6 +216,13 @@ def controller(
         float,
         typer.Option(metavar="DAYS", help="Keep a job for this long after its end, if --keep-jobs allows."),
     ] = 30.0,
+    take_over: Annotated[
+        bool,
+        typer.Option(
+            "--take-over",
+            help="Own switches that belong to another controller; its jobs are removed from them.",
+        ),
+    ] = False,
     log: Annotated[
         str,
         typer.Option(
@@ -295,7 +302,9 @@ def controller(
     async def serve() -> int:
         """Serve until a signal comes, and return its number."""
         ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        async with opened(folder, site, given, engine=engine, retention=retention, on_wait=_waits) as service:
+        async with opened(
+            folder, site, given, engine=engine, retention=retention, take_over=take_over, on_wait=_waits
+        ) as service:
             with _signals(ended):
                 if policies_file is not None or cluster is not None:
                     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reloading(service, files))

@@ -22,9 +22,13 @@ class Clock:
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         """`began_at` is when the service was first started, as Unix time; `last_s` its last event's time."""
-        self._monotonic = monotonic
+        self._wall, self._monotonic = wall, monotonic
         self._from_s = max(last_s, wall() - began_at) - monotonic()
 
     def now_s(self) -> float:
         """Return the time."""
         return self._from_s + self._monotonic()
+
+    def at_s(self, unix_s: float) -> float:
+        """Return the time at which the wall clock showed this, by what it shows now."""
+        return self.now_s() - (self._wall() - unix_s)

@@ -155,6 +155,8 @@ class Daemon:
     def _round(self) -> None:
         """Look, decide, and begin what is to be done. Raises StoreError, OSError: it cannot be written."""
         see_servers(self._ledger, self._executor)
+        if self._ledger.due_s <= self._ledger.now_s:  # who has ended in time has not missed it
+            self._runs.look_soon()
         self._runs.look()
         self._holders.look()
         self._ledger.decide()
@@ -209,7 +211,7 @@ class Daemon:
             *(self._runs, self._holders, self._switches),
             *(self._fallback_jobs, self._effects, self._measures),
         )
-        next_s = min(ledger.core.next_s, *(each.next_s for each in parts))
+        next_s = min(ledger.core.next_s, ledger.due_s, *(each.next_s for each in parts))
         wait_s = min(CHECK_S, next_s - ledger.now_s)
         # Not wait_for: until Python 3.12 that may swallow a cancellation that comes together with the event.
         with contextlib.suppress(TimeoutError):

@@ -9,10 +9,11 @@ from __future__ import annotations
 import asyncio
 import copy
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from controller.core import (
     Cancelled,
@@ -22,6 +23,8 @@ from controller.core import (
     LinkBack,
     LinkGone,
     Measured,
+    Outcome,
+    Overdue,
     Progressed,
     Retried,
     ServerBack,
@@ -30,6 +33,7 @@ from controller.core import (
     SwitchBack,
     SwitchGone,
     Tick,
+    reasons,
 )
 from controller.core.events import event_of
 from controller.core.events import plain as plain_event
@@ -55,7 +59,7 @@ SNAPSHOT_EVENTS = 5000
 """Events after which a snapshot is kept: at least so many a start replays in less than a second or two."""
 _KNOWN = (
     *("core", "policies", "submitted", "keys", "drained", "lost", "down", "cut", "latest", "quotas", "left"),
-    *("again", "_counted", "_submissions", "forgotten", "_wiring"),
+    *("again", "overdue", "_counted", "_submissions", "forgotten", "_wiring"),
 )
 """What a ledger knows from events alone."""
 _TOLD_AGAIN = (Tick, Progressed, Measured)
@@ -83,7 +87,8 @@ class Ledger:
         cut: Why these links are, by their ends.
         latest: Iterations that jobs have done by now; the core is told less often.
         quotas: What tenants may use.
-        left: Why jobs are over that had only waited for their tenant's quota.
+        left: How and why jobs are over that had only waited for their tenant's quota.
+        overdue: Jobs whose deadlines have passed that were not over.
         again: How often the workers of jobs started again in the same run, and the admission before the last.
         forgotten: How many jobs that were over have been forgotten.
         holds: What is held, by run.
@@ -135,7 +140,8 @@ class Ledger:
         self.cut: dict[tuple[str, str], str] = {}
         self.latest: dict[str, float] = {}
         self.quotas = Quotas(self.topology.gpus)
-        self.left: dict[str, str] = {}
+        self.left: dict[str, tuple[Outcome, str]] = {}
+        self.overdue: set[str] = set()
         self.again: dict[str, tuple[int, int]] = {}
         self._last = store.last
         self._frozen_at = 0
@@ -144,6 +150,7 @@ class Ledger:
         self.forgotten = 0
         self.holds: dict[int, Hold] = {}
         self._desired: Desired | None = None
+        self._due: dict[str, float] | None = None
         self.stirred = True
         self.changes = 0
         self.woken = asyncio.Event()
@@ -152,6 +159,10 @@ class Ledger:
     def now_s(self) -> float:
         """Seconds since the service's first start."""
         return max(self._clock.now_s(), self.core.now_s)
+
+    def at_s(self, unix_s: float) -> float:
+        """Return when the wall clock showed this, on the service's clock."""
+        return self._clock.at_s(unix_s)
 
     @property
     def topology(self) -> Topology:
@@ -172,6 +183,19 @@ class Ledger:
         if self._desired is None:
             self._desired = self.core.desired()
         return self._desired
+
+    @property
+    def due_s(self) -> float:
+        """When the next deadline passes of a job that is not over; infinite: none has one to come."""
+        return min(self._deadlines().values(), default=math.inf)
+
+    def _deadlines(self) -> dict[str, float]:
+        """Return the deadlines to come, by job, worked out once after each event. O(unfinished jobs)."""
+        if self._due is None:
+            unfinished = (*self.core.jobs, *self.quotas.waiting)
+            due = {name: self.submitted[name].job.due_s for name in unfinished if name not in self.overdue}
+            self._due = {name: due_s for name, due_s in due.items() if due_s is not None}
+        return self._due
 
     def recover(self) -> None:
         """Take in what the store holds. Raises StoreError, and BadSpec for events of another cluster."""
@@ -267,7 +291,7 @@ class Ledger:
     def expired(self) -> list[str]:
         """Return the jobs that are over for long enough, or with so many others, that they are forgotten."""
         now_s, core = self.now_s, self.core
-        waiting = len(self.submitted) - len(core.jobs) - self.quotas.waiting
+        waiting = len(self.submitted) - len(core.jobs) - len(self.quotas.waiting)
         oldest_s = min((each.job.finish_s or 0.0 for each in core.over[:1]), default=now_s)
         if not self._retention.due(waiting, oldest_s, now_s):
             return []
@@ -300,6 +324,7 @@ class Ledger:
         self.core.forget(names)
         for name in names:
             said = self.submitted.pop(name)
+            self.overdue.discard(name)
             self.keys.pop((said.tenant, said.key), None)
             for known in (self.latest, self.left, self.again):
                 known.pop(name, None)
@@ -320,13 +345,17 @@ class Ledger:
         self.woken.set()
 
     def decide(self) -> None:
-        """Have the core decide all that is due."""
+        """Have the core decide all that is due, after it knows which deadlines have passed."""
+        now_s = self.now_s
+        if self.due_s <= now_s:
+            passed = [name for name, due_s in self._deadlines().items() if due_s <= now_s]
+            self.record([Overdue(now_s, name) for name in passed])
         while self.core.next_s <= self.now_s:
             self.record([Tick(self.now_s)])
 
     def _take_in(self, body: Mapping[str, Any]) -> None:
         """Have the core know an event that is written down."""
-        self._desired = None
+        self._desired = self._due = None
         self.stirred = True
         self.changes += 1
         at_s = body["event"]["at_s"]
@@ -368,13 +397,23 @@ class Ledger:
         self._end_over(at_s)
 
     def _take_event(self, event: Event, body: Mapping[str, Any]) -> None:
-        name = event.job if isinstance(event, Cancelled) else ""
-        if self.quotas.waits(name) is not None:
-            self.left[name] = event.reason  # type: ignore[union-attr]
-            self._note(event.at_s, "cancelled", name, self.left[name])
-            self._let_in(self.quotas.end(name), event.at_s)
-            return
         match event:
+            case Cancelled() if self.quotas.waits(event.job) is not None:
+                self._leave(event.job, "cancelled", event.reason, event.at_s)
+                return
+            case Overdue() if self.quotas.waits(event.job) is not None:
+                self.overdue.add(event.job)
+                job = self.submitted[event.job].job
+                why = reasons.of_overdue(job, None, event.at_s)
+                if job.on_late == "end":
+                    self._leave(event.job, "missed", why, event.at_s)
+                else:
+                    self._note(event.at_s, "late", event.job, why)
+                return
+            case Overdue():
+                self.overdue.add(event.job)
+                if event.job not in self.core.jobs:  # what was told before it has ended it
+                    return
             case Submitted():
                 assert event.job is not None
                 tenant, key = body.get("tenant", ""), body.get("key", "")
@@ -388,6 +427,8 @@ class Ledger:
                     return
             case Retried():
                 said = self.submitted[event.job]
+                if said.job.due_s is not None and said.job.due_s <= event.at_s:
+                    self.overdue.add(event.job)  # known to who retries it: it runs
                 self.quotas.again(event.job, said.tenant, said.job.gpus)
             case ServerGone() | SwitchGone() if "drained" in body:
                 self.drained[_node(event)] = event.reason
@@ -425,11 +466,15 @@ class Ledger:
                 check_job(job, self.topology)
                 spec = submission_of(job, self.topology)
             except BadSpec as error:  # the cluster is another one since it was submitted
-                self.left[name] = f"it does not fit the changed cluster: {error}"
-                self._note(at_s, "cancelled", name, self.left[name])
-                self._let_in(self.quotas.end(name), at_s)
+                self._leave(name, "cancelled", f"it does not fit the changed cluster: {error}", at_s)
             else:
                 self.core.handle(Submitted(at_s, spec, job))
+
+    def _leave(self, name: str, outcome: Literal["cancelled", "missed"], why: str, at_s: float) -> None:
+        """Have a job be over that has only waited for its tenant's quota."""
+        self.left[name] = outcome, why
+        self._note(at_s, outcome, name, why)
+        self._let_in(self.quotas.end(name), at_s)
 
     def _note(self, at_s: float, kind: Kind, job: str, text: str) -> None:
         assert self.core.log is not None

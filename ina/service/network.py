@@ -6,8 +6,10 @@ Everything here blocks, and is called by one thread at a time.
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeVar
@@ -15,11 +17,12 @@ from typing import TYPE_CHECKING, TypeVar
 from bmv2_topos.testbeds.netns import forwarding
 from controller import Controller, Fleet
 from controller.core import Place
-from controller.errors import ControllerError, NoSuchJob
+from controller.errors import ControllerError, NoSuchJob, OtherOwner, SwitchError, naming
 from controller.p4runtime_shim.ports import SwitchWatch, Told
 from controller.switches.cabling import plugged
 from controller.switches.entries import TableEntry
 from controller.switches.fleet import Report
+from controller.switches.holders import Owner
 from controller.switches.layout import Deployment
 from controller.switches.model import Admission, Registration, SwitchInfo
 from controller.switches.reconcile import per_switch, reconcile
@@ -36,6 +39,9 @@ if TYPE_CHECKING:
     from controller.switches.programs import ProgramBundle
 
 _Key = TypeVar("_Key")
+
+_AT_ONCE = 8  # switches that are marked
+_log = logging.getLogger(__name__)
 
 
 def deployment(
@@ -92,6 +98,7 @@ class Network:
         watch: Callable[[str], Told | None] | None = None,
     ) -> None:
         self._connect = connect
+        self._owner: Owner | None = None
         self._watch = watch or SwitchWatch()
         self._telling: frozenset[str] = frozenset()
         """Switches that told something of themselves when they were asked last."""
@@ -109,6 +116,28 @@ class Network:
         """By switch, the cluster whose rows of ordinary forwarding it had, and its revision before."""
         self._program = program
         self._offers = program.offers()
+
+    def own(self, cluster: Topology, owner: Owner, *, take_over: bool = False) -> None:
+        """Own the switches of a cluster, and those that it will have; those that do not answer, when they do.
+
+        Raises OtherOwner, unless `take_over`, if one belongs to another controller.
+        """
+        self._owner = owner
+        self._follow(Wiring.of(cluster))
+
+        def own(controller: Controller) -> None:
+            try:
+                controller.own(owner, take_over=take_over)
+            except OtherOwner:
+                raise
+            except SwitchError as error:
+                _log.warning("switch %s is not owned yet: %s", controller.address, error)
+
+        with ThreadPoolExecutor(max_workers=_AT_ONCE, thread_name_prefix="own") as threads:
+            owning = {name: threads.submit(own, each) for name, each in self._fleet.controllers.items()}
+            for name, done in owning.items():
+                with naming(name):
+                    done.result()
 
     def close(self) -> None:
         """Close the connections to all switches."""
@@ -240,7 +269,9 @@ class Network:
         for name, address in wanted.items():
             if self._at.get(name) != address:
                 self._let_go([name] if name in self._at else [])
-                self._fleet.add(name, self._connect(name, address))
+                controller = self._connect(name, address)
+                controller.owner = self._owner
+                self._fleet.add(name, controller)
                 self._at[name] = address
         self._followed = wiring
 

@@ -18,7 +18,7 @@ do not hold up those of another.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
@@ -91,9 +91,9 @@ class Quotas:
         """GPUs of the jobs inside, by tenant."""
 
     @property
-    def waiting(self) -> int:
-        """Number of jobs that wait for their tenants' quotas."""
-        return len(self._outside)
+    def waiting(self) -> Collection[str]:
+        """The jobs that wait for their tenants' quotas."""
+        return self._outside.keys()
 
     def check(self, quota: Quota) -> None:
         """Raise BadSpec for a quota with which more would be reserved than there is."""

@@ -51,7 +51,7 @@ class JobRecord:
         left_s: Estimate of the time until it is done; None: unknown.
         starts: How often its workers were started.
         fallback_share: Part of its packets that found no slot lately, 0 to 1; None: not known.
-        late: It is not going to meet its deadline, by the estimate.
+        late: It is not going to meet its deadline, by the estimate; of one that is over: it did not.
     """
 
     submitted: Said

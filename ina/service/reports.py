@@ -106,7 +106,9 @@ class Reports:
         if (why := self._ledger.quotas.waits(name)) is not None:
             return JobRecord(submitted=said, state="queued", reason=why)
         if name in self._ledger.left:
-            return JobRecord(submitted=said, state="cancelled", reason=self._ledger.left[name])
+            outcome, why = self._ledger.left[name]
+            return JobRecord(submitted=said, state=outcome, reason=why, late=outcome == "missed")
+        due_s = said.job.due_s
         again, _ = self._ledger.again.get(name, (0, -1))
         job = self._ledger.core.jobs.get(name)
         if job is None:
@@ -120,6 +122,7 @@ class Reports:
                 done=float(ended.job.spec.iterations) if ended.outcome == "completed" else 0.0,
                 left_s=0.0,
                 starts=ended.job.starts + again,
+                late=ended.outcome == "missed" or (due_s is not None and (ended.job.finish_s or 0.0) > due_s),
             )
         has = held.get(name)
         state: State = "queued"
@@ -128,7 +131,6 @@ class Reports:
         left_s = max(0.0, job.iterations_left(now_s) * job.alone_s)
         # It runs longer than its file says and reports nothing: its end is not known.
         unknown = left_s < _KNOWN_S and not self._ledger.latest.get(name)
-        due_s = said.job.due_s
         return JobRecord(
             submitted=said,
             state=state,
@@ -152,7 +154,7 @@ class Reports:
         record = self.record(name)
         about = tuple(each for each in self.decisions() if name in each.entry.jobs)
         advice = [record.reason] if record.reason and not record.over else []
-        if record.late:
+        if record.late and not record.over:
             due_s = record.submitted.job.due_s
             assert due_s is not None
             late_s = self._ledger.now_s + (record.left_s or 0.0) - due_s

@@ -18,6 +18,7 @@ import json
 import os
 import signal
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -152,6 +153,7 @@ class RunStatus:
         compute_s: The part of that for which the slowest rank does not sum.
         hold_s: For how long a packet of each job holds its place in the window, and its slot.
         ends: How each job ended that has: "" well, else what went wrong.
+        ended_at: When that was, as Unix time.
         blame: The job that broke its group; None: none.
         broke: How it did, with job and rank.
         lost: Servers that were gone with their workers, and how.
@@ -166,6 +168,7 @@ class RunStatus:
     compute_s: dict[str, float] = field(default_factory=dict)
     hold_s: dict[str, float] = field(default_factory=dict)
     ends: dict[str, str] = field(default_factory=dict)
+    ended_at: dict[str, float] = field(default_factory=dict)
     blame: str | None = None
     broke: str = ""
     lost: Mapping[str, str] = field(default_factory=dict)
@@ -176,7 +179,7 @@ class RunStatus:
 
     def note_end(self, group: GroupRun, job: str, failure: str) -> None:
         """Note that a job of the run has ended: "" well, else with this failure."""
-        self.ends[job] = failure
+        self.ends[job], self.ended_at[job] = failure, time.time()
         self.blame = group.turns.culprit
         self.broke = group.turns.broken or ""
 
@@ -325,7 +328,7 @@ class Runner:
             on_placed=self._placed,
         )
         if end is not None:
-            self._status.ends[job.name] = end
+            self._status.ends[job.name], self._status.ended_at[job.name] = end, time.time()
 
     def _stop(self, group: GroupRun) -> None:
         self._stopping.set()

@@ -102,7 +102,9 @@ class Runs:
                 ended.add(name)
                 continue
             if not failure:
-                events.append(Ended(now_s, name))
+                at = status.ended_at.get(name)
+                done_s = None if at is None else ledger.at_s(at)
+                events.append(Ended(now_s, name, done_s=done_s))
             elif status.final:
                 events.append(Ended(now_s, name, failure, final=True))
             elif stopping:

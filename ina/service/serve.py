@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import secrets
+import socket
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from controller.errors import OtherOwner
+from controller.switches.holders import Owner, this_process
 from ina.service.clock import Clock
 from ina.service.daemon import Daemon
 from ina.service.engines import EngineChoice
@@ -29,6 +33,7 @@ async def opened(
     *,
     engine: EngineChoice | None = None,
     retention: Retention | None = None,
+    take_over: bool = False,
     on_wait: Callable[[str], None] = lambda holder: None,
 ) -> AsyncIterator[Daemon]:
     """Make the daemon of a state; its `run` is for the caller to start.
@@ -39,6 +44,7 @@ async def opened(
         policies: Who decides.
         engine: What starts the workers of jobs; None: this machine.
         retention: How long jobs that are over are kept; None: as by default.
+        take_over: Own switches that belong to other controllers: these lose them, and their jobs there.
         on_wait: Called if another process uses this state, with what it wrote of itself; it is waited for.
 
     Raises:
@@ -65,6 +71,14 @@ async def opened(
         service = store.fact("service", secrets.token_hex(4)) or ""
         began_at = float(store.fact("began", repr(time.time())) or 0.0)
         network = stack.enter_context(site.network(state / "program"))
+        name = f"the controller with process {os.getpid()} on {socket.gethostname()}, --state {state}"
+        try:
+            network.own(site.cluster, Owner(service, name, this_process()), take_over=take_over)
+        except OtherOwner as error:
+            raise ServiceError(
+                f"{error}: end that one; if it is gone, or its state is lost, --take-over owns the switches"
+                " instead, and removes its jobs from them"
+            ) from error
         last_s = max((row.body["event"]["at_s"] for row in store.events()), default=0.0)
         yield Daemon(
             Ledger(store, site.cluster, policies, Clock(began_at, last_s), retention=retention),

@@ -174,6 +174,35 @@ def test_a_job_whose_runner_is_killed_starts_again(bed: netns.State, tmp_path: P
 
 
 @needs_namespaces
+def test_a_second_controller_is_refused_while_the_first_ones_job_runs_unless_it_takes_over(
+    bed: netns.State, tmp_path: Path
+) -> None:
+    """It took the job off the switches, and said that all was as intended."""
+    stop = tmp_path / "stop"
+    first = daemon(tmp_path / "one", jobs_file(tmp_path, "own", more=f"--until {stop}"))
+    until((tmp_path / "own-far.begun").exists)
+    words = [sys.executable, "-m", "ina", "controller", "--testbed", BED, "--state", str(tmp_path / "two")]
+    words += ["--listen", f"unix:{tmp_path / 'api'}"]
+    second = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert second.returncode == 1, second
+    assert f"the controller with process {first.pid} on {socket.gethostname()}" in second.stderr
+    assert f"--state {tmp_path / 'one'}" in second.stderr
+    assert "--take-over" in second.stderr
+    with testbed.controllers(bed) as at:
+        there = [name for tree in Fleet(at).read().values() for name in tree.switches]
+        assert there, "the job is where it was"
+        with subprocess.Popen([*words, "--take-over"], cwd=ROOT, stderr=subprocess.DEVNULL) as third:
+            until(lambda: not Fleet(at).read())
+            third.terminate()
+    first.kill()
+    first.communicate()
+    runners = [process_of(each) for each in (tmp_path / "one" / "runs").iterdir()]
+    for runner in filter(None, runners):
+        os.kill(runner, signal.SIGTERM)
+    until(lambda: not any(map(process_of, (tmp_path / "one" / "runs").iterdir())))
+
+
+@needs_namespaces
 def test_ordinary_traffic_passes_a_switch_that_was_started_again_with_its_program(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -108,6 +108,11 @@ def plain(text: str) -> str:
     return text if text.isprintable() else ascii(text)[1:-1]
 
 
+def state_of(job: JobView) -> str:
+    """Return where a job is, or how it ended."""
+    return "completed late" if job["state"] == "completed" and job["late"] else job["state"]
+
+
 COLUMNS = ("job", "state", "workers", "done", "left", "deadline in", "slots", "why")
 
 
@@ -118,7 +123,7 @@ def row(job: JobView, now_s: float) -> list[str]:
     slots = ", ".join(f"{switch}: {each['slots']}" for switch, each in sorted(job["slots"].items()))
     return [
         plain(job["name"]),
-        job["state"],
+        state_of(job),
         str(job["workers"]),
         f"{min(1.0, job['done'] / job['iterations']):.0%}",
         "" if over else clock(job["left_s"]),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ina.cli import options
 from ina.cli.output import out
 from ina.cli.plain import plural
-from ina.cli.service.common import ControllerOptions, JobName, clock, plain
+from ina.cli.service.common import ControllerOptions, JobName, clock, plain, state_of
 
 if TYPE_CHECKING:
     from ina.service.views import JobView
@@ -39,7 +39,7 @@ def print_job(job: JobView, now_s: float) -> None:
     facts = {
         "job": f"{plain(job['name'])} (number {job['number']})",
         "tenant": job["tenant"],
-        "state": job["state"],
+        "state": state_of(job),
         "why": plain(job["reason"]),
         "command": " ".join(map(plain, job["command"])),
         "workers": f"{job['workers']} on {plural(job['gpus'], 'GPU')}",
@@ -48,7 +48,7 @@ def print_job(job: JobView, now_s: float) -> None:
         "submitted": f"{clock(now_s - job['submitted_s'])} ago",
         "started": "" if job["started_s"] is None else f"{clock(now_s - job['started_s'])} ago",
         "ended": "" if job["ended_s"] is None else f"{clock(now_s - job['ended_s'])} ago",
-        "deadline": "" if due_s is None or job["over"] else f"in {clock(due_s - now_s)}",
+        "deadline": "" if due_s is None else _deadline(due_s, job["ended_s"], now_s),
         "predicted": ""
         if ends_s is None
         else f"done in {clock(ends_s - now_s)}" + (", too late" if job["late"] else ""),
@@ -67,6 +67,16 @@ def print_job(job: JobView, now_s: float) -> None:
     for name, value in facts.items():
         if value:
             out.print(f"{name:<10} {value}", soft_wrap=True)
+
+
+def _deadline(due_s: float, ended_s: float | None, now_s: float) -> str:
+    at_s = now_s if ended_s is None else ended_s
+    when = f"in {clock(due_s - at_s)}" if at_s <= due_s else f"passed {clock(at_s - due_s)} ago"
+    return (
+        when
+        if ended_s is None
+        else f"{clock(abs(due_s - at_s))} {'after' if at_s <= due_s else 'before'} its end"
+    )
 
 
 def _fallback(job: JobView) -> str:

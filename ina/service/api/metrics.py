@@ -20,6 +20,7 @@ def render(service: Service, *, streams: int, answers: Mapping[int, int]) -> str
     cluster, records = service.cluster(), service.records()
     states = Counter(record.state for record in records)
     late = sum(record.late and not record.over for record in records)
+    done_late = sum(record.late and record.state == "completed" for record in records)
     lines = [
         *_family(
             "start_time_seconds", "gauge", "When the service was first started.", [({}, service.began_at)]
@@ -38,6 +39,7 @@ def render(service: Service, *, streams: int, answers: Mapping[int, int]) -> str
             [({"state": state}, states[state]) for state in get_args(State)],
         ),
         *_family("jobs_late", "gauge", "Jobs that will miss their deadlines, by estimate.", [({}, late)]),
+        *_family("jobs_completed_late", "gauge", "Jobs completed after their deadlines.", [({}, done_late)]),
         *_family(
             "job_fallback_ratio",
             "gauge",

@@ -2,7 +2,7 @@
 
 import { at, rows } from "./state.js";
 import { empty, h, replace, s, section } from "./elements.js";
-import { bar, bytes, clock, color, count, share, tone } from "./words.js";
+import { bar, bytes, clock, color, count, share, stateOf, tone } from "./words.js";
 import { due, eventList } from "./events.js";
 import { clusterPicture, drawn, memoryMap } from "./pictures.js";
 import { ask, attempt, request, stream } from "./asking.js";
@@ -40,7 +40,7 @@ export function drawJob(name) {
     h(
       "dl",
       {},
-      fact("state", h("span", { class: tone(job.state) }, job.state)),
+      fact("state", h("span", { class: tone(stateOf(job)) }, stateOf(job))),
       fact("why", job.reason),
       fact("progress", [bar(job.done / job.iterations, name), `${count(Math.floor(job.done))} of ${count(job.iterations)} iterations`]),
       fact("ends", job.ends_s == null ? "" : `in ${clock(job.ends_s - now_s)}, by estimate`),

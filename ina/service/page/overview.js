@@ -2,7 +2,7 @@
 
 import { at, view, WINDOWS } from "./state.js";
 import { empty, h, replace, section, table } from "./elements.js";
-import { BAD, bar, clock, count, jobLink, share, tone, wall } from "./words.js";
+import { BAD, bar, clock, count, jobLink, share, stateOf, tone, wall } from "./words.js";
 import { due, eventList } from "./events.js";
 import { clusterPicture, memoryMap } from "./pictures.js";
 import { ask, attempt, request } from "./asking.js";
@@ -69,7 +69,7 @@ function jobTable(jobs) {
         "tr",
         {},
         h("td", { class: "name" }, jobLink(job.name, "jobs")),
-        h("td", { class: `state wide ${tone(job.state)}` }, job.state),
+        h("td", { class: `state wide ${tone(stateOf(job))}` }, stateOf(job)),
         h("td", { title: `${count(Math.floor(job.done))} of ${count(job.iterations)} iterations` }, bar(job.done / job.iterations, job.name)),
         h("td", { class: "number", title: job.ends_s == null ? null : wall(job.ends_s) }, clock(job.ends_s == null ? null : job.ends_s - now_s)),
         h("td", { class: "number" }, due(job)),
@@ -108,7 +108,7 @@ function overTable(jobs) {
         "tr",
         {},
         h("td", { class: "name" }, jobLink(job.name, "over")),
-        h("td", { class: `state ${tone(job.state)}` }, job.state),
+        h("td", { class: `state ${tone(stateOf(job))}` }, stateOf(job)),
         h("td", { class: "number" }, job.ended_s == null ? "" : `${clock(now_s - job.ended_s)} ago`),
         h("td", { class: "number" }, job.ended_s == null ? "" : clock(job.ended_s - job.submitted_s)),
         h("td", { class: job.reason ? "why" : "" }, job.reason),

@@ -23,7 +23,9 @@ const way = (name) => `#/jobs/${encodeURIComponent(name)}`;
 export const whose = (name) => name || "another tenant’s job";
 const GOOD = new Set(["running", "completed"]);
 export const BAD = new Set(["failed", "missed", "refused"]);
-export const tone = (state) => (GOOD.has(state) ? "good" : BAD.has(state) ? "bad" : "soft");
+export const tone = (state) => (GOOD.has(state) ? "good" : BAD.has(state) ? "bad" : state === LATE ? "warn" : "soft");
+const LATE = "completed late";
+export const stateOf = (job) => (job.state === "completed" && job.late ? LATE : job.state);
 
 export function jobLink(name, key = "") {
   if (!name) return h("span", { class: "soft" }, whose(name));

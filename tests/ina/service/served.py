@@ -38,13 +38,14 @@ class Served:
     daemon: Daemon
     retention: Retention = field(default_factory=Retention)
 
-    async def again(self) -> None:
-        """Kill it, and start another."""
+    async def again(self, down_s: float = 0.0) -> None:
+        """Kill it, and start another after a while."""
         own = asyncio.current_task()
         tasks = [task for task in asyncio.all_tasks() if task is not own]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.sleep(down_s)
         self.daemon = _daemon(self.folder, self.loop, self.world, self.policies, self.retention)
         _serve(self)
         await self.until(lambda: not self.daemon.ready)

@@ -7,6 +7,7 @@ test says.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
@@ -249,6 +250,7 @@ class SmallService:
                     ended_s=self._when(name, "ended", "failed", "cancelled", "missed"),
                     done=taken.job.iterations if state == "completed" else 0.0,
                     starts=1,
+                    late=(over.job.finish_s or 0.0) > (taken.job.due_s or math.inf),
                 )
         if name in self._core.refused:
             return JobRecord(submitted=taken, state="refused", reason=self._core.refused[name])

@@ -97,6 +97,17 @@ def test_it_shows_who_runs_who_waits_and_why(
     page.screenshot(path=tmp_path / "overview.png", full_page=True)
 
 
+def test_a_job_that_is_completed_late_is_shown_so(page: Page, bed: Bed, http: httpx.Client) -> None:
+    http.post(
+        "/v1/jobs", json={"jobs": [job("vision", iterations=10, deadline_s=0.5, on_late="best-effort")]}
+    )
+    bed.do(lambda: bed.service.advance(30))
+    _open(page, bed)
+    page.wait_for_selector("#over >> text=completed late")
+    page.click("#over a")
+    page.wait_for_selector("#facts >> text=completed late")
+
+
 def test_it_goes_on_by_itself(page: Page, bed: Bed, http: httpx.Client) -> None:
     http.post("/v1/jobs", json={"jobs": [job("first")]})
     _open(page, bed)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,8 +19,8 @@ from ina.service.store import Store
 from tests.ina.service.test_policies import ledger_of
 
 
-def submit(ledger: Ledger, name: str, tenant: str, workers: int = 2) -> None:
-    job = Job(name=name, workers=workers, layers_bytes=(1000,), iterations=1000)
+def submit(ledger: Ledger, name: str, tenant: str, workers: int = 2, **keys: Any) -> None:
+    job = Job(name=name, workers=workers, layers_bytes=(1000,), iterations=1000, **keys)
     event = Submitted(ledger.now_s, submission_of(job, ledger.topology), job)
     ledger.record([event], tenant=tenant)
 
@@ -39,7 +40,7 @@ def test_a_job_waits_for_its_tenants_quota_and_goes_on_when_there_is_room(tmp_pa
         assert [*ledger.core.jobs] == ["one", "two", "other"]
         assert ledger.quotas.waits("three") == "tenant a: 4 of 4 GPUs in use, needs 2"
         ledger.record([Cancelled(ledger.now_s, "three", "by its owner")])
-        assert ledger.left == {"three": "by its owner"}
+        assert ledger.left == {"three": ("cancelled", "by its owner")}
         ledger.record([Ended(ledger.now_s, "one")])
         assert [*ledger.core.jobs] == ["two", "other", "four"]
         ledger.record([Ended(ledger.now_s, "two", "exited with status 1"), Retried(ledger.now_s, "two")])

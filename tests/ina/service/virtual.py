@@ -264,6 +264,7 @@ class World:
                     continue
                 if not run.order.switch or self._sums(admission):
                     status.ends[name] = ""
+                    status.ended_at[name] = max(run.began_s + left * ITERATION_S, run.cut_s.get(name, 0.0))
                     self.completed[name] = self.completed.get(name, 0) + 1
                     continue
             if now_s - run.cut_s.setdefault(name, now_s) > PATIENCE_S:

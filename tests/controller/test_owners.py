@@ -1,0 +1,115 @@
+"""A switch has one owner: the controller that decides on its jobs. Others are refused, or take over."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import pytest
+
+from controller import Controller, Registration
+from controller.errors import OtherOwner
+from controller.switches.holders import Owner, owner_of, this_process
+from tests.controller.conftest import Running
+from tests.controller.test_leases import NAMES_ITSELF, job
+
+Connect = Callable[[], Controller]
+FIRST, SECOND = (Owner(name, f"the controller {name}", this_process()) for name in ("first", "second"))
+
+
+@pytest.fixture(autouse=True)
+def emptied(running: Running) -> Iterator[None]:
+    """Leave the switch empty: jobs and marks stay on it by design."""
+    yield
+    running.wipe()
+
+
+def ended_process() -> str:
+    """Name a process of this machine that has ended."""
+    done = subprocess.run(
+        [sys.executable, "-c", NAMES_ITSELF], input="\n", capture_output=True, text=True, check=True
+    )
+    return done.stdout.strip()
+
+
+def marked(running: Running) -> Owner | None:
+    row = running.target().read_row(FIRST.mark().table, FIRST.mark().match)
+    return None if row is None else owner_of(row)
+
+
+def test_a_second_controller_is_refused_with_the_name_of_the_first(
+    connect: Connect, running: Running
+) -> None:
+    one, other = connect(), connect()
+    one.own(FIRST)
+    with pytest.raises(OtherOwner, match=r"belongs to the controller first \(id first\)"):
+        other.own(SECOND)
+    with pytest.raises(OtherOwner):
+        other.observe()
+    with pytest.raises(OtherOwner):
+        other.admit(job(0))
+    assert one.admit(job(0)).job in one.jobs()
+    assert marked(running) == FIRST
+
+
+def test_the_first_writes_nothing_more_once_another_has_taken_over(
+    connect: Connect, running: Running
+) -> None:
+    one, other = connect(), connect()
+    one.own(FIRST)
+    there = one.admit(job(0))
+    other.own(SECOND, take_over=True)
+    for write in (lambda: one.remove(there.job), lambda: one.admit(job(2)), one.observe):
+        with pytest.raises(OtherOwner, match="belongs to the controller second"):
+            write()
+    assert [*other.jobs()] == [there.job]
+    assert marked(running) == SECOND
+
+
+def test_a_controller_that_has_ended_leaves_a_switch_without_jobs_of_its_own(connect: Connect) -> None:
+    ended = Owner("first", "the controller first", ended_process())
+    one, other = connect(), connect()
+    one.own(ended)
+    leased = Registration("somebody else", lease_s=60.0)
+    one.admit(job(0), registration=leased)
+    own = one.admit(job(2))
+    with pytest.raises(OtherOwner):
+        other.own(SECOND)
+    one.remove(own.job)
+    other.own(SECOND)
+    with pytest.raises(OtherOwner):
+        one.admit(job(2))
+
+
+def test_a_controller_that_is_started_again_owns_its_switches_still_but_not_while_it_lives(
+    connect: Connect,
+) -> None:
+    one, again, copied = connect(), connect(), connect()
+    one.own(Owner("first", "it was", ended_process()))
+    one.admit(job(0))
+    again.own(FIRST)
+    with pytest.raises(OtherOwner):
+        one.admit(job(2))
+    with pytest.raises(OtherOwner):
+        copied.own(Owner("first", "a copy of its state", ""))
+
+
+def test_a_switch_that_was_started_anew_is_marked_again(connect: Connect, running: Running) -> None:
+    one = connect()
+    one.own(FIRST)
+    running.wipe()
+    assert marked(running) is None
+    one.admit(job(0))
+    assert marked(running) == FIRST
+
+
+def test_who_does_not_own_switches_shares_them(connect: Connect) -> None:
+    connect().own(FIRST)
+    assert connect().admit(job(0)).job
+
+
+@pytest.mark.parametrize("text", [b"", b"{", b'{"ina_owner": 1}', b'{"ina_owner": {"id": "a"}}', b"[" * 9999])
+def test_what_is_no_mark_names_nobody(text: bytes) -> None:
+    assert owner_of(replace(FIRST.mark(), metadata=text)) is None

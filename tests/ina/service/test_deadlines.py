@@ -1,0 +1,136 @@
+"""Deadlines that pass: of jobs that wait, that run, and that their files say too little of."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from controller.core import Ended, Overdue, Retried
+from controller.vocabulary import Job
+from ina.cli.service.common import row
+from ina.service import views
+from ina.service.api.metrics import render
+from ina.service.ledger import Ledger
+from ina.service.policies import Policies
+from ina.service.quotas import Quota
+from ina.service.store import Store
+from tests.ina.service.served import LEFT, RIGHT, Served, play
+from tests.ina.service.test_policies import ledger_of
+from tests.ina.service.test_quotas import submit
+
+
+def job(name: str, servers: tuple[str, ...] = (LEFT, RIGHT), **keys: object) -> Job:
+    """A job that fills its servers, and whose file says that it takes a second."""
+    given = {"compute_s": 0.05, "iterations": 20, **keys}
+    return Job(name=name, workers=len(servers), servers=servers, command=("train",), **given)  # type: ignore[arg-type]
+
+
+def test_a_job_that_waits_is_missed_when_its_deadline_passes_and_never_starts() -> None:
+    async def story(served: Served) -> None:
+        daemon, world = served.daemon, served.world
+        world.iterations |= {"long": 120, "impossible": 1}
+        await daemon.submit([job("long"), job("impossible", deadline_s=1.0, iterations=10_000_000)])
+        await served.until(lambda: daemon.record("impossible").over)
+        record = daemon.record("impossible")
+        assert (record.state, record.late) == ("missed", True)
+        assert "has passed, and none of its 10000000 iterations was done" in record.reason
+        assert record.ended_s is not None
+        assert record.submitted.job.due_s == pytest.approx(record.ended_s, abs=0.2)
+        await served.until(lambda: daemon.record("long").over)
+        assert (daemon.record("long").state, daemon.record("long").late) == ("completed", False)
+        assert world.completed == {"long": 1}
+        await served.clean()
+
+    play(story)
+
+
+@pytest.mark.parametrize("servers", [(LEFT,), (LEFT, RIGHT)], ids=["one server", "two servers"])
+def test_a_job_whose_file_says_too_little_is_ended_when_its_deadline_passes(servers: tuple[str, ...]) -> None:
+    """Its owner said 20 iterations of 400: it ran four times as long as it had time for, unnoticed."""
+
+    async def story(served: Served) -> None:
+        daemon, world = served.daemon, served.world
+        world.iterations |= {"told": 400, "next": 1}
+        await daemon.submit([job("told", servers, deadline_s=5.0), job("next", servers)])
+        await served.until(lambda: daemon.record("told").over)
+        record = daemon.record("told")
+        assert record.state == "missed", record
+        assert "it runs on after the 20 iterations" in record.reason
+        assert record.ended_s is not None
+        assert record.submitted.job.due_s == pytest.approx(record.ended_s, abs=0.2)
+        await served.until(lambda: daemon.record("next").over)
+        assert world.completed == {"next": 1}
+        await served.clean()
+
+    play(story)
+
+
+def test_a_job_that_goes_on_as_best_effort_is_completed_late_everywhere() -> None:
+    async def story(served: Served) -> None:
+        daemon, world = served.daemon, served.world
+        world.iterations["patient"] = 100
+        await daemon.submit([job("patient", deadline_s=2.0, on_late="best-effort")])
+        await served.until(lambda: daemon.record("patient").over)
+        record = daemon.record("patient")
+        assert (record.state, record.late) == ("completed", True)
+        view = views.of_job(record, daemon.now_s)
+        assert (view["state"], view["late"]) == ("completed", True)
+        assert "completed late" in row(view, daemon.now_s)
+        texts = [(each.entry.event, each.entry.text) for each in daemon.explain("patient").decisions]
+        assert [text for event, text in texts if event == "late" and "has passed" in text]
+        assert [text for event, text in texts if event == "ended" and "after its deadline" in text]
+        assert "ina_controller_jobs_completed_late 1" in render(daemon, streams=0, answers={})
+        await served.again()
+        assert served.daemon.record("patient").late
+
+    play(story)
+
+
+def test_a_deadline_that_passes_while_no_controller_runs_is_noticed_and_an_end_before_it_counts() -> None:
+    async def story(served: Served) -> None:
+        world = served.world
+        world.iterations |= {"in time": 60, "too late": 200}
+        await served.daemon.submit(
+            [job("in time", (LEFT,), deadline_s=10.0), job("too late", (RIGHT,), deadline_s=8.0)]
+        )
+        await served.until(lambda: all(each.state == "running" for each in served.daemon.records()))
+        await served.again(down_s=30.0)
+        await served.until(lambda: all(each.over for each in served.daemon.records()))
+        found = {each.name: (each.state, each.late) for each in served.daemon.records()}
+        assert found == {"in time": ("completed", False), "too late": ("completed", True)}
+        await served.clean()
+
+    play(story)
+
+
+def test_a_job_that_waits_for_a_quota_is_missed_too_and_a_replay_knows_it(tmp_path: Path) -> None:
+    with Store(tmp_path) as store:
+        ledger = ledger_of(store, Policies("fifo"))
+        ledger.set_quota(Quota("a", gpus=2))
+        submit(ledger, "one", "a")
+        submit(ledger, "two", "a", deadline_s=5.0)
+        submit(ledger, "three", "a", deadline_s=6.0, on_late="best-effort")
+        assert ledger.due_s == 5.0
+        ledger.record([Overdue(5.0, "two"), Overdue(6.0, "three")])
+        assert ledger.due_s == float("inf")
+        outcome, why = ledger.left["two"]
+        assert (outcome, "has passed" in why) == ("missed", True)
+        assert ledger.quotas.waits("three") is not None
+    with Store(tmp_path) as store:
+        again = ledger_of(store, Policies("fifo"))
+        again.recover()
+        assert (again.left, again.due_s) == (ledger.left, ledger.due_s)
+
+
+def test_a_job_that_is_retried_after_its_deadline_runs_and_is_late(tmp_path: Path) -> None:
+    with Store(tmp_path) as store:
+        ledger: Ledger = ledger_of(store, Policies("fifo"))
+        submit(ledger, "one", "", deadline_s=5.0)
+        ledger.record([Ended(1.0, "one", "exited with status 1")])
+        assert ledger.due_s == float("inf")
+        ledger.record([Retried(2.0, "one")])
+        assert ledger.due_s == 5.0
+        ledger.record([Ended(3.0, "one", "exited with status 1"), Retried(7.0, "one")])
+        assert ledger.due_s == float("inf")
+        assert "one" in ledger.core.jobs
