@@ -214,13 +214,13 @@ class Store:
         assert done.lastrowid is not None
         return done.lastrowid
 
-    def archived(self, name: str) -> dict[str, Any] | None:
-        """Return the record of the last job of a name that was forgotten; None: none. Raises StoreError."""
+    def archived(self, name: str, number: int | None = None) -> list[dict[str, Any]]:
+        """Return the records of forgotten jobs of a name or number, the latest first. Raises StoreError."""
         with self._errors():
             found = self._database.execute(
-                "SELECT body FROM archive WHERE name = ? ORDER BY job DESC LIMIT 1", (name,)
-            ).fetchone()
-        return None if found is None else json.loads(found[0])
+                "SELECT body FROM archive WHERE name = ? OR job = ? ORDER BY job DESC", (name, number)
+            )
+            return [json.loads(body) for (body,) in found]
 
     # ------------------------------------------------------------------ holds
 

@@ -19,7 +19,13 @@ if TYPE_CHECKING:
 
 CONTROLLER = "Controller"
 
-JobName = Annotated[str, typer.Argument(metavar="JOB", help="Name the job.")]
+JobName = Annotated[
+    str,
+    typer.Argument(
+        metavar="JOB",
+        help="Name the job: its name, its id or number of 'ina jobs', or, as an operator, TENANT/NAME.",
+    ),
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +128,7 @@ def row(job: JobView, now_s: float) -> list[str]:
     due = "" if due_s is None or over else clock(due_s - now_s)
     slots = ", ".join(f"{switch}: {each['slots']}" for switch, each in sorted(job["slots"].items()))
     return [
-        plain(job["name"]),
+        plain(job["id"]),
         state_of(job),
         str(job["workers"]),
         f"{min(1.0, job['done'] / job['iterations']):.0%}",

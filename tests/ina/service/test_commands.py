@@ -108,7 +108,7 @@ def test_a_key_submits_once(ina: Run, file: Path) -> None:
     assert len(json.loads(said(ina("jobs", "--json")))["jobs"]) == 2
     assert refusal(ina("submit", file)) == (
         FAILED,
-        "there is a job 'vision' already: choose another name",
+        "there is a job 'vision' that is not over; give another name",
     )
 
 
@@ -391,6 +391,24 @@ def test_a_tenant_has_own_jobs_alone_through_the_client(bed: Bed) -> None:
         assert theirs.jobs() == []
         with pytest.raises(Refused, match="there is no job 'mine'"):
             theirs.cancel("mine")
+
+
+def test_an_operator_names_a_job_by_its_tenant_number_or_id(bed: Bed, ina: Run) -> None:
+    tokens = Tokens(bed.folder)
+    user = pwd.getpwuid(os.geteuid()).pw_name
+    for tenant in ("one", "other"):
+        with Client(bed.url, token=tokens.add(tenant, Role.SUBMITTER, user)) as client:
+            client.submit([job("vision", workers=1)])
+    root = {"INA_CONTROLLER_TOKEN": tokens.add("root", Role.OPERATOR)}
+    assert refusal(ina("show", "vision", **root)) == (
+        FAILED,
+        "'vision' may mean several jobs: want one of one/vision, other/vision",
+    )
+    for way in ("other/vision", "2", "vision#2"):
+        assert "(id vision#2, number 2)\ntenant     other\n" in said(ina("show", way, **root)), way
+    assert said(ina("cancel", "one/vision", **root)) == "vision#1: cancelled\n"
+    assert refusal(ina("cancel", "2", "1", **root))[1] == "'vision#1': already over; nothing is cancelled"
+    assert "vision#2" in said(ina("jobs", **root))
 
 
 def test_quotas_are_shown_set_and_removed(ina: Run, bed: Bed) -> None:
