@@ -145,6 +145,11 @@ class FabricSpec:
     port_kind: PortKind = "auto"
     """How local workers reach their switch."""
 
+    @property
+    def several(self) -> bool:
+        """Whether these are several switches."""
+        return bool(self.tree) or (self.topology is not None and len(self.topology.switches) > 1)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchSpec:
