@@ -41,6 +41,7 @@ from controller.core.events import plain as plain_event
 from controller.core.log import Kind
 from controller.core.submissions import submission_of
 from controller.errors import BadSpec
+from controller.policies.by_kind import SCHEDULER
 from controller.vocabulary import Topology
 from controller.vocabulary.files import check_job, parse_topology, topology_document
 from ina.service.clock import Clock
@@ -256,6 +257,15 @@ class Ledger:
 
         Raises BadSpec if they cannot follow those that decide now, and StoreError; nothing has changed then.
         """
+        placements = [each.allocation and each.allocation.placement for each in (self.policies, policies)]
+        if placements[1] == SCHEDULER != placements[0]:
+            for name in self.core.jobs:
+                if self.submitted[name].job.command is None:
+                    raise BadSpec(
+                        f"placement {SCHEDULER!r} chooses the GPUs of every job, and the workers of job"
+                        f" {name!r}, which somebody else has started, are where they are: want another"
+                        " placement, or wait until it is over"
+                    )
         self._try(policies.take_over)
         self._record_own(POLICIES, policies=policies.plain())
 
