@@ -33,7 +33,7 @@ from controller.vocabulary.slots import (
     MODES,
     ON_LATE,
 )
-from controller.vocabulary.topology import MAX_PORT, ROLES
+from controller.vocabulary.topology import MAX_PORT, MAX_RATE_BPS, MAX_S, ROLES
 
 MAX_WORKERS = 1_000_000
 MAX_ITERATIONS = _BYTES = 1 << 50
@@ -119,8 +119,9 @@ def _text(value: object) -> str | None:
     return None if good else "want a text or a number"
 
 
-_SECONDS = number(0, 1e12, "seconds")
-_ABOVE = number(0, 1e12, "seconds", above=True)
+_SECONDS = number(0, MAX_S, "seconds")
+_ABOVE = number(0, MAX_S, "seconds", above=True)
+_RATE = number(0, MAX_RATE_BPS, "bits per second, 0 (unlimited) or more")
 _PART = number(0, 1, "a fraction")
 _CHANCE = number(0, 1, "a probability")
 _COUNT = whole(1, 1_000_000)
@@ -242,7 +243,7 @@ _PORT = whole(1, MAX_PORT)
 _EMULATED = (*TESTBED, "topo")
 LINK: Mapping[str, Key] = {
     "rate_bps": Key(
-        number(0, 1e15, "bits per second, 0 (unlimited) or more"),
+        _RATE,
         "rate in each direction, bits/s; 0: unlimited",
         "10e9",
         (*_EMULATED, *ALLOCATION),
@@ -314,14 +315,14 @@ FABRIC: Mapping[str, Key] = {
     "k": Key(whole(1, 100_000), "number of ports of each switch", "required by fat-tree", _SERVERS),
     "gpus": Key(whole(1, 1 << 16), "GPUs of each server", "8", (*ALLOCATION, *SCHEDULE)),
     "rate_bps": Key(
-        number(0, 1e15, "bits/s", above=True),
-        "rate of servers' links, bits/s",
+        _RATE,
+        "rate of servers' links, bits/s; 0: unlimited",
         "100e9",
         (*_EMULATED, *ALLOCATION),
     ),
     "trunk_bps": Key(
-        number(0, 1e15, "bits/s", above=True),
-        "rate of links between switches, bits/s",
+        _RATE,
+        "rate of links between switches, bits/s; 0: unlimited",
         "100e9",
         (*_EMULATED, *ALLOCATION),
     ),
