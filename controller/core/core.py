@@ -448,6 +448,7 @@ class Core:
         if not failure:
             self._close(job, "completed", "", now_s, done_s)
         elif final:
+            self._left[name] = job.iterations_left(now_s)
             self._close(job, "failed", failure, now_s)
         elif (before := self._failures.get(name, 0)) < self._rules.retries:
             self._failures[name] = before + 1

@@ -30,6 +30,8 @@ EPILOG = """Examples:
 
   ina controller token add alice --state /var/lib/ina
 
+  ina controller backup ina.backup --state /var/lib/ina
+
   ina controller --state /var/lib/ina --listen 10.0.0.1:9580 --tls-cert cert.pem --tls-key key.pem
 """
 
@@ -39,6 +41,10 @@ app = group(
     epilog=EPILOG,
 )
 register(app, "token", "ina.cli.token:app", "Add, list and remove the tokens by which people are known.")
+register(app, "backup", "ina.cli.state:backup", "Copy a state with its tokens into one file.")
+register(app, "restore", "ina.cli.state:restore", "Put a backup in the place of a state.")
+register(app, "adopt", "ina.cli.state:adopt", "Go on from a state that lacks events which it has had.")
+register(app, "forget", "ina.cli.state:forget", "End all that runs of a state, and begin anew.")
 
 
 @app.callback(invoke_without_command=True)

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import gc
 import logging
+import math
 import shutil
 from collections.abc import AsyncIterator, Hashable, Mapping, Sequence
 from dataclasses import replace
@@ -14,6 +15,7 @@ from typing import Any
 
 from controller.core import (
     Cancelled,
+    Ended,
     Event,
     Reallocated,
     Retried,
@@ -84,7 +86,6 @@ class Daemon:
         executor: Executor,
         fallbacks: FallbackServing,
         blocking: Blocking,
-        began_at: float,
         progress_s: float = PROGRESS_S,
     ) -> None:
         """Make the daemon of what a ledger knows.
@@ -96,12 +97,10 @@ class Daemon:
             executor: What starts workers.
             fallbacks: The fallback servers.
             blocking: Where calls that block are made.
-            began_at: When the service was first started, as Unix time.
             progress_s: Least time between two reports of a job's progress to the core.
         """
         self._ledger = ledger
         self._blocking = blocking
-        self._began_at = began_at
         self._hosts_are_here = testbed != ""
         self._network = switches
         self._fallbacks = fallbacks
@@ -133,6 +132,8 @@ class Daemon:
         """
         gc.freeze()  # or each full collection looks through all modules, and an admission waits for that
         self._recover()
+        if self._ledger.restored:
+            await self._settle()
         try:
             await self._switches.check()
             self._ready = ""
@@ -154,6 +155,7 @@ class Daemon:
 
     def _round(self) -> None:
         """Look, decide, and begin what is to be done. Raises StoreError, OSError: it cannot be written."""
+        self._ledger.keep_time()
         see_servers(self._ledger, self._executor)
         if self._ledger.due_s <= self._ledger.now_s:  # who has ended in time has not missed it
             self._runs.look_soon()
@@ -176,12 +178,42 @@ class Daemon:
         self._holders.recover()
         if strays := ledger.stray_logs():  # it died before it had removed them
             self._effects.spawn(self._remove_logs(strays))
-        for number in executor.known():
+        for number in executor.known() if not ledger.restored else ():
             if number not in ledger.holds:  # it died before it had forgotten this one
                 self._effects.spawn(self._effects.clear(number))
         for number, hold in ledger.holds.items():
             if hold.held.stage == "preparing":  # its last step is that the runner is started
                 ledger.set(number, stage="running" if executor.lives(number) else "stopping")
+
+    async def _settle(self) -> None:
+        """Have nothing run, nor run again, of which the state does not know what became of it meanwhile."""
+        ledger, executor = self._ledger, self._executor
+        strangers = [number for number in executor.known() if number not in ledger.holds]
+        for number in strangers:
+            _log.warning("run %d, which the restored state does not know, is ended", number)
+        await asyncio.gather(*(self._effects.clear(number) for number in strangers))
+        unknown = {
+            name: "it was running"
+            for number, hold in ledger.holds.items()
+            if executor.status(number) is None
+            for name in hold.held.run.jobs
+            if name not in hold.held.over
+        }
+        held = {name for hold in ledger.holds.values() for name in hold.held.run.jobs}
+        for name in ledger.core.jobs.keys() - held:
+            written = ledger.logs(ledger.submitted[name]).glob("*")
+            latest = max((each.stat().st_mtime for each in written), default=-math.inf)
+            if ledger.at_s(latest) > ledger.recovered_s + 1.0:
+                unknown[name] = "it has run since"
+        why = "and whether it was completed since is not known: 'ina retry' runs it from where it last saved"
+        now_s = ledger.now_s
+        ended = [
+            Ended(now_s, name, f"the state was restored as of {ledger.recovered_s:.6g} s, {how}, {why}", True)
+            for name, how in unknown.items()
+            if name in ledger.core.jobs
+        ]
+        ledger.record(ended)
+        ledger.since_restored()
 
     def _forget(self) -> None:
         """Forget jobs that have been over for long enough; what they were goes to the archive."""
@@ -238,7 +270,7 @@ class Daemon:
     @property
     def began_at(self) -> float:
         """When that was, as Unix time."""
-        return self._began_at
+        return self._ledger.began_at
 
     @property
     def changes(self) -> Hashable:

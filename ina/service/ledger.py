@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import json
+import logging
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -52,10 +53,11 @@ from ina.service.quotas import Quota, Quotas
 from ina.service.records import Said
 from ina.service.retention import Retention
 from ina.service.snapshots import frozen, program, thawed
-from ina.service.store import Store
+from ina.service.store import RESTORED, Store
 from ina.service.wiring import Wiring
 
 T = TypeVar("T")
+_log = logging.getLogger(__name__)
 
 SNAPSHOT_EVENTS = 5000
 """Events after which a snapshot is kept: at least so many a start replays in less than a second or two."""
@@ -97,6 +99,7 @@ class Ledger:
         overdue: Jobs whose deadlines have passed that were not over.
         again: How often the workers of jobs started again in the same run, and the admission before the last.
         forgotten: How many jobs that were over have been forgotten.
+        recovered_s: The time of the last event that the store held.
         holds: What is held, by run.
         stirred: Whether what is wanted or what is held may have changed since the two were compared.
         changes: Counts events, and changes of what is held.
@@ -150,6 +153,8 @@ class Ledger:
         self.left: dict[str, tuple[Outcome, str]] = {}
         self.overdue: set[str] = set()
         self.again: dict[str, tuple[int, int]] = {}
+        self.recovered_s = 0.0
+        self._timed = False
         self._last = store.last
         self._frozen_at = 0
         self._counted = 0  # jobs that are over whose quota is free again
@@ -166,6 +171,24 @@ class Ledger:
     def now_s(self) -> float:
         """Seconds since the service's first start."""
         return max(self._clock.now_s(), self.core.now_s)
+
+    @property
+    def began_at(self) -> float:
+        """When the service was first started, as Unix time by the wall clock as it is."""
+        return self._clock.began_at
+
+    def keep_time(self) -> None:
+        """Write down how the clock stands to the machine's, at first and when that was stepped.
+
+        Raises StoreError.
+        """
+        stepped_s = self._clock.stepped_s()
+        if stepped_s or not self._timed:
+            self._store.set_fact("began", repr(self.began_at))
+            self._store.set_fact("clock", self._clock.kept())
+        if stepped_s and self._timed:
+            _log.warning("the wall clock was stepped by %+.0f s: the service's clock was not", stepped_s)
+        self._timed = True
 
     def at_s(self, unix_s: float) -> float:
         """Return when the wall clock showed this, on the service's clock."""
@@ -212,6 +235,7 @@ class Ledger:
                 setattr(self, name, value)
         for row in self._store.events(self._frozen_at):
             self._take_in(row.body)
+        self.recovered_s = self.core.now_s
         self.holds = {number: Hold.of(body) for number, body in self._store.holds().items()}
         policies, cluster = self._wanted
         if self.topology != cluster:
@@ -246,6 +270,15 @@ class Ledger:
         for body in bodies:
             self._take_in(body)
         self.woken.set()
+
+    @property
+    def restored(self) -> bool:
+        """Whether other things may have happened since the last event (`ina.service.recovery`)."""
+        return bool(self._store.fact(RESTORED))
+
+    def since_restored(self) -> None:
+        """Note that what may have happened since the last event has been looked at. Raises StoreError."""
+        self._store.set_fact(RESTORED, "")
 
     def sync(self) -> None:
         """Have all events that are written down outlive a loss of power. Raises StoreError."""

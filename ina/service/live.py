@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import math
 import tempfile
-import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -131,8 +130,7 @@ def serving(
     Raises BadSpec for policies that nobody has.
     """
     with tempfile.TemporaryDirectory(prefix="ina-live-") as folder, Store(Path(folder)) as store:
-        began_at = time.time()
-        ledger = Ledger(store, cluster, policies, Clock(began_at, 0.0), retention=FOR_EVER)
+        ledger = Ledger(store, cluster, policies, Clock.of(store), retention=FOR_EVER)
         runs = FabricRuns(fabric, jobs, on_output=on_output, describe=describe)
         daemon = Daemon(
             ledger,
@@ -141,7 +139,6 @@ def serving(
             executor=runs,
             fallbacks=OwnFallback(),
             blocking=Threads(),
-            began_at=began_at,
             progress_s=0.0,
         )
         yield LiveJobs(ledger, daemon, fabric, runs)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 import socket
-import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -19,6 +17,7 @@ from ina.service.engines import EngineChoice
 from ina.service.errors import ServiceError
 from ina.service.ledger import Ledger
 from ina.service.policies import Policies
+from ina.service.recovery import check_processes
 from ina.service.retention import Retention
 from ina.service.site import Site
 from ina.service.store import Store, locked
@@ -68,8 +67,8 @@ async def opened(
                 f"{state} is the state of a controller with executor {known!r}, not {engine.engine!r}: want"
                 " another --state"
             )
-        service = store.fact("service", secrets.token_hex(4)) or ""
-        began_at = float(store.fact("began", repr(time.time())) or 0.0)
+        service = store.identity
+        check_processes(state, service)
         network = stack.enter_context(site.network(state / "program"))
         name = f"the controller with process {os.getpid()} on {socket.gethostname()}, --state {state}"
         try:
@@ -79,13 +78,11 @@ async def opened(
                 f"{error}: end that one; if it is gone, or its state is lost, --take-over owns the switches"
                 " instead, and removes its jobs from them"
             ) from error
-        last_s = max((row.body["event"]["at_s"] for row in store.events()), default=0.0)
         yield Daemon(
-            Ledger(store, site.cluster, policies, Clock(began_at, last_s), retention=retention),
+            Ledger(store, site.cluster, policies, Clock.of(store), retention=retention),
             testbed=site.testbed,
             switches=network,
             executor=stack.enter_context(engine.executor(state / "runs", service, site.machines)),
             fallbacks=site.fallbacks(state / "fallback", network.offers.lanes),
             blocking=Threads(),
-            began_at=began_at,
         )

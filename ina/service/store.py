@@ -3,6 +3,10 @@
 Events are what the core is told, in order; replayed into a fresh core they give the same decisions. *Holds*
 are the runs that the daemon has begun to carry out: a row is there before the first effect, and goes after
 the last, so that none is forgotten. One process at a time uses a state (`locked`).
+
+A *witness* beside the file says whose state this is, how often it was opened, and the last event that is
+known to be in it. A file that is empty, or lacks some of that, is no new state: it is refused
+(`ina.service.recovery`).
 """
 
 from __future__ import annotations
@@ -11,18 +15,30 @@ import contextlib
 import fcntl
 import json
 import os
+import secrets
 import sqlite3
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
+from ina.service import files
 from ina.service.errors import StoreError
 
 VERSION = 3
 """Of the schema. A file of an older one is migrated (`_MIGRATIONS`), one of a newer one refused."""
 
-_FILE = "state.sqlite"
+FILE = "state.sqlite"
+WITNESS = "witness.json"
+RESTORED = "restored"
+"""A fact of a state: since its last event something else may have happened."""
+WAYS_OUT = (
+    "'ina controller restore BACKUP --state {folder}' goes on from a backup, 'ina controller forget --state"
+    " {folder}' ends what still runs and begins anew"
+)
+_CHECKPOINT_PAGES = 256
+"""Pages in the log after which SQLite moves them into the file: without its log it should not be empty."""
 _SCHEMA = """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE events (seq INTEGER PRIMARY KEY AUTOINCREMENT, at_s REAL NOT NULL, body TEXT NOT NULL);
@@ -45,38 +61,104 @@ class Row(NamedTuple):
 
 
 class Store:
-    """An open state; to be used by one thread at a time."""
+    """An open state; to be used by one thread at a time.
 
-    def __init__(self, folder: Path) -> None:
+    Attributes:
+        folder: Where it is.
+        identity: Names it: no other state has the same.
+        generation: How often it was opened.
+    """
+
+    def __init__(self, folder: Path, *, older: bool = False) -> None:
         """Open the state in a folder, which is made if it is not there.
 
-        Raises StoreError if it is damaged, of a newer version, or cannot be written.
+        Args:
+            folder: The folder.
+            older: Go on from a state that lacks events which it has had.
+
+        Raises StoreError if it is damaged, lost, older than it has been, of a newer version, or cannot be
+        written.
         """
         self.folder = folder
-        self._path = folder / _FILE
+        self._path = folder / FILE
+        self._witnessed = threading.Lock()
+        self._seen = self._last = 0
         self._log_is_listed = False
         """Whether the folder's list of files was synced since SQLite made its log."""
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            witness = files.read(folder / WITNESS) or {}
+            if not self._path.exists() or not self._path.stat().st_size:
+                self._refuse_to_begin(witness)
             self._database = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
         except (OSError, sqlite3.Error) as error:
             raise StoreError(f"{self._path}: {error}") from error
         try:
-            self._prepare()
+            self._prepare(witness)
+            self._identify(witness, older=older)
         except BaseException:
             self._database.close()
             raise
 
-    def _prepare(self) -> None:
+    def _refuse_to_begin(self, witness: Mapping[str, Any]) -> None:
+        """Raise StoreError if an empty file is not the beginning of a state."""
+        runs = self.folder / "runs"
+        left = sorted(each.name for each in runs.iterdir()) if runs.is_dir() else []
+        if not witness.get("seq") and not left:
+            return
+        had = (
+            f"the state here had {witness['seq']} events" if witness.get("seq") else "there was a state here"
+        )
+        of = f", and runs {', '.join(left)} are there" if left else ""
+        raise StoreError(
+            f"{self._path} is empty, or its log (-wal) is lost: {had}{of}."
+            f" {WAYS_OUT.format(folder=self.folder)}"
+        )
+
+    def _identify(self, witness: Mapping[str, Any], *, older: bool) -> None:
+        """Make sure that this is the state of this folder, and all of it; count that it is opened."""
+        self.identity = self.fact("service", witness.get("state") or secrets.token_hex(4)) or ""
+        opened, last = int(self.fact("generation") or 0), self.last
+        self._last = last
+        before, seq = witness.get("generation", 0), witness.get("seq", 0)
+        if witness and witness["state"] != self.identity:
+            raise StoreError(
+                f"{self._path} is the state {self.identity}, and {self.folder} is that of {witness['state']}:"
+                " want another --state"
+            )
+        if seq and (last < seq or opened < before) and not older:
+            raise StoreError(
+                f"{self._path} ends with event {last} (opened {opened} times), and has had event {seq}"
+                f" (opened {before} times): its log (-wal) is lost or damaged, or it is a copy from before."
+                f" 'ina controller adopt --state {self.folder}' goes on from it,"
+                f" {WAYS_OUT.format(folder=self.folder)}"
+            )
+        self.generation = max(opened, before) + 1
+        self.set_fact("generation", str(self.generation))
+        with self._errors():
+            self._database.execute("PRAGMA wal_checkpoint(PASSIVE)")
+        self._witness(last)
+
+    def _witness(self, seq: int) -> None:
+        """Say beside the file that event `seq` is in it; what cannot be said is said next time."""
+        with self._witnessed, contextlib.suppress(OSError):
+            if seq >= self._seen:
+                said = {"state": self.identity, "generation": self.generation, "seq": seq}
+                files.write(self.folder / WITNESS, said)
+                self._seen = seq + 1
+
+    def _prepare(self, witness: Mapping[str, Any]) -> None:
         with self._errors():
             self._database.execute("PRAGMA journal_mode = WAL")
             self._database.execute("PRAGMA synchronous = FULL")
+            self._database.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
             (verdict,) = self._database.execute("PRAGMA quick_check(1)").fetchone()
         if verdict != "ok":
             raise StoreError(self._damaged(verdict))
         with self._errors():
             (version,) = self._database.execute("PRAGMA user_version").fetchone()
             if version == 0:
+                self._refuse_to_begin(witness)
                 self._database.executescript(
                     f"BEGIN IMMEDIATE; {_SCHEMA} {_SNAPSHOTS} {_ARCHIVE}"
                     f" PRAGMA user_version = {VERSION}; COMMIT;"
@@ -116,6 +198,11 @@ class Store:
                 return value
         return found[0] if found else None
 
+    def set_fact(self, name: str, value: str) -> None:
+        """Change a fact about this state. Raises StoreError."""
+        with self._errors():
+            self._database.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (name, value))
+
     # ------------------------------------------------------------------ events
 
     def append(self, events: Sequence[tuple[float, Mapping[str, Any]]], *, synced: bool = True) -> list[int]:
@@ -132,10 +219,12 @@ class Store:
                 )
                 assert done.lastrowid is not None
                 numbers.append(done.lastrowid)
+        self._last = max(self._last, *numbers, 0)
         return numbers
 
     def sync(self) -> None:
         """Have all that was written outlive a loss of power, too. Raises StoreError."""
+        seq = self._last
         try:
             # Every write goes to this file first; when SQLite moves it on, it syncs both files itself.
             with Path(f"{self._path}-wal").open("rb") as log:
@@ -147,6 +236,7 @@ class Store:
                 finally:
                     os.close(folder)
                 self._log_is_listed = True
+            self._witness(seq)
         except FileNotFoundError:
             return  # nothing was written since the state was opened
         except OSError as error:
@@ -166,6 +256,13 @@ class Store:
         with self._errors():
             (found,) = self._database.execute("SELECT coalesce(max(seq), 0) FROM events").fetchone()
         return int(found)
+
+    @property
+    def last_s(self) -> float:
+        """The latest time of an event; 0: there is none. Raises StoreError."""
+        with self._errors():
+            (found,) = self._database.execute("SELECT coalesce(max(at_s), 0) FROM events").fetchone()
+        return float(found)
 
     # ------------------------------------------------------------------ snapshots
 
@@ -212,6 +309,7 @@ class Store:
                 [(number, name, json.dumps(record)) for number, name, record in jobs],
             )
         assert done.lastrowid is not None
+        self._last = max(self._last, done.lastrowid)
         return done.lastrowid
 
     def archived(self, name: str, number: int | None = None) -> list[dict[str, Any]]:
@@ -229,11 +327,13 @@ class Store:
         rows = [(run, json.dumps(body)) for run, body in bodies.items()]
         with self._transaction():
             self._database.executemany("INSERT OR REPLACE INTO holds VALUES (?, ?)", rows)
+        self._witness(self._last)
 
     def let_go(self, run: int) -> None:
         """Forget a run of which nothing is held any more. Raises StoreError."""
         with self._errors():
             self._database.execute("DELETE FROM holds WHERE run = ?", (run,))
+        self._witness(self._last)
 
     def holds(self) -> dict[int, dict[str, Any]]:
         """Return all holds, by run. Raises StoreError."""
@@ -274,8 +374,21 @@ class Store:
     def _damaged(self, why: str) -> str:
         return (
             f"{self._path} is damaged ({why}); it is left as it is. Restore a backup, or recover what can be"
-            f" read: sqlite3 {self._path} .recover | sqlite3 NEW/{_FILE}, then start with --state NEW"
+            f" read: sqlite3 {self._path} .recover | sqlite3 NEW/{FILE}, then start with --state NEW"
         )
+
+
+def copy(source: Path, to: Path) -> None:
+    """Copy a state's file as it is at one moment, while it may be written. Raises StoreError."""
+    try:
+        with (
+            contextlib.closing(sqlite3.connect(f"file:{source}?mode=ro", uri=True)) as here,
+            contextlib.closing(sqlite3.connect(to)) as there,
+        ):
+            here.backup(there)
+            there.execute("PRAGMA journal_mode = DELETE")
+    except sqlite3.Error as error:
+        raise StoreError(f"{source} cannot be copied to {to}: {error}") from error
 
 
 @contextlib.contextmanager

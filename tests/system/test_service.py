@@ -360,6 +360,75 @@ def test_the_daemon_may_be_killed_when_it_has_removed_a_log(bed: netns.State, tm
 
 
 @needs_namespaces
+def test_a_lost_state_is_refused_while_its_job_runs_and_a_backup_finds_the_job_again(
+    bed: netns.State, tmp_path: Path
+) -> None:
+    """An empty file was taken for a new state: "no jobs", and the job was taken off its switches."""
+    command, stop, mark = Command(tmp_path), tmp_path / "stop", tmp_path / "kept"
+    state, backup = tmp_path / "state", tmp_path / "backup"
+    words = [sys.executable, str(WORKERS / "marks.py"), str(mark), "--until", str(stop)]
+    job = {"name": "kept", "workers": 2, "servers": ["left1", "right1"], "command": words}
+    with command.serving() as process, Client(command.url) as client:
+        client.submit([job])
+        until(lambda: client.job("kept")["state"] == "running")
+        assert ina("controller", "backup", backup, "--state", state).returncode == 0
+        refused = ina("controller", "restore", backup, "--state", state)
+        assert (refused.returncode, f"process {process.pid} uses" in refused.stderr) == (1, True)
+        process.kill()
+        process.wait()
+    (state / "state.sqlite").write_bytes(b"")
+    (state / "state.sqlite-wal").unlink()
+    started_again = [sys.executable, "-m", "ina", "controller", "--state", str(state), "--testbed", BED]
+    again = subprocess.run(started_again, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert again.returncode == 1
+    assert "state.sqlite is empty" in again.stderr
+    assert "runs 0 are there" in again.stderr
+    assert f"ina controller restore BACKUP --state {state}" in again.stderr
+    restored = ina("controller", "restore", backup, "--state", state)
+    assert restored.returncode == 0, restored.stderr
+    with command.serving(), Client(command.url) as client:
+        assert (client.job("kept")["state"], client.job("kept")["starts"]) == ("running", 1)
+        assert client.audit()["clean"]
+        stop.touch()
+        until(lambda: client.job("kept")["over"])
+        assert client.job("kept")["state"] == "completed"
+        with testbed.controllers(bed) as at:
+            until(lambda: Fleet(at).read() == {})
+    assert mark.read_text() == "x"
+
+
+@needs_namespaces
+def test_what_runs_is_ended_when_its_state_is_forgotten(bed: netns.State, tmp_path: Path) -> None:
+    command, state = Command(tmp_path), tmp_path / "state"
+    words = [
+        sys.executable,
+        str(WORKERS / "marks.py"),
+        str(tmp_path / "m"),
+        "--until",
+        str(tmp_path / "never"),
+    ]
+    job = {"name": "left", "workers": 2, "servers": ["left1", "right1"], "command": words}
+    with command.serving() as process, Client(command.url) as client:
+        client.submit([job])
+        until(lambda: client.job("left")["state"] == "running")
+        process.kill()
+        process.wait()
+    for each in state.glob("state.sqlite*"):
+        each.unlink()
+    runner = process_of(state / "runs" / "0")
+    assert runner is not None
+    done = ina("controller", "forget", "--state", state)
+    assert (done.returncode, "1 run ended" in done.stderr) == (0, True), done.stderr
+    with pytest.raises(ProcessLookupError):
+        os.kill(runner, 0)
+    with command.serving(), Client(command.url) as client:
+        assert client.jobs() == []
+        until(lambda: client.audit()["clean"])
+    with testbed.controllers(bed) as at:
+        assert Fleet(at).read() == {}
+
+
+@needs_namespaces
 def test_the_command_reads_its_policy_file_again_on_sighup(bed: netns.State, tmp_path: Path) -> None:
     policies = tmp_path / "policies.toml"
     policies.write_text('scheduler = "fifo"\n')

@@ -131,18 +131,15 @@ async def _serve(order: Order) -> None:
         store = stack.enter_context(Store(Path(order.state)))
         at = {name: stack.enter_context(connect(address)) for name, address in order.addresses.items()}
         network = Network(lambda name, _: at[name], bundle("shared", LANES))
-        began_at = float(store.fact("began", repr(time.time())) or 0.0)
         rows = list(store.events())
-        last_s = max((row.body["event"]["at_s"] for row in rows), default=0.0)
         policies = Policies("fifo", AllocationSettings(memory="deadline-lazy", period_s=60.0))
         daemon = Daemon(
-            Ledger(store, order.cluster, policies, Clock(began_at, last_s)),
+            Ledger(store, order.cluster, policies, Clock.of(store)),
             testbed="bench",
             switches=network,
             executor=NoWorkers(Path(order.state) / "runs"),
             fallbacks=NoFallbacks(),
             blocking=Threads(),
-            began_at=began_at,
         )
         async with speaking(daemon, Address(), Tokens(Path(order.state))) as url:
             begin = time.perf_counter()

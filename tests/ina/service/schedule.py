@@ -85,8 +85,8 @@ class Schedule:
         """Start a daemon on what is there."""
         self._store = store = Store(self.folder)
         self._limit()
-        last_s = max((row.body["event"]["at_s"] for row in store.events()), default=0.0)
-        clock = Clock(0.0, last_s, wall=lambda: self.loop.time() + self.wall_s, monotonic=self.loop.time)
+        wall, kept = (lambda: self.loop.time() + self.wall_s), store.fact("clock") or ""
+        clock = Clock(0.0, store.last_s, kept, wall=wall, monotonic=self.loop.time)
         self._blocking = Inline(self.world)
         self.daemon = Daemon(
             Ledger(
@@ -102,7 +102,6 @@ class Schedule:
             executor=self.world,
             fallbacks=self.world.fallbacks,
             blocking=self._blocking,
-            began_at=0.0,
         )
         self._serving = self._task(self.daemon.run())
         if self._reads:

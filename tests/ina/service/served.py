@@ -38,14 +38,15 @@ class Served:
     daemon: Daemon
     retention: Retention = field(default_factory=Retention)
 
-    async def again(self, down_s: float = 0.0) -> None:
-        """Kill it, and start another after a while."""
+    async def again(self, down_s: float = 0.0, meanwhile: Callable[[], object] = lambda: None) -> None:
+        """Kill it, and start another after a while in which something else may happen."""
         own = asyncio.current_task()
         tasks = [task for task in asyncio.all_tasks() if task is not own]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await asyncio.sleep(down_s)
+        meanwhile()
         self.daemon = _daemon(self.folder, self.loop, self.world, self.policies, self.retention)
         _serve(self)
         await self.until(lambda: not self.daemon.ready)
@@ -80,8 +81,7 @@ def _daemon(
     folder: Path, loop: VirtualLoop, world: World, policies: Policies, retention: Retention
 ) -> Daemon:
     store = Store(folder)
-    last_s = max((row.body["event"]["at_s"] for row in store.events()), default=0.0)
-    clock = Clock(0.0, last_s, wall=loop.time, monotonic=loop.time)
+    clock = Clock(0.0, store.last_s, store.fact("clock") or "", wall=loop.time, monotonic=loop.time)
     return Daemon(
         Ledger(store, CLUSTER, policies, clock, retention=retention),
         testbed="virtual",
@@ -89,7 +89,6 @@ def _daemon(
         executor=world,
         fallbacks=world.fallbacks,
         blocking=Inline(world),
-        began_at=0.0,
     )
 
 

@@ -59,7 +59,6 @@ def test_on_a_full_disk_submissions_are_refused_and_the_daemon_goes_on(tmp_path:
             executor=executor,
             fallbacks=NoFallbacks(),
             blocking=Threads(),
-            began_at=0.0,
         )
         running = asyncio.create_task(daemon.run())
         await until(lambda: not daemon.ready)

@@ -49,7 +49,6 @@ async def living(folder: Path, executor: NoWorkers) -> AsyncIterator[Daemon]:
             executor=executor,
             fallbacks=NoFallbacks(),
             blocking=Threads(),
-            began_at=0.0,
         )
         running = asyncio.create_task(daemon.run())
         try:

@@ -1,0 +1,206 @@
+"""Backups of a state, and what to do with one that is lost, or older than what runs.
+
+A state goes on from where it was only with all of its events (`ina.service.store`). After a loss somebody has
+to decide: to restore a backup, to adopt the older state that is there, or to forget it with all that runs.
+What is restored or adopted knows nothing of the time since: runs that it does not know are ended, and jobs of
+which it cannot know whether they have been done since fail instead of being done twice (`Daemon`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from ina.service import files
+from ina.service.errors import StoreError
+from ina.service.executor import STOP_S
+from ina.service.store import FILE, RESTORED, WITNESS, Store, copy, locked
+from ina.service.tokens import FILE as TOKENS
+
+TOKENS_FACT = "tokens"
+"""A fact of a backup: the file of tokens."""
+_MODULES = ("ina.service.run_process", "ina.service.fallback")
+_ASIDE = (FILE, f"{FILE}-wal", f"{FILE}-shm")
+
+
+def back_up(folder: Path, to: Path) -> None:
+    """Copy a state with its tokens into one file, whether a controller uses it or not. Raises StoreError."""
+    if to.exists():
+        raise StoreError(f"{to} exists: want the name of a new file")
+    if not (folder / FILE).exists():
+        raise StoreError(f"{folder} has no {FILE}: want the --state of a controller")
+    witness = files.read(folder / WITNESS)
+    with _opened(folder / FILE, to.with_name(f"{to.name}.part"), witness) as (file, store):
+        if (tokens := folder / TOKENS).exists():
+            store.set_fact(TOKENS_FACT, tokens.read_text())
+        store.close()
+        file.chmod(0o600)
+        file.replace(to)
+
+
+def restore(backup: Path, folder: Path) -> int:
+    """Put a backup in the place of a state; return its last event. What was there is kept beside it.
+
+    Raises StoreError: the backup is none, is of another state than the folder, or a controller uses that.
+    """
+    if not backup.exists():
+        raise StoreError(f"{backup} is not there: want a file that 'ina controller backup' has made")
+    with _alone(folder), _opened(backup, folder / "restoring") as (file, store):
+        if store.fact("policies") is None:
+            raise StoreError(f"{backup} is no state of a controller: want what 'ina controller backup' made")
+        witness = files.read(folder / WITNESS)
+        if witness is not None and witness["state"] != store.identity:
+            raise StoreError(
+                f"{backup} is of the state {store.identity}, and {folder} is that of {witness['state']}: want"
+                f" another --state, or 'ina controller forget --state {folder}' first"
+            )
+        tokens, last = store.fact(TOKENS_FACT), store.last
+        generation = max(store.generation, (witness or {}).get("generation", 0))
+        store.set_fact("generation", str(generation))
+        store.set_fact(RESTORED, "1")
+        store.close()
+        _move_aside(folder, _ASIDE, "before-restore")
+        file.replace(folder / FILE)
+        files.write(folder / WITNESS, {"state": store.identity, "generation": generation, "seq": last})
+    if tokens is not None and not (folder / TOKENS).exists():
+        with os.fdopen(os.open(folder / TOKENS, os.O_WRONLY | os.O_CREAT, 0o600), "w") as written:
+            written.write(tokens)
+    return last
+
+
+def adopt(folder: Path) -> int:
+    """Go on from the state that is there although it was longer; return its last event. Raises StoreError."""
+    with _alone(folder), Store(folder, older=True) as store:
+        store.set_fact(RESTORED, "1")
+        last = store.last
+        files.write(folder / WITNESS, {"state": store.identity, "generation": store.generation, "seq": last})
+    return last
+
+
+def forget(folder: Path) -> list[str]:
+    """End all that runs of a state, and have the next start begin anew; return the runs that were ended.
+
+    What was there is kept beside it, but for tokens, which stay. Raises StoreError: a controller uses it, or
+    runs are another engine's.
+    """
+    with _alone(folder):
+        runs = folder / "runs"
+        names = sorted(each.name for each in runs.iterdir()) if runs.is_dir() else []
+        for name in names:
+            engine = (files.read(runs / name / "run.json") or {}).get("engine", "local")
+            over = (files.read(runs / name / "status.json") or {}).get("over", False)
+            if engine in ("slurm", "ray") and not over:
+                raise StoreError(
+                    f"run {name} in {runs} is one of {engine}: end it there, and remove its folder"
+                )
+        _end([files.process_of(each) for each in _folders(folder)])
+        _end(_strays(folder))
+        witness = files.read(folder / WITNESS)
+        _move_aside(folder, (*_ASIDE, "runs", "external", "fallback", "logs"), "forgotten")
+        if witness is not None:
+            files.write(folder / WITNESS, {**witness, "seq": 0})
+    return names
+
+
+def check_processes(folder: Path, identity: str) -> None:
+    """Have all processes of a state be those of its folder: end those whose folders are gone.
+
+    Raises StoreError if some are those of a copy of it elsewhere, whose workers run.
+    """
+    for process, place in _processes():
+        elsewhere = place.parent.parent
+        if elsewhere == folder or not elsewhere.exists():
+            continue
+        with contextlib.suppress(OSError, ValueError):
+            if (files.read(elsewhere / WITNESS) or {}).get("state") == identity:
+                raise StoreError(
+                    f"process {process} of the state {identity} runs in {place}: start the controller with"
+                    f" --state {elsewhere}, or end all that runs there: 'ina controller forget --state"
+                    f" {elsewhere}'"
+                )
+    _end(_strays(folder))
+
+
+def _strays(folder: Path) -> list[int]:
+    """Return the processes of a state's runs and fallback servers whose folders are gone."""
+    return [
+        process for process, place in _processes() if place.parent.parent == folder and not place.exists()
+    ]
+
+
+def _processes() -> Iterator[tuple[int, Path]]:
+    """Yield the processes of this machine that run or serve jobs for a controller, and their folders."""
+    for each in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            words = each.read_bytes().decode(errors="replace").split("\0")
+            if len(words) > 2 and words[-3] in _MODULES:
+                yield int(each.parent.name), Path(words[-2])
+
+
+def _folders(folder: Path) -> list[Path]:
+    return [each for kind in ("runs", "fallback") for each in (folder / kind).glob("*") if each.is_dir()]
+
+
+def _end(processes: Iterable[int | None]) -> None:
+    """End processes, and wait until they have. Raises StoreError."""
+    left = {process for process in processes if process is not None}
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        for process in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, number)
+        until = time.monotonic() + STOP_S
+        while left and time.monotonic() < until:
+            left = {process for process in left if _lives(process)}
+            time.sleep(0.02)
+    if left:
+        raise StoreError(f"processes {', '.join(map(str, sorted(left)))} do not end")
+
+
+def _lives(process: int) -> bool:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    return False
+
+
+@contextlib.contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Be the only one that uses a state. Raises StoreError if a controller does."""
+
+    def refuse(holder: str) -> None:
+        raise StoreError(f"{holder} uses the state in {folder}: end that controller first")
+
+    with locked(folder, on_wait=refuse):
+        yield
+
+
+@contextlib.contextmanager
+def _opened(
+    source: Path, beside: Path, witness: Mapping[str, Any] | None = None
+) -> Iterator[tuple[Path, Store]]:
+    """Open a copy of a state's file, in a folder for as long; `witness` says what it has to have."""
+    shutil.rmtree(beside, ignore_errors=True)
+    try:
+        beside.mkdir(mode=0o700, parents=True)
+        copy(source, beside / FILE)
+        if witness is not None:
+            files.write(beside / WITNESS, witness)
+        with Store(beside) as store:
+            yield beside / FILE, store
+    except OSError as error:
+        raise StoreError(f"{error.filename or beside}: {error.strerror}") from error
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+
+
+def _move_aside(folder: Path, names: tuple[str, ...], why: str) -> None:
+    number = next(n for n in range(1, 1 << 20) if not (folder / f"{why}-{n}").exists())
+    for name in names:
+        if (folder / name).exists():
+            (folder / f"{why}-{number}").mkdir(mode=0o700, exist_ok=True)
+            (folder / name).replace(folder / f"{why}-{number}" / name)
