@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from controller.vocabulary.documents import (
     Check,
+    described,
     flag,
     ipv4,
     listing,
@@ -68,6 +69,9 @@ def _anything(value: object) -> str | None:
     return None  # looked at by itself
 
 
+described(_anything, type="object")
+
+
 def _command(value: object) -> str | None:
     wanted = "want the program and its arguments, in one string or as a list of strings"
     if isinstance(value, str):
@@ -80,6 +84,15 @@ def _command(value: object) -> str | None:
     if not all(_passable(part) for part in value):
         return "want no null character, and no half of a character, which no program can be given"
     return None
+
+
+described(
+    _command,
+    oneOf=[
+        {"type": "string", "pattern": r"""^[^"'\\\x00]*[^"'\\\s\x00][^"'\\\x00]*$"""},
+        {"type": "array", "minItems": 1, "items": {"type": "string", "pattern": r"^[^\x00]*$"}},
+    ],
+)
 
 
 def _passable(argument: str) -> bool:
@@ -101,12 +114,27 @@ def _congestion(value: object) -> str | None:
     return None if value in {point.name for point in entry_points(group=CONGESTION_GROUP)} else wanted
 
 
+described(_congestion, enum=[*CONGESTION])
+
+
 def _straggler(value: object) -> str | None:
     wanted = "want { rank = 0, compute_s = 0.01 } with a rank of the job and its seconds"
     if not isinstance(value, dict) or set(value) != {"rank", "compute_s"}:
         return wanted
     good = whole(0, MAX_WORKERS)(value["rank"]) is None and _SECONDS(value["compute_s"]) is None
     return None if good else wanted
+
+
+described(
+    _straggler,
+    type="object",
+    required=["rank", "compute_s"],
+    additionalProperties=False,
+    properties={
+        "rank": {"type": "integer", "minimum": 0, "maximum": MAX_WORKERS},
+        "compute_s": {"type": "number", "minimum": 0, "maximum": 1e12},
+    },
+)
 
 
 def _switch_address(value: object) -> str | None:
@@ -118,6 +146,8 @@ def _text(value: object) -> str | None:
     good = isinstance(value, str | int | float)
     return None if good else "want a text or a number"
 
+
+described(_text, type=["string", "number"])
 
 _SECONDS = number(0, MAX_S, "seconds")
 _ABOVE = number(0, MAX_S, "seconds", above=True)

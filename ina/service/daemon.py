@@ -51,7 +51,7 @@ from ina.service.quotas import Quota, QuotaState
 from ina.service.rates import Rates
 from ina.service.records import Audit, Difference, JobRecord, Said, id_of
 from ina.service.reports import Reports
-from ina.service.runner import log_file
+from ina.service.runner import left_behind, log_file
 from ina.service.runs import PROGRESS_S, Runs
 from ina.service.servers import see_servers
 from ina.service.service import Admission, ClusterState, Decision, Explanation, Grant, Slots
@@ -283,6 +283,11 @@ class Daemon:
         return self._ready
 
     @property
+    def trouble(self) -> str:
+        """Why nothing can be written down; "": it can, as far as is known."""
+        return self._ledger.trouble
+
+    @property
     def holds(self) -> frozenset[int]:
         """The runs of which something is held: workers, slots, fallback servers."""
         return frozenset(self._ledger.holds)
@@ -351,7 +356,14 @@ class Daemon:
             for name, place in hold.held.places.items()
             if name not in hold.held.over
         ]
-        return replace(found, found=(*found.found, *lost))
+        known, runs = {*self._executor.known()}, self._ledger.folder / "runs"
+        left = left_behind(runs) if runs.exists() else {}
+        stray = [
+            Difference("this machine", f"process {process} of run {run}, which is over, still runs")
+            for process, run in sorted(left.items())
+            if run not in known
+        ]
+        return replace(found, found=(*found.found, *lost, *stray))
 
     # ------------------------------------------------------------------ what people want
 

@@ -168,6 +168,11 @@ class Ledger:
         self.woken = asyncio.Event()
 
     @property
+    def trouble(self) -> str:
+        """Why nothing can be written down; "": it can, as far as is known."""
+        return self._store.trouble
+
+    @property
     def now_s(self) -> float:
         """Seconds since the service's first start."""
         return max(self._clock.now_s(), self.core.now_s)
@@ -413,8 +418,8 @@ class Ledger:
         if self.due_s <= now_s:
             passed = [name for name, due_s in self._deadlines().items() if due_s <= now_s]
             self.record([Overdue(now_s, name) for name in passed])
-        while self.core.next_s <= self.now_s:
-            self.record([Tick(self.now_s)])
+        while self.trouble or self.core.next_s <= self.now_s:
+            self.record([Tick(self.now_s)])  # in trouble also to see whether it has ended
 
     def _take_in(self, body: Mapping[str, Any]) -> None:
         """Have the core know an event that is written down."""

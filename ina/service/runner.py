@@ -29,6 +29,7 @@ from controller.switches.model import SwitchInfo
 from controller.vocabulary import Job, Topology
 from controller.vocabulary.files import parse_topology
 from controller.vocabulary.slots import Encoding
+from hostlib import keeper
 from hostlib.launcher import ACCOUNT, SETTINGS
 from hostlib.stages import STAGES
 from ina.runtime.agents import Agents
@@ -39,6 +40,8 @@ from ina.service import files, plain
 from ina.service.given import Given, GivenHosts, GivenMachines, StartAgents
 
 GRANTED = "granted.json"
+RUN = "INA_RUN"
+"""The environment variable of workers, and of what they start, with the folder of their run."""
 PERIOD_S = 0.5
 """Interval at which progress is written down."""
 LOG_BYTES = 16 << 20
@@ -285,6 +288,7 @@ class Runner:
                             job, switch=order.switch, places=() if order.engine == "local" else job.servers
                         ),
                         inherited=order.inherited,
+                        variables={RUN: str(self._folder)},
                     )
                     for job in order.jobs
                 ],
@@ -408,6 +412,21 @@ def _hold_s(group: GroupRun, name: str) -> float | None:
     return max((hold_s for hold_s in told if hold_s > 0), default=None)
 
 
+def left_behind(runs: Path) -> dict[int, int]:
+    """Return the run of each process of this machine that workers of runs in `runs` have started.
+
+    Those whose environment cannot be read are not found.
+    """
+    found = {}
+    wanted = f"{RUN}={runs}/".encode()
+    for environment in Path("/proc").glob("[0-9]*/environ"):
+        with contextlib.suppress(OSError, ValueError):
+            for each in environment.read_bytes().split(b"\0"):
+                if each.startswith(wanted):
+                    found[int(environment.parent.name)] = int(each.removeprefix(wanted))
+    return found
+
+
 def main(arguments: Sequence[str]) -> int:
     """Run the order of a folder, unless another process does or has."""
     folder = Path(arguments[0])
@@ -416,5 +435,10 @@ def main(arguments: Sequence[str]) -> int:
         if not first or (status is not None and status["over"]):
             return 0
         os.chdir("/")
-        Runner(folder, RunOrder.of(files.read(folder / "run.json"))).run()
+        keeper.adopt()
+        try:
+            Runner(folder, RunOrder.of(files.read(folder / "run.json"))).run()
+        finally:
+            if left := keeper.end_adopted():
+                print(f"its workers left {left} processes in sessions of their own, which are ended")
     return 0

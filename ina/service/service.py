@@ -165,6 +165,11 @@ class Service(Protocol):
         """Why it does not serve yet; "": it does."""
         ...
 
+    @property
+    def trouble(self) -> str:
+        """Why nothing can be written down; "": it can, as far as is known."""
+        ...
+
     async def submit(self, jobs: Sequence[Job], *, tenant: str = "", key: str = "") -> list[JobRecord]:
         """Take jobs in, all or none. The same `key` of the same tenant again gives the same jobs."""
         ...

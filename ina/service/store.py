@@ -83,6 +83,8 @@ class Store:
         self._path = folder / FILE
         self._witnessed = threading.Lock()
         self._seen = self._last = 0
+        self.trouble = ""
+        """Why the last write failed; "": it did not."""
         self._log_is_listed = False
         """Whether the folder's list of files was synced since SQLite made its log."""
         try:
@@ -347,6 +349,19 @@ class Store:
 
     @contextlib.contextmanager
     def _transaction(self, *, synced: bool = True) -> Iterator[None]:
+        self.trouble, before = "", self.trouble
+        try:
+            with self._committed(synced):
+                yield
+        except StoreError as error:
+            self.trouble = str(error)
+            raise
+        except BaseException:
+            self.trouble = before
+            raise
+
+    @contextlib.contextmanager
+    def _committed(self, synced: bool) -> Iterator[None]:
         with self._errors():
             if not synced:
                 self._database.execute("PRAGMA synchronous = NORMAL")

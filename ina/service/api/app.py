@@ -457,15 +457,17 @@ async def figures(request: Request, _: Operator) -> Response:
 
 
 @_open.get("/healthz")
-async def healthz() -> Response:
-    """Say that the process answers."""
-    return Json({"status": "ok"})
+async def healthz(request: Request) -> Response:
+    """Say that the process answers, with 503 while it cannot write its state."""
+    trouble: str = request.app.state.service.trouble
+    return Json({"status": "its state cannot be written" if trouble else "ok"}, 503 if trouble else 200)
 
 
 @_open.get("/readyz")
 async def readyz(request: Request) -> Response:
     """Say whether the service serves."""
-    why: str = request.app.state.service.ready
+    service: Service = request.app.state.service
+    why = service.ready or ("its state cannot be written" if service.trouble else "")
     return Json({"status": why or "ok"}, 503 if why else 200)
 
 

@@ -73,7 +73,7 @@ class SmallService:
         self._quotas = Quotas(cluster.gpus)
         self._rates = Rates()
         self.differences: tuple[Difference, ...] = ()
-        self.ready = ""
+        self.ready = self.trouble = ""
         self.changing = True
         """Whether each answer is worked out anew."""
         self._changes = count()
