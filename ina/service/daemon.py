@@ -28,6 +28,7 @@ from controller.core import (
 )
 from controller.core.submissions import submission_of
 from controller.errors import BadSpec
+from controller.policies.by_kind import JOINT
 from controller.scheduling.errors import BadDecision
 from controller.vocabulary import Job, Topology
 from ina.runtime.cluster_fabric import identified, switch_address
@@ -68,6 +69,8 @@ FORGET_S = 5.0
 """Least interval at which jobs that are over are looked at, whether they are to be forgotten."""
 FORGET_AT_ONCE = 500
 """Most jobs that are forgotten in a round: each takes the loop some microseconds."""
+START_S = 10.0
+"""Least cost of a start that schedulers count, in seconds: workers begin, and go on from what they saved."""
 STORE_S = 2.0
 """Time until the store is tried again that could not be written."""
 
@@ -379,7 +382,7 @@ class Daemon:
             if job.name in ledger.submitted or job.name in names:
                 raise Conflict(f"there is a job {job.name!r} already; give another name")
             names.add(job.name)
-            arrived = replace(job, arrival_s=now_s)
+            arrived = replace(job, arrival_s=now_s, restart_s=max(job.restart_s, START_S))
             if job.window is None and job.mode == "shared" and not self._network.paced:
                 arrived = replace(arrived, window=SHARED_WINDOW)  # it needs no more slots than that
             spec = submission_of(arrived, ledger.topology)
@@ -425,7 +428,7 @@ class Daemon:
         """
         allocation = self._ledger.core.allocation
         assert allocation is not None
-        if allocation.own_places:
+        if allocation.own_places and self._ledger.policies.scheduler != JOINT.scheduler:
             raise Conflict(
                 "placement 'scheduler' chooses the GPUs of every job, and workers that somebody else starts"
                 " are where they are: want another placement"
