@@ -44,5 +44,5 @@ def traces(folder: Path | None) -> list[Trace]:
     files.append(("c1000", folder / "common" / "c1000" / "muri.csv"))
     found = [Trace(name, path) for name, path in files if path.exists()]
     if not found:
-        raise RunFailed(f"--traces {folder}: no muri/trace3.csv or the like there", usage=True)
+        raise RunFailed(f"--traces {folder}: no muri/trace3.csv or the like there", exit_code=2)
     return found

@@ -59,6 +59,8 @@ __all__ = [
 class BadJob(ControllerError):
     """No switch can serve the job."""
 
+    exit_code = 2
+
 
 class OutOfMemory(ControllerError):
     """No hole is large enough; `asked`, `free` and `largest` are in slots."""
@@ -101,6 +103,8 @@ class IdentityTaken(ControllerError):
 
 class ProgramMismatch(ControllerError):
     """The switch runs, or was offered, an unsuitable program."""
+
+    exit_code = 2
 
 
 class NativeMissing(ControllerError):

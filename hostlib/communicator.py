@@ -315,10 +315,15 @@ class Communicator(MovingCalls):
                 return
             self._closed = True
             self._change.notify_all()
-            self._change.wait_for(lambda: not self._busy and not self._queue)
+            self.drain()
         if self._thread:
             self._thread.join()
         self._engine.close()
+
+    def drain(self, timeout_s: float | None = None) -> bool:
+        """Return whether all that was submitted has ended within the time."""
+        with self._lock:
+            return self._change.wait_for(lambda: not self._busy and not self._queue, timeout_s)
 
     def _make_reduce(
         self,

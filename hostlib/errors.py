@@ -63,9 +63,13 @@ def _unpickled(kind: type[InaError], args: tuple[object, ...]) -> InaError:
 class ConfigError(InaError, ValueError):
     """A job configuration cannot be used."""
 
+    exit_code = 2
+
 
 class NativeMissing(InaError):
     """The compiled library is not there or is of another version; says what to do."""
+
+    exit_code = 1
 
 
 class RendezvousError(InaError, RuntimeError):

@@ -4,7 +4,8 @@ A launcher that is killed with SIGKILL cannot end its workers. So each job has a
 a program of its own, which the launcher starts before any worker, and which leads the process group that
 all workers join as they start. It reads a pipe that only the launcher can write to; the end of the pipe is
 the end of the launcher, and the keeper ends the group, whatever the workers do and whatever they started.
-Only what leaves the group by itself (``setsid``) is out of reach.
+What leaves the group by itself (``setsid``) is out of its reach; a launcher that has called `adopt` gets
+such processes as children when their parents end, and ends them by `end_adopted`.
 
 Started without the site's packages, and with few imports: it takes some milliseconds, beside the launcher.
 """
@@ -20,13 +21,19 @@ GRACE_S = 2.0
 """From SIGTERM to SIGKILL."""
 
 _LOOK_S = 0.02
+_PR_SET_CHILD_SUBREAPER = 36
 
 
 def members(group: int) -> list[int]:
     """Return the processes of a group that have not ended, but for its leader."""
+    return [process for process, _, its_group in _processes() if its_group == group != process]
+
+
+def _processes() -> list[tuple[int, int, int]]:
+    """Return all processes that have not ended, each with its parent and its group."""
     found = []
     for name in os.listdir("/proc"):  # noqa: PTH208 - pathlib takes long to import
-        if not name.isdecimal() or int(name) == group:
+        if not name.isdecimal():
             continue
         try:
             with open(f"/proc/{name}/stat", "rb") as file:  # noqa: PTH123 - the same
@@ -34,9 +41,9 @@ def members(group: int) -> list[int]:
         except OSError:  # it ended while we looked
             continue
         # What follows the name, which may hold anything: state, parent, group.
-        state, _, its_group = stat.rpartition(b")")[2].split()[:3]
-        if int(its_group) == group and state not in (b"Z", b"X"):
-            found.append(int(name))
+        state, parent, group = stat.rpartition(b")")[2].split()[:3]
+        if state not in (b"Z", b"X"):
+            found.append((int(name), int(parent), int(group)))
     return found
 
 
@@ -56,6 +63,37 @@ def end_group(group: int, grace_s: float = GRACE_S) -> None:
     os.killpg(group, signal.SIGCONT)  # what is stopped would not hear of it
     if wait_for_end(group, grace_s):
         os.killpg(group, signal.SIGKILL)
+
+
+def adopt() -> None:
+    """Have processes whose parents end become this process's children, in the place of init's (prctl(2))."""
+    import ctypes
+
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def end_adopted(grace_s: float = GRACE_S) -> int:
+    """End all processes below this one that have left their groups; return how many there were.
+
+    To be called when none of this process's own children runs any more.
+    """
+    ended: set[int] = set()
+    deadline = time.monotonic() + grace_s
+    while found := [process for process, parent, _ in _processes() if parent == os.getpid()]:
+        for process in found:
+            late = time.monotonic() > deadline
+            if process not in ended or late:
+                os.kill(process, signal.SIGKILL if late else signal.SIGTERM)  # ours: its number is not reused
+            ended.add(process)
+        if time.monotonic() > deadline + grace_s:
+            break
+        time.sleep(_LOOK_S)
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        pass
+    return len(ended)
 
 
 def main() -> None:

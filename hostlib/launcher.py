@@ -7,6 +7,7 @@ the group when this process ends.
 from __future__ import annotations
 
 import contextlib
+import fnmatch
 import os
 import signal
 import subprocess
@@ -33,6 +34,15 @@ LINGER_S = 2.0
 DRAIN_S = 2.0
 # A line is passed on whole, up to this length.
 MAX_LINE = 64 * 1024
+ACCOUNT = ("HOME", "USER", "LOGNAME", "SHELL")
+"""Environment variables of a user."""
+SETTINGS = (
+    *("PATH", "PYTHONPATH", "VIRTUAL_ENV", "CONDA_PREFIX", "LD_LIBRARY_PATH", "TMPDIR", "TZ", "LANG", "LC_*"),
+    *("CUDA_*", "NVIDIA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "NCCL_*", "GLOO_*"),
+    *("OMP_*", "MKL_*", "OPENBLAS_NUM_THREADS", "SSL_CERT_DIR", "SSL_CERT_FILE", "RAY_ADDRESS"),
+    *("SLURM_JOB_ID", "SLURM_JOB_NAME", "SLURM_JOB_NODELIST"),
+)
+"""Patterns of those that programs need and that hold no secrets: what another user's command gets of ours."""
 
 __all__ = [
     "HeldAddress",
@@ -49,6 +59,8 @@ __all__ = [
 
 class LaunchError(Exception):
     """The command could not be started."""
+
+    exit_code = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,13 +97,22 @@ class Workers:
         environments: Sequence[Mapping[str, str]],
         rendezvous: Watcher,
         on_output: Output,
+        inherited: Sequence[str] | None = None,
     ) -> None:
         """Start one process per environment; the position is the rank.
+
+        Args:
+            command: Program and arguments.
+            environments: Variables of each.
+            rendezvous: Told of workers that have ended.
+            on_output: Called with what they write.
+            inherited: Patterns of names: each gets these of this process's variables, too; None: all.
 
         Raises:
             LaunchError: the command cannot be run; no process is left behind.
         """
         self._rendezvous = rendezvous
+        self._inherited = environment(("*",) if inherited is None else inherited)
         self._processes: list[subprocess.Popen[bytes]] = []
         self._readers: list[threading.Thread] = []
         self.exits: list[WorkerExit] = []
@@ -108,8 +129,8 @@ class Workers:
         # As long as the keeper has not been waited for, this number is nobody else's.
         self._group = self._keeper.pid
         try:
-            for rank, environment in enumerate(environments):
-                self._start(rank, command, environment, on_output)
+            for rank, variables in enumerate(environments):
+                self._start(rank, command, variables, on_output)
         except OSError as error:
             self.kill()
             raise cannot_run(command[0], error.strerror) from error
@@ -156,11 +177,11 @@ class Workers:
         self._over = True
 
     def _start(
-        self, rank: int, command: Sequence[str], environment: Mapping[str, str], on_output: Output
+        self, rank: int, command: Sequence[str], variables: Mapping[str, str], on_output: Output
     ) -> None:
         process = subprocess.Popen(
             command,
-            env={**os.environ, "PATH": _path(), "PYTHONUNBUFFERED": "1", **environment},
+            env={**self._inherited, "PATH": _path(), "PYTHONUNBUFFERED": "1", **variables},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -214,6 +235,15 @@ class Workers:
         if running:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 running[0].wait(timeout=seconds)
+
+
+def environment(patterns: Sequence[str]) -> dict[str, str]:
+    """Return the variables of this process's environment whose names match one of these patterns."""
+    return {
+        name: text
+        for name, text in os.environ.items()
+        if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
+    }
 
 
 def cannot_run(program: str, why: str | None) -> LaunchError:

@@ -15,6 +15,8 @@ FOLDER: Final = Path(__file__).parent
 class NoSuchProgram(ValueError):
     """No program has this name, or is built for so many values per packet."""
 
+    exit_code = 2
+
 
 def source_of(program: str, lanes: int) -> tuple[Path, dict[str, str]]:
     """Return a program's source file and the preprocessor definitions that build it.

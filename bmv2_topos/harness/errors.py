@@ -11,9 +11,13 @@ from __future__ import annotations
 class HarnessError(Exception):
     """Any error of the harness."""
 
+    exit_code = 1
+
 
 class BadExperiment(HarnessError):
     """There is no experiment where one was expected, or a part of it makes no sense."""
+
+    exit_code = 2
 
 
 class RunFailed(HarnessError):

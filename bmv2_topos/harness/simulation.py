@@ -29,6 +29,7 @@ from bmv2_topos.testbeds.virtual.testbed import Progress
 from controller.policies.by_kind import AllocationSettings
 from controller.vocabulary import CONGESTION, BadSpec, Job, Link, Topology, named, place
 from controller.vocabulary.slots import MAX_WINDOW
+from controller.vocabulary.topology import MAX_RATE_BPS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -303,12 +304,12 @@ OPTIONS: Final[Mapping[str, Option]] = {
     "memory": Option("memory", _name, "names of memory policies"),
     "loss": Option("loss", _number(1), "probabilities, 0 to 1"),
     "link-loss": Option("link_loss", _number(1), "probabilities, 0 to 1"),
-    "rate": Option("rate_bps", _number(1e15), "bits per second, 0 or more"),
+    "rate": Option("rate_bps", _number(MAX_RATE_BPS), "bits per second, 0 or more"),
     "delay": Option("delay_s", _number(1e6), "seconds, 0 or more"),
     "queue": Option("queue_packets", _whole(1), "whole numbers, 1 or more"),
     "coalesce": Option("coalesce_us", _whole(1), "whole microseconds, 1 or more"),
     "flows": Option("flows", _whole(0), "whole numbers, 0 or more"),
-    "flow-rate": Option("flow_rate_bps", _number(1e15), "bits per second, more than 0"),
+    "flow-rate": Option("flow_rate_bps", _number(MAX_RATE_BPS), "bits per second, more than 0"),
 }
 """By the names of the options, without dashes."""
 

@@ -46,6 +46,8 @@ class Failure:
 class ProcessDied(Exception):
     """A process that ran schedules is gone."""
 
+    exit_code = 1
+
     def __init__(self, beds: tuple[tuple[int, int], ...]) -> None:
         """`beds`: the first and last seeds of those that were running."""
         first, last = beds[0]

@@ -26,6 +26,8 @@ _log = logging.getLogger(__name__)
 class CaptureError(Exception):
     """A file is no capture, or cannot be read; says which."""
 
+    exit_code = 1
+
 
 @dataclass(frozen=True, slots=True)
 class Record:

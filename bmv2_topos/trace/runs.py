@@ -17,6 +17,8 @@ from bmv2_topos.trace.explain import End, JobFacts, Sum
 class LogError(Exception):
     """A file is no log of a run, or cannot be read; says which."""
 
+    exit_code = 1
+
 
 def read_run(path: Path) -> tuple[list[JobFacts], list[Sum]]:
     """Return the jobs of a log, and what they summed. Raises LogError."""

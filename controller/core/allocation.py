@@ -66,18 +66,12 @@ class Allocation:
         """Whether jobs are where their scheduler puts them."""
         return self._settings.placement == SCHEDULER
 
-    def decide_by(self, policies: Policies, settings: AllocationSettings, now_s: float) -> None:
-        """Have other policies decide from now on, and memory be divided again.
-
-        Raises BadSpec if they place jobs where the scheduler puts them and these do not, or the other way
-        round: the scheduler's GPUs are other ones then.
-        """
-        if (settings.placement == SCHEDULER) != self.own_places:
-            raise BadSpec(
-                f"placement {settings.placement!r} cannot follow {self._settings.placement!r}: the"
-                f" scheduler's GPUs are the servers' own with {SCHEDULER!r} only; begin a new state for it"
-            )
+    def decide_by(
+        self, policies: Policies, settings: AllocationSettings, servers: Servers, now_s: float
+    ) -> None:
+        """Have other policies decide from now on, and memory be divided again; as for `__init__`."""
         self.allocator.decide_by(policies, settings)
+        self._servers = servers
         self._settings = settings
         self._due_s = now_s
 

@@ -26,9 +26,7 @@ def goodput(topology: Topology, frame_bytes: int) -> Topology:
     """Return the cluster with link rates reduced to goodput: packet headers take the rest."""
     payload = min(switch.payload_bytes for switch in topology.switches)
     part = payload / (payload + frame_bytes)
-    return replace(
-        topology, links=tuple(replace(link, rate_bps=link.rate_bps * part) for link in topology.links)
-    )
+    return replace(topology, links=tuple(link.faster(part) for link in topology.links))
 
 
 class Allocator:

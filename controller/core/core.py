@@ -249,24 +249,40 @@ class Core:
                 assert_never(event)
 
     def decide_by(
-        self, setup: Setup, policies: AllocationPolicies, settings: AllocationSettings, rules: Rules
+        self,
+        setup: Setup,
+        policies: AllocationPolicies,
+        settings: AllocationSettings,
+        rules: Rules,
+        servers: Cluster,
     ) -> None:
         """Have other policies decide from now on, at the next tick.
 
         What runs runs on until they decide otherwise. The scheduling policy sees all unfinished jobs as just
-        arrived, and those that run in their groups.
+        arrived, and those that run in their groups. If it begins or ends to place jobs itself, GPUs have
+        other numbers: all jobs return to the queue.
 
         Args:
             setup: The scheduling policy, its speed model and interval.
             policies: The policies of the allocation.
             settings: Their settings.
             rules: Rules apart from the policies.
+            servers: The servers as the scheduling policy sees them.
 
-        Raises BadSpec for a core without a network, and as `Allocation.decide_by`.
+        Raises BadSpec for a core without a network.
         """
         if self.allocation is None:
             raise BadSpec("a core without a network keeps its policies")
-        self.allocation.decide_by(policies, settings, self.now_s)
+        before = self.allocation.own_places
+        self.allocation.decide_by(policies, settings, servers, self.now_s)
+        if self.allocation.own_places != before:
+            why = f"placement {settings.placement!r}, by which all jobs get other GPUs"
+            for job in list(self.running.jobs):
+                self._put_back(job, self.now_s, "interrupted", why)
+            self._whole = self._cluster = servers
+            self._losses.own_places = not before
+            self._losses.change(servers)
+            self._lose(self.now_s)
         self._rules = rules
         self._schedule_by(setup)
         self._note("note", (), f"policies: scheduler {setup.policy.name}, {_named(settings.names)}")

@@ -26,6 +26,8 @@ from controller.memory.exclusive import region_size
 from controller.vocabulary import Job, Switch
 
 Reading = Literal["article", "measured"]
+_MOST = 2.0**62
+"""Packets in flight of a job that no link limits."""
 READINGS: tuple[Reading, ...] = ("article", "measured")
 
 
@@ -88,7 +90,7 @@ def slots_for(job: Job, switch: Switch, rate_bps: float, reading: Reading = "mea
         rate_bps: Rate of the job's gradients, bits per second.
         reading: "article" or "measured"; see the module.
     """
-    in_flight = rate_bps / 8 * slot_time_s(job, switch, reading) / switch.payload_bytes
+    in_flight = min(rate_bps / 8 * slot_time_s(job, switch, reading) / switch.payload_bytes, _MOST)
     window = max(1, math.ceil(in_flight * (1 - 1e-12)))
     if job.window is not None:
         window = min(window, job.window)

@@ -86,7 +86,7 @@ def _enlarged(topology: Topology, number: int) -> Topology:
     switches = list(topology.switches)
     if number < 2 * len(links):
         link = links[number // 2]
-        links[number // 2] = replace(link, rate_bps=link.rate_bps * 1.1)
+        links[number // 2] = link.faster(1.1)
     else:
         switch = switches[number - 2 * len(links)]
         switches[number - 2 * len(links)] = replace(

@@ -27,7 +27,7 @@ from controller.vocabulary import Job, Topology
 
 @dataclass(frozen=True)
 class State:
-    """Running jobs and their resulting rates; jobs on one server have an infinite rate."""
+    """Running jobs and their resulting rates; jobs that nothing limits have an infinite one."""
 
     topology: Topology
     jobs: tuple[Job, ...]
@@ -129,7 +129,7 @@ def _capacities(topology: Topology) -> tuple[Floats, Floats]:
     """Return the rates of all links' directions and of all switches' memory; kept with the topology."""
     known: tuple[Floats, Floats] | None = vars(topology).get("_capacities")
     if known is None:
-        link_bps = np.repeat(np.array([link.rate_bps for link in topology.links], dtype=np.float64), 2)
+        link_bps = np.repeat(np.array([link.capacity_bps for link in topology.links], dtype=np.float64), 2)
         pool_bps = np.array([switch.aggregation_bps for switch in topology.switches], dtype=np.float64)
         known = vars(topology)["_capacities"] = link_bps, pool_bps
     return known

@@ -124,12 +124,13 @@ def _racks(question: Question, room: dict[str, int], workers: int) -> list[list[
         for host in other.hosts if len(other.hosts) > 1 else ():
             flows[host] = flows.get(host, 0) + 1
     busy, link_bps = question.busy, question.topology.link_bps_of
-    fastest = max(link_bps[name] for name in room)
+    fastest_bps = max(link_bps[name] for name in room)
     rack_of, neighbours = question.topology.rack_of, question.topology.neighbours
     for name, count in room.items():
         rack = rack_of[name]
         left = max(1 - busy[neighbours[name][rack]], 1 / (1 + flows.get(name, 0)))
-        racks.setdefault(rack, []).append(_Choice(name, count, left * link_bps[name] / fastest))
+        part = 1.0 if link_bps[name] == fastest_bps else link_bps[name] / fastest_bps
+        racks.setdefault(rack, []).append(_Choice(name, count, left * part))
     value = {rack: _value_of(servers, workers) for rack, servers in racks.items()}
     chosen: list[list[_Choice]] = []
     held = 0

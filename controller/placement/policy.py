@@ -82,7 +82,7 @@ class Question:
     @cached_property
     def busy(self) -> list[float]:
         """The load of the fuller direction of each link in the steady state, 0 to 1."""
-        rates = np.array([link.rate_bps for link in self.topology.links])
+        rates = np.array([link.capacity_bps for link in self.topology.links])
         busy: list[float] = (self.state.load_bps.reshape(-1, 2).max(axis=1) / rates).tolist()
         return busy
 

@@ -43,5 +43,5 @@ def _least_loaded(state: State, rack: str, servers: Sequence[str]) -> str:
     """Return which of the servers at a switch has most bandwidth left, the first of equal ones."""
     links = [directions(state.topology, rack, server)[0] for server in servers]
     load = state.load_bps
-    left = np.array([state.topology.links[link // 2].rate_bps - load[link] for link in links])
+    left = np.array([state.topology.links[link // 2].capacity_bps - load[link] for link in links])
     return servers[int(left.argmax())]

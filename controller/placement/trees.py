@@ -103,7 +103,7 @@ def bottom_up(tree: Tree) -> list[str]:
 def slowest_link_bps(topology: Topology, job: Job, tree: Tree) -> float:
     """Return the rate of the slowest link that the job's flows use, bits per second."""
     pairs = [(server, topology.rack_of[server]) for server in job.hosts] + list(tree.parents.items())
-    return min(topology.links[topology.neighbours[child][parent]].rate_bps for child, parent in pairs)
+    return min(topology.links[topology.neighbours[child][parent]].capacity_bps for child, parent in pairs)
 
 
 def way_to_fallback(topology: Topology, job: Job, tree: Tree) -> tuple[str, ...]:

@@ -48,6 +48,9 @@ DETOUR = 2
 MOST = 200_000
 """Variables of a linear program; with more a solver takes hours, or all memory."""
 
+FREE = 1e4
+"""Capacity of an unlimited link in the linear program, in units of the fastest one that has a limit."""
+
 PASSES = 3
 """Times that each job's tree is drawn anew beside those of all others."""
 
@@ -191,7 +194,7 @@ class _Program:
 
 
 def relaxed(question: Question) -> Shares:
-    """Solve the relaxation. Rates are in units of the fastest link.
+    """Solve the relaxation. Rates are in units of the fastest link that has a limit.
 
     Raises BadSpec if scipy is missing, and for jobs whose program is too large.
     """
@@ -224,12 +227,13 @@ def _add_job(
     of_rack: dict[tuple[str, str], dict[str, int]],
 ) -> None:
     topology, root = question.topology, question.roots[job.name]
-    unit = topology.fastest_bps
+    unit = max(link.rate_bps for link in topology.links) or 1e12
     leaving: dict[str, int] = {}
 
     def use(a: str, b: str, column: int, flows: float) -> None:
         link = directions(topology, a, b)[0]
-        program.add(program.named_row(link, topology.links[link // 2].rate_bps / unit), column, flows)
+        limit = topology.links[link // 2].capacity_bps / unit
+        program.add(program.named_row(link, min(limit, FREE)), column, flows)
 
     def remember(name: str, column: int) -> None:
         limit = topology.switch[name].aggregation_bps / unit

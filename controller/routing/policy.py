@@ -16,8 +16,6 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import pairwise
 
-import numpy as np
-
 from controller.errors import BadSpec
 from controller.placement.flows import State, steady_state
 from controller.placement.trees import racks_of, root_for, tidy
@@ -126,7 +124,7 @@ def routed_by(jobs: Sequence[Job], trees: Mapping[str, Tree]) -> list[Job]:
 
 def score(state: State) -> tuple[float, float]:
     """Return the key by which trees are compared: the smallest rate of a job, then the sum of all rates."""
-    rates = [rate for rate in state.steady.rate_bps if rate < np.inf]
+    rates = [state.rate_bps(job) for job in state.jobs if job.tree is not None]
     return (round(min(rates, default=0.0), 3), sum(rates))
 
 

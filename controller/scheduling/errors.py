@@ -33,6 +33,8 @@ class SchedulingError(ControllerError):
 class BadInput(SchedulingError):
     """Data that a family of policies cannot use, or a job that it cannot run."""
 
+    exit_code = 2
+
 
 class BadDecision(SchedulingError):
     """A policy's decision is impossible."""
@@ -52,6 +54,8 @@ class ExtraMissing(SchedulingError):
 
 class BadTrace(SchedulingError):
     """A trace file that cannot be read: `path`, `line` (0: the file as a whole), `column` (may be empty)."""
+
+    exit_code = 2
 
     def __init__(self, path: str, line: int, column: str, message: str) -> None:
         where = f"{path}:{line}" if line else path

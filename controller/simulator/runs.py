@@ -13,7 +13,7 @@ from pathlib import Path
 from controller.errors import ControllerError
 from controller.policies.families.base import SimulationConfig
 from controller.policies.registry import dress, family, find_family, is_outside
-from controller.scheduling.errors import BadInput, BadSpec, BadTrace, SchedulingError
+from controller.scheduling.errors import BadSpec, SchedulingError
 from controller.scheduling.model import Submission
 from controller.scheduling.policy import Group, JobState
 from controller.simulator.by_name import make
@@ -39,11 +39,11 @@ Progress = Callable[[int, int], None]
 
 
 class RunFailed(SchedulingError):
-    """A simulation failed; `usage`: because of its inputs. It survives pickling."""
+    """A simulation failed; with exit code 2, because of its inputs. It survives pickling."""
 
-    def __init__(self, message: str, usage: bool) -> None:
-        super().__init__(message, usage)
-        self.usage = usage
+    def __init__(self, message: str, exit_code: int = 1) -> None:
+        super().__init__(message, exit_code)
+        self.exit_code = exit_code
 
     def __str__(self) -> str:
         return str(self.args[0])
@@ -172,7 +172,7 @@ def refusals(name: str = "") -> Iterator[None]:
     except RunFailed:
         raise
     except (ControllerError, OSError) as error:
-        raise RunFailed(f"{name}: {error}" if name else str(error), _is_usage(error)) from error
+        raise RunFailed(f"{name}: {error}" if name else str(error), getattr(error, "exit_code", 1)) from error
 
 
 def run(task: Task, progress: Progress | None = None) -> Outcome:
@@ -208,7 +208,3 @@ def write_rows(path: Path, outcomes: Iterable[Outcome]) -> None:
 def _jobs(source: Source, config: SimulationConfig) -> list[Submission]:
     """Read or generate jobs once for all policies that a process runs on them."""
     return source.jobs(config)
-
-
-def _is_usage(error: Exception) -> bool:
-    return isinstance(error, BadSpec | BadTrace | BadInput)

@@ -123,6 +123,18 @@ def _between(value: object, least: float, most: float) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and least <= value <= most
 
 
+def described(check: Check, **schema: Any) -> Check:
+    """Return the check, which `json_schema` describes so; what fits the schema passes, not all else fails."""
+    setattr(check, "schema", schema)  # noqa: B010 - of a function
+    return check
+
+
+def json_schema(check: Check) -> Mapping[str, Any]:
+    """Return what the values that pass a check look like, as JSON Schema; {}: not known."""
+    found: Mapping[str, Any] = getattr(check, "schema", {})
+    return found
+
+
 def whole(least: int, most: int) -> Check:
     """Return the check for a whole number; 1e3 is one, true is not."""
 
@@ -130,7 +142,7 @@ def whole(least: int, most: int) -> Check:
         good = _between(value, least, most) and value == int(value)  # type: ignore[call-overload]
         return None if good else f"want a whole number, {least} to {most}"
 
-    return check
+    return described(check, type="integer", minimum=least, maximum=most)
 
 
 def number(least: float, most: float, unit: str = "a number", *, above: bool = False) -> Check:
@@ -147,7 +159,9 @@ def number(least: float, most: float, unit: str = "a number", *, above: bool = F
         good = _between(value, least, most) and (value != least or not above)
         return None if good else f"want {unit}, {'above' if above else 'from'} {least:g} to {most:g}"
 
-    return check
+    return described(
+        check, type="number", maximum=most, **{"exclusiveMinimum" if above else "minimum": least}
+    )
 
 
 def flag(value: object) -> str | None:
@@ -155,9 +169,13 @@ def flag(value: object) -> str | None:
     return None if isinstance(value, bool) else "want true or false"
 
 
+described(flag, type="boolean")
+
+
 def one_of(choices: Collection[str]) -> Check:
     """Return the check for one of these texts."""
-    return lambda value: None if value in choices else f"want one of {', '.join(map(repr, choices))}"
+    wanted = f"want one of {', '.join(map(repr, choices))}"
+    return described(lambda value: None if value in choices else wanted, enum=[*choices])
 
 
 def name(value: object) -> str | None:
@@ -165,6 +183,9 @@ def name(value: object) -> str | None:
     good = isinstance(value, str) and value and value.strip() == value and value.isprintable()
     good = good and len(value) <= 200  # type: ignore[arg-type]
     return None if good else "want 1 to 200 printable characters in quotes"
+
+
+described(name, type="string", maxLength=200, pattern=r"^[A-Za-z0-9]([A-Za-z0-9_. -]*[A-Za-z0-9_.-])?$(?!\n)")
 
 
 def ipv4(value: object) -> str | None:
@@ -194,7 +215,7 @@ def listing(check: Check, *, least: int = 1, most: int = 1_000_000) -> Check:
         wrong = next((number for number, each in enumerate(value) if check(each)), None)
         return None if wrong is None else f"element {wrong}, {shown(value[wrong])}: {check(value[wrong])}"
 
-    return all_good
+    return described(all_good, type="array", minItems=least, maxItems=most, items=json_schema(check))
 
 
 def mapping(check: Check) -> Check:
@@ -206,7 +227,8 @@ def mapping(check: Check) -> Check:
         wrong = next((key for key, each in value.items() if name(key) or check(each)), None)
         return None if wrong is None else f"{quoted(wrong)}: {check(value[wrong]) or name(wrong)}"
 
-    return all_good
+    schemas = {"propertyNames": json_schema(name), "additionalProperties": json_schema(check)}
+    return described(all_good, type="object", **schemas)
 
 
 # --------------------------------------------------------------------------- reading

@@ -7,7 +7,7 @@ from typing import Any
 
 from controller.vocabulary.documents import number, shown, whole
 from controller.vocabulary.errors import BadSpec
-from controller.vocabulary.topology import Link, Server, Switch, Topology
+from controller.vocabulary.topology import MAX_RATE_BPS, Link, Server, Switch, Topology
 
 MAX_SLOTS = 1 << 24
 
@@ -21,10 +21,11 @@ def from_graph(graph: Any) -> Topology:
     if graph.is_directed() or graph.is_multigraph():
         raise BadSpec("graph: want an undirected graph, with one edge between two nodes (networkx.Graph)")
     checks = {"gpus": whole(0, 1 << 16), "slots": whole(0, MAX_SLOTS), "lanes": whole(1, 1 << 16)}
-    rates = {"rate_bps": number(0, 1e15, "bits/s", above=True), "rtt_s": number(0, 1e3, "s", above=True)}
+    checks["rtt_s"] = number(0, 1e3, "s", above=True)
+    rates = {"rate_bps": number(0, MAX_RATE_BPS, "bits/s")}
     servers, switches, links = [], [], []
     for node, given in graph.nodes(data=True):
-        _check_attributes(f"node {node!s}", given, {**checks, "rtt_s": rates["rtt_s"]})
+        _check_attributes(f"node {node!s}", given, checks)
         if "gpus" in given:
             gpus = int(given["gpus"])
             servers.append(Server(str(node), gpus, role="worker" if gpus else "fallback"))
@@ -32,7 +33,7 @@ def from_graph(graph: Any) -> Topology:
             known = {"slots": 0} | {key: given[key] for key in ("slots", "lanes", "rtt_s") if key in given}
             switches.append(Switch(str(node), **known))
     for a, b, given in graph.edges(data=True):
-        _check_attributes(f"edge {a!s}-{b!s}", given, {"rate_bps": rates["rate_bps"]})
+        _check_attributes(f"edge {a!s}-{b!s}", given, rates)
         links.append(Link(str(a), str(b), given.get("rate_bps", Link("a", "b").rate_bps)))
     return Topology(tuple(switches), tuple(servers), tuple(links))
 
@@ -47,7 +48,7 @@ def with_memory(topology: Topology, *, slots: int, lanes: int = 64, gpus: int = 
     """Return a topology with memory at its switches and GPUs at its servers.
 
     A switch's round-trip time follows from the links' delays: there and back over as many links as the
-    farthest server is away. A link without a limit counts as 10 Tb/s. Raises BadSpec.
+    farthest server is away. Raises BadSpec.
 
     Args:
         topology: The topology.
@@ -55,7 +56,6 @@ def with_memory(topology: Topology, *, slots: int, lanes: int = 64, gpus: int = 
         lanes: Values per packet.
         gpus: GPUs of each worker's server.
     """
-    topology = unlimited_as_fast(topology)
     servers = tuple(replace(each, gpus=gpus) if each.gpus else each for each in topology.servers)
     delay_s = max(link.delay_s for link in topology.links)
 
@@ -65,10 +65,3 @@ def with_memory(topology: Topology, *, slots: int, lanes: int = 64, gpus: int = 
         return Switch(each.name, slots if each.aggregates else 0, lanes, rtt_s)
 
     return replace(topology, switches=tuple(map(switch, topology.switches)), servers=servers)
-
-
-def unlimited_as_fast(topology: Topology) -> Topology:
-    """Return the topology with 10 Tb/s for links without a limit: policies divide by rates."""
-    return replace(
-        topology, links=tuple(replace(link, rate_bps=link.rate_bps or 1e13) for link in topology.links)
-    )

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from controller.vocabulary.documents import (
     Check,
+    described,
     flag,
     ipv4,
     listing,
@@ -33,7 +34,7 @@ from controller.vocabulary.slots import (
     MODES,
     ON_LATE,
 )
-from controller.vocabulary.topology import MAX_PORT, ROLES
+from controller.vocabulary.topology import MAX_PORT, MAX_RATE_BPS, MAX_S, ROLES
 
 MAX_WORKERS = 1_000_000
 MAX_ITERATIONS = _BYTES = 1 << 50
@@ -68,6 +69,9 @@ def _anything(value: object) -> str | None:
     return None  # looked at by itself
 
 
+described(_anything, type="object")
+
+
 def _command(value: object) -> str | None:
     wanted = "want the program and its arguments, in one string or as a list of strings"
     if isinstance(value, str):
@@ -80,6 +84,15 @@ def _command(value: object) -> str | None:
     if not all(_passable(part) for part in value):
         return "want no null character, and no half of a character, which no program can be given"
     return None
+
+
+described(
+    _command,
+    oneOf=[
+        {"type": "string", "pattern": r"""^[^"'\\\x00]*[^"'\\\s\x00][^"'\\\x00]*$"""},
+        {"type": "array", "minItems": 1, "items": {"type": "string", "pattern": r"^[^\x00]*$"}},
+    ],
+)
 
 
 def _passable(argument: str) -> bool:
@@ -101,12 +114,27 @@ def _congestion(value: object) -> str | None:
     return None if value in {point.name for point in entry_points(group=CONGESTION_GROUP)} else wanted
 
 
+described(_congestion, enum=[*CONGESTION])
+
+
 def _straggler(value: object) -> str | None:
     wanted = "want { rank = 0, compute_s = 0.01 } with a rank of the job and its seconds"
     if not isinstance(value, dict) or set(value) != {"rank", "compute_s"}:
         return wanted
     good = whole(0, MAX_WORKERS)(value["rank"]) is None and _SECONDS(value["compute_s"]) is None
     return None if good else wanted
+
+
+described(
+    _straggler,
+    type="object",
+    required=["rank", "compute_s"],
+    additionalProperties=False,
+    properties={
+        "rank": {"type": "integer", "minimum": 0, "maximum": MAX_WORKERS},
+        "compute_s": {"type": "number", "minimum": 0, "maximum": 1e12},
+    },
+)
 
 
 def _switch_address(value: object) -> str | None:
@@ -119,8 +147,11 @@ def _text(value: object) -> str | None:
     return None if good else "want a text or a number"
 
 
-_SECONDS = number(0, 1e12, "seconds")
-_ABOVE = number(0, 1e12, "seconds", above=True)
+described(_text, type=["string", "number"])
+
+_SECONDS = number(0, MAX_S, "seconds")
+_ABOVE = number(0, MAX_S, "seconds", above=True)
+_RATE = number(0, MAX_RATE_BPS, "bits per second, 0 (unlimited) or more")
 _PART = number(0, 1, "a fraction")
 _CHANCE = number(0, 1, "a probability")
 _COUNT = whole(1, 1_000_000)
@@ -242,7 +273,7 @@ _PORT = whole(1, MAX_PORT)
 _EMULATED = (*TESTBED, "topo")
 LINK: Mapping[str, Key] = {
     "rate_bps": Key(
-        number(0, 1e15, "bits per second, 0 (unlimited) or more"),
+        _RATE,
         "rate in each direction, bits/s; 0: unlimited",
         "10e9",
         (*_EMULATED, *ALLOCATION),
@@ -314,14 +345,14 @@ FABRIC: Mapping[str, Key] = {
     "k": Key(whole(1, 100_000), "number of ports of each switch", "required by fat-tree", _SERVERS),
     "gpus": Key(whole(1, 1 << 16), "GPUs of each server", "8", (*ALLOCATION, *SCHEDULE)),
     "rate_bps": Key(
-        number(0, 1e15, "bits/s", above=True),
-        "rate of servers' links, bits/s",
+        _RATE,
+        "rate of servers' links, bits/s; 0: unlimited",
         "100e9",
         (*_EMULATED, *ALLOCATION),
     ),
     "trunk_bps": Key(
-        number(0, 1e15, "bits/s", above=True),
-        "rate of links between switches, bits/s",
+        _RATE,
+        "rate of links between switches, bits/s; 0: unlimited",
         "100e9",
         (*_EMULATED, *ALLOCATION),
     ),

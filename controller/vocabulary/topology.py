@@ -10,7 +10,7 @@ import itertools
 import math
 from collections import Counter, deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal
 
@@ -30,6 +30,12 @@ FALLBACK_PORT = 9560
 
 MAX_HOSTS = 65_000
 """Number of the addresses 10.0.0.1 to 10.0.253.232."""
+
+MAX_RATE_BPS = 1e15
+"""Greatest rate of a link, bits per second."""
+
+MAX_S = 1e12
+"""Greatest time, seconds."""
 
 MAX_PARTS = 1_000_000
 """Most switches, servers or links of a topology."""
@@ -83,12 +89,21 @@ class Link:
             value = getattr(self, name)
             if not 0.0 <= value <= 1.0:
                 raise BadSpec(f"{what}: {name} is {value:g}, must be a probability, 0 to 1")
-        for name in ("rate_bps", "delay_s", "reorder_s"):
+        for name, most in (("rate_bps", MAX_RATE_BPS), ("delay_s", MAX_S), ("reorder_s", MAX_S)):
             value = getattr(self, name)
-            if not 0 <= value < 2**40:
-                raise BadSpec(f"{what}: {name} is {value:g}, must be 0 or more, and below 1.1e12")
+            if not 0 <= value <= most:
+                raise BadSpec(f"{what}: {name} is {value:g}, must be 0 or more, and at most {most:g}")
         if self.queue_packets < 1:
             raise BadSpec(f"{what}: queue_packets is {self.queue_packets}, must be 1 or more")
+
+    @property
+    def capacity_bps(self) -> float:
+        """Bits per second that it carries in each direction; infinite if its rate is unlimited."""
+        return self.rate_bps or math.inf
+
+    def faster(self, factor: float) -> Link:
+        """Return the link with `factor` times its rate, at most `MAX_RATE_BPS`; unlimited stays unlimited."""
+        return replace(self, rate_bps=min(self.rate_bps * factor, MAX_RATE_BPS))
 
     def other(self, node: str) -> str:
         """Return the end that is not `node`."""
@@ -254,13 +269,13 @@ class Topology:
 
     @cached_property
     def link_bps_of(self) -> Mapping[str, float]:
-        """The rate of each server's link, bits per second."""
-        return {server.name: self._links_at[server.name][0].rate_bps for server in self.servers}
+        """The rate of each server's link, bits per second; infinite: unlimited."""
+        return {server.name: self._links_at[server.name][0].capacity_bps for server in self.servers}
 
     @cached_property
     def fastest_bps(self) -> float:
         """The rate of the fastest link, bits per second."""
-        return max(link.rate_bps for link in self.links)
+        return max(link.capacity_bps for link in self.links)
 
     @cached_property
     def serving(self) -> frozenset[str]:

@@ -577,24 +577,46 @@ static int keeps(const struct ina_core *core, uint32_t chain, uint32_t psn)
     return psn < core->psn_limit && (kept + core->psn_limit - psn) % core->psn_limit < core->psn_limit / 2;
 }
 
-/* Send what the fallback server lacks of us: the packet in flight, so that what the switch has of it goes up too, or the
-   answer that we kept. What is not sent yet is noted, and goes that way when it goes: it may be of the next collective. */
-static void take_reminder(struct ina_core *core, const uint8_t *header, uint32_t chain)
+/* Send the packet in flight of a chain again, so that what the switch has of it goes up too. */
+static void send_along(struct ina_core *core, uint32_t chain)
+{
+    core->status[chain] &= (uint16_t)~(CHAIN_QUERY | CHAIN_COUNTED);
+    if (!(core->status[chain] & CHAIN_QUEUED))
+        ina_queue_resend(core, chain, 0);
+}
+
+/* Ask for the result that keeps us from sending `psn`. Another rank has sent that, so it has the result: what we have heard
+   of its sum is out of date. No more often than it can come. */
+static void ask_for_hindrance(struct ina_core *core, uint32_t psn, int64_t now)
+{
+    int64_t limit = (int64_t)core->psn_limit, index = (psn + limit - (int64_t)core->base) % limit;
+    int64_t hindrance = index - core->lookahead; /* whose exponent scales the values */
+    if (index >= core->total || index >= core->oldest + core->window)
+        hindrance = core->oldest;       /* of a later collective, or a window ahead */
+    if (hindrance < core->oldest)
+        return;
+    uint32_t chain = chain_of(core, hindrance);
+    if (core->index[chain] == hindrance && core->status[chain] & CHAIN_FLIGHT && now - core->sent_at[chain] >= core->srtt)
+        send_along(core, chain);
+}
+
+/* Send what the fallback server lacks of us: the packet in flight, or the answer that we kept. What is not sent yet is
+   noted, and goes that way when it goes: it may be of the next collective. */
+static void take_reminder(struct ina_core *core, const uint8_t *header, uint32_t chain, int64_t now)
 {
     uint32_t psn = load32(header + AT(psn));
     int asked = load16(header + AT(node)) == core->path_nodes[0] && load32(header + AT(bitmap)) & core->own_bitmap;
     if (asked && core->status[chain] & CHAIN_FLIGHT && psn_of(core, core->index[chain]) == psn) {
         if (header[AT(flags)] & FLAG_RAW)       /* others have learned already that the sum overflowed */
             repair(core, chain);
-        core->status[chain] &= (uint16_t)~(CHAIN_QUERY | CHAIN_COUNTED);
-        if (!(core->status[chain] & CHAIN_QUEUED))
-            ina_queue_resend(core, chain, 0);
+        send_along(core, chain);
     } else if (asked && core->kept[chain] && keeps(core, chain, psn)) {
         if (!(core->kept[chain] & KEPT_QUEUED))
             core->answer_ring[(core->answer_head + core->answer_count++) % core->window] = chain;
         core->kept[chain] |= KEPT_QUEUED | (kept_psn(core, chain) == psn ? KEPT_ASKED : 0);
     } else if (asked && psn < core->psn_limit) {
         core->wanted[chain] = psn;      /* not sent yet, or it would be in flight or kept */
+        ask_for_hindrance(core, psn, now);
     } else {
         core->counters[COUNT_STALE]++;
         return;
@@ -646,7 +668,7 @@ static int64_t take_packet(struct ina_core *core, const uint8_t *packet, int64_t
     uint32_t psn = load32(header + AT(psn));
     uint32_t chain = psn % core->window;
     if (kind == KIND_REMINDER) {
-        take_reminder(core, header, chain);
+        take_reminder(core, header, chain, now);
         return INA_NEVER;
     }
     if (!(core->status[chain] & CHAIN_FLIGHT) || psn_of(core, core->index[chain]) != psn) {

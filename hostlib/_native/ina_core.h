@@ -15,7 +15,7 @@
 
 /* A chain whose packet may be overdue. */
 struct ina_overdue {
-    int64_t sent_at, index;
+    int64_t index;
     uint32_t chain;
 };
 

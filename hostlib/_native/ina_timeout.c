@@ -9,22 +9,20 @@ enum { FIRST_PROBES = 8 };
 static int before(const void *one, const void *other)
 {
     const struct ina_overdue *a = one, *b = other;
-    if (a->sent_at != b->sent_at)
-        return a->sent_at < b->sent_at ? -1 : 1;
     return (a->index > b->index) - (a->index < b->index);
 }
 
 /* Put chains in core->overdue that wait for a result of what was sent at `until` or before, either those that a status
-   showed to be counted or the others: by their packets, or `by_age` first. Returns how many. Some C libraries allocate
-   memory here, and do without if there is none. */
-static int64_t gather(struct ina_core *core, int64_t until, int counted, int by_age)
+   showed to be counted or the others, in the order of their packets. Returns how many. Some C libraries allocate memory
+   here, and do without if there is none. */
+static int64_t gather(struct ina_core *core, int64_t until, int counted)
 {
     uint16_t looked_at = CHAIN_FLIGHT | CHAIN_QUEUED | CHAIN_COUNTED;
     uint16_t wanted = (uint16_t)(CHAIN_FLIGHT | (counted ? CHAIN_COUNTED : 0));
     int64_t count = 0;
     for (uint32_t chain = 0; chain < core->window; chain++)
         if ((core->status[chain] & looked_at) == wanted && core->sent_at[chain] <= until)
-            core->overdue[count++] = (struct ina_overdue){by_age ? core->sent_at[chain] : 0, core->index[chain], chain};
+            core->overdue[count++] = (struct ina_overdue){core->index[chain], chain};
     qsort(core->overdue, (size_t)count, sizeof *core->overdue, before);
     return count;
 }
@@ -48,7 +46,7 @@ static void probe(struct ina_core *core, int64_t now)
 {
     int64_t left = core->completed ? FIRST_PROBES : 1;
     for (int counted = 0; counted <= 1; counted++) {
-        int64_t count = gather(core, now - core->srtt, counted, 0);
+        int64_t count = gather(core, now - core->srtt, counted);
         for (int64_t i = 0; i < count && left > 0; i++, left--)
             ina_queue_resend(core, core->overdue[i].chain, CHAIN_QUERY | CHAIN_PROBE);
     }
@@ -66,15 +64,14 @@ void ina_time_out(struct ina_core *core, int64_t now)
         return;
     }
     int64_t doublings = core->backoff < INA_MOST_DOUBLINGS ? core->backoff : INA_MOST_DOUBLINGS;
-    int64_t probes = (int64_t)FIRST_PROBES << 2 * doublings, reminders = 1;
-    if (core->fallback) {
-        int64_t most = core->most / 8 > 1 ? core->most / 8 : 1;
-        probes = core->most / 32 > probes ? core->most / 32 : probes;
-        reminders = (int64_t)1 << doublings < most ? (int64_t)1 << doublings : most;
-    }
+    int64_t probes = (int64_t)FIRST_PROBES << 2 * doublings, reminders = (int64_t)1 << doublings;
+    int64_t most = core->most / 8 > FIRST_PROBES ? core->most / 8 : FIRST_PROBES;
+    reminders = reminders < most ? reminders : most;
+    if (core->fallback && core->most / 32 > probes)
+        probes = core->most / 32;
     int64_t until = now - (rto - rto / 4);      /* those almost overdue too: they would wait for the next time-out */
-    send_again(core, gather(core, until, 1, core->fallback != 0), reminders);
-    send_again(core, gather(core, until, 0, 0), probes);
+    send_again(core, gather(core, until, 1), reminders);
+    send_again(core, gather(core, until, 0), probes);
     core->backoff++;
     core->timeout_at = now;
 }

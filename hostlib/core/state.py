@@ -30,7 +30,8 @@ Jobs with a fallback server (`fallback`) differ in six things.
 - A reminder may ask for a packet that is not sent yet: another rank's packet found no slot, while this rank
   is behind, perhaps a collective behind. The chain notes the PSN (`wanted`), and that packet goes as one that
   a reminder asked for does, past the slots and with what they have of its sum, so that it meets the rest in
-  the server. Sent to a slot, it would wait there alone for the next reminder.
+  the server. Sent to a slot, it would wait there alone for the next reminder. What keeps it from being sent
+  is a result that this rank lacks and the other rank has, so that is asked for at once.
 - A result marked OVERFLOW finishes nothing: the chain goes `RAW` and sends its values unscaled, to be summed
   by the fallback server.
 - What is sent again, unless a reminder asked for it, first asks for a status (QUERY): without it the switch
@@ -184,7 +185,7 @@ class Counter(enum.IntEnum):
     """Of the RESULTS, how many carried COLLISION."""
 
 
-_OVERDUE: Final = np.dtype([("sent_at", np.int64), ("index", np.int64), ("chain", np.uint32)], align=True)
+_OVERDUE: Final = np.dtype([("index", np.int64), ("chain", np.uint32)], align=True)
 """``struct ina_overdue``."""
 
 

@@ -228,16 +228,15 @@ class Window:
         """Queue what is overdue to be sent again, or to be probed for; without effect if nothing is.
 
         A late result means a lost packet or a slow rank, and for a slow rank it would be a waste to send the
-        window again. So only a few are resent at first, and they ask for a status: what the switch has
-        counted already is not sent again but for one packet, which keeps asking. Each time-out may resend
-        more than the one before.
+        window again. So only a few are resent at first, and they ask for a status. What a status shows as
+        counted may lack its result all the same: that was lost, or the fallback server forgot the sum. So
+        counted packets are resent too, the first of them in each case, for that is what the others wait for;
+        one at first, twice as many in each further time-out, until they are eight, or an eighth of those
+        that may be in flight if that is more.
 
         Without a fallback server time-outs count from the last result at the earliest: those of a slow switch
         come steadily, and what is sent again would make it slower. With one, what is asked for moves on a sum
         that waits in a slot or in the server, which the results of other packets do not.
-
-        With a fallback server what was counted may have been lost since. So the longer a stall lasts, the
-        more of the counted packets ask, in turn, up to an eighth of those that may be in flight at a time.
 
         What had a round trip without being answered may be probed for before it is overdue.
         """

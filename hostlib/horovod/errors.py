@@ -7,5 +7,5 @@ class HorovodInternalError(RuntimeError):
     """A collective failed: ranks differ, a rank is gone, or an error of the library, which is its cause."""
 
 
-class NotSupported(NotImplementedError):
-    """A part of Horovod that is not there; says what to use instead."""
+class NotSupported(NotImplementedError, AttributeError):
+    """A part of Horovod that is not there, also for `hasattr`; says what to use instead."""

@@ -79,13 +79,12 @@ def broadcast_object(
         name: Matches the calls of the ranks; None: by the order of calls without a name.
         process_set: The ranks that take part.
     """
-    name = name or f"object.{type(obj).__name__}"
     is_root = current().rank == root_rank
     data = _packed(obj) if is_root else torch.empty(0, dtype=torch.uint8)
-    length = broadcast_(torch.tensor([len(data)]), root_rank, f"{name}.length", process_set)
+    length = broadcast_(torch.tensor([len(data)]), root_rank, name and f"{name}.length", process_set)
     if not is_root:
         data = torch.empty(int(length), dtype=torch.uint8)
-    broadcast_(data, root_rank, f"{name}.bytes", process_set)
+    broadcast_(data, root_rank, name and f"{name}.bytes", process_set)
     return obj if is_root else _unpacked(data)
 
 
@@ -93,10 +92,9 @@ def allgather_object(
     obj: Any, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> list[Any]:
     """Return the object of each rank; as `broadcast_object`."""
-    name = name or f"object.{type(obj).__name__}"
     data = _packed(obj)
-    lengths = allgather(torch.tensor([len(data)]), f"{name}.length", process_set).tolist()
-    gathered = allgather(data, f"{name}.bytes", process_set)
+    lengths = allgather(torch.tensor([len(data)]), name and f"{name}.length", process_set).tolist()
+    gathered = allgather(data, name and f"{name}.bytes", process_set)
     return [_unpacked(part) for part in gathered.split(lengths)]
 
 

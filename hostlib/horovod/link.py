@@ -1,51 +1,77 @@
-"""How requests come to rank 0, and announcements back: by messages of a gloo group of its own.
+"""How requests come to rank 0, and announcements back: JSON lines over a connection to each other rank.
 
-`Link.announced` is fed by a thread: at rank 0 by one for each other rank, at the others by one.
+`Link.announced` is fed by a thread: at rank 0 by one for each other rank, at the others by one. The
+connections are sockets, not messages of gloo: a thread that waits there can be woken, so that none is left
+when the interpreter ends.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hmac
 import json
 import logging
 import queue
+import secrets
+import socket
 import threading
 import time
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-import torch
-import torch.distributed as dist
-
+from hostlib.far_end import notice_its_end
 from hostlib.horovod.negotiation import Announcement, Coordinator, Request
+from hostlib.private_folder import private_folder
+
+CONNECT_S: Final = 60.0
+"""Longest wait for the other ranks' connections."""
 
 _log = logging.getLogger("hostlib.horovod")
 _LOOK_S: Final = 0.25
+_GREETING_S: Final = 5.0
+_LONGEST: Final = 1024
+"""Bytes of a greeting."""
 
 
 class Link:
     """This rank's end; any thread may call."""
 
-    def __init__(self, group: dist.ProcessGroup, *, stall_s: float) -> None:
-        """`group`: of gloo, of all ranks, for these messages alone."""
-        self._group = group
-        self._rank, self._size = group.rank(), group.size()
+    def __init__(
+        self,
+        connections: Mapping[int, socket.socket],
+        rank: int,
+        size: int,
+        *,
+        stall_s: float,
+        limit_s: float = 0.0,
+    ) -> None:
+        """Begin to take in messages.
+
+        Args:
+            connections: At rank 0 to each other rank, at the others to rank 0; see `connect`.
+            rank: This rank.
+            size: Number of ranks.
+            stall_s: Time after which rank 0 warns of a collective that not all have submitted; 0: never.
+            limit_s: Time after which such a collective ends all; 0: never.
+        """
+        self._connections = connections
+        self._rank = rank
         self._lock = threading.Lock()
-        self._coordinator = Coordinator(self._size)
-        self._stall_s = stall_s
+        self._coordinator = Coordinator(size)
+        self._stall_s, self._limit_s = stall_s, limit_s
         self._over = threading.Event()
         self.announced: queue.SimpleQueue[Announcement | None] = queue.SimpleQueue()
         """What is to be done next; None: nothing any more."""
         self.lost = ""
         """Why nothing can be agreed on any more; nothing while it can."""
-        self._threads = [threading.Thread(target=self._follow, name="horovod", daemon=True)]
-        if self._rank == 0:
-            self._threads = [
-                *(
-                    threading.Thread(target=self._listen, args=(rank,), name=f"horovod {rank}", daemon=True)
-                    for rank in range(1, self._size)
-                ),
-                threading.Thread(target=self._look, name="horovod stalls", daemon=True),
-            ]
+        self._threads = [
+            threading.Thread(
+                target=self._listen, args=(other, connection), name=f"horovod {other}", daemon=True
+            )
+            for other, connection in connections.items()
+        ]
+        if rank == 0:
+            self._threads.append(threading.Thread(target=self._look, name="horovod stalls", daemon=True))
         for thread in self._threads:
             thread.start()
 
@@ -71,12 +97,17 @@ class Link:
         self._tell({"leave": True, "why": why})
 
     def close(self, *, until_s: float) -> None:
-        """Tell rank 0 that this rank leaves, and wait until all do, or until a (monotonic) time."""
+        """Tell rank 0 that this rank leaves, wait until all do, or until a (monotonic) time; disconnect."""
         self._tell({"leave": True})
         self._over.wait(max(0.0, until_s - time.monotonic()))
-        # a thread that comes back from torch while the interpreter ends would abort the process
+        self._end("")
+        for connection in self._connections.values():
+            with contextlib.suppress(OSError):  # the far end has ended
+                connection.shutdown(socket.SHUT_RDWR)
         for thread in self._threads:
-            thread.join(max(0.0, until_s - time.monotonic()))
+            thread.join()
+        for connection in self._connections.values():
+            connection.close()
 
     def _tell(self, message: dict[str, Any]) -> None:
         if self._rank == 0:
@@ -84,34 +115,36 @@ class Link:
             return
         try:
             with self._lock:
-                send(self._group, message, 0)
-        except RuntimeError as error:
+                send(self._connections[0], message)
+        except OSError as error:
             self._end(f"rank 0 cannot be reached: {error}")
 
-    def _listen(self, rank: int) -> None:
-        """At rank 0: take in what another rank says."""
-        message: dict[str, Any] = {}
-        while "leave" not in message:
-            try:
-                message = receive(self._group, rank)
-            except RuntimeError:
-                message = {"leave": True, "why": "has ended"}
-            self._handle(rank, message)
+    def _listen(self, other: int, connection: socket.socket) -> None:
+        """Take in what another rank says, until it says nothing more."""
+        with connection.makefile("rb") as lines:
+            while not self._over.is_set():
+                message = receive(lines)
+                if self._rank == 0:
+                    self._handle(other, message or {"leave": True, "why": "has ended"})
+                    if not message or "leave" in message:
+                        return
+                elif not message or "end" in message:
+                    self._end(message.get("why", "rank 0 has ended"))
+                    return
+                else:
+                    for each in message["announced"]:
+                        self.announced.put(Announcement.from_json(each))
 
     def _handle(self, rank: int, message: dict[str, Any]) -> None:
         with self._lock:
             announced = self._take(rank, message)
-            for to in range(1, self._size) if announced else ():
-                with contextlib.suppress(RuntimeError):  # its listener hears of it, too
-                    send(self._group, {"announced": [each.to_json() for each in announced]}, to)
+            if announced:
+                self._tell_all({"announced": [each.to_json() for each in announced]})
             for each in announced:
                 self.announced.put(each)
             everybody_left = self._coordinator.everybody_left
         if everybody_left:
-            for to in range(1, self._size):
-                with contextlib.suppress(RuntimeError):
-                    send(self._group, {"end": True}, to)
-            self._end("")
+            self._end_all("")
 
     def _take(self, rank: int, message: dict[str, Any]) -> list[Announcement]:
         if "request" in message:
@@ -124,46 +157,104 @@ class Link:
             return self._coordinator.join(rank)
         return self._coordinator.leave(rank, message.get("why", "has shut down"))
 
-    def _follow(self) -> None:
-        """At the others: take in what rank 0 says."""
-        why = ""
-        while not self._over.is_set():
-            try:
-                message = receive(self._group, 0)
-            except RuntimeError as error:
-                why = f"rank 0 has ended: {error}"
-                message = {"end": True}
-            if "end" in message:
-                self._end(why)
-                return
-            for each in message["announced"]:
-                self.announced.put(Announcement.from_json(each))
-
     def _look(self) -> None:
-        while not self._over.wait(min(_LOOK_S, self._stall_s / 4)):
+        """At rank 0: warn of collectives that wait for ranks, and end all when one has waited too long."""
+        while self._stall_s and not self._over.wait(min(_LOOK_S, self._stall_s / 4)):
+            now = time.monotonic()
             with self._lock:
-                said = self._coordinator.stalled(time.monotonic(), self._stall_s)
+                said = self._coordinator.stalled(now, self._stall_s)
+                overdue = self._coordinator.overdue(now, self._limit_s) if self._limit_s else ""
             for line in said:
                 _log.warning("%s", line)
+            if overdue:
+                why = f"{overdue}; HOROVOD_STALL_SHUTDOWN_TIME_SECONDS is {self._limit_s:g}"
+                _log.error("%s", why)
+                self._end_all(why)
+
+    def _tell_all(self, message: dict[str, Any]) -> None:
+        for connection in self._connections.values():
+            with contextlib.suppress(OSError):  # its listener hears of it, too
+                send(connection, message)
+
+    def _end_all(self, why: str) -> None:
+        with self._lock:
+            self._tell_all({"end": True, "why": why})
+        self._end(why)
 
     def _end(self, why: str) -> None:
-        self.lost = self.lost or why
-        self._over.set()
-        self.announced.put(None)
+        if not self._over.is_set():
+            self.lost = self.lost or why
+            self._over.set()
+            self.announced.put(None)
 
 
-def send(group: dist.ProcessGroup, message: dict[str, Any], rank: int) -> None:
-    """Send a message. Raises RuntimeError if the rank is gone."""
-    text = bytearray(json.dumps(message).encode())
-    group.send([torch.tensor([len(text)])], rank, 0).wait()
-    group.send([torch.frombuffer(text, dtype=torch.uint8)], rank, 0).wait()
+def connect(rank: int, size: int, *, host: str, share: Callable[[str], str]) -> dict[int, socket.socket]:
+    """Return this rank's connections for a `Link`: at rank 0 to each other rank, at the others to rank 0.
+
+    Args:
+        rank: This rank.
+        size: Number of ranks.
+        host: The address of rank 0's machine; "": all ranks are on it.
+        share: Returns rank 0's text, at all ranks, each of which calls it once.
+
+    Raises OSError if they cannot be made within `CONNECT_S`.
+    """
+    if rank:
+        place, token = json.loads(share(""))
+        family = socket.AF_UNIX if isinstance(place, str) else socket.AF_INET
+        connection = socket.socket(family)
+        connection.settimeout(CONNECT_S)
+        connection.connect(place if isinstance(place, str) else tuple(place))
+        send(connection, {"token": token, "rank": rank})
+        return {0: _ready(connection)}
+    token = secrets.token_hex(16)
+    path = private_folder() / f"horovod-{token}"
+    with socket.socket(socket.AF_INET if host else socket.AF_UNIX) as listener:
+        listener.bind(("", 0) if host else str(path))
+        listener.listen(size)
+        share(json.dumps([[host, listener.getsockname()[1]] if host else str(path), token]))
+        try:
+            return _accept(listener, size, token)
+        finally:
+            path.unlink(missing_ok=True)
 
 
-def receive(group: dist.ProcessGroup, rank: int) -> dict[str, Any]:
-    """Wait for a rank's next message. Raises RuntimeError if it is gone."""
-    length = torch.zeros(1, dtype=torch.int64)
-    group.recv([length], rank, 0).wait()
-    text = torch.empty(int(length), dtype=torch.uint8)
-    group.recv([text], rank, 0).wait()
-    message: dict[str, Any] = json.loads(text.numpy().tobytes())
-    return message
+def _accept(listener: socket.socket, size: int, token: str) -> dict[int, socket.socket]:
+    found: dict[int, socket.socket] = {}
+    until_s = time.monotonic() + CONNECT_S
+    while len(found) < size - 1:
+        listener.settimeout(max(0.001, until_s - time.monotonic()))
+        connection, _ = listener.accept()
+        connection.settimeout(_GREETING_S)
+        with connection.makefile("rb", buffering=0) as lines:  # what follows is the `Link`'s
+            greeting = receive(lines, _LONGEST)
+        rank = greeting.get("rank")
+        knows = hmac.compare_digest(str(greeting.get("token")).encode(), token.encode())
+        if isinstance(rank, int) and 0 < rank < size and knows:
+            found[rank] = _ready(connection)
+        else:  # a stranger
+            connection.close()
+    return found
+
+
+def _ready(connection: socket.socket) -> socket.socket:
+    connection.settimeout(None)
+    if connection.family == socket.AF_INET:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        notice_its_end(connection)
+    return connection
+
+
+def send(connection: socket.socket, message: dict[str, Any]) -> None:
+    """Send a message. Raises OSError if the rank is gone."""
+    connection.sendall(json.dumps(message).encode() + b"\n")
+
+
+def receive(lines: Any, longest: int = -1) -> dict[str, Any]:
+    """Wait for the next message of a connection's file; return nothing if there is none any more."""
+    try:
+        line = lines.readline(longest)
+        found = json.loads(line) if line.endswith(b"\n") else {}
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -168,15 +168,23 @@ class Coordinator:
 
     def stalled(self, now: float, after_s: float) -> list[str]:
         """Say what has waited for longer than this, and for whom; each once."""
-        said = []
-        for (number, name), waiting in self._waiting.items():
-            if not waiting.told and now - waiting.since > after_s:
-                waiting.told = True
-                said.append(
-                    f"{_kind(waiting)} {name!r} has waited for {now - waiting.since:.0f} s: submitted by "
-                    f"{_ranks(waiting.requests)}, missing from {_ranks(self._missing(number, waiting))}"
-                )
-        return said
+        waiting = self._waiting.items()
+        found = [key for key, each in waiting if not each.told and now - each.since > after_s]
+        for key in found:
+            self._waiting[key].told = True
+        return [self._stall(key, now) for key in found]
+
+    def overdue(self, now: float, limit_s: float) -> str:
+        """Say what has waited for longer than this, and for whom: the first of these, or nothing."""
+        late = (key for key, waiting in self._waiting.items() if now - waiting.since > limit_s)
+        return next((self._stall(key, now) for key in late), "")
+
+    def _stall(self, key: tuple[int, str], now: float) -> str:
+        waiting = self._waiting[key]
+        return (
+            f"{_kind(waiting)} {key[1]!r} has waited for {now - waiting.since:.0f} s: submitted by "
+            f"{_ranks(waiting.requests)}, missing from {_ranks(self._missing(key[0], waiting))}"
+        )
 
     def _ready(self, keys: Iterable[tuple[int, str]]) -> list[Announcement]:
         return [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import warnings
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -12,12 +13,16 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch.nn import Parameter
+from torch.utils.weak import WeakIdKeyDictionary
 
 from hostlib.horovod.compression import Compressor, NoneCompressor
 from hostlib.horovod.errors import NotSupported
 from hostlib.horovod.handles import synchronize
-from hostlib.horovod.reductions import Average, ReduceOp, grouped, way
+from hostlib.horovod.reductions import Average, ReduceOp, allreduce, grouped, way
 from hostlib.horovod.world import ProcessSet, current, global_process_set
+
+_followers: Any = WeakIdKeyDictionary()
+"""By parameter, a reference to the `Gradients` that averages its gradient: those of the last optimizer."""
 
 
 class Gradients:
@@ -25,36 +30,61 @@ class Gradients:
 
     def __init__(
         self,
-        names: dict[Parameter, str],
+        optimizer: torch.optim.Optimizer,
+        known: dict[Parameter, str],
         *,
         compression: type[Compressor],
         passes: int,
         op: ReduceOp,
         predivide: float,
-        groups: Sequence[Sequence[Parameter]],
+        groups: int | Sequence[Sequence[Parameter]],
         sparse_as_dense: bool,
         process_set: ProcessSet,
     ) -> None:
-        self.names = names
+        self._optimizer = optimizer
+        self._known = known
+        self.names: dict[Parameter, str] = {}
+        """The parameters whose gradients are averaged: those that want one."""
         self._compression, self._numbers = way(compression, process_set, op)
         self._feedback = compression.feedback and self._numbers is not None
         self._residuals: dict[int, NDArray[np.float32]] = {}
         """What was rounded off the gradient of each parameter, by its identity."""
         self.passes = passes
-        self._op = op
+        self.op = op
         self._scales = (1 / predivide, predivide) if op is Average else (1.0, 1.0)
         self._sparse_as_dense = sparse_as_dense
-        self._process_set = process_set
-        grouped = {id(parameter) for group in groups for parameter in group}
-        alone = [(parameter,) for parameter in names if id(parameter) not in grouped]
-        self._groups: list[tuple[Parameter, ...]] = [*map(tuple, groups), *alone]
-        self._group_of = {id(parameter): group for group in self._groups for parameter in group}
+        self.process_set = process_set
+        optimizers = current().optimizers
+        optimizers[process_set.process_set_id] += 1
+        number = optimizers[process_set.process_set_id]
+        self.prefix = f"gradient{number if number > 1 else ''}"
+        """What the names of its collectives begin with; another one in each optimizer of a process set."""
+        self._groups: list[tuple[Parameter, ...]] = []
+        self._group_of: dict[int, tuple[Parameter, ...]] = {}
         self._left: dict[int, int] = {}
         self._handles: dict[tuple[Parameter, ...], tuple[int, list[Any]]] = {}
         self.is_synchronized = False
-        if process_set.included() and current().size > 1:
-            for parameter in names:
-                parameter.register_post_accumulate_grad_hook(self._note)
+        self.takes_part = process_set.included() and current().size > 1
+        self.follow(groups)
+
+    def follow(self, groups: int | Sequence[Sequence[Parameter]] = ()) -> None:
+        """Average from now on also the gradients of new parameters of the optimizer, and of unfrozen ones."""
+        new = {}
+        for place, parameter in enumerate(_parameters(self._optimizer)):
+            if parameter.requires_grad and parameter not in self.names:
+                new[parameter] = self._known.get(parameter, f"noname.{place}")
+        self.names |= new
+        for group in _groups(list(new), groups) if new else ():
+            self._groups.append(tuple(group))
+            self._group_of |= dict.fromkeys(map(id, group), self._groups[-1])
+        for parameter in new if self.takes_part else ():
+            _followers[parameter] = weakref.ref(self)
+            parameter.register_post_accumulate_grad_hook(self._note)
+
+    @property
+    def under_way(self) -> bool:
+        """Whether gradients have been submitted, and nothing has waited for them."""
+        return bool(self._handles)
 
     def reset(self) -> None:
         """Begin to count passes again."""
@@ -62,9 +92,10 @@ class Gradients:
 
     def synchronize(self) -> None:
         """Wait until all gradients are averaged; those that were not computed count as zeros."""
-        if not self._process_set.included() or current().size == 1:
+        if not self.takes_part:
             self.is_synchronized = True
             return
+        self.follow()
         for group in self._groups:
             if group not in self._handles:
                 self._submit(group)
@@ -76,8 +107,27 @@ class Gradients:
         self.reset()
         self.is_synchronized = True
 
+    def averaging(self, closure: Callable[[], Any]) -> Callable[[], Any]:
+        """Return a closure whose gradients, and loss, are averaged: an optimizer may decide by both."""
+
+        def averaged() -> Any:
+            self.is_synchronized = False
+            loss = closure()
+            if not self.is_synchronized:
+                self.synchronize()
+            self.is_synchronized = False
+            if not self.takes_part or not isinstance(loss, float | torch.Tensor):
+                return loss
+            own = loss.detach() if isinstance(loss, torch.Tensor) else torch.tensor(loss, dtype=torch.float64)
+            mean = allreduce(own, name=f"{self.prefix}.loss", op=self.op, process_set=self.process_set)
+            return mean if isinstance(loss, torch.Tensor) else float(mean)
+
+        return averaged
+
     def _note(self, parameter: torch.Tensor) -> None:
         """Count a pass; submit once a whole group is through all of them."""
+        if not self._follows(parameter):
+            return
         left = self._left.get(id(parameter), self.passes) - 1
         if left < 0:
             raise AssertionError(
@@ -90,16 +140,25 @@ class Gradients:
         if all(self._left.get(id(each), self.passes) == 0 for each in group):
             self._submit(group)
 
+    def _follows(self, parameter: torch.Tensor) -> bool:
+        """Return whether no optimizer that was made later averages this parameter's gradient."""
+        return _followers[parameter]() is self
+
     def _submit(self, group: tuple[Parameter, ...]) -> None:
+        if taken := [parameter for parameter in group if not self._follows(parameter)]:
+            raise ValueError(
+                f"the gradient of {self.names[taken[0]]} is averaged by a DistributedOptimizer that was made "
+                "later, of the same parameters: step that one"
+            )
         compressed = [self._compression.compress(self._gradient(parameter)) for parameter in group]
         tensors = [tensor for tensor, _ in compressed]
         handle = grouped(
             "grouped_allreduce",
             tensors,
-            f"gradient.{self.names[group[0]]}",
-            self._op,
+            f"{self.prefix}.{self.names[group[0]]}",
+            self.op,
             *self._scales,
-            self._process_set,
+            self.process_set,
             finish=lambda _: tensors,
             in_place=True,
             numbers=self._numbers,
@@ -153,10 +212,18 @@ class _Distributed:
         self._ina_gradients.passes = passes
         self._ina_gradients.reset()
 
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Do as the optimizer itself; the gradients of the new parameters are averaged, too."""
+        super().add_param_group(param_group)  # type: ignore[misc]
+        self._ina_gradients.follow()
+
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Average the gradients, then do as the optimizer itself."""
+        """Average the gradients, then do as the optimizer itself.
+
+        With a closure, average those of each of its calls, and the losses that it returns.
+        """
         gradients = self._ina_gradients
-        if not getattr(self, "_ina_skips", False):
+        if closure is None and not getattr(self, "_ina_skips", False):
             if gradients.is_synchronized and current().size > 1:
                 warnings.warn(
                     "optimizer.step() called without optimizer.skip_synchronize() after synchronize(): it "
@@ -165,12 +232,15 @@ class _Distributed:
                 )
             gradients.synchronize()
         gradients.is_synchronized = False
-        return super().step(closure)  # type: ignore[misc]
+        return super().step(closure and gradients.averaging(closure))  # type: ignore[misc]
 
     def zero_grad(self, *arguments: Any, **named: Any) -> None:
         """Do as the optimizer itself. Raises AssertionError while gradients are on their way."""
-        if self._ina_gradients._handles:
-            raise AssertionError("zero_grad() between backward() and step() or synchronize() is an error")
+        if self._ina_gradients.under_way:
+            raise AssertionError(
+                "zero_grad() between backward() and step() or synchronize() is an error: to drop gradients "
+                "that another model's backward() has left, call synchronize() first, or freeze the parameters"
+            )
         super().zero_grad(*arguments, **named)  # type: ignore[misc]
 
 
@@ -211,50 +281,53 @@ def DistributedOptimizer(
         raise NotSupported(f"op is {op}: gradients are averaged or summed, hvd.Average or hvd.Sum")
     if backward_passes_per_step < 1:
         raise ValueError(f"backward_passes_per_step is {backward_passes_per_step}, must be 1 or more")
-    names = _names(optimizer, named_parameters)
-    cls = type(optimizer.__class__.__name__, (_Distributed, optimizer.__class__), {})
-    optimizer.__class__ = cls
-    optimizer._ina_gradients = Gradients(
-        names,
+    gradients = Gradients(
+        optimizer,
+        _names(optimizer, named_parameters),
         compression=compression,
         passes=backward_passes_per_step,
         op=op,
         predivide=gradient_predivide_factor,
-        groups=_groups(list(names), groups or num_groups or ()),
+        groups=groups or num_groups or (),
         sparse_as_dense=sparse_as_dense,
         process_set=process_set,
     )
+    optimizer.__class__ = type(optimizer.__class__.__name__, (_Distributed, optimizer.__class__), {})
+    optimizer._ina_gradients = gradients
     return optimizer
+
+
+def _parameters(optimizer: torch.optim.Optimizer) -> list[Parameter]:
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
 
 def _names(
     optimizer: torch.optim.Optimizer, named: Iterable[tuple[str, Parameter]] | None
 ) -> dict[Parameter, str]:
-    """Return the names of the parameters that want a gradient."""
-    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    """Return the names that parameters are given; raise ValueError if they are not for this optimizer."""
     if named is None:
-        found = {parameter: f"noname.{place}" for place, parameter in enumerate(parameters)}
-    else:
-        pairs = list(named)
-        if not all(isinstance(pair, tuple) and len(pair) == 2 for pair in pairs):
-            raise ValueError("named_parameters must be pairs (name, parameter): model.named_parameters()")
-        every = [name for name, _ in pairs]
-        if twice := sorted({name for name in every if every.count(name) > 1}):
-            raise ValueError(f"names of parameters must differ; there twice: {', '.join(twice)}")
-        found = {parameter: name for name, parameter in pairs}
-        if unnamed := [parameter for parameter in parameters if parameter not in found]:
-            shapes = ", ".join(str(tuple(parameter.shape)) for parameter in unnamed)
-            raise ValueError(f"named_parameters leave out {len(unnamed)} of the optimizer's: {shapes}")
-    return {parameter: found[parameter] for parameter in parameters if parameter.requires_grad}
+        return {}
+    pairs = list(named)
+    if not all(isinstance(pair, tuple) and len(pair) == 2 for pair in pairs):
+        raise ValueError("named_parameters must be pairs (name, parameter): model.named_parameters()")
+    every = [name for name, _ in pairs]
+    if twice := sorted({name for name in every if every.count(name) > 1}):
+        raise ValueError(f"names of parameters must differ; there twice: {', '.join(twice)}")
+    found = {parameter: name for name, parameter in pairs}
+    if unnamed := [parameter for parameter in _parameters(optimizer) if parameter not in found]:
+        shapes = ", ".join(str(tuple(parameter.shape)) for parameter in unnamed)
+        raise ValueError(f"named_parameters leave out {len(unnamed)} of the optimizer's: {shapes}")
+    return found
 
 
 def _groups(
     parameters: Sequence[Parameter], groups: int | Sequence[Sequence[Parameter]]
 ) -> Sequence[Sequence[Parameter]]:
+    """Return the groups of these parameters; those in none are alone."""
     if isinstance(groups, int):
         if groups < 0:
             raise ValueError(f"groups is {groups}, must be a number of groups, or lists of parameters")
-        count = min(groups, len(parameters)) or 1
+        count = min(groups, len(parameters))
         ends = [len(parameters) * place // count for place in range(count + 1)]
         return [parameters[first:end] for first, end in itertools.pairwise(ends)]
     known = set(map(id, parameters))
@@ -262,4 +335,5 @@ def _groups(
     every = [id(parameter) for group in kept for parameter in group]
     if len(every) != len(set(every)):
         raise ValueError("a parameter is in two groups")
-    return [group for group in kept if group]
+    alone = [[parameter] for parameter in parameters if id(parameter) not in {*every}]
+    return [group for group in kept if group] + alone

@@ -8,11 +8,12 @@ import hashlib
 import itertools
 import logging
 import os
+import socket
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
 from typing import Any, Final
 
 import torch.distributed as dist
@@ -20,7 +21,7 @@ from torch.distributed.rendezvous import rendezvous
 
 from hostlib.errors import NotInitialized
 from hostlib.horovod.errors import HorovodInternalError
-from hostlib.horovod.link import Link
+from hostlib.horovod.link import Link, connect
 from hostlib.horovod.negotiation import ALL, Announcement, Request
 from hostlib.horovod.timeline import Timeline
 from hostlib.launched_rank import LaunchedRank, launched_rank
@@ -139,25 +140,29 @@ class World:
 
     def __init__(self, sets: Sequence[ProcessSet]) -> None:
         self._owns_group = not dist.is_initialized()
-        if self._owns_group:
-            _init_process_group()
+        host = _init_process_group() if self._owns_group else ""
         self.rank: int = dist.get_rank()
         self.size: int = dist.get_world_size()
-        messages = dist.new_group(backend="gloo", timeout=timedelta(days=365))
         names: list[Any] = [None] * self.size
-        dist.all_gather_object(names, machine(), group=messages)
-        self.places = places(names, self.rank)
+        dist.all_gather_object(names, (machine(), _reached_at(host)))
+        machines = [name for name, _ in names]
+        self.places = places(machines, self.rank)
         self.timeline = Timeline(self.rank)
         self._process = os.getpid()
         self._lock = threading.Lock()
         self._operations: dict[tuple[int, str], Operation] = {}
         self._numbers = itertools.count(1)
+        self.optimizers: Counter[int | None] = Counter()
+        """Number of optimizers made so far, by process set: their gradients' names differ."""
         self._unnamed: dict[tuple[int, str], itertools.count[int]] = {}
         self._sets: dict[int, ProcessSet] = {}
         self._last_joined: list[int] = []
         self._joined = threading.Event()
         self._lost = ""
-        self.link = Link(messages, stall_s=_stall_s())
+        stall_s, limit_s = _stall_limits()
+        host = names[0][1] if len({*machines}) > 1 else ""
+        connections = connect(self.rank, self.size, host=host, share=_first_text)
+        self.link = Link(connections, self.rank, self.size, stall_s=stall_s, limit_s=limit_s)
         self._thread = threading.Thread(target=self._serve, name="horovod operations", daemon=True)
         self._thread.start()
         path = os.environ.get("INA_TIMELINE") or os.environ.get("HOROVOD_TIMELINE")
@@ -361,21 +366,25 @@ class _Meeting:
     store: dist.Store
     rank: int
     size: int
+    host: str = ""
+    """The address of rank 0's machine, if that is known."""
     rounds: Iterator[int] = field(default_factory=itertools.count)
 
-    def join(self) -> None:
-        """Make torch's default group."""
+    def join(self) -> str:
+        """Make torch's default group; return the address of rank 0's machine, if that is known."""
         store = dist.PrefixStore(f"horovod/{next(self.rounds)}", self.store)
         dist.init_process_group("ina", store=store, rank=self.rank, world_size=self.size)
+        return self.host
 
 
-def _init_process_group() -> None:
+def _init_process_group() -> str:
+    """Make torch's default group; return the address of rank 0's machine, if that is known."""
     if "RANK" in os.environ:
-        _torchruns(*(os.environ.get(name) for name in _TORCHRUNS)).join()
-    elif (place := launched_rank()) is not None:
-        _launchers(place).join()
-    else:
-        dist.init_process_group("ina", store=dist.HashStore(), rank=0, world_size=1)
+        return _torchruns(*(os.environ.get(name) for name in _TORCHRUNS)).join()
+    if (place := launched_rank()) is not None:
+        return _launchers(place).join()
+    dist.init_process_group("ina", store=dist.HashStore(), rank=0, world_size=1)
+    return ""
 
 
 @functools.cache
@@ -392,21 +401,55 @@ def _launchers(place: LaunchedRank) -> _Meeting:
         settings = Settings.from_environment()
         check(settings, first=place.rank == 0)
         host, port = meeting_place(place, settings)
-        store: dist.Store = dist.TCPStore(host, port, place.size, is_master=place.rank == 0)
-    else:
-        launch = hashlib.sha256(f"{place.launch} {os.getppid()}".encode()).hexdigest()[:32]
-        store = dist.FileStore(str(private_folder() / f"store-{launch}"), place.size)
+        store = dist.TCPStore(host, port, place.size, is_master=place.rank == 0)
+        return _Meeting(store, place.rank, place.size, host)
+    launch = hashlib.sha256(f"{place.launch} {os.getppid()}".encode()).hexdigest()[:32]
+    store = dist.FileStore(str(private_folder() / f"store-{launch}"), place.size)
     return _Meeting(store, place.rank, place.size)
 
 
-def _stall_s() -> float:
-    text = os.environ.get("HOROVOD_STALL_CHECK_TIME_SECONDS", "")
+def _reached_at(host: str) -> str:
+    """Return the address at which other machines reach this one, if it is that of rank 0."""
+    if found := host or os.environ.get("MASTER_ADDR"):
+        return found
     try:
-        return max(0.1, float(text)) if text else STALL_S
+        return socket.gethostbyname(socket.gethostname())
+    except OSError:
+        return socket.gethostname()
+
+
+def _first_text(text: str) -> str:
+    """Return rank 0's text, at all ranks."""
+    texts = [text]
+    dist.broadcast_object_list(texts, 0)
+    return texts[0]
+
+
+def _stall_limits() -> tuple[float, float]:
+    """Return after how many seconds a collective counts as stalled, and after how many that ends all.
+
+    0 is never. The rules are Horovod's: without a check there is no end, and none before the first warning.
+    """
+    checks = os.environ.get("HOROVOD_STALL_CHECK_DISABLE", "0") in ("", "0")
+    stall_s = max(0.1, _seconds("HOROVOD_STALL_CHECK_TIME_SECONDS", STALL_S)) if checks else 0.0
+    limit_s = _seconds("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", 0.0)
+    if 0 < limit_s < stall_s:
+        _log.warning(
+            "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS is %g, less than HOROVOD_STALL_CHECK_TIME_SECONDS, %g: "
+            "stalled collectives do not end",
+            limit_s,
+            stall_s,
+        )
+        limit_s = 0.0
+    return stall_s, limit_s
+
+
+def _seconds(name: str, default: float) -> float:
+    text = os.environ.get(name, "")
+    try:
+        return float(text) if text else default
     except ValueError:
-        raise ValueError(
-            f"HOROVOD_STALL_CHECK_TIME_SECONDS is {text!r}, must be a number of seconds"
-        ) from None
+        raise ValueError(f"{name} is {text!r}, must be a number of seconds") from None
 
 
 def _leave_quickly() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -66,9 +67,10 @@ class SwitchCalls:
         """Have all calls fail, those under way too."""
         self.communicator.abort(reason, kind)
 
-    def stop(self, timeout_s: float) -> bool:
-        """End the threads of callbacks; return whether they have ended within the time."""
-        return self.callbacks.stop(timeout_s)
+    def end(self, timeout_s: float) -> bool:
+        """Return whether calls under way, their callbacks and the threads of these end within the time."""
+        until_s = time.monotonic() + timeout_s
+        return self.communicator.drain(timeout_s) and self.callbacks.stop(until_s - time.monotonic())
 
 
 def nothing() -> None:

@@ -214,7 +214,7 @@ class InaProcessGroup(dist.ProcessGroup):
         if self._owner:
             hostlib.shutdown()
         if self._calls:
-            self._calls.stop(THREADS_S)
+            self._calls.callbacks.stop(THREADS_S)
         atexit.unregister(self._end_threads)
         # With their connections, which the group need not hold any longer.
         self._watch = self._calls = self._sums = self._moves = None
@@ -231,9 +231,9 @@ class InaProcessGroup(dist.ProcessGroup):
         if os.getpid() != self._process or self._calls is None or self._watch is None:
             return
         self._watch.stop(THREADS_S)
-        if not self._calls.stop(0.0):
+        if not self._calls.end(THREADS_S):  # nothing here waits for these calls, but other ranks may
             self._give_up("the process ends", JobFault)
-            self._calls.stop(THREADS_S)
+            self._calls.end(THREADS_S)
 
     def abort(self) -> None:
         """Have all calls under way, and all later ones, fail soon."""

@@ -14,14 +14,14 @@ from hostlib.handle import Handle
 from hostlib.quantize import Numbers
 from hostlib.torch import describe
 from hostlib.torch.calls import SwitchCalls, nothing
-from hostlib.torch.tensors import memory, put
+from hostlib.torch.tensors import encode_shards, memory, put
 from hostlib.torch.work import SwitchWork
 
 Kind = Literal["scatter", "gather", "broadcast"]
 Tensors: TypeAlias = torch.Tensor | Sequence[torch.Tensor]
 """A tensor, or one for each rank that together stand for their concatenation."""
 
-SCATTERED: Final = (torch.float32, torch.float16, torch.bfloat16, torch.int32)
+SCATTERED: Final = (torch.float32, torch.float16, torch.bfloat16, torch.int32, torch.int64)
 """Types whose sums are scattered; all types are gathered and broadcast."""
 _CPU: Final = torch.device("cpu")
 
@@ -63,14 +63,12 @@ class SwitchMoves:
         operation = describe.operation(op)
         scatters = kind == "scatter"
         unknown = describe.type_names(tensor for tensor in tensors if tensor.dtype not in SCATTERED)
-        integers = any(not tensor.is_floating_point() for tensor in tensors)
         reasons = (
             (self._communicator.why_no_shards is not None, str(self._communicator.why_no_shards)),
             (any(tensor.device != _CPU for tensor in tensors), "only tensors on the CPU move by it"),
             (any(tensor.layout is not torch.strided for tensor in tensors), "only dense tensors move by it"),
             (scatters and operation not in ("sum", "avg"), f"it has no {operation}"),
             (scatters and bool(unknown), f"it does not add {unknown} for one rank"),
-            (scatters and operation == "avg" and integers, "it has no averages of integers for one rank"),
             (not _fits(kind, outputs, given, self._communicator.size), "the tensors' sizes do not fit"),
         )
         return next((reason for holds, reason in reasons if holds), None)
@@ -109,20 +107,22 @@ class SwitchMoves:
             array, out = memory(given.view(torch.uint8)), memory(output.view(torch.uint8))
             return communicator.all_gather_async(array, out=out, name=label, here=here), finish
         options: dict[str, Any] = {"nonfinite": self._calls.nonfinite, "numbers": what.numbers}
-        rounded = output
-        if output.dtype is torch.bfloat16:
-            given, rounded = given.to(torch.float32), torch.empty(output.shape, dtype=torch.float32)
-        handle = communicator.reduce_scatter_async(
-            memory(given), what.op, out=memory(rounded), name=label, here=here, **options
-        )
-        if rounded is output:
-            return handle, finish
+        divided = what.op == "average" and not output.is_floating_point()
+        rounded, op = output, "sum" if divided else what.op
+        if output.dtype is torch.int64 or divided:
+            array, out, decode = encode_shards(given, output, communicator.size, divided=divided)
+        else:
+            if output.dtype is torch.bfloat16:
+                given, rounded = given.to(torch.float32), torch.empty(output.shape, dtype=torch.float32)
+            array, out = memory(given), memory(rounded)
+            decode = nothing if rounded is output else lambda: put(output, rounded)
+        handle = communicator.reduce_scatter_async(array, op, out=out, name=label, here=here, **options)
 
-        def round_off() -> None:
-            put(output, rounded)
+        def end() -> None:
+            decode()
             finish()
 
-        return handle, round_off
+        return handle, end
 
 
 def _fits(kind: Kind, outputs: Sequence[Tensors], given: Sequence[Tensors], size: int) -> bool:

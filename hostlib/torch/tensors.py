@@ -73,15 +73,45 @@ def _converted(tensor: torch.Tensor) -> Encoded:
     return memory(copy), lambda: put(tensor, copy)
 
 
+def encode_shards(
+    given: torch.Tensor, output: torch.Tensor, size: int, *, divided: bool
+) -> tuple[NDArray[Any], NDArray[Any], Callable[[], None]]:
+    """Return the digits of integers that the switch sums for each rank, and the array for this rank's sums.
+
+    Args:
+        given: Integers of all shards, one after the other.
+        output: This rank's shard of the result.
+        size: Number of ranks.
+        divided: `output` gets the average, rounded towards zero.
+
+    Returns:
+        The array of all shards; the array for this rank's; and what to do then, so that `output` has it.
+    """
+    digits = _split(given.detach(), size)
+    shards = digits.reshape(len(digits), size, output.numel()).swapaxes(0, 1)
+    own = np.empty((len(digits), output.numel()), np.int32)
+    finish = _joining(output.detach(), own, size, divisor=size if divided else 1)
+    return np.ascontiguousarray(shards).reshape(digits.size), own.reshape(own.size), finish
+
+
 def _digits(tensor: torch.Tensor, size: int, *, divisor: int) -> Encoded:
+    digits = _split(tensor, size)
+    return digits, _joining(tensor, digits, size, divisor=divisor)
+
+
+def _split(tensor: torch.Tensor, size: int) -> NDArray[np.int32]:
     values = tensor.to(torch.int64, memory_format=torch.contiguous_format)
-    digits = wide_integers.split(memory(values).reshape(-1), size)
+    return wide_integers.split(memory(values).reshape(-1), size)
+
+
+def _joining(tensor: torch.Tensor, digits: NDArray[Any], size: int, *, divisor: int) -> Callable[[], None]:
+    """Return a call that puts the sums of digits, divided, into a tensor."""
 
     def finish() -> None:
         sums = torch.from_numpy(wide_integers.join(digits, size)).view(tensor.shape)
         put(tensor, sums if divisor == 1 else sums.div(divisor, rounding_mode="trunc"))
 
-    return digits, finish
+    return finish
 
 
 def put(tensor: torch.Tensor, values: torch.Tensor) -> None:

@@ -30,7 +30,7 @@ def apart(what: str, work: Callable[..., Result], *arguments: Any) -> tuple[Resu
         found: tuple[Result, int] | Exception = here.recv()
     except EOFError:
         process.join()
-        raise RunFailed(f"{what}: its process ended with status {process.exitcode}", False) from None
+        raise RunFailed(f"{what}: its process ended with status {process.exitcode}") from None
     process.join()
     if isinstance(found, Exception):
         raise found

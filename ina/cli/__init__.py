@@ -17,7 +17,7 @@ from types import FrameType
 from typing import Final, TextIO
 
 from ina.cli import encoding
-from ina.cli.errors import COMPILE, FAILED, Interrupted, needs_root, verdict
+from ina.cli.errors import COMPILE, FAILED, Interrupted, verdict
 from ina.cli.screen import screen
 
 SERVERS: Final = (["switch"], ["fallback"], ["admit"])
@@ -97,7 +97,7 @@ def _run() -> int:
     except BrokenPipeError:
         return FAILED  # whoever read our output has seen enough
     except Exception as error:
-        if needs_root(error):
+        if getattr(error, "as_root", False):
             from ina.cli.root import again_as_root
 
             return _complain(again_as_root(str(error)), FAILED)

@@ -139,7 +139,7 @@ class _Advice:
         }
 
     def _run(self, tasks: Sequence[NetworkTask], what: str) -> list[Figures]:
-        with common.refusals(), common.Bars([""] * len(tasks), together=f"{len(tasks)} {what}") as bars:
+        with common.Bars([""] * len(tasks), together=f"{len(tasks)} {what}") as bars:
             report = bars.update if bars.shown else None
             outcomes = run_each(run_network, tasks, processes=self._processes, report=report)
         return [Figures.of(each) for each in outcomes]

@@ -214,6 +214,14 @@ def controller(
             "its own. Default: none.",
         ),
     ] = "",
+    pass_env: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="Pass this environment variable on to the commands of jobs, besides those that "
+            "docs/security.md lists; give it several times for several, or a pattern such as 'HF_*'.",
+        ),
+    ] = None,
     keep_jobs: Annotated[
         int,
         typer.Option(
@@ -291,7 +299,7 @@ def controller(
     certificate = None if tls_cert is None or tls_key is None else Certificate(tls_cert, tls_key)
     around = AllocationSettings(period_s=period)
     retention = Retention(keep_jobs, keep_days * DAY_S)
-    engine = EngineChoice(executor, licence, launch_with)  # type: ignore[arg-type]  # checked above
+    engine = EngineChoice(executor, licence, launch_with, tuple(pass_env or ()))  # type: ignore[arg-type]  # checked above
     site: Site
     if cluster is None:
         site = TestbedSite.find(testbed)

@@ -16,6 +16,7 @@ import os
 import signal
 import sys
 import traceback
+from collections.abc import Callable
 
 FAILED = 1
 USAGE = 2
@@ -46,62 +47,38 @@ def verdict(error: BaseException) -> tuple[str, int]:
 
     Unexpected errors are internal ones.
     """
-    # Loaded when something has gone wrong: `ina --help` needs none of it.
-    import softswitch
-    from bmv2_topos.testbeds.netns.errors import BadName, LiveError
-    from controller import BadJob, ControllerError, ProgramMismatch
-    from controller.errors import OtherProgram, TlsFailure
-    from controller.scheduling import BadSpec, BadTrace
-    from hostlib import ConfigError, NativeMissing
-    from hostlib.launcher import LaunchError
-    from ina.runtime.errors import AddressTaken, BadRun, ProcessFailed, RunError
-    from ina.service.errors import ServiceError
-
     match error:
-        case Failure():
-            return str(error), error.exit_code
-        case BadRun(setting=str() as setting) if setting:
-            return error.told(f"--{setting.replace('_', '-')}"), USAGE
-        case BadRun():
-            return str(error), USAGE
-        case AddressTaken(chosen=True):
-            return f"{error}; choose other ports with --worker-base", FAILED
-        case ProcessFailed(status=int() as status):
-            return str(error), status or FAILED
-        case OtherProgram():
-            return f"{error}; give --replace-program to replace it", USAGE
-        case softswitch.CompileError():
-            return error.render(), COMPILE
-        case BadJob() | BadSpec() | BadTrace() | ProgramMismatch() | BadName() | ConfigError():
-            return str(error), USAGE
-        case TlsFailure():
-            return f"{error} (check --tls-ca, --tls-cert and --tls-key)", FAILED
         case FileNotFoundError(filename=None) if _folder_is_gone():
             return "the current directory no longer exists: change to another one", FAILED
         case OSError(filename=str() as name, strerror=str() as reason):
             return f"{name}: {reason}", USAGE if isinstance(error, _NO_FILE) and _given(name) else FAILED
-        case (
-            ControllerError()
-            | LaunchError()
-            | NativeMissing()
-            | softswitch.SwitchError()
-            | softswitch.PipelineError()
-            | OSError()
-            | RunError()
-            | LiveError()
-            | ServiceError()
-        ):
+        case OSError():
             return str(error), FAILED
+        case Exception() if code := getattr(error, "exit_code", 0):
+            return _told(error), code
         case _:
             trace = "".join(traceback.format_exception(error))
             return f"internal error: please report these lines\n{trace}", INTERNAL
 
 
-def needs_root(error: BaseException) -> bool:
-    """Return whether root could do what this user cannot."""
-    from bmv2_topos.testbeds.netns.errors import NeedsRoot
+def _told(error: Exception) -> str:
+    """Return the message of one of our errors, in terms of the command."""
+    # Loaded when something has gone wrong: `ina --help` needs none of it.
+    from controller.errors import OtherProgram, TlsFailure
+    from ina.runtime.errors import AddressTaken, BadRun
 
-    return isinstance(error, NeedsRoot)
+    match error:
+        case BadRun(setting=str() as setting) if setting:
+            return error.told(f"--{setting.replace('_', '-')}")
+        case AddressTaken(chosen=True):
+            return f"{error}; choose other ports with --worker-base"
+        case OtherProgram():
+            return f"{error}; give --replace-program to replace it"
+        case TlsFailure():
+            return f"{error} (check --tls-ca, --tls-cert and --tls-key)"
+        case _:  # the compiler's errors show the line
+            render: Callable[[], str] = getattr(error, "render", error.__str__)
+            return render()
 
 
 def _given(name: str) -> bool:

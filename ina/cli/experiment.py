@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from json import dumps
 from pathlib import Path
 from typing import Annotated
@@ -13,11 +12,9 @@ from typing import Annotated
 import typer
 
 from bmv2_topos.harness import (
-    BadExperiment,
     Experiment,
     ResultRow,
     Run,
-    RunFailed,
     compare,
     load,
     named,
@@ -102,22 +99,11 @@ def experiment(
             "--runner and --json",
             exit_code=USAGE,
         )
-    with _failures():
-        chosen = [load(file) for file in dict.fromkeys(files)]
-        if check:
-            _check(chosen, output)
-        else:
-            _make(chosen, quick, seeds, runner, processes, output, again=again, json=json)
-
-
-@contextmanager
-def _failures() -> Iterator[None]:
-    try:
-        yield
-    except BadExperiment as error:
-        raise Failure(str(error), exit_code=USAGE) from error
-    except RunFailed as error:
-        raise Failure(str(error)) from error
+    chosen = [load(file) for file in dict.fromkeys(files)]
+    if check:
+        _check(chosen, output)
+    else:
+        _make(chosen, quick, seeds, runner, processes, output, again=again, json=json)
 
 
 def _make(

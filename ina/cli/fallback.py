@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from controller.switches.model import INA_UDP_PORT
-from hostlib import ConfigError, InaError, TransportConfig
+from hostlib import InaError, TransportConfig
 from hostlib.fallback import FallbackServer, FallbackSettings
 from ina.cli import options
 from ina.cli.cluster_options import MACHINES, ClusterFile
@@ -128,12 +128,9 @@ def fallback(
     parse_address("--local", local)
     if transport not in ("loopback", "udp"):
         raise Failure(f"--transport {transport!r}: want loopback or udp", exit_code=USAGE)
-    try:
-        wires = TransportConfig(transport, local, switch, mac, switch_mac, ip, switch_ip, held=held)  # type: ignore[arg-type]
-        endpoints = wires.endpoints if transport == "loopback" else None
-        settings = FallbackSettings(lanes, endpoints, capacity, remind_s=remind)
-    except ConfigError as error:
-        raise Failure(str(error), exit_code=USAGE) from error
+    wires = TransportConfig(transport, local, switch, mac, switch_mac, ip, switch_ip, held=held)  # type: ignore[arg-type]
+    endpoints = wires.endpoints if transport == "loopback" else None
+    settings = FallbackSettings(lanes, endpoints, capacity, remind_s=remind)
     commands = -1 if sys.stdin is None or sys.stdin.closed else sys.stdin.fileno()
     try:
         with FallbackServer(wires, settings, beside=beside_workers) as server:

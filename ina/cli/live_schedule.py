@@ -31,7 +31,7 @@ from ina.cli.errors import USAGE, Failure, verdict
 from ina.cli.live import print_output
 from ina.cli.output import table
 from ina.cli.plain import Result, say
-from ina.cli.schedule import common, inputs
+from ina.cli.schedule import inputs
 from ina.runtime.fabric import SwitchFabric, open_fabric
 from ina.runtime.profiling import measure
 from ina.runtime.spec import FabricSpec, LaunchSpec
@@ -132,27 +132,26 @@ def live(
         raise Failure(
             f"--policy {name}: it grants CPUs and memory, which 'ina schedule live' cannot do", USAGE
         )
-    with common.refusals():
-        network, allocation = None, None
-        if cluster is not None:
-            network = load_cluster(cluster, LIVE)
-            allocation = AllocationSettings(placement=placement, memory=memory, routing=routing)
-        there = network or fabrics.star(1, fabrics.Parts(gpus=gpus))
-        policies = Policies(name, allocation, interval_s=interval, retries=retries)
-        servers = policies.servers(there)
-        numbers = inputs.ModelOptions().config(servers, [name], settings).settings
-        policies = replace(policies, settings=numbers)
-        policies.core(there)  # says what is wrong with them before anything is started
-        submissions = read(jobs, servers)
-        command = "schedule live" if cluster is None else LIVE
-        job_files.note(command, jobs)
-        unused_keys = job_files.unused_keys(command, jobs, cluster) if json else None
+    network, allocation = None, None
+    if cluster is not None:
+        network = load_cluster(cluster, LIVE)
+        allocation = AllocationSettings(placement=placement, memory=memory, routing=routing)
+    there = network or fabrics.star(1, fabrics.Parts(gpus=gpus))
+    policies = Policies(name, allocation, interval_s=interval, retries=retries)
+    servers = policies.servers(there)
+    numbers = inputs.ModelOptions().config(servers, [name], settings).settings
+    policies = replace(policies, settings=numbers)
+    policies.core(there)  # says what is wrong with them before anything is started
+    submissions = read(jobs, servers)
+    command = "schedule live" if cluster is None else LIVE
+    job_files.note(command, jobs)
+    unused_keys = job_files.unused_keys(command, jobs, cluster) if json else None
     specs = {each.name: _spec(jobs, each, slots) for each in submissions}
     impairments = options.impairments(rate=rate_bps, queue=slots)
     sizes = [max(each.gpus for each in submissions) if allocation else gpus] * min(SHARING, len(submissions))
     program = "shared" if allocation else "exclusive"
     # on a terminal and with --json too: what happens is news, the table the result
-    with open_fabric(FabricSpec(program, impairments=impairments), sizes) as fabric, common.refusals():
+    with open_fabric(FabricSpec(program, impairments=impairments), sizes) as fabric:
         if network is not None:
             _check_slots(network, fabric.offers)
         if profile:

@@ -6,6 +6,7 @@ Tables and bars need a library that many processes never import (`ina.cli.output
 from __future__ import annotations
 
 import json
+import math
 import re
 import sys
 from collections.abc import Mapping, Sequence
@@ -37,7 +38,16 @@ class Result:
         for name, parts in (("jobs", self.jobs), ("switches", self.switches)):
             if parts is not None:
                 fields[name] = {part: dict(numbers) for part, numbers in parts.items()}
-        print(json.dumps(fields, indent=2))
+        print(json.dumps(_finite(fields), indent=2, allow_nan=False))
+
+
+def _finite(value: object) -> object:
+    """Return a value with null for numbers that JSON does not have: what is unlimited, or not known."""
+    if isinstance(value, Mapping):
+        return {key: _finite(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def say(text: str) -> None:
@@ -61,7 +71,9 @@ def seconds(value: float) -> str:
 
 
 def rate(bits_per_second: float) -> str:
-    """Format a bit rate for people."""
+    """Format a bit rate for people; an infinite one is unlimited."""
+    if bits_per_second == math.inf:
+        return "unlimited"
     for limit, unit in ((1e9, "Gb/s"), (1e6, "Mb/s"), (1e3, "kb/s")):
         if bits_per_second >= _ROUNDED * limit:
             return f"{_digits(bits_per_second / limit)} {unit}"

@@ -9,8 +9,8 @@ import sys
 
 from hostlib import command_line
 
-KEPT = ("PATH", "VIRTUAL_ENV", "PYTHONPATH", "INA_TESTBEDS", "INA_CONTROLLER", "NO_COLOR")
-"""Environment variables that the command keeps: sudo has an environment of its own."""
+KEPT = ("INA_TESTBEDS", "INA_CONTROLLER", "NO_COLOR")
+"""Environment variables that the command keeps, besides `SETTINGS`: sudo has an environment of its own."""
 
 
 def again_as_root(why: str) -> str:
@@ -18,7 +18,9 @@ def again_as_root(why: str) -> str:
 
     The command is run by this interpreter, wherever root's search path leads.
     """
-    kept = [f"{name}={os.environ[name]}" for name in KEPT if name in os.environ]
+    from hostlib.launcher import SETTINGS, environment
+
+    kept = [f"{name}={text}" for name, text in environment((*SETTINGS, *KEPT)).items()]
     command = ["env", *kept, *command_line.module("ina", *sys.argv[1:])]
     sudo = shutil.which("sudo")
     if sudo is None:

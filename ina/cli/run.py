@@ -15,21 +15,23 @@ from ina.cli.execute import execute
 from ina.cli.pcap_options import PcapOptions
 from ina.cli.run_options import (
     FaultOptions,
+    JobName,
+    JobsFile,
+    Log,
     MemoryOptions,
     StragglerTimeout,
     SwitchOptions,
     Timeout,
     check,
-    check_memory,
+    entries_of,
     fabric_of,
+    launches,
     only_job,
 )
 from ina.runtime import cluster_fabric
 from ina.runtime.agents import SSH
-from ina.runtime.job_file import specs_of_file
 from ina.runtime.programs import settled
-from ina.runtime.run_log import begin_log
-from ina.runtime.spec import Captures, LaunchSpec
+from ina.runtime.spec import NAMELESS, Captures, LaunchSpec
 
 EPILOG = """Examples:
 
@@ -64,10 +66,8 @@ def run(
             help="Set the number of workers, 1 to 32 per switch. Default: 1, or all machines of --tree.",
         ),
     ] = None,
-    jobs: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Run all jobs of this file at the same time, instead of COMMAND."),
-    ] = None,
+    jobs: JobsFile = None,
+    name: JobName = NAMELESS,
     cluster: Annotated[
         Path | None,
         typer.Option(
@@ -88,14 +88,7 @@ def run(
     timeout: Timeout = 8.0,
     straggler_timeout: StragglerTimeout = 600.0,
     json: options.Json = False,
-    log: Annotated[
-        Path | None,
-        typer.Option(
-            writable=True,
-            metavar="FILE",
-            help="Write one line of JSON per collective and worker to this file; replaces the file.",
-        ),
-    ] = None,
+    log: Log = None,
     hosts: Annotated[
         str | None,
         typer.Option(
@@ -151,7 +144,7 @@ def run(
             raise Failure("--hosts needs -- COMMAND..., and excludes --jobs and --log", exit_code=USAGE)
         running = cluster_of(required(cluster, "--hosts"), fabric, switches, tls, listen)
         asked = ranks_on(hosts, workers)
-        job = only_job(memory.overrides(), asked.size, (), command)
+        job = replace(only_job(memory.overrides(), asked.size, (), command), name=name)
         spec = LaunchSpec(
             job=job,
             machines=asked.ranks,
@@ -170,28 +163,15 @@ def run(
         if fabric.tree or fabric.attached:
             raise Failure("--cluster, --tree and --switch are mutually exclusive", exit_code=USAGE)
         fabric = replace(fabric, topology=job_files.topology(str(cluster), "run"))
-    overrides = memory.overrides()
-    if jobs is None:
-        if not command:
-            raise Failure("nothing to run: give -- COMMAND..., or --jobs FILE", exit_code=USAGE)
-        entries = [only_job(overrides, workers, fabric.tree, command)]
-    else:
-        if command or workers is not None:
-            raise Failure(
-                "--jobs FILE is mutually exclusive with -np and COMMAND: give one of them", exit_code=USAGE
-            )
-        entries = list(job_files.jobs(jobs, "run", require=("command",)))
-    specs = [LaunchSpec(job=entry) for entry in entries]
-    check(fabric, specs)
+    entries = entries_of(jobs, command, workers, name)
+    if entries is None:
+        entries = [replace(only_job(memory.overrides(), workers, fabric.tree, command or ()), name=name)]
+    check(fabric, [LaunchSpec(job=entry) for entry in entries])
     fabric, offers = settled(fabric)  # after all that asks nobody
-    if jobs is not None:
-        specs = specs_of_file(overrides, entries, shared=offers.shared)
-    check_memory(memory, specs, offers)
+    times = {"timeout_s": timeout, "straggler_timeout_s": straggler_timeout}
+    specs = launches(memory, entries, offers, of_file=jobs is not None, log=log, **times)
     if captures.pcap is not None:
         _make_folder(captures.pcap)
-    place = None if log is None else str(begin_log(log))
-    straggler_s = max(timeout, straggler_timeout)
-    specs = [replace(spec, timeout_s=timeout, straggler_timeout_s=straggler_s, log=place) for spec in specs]
     unused_keys = job_files.unused_keys("run", jobs, cluster) if json else None
     execute(fabric, specs, switch=switches.switch, as_json=json, unused_keys=unused_keys)
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -14,11 +15,12 @@ from controller.switches.model import Feature, SwitchInfo
 from controller.vocabulary import Job
 from controller.vocabulary.slots import MAX_WINDOW, Encoding
 from hostlib.windows import find
-from ina.cli import options
+from ina.cli import job_files, options
 from ina.cli.errors import USAGE, Failure
 from ina.cli.plain import plural
-from ina.runtime.job_file import Overrides
+from ina.runtime.job_file import Overrides, specs_of_file
 from ina.runtime.private import PRIVATE
+from ina.runtime.run_log import begin_log
 from ina.runtime.spec import (
     NAMELESS,
     Attachment,
@@ -44,6 +46,23 @@ StragglerTimeout = Annotated[
         metavar="SECONDS",
         help="Give up after this long without progress while the slow rank still sends signs "
         "of life, in seconds; less than --timeout counts as that.",
+    ),
+]
+
+JobsFile = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Run all jobs of this file at the same time, instead of COMMAND."),
+]
+JobName = Annotated[
+    str,
+    typer.Option("--name", metavar="NAME", help="Give the job of COMMAND this name. Default: none."),
+]
+Log = Annotated[
+    Path | None,
+    typer.Option(
+        writable=True,
+        metavar="FILE",
+        help="Write one line of JSON per collective and worker to this file; replaces the file.",
     ),
 ]
 
@@ -88,6 +107,16 @@ class MemoryOptions:
             help="Let packets take slots from packets of lower priority, if jobs share slots. Default: no.",
         ),
     ] = None
+    priority: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            max=255,
+            metavar="PRIORITY",
+            rich_help_panel=MEMORY,
+            help="Give all packets this priority; higher is more urgent. Default: measured, for each tensor.",
+        ),
+    ] = None
     congestion: options.Congestion = None
     numbers: Annotated[
         Encoding | None,
@@ -101,13 +130,7 @@ class MemoryOptions:
 
     def overrides(self) -> Overrides:
         """Return the given options, which override a job file."""
-        return Overrides(
-            slots=self.slots,
-            window=self.window,
-            preempt=self.preempt,
-            congestion=self.congestion,
-            numbers=self.numbers,
-        )
+        return Overrides(**asdict(self))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -369,6 +392,63 @@ def only_job(
     return overrides.of(Job(name=NAMELESS, workers=workers, command=tuple(command)))
 
 
+def entries_of(
+    jobs: Path | None, command: Sequence[str] | None, workers: int | None, name: str
+) -> list[Job] | None:
+    """Return the jobs of ``--jobs``; None: COMMAND runs.
+
+    Args:
+        jobs: The file.
+        command: Program and arguments of every worker.
+        workers: As ``-np``.
+        name: As ``--name``.
+
+    Raises Failure unless either a file or the others are given.
+    """
+    if jobs is None:
+        if not command:
+            raise Failure("nothing to run: give -- COMMAND..., or --jobs FILE", exit_code=USAGE)
+        return None
+    if command or workers is not None or name != NAMELESS:
+        raise Failure(
+            "--jobs FILE is mutually exclusive with -np, --name and COMMAND: give one of them",
+            exit_code=USAGE,
+        )
+    return list(job_files.jobs(jobs, "run", require=("command",)))
+
+
+def launches(
+    memory: MemoryOptions,
+    entries: Sequence[Job],
+    offers: SwitchInfo,
+    *,
+    of_file: bool,
+    log: Path | None,
+    timeout_s: float,
+    straggler_timeout_s: float,
+) -> list[LaunchSpec]:
+    """Return how jobs are launched on switches that offer this, and begin their log.
+
+    Args:
+        memory: Options of windows and slots.
+        entries: The jobs; without a file, with these options.
+        offers: What the switches offer.
+        of_file: They are those of a job file.
+        log: As ``--log``.
+        timeout_s: As ``--timeout``.
+        straggler_timeout_s: As ``--straggler-timeout``.
+
+    Raises Failure for what the switches do not offer, or a log that cannot be written.
+    """
+    specs = [LaunchSpec(job=entry) for entry in entries]
+    if of_file:
+        specs = specs_of_file(memory.overrides(), entries, shared=offers.shared)
+    check_memory(memory, specs, offers)
+    place = None if log is None else str(begin_log(log))
+    times = (timeout_s, max(timeout_s, straggler_timeout_s))
+    return [replace(each, timeout_s=times[0], straggler_timeout_s=times[1], log=place) for each in specs]
+
+
 def check_memory(memory: MemoryOptions, specs: Sequence[LaunchSpec], offers: SwitchInfo) -> None:
     """Raise Failure for options and jobs that want what the switches' program does not offer."""
     if not offers.shared and (memory.preempt or memory.window):
@@ -378,7 +458,7 @@ def check_memory(memory: MemoryOptions, specs: Sequence[LaunchSpec], offers: Swi
             "--program shared",
             exit_code=USAGE,
         )
-    check_preempt(memory.preempt, offers)
+    check_preempt(memory.preempt, offers, memory.priority)
     for spec in specs:
         if not offers.shared and spec.job.slots is not None and spec.job.slots < 2:
             raise Failure(
@@ -387,11 +467,12 @@ def check_memory(memory: MemoryOptions, specs: Sequence[LaunchSpec], offers: Swi
             )
 
 
-def check_preempt(preempt: bool | None, offers: SwitchInfo) -> None:
-    """Raise Failure if preemption is wanted by an option, and the program does not offer it."""
-    if preempt and Feature.PREEMPTION in offers.lacks:
+def check_preempt(preempt: bool | None, offers: SwitchInfo, priority: int | None = None) -> None:
+    """Raise Failure if preemption or a priority is wanted, and the program does not offer it."""
+    if (preempt or priority is not None) and Feature.PREEMPTION in offers.lacks:
+        option = "--preempt" if preempt else f"--priority {priority}"
         raise Failure(
-            f"--preempt: {offers.title} has no priorities: it lacks {offers.lacks[Feature.PREEMPTION]}; want "
+            f"{option}: {offers.title} has no priorities: it lacks {offers.lacks[Feature.PREEMPTION]}; want "
             "one that has it, as --program shared",
             exit_code=USAGE,
         )
@@ -400,7 +481,7 @@ def check_preempt(preempt: bool | None, offers: SwitchInfo) -> None:
 def check(fabric: FabricSpec, specs: Sequence[LaunchSpec]) -> None:
     """Raise Failure for jobs that no switch could serve; ConfigError for a rule that cannot be used."""
     for spec in specs:
-        if spec.job.workers < 1 or (not fabric.tree and spec.children > MAX_CHILDREN):
+        if spec.job.workers < 1 or (not fabric.several and spec.children > MAX_CHILDREN):
             raise Failure(
                 f"{_named(spec)}{spec.children} workers: want 1 to {MAX_CHILDREN} per switch, the width of "
                 "its bitmap; --tree allows more",

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from controller.vocabulary import BadSpec, Topology, documents, named
+from controller.vocabulary import Topology, documents, named
 from controller.vocabulary.slots import MAX_WINDOW
 from ina.cli import job_files, options, sim_report, sim_sweep
 from ina.cli.errors import USAGE, Failure
@@ -312,8 +310,7 @@ def sim(
         flows=flows,
         flow_rate_bps=flow_rate_bps,
     )
-    with _refusals():
-        check_preempt(preempt, VirtualSettings(program=program, lanes=lanes, slots=slots).offers)
+    check_preempt(preempt, VirtualSettings(program=program, lanes=lanes, slots=slots).offers)
     unused_keys = job_files.unused_keys("sim", jobs, cluster) if json else []
     if seeds is None and not sweep:
         _run_one(found, plot, pcap, explain=explain, json=json, unused_keys=unused_keys)
@@ -326,17 +323,6 @@ def sim(
     sim_sweep.run(found, sweep or [], seeds or 1, processes, json=json, unused_keys=unused_keys)
 
 
-@contextmanager
-def _refusals() -> Iterator[None]:
-    """Turn what is wrong with the options into wrong usage."""
-    from bmv2_topos.testbeds.virtual import TestbedError
-
-    try:
-        yield
-    except (BadSpec, TestbedError) as error:
-        raise Failure(str(error), exit_code=USAGE) from error
-
-
 def _run_one(
     simulation: Simulation,
     plot: Path | None,
@@ -346,20 +332,16 @@ def _run_one(
     json: bool,
     unused_keys: list[str],
 ) -> None:
-    from bmv2_topos.testbeds.virtual import Recorder, TestbedError
+    from bmv2_topos.testbeds.virtual import Recorder
 
     recorder = Recorder() if explain or pcap is not None else None
-    with _refusals():
-        prepared = simulation.prepared(recorder)
-    try:
-        with Bar() as bar:
-            report = prepared.run(
-                lambda time_s, done, total: bar.show(
-                    done / total, f"{count(done)} of {count(total)} iterations, {seconds(time_s)}"
-                )
+    prepared = simulation.prepared(recorder)
+    with Bar() as bar:
+        report = prepared.run(
+            lambda time_s, done, total: bar.show(
+                done / total, f"{count(done)} of {count(total)} iterations, {seconds(time_s)}"
             )
-    except TestbedError as error:
-        raise Failure(str(error)) from error
+        )
     if plot is not None:
         from bmv2_topos.plots import draw_report
 

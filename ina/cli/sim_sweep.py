@@ -8,8 +8,6 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from controller.vocabulary import BadSpec
-from ina.cli.errors import USAGE, Failure
 from ina.cli.output import Bar, table
 from ina.cli.plain import Result, count, plural, say, seconds
 
@@ -41,24 +39,19 @@ def run(
 
     Raises Failure.
     """
-    from bmv2_topos.harness import BadExperiment, RunFailed, sweep
+    from bmv2_topos.harness import sweep
     from bmv2_topos.harness.simulation import read_sweep, study
 
     began = time.monotonic()
-    try:
-        swept = read_sweep(texts)
-        one = study(simulation, swept, seeds).experiment("sim", "")
-        with Bar() as bar:
-            rows = sweep(
-                one,
-                one.scenarios(False),
-                processes=processes or len(os.sched_getaffinity(0)),
-                progress=lambda done, total: bar.show(done / total, f"{done} of {total} runs"),
-            )
-    except (BadSpec, BadExperiment) as error:
-        raise Failure(str(error), exit_code=USAGE) from error
-    except RunFailed as error:
-        raise Failure(str(error)) from error
+    swept = read_sweep(texts)
+    one = study(simulation, swept, seeds).experiment("sim", "")
+    with Bar() as bar:
+        rows = sweep(
+            one,
+            one.scenarios(False),
+            processes=processes or len(os.sched_getaffinity(0)),
+            progress=lambda done, total: bar.show(done / total, f"{done} of {total} runs"),
+        )
     if json:
         _result(simulation, swept, rows, seeds).print_json(unused_keys=unused_keys)
         return

@@ -89,7 +89,7 @@ def soak(
         _replay(replay, packets, program, json=json)
         return
     # Loaded here, for other commands need none of it.
-    from bmv2_topos.soak import ProcessDied, Tally
+    from bmv2_topos.soak import Tally
     from bmv2_topos.soak import soak as run_soak
     from bmv2_topos.testbeds.virtual import TestbedError
 
@@ -105,8 +105,6 @@ def soak(
             ):
                 passed_s = time.monotonic() - began
                 bar.show(*_progress(tally.schedules, passed_s, schedules, minutes))
-        except ProcessDied as error:
-            raise Failure(str(error)) from error
         except TestbedError as error:
             raise Failure(f"--program: {error}", exit_code=USAGE) from error
     if not tally.schedules:  # nothing was broken, but nothing held either

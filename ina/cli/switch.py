@@ -16,7 +16,7 @@ from ina.cli.options import parse_address, parse_defines
 from ina.cli.pcap_options import CAPTURES, PcapOptions
 from ina.cli.plain import say
 from ina.runtime.private import PRIVATE
-from p4src.programs import NoSuchProgram, source_of
+from p4src.programs import source_of
 from softswitch import run_switch  # loaded here, by name, and not when the switch is to run
 
 if TYPE_CHECKING:
@@ -209,10 +209,7 @@ def switch(
     source: Path | None = None
     defines: dict[str, str] = {}
     if program is not None:
-        try:
-            source, defines = source_of(program, lanes)
-        except NoSuchProgram as error:
-            raise Failure(str(error), exit_code=USAGE) from error
+        source, defines = source_of(program, lanes)
         defines |= parse_defines(define or [])
     kept = None if log is None else _open_log(log)
     run_switch(

@@ -81,10 +81,7 @@ def trace(
             "--explain is mutually exclusive with --slots and --psn: it explains the whole run",
             exit_code=USAGE,
         )
-    try:
-        events = library.events_of(library.read_files(captures))
-    except library.CaptureError as error:
-        raise Failure(str(error)) from error
+    events = library.events_of(library.read_files(captures))
     seen = library.overview(events)
     if not seen:
         raise Failure(f"{', '.join(map(str, captures))}: no INA packets (UDP port {INA_UDP_PORT}) found")
@@ -104,10 +101,7 @@ def trace(
 def _explain(events: Sequence[Event], log: Path, *, json: bool) -> None:
     from bmv2_topos import trace as library
 
-    try:
-        facts, sums = library.read_run(log)
-    except library.LogError as error:
-        raise Failure(str(error)) from error
+    facts, sums = library.read_run(log)
     missing = library.unseen(facts, {(event.place, event.port) for event in events})
     if missing:
         raise Failure(

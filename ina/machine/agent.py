@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import sys
 
+from hostlib import keeper
 from ina.runtime.agent import Agent
 
 if __name__ == "__main__":
+    keeper.adopt()
     Agent(sys.stdin, sys.stdout).run()
+    keeper.end_adopted()

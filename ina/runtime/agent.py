@@ -11,7 +11,8 @@ from here  ``{"here": {"version": text, "store": port}}``   first; a TCP port is
            ``{"failed": reason}``                           the ranks could not be started
            ``{"done": processes}``                          last; so many were left running, and ended
 to here    ``{"start": {"command": [...],                   once; an environment for each rank
-           "folder": path, "variables": [{...}]}}``
+           "folder": path, "variables": [{...}],            and patterns of what it inherits, or null
+           "inherited": [...]}}``
            ``{"alive": true}``                              every `ALIVE_S`
 =========  ===============================================  =======================================
 
@@ -29,10 +30,13 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, TextIO
 
-from hostlib.launcher import LaunchError, Workers
+from hostlib.launcher import SETTINGS, LaunchError, Workers
 from hostlib.version import version
 from ina.runtime.addresses import server_address
 
+STARTER: Final = "INA_STARTER"
+"""Environment variable with the number of the user who started the agent: it only comes here where that
+user's environment does, by a command such as setpriv, and is not passed on to another user's ranks then."""
 ALIVE_S: Final = 0.5
 SILENCE_S: Final = 20.0
 START_S: Final = 120.0
@@ -68,7 +72,10 @@ class Agent:
     def _serve(self, order: Mapping[str, Any]) -> None:
         try:
             os.chdir(order["folder"])
-            workers = Workers(order["command"], order["variables"], self, self._output)
+            inherited = order["inherited"]
+            if inherited is None and os.environ.pop(STARTER, own := str(os.geteuid())) != own:
+                inherited = SETTINGS
+            workers = Workers(order["command"], order["variables"], self, self._output, inherited)
         except OSError as error:
             self._say({"failed": f"cannot work in {order['folder']}: {error.strerror}"})
         except LaunchError as error:

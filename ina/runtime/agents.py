@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from hostlib import command_line
-from hostlib.launcher import GRACE_S, LaunchError, Output, Rendezvous, WorkerExit, by_cause
+from hostlib.launcher import GRACE_S, LaunchError, Output, Watcher, WorkerExit, by_cause
 from hostlib.version import version
-from ina.runtime.agent import ALIVE_S
+from ina.runtime.agent import ALIVE_S, STARTER
 from ina.runtime.errors import BadRun
 
 SSH: Final = "ssh -o BatchMode=yes -o ConnectTimeout=10 {host} {command}"
@@ -133,6 +133,7 @@ class LaunchedAgent(Agent):
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 text=True,
+                env={**os.environ, STARTER: str(os.geteuid())},
                 start_new_session=True,  # an interrupt from the keyboard is for us
             )
         except OSError as error:
@@ -176,15 +177,15 @@ class LaunchedAgent(Agent):
 
     def _read(self) -> None:
         assert self._process.stdout is not None
-        with contextlib.suppress(OSError, ValueError):
-            for line in self._process.stdout:
+        with contextlib.suppress(OSError, ValueError), self._process.stdout as lines:
+            for line in lines:
                 if not self._take(line):  # a shell's greeting
                     self._errors.append(line.strip()[:200])
 
     def _read_errors(self) -> None:
         assert self._process.stderr is not None
-        with contextlib.suppress(OSError, ValueError):
-            for line in self._process.stderr:
+        with contextlib.suppress(OSError, ValueError), self._process.stderr as lines:
+            for line in lines:
                 if line.strip():
                     self._errors.append(line.strip()[:300])
 
@@ -266,8 +267,9 @@ class RemoteWorkers:
         machines: Mapping[str, Sequence[int]],
         command: Sequence[str],
         environments: Sequence[Mapping[str, str]],
-        rendezvous: Rendezvous,
+        rendezvous: Watcher,
         on_output: Output,
+        inherited: Sequence[str] | None = None,
     ) -> None:
         """Start them.
 
@@ -278,6 +280,7 @@ class RemoteWorkers:
             environments: Variables of each; the position is the rank.
             rendezvous: Told of ranks that have ended.
             on_output: Called with what they write.
+            inherited: See `hostlib.launcher.Workers`; the variables are those of each machine's agent.
         """
         self.exits: list[WorkerExit] = []
         self.left_running = 0
@@ -292,8 +295,13 @@ class RemoteWorkers:
             agent = agents.agents[name]
             agent.on_output = _of_machine(ranks, on_output)
             agent.silent_s = 0.0
-            variables = [environments[rank] for rank in ranks]
-            agent.say({"start": {"command": command, "folder": os.getcwd(), "variables": variables}})  # noqa: PTH109 - as it is called
+            order = {
+                "command": command,
+                "folder": os.getcwd(),  # noqa: PTH109 - as it is called
+                "variables": [environments[rank] for rank in ranks],
+                "inherited": inherited,
+            }
+            agent.say({"start": order})
 
     def wait(self, *, on_tick: Callable[[], None], tick_s: float = 0.1) -> WorkerExit | None:
         """Wait for all; `on_tick` is called about every `tick_s`.

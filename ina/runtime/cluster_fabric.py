@@ -119,7 +119,9 @@ class ClusterFabric(SwitchFabric):
         """Start the workers of a job on their machines; see `SwitchFabric.start_workers`."""
         assert self._agents is not None
         ranks = dict(zip(spec.places, spec.machines, strict=True))
-        return RemoteWorkers(self._agents, ranks, command, environments, rendezvous, on_output)
+        return RemoteWorkers(
+            self._agents, ranks, command, environments, rendezvous, on_output, spec.inherited
+        )
 
     def machine(self, member: Member) -> str:
         """Return the name of a worker's machine."""

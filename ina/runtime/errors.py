@@ -15,9 +15,14 @@ from __future__ import annotations
 class RunError(Exception):
     """Base class of this package's errors."""
 
+    exit_code = 1
+    """Exit code of a command that this ends."""
+
 
 class BadRun(RunError):
     """The run is invalid; `setting` names the field of a spec that is wrong, if there is one."""
+
+    exit_code = 2
 
     def __init__(self, reason: str, *, setting: str = "", value: str = "") -> None:
         self.setting = setting
@@ -42,12 +47,13 @@ class AddressTaken(RunError):
 class ProcessFailed(RunError):
     """A switch or the fallback server did not start, or has ended.
 
-    `status` is its own exit status, after which it has printed the reason; None if it was killed.
+    `status` is its own exit status, after which it has printed the reason, and that of the command then; None
+    if it was killed.
     """
 
     def __init__(self, message: str, *, status: int | None = None) -> None:
         super().__init__(message)
-        self.status = status
+        self.exit_code = status or self.exit_code
 
 
 class WorkerFailed(RunError):

@@ -350,7 +350,7 @@ class SwitchFabric:
 
         Raises LaunchError.
         """
-        return Workers(command, environments, rendezvous, on_output)
+        return Workers(command, environments, rendezvous, on_output, spec.inherited)
 
     def command(self, command: Sequence[str]) -> Sequence[str]:
         """Return the prefix of a worker's command at its host, by its `environment`. Raises LaunchError."""

@@ -1,13 +1,13 @@
-"""The fallback server as a service of its machine: over TCP, for whoever admits jobs from other machines.
+"""The fallback server as a service of its machine, for all processes that admit jobs.
 
-Lines of JSON (`hostlib.messages`). The service says a random challenge; who connects shows that it has the
-secret, which never travels, and its version. Then:
+Over TCP, or at a Unix socket. Lines of JSON (`hostlib.messages`). The service says a random challenge; who
+connects shows that it has the secret, which never travels, and its version. Then:
 
 =====================================  ========================================================
 ``{"add": {...}}``                     serve a job, as ``ina fallback`` does on its input
 ``{"remove": id}``                     forget it
-``{"statistics": id}``                 answer ``{"statistics": {...}, "job": id}``; every
-                                       `ASK_S`, to show that both ends live
+``{"statistics": id}``                 answer ``{"statistics": {...}, "job": id, "ended": why}``;
+                                       every `ASK_S`, to show that both ends live
 =====================================  ========================================================
 
 What a connection has added is removed when it ends, or is silent for `SILENCE_S`. The server itself is a
@@ -20,10 +20,12 @@ import contextlib
 import hmac
 import json
 import logging
+import os
 import secrets
 import socket
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Final, Self
 
 from hostlib.messages import Lines, MessageError, encode
@@ -48,25 +50,34 @@ _log = logging.getLogger(__name__)
 class FallbackService:
     """Listens, and serves one connection in each of its threads; a context manager that stops."""
 
-    def __init__(self, fallback: Fallback, address: tuple[str, int], secret: str, *, lanes: int) -> None:
-        """Listen. `lanes` are those of the server.
+    def __init__(
+        self, fallback: Fallback, address: tuple[str, int] | Path, secret: str | None, *, lanes: int
+    ) -> None:
+        """Listen.
+
+        Args:
+            fallback: the server.
+            address: host and port, or path of a Unix socket, which only this user may open.
+            secret: that clients prove to know; None: all may use it who can connect.
+            lanes: values of a packet of the server.
 
         Raises BadRun for an address that cannot be listened at, or a short secret.
         """
-        check_secret(secret)
+        if secret is not None:
+            check_secret(secret)
         self._fallback = fallback
         self._secret = secret
         self._hello = {"version": version(), "lanes": lanes}
         self._room = threading.BoundedSemaphore(MOST)
         self._owners: dict[int, int] = {}
         """The connection that has added each job last."""
+        self._connections = 0
         self._lock = threading.Lock()
         try:
-            self._listener = socket.create_server(address, backlog=MOST)
+            self._listener = _listener(address)
         except OSError as error:
-            raise BadRun(
-                f"cannot listen there: {error.strerror}", setting="serve", value="{}:{}".format(*address)
-            ) from error
+            where = str(address) if isinstance(address, Path) else "{}:{}".format(*address)
+            raise BadRun(f"cannot listen there: {error.strerror}", setting="serve", value=where) from error
         threading.Thread(target=self._accept, name="fallback service", daemon=True).start()
 
     @property
@@ -74,6 +85,11 @@ class FallbackService:
         """``host:port`` where it listens."""
         host, port = self._listener.getsockname()[:2]
         return f"{host}:{port}"
+
+    @property
+    def unused(self) -> bool:
+        """Whether nobody is connected."""
+        return not self._connections
 
     def close(self) -> None:
         """Stop listening; the process ends the rest."""
@@ -94,6 +110,8 @@ class FallbackService:
             if not self._room.acquire(blocking=False):
                 connection.close()
                 continue
+            with self._lock:
+                self._connections += 1
             threading.Thread(target=self._serve, args=(connection, number), daemon=True).start()
 
     def _serve(self, connection: socket.socket, number: int) -> None:
@@ -102,6 +120,7 @@ class FallbackService:
                 self._converse(connection, number)
         finally:
             with self._lock:
+                self._connections -= 1
                 left = [job for job, owner in self._owners.items() if owner == number]
                 for job in left:
                     del self._owners[job]
@@ -116,7 +135,9 @@ class FallbackService:
         messages = received(connection, HELLO_S)
         hello = next(messages)
         shown = str(hello.get("proof"))
-        if not hmac.compare_digest(shown.encode(), proof(challenge, self._secret).encode()):
+        if self._secret is not None and not hmac.compare_digest(
+            shown.encode(), proof(challenge, self._secret).encode()
+        ):
             connection.sendall(encode({"refused": "its INA_TOKEN is another one"}))
             return
         connection.sendall(encode({"welcome": True}))
@@ -136,10 +157,25 @@ class FallbackService:
                     if self._owners.pop(job, None) is not None:
                         self._fallback.remove(job)
             case {"statistics": int(job)}:
-                answer = {"statistics": self._fallback.statistics(job), "job": job}
+                counts = self._fallback.statistics(job)
+                answer = {"statistics": counts, "job": job, "ended": self._fallback.check()}
                 connection.sendall(encode(answer))
             case _:
                 raise MessageError(f"{json.dumps(message)[:100]} is no command")
+
+
+def _listener(address: tuple[str, int] | Path) -> socket.socket:
+    if not isinstance(address, Path):
+        return socket.create_server(address, backlog=MOST)
+    listener = socket.socket(socket.AF_UNIX)
+    address.unlink(missing_ok=True)
+    before = os.umask(0o177)
+    try:
+        listener.bind(str(address))
+    finally:
+        os.umask(before)
+    listener.listen(MOST)
+    return listener
 
 
 def check_secret(secret: str) -> None:

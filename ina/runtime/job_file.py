@@ -19,6 +19,7 @@ class Overrides:
     slots: int | None = None
     window: int | None = None
     preempt: bool | None = None
+    priority: int | None = None
     congestion: str | None = None
     numbers: Encoding | None = None
 

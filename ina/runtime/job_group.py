@@ -93,13 +93,17 @@ class GroupRun:
 
     def _one(self, spec: LaunchSpec) -> JobEnd:
         end = JobEnd(spec)
-        run_jobs(
-            self._fabric,
-            [end],
-            on_output=self._on_output,
-            on_progress=self._on_tick,
-            granted=self._granted,
-        )
+        try:
+            run_jobs(
+                self._fabric,
+                [end],
+                on_output=self._on_output,
+                on_progress=self._on_tick,
+                granted=self._granted,
+            )
+        except Cancelled:  # its workers may have ended before, and something that they left not yet
+            if end.interrupted or end.result is None or end.failure() is not None:
+                raise
         if len(self._specs) > 1:  # alone it may do without
             why = str(end.failure() or "a process ended without joining the group")
             self.turns.ended(spec.job.name, why)

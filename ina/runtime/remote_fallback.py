@@ -1,4 +1,4 @@
-"""The fallback server of another machine, as jobs here see it (`ina.runtime.fallback_service`)."""
+"""The fallback server of another process, as jobs here see it (`ina.runtime.fallback_service`)."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Final
 
 from hostlib.messages import MessageError, encode
@@ -23,38 +24,45 @@ _RETRY_S: Final = 0.2
 class RemoteFallback:
     """As of `ina.runtime.fallback_process.Fallback`. A connection that is lost is made again."""
 
-    def __init__(self, port: int, machine: str, address: tuple[str, int], secret: str, *, lanes: int) -> None:
+    def __init__(
+        self, port: int, machine: str, address: tuple[str, int] | Path, secret: str | None, *, lanes: int
+    ) -> None:
         """Connect.
 
         Args:
             port: the root switch's port for it.
             machine: name of its machine, for messages.
             address: where its service listens.
-            secret: that it has, too.
+            secret: that it has, too; None: it asks for none.
             lanes: values of a packet, which it must have, too.
 
         Raises:
             BadRun: a short secret.
             ProcessFailed: it is not there, or of another version, or has other lanes or another secret.
         """
-        check_secret(secret)
+        if secret is not None:
+            check_secret(secret)
         self.port = port
         self._address = address
         self._secret = secret
         self._lanes = lanes
-        self._title = "the fallback server on {} ({}:{})".format(machine, *address)
+        self._title = f"the fallback server on {machine}"
+        advice = ""
+        if not isinstance(address, Path):
+            self._title += " ({}:{})".format(*address)
+            advice = "; 'ina fallback --serve' starts one there"
         self._jobs: dict[int, Mapping[str, Any]] = {}
         self._statistics: dict[int, dict[str, float]] = {}
         self._change = threading.Condition()
         self._over = False
-        self._heard_s = time.monotonic()
+        self._final: str | None = None
+        self._silent_s = 0.0
+        self._checked_s = time.monotonic()
         self._why = "it is silent"
         try:
             self._connection = self._connect(HELLO_S)
         except (OSError, MessageError) as error:
-            raise ProcessFailed(
-                f"{self._title} does not answer: {error}; 'ina fallback --serve' starts one there"
-            ) from error
+            raise ProcessFailed(f"{self._title} does not answer: {error}{advice}") from error
         threading.Thread(target=self._listen, name="fallback", daemon=True).start()
         threading.Thread(target=self._ask, name="ask fallback", daemon=True).start()
 
@@ -71,11 +79,14 @@ class RemoteFallback:
             self._say({"remove": job})
 
     def check(self) -> str | None:
-        """Return why there is no fallback server any more, or None."""
-        silent_s = time.monotonic() - self._heard_s
-        if silent_s > PATIENCE_S and self._jobs:
-            return f"{self._title} has not answered for {silent_s:.0f} s: {self._why}"
-        return None
+        """Return why there is no fallback server any more, or None. Call it several times per second."""
+        now = time.monotonic()
+        # of a pause of our own process nothing counts but the moment in which the answer could be heard
+        self._silent_s += min(now - self._checked_s, ASK_S)
+        self._checked_s = now
+        if self._silent_s > PATIENCE_S and self._jobs:
+            return f"{self._title} has not answered for {self._silent_s:.0f} s: {self._why}"
+        return self._final
 
     def statistics(self, job: int) -> dict[str, float]:
         """Return the latest known counters of a job, at most `PATIENCE_S` old."""
@@ -101,7 +112,7 @@ class RemoteFallback:
                 for job in self._jobs:
                     self._say({"statistics": job})
                 if not self._jobs:
-                    self._heard_s = time.monotonic()
+                    self._silent_s = 0.0
             time.sleep(ASK_S)
 
     def _listen(self) -> None:
@@ -116,7 +127,8 @@ class RemoteFallback:
     def _take(self, message: Mapping[str, Any]) -> None:
         if isinstance(found := message.get("statistics"), dict):
             with self._change:
-                self._heard_s = time.monotonic()
+                self._silent_s = 0.0
+                self._final = message.get("ended")
                 self._statistics[message.get("job", -1)] = found
                 self._change.notify_all()
 
@@ -131,6 +143,8 @@ class RemoteFallback:
             with self._change:
                 self._connection.close()
                 self._connection = connection
+                if self._over:
+                    connection.close()
                 for description in self._jobs.values():
                     self._say({"add": description})
             return
@@ -138,15 +152,29 @@ class RemoteFallback:
     def _connect(self, patience_s: float) -> socket.socket:
         """Return a connection that has been welcomed. Raises OSError, MessageError, ProcessFailed."""
         with contextlib.ExitStack() as stack:
-            connection = stack.enter_context(socket.create_connection(self._address, timeout=patience_s))
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            connection = stack.enter_context(_connected(self._address, patience_s))
             messages = received(connection, patience_s)
             hello = next(messages)
             for what, own in (("version", version()), ("lanes", self._lanes)):
                 if hello.get(what) != own:
                     raise ProcessFailed(f"{self._title} has {what} {hello.get(what)}, must be {own} as here")
-            connection.sendall(encode({"proof": proof(str(hello.get("challenge")), self._secret)}))
+            connection.sendall(encode({"proof": proof(str(hello.get("challenge")), self._secret or "")}))
             if why := next(messages).get("refused"):
                 raise ProcessFailed(f"{self._title} refuses this machine: {why}")
             stack.pop_all()
             return connection
+
+
+def _connected(address: tuple[str, int] | Path, patience_s: float) -> socket.socket:
+    if isinstance(address, Path):
+        connection = socket.socket(socket.AF_UNIX)
+        connection.settimeout(patience_s)
+        try:
+            connection.connect(str(address))
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+    connection = socket.create_connection(address, timeout=patience_s)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return connection

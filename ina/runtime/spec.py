@@ -145,6 +145,11 @@ class FabricSpec:
     port_kind: PortKind = "auto"
     """How local workers reach their switch."""
 
+    @property
+    def several(self) -> bool:
+        """Whether these are several switches."""
+        return bool(self.tree) or (self.topology is not None and len(self.topology.switches) > 1)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchSpec:
@@ -167,6 +172,8 @@ class LaunchSpec:
     """The machines' names in the cluster file, if there is one."""
     variables: Mapping[str, str] = field(default_factory=dict)
     """Environment variables of the workers, such as those by which they find their group."""
+    inherited: tuple[str, ...] | None = None
+    """Patterns of the variables that workers inherit from whoever starts them; None: all."""
 
     @property
     def children(self) -> int:

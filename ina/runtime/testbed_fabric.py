@@ -23,9 +23,10 @@ from controller.vocabulary.places import spread
 from hostlib.launcher import cannot_run
 from ina.runtime.addresses import HostAddresses
 from ina.runtime.fabric import FALLBACK, SwitchFabric
-from ina.runtime.fallback_process import FallbackProcess
+from ina.runtime.fallback_process import Fallback
 from ina.runtime.programs import bundle
 from ina.runtime.spec import FabricSpec
+from ina.runtime.testbed_fallback import TestbedFallback
 
 T = TypeVar("T")
 
@@ -134,12 +135,8 @@ class NamespaceFabric(SwitchFabric):
                 fcntl.flock(handle, fcntl.LOCK_UN)
         return chosen
 
-    def _fallback_process(self, port: int) -> FallbackProcess:
-        host = self.server_host
-        local = f"{self._topology.ip(host)}:{INA_UDP_PORT}"
-        arguments = ["--transport", "udp", "--switch", f"{SWITCH_IP}:{INA_UDP_PORT}", "--local", local]
-        inside = ("ip", "netns", "exec", namespace(self._state.name, host))
-        return FallbackProcess(port, [*arguments, "--lanes", str(self.offers.lanes)], prefix=inside)
+    def _fallback_process(self, port: int) -> Fallback:
+        return TestbedFallback(self._state, self.server_host, lanes=self.offers.lanes)
 
     def _namespace(self, member: Member) -> str:
         return namespace(self._state.name, self.machine(member))

@@ -50,6 +50,10 @@ _SILENT_S = 60.0
 _AGAIN_S = 1.0
 
 
+WRONG_VALUE = 422
+"""Status code with which a controller refuses a job's description."""
+
+
 class ClientError(ServiceError):
     """A controller cannot be asked, or refuses."""
 
@@ -70,6 +74,8 @@ class Refused(ClientError):
         super().__init__(text)
         self.status = status
         self.pointer = pointer
+        if status == WRONG_VALUE:
+            self.exit_code = 2
 
 
 class Client:
@@ -81,8 +87,9 @@ class Client:
         ca: A file of certificates that are trusted, in the place of the system's.
         timeout_s: How long an answer may take.
 
-    All methods raise Unreachable and Refused. ValueError for an address of another kind, and for a token on
-    the way to another machine without TLS.
+    A job is named by its id, its number, or its name, for operators also by ``TENANT/NAME``: the newest job
+    of this name. All methods raise Unreachable and Refused. ValueError for an address of another kind, and
+    for a token on the way to another machine without TLS.
     """
 
     def __init__(
@@ -147,27 +154,28 @@ class Client:
 
     def job(self, name: str) -> JobView:
         """Return a job."""
-        return cast("JobView", self._ask("GET", _job(name)))
+        return cast("JobView", self._of_job("GET", name))
 
     def cancel(self, name: str) -> JobView:
         """End a job."""
-        return cast("JobView", self._ask("DELETE", _job(name)))
+        return cast("JobView", self._of_job("DELETE", name))
 
     def retry(self, name: str) -> JobView:
         """Have a job that failed run again."""
-        return cast("JobView", self._ask("POST", f"{_job(name)}/retry"))
+        return cast("JobView", self._of_job("POST", name, "/retry"))
 
     def explain(self, name: str) -> ExplanationView:
         """Return why a job stands as it does."""
-        return cast("ExplanationView", self._ask("GET", f"{_job(name)}/explanation"))
+        return cast("ExplanationView", self._of_job("GET", name, "/explanation"))
 
     def log(self, name: str, rank: int, offset: int = 0) -> LogView:
         """Return a piece of what a rank wrote; see `LogView`."""
-        return cast("LogView", self._ask("GET", f"{_job(name)}/logs/{rank}", params={"offset": offset}))
+        return cast("LogView", self._of_job("GET", name, f"/logs/{rank}", offset=offset))
 
     def follow_log(self, name: str, rank: int, offset: int = 0) -> Iterator[str]:
         """Yield what a rank wrote and writes, until its job is over."""
-        for kind, data in self._stream(f"{_job(name)}/logs/{rank}", {"offset": offset}):
+        path, params = _job(name)
+        for kind, data in self._stream(f"{path}/logs/{rank}", {**params, "offset": offset}):
             if kind == "end":
                 return
             yield data["text"]
@@ -289,7 +297,11 @@ class Client:
             return self._read(answer.content) if answer.content else None
         raise self._refusal(answer.status_code, answer.content)
 
-    def _stream(self, path: str, params: Mapping[str, int]) -> Iterator[tuple[str, Any]]:
+    def _of_job(self, method: str, name: str, rest: str = "", **params: object) -> Any:
+        path, tenant = _job(name)
+        return self._ask(method, f"{path}{rest}", params={**tenant, **params})
+
+    def _stream(self, path: str, params: Mapping[str, object]) -> Iterator[tuple[str, Any]]:
         """Yield the kinds and data of events; a connection that ends is made anew, after the last of them."""
         last = ""
         while True:
@@ -304,7 +316,7 @@ class Client:
                     raise
             time.sleep(_AGAIN_S)
 
-    def _events(self, path: str, params: Mapping[str, int], last: str) -> Iterator[tuple[str, str, Any]]:
+    def _events(self, path: str, params: Mapping[str, Any], last: str) -> Iterator[tuple[str, str, Any]]:
         headers = {"Last-Event-ID": last} if last else {}
         timeout = httpx.Timeout(_SILENT_S)
         with (
@@ -362,5 +374,7 @@ def _admission(name: str) -> str:
     return f"/v1/admissions/{quote(name, safe='')}"
 
 
-def _job(name: str) -> str:
-    return f"/v1/jobs/{quote(name, safe='')}"
+def _job(name: str) -> tuple[str, dict[str, object]]:
+    """Return the path of a job, and the tenant of one that is given as ``TENANT/NAME``."""
+    tenant, slash, name = name.rpartition("/")
+    return f"/v1/jobs/{quote(name, safe='')}", {"tenant": tenant} if slash else {}

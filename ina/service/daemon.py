@@ -50,9 +50,9 @@ from ina.service.measures import Measures
 from ina.service.policies import Policies
 from ina.service.quotas import Quota, QuotaState
 from ina.service.rates import Rates
-from ina.service.records import Audit, Difference, JobRecord, Said
+from ina.service.records import Audit, Difference, JobRecord, Said, id_of
 from ina.service.reports import Reports
-from ina.service.runner import log_file
+from ina.service.runner import left_behind, log_file
 from ina.service.runs import PROGRESS_S, Runs
 from ina.service.servers import see_servers
 from ina.service.service import Admission, ClusterState, Decision, Explanation, Grant, Slots
@@ -286,6 +286,11 @@ class Daemon:
         return self._ready
 
     @property
+    def trouble(self) -> str:
+        """Why nothing can be written down; "": it can, as far as is known."""
+        return self._ledger.trouble
+
+    @property
     def holds(self) -> frozenset[int]:
         """The runs of which something is held: workers, slots, fallback servers."""
         return frozenset(self._ledger.holds)
@@ -298,9 +303,13 @@ class Daemon:
         """Return a job."""
         return self._reports.record(name)
 
-    def archived(self, name: str) -> Mapping[str, Any] | None:
-        """Return a job that is over and forgotten, as `views.JobView`; None: there was none of this name."""
-        return self._ledger.archived(name)
+    def named(self, reference: str) -> Sequence[Said]:
+        """Return the jobs that have this name, id or number, whoever's they are, oldest first."""
+        return self._ledger.named(reference)
+
+    def archived(self, reference: str) -> Sequence[Mapping[str, Any]]:
+        """Return the same of jobs that are over and forgotten, as `views.JobView`, the latest first."""
+        return self._ledger.archived(reference)
 
     def counted(self) -> Mapping[str, int]:
         """Return how many lines the log has had, by event, also those that are not kept."""
@@ -350,7 +359,14 @@ class Daemon:
             for name, place in hold.held.places.items()
             if name not in hold.held.over
         ]
-        return replace(found, found=(*found.found, *lost))
+        known, runs = {*self._executor.known()}, self._ledger.folder / "runs"
+        left = left_behind(runs) if runs.exists() else {}
+        stray = [
+            Difference("this machine", f"process {process} of run {run}, which is over, still runs")
+            for process, run in sorted(left.items())
+            if run not in known
+        ]
+        return replace(found, found=(*found.found, *lost, *stray))
 
     # ------------------------------------------------------------------ what people want
 
@@ -367,7 +383,7 @@ class Daemon:
         """Take jobs in, all or none; what is `beside` them is written down, too."""
         ledger = self._ledger
         if key and (known := ledger.keys.get((tenant, key))) is not None:
-            if known != [job.name for job in jobs]:
+            if [ledger.submitted[name].called for name in known] != [job.name for job in jobs]:
                 raise Conflict(
                     f"idempotency key {key!r} was used to submit {', '.join(known)}; use another key for"
                     " other jobs"
@@ -378,11 +394,14 @@ class Daemon:
         self._rates.check(quota, len(jobs), now_s=now_s)
         events: list[Event] = []
         names: set[str] = set()
-        for job in jobs:
-            if job.name in ledger.submitted or job.name in names:
-                raise Conflict(f"there is a job {job.name!r} already; give another name")
+        ids: list[str] = []
+        for number, job in enumerate(jobs, start=ledger.submissions + 1):
+            if job.name in names or self._unfinished(job.name, tenant):
+                raise Conflict(f"there is a job {job.name!r} that is not over; give another name")
             names.add(job.name)
-            arrived = replace(job, arrival_s=now_s, restart_s=max(job.restart_s, START_S))
+            ids.append(id_of(job.name, number, tenant, ledger.submitted))
+            restart_s = max(job.restart_s, START_S)
+            arrived = replace(job, name=ids[-1], arrival_s=now_s, restart_s=restart_s)
             if job.window is None and job.mode == "shared" and not self._network.paced:
                 arrived = replace(arrived, window=SHARED_WINDOW)  # it needs no more slots than that
             spec = submission_of(arrived, ledger.topology)
@@ -392,9 +411,18 @@ class Daemon:
             events.append(Submitted(now_s, spec, arrived))
         ledger.record(events, synced=False, tenant=tenant, key=key, **beside)
         self._rates.take(quota, len(jobs), now_s=now_s)
-        said = {job.name: ledger.submitted[job.name] for job in jobs}
+        said = {name: ledger.submitted[name] for name in ids}
         await self._tell()
         return await self._kept(said)
+
+    def _unfinished(self, name: str, tenant: str) -> bool:
+        """Return whether a tenant has a job of this name that is not over."""
+        ledger = self._ledger
+        return any(
+            ledger.submitted[each].tenant == tenant
+            and (each in ledger.core.jobs or ledger.quotas.waits(each) is not None)
+            for each in ledger.called.get(name, ())
+        )
 
     async def _kept(self, said: Mapping[str, Said]) -> list[JobRecord]:
         """Return jobs by name once they are on the disk; some may be over and forgotten by then."""
@@ -404,8 +432,7 @@ class Daemon:
         return [found.get(name) or self._forgotten(each) for name, each in said.items()]
 
     def _forgotten(self, said: Said) -> JobRecord:
-        archived = self._ledger.archived(said.job.name)
-        assert archived is not None
+        archived = next(each for each in self.archived(str(said.number)) if each["number"] == said.number)
         return JobRecord(submitted=said, state=archived["state"], reason=archived["reason"])
 
     def machine(self, known_as: Sequence[str]) -> str:
@@ -434,7 +461,7 @@ class Daemon:
                 " are where they are: want another placement"
             )
         (record,) = await self._take([job], tenant, key, holder=holder)
-        self._holders.hear(job.name)
+        self._holders.hear(record.name)
         return self._admission(record)
 
     async def renew(self, name: str, done: int | None = None) -> Admission:

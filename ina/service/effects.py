@@ -397,6 +397,6 @@ def _command(job: Job) -> tuple[str, ...]:
     return (
         *("setpriv", "--reuid", str(entry.pw_uid), "--regid", str(entry.pw_gid), "--init-groups"),
         *("--inh-caps=-all", "--no-new-privs"),
-        *("env", f"HOME={entry.pw_dir}", f"USER={user}", f"LOGNAME={user}"),
+        *("env", f"HOME={entry.pw_dir}", f"USER={user}", f"LOGNAME={user}", f"SHELL={entry.pw_shell}"),
         *command,
     )

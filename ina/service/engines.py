@@ -31,11 +31,13 @@ class EngineChoice:
         engine: Its name.
         licence: With Slurm: the licence of which jobs use as many as they have slots of their own; "": none.
         launch_with: With ssh: the command that starts a command on a machine (`agents.launch_command`).
+        passed: Names of environment variables that commands of jobs get besides `launcher.SETTINGS`.
     """
 
     engine: Engine = "local"
     licence: str = ""
     launch_with: str = SSH
+    passed: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.engine not in get_args(Engine):
@@ -64,14 +66,15 @@ class EngineChoice:
         """
         match self.engine:
             case "local":
-                yield LocalRuns(folder)
+                yield LocalRuns(folder, self.passed)
             case "slurm":
-                with contextlib.closing(SlurmRuns(folder, service, machines, self.licence)) as slurm:
+                slurm = SlurmRuns(folder, service, machines, self.licence, self.passed)
+                with contextlib.closing(slurm):
                     yield slurm
             case "ray":
-                with contextlib.closing(RayRuns(folder, machines)) as ray:
+                with contextlib.closing(RayRuns(folder, machines, self.passed)) as ray:
                     yield ray
             case "ssh":
-                yield SshRuns(folder, machines, self.launch_with)
+                yield SshRuns(folder, machines, self.launch_with, self.passed)
             case _:
                 assert_never(self.engine)

@@ -6,6 +6,8 @@ from __future__ import annotations
 class ServiceError(Exception):
     """The service cannot do what it was asked to."""
 
+    exit_code = 1
+
 
 class StoreError(ServiceError):
     """The state's folder cannot be used: it is damaged, of another version, full or not writable."""

@@ -13,8 +13,8 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Mapping
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -96,8 +96,10 @@ def check_alone(order: RunOrder) -> None:
 class RunFolders:
     """A folder for each run, below `folder`, in which its runner says how it goes (`ina.service.runner`)."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, passed: Sequence[str] = ()) -> None:
+        """Keep them there; `passed` are names of variables that commands get of this environment, too."""
         self._folder = folder
+        self._passed = passed
 
     def status(self, number: int) -> RunStatus | None:
         """Return the status of a run; None: nobody has started it."""
@@ -135,6 +137,7 @@ class RunFolders:
         """Write the order of a run down, and return its folder. Raises OSError."""
         folder = self._of(order.number)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        order = replace(order, inherited=(*order.inherited, *self._passed))
         files.write(folder / "run.json", asdict(order))
         fault_point("ordered")
         return folder
@@ -143,8 +146,8 @@ class RunFolders:
 class LocalRuns(RunFolders):
     """Runs whose runners are processes of this machine."""
 
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
+    def __init__(self, folder: Path, passed: Sequence[str] = ()) -> None:
+        super().__init__(folder, passed)
         self._children: dict[int, subprocess.Popen[bytes]] = {}
 
     def start(self, order: RunOrder) -> None:

@@ -23,14 +23,13 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from bmv2_topos.testbeds import netns
-from bmv2_topos.testbeds.netns.names import namespace
-from controller.switches.model import INA_UDP_PORT, SWITCH_IP
 from controller.switches.tree import TreeAdmission
 from controller.vocabulary import Topology
 from hostlib import command_line
 from ina.runtime.errors import ProcessFailed
-from ina.runtime.fallback_process import Fallback, FallbackProcess, description
+from ina.runtime.fallback_process import Fallback, description
 from ina.runtime.remote_fallback import RemoteFallback
+from ina.runtime.testbed_fallback import TestbedFallback
 from ina.service import files
 from ina.service.faults import fault_point
 
@@ -50,8 +49,8 @@ class Kept:
     Attributes:
         server: The server that it is at.
         lanes: Values of a packet.
-        testbed: The testbed of that server, where the keeper runs it.
-        address: Else, ``host:port`` where ``ina fallback --serve`` serves, which the keeper tells of jobs.
+        testbed: The testbed of that server, whose fallback server there the keeper tells of jobs.
+        address: Else, ``host:port`` where ``ina fallback --serve`` serves.
     """
 
     server: str
@@ -204,7 +203,11 @@ class Keeper:
     def __init__(self, folder: Path, kept: Kept, by: int) -> None:
         self._folder = folder
         self._by = by
-        self._server = _remote(kept) if kept.address else _process(kept)
+        self._server = (
+            _remote(kept)
+            if kept.address
+            else TestbedFallback(netns.find(kept.testbed), kept.server, lanes=kept.lanes)
+        )
         self._serves: dict[str, Mapping[str, Any]] = {}
         self._told = True
         """Whether it is written down which jobs it serves."""
@@ -243,19 +246,6 @@ class Keeper:
                     self._folder / "serves.json", {"by": self._by, "jobs": serves, "counters": counters}
                 )
                 self._told = True
-
-
-def _process(kept: Kept) -> Fallback:
-    """Return a fallback server on a host of a testbed. Raises ProcessFailed."""
-    topology = netns.find(kept.testbed).topology
-    rack = topology.rack_of[kept.server]
-    local = f"{topology.ip(kept.server)}:{INA_UDP_PORT}"
-    arguments = ["--transport", "udp", "--switch", f"{SWITCH_IP}:{INA_UDP_PORT}", "--local", local]
-    return FallbackProcess(
-        topology.port_to(rack, kept.server),
-        [*arguments, "--lanes", str(kept.lanes)],
-        prefix=("ip", "netns", "exec", namespace(kept.testbed, kept.server)),
-    )
 
 
 def _remote(kept: Kept) -> Fallback:

@@ -11,6 +11,7 @@ import copy
 import json
 import logging
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -41,6 +42,7 @@ from controller.core.events import plain as plain_event
 from controller.core.log import Kind
 from controller.core.submissions import submission_of
 from controller.errors import BadSpec
+from controller.policies.by_kind import SCHEDULER
 from controller.vocabulary import Topology
 from controller.vocabulary.files import check_job, parse_topology, topology_document
 from ina.service.clock import Clock
@@ -61,7 +63,7 @@ SNAPSHOT_EVENTS = 5000
 """Events after which a snapshot is kept: at least so many a start replays in less than a second or two."""
 _KNOWN = (
     *("core", "policies", "submitted", "keys", "drained", "lost", "down", "cut", "latest", "quotas", "left"),
-    *("again", "overdue", "_counted", "_submissions", "forgotten", "_wiring"),
+    *("again", "overdue", "_counted", "submissions", "forgotten", "_wiring", "called"),
 )
 """What a ledger knows from events alone."""
 _TOLD_AGAIN = (Tick, Progressed, Measured)
@@ -71,6 +73,8 @@ POLICIES, CLUSTER, QUOTA, NO_QUOTA = "policies", "cluster", "quota", "no-quota"
 """Events that other policies decide, that the cluster changes, and that a tenant has a quota, or none."""
 AGAIN, FORGOTTEN = "again", "forgotten"
 """Events that workers start again, and that jobs are forgotten; all others are the core's."""
+_NUMBER = re.compile(r"(?:(.*)#)?(\d{1,15})", re.DOTALL)
+"""The number of a job, or its id ``NAME#NUMBER``."""
 MOST_ENTRIES = 100_000
 """Of the log of decisions: the oldest go beside those of jobs that are forgotten."""
 
@@ -81,7 +85,9 @@ class Ledger:
     Attributes:
         policies: Who decides.
         core: The core; to be changed by `record` only.
-        submitted: What was submitted, by name.
+        submitted: What was submitted, by id.
+        submissions: How many jobs ever were.
+        called: Ids of the jobs that their owners gave each name, oldest first.
         keys: The jobs of each submission, by tenant and idempotency key.
         drained: Why nobody may use these servers and switches.
         lost: Why these servers are gone.
@@ -136,6 +142,7 @@ class Ledger:
         self._wiring = Wiring.of(parse_topology(cluster, source="cluster.json"))
         self.core = self.policies.core(self.topology)
         self.submitted: dict[str, Said] = {}
+        self.called: dict[str, list[str]] = {}
         self.keys: dict[tuple[str, str], list[str]] = {}
         self.drained: dict[str, str] = {}
         self.lost: dict[str, str] = {}
@@ -151,7 +158,7 @@ class Ledger:
         self._last = store.last
         self._frozen_at = 0
         self._counted = 0  # jobs that are over whose quota is free again
-        self._submissions = 0
+        self.submissions = 0
         self.forgotten = 0
         self.holds: dict[int, Hold] = {}
         self._desired: Desired | None = None
@@ -159,6 +166,11 @@ class Ledger:
         self.stirred = True
         self.changes = 0
         self.woken = asyncio.Event()
+
+    @property
+    def trouble(self) -> str:
+        """Why nothing can be written down; "": it can, as far as is known."""
+        return self._store.trouble
 
     @property
     def now_s(self) -> float:
@@ -283,6 +295,15 @@ class Ledger:
 
         Raises BadSpec if they cannot follow those that decide now, and StoreError; nothing has changed then.
         """
+        placements = [each.allocation and each.allocation.placement for each in (self.policies, policies)]
+        if placements[1] == SCHEDULER != placements[0]:
+            for name in self.core.jobs:
+                if self.submitted[name].job.command is None:
+                    raise BadSpec(
+                        f"placement {SCHEDULER!r} chooses the GPUs of every job, and the workers of job"
+                        f" {name!r}, which somebody else has started, are where they are: want another"
+                        " placement, or wait until it is over"
+                    )
         self._try(policies.take_over)
         self._record_own(POLICIES, policies=policies.plain())
 
@@ -338,7 +359,8 @@ class Ledger:
         """Forget jobs that are over; `archived` is what can be asked of each of them. Raises StoreError."""
         at_s = self.now_s
         body = {"event": {"kind": FORGOTTEN, "at_s": at_s}, "jobs": list(archived)}
-        rows = [(self.submitted[name].number, name, record) for name, record in archived.items()]
+        said = self.submitted
+        rows = [(said[name].number, said[name].called, record) for name, record in archived.items()]
         self._last = self._store.archive(at_s, body, rows)
         fault_point("recorded")
         self._take_in(body)
@@ -349,15 +371,28 @@ class Ledger:
         folder = self.folder / "logs"
         return [each for each in folder.iterdir() if each.name not in known] if folder.exists() else []
 
-    def archived(self, name: str) -> dict[str, Any] | None:
-        """Return the record of the last forgotten job of this name; None: there was none."""
-        return self._store.archived(name)
+    def named(self, reference: str) -> list[Said]:
+        """Return the jobs that have this name, id or number, oldest first."""
+        number = _NUMBER.fullmatch(reference)
+        found = {*self.called.get(reference, ()), *({reference} & self.submitted.keys())}
+        if number is not None and not number[1]:
+            found |= {name for name, said in self.submitted.items() if said.number == int(number[2])}
+        return sorted((self.submitted[name] for name in found), key=lambda said: said.number)
+
+    def archived(self, reference: str) -> list[dict[str, Any]]:
+        """Return the records of forgotten jobs that have this name, id or number, the latest first."""
+        number = _NUMBER.fullmatch(reference)
+        found = self._store.archived(reference, None if number is None else int(number[2]))
+        return [each for each in found if reference in (each["name"], each.get("id"), str(each["number"]))]
 
     def _forget(self, names: Sequence[str]) -> None:
         self.core.forget(names)
         for name in names:
             said = self.submitted.pop(name)
             self.overdue.discard(name)
+            self.called[said.called].remove(name)
+            if not self.called[said.called]:
+                del self.called[said.called]
             self.keys.pop((said.tenant, said.key), None)
             for known in (self.latest, self.left, self.again):
                 known.pop(name, None)
@@ -383,8 +418,8 @@ class Ledger:
         if self.due_s <= now_s:
             passed = [name for name, due_s in self._deadlines().items() if due_s <= now_s]
             self.record([Overdue(now_s, name) for name in passed])
-        while self.core.next_s <= self.now_s:
-            self.record([Tick(self.now_s)])
+        while self.trouble or self.core.next_s <= self.now_s:
+            self.record([Tick(self.now_s)])  # in trouble also to see whether it has ended
 
     def _take_in(self, body: Mapping[str, Any]) -> None:
         """Have the core know an event that is written down."""
@@ -450,9 +485,10 @@ class Ledger:
             case Submitted():
                 assert event.job is not None
                 tenant, key = body.get("tenant", ""), body.get("key", "")
-                self._submissions += 1
-                said = Said(self._submissions, event.job, tenant, key, body.get("holder", ""))
+                self.submissions += 1
+                said = Said(self.submissions, event.job, tenant, key, body.get("holder", ""))
                 self.submitted[said.job.name] = said
+                self.called.setdefault(said.called, []).append(said.job.name)
                 if key:
                     self.keys.setdefault((tenant, key), []).append(said.job.name)
                 if why := self.quotas.take(said.job.name, tenant, said.job.gpus):

@@ -112,8 +112,12 @@ class Policies:
         """
         allocation = self._of_network()
         self._check_settings()
-        setup = self._asked(setup_of(core.servers, self.scheduler, allocation, self.settings))
-        core.decide_by(setup, policies_of(allocation), allocation, self._rules)
+        assert core.allocation is not None
+        servers = core.servers
+        if core.allocation.own_places != (allocation.placement == SCHEDULER):
+            servers = servers_of(core.allocation.allocator.whole, allocation)
+        setup = self._asked(setup_of(servers, self.scheduler, allocation, self.settings))
+        core.decide_by(setup, policies_of(allocation), allocation, self._rules, servers)
 
     def change_cluster(self, core: Core, cluster: Topology) -> Changes:
         """Have a core with a network that decides by these policies have another cluster from now on.

@@ -25,6 +25,7 @@ def drive(
     command: Sequence[str],
     servers: Mapping[str, int],
     topology: Topology,
+    inherited: Sequence[str],
     *,
     given: str,
     on_output: Output,
@@ -37,6 +38,7 @@ def drive(
         command: Its program and arguments.
         servers: The number of workers on each of the job's servers.
         topology: The cluster, with the addresses of its servers.
+        inherited: See `Workers`.
         given: The run's order, as ``ina admit --given`` takes it.
         on_output: Gets what it writes, as rank 0.
         stopping: Set when it is to end.
@@ -50,7 +52,7 @@ def drive(
     ray_agents.connect()
     at = ray_agents.placed({name: reached_at(topology, name) for name in servers})
     nodes = [at[name].number for name, workers in servers.items() for _ in range(workers)]
-    driver = Workers(command, [ray_train.variables(given, nodes)], _Nobody(), on_output)
+    driver = Workers(command, [ray_train.variables(given, nodes)], _Nobody(), on_output, inherited)
     on_placed(f"Ray Train on {', '.join(servers)}")
     failure = driver.wait(on_tick=lambda: driver.kill() if stopping.is_set() else None)
     if stopping.is_set():

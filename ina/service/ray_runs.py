@@ -13,7 +13,7 @@ import logging
 import subprocess
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -35,14 +35,15 @@ _log = logging.getLogger(__name__)
 class RayRuns(LocalRuns):
     """Runs on the nodes of Ray."""
 
-    def __init__(self, folder: Path, cluster: Topology) -> None:
+    def __init__(self, folder: Path, cluster: Topology, passed: Sequence[str] = ()) -> None:
         """Watch Ray's nodes from now on. Raises EngineError: Ray is not installed, or does not answer.
 
         Args:
             folder: Of the folders of runs.
             cluster: The cluster, with the addresses of its servers.
+            passed: Names of environment variables that commands get, too.
         """
-        super().__init__(folder)
+        super().__init__(folder, passed)
         if importlib.util.find_spec("ray") is None:
             raise EngineError("executor ray needs ray: pip install 'ina[ray]'")
         self._cluster = cluster

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -21,7 +21,7 @@ class Said:
 
     Attributes:
         number: Counts submissions, from 1.
-        job: What is to run. `arrival_s` is when it was submitted, on the service's clock.
+        job: What is to run, under its id. `arrival_s` is when it was submitted, on the service's clock.
         tenant: Who submitted it.
         key: The submission's idempotency key; "": none.
         holder: SHA-256 of the token of who holds it, if somebody else starts its workers.
@@ -32,6 +32,22 @@ class Said:
     tenant: str = ""
     key: str = ""
     holder: str = ""
+
+    @property
+    def called(self) -> str:
+        """The name that its owner gave it: its id without ``#NUMBER``, see `id_of`."""
+        return self.job.name.removesuffix(f"#{self.number}")
+
+
+def id_of(name: str, number: int, tenant: str, taken: Container[str]) -> str:
+    """Return the id of a job: what the service calls it. No two jobs have one, and none has another's name.
+
+    Of tenants it is always ``NAME#NUMBER``: whether the plain name is free would tell them of others' jobs.
+
+    >>> id_of("a", 7, "", {}), id_of("a", 8, "", {"a"}), id_of("a", 9, "alice", {})
+    ('a', 'a#8', 'a#9')
+    """
+    return f"{name}#{number}" if tenant or name in taken else name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +86,7 @@ class JobRecord:
 
     @property
     def name(self) -> str:
-        """The job's name."""
+        """The job's id."""
         return self.submitted.job.name
 
     @property

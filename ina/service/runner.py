@@ -20,7 +20,7 @@ import signal
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -29,6 +29,8 @@ from controller.switches.model import SwitchInfo
 from controller.vocabulary import Job, Topology
 from controller.vocabulary.files import parse_topology
 from controller.vocabulary.slots import Encoding
+from hostlib import keeper
+from hostlib.launcher import ACCOUNT, SETTINGS
 from hostlib.stages import STAGES
 from ina.runtime.agents import Agents
 from ina.runtime.job_group import Cancelled, GroupRun
@@ -38,6 +40,8 @@ from ina.service import files, plain
 from ina.service.given import Given, GivenHosts, GivenMachines, StartAgents
 
 GRANTED = "granted.json"
+RUN = "INA_RUN"
+"""The environment variable of workers, and of what they start, with the folder of their run."""
 PERIOD_S = 0.5
 """Interval at which progress is written down."""
 LOG_BYTES = 16 << 20
@@ -109,6 +113,7 @@ class RunOrder:
         cluster: With an engine: the cluster (`topology_document`), with the addresses of servers.
         launch_with: With ssh: the command that starts a command on a machine (`agents.launch_command`).
         here: With ssh: the server that is this machine; "": none is.
+        inherited: Patterns of the environment variables that commands inherit (`Workers`).
     """
 
     number: int
@@ -121,6 +126,7 @@ class RunOrder:
     cluster: Mapping[str, Any] | None = None
     launch_with: str = ""
     here: str = ""
+    inherited: tuple[str, ...] = (*ACCOUNT, *SETTINGS)
 
     @classmethod
     def of(cls, found: Mapping[str, Any]) -> RunOrder:
@@ -136,7 +142,8 @@ class RunOrder:
             )
             for job in found["jobs"]
         )
-        return cls(**{**found, "jobs": tuple(jobs)})
+        inherited = tuple(found["inherited"])
+        return cls(**{**found, "jobs": tuple(jobs), "inherited": inherited})
 
 
 @dataclass(slots=True)
@@ -276,8 +283,12 @@ class Runner:
             group = GroupRun(
                 self._fabric,
                 [
-                    launch_spec(
-                        job, switch=order.switch, places=() if order.engine == "local" else job.servers
+                    replace(
+                        launch_spec(
+                            job, switch=order.switch, places=() if order.engine == "local" else job.servers
+                        ),
+                        inherited=order.inherited,
+                        variables={RUN: str(self._folder)},
                     )
                     for job in order.jobs
                 ],
@@ -314,6 +325,7 @@ class Runner:
             job.command,
             job.ranks,
             topology_of(self._order),
+            self._order.inherited,
             given=json.dumps(asdict(self._order)),
             on_output=partial(logs.write, spec),
             stopping=self._stopping,
@@ -400,6 +412,21 @@ def _hold_s(group: GroupRun, name: str) -> float | None:
     return max((hold_s for hold_s in told if hold_s > 0), default=None)
 
 
+def left_behind(runs: Path) -> dict[int, int]:
+    """Return the run of each process of this machine that workers of runs in `runs` have started.
+
+    Those whose environment cannot be read are not found.
+    """
+    found = {}
+    wanted = f"{RUN}={runs}/".encode()
+    for environment in Path("/proc").glob("[0-9]*/environ"):
+        with contextlib.suppress(OSError, ValueError):
+            for each in environment.read_bytes().split(b"\0"):
+                if each.startswith(wanted):
+                    found[int(environment.parent.name)] = int(each.removeprefix(wanted))
+    return found
+
+
 def main(arguments: Sequence[str]) -> int:
     """Run the order of a folder, unless another process does or has."""
     folder = Path(arguments[0])
@@ -408,5 +435,10 @@ def main(arguments: Sequence[str]) -> int:
         if not first or (status is not None and status["over"]):
             return 0
         os.chdir("/")
-        Runner(folder, RunOrder.of(files.read(folder / "run.json"))).run()
+        keeper.adopt()
+        try:
+            Runner(folder, RunOrder.of(files.read(folder / "run.json"))).run()
+        finally:
+            if left := keeper.end_adopted():
+                print(f"its workers left {left} processes in sessions of their own, which are ended")
     return 0

@@ -12,7 +12,7 @@ from controller.memory.policy import Standing
 from controller.vocabulary import Job, Region, Topology
 from ina.service.policies import Policies
 from ina.service.quotas import Quota, QuotaState
-from ina.service.records import Audit, JobRecord
+from ina.service.records import Audit, JobRecord, Said
 
 
 class Decision(NamedTuple):
@@ -139,7 +139,7 @@ Reload = Callable[[], Awaitable[Reloaded]]
 
 
 class Service(Protocol):
-    """A running service. All of it is called in the thread of its event loop.
+    """A running service. All of it is called in the thread of its event loop; jobs are named by their ids.
 
     Raises `ina.service.errors`: Unknown for names that are not there, Conflict for what contradicts what is
     there, StoreError where nothing can be written; and BadSpec (`controller.vocabulary`).
@@ -163,6 +163,11 @@ class Service(Protocol):
     @property
     def ready(self) -> str:
         """Why it does not serve yet; "": it does."""
+        ...
+
+    @property
+    def trouble(self) -> str:
+        """Why nothing can be written down; "": it can, as far as is known."""
         ...
 
     async def submit(self, jobs: Sequence[Job], *, tenant: str = "", key: str = "") -> list[JobRecord]:
@@ -250,11 +255,15 @@ class Service(Protocol):
         ...
 
     def record(self, name: str) -> JobRecord:
-        """Return a job."""
+        """Return a job by its id, as all that follows."""
         ...
 
-    def archived(self, name: str) -> Mapping[str, Any] | None:
-        """Return a job that is over and forgotten, as `views.JobView`; None: there was none of this name."""
+    def named(self, reference: str) -> Sequence[Said]:
+        """Return the jobs that have this name, id or number, whoever's they are, oldest first."""
+        ...
+
+    def archived(self, reference: str) -> Sequence[Mapping[str, Any]]:
+        """Return the same of jobs that are over and forgotten, as `views.JobView`, the latest first."""
         ...
 
     def explain(self, name: str) -> Explanation:

@@ -53,7 +53,14 @@ class _View:
 class SlurmRuns(RunFolders):
     """Runs on the nodes of Slurm; its methods may be called from any thread."""
 
-    def __init__(self, folder: Path, service: str, cluster: Topology, licence: str = "") -> None:
+    def __init__(
+        self,
+        folder: Path,
+        service: str,
+        cluster: Topology,
+        licence: str = "",
+        passed: Sequence[str] = (),
+    ) -> None:
         """Find the runs that are there, and watch them from now on.
 
         Args:
@@ -61,10 +68,11 @@ class SlurmRuns(RunFolders):
             service: What the comments of this service's jobs have and no others.
             cluster: The cluster, with the addresses of its servers.
             licence: The licence of which a job uses as many as it has slots of its own; "": none.
+            passed: Names of environment variables that commands get, too.
 
         Raises EngineError: Slurm does not answer, or has no such licence.
         """
-        super().__init__(folder)
+        super().__init__(folder, passed)
         self._comment = f"ina:{service}:"
         self._cluster = cluster
         self._licence = licence

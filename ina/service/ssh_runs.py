@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,15 +16,16 @@ from ina.service.runner import RunOrder
 class SshRuns(LocalRuns):
     """Runs on the machines of a cluster; those of this one are started without ssh."""
 
-    def __init__(self, folder: Path, cluster: Topology, launch_with: str) -> None:
+    def __init__(self, folder: Path, cluster: Topology, launch_with: str, passed: Sequence[str] = ()) -> None:
         """Start nothing yet.
 
         Args:
             folder: Of the folders of runs.
             cluster: The cluster, with the addresses of its servers.
             launch_with: The command that starts a command on a machine (`agents.launch_command`).
+            passed: Names of environment variables that commands get, too.
         """
-        super().__init__(folder)
+        super().__init__(folder, passed)
         self._cluster = cluster
         self._launch_with = launch_with
 

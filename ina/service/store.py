@@ -83,6 +83,8 @@ class Store:
         self._path = folder / FILE
         self._witnessed = threading.Lock()
         self._seen = self._last = 0
+        self.trouble = ""
+        """Why the last write failed; "": it did not."""
         self._log_is_listed = False
         """Whether the folder's list of files was synced since SQLite made its log."""
         try:
@@ -312,13 +314,13 @@ class Store:
         self._last = max(self._last, done.lastrowid)
         return done.lastrowid
 
-    def archived(self, name: str) -> dict[str, Any] | None:
-        """Return the record of the last job of a name that was forgotten; None: none. Raises StoreError."""
+    def archived(self, name: str, number: int | None = None) -> list[dict[str, Any]]:
+        """Return the records of forgotten jobs of a name or number, the latest first. Raises StoreError."""
         with self._errors():
             found = self._database.execute(
-                "SELECT body FROM archive WHERE name = ? ORDER BY job DESC LIMIT 1", (name,)
-            ).fetchone()
-        return None if found is None else json.loads(found[0])
+                "SELECT body FROM archive WHERE name = ? OR job = ? ORDER BY job DESC", (name, number)
+            )
+            return [json.loads(body) for (body,) in found]
 
     # ------------------------------------------------------------------ holds
 
@@ -347,6 +349,19 @@ class Store:
 
     @contextlib.contextmanager
     def _transaction(self, *, synced: bool = True) -> Iterator[None]:
+        self.trouble, before = "", self.trouble
+        try:
+            with self._committed(synced):
+                yield
+        except StoreError as error:
+            self.trouble = str(error)
+            raise
+        except BaseException:
+            self.trouble = before
+            raise
+
+    @contextlib.contextmanager
+    def _committed(self, synced: bool) -> Iterator[None]:
         with self._errors():
             if not synced:
                 self._database.execute("PRAGMA synchronous = NORMAL")

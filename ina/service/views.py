@@ -37,10 +37,12 @@ class TreeView(TypedDict):
 class JobView(TypedDict):
     """A job as it stands; see `JobRecord`. `due_s` and `ends_s`, an estimate, are on the service's clock.
 
+    `name` is what its owner called it, `id` what lists, events and sentences call it, which no other job has.
     `external`: somebody else starts its workers.
     """
 
     name: str
+    id: str
     number: int
     tenant: str
     state: str
@@ -283,7 +285,8 @@ def of_job(record: JobRecord, now_s: float) -> JobView:
     tree = place.tree if place else None
     left_s = _finite(record.left_s)
     return {
-        "name": job.name,
+        "name": record.submitted.called,
+        "id": job.name,
         "number": record.submitted.number,
         "tenant": record.submitted.tenant,
         "state": record.state,
@@ -455,7 +458,7 @@ def of_admission(admission: Admission, now_s: float) -> AdmissionView:
     """Return an admission as JSON."""
     record = admission.record
     return {
-        "name": record.name,
+        "name": record.submitted.called,
         "state": record.state,
         "reason": record.reason,
         "over": record.over,

@@ -43,6 +43,8 @@ def _around(line: str, column: int) -> tuple[str, int]:
 class CompileError(Exception):
     """The source is wrong at `pos`; `expected` says what would be right."""
 
+    exit_code = 3
+
     kind = "error"
 
     def __init__(self, message: str, pos: Position, expected: str | None = None) -> None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 _ALWAYS = 2**64 - 1
+MAX_RATE_BPS = 1e15
 _TIME_UNITS = {"": 1.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 _COUNT_UNITS = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "%": 1e-2}
 
@@ -47,9 +48,11 @@ class Impairments:
         for name in ("loss", "duplicate", "reorder", "corrupt"):
             if not 0.0 <= getattr(self, name) <= 1.0:
                 raise ValueError(f"{name} must be a probability, not {getattr(self, name)}")
-        for name in ("delay_s", "jitter_s", "reorder_s", "rate_bps", "burst_bytes", "queue_packets"):
+        for name in ("delay_s", "jitter_s", "reorder_s", "burst_bytes", "queue_packets"):
             if not 0 <= getattr(self, name) < 2**40:
                 raise ValueError(f"{name} must not be negative or above 2**40, but is {getattr(self, name)}")
+        if not 0 <= self.rate_bps <= MAX_RATE_BPS:
+            raise ValueError(f"rate_bps must be 0 to {MAX_RATE_BPS:g}, but is {self.rate_bps}")
 
 
 @dataclass(frozen=True, slots=True)

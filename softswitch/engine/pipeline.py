@@ -35,6 +35,8 @@ MAX_FRAME = 9216
 class PipelineError(Exception):
     """Base of everything that a pipeline raises."""
 
+    exit_code = 1
+
 
 class NoCompiler(PipelineError):
     """There is no working C compiler on this machine."""

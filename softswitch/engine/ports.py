@@ -25,6 +25,8 @@ class SwitchError(Exception):
     └── PortError   a port specification is wrong, or the port cannot be opened
     """
 
+    exit_code = 1
+
 
 class PortError(SwitchError):
     """A port specification is wrong, or the port cannot be opened."""

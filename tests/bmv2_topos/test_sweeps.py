@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from bmv2_topos.harness import Value, sweep
+from bmv2_topos.harness.errors import RunFailed
 from bmv2_topos.harness.simulation import OPTIONS, Simulation, read_sweep, study
 from controller.vocabulary import BadSpec, Job
 from ina.cli.errors import USAGE, Failure
@@ -150,7 +151,7 @@ def test_pictures_and_captures_are_of_one_run(jobs: Path) -> None:
 
 def test_a_run_that_fails_is_named_with_its_values(jobs: Path) -> None:
     failed = call(jobs, "--sweep", "congestion=fixed,x.py:Y", "--processes", 1)
-    assert isinstance(failed.exception, Failure)
+    assert isinstance(failed.exception, RunFailed)
     assert "the run congestion x.py:Y, seed 0: job 'one': congestion x.py:Y: No such file" in str(
         failed.exception
     )

@@ -217,3 +217,50 @@ def test_benchmarks_print_numbers(ina: Commands) -> None:
     ):
         metrics = json.loads(ina("bench", *words, "--json"))["metrics"]
         assert metrics["processor_s"] > 0
+
+
+def racks_at(folder: Path, rate_bps: float) -> str:
+    """Write the example's cluster with links of this rate; return the file."""
+    text = (ROOT / "examples/cluster/racks.toml").read_text()
+    changed, count = re.subn(r"(?m)^(rate_bps|trunk_bps) = .*", rf"\1 = {rate_bps:g}", text)
+    assert count == 2
+    (folder / "racks.toml").write_text(changed)
+    return str(folder / "racks.toml")
+
+
+@pytest.mark.parametrize("model", ["average", "phases"])
+def test_unlimited_links_are_as_the_fastest_that_a_file_may_have(
+    ina: Commands, tmp_path: Path, model: str
+) -> None:
+    jobs = ("--jobs", str(ROOT / "examples/cluster/jobs.toml"))
+    found = []
+    for rate_bps in (0, 1e15):
+        cluster = ("--cluster", racks_at(tmp_path, rate_bps))
+        shown = ina("cluster", "simulate", "--json", "--model", model, *jobs, *cluster)
+        (metrics,) = json.loads(shown)["metrics"].values()
+        found.append(metrics["avg_jct_s"])
+    assert found[0] == pytest.approx(found[1], rel=1e-3)
+
+
+def test_nothing_limits_jobs_on_unlimited_links(ina: Commands, tmp_path: Path) -> None:
+    cluster = ("--cluster", racks_at(tmp_path, 0))
+    placed = ("--jobs", str(tmp_path / "placed.json"))
+    jobs = ("--jobs", str(ROOT / "examples/cluster/jobs.toml"), "--write", placed[1])
+    shown = json.loads(ina("place", "--json", "--policy", "netpack", *jobs, *cluster))
+    assert shown["metrics"]["netpack_gpus_computing"] == pytest.approx(32.0)
+    assert {job["rate_bps"] for job in shown["jobs"].values()} == {None}
+    assert "unlimited" in ina("route", "--policy", "grid", *placed, *cluster)
+    assert "unlimited" in ina("alloc", "--policy", "deadline,preemptive", *placed, *cluster)
+    assert "Infinity" not in ina("alloc", "--json", "--policy", "preemptive", *placed, *cluster)
+
+
+def test_grid_weighs_limited_links_beside_unlimited_ones(ina: Commands, tmp_path: Path) -> None:
+    file = tmp_path / "net.toml"
+    links = [f'[[link]]\na = "s{n}"\nb = "h{n}"\nrate_bps = 0\n' for n in (1, 2)]
+    links += ['[[link]]\na = "s1"\nb = "s2"\nrate_bps = 1e9\n']
+    nodes = [f'[[switch]]\nname = "s{n}"\n[[server]]\nname = "h{n}"\n' for n in (1, 2)]
+    file.write_text("\n".join(nodes + links))
+    jobs = tmp_path / "jobs.toml"
+    jobs.write_text('[[job]]\nname = "a"\nworkers = 2\nlayers_bytes = [1000]\nservers = ["h1", "h2"]\n')
+    shown = ina("route", "--json", "--policy", "grid", "--jobs", str(jobs), "--cluster", str(file))
+    assert json.loads(shown)["jobs"]["a"]["rate_bps"] == pytest.approx(1e9)

@@ -349,6 +349,90 @@ def test_contributions_that_were_counted_and_then_lost_are_sent_again(make_kerne
     assert all((result == 3).all() for result in results)
 
 
+def answered(window: Window, kind: int, psns: list[int], now: int, **fields: int) -> list[tuple[int, bool]]:
+    """Hand packets of the server to rank 0 of two; return the PSN of each that it sends, and if it asks."""
+    packets = np.zeros(len(psns), PACKET)
+    prefix = wire.frame_prefix(endpoints(9), wire.INA_BYTES + 4 * LANES)
+    packets.view(np.uint8).reshape(len(psns), -1)[:, : len(prefix)] = np.frombuffer(prefix, np.uint8)
+    packets["version_kind"], packets["job"], packets["tag"] = wire.version_kind(kind), JOB, 5
+    packets["fan_in"], packets["psn"] = 2, psns
+    for name, value in fields.items():
+        packets[name] = value
+    window.absorb(packets.view(np.uint8), PACKET.itemsize, now)
+    return emitted(window, now)
+
+
+def emitted(window: Window, now: int) -> list[tuple[int, bool]]:
+    out = np.zeros(64 * PACKET.itemsize, np.uint8)
+    sent = []
+    while count := window.emit(out, now):
+        for packet in out[: count * window.emitted_bytes].reshape(count, -1):
+            fields = header(packet.tobytes())
+            sent.append((fields["psn"], bool(fields["flags"] & wire.FLAG_QUERY)))
+    return sent
+
+
+def begun(make_kernel: MakeKernel, dtype: type, packets: int) -> Window:
+    """Return a window of 8, 4 of them in flight, of rank 0 of two, with its first packets sent at 0."""
+    settings_ = CoreSettings(*(JOB, 0, 2, 16, LANES, endpoints(0)), window=8, spread=2, fallback=True)
+    window = Window(settings_, make_kernel())
+    values = np.ones(packets * LANES, dtype)
+    window.begin(values, np.zeros_like(values), tag=5, now=0)
+    assert [psn for psn, _ in emitted(window, 0)] == [0, 1, 2, 3]
+    return window
+
+
+@pytest.mark.parametrize(
+    ("dtype", "packets", "asked_for"),
+    [
+        pytest.param(np.float32, 20, 4, id="whose exponent scales it"),
+        pytest.param(np.int32, 20, 8, id="that is a window before it"),
+        pytest.param(np.int32, 6, 6, id="of the collective before"),
+    ],
+)
+def test_a_reminder_of_what_waits_for_a_result_asks_for_that(
+    make_kernel: MakeKernel, dtype: type, packets: int, asked_for: int
+) -> None:
+    """Whoever has sent the packet has that result: it is no use to wait for a time-out, counted or not."""
+    window = begun(make_kernel, dtype, packets)
+    answered(window, wire.KIND_RESULT, [1, 2, 3], 1000, bitmap=3, lanes=LANES)
+    answered(window, wire.KIND_STATUS, [0], 2000, bitmap=1)
+    assert window.state.status[0] & Chain.COUNTED
+    assert answered(window, wire.KIND_REMINDER, [asked_for], 5000, bitmap=1) == [(0, False)]
+    assert not window.state.status[0] & Chain.COUNTED
+    assert answered(window, wire.KIND_REMINDER, [asked_for], 5001, bitmap=1) == [], "not within a round trip"
+
+
+def test_a_reminder_of_what_only_the_limit_holds_back_asks_for_nothing(make_kernel: MakeKernel) -> None:
+    window = begun(make_kernel, np.int32, 20)
+    assert answered(window, wire.KIND_REMINDER, [7], 5000, bitmap=1) == []
+
+
+@pytest.mark.parametrize("fallback", [False, True])
+def test_time_outs_ask_first_for_the_counted_packet_that_all_others_wait_for(
+    make_kernel: MakeKernel, fallback: bool
+) -> None:
+    """And for more of them the longer they last: 1, 2, 4 and then 8, whatever was asked for before."""
+    settings_ = CoreSettings(
+        *(JOB, 0, 2, 32, LANES, endpoints(0)),
+        window=16,
+        spread=1,
+        fallback=fallback,
+        rto=RtoLimits(max_s=0.05),
+    )
+    window = Window(settings_, make_kernel())
+    values = np.ones(16 * LANES, np.int32)
+    window.begin(values, np.zeros_like(values), tag=5, now=0)
+    assert len(emitted(window, 0)) == 16
+    answered(window, wire.KIND_STATUS, list(range(16)), 1000, bitmap=1)
+    asked = []
+    for _ in range(6):
+        now = window.next_timeout()
+        window.on_timeout(now)
+        asked.append([psn for psn, _ in emitted(window, now)])
+    assert asked == [list(range(count)) for count in (1, 2, 4, 8, 8, 8)]
+
+
 def test_a_rank_in_another_part_of_the_tree_is_named(make_kernel: MakeKernel) -> None:
     tree = Tree.of({0: [-1, -2], 1: [0, 1], 2: [2, 3]})
     network = shared_network(make_kernel, 4, tree=tree, patience=Patience(8, 600))

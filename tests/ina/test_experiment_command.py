@@ -10,6 +10,7 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
+from bmv2_topos.harness.errors import HarnessError
 from controller.errors import BadSpec
 from ina.cli.errors import FAILED, USAGE, Failure
 from ina.cli.experiment import experiment
@@ -33,9 +34,9 @@ def call(*given: object) -> Result:
     return CliRunner().invoke(app, [str(argument) for argument in given])
 
 
-def failure(*given: object) -> Failure:
+def failure(*given: object) -> Failure | HarnessError:
     error = call(*given).exception
-    assert isinstance(error, Failure), error
+    assert isinstance(error, Failure | HarnessError), error
     return error
 
 

@@ -167,7 +167,7 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
         *("bmv2_topos.testbeds.netns/", "bmv2_topos.testbeds.mininet", "p4src.programs"),
     ),
     # Programs for other machines, which `ina.runtime` starts there.
-    "ina.machine": ("hostlib", "ina.runtime/"),
+    "ina.machine": ("hostlib", "hostlib.keeper", "ina.runtime/"),
     "ina.bench": (
         *("controller.placement/", "controller.routing/"),
         *(*CONTROLLER, "controller.grouping/", "controller.scheduling.synergy"),

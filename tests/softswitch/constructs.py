@@ -172,12 +172,13 @@ EXPRESSIONS: Mapping[str, Sequence[Case]] = {
             + table("key = { hdr.h.a: exact; }", "f; NoAction;"),
         ),
     ),
-    "`for` with three clauses, over `low .. high`, over stacks, tuples and arrays": (
+    "`for` with three clauses, over `low .. high`, over stacks, tuples, arrays and lists": (
         ok(
             "for (bit<8> i = 0; i < 4; i += 1) { if (i == 2) { continue; } hdr.h.a += i; }"
             " for (bit<8> i in 1 .. 3) { if (i == 2) { break; } hdr.h.a += i; }"
             " for (h_t x in hdr.s) { hdr.h.a += x.a; } bit<8>[4] n = { 1, 2, 3, 4 };"
             " for (bit<8> y in n) { hdr.h.a += y; }"
+            " for (bit<8> y in (list<bit<8>>) { 1, hdr.h.a }) { hdr.h.b += y; }"
         ),
     ),
     "functions": (

@@ -111,7 +111,7 @@ LOCALS = [
         "this key has no name for the control plane",
         '@name("…") behind the match kind',
     ),
-    (T + "size = @@0; }", "a table of size 0", "at least 1"),
+    (T + "size = @@-1; }", "a table of size -1", "0, which is 1024, or more"),
     (T + "default_action = @@b; }", "unknown action of table 't' 'b'", None),
     (T + "default_action = @@a; }", "no argument for parameter 'v' of action a", "action a(v)"),
     (T + "default_action = a(hdr.h.@@a); }", "argument 'v' is known only at run time", None),

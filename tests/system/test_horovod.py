@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import importlib.util
+import json
+import os
+import queue
 import re
+import socket
+import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
+from tests.system.command import WORKERS, ina
 from tests.system.torch_group import Ranks
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs torch")
@@ -162,7 +170,7 @@ def test_what_is_wrong_or_not_there_is_named(ranks: Ranks) -> None:
         for name, (kind, text) in expected.items():
             assert found[name][0] == kind, (name, found[name])
             assert text in found[name][1], (name, found[name])
-        assert found["after"] == [2]
+        assert (found["after"], found["has elastic"]) == ([2], False)
 
 
 def test_unusual_input_has_a_defined_outcome(ranks: Ranks) -> None:
@@ -248,6 +256,102 @@ def test_a_stall_names_tensor_and_ranks(ranks: Ranks) -> None:
     about_w = [line for line in said if "allreduce 'w' has waited for" in line]
     assert about_w[0].endswith("submitted by rank 0, missing from rank 1")
     assert total == other == [1, 1, 1]
+
+
+def test_a_stall_ends_after_the_limit_and_names_tensor_and_ranks(ranks: Ranks) -> None:
+    limits = {"HOROVOD_STALL_CHECK_TIME_SECONDS": "0.2", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "0.5"}
+    for first, later in ranks.results("horovod_stall_that_ends", **limits):
+        assert re.match(r"allreduce 'only [01]': allreduce 'only [01]' has waited for", first)
+        assert re.search(r"submitted by rank ([01]), missing from rank (?!\1)", later)
+        assert later.endswith("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS is 0.5")
+
+
+def test_limits_of_stalls_are_horovods(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    from hostlib.horovod.world import _stall_limits
+
+    for given, expected in (
+        ({}, (60.0, 0.0)),
+        ({"CHECK_TIME": "5", "SHUTDOWN_TIME": "20"}, (5.0, 20.0)),
+        ({"SHUTDOWN_TIME": "20"}, (60.0, 0.0)),  # less than the time of the check: there is no end
+        ({"CHECK_TIME": "5", "SHUTDOWN_TIME": "20", "CHECK_DISABLE": "1"}, (0.0, 20.0)),
+    ):
+        with monkeypatch.context() as patch:
+            for name, value in given.items():
+                suffix = "" if name == "CHECK_DISABLE" else "_SECONDS"
+                patch.setenv(f"HOROVOD_STALL_{name}{suffix}", value)
+            assert _stall_limits() == expected
+    assert "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS is 20, less than" in caplog.text
+    monkeypatch.setenv("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", "soon")
+    with pytest.raises(ValueError, match=r"SHUTDOWN_TIME_SECONDS is 'soon', must be a number of seconds"):
+        _stall_limits()
+
+
+@pytest.mark.parametrize("host", ["", "127.0.0.1"])
+def test_ranks_are_connected_whatever_strangers_send(host: str) -> None:
+    from hostlib.horovod.link import connect, receive, send
+
+    told: queue.Queue[str] = queue.Queue()
+
+    def first(text: str) -> str:
+        """Let a stranger come before the others."""
+        place, _ = json.loads(text)
+        with socket.socket(socket.AF_UNIX if isinstance(place, str) else socket.AF_INET) as stranger:
+            stranger.connect(place if isinstance(place, str) else tuple(place))
+            send(stranger, {"rank": 1, "token": "x"})
+        for _ in range(2):
+            told.put(text)
+        return text
+
+    with ThreadPoolExecutor(3) as threads:
+        shares = [first, *[lambda _: told.get(timeout=30)] * 2]
+        found = [
+            threads.submit(connect, rank, 3, host=host, share=share) for rank, share in enumerate(shares)
+        ]
+        at_0, at_1, at_2 = [each.result(60) for each in found]
+    assert sorted(at_0) == [1, 2]
+    send(at_2[0], {"join": True})
+    with at_0[2].makefile("rb") as lines:
+        assert receive(lines) == {"join": True}
+        at_2[0].close()
+        assert receive(lines) == {}
+    for connection in (*at_0.values(), *at_1.values()):
+        connection.close()
+
+
+def test_parameters_that_come_later_are_averaged(ranks: Ranks) -> None:
+    names = ["added", "first", "frozen", "noname.3"]
+    assert ranks.results("horovod_parameters_that_come_later") == [[[[-3.0, -3.0]] * 4, names]] * 2
+
+
+def test_objects_need_not_be_of_one_type_on_all_ranks(ranks: Ranks) -> None:
+    assert ranks.results("horovod_objects_of_other_types") == [[{"a": 1}, [2], [4, "text"]]] * 2
+
+
+def test_steps_with_a_closure_are_those_of_one_process(ranks: Ranks) -> None:
+    for off in ranks.results("horovod_closures"):
+        for from_one_process, between_ranks in off.values():
+            assert from_one_process < 1e-3
+            assert between_ranks == 0.0
+
+
+def test_two_optimizers_of_parameters_of_the_same_names_train_side_by_side(ranks: Ranks) -> None:
+    (first, second), (other_first, other_second) = ranks.results("horovod_two_optimizers")
+    assert first == other_first == [[0.25, 1.5], [-0.5, 0.375], -1.0]
+    assert second == other_second
+    assert "call synchronize() first, or freeze the parameters" in second
+    assert "the gradient of 0 is averaged by a DistributedOptimizer that was made later" in second
+
+
+def test_a_script_may_end_with_gradients_on_their_way(tmp_path: Path) -> None:
+    """A thread that came back from torch while the interpreter ended aborted the process."""
+    os.mkfifo(tmp_path / "lock.fifo")
+    script = str(WORKERS / "horovod_last.py")
+    plain = ("env", "-u", "PYTHONPATH", sys.executable)  # which ends as programs do elsewhere
+    done = ina("run", "-np", "2", "--", *plain, script, str(tmp_path / "lock"))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "terminate" not in done.stdout + done.stderr
 
 
 def test_a_rank_that_dies_or_leaves_is_named(ranks: Ranks) -> None:

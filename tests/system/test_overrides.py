@@ -15,6 +15,7 @@ KEYS = {
     "slots": (16, 32),
     "window": (8, 24),
     "preempt": (False, True),
+    "priority": (0, 200),
     "congestion": ("fixed", "aimd"),
     "numbers": ("exponent", "fixed"),
 }

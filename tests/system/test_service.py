@@ -140,6 +140,70 @@ def test_the_daemon_may_be_killed_between_any_two_steps(bed: netns.State, tmp_pa
 
 
 @needs_namespaces
+def test_commands_get_listed_variables_of_the_controllers_environment_and_no_others(
+    bed: netns.State, tmp_path: Path
+) -> None:
+    jobs = tmp_path / "jobs.toml"
+    jobs.write_text('[[job]]\nname = "reads"\nworkers = 1\ncommand = "env"\n')
+    secrets = {"INA_TOKEN": "t" * 32, "INA_CONTROLLER_TOKEN": "c" * 32, "AWS_SECRET_ACCESS_KEY": "key"}
+    found = ended(daemon(tmp_path / "state", jobs, **secrets, NCCL_DEBUG="INFO", HF_HOME="/models"))
+    assert found["jobs"]["reads"]["state"] == "completed", found
+    (log,) = (tmp_path / "state" / "logs").rglob("rank-0.log")
+    variables = dict(line.partition("=")[::2] for line in log.read_text().splitlines())
+    assert not {*secrets, "HF_HOME"} & {*variables}
+    assert variables["NCCL_DEBUG"] == "INFO"
+    assert {"PATH", "HOME", "RANK", "INA_JOB", "MASTER_ADDR"} <= {*variables}
+
+
+DAEMON = """
+os.setsid()
+if os.fork():
+    os._exit(0)
+with open({mark!r}, "w") as file:
+    file.write(str(os.getpid()))
+time.sleep(600)
+"""
+
+
+@needs_namespaces
+@pytest.mark.parametrize("killed", [False, True])
+def test_daemons_that_a_job_leaves_behind_are_ended_or_named(
+    bed: netns.State, tmp_path: Path, killed: bool
+) -> None:
+    """They are ended with the run; where its process is killed, the audit has them."""
+    mark, stop, state = tmp_path / "daemon", tmp_path / "stop", tmp_path / "state"
+    program = tmp_path / "leaves.py"
+    leaves = DAEMON.format(mark=str(mark))
+    program.write_text(
+        "import os, sys, time\n"
+        "if os.environ['RANK'] == '0' and os.fork() == 0:\n"
+        f"    exec({leaves!r})\n"
+        f"while not os.path.exists({str(stop)!r}): time.sleep(0.05)\n"
+    )
+    jobs = tmp_path / "jobs.toml"
+    jobs.write_text(f'[[job]]\nname = "leaves"\nworkers = 2\ncommand = "{sys.executable} {program}"\n')
+    serving = daemon(state, jobs)
+    until(lambda: mark.exists() and mark.read_text())
+    process = int(mark.read_text())
+    if killed:
+        runner = process_of(state / "runs" / "0")
+        assert runner is not None
+        os.kill(runner, signal.SIGKILL)
+    stop.touch()
+    found = ended(serving)
+    try:
+        assert found["jobs"]["leaves"]["state"] == "completed", found
+        if killed:
+            assert f"this machine: process {process} of run 0, which is over, still runs" in found["audit"]
+        else:
+            assert found["audit"] == []
+            assert not Path(f"/proc/{process}").exists()
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process, signal.SIGKILL)
+
+
+@needs_namespaces
 def test_a_job_whose_runner_is_killed_starts_again(bed: netns.State, tmp_path: Path) -> None:
     stop, state = tmp_path / "stop", tmp_path / "state"
     serving = daemon(state, jobs_file(tmp_path, "r", more=f"--until {stop}"))
@@ -484,3 +548,52 @@ def test_a_switch_that_is_started_again_is_programmed_again_and_its_job_goes_on(
     }
     assert found["jobs"]["s-far"]["starts"] == 1, "it was not restarted"
     assert found["audit"] == []
+
+
+@needs_namespaces
+def test_a_job_that_has_ended_well_is_done_although_its_server_is_drained_then(
+    bed: netns.State, tmp_path: Path
+) -> None:
+    """What its worker leaves running is waited for, for two seconds: the drain falls in these."""
+    mark, state = tmp_path / "mark", tmp_path / "state"
+    program = tmp_path / "ends.py"
+    program.write_text(
+        "import os, subprocess\n"
+        "subprocess.Popen(['sleep', '600'])\n"
+        f"with open({str(mark)!r}, 'a') as file: file.write(f'{{os.getpid()}} ')\n"
+    )
+    url = f"unix:{tmp_path}/api"
+    serving = subprocess.Popen(
+        [sys.executable, "-m", "ina", "controller", "--state", str(state), "--testbed", BED, "--listen", url],
+        env={**os.environ, "PYTHONPATH": started.PATH},
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        with Client(url) as client:
+            until((tmp_path / "api").exists)
+            until(lambda: _submitted(client, [sys.executable, str(program)]))
+            until(lambda: mark.exists() and mark.read_text().endswith(" "))
+            process = int(mark.read_text())
+            until(lambda: _ended(process))
+            client.drain(client.job("ends")["servers"][0])
+            until(lambda: client.job("ends")["over"])
+            assert client.job("ends")["state"] == "completed"
+        assert mark.read_text() == f"{process} ", "it ran once"
+    finally:
+        serving.terminate()
+        serving.wait()
+
+
+def _submitted(client: Client, command: list[str]) -> bool:
+    try:
+        client.submit([{"name": "ends", "workers": 1, "command": command}], key="once")
+    except Refused:  # it starts
+        return False
+    return True
+
+
+def _ended(process: int) -> bool:
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True

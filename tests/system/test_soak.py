@@ -64,6 +64,12 @@ def test_the_invariants_hold_over_random_schedules() -> None:
         # the owner of a shard lost its sum, what it had sent again was alone in a slot, and only its second
         # time-out at their longest would have taken that along
         pytest.param(2026113088018, id="a status at the longest time-out takes along what is in the slot"),
+        # a rank had lost a result and believed itself counted; it asked for one such packet in a time-out,
+        # and not for that one, while reminders asked for packets that it could not send without it
+        pytest.param(918384, id="a reminder of what waits for a lost result makes the rank ask for that"),
+        pytest.param(77020675, id="a rank whose clipped window waits for a lost result asks for that first"),
+        # of two packets counted in private slots only the first was ever asked for
+        pytest.param(3000000009521, id="all of a few counted packets are asked for in a long time-out"),
         # the fallback server refused a result without lanes that its reminder had pulled from a slot
         pytest.param(160030, id="a result to which nobody gave lanes finishes what the server lacks"),
     ],

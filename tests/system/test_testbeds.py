@@ -9,9 +9,10 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -23,6 +24,7 @@ from tests.system.command import WORKERS, ina, start
 REASON = why_not() if have_compiler else "no C compiler: interface ports need the engine in C"
 EXACT = ["python", str(WORKERS / "exact.py")]
 PREFIX = f"t{os.getpid()}"
+T = TypeVar("T")
 
 
 def needs_namespaces(test: Any) -> Any:
@@ -96,6 +98,60 @@ def test_two_testbeds_run_jobs_side_by_side_until_they_are_taken_down() -> None:
     good("down", a)
     assert {name.split(".")[1] for name in namespaces()} == {b}
     assert "there is no testbed" in ina("topo", "down", a).stderr
+
+
+@needs_namespaces
+def test_jobs_of_several_commands_share_a_fallback_server_which_ends_with_the_last(tmp_path: Path) -> None:
+    name, go = f"{PREFIX}-g", tmp_path / "go"
+    good("up", "single-switch:4", "--name", name, "--program", "shared", "--lanes", 32)
+    waiting = ("sh", "-c", f'while ! [ -e {go} ]; do sleep 0.1; done; exec "$@"', "sh")
+    on = (name, "-np", 2, "--slots", 0, "--json")  # the fallback server sums everything
+    first = start("topo", "run", *on, "--", *waiting, *EXACT, "70000")
+    (server,) = until(lambda: servers(name))
+    assert metrics(good("run", *on, "--", *EXACT, "5003"))["fallback_results"] > 0
+    assert servers(name) == [server]
+    os.kill(server, signal.SIGKILL)
+    until(lambda: set(servers(name)) - {server})
+    go.touch()
+    output, said = first.communicate()
+    assert metrics(output)["fallback_results"] > 0, said
+    assert "the fallback server on p1 has ended; starting it again" in said
+    until(lambda: not pids(f"ina.{name}.p1"))
+    holder = start("topo", "exec", "p1", "--name", name, "--", "python3", "-c", HOLD)
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == "held\n"
+    assert "cannot open 10.0.0.5:42592" in bad("run", *on, "--", *EXACT, "100")
+    holder.kill()
+    holder.communicate()
+    good("down", name)
+
+
+@needs_namespaces
+def test_jobs_of_a_file_and_of_options_take_slots_by_their_priority(tmp_path: Path) -> None:
+    name, jobs = f"{PREFIX}-h", tmp_path / "jobs.toml"
+    command = json.dumps([*EXACT, "--rounds", "3", "70000"])
+    tables = {"low": 1, "high": 200}
+    jobs.write_text(
+        "".join(
+            f'[[job]]\nname = "{each}"\nworkers = 2\npriority = {priority}\ncommand = {command}\n'
+            for each, priority in tables.items()
+        )
+    )
+    good("up", "single-switch:4", "--name", name, "--program", "shared", "--lanes", 32)
+    done = ina(
+        "topo", "run", name, "--jobs", jobs, "--slots", 8, "--preempt", "--json", "--log", tmp_path / "l"
+    )
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert {each: of["priority"] for each, of in report["setup"]["jobs"].items()} == tables
+    assert report["jobs"]["high"]["switch_preempted_packets"] > 0
+    one = ("run", name, "-np", 2, "--name", "mine", "--priority", 7, "--json", "--", *EXACT, "100")
+    report = json.loads(good(*one))
+    assert list(report["jobs"]) == ["mine"]
+    assert report["setup"]["jobs"]["mine"]["priority"] == 7
+    assert "give --seed to 'ina topo up'" in bad("run", name, "--seed", 1, "--", "true", status=2)
+    assert "with -np, --name and COMMAND" in bad("run", name, "--jobs", jobs, "--name", "x", status=2)
+    good("down", name)
 
 
 @needs_namespaces
@@ -198,7 +254,7 @@ def test_a_program_of_ones_own_has_the_controllers_forwarding(tmp_path: Path) ->
 HOLD = """
 import socket, time
 holder = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-holder.bind(("10.0.0.1", 42592))
+holder.bind(("0.0.0.0", 42592))
 print("held", flush=True)
 time.sleep(600)
 """
@@ -240,7 +296,7 @@ def test_mininet_ends_when_it_is_killed() -> None:
 
 @needs_namespaces
 @have_mininet
-def test_somebody_elses_mininet_has_our_switch_and_is_not_disturbed() -> None:
+def test_somebody_elses_mininet_starts_our_switch_again_and_is_not_disturbed() -> None:
     name = f"{PREFIX}-n"
     script = Path(__file__).parent / "workers" / "own_mininet.py"
     theirs = subprocess.Popen(
@@ -281,3 +337,20 @@ def test_a_testbed_goes_down_although_somebody_outside_starts_its_processes_agai
 
 def pids(namespace: str) -> list[str]:
     return subprocess.run(["ip", "netns", "pids", namespace], capture_output=True, text=True).stdout.split()
+
+
+def servers(testbed: str) -> list[int]:
+    """Process ids of the fallback server at p1 of a testbed, without that of the sums."""
+    found = {}
+    for each in pids(f"ina.{testbed}.p1"):
+        with contextlib.suppress(OSError):
+            found[int(each)] = Path(f"/proc/{each}/cmdline").read_bytes()
+    return [each for each, command in found.items() if b"ina.machine.fallback" in command]
+
+
+def until(condition: Callable[[], T], within_s: float = 60) -> T:
+    deadline = time.monotonic() + within_s
+    while not (found := condition()):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    return found

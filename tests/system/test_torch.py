@@ -50,18 +50,20 @@ def test_every_call_agrees_with_gloo(ranks: Ranks) -> None:
             *("broadcast float32", "broadcast bool", "allgather int64", "all_gather_single uint8"),
             *("reduce_scatter sum float32", "reduce_scatter_single avg bfloat16"),
             *("reduce_scatter_single sum int32", "all_gather_single_coalesced float32"),
+            *("reduce_scatter sum int64", "reduce_scatter_single sum int64"),
             *("reduce_scatter_single_coalesced sum float32", "reduce_scatter_single_coalesced avg float32"),
         ):
             assert set(paths[name]) == {"switch"}, name
-        for name in ("allreduce max float32", "allreduce sum int8", "reduce_scatter sum int64", "barrier"):
+        for name in ("allreduce max float32", "allreduce sum int8", "reduce_scatter sum int8", "barrier"):
             assert set(paths[name]) == {"gloo"}
         assert {path for taken in result["sub"].values() for path in taken} == {"gloo"}
 
 
 def test_integers_are_averaged_and_all_types_move(ranks: Ranks) -> None:
-    for found in ranks.results("more_than_gloo"):
+    for rank, found in enumerate(ranks.results("more_than_gloo")):
         for dtype in ("int32", "int64"):
             assert found[f"mean torch.{dtype}"] == [2**31 - 1, -7, 4]  # -7.5, rounded towards zero
+            assert found[f"shards torch.{dtype}"] == ([[2**31 - 1, -7]] if rank == 0 else [[4, 4]])
         for dtype in ("int16", "uint16", "bool", "uint8", "complex64"):
             assert all(found[f"moved torch.{dtype}"]), (dtype, found)
 
@@ -319,6 +321,7 @@ def test_no_thread_outlives_a_process_that_does_not_shut_down() -> None:
     done = ina("run", "-np", "2", "--", sys.executable, str(WORKERS / "torch_no_shutdown.py"))
     assert done.returncode == 0, done.stderr
     assert sorted(re.findall("left at exit: (.*)", done.stdout)) == ["", ""]
+    assert done.stdout.count("summed though nothing waits for it: True") == 2
 
 
 def test_ranks_attach_to_the_switch_of_the_environment(ranks: Ranks) -> None:

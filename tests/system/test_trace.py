@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from bmv2_topos.trace.captures import CaptureError
 from ina.cli.errors import USAGE, Failure
 from ina.cli.trace import trace
 from tests.system.command import ROOT, here
@@ -67,7 +68,7 @@ def test_what_is_not_there_is_one_error(
 
 
 def test_captures_that_are_none_or_of_others_are_one_error(tmp_path: Path, simulated: Path) -> None:
-    with pytest.raises(Failure, match="not a capture file"):
+    with pytest.raises(CaptureError, match="not a capture file"):
         trace([ROOT / "README.md"])
     other = tmp_path / "other.pcap"
     other.write_bytes(struct.pack("<IHHiIIIIIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 1, 0, 0, 60, 60) + bytes(60))

@@ -162,13 +162,11 @@ class NumpyKernel:
         chains = chains[np.argsort(state.index[chains])]
         is_counted = state.status[chains] & Chain.COUNTED != 0
         counted, uncounted = chains[is_counted], chains[~is_counted]
-        reminders = 1
-        probes = _FIRST_PROBES << 2 * min(core.backoff, _MAX_DOUBLINGS)
+        doublings = min(core.backoff, _MAX_DOUBLINGS)
+        reminders = min(1 << doublings, max(_FIRST_PROBES, core.most // 8))
+        probes = _FIRST_PROBES << 2 * doublings
         if core.fallback:
             probes = max(probes, core.most // 32)
-            counted = counted[np.argsort(state.sent_at[counted], kind="stable")]
-            most = max(1, core.most // 8)
-            reminders = min(1 << min(core.backoff, _MAX_DOUBLINGS), most)
         uncounted = uncounted[:probes]
         # asked for a status already, and none came: that can be no slow rank, so all are to hear of it
         unanswered = uncounted[state.status[uncounted] & Chain.ASKED != 0]
@@ -471,7 +469,7 @@ def _take_packet(
         core.counters[reason] += 1
         return NEVER
     if header.version_kind & 0x0F == wire.KIND_REMINDER:
-        _take_reminder(state, header, chain)
+        _take_reminder(state, header, chain, now)
         return NEVER
     if header.flags & wire.FLAG_DISAGREE:
         core.disagree_index = _first(core.disagree_index, state.index[chain])
@@ -693,11 +691,32 @@ def _waits_longest(core: CoreStruct) -> bool:
     return bool(core.backoff > 0 and core.rto << min(core.backoff, 20) >= core.rto_max)
 
 
-def _take_reminder(state: CoreState, header: wire.Header, chain: int) -> None:
+def _send_along(state: CoreState, chain: int) -> None:
+    """Send the packet in flight of a chain again, so that what the switch has of it goes up too."""
+    state.status[chain] &= ~np.uint16(Chain.QUERY | Chain.COUNTED)
+    if not state.status[chain] & Chain.QUEUED:
+        _queue_resend(state, chain)
+
+
+def _ask_for_hindrance(state: CoreState, psn: int, now: int) -> None:
+    """Ask for the result that keeps us from sending `psn`, which another rank has; once in a trip."""
+    core = state.struct
+    index = (psn - core.base) % core.psn_limit
+    hindrance = index - core.lookahead
+    if index >= core.total or index >= core.oldest + core.window:
+        hindrance = core.oldest
+    if hindrance < core.oldest:
+        return
+    chain = (core.base + hindrance) % core.window
+    waits = state.index[chain] == hindrance and state.status[chain] & Chain.FLIGHT
+    if waits and now - state.sent_at[chain] >= core.srtt:
+        _send_along(state, chain)
+
+
+def _take_reminder(state: CoreState, header: wire.Header, chain: int, now: int) -> None:
     """Send what the fallback server lacks of us: the packet in flight, or the answer that we kept.
 
-    The packet in flight goes without a query, so that what the switch has of it goes up too. What is not sent
-    yet is noted, and goes that way when it goes: it may be of the next collective.
+    What is not sent yet is noted, and goes that way when it goes: it may be of the next collective.
     """
     core, status = state.struct, state.status
     asked = header.node == state.path_nodes[0] and header.bitmap & core.own_bitmap
@@ -705,9 +724,7 @@ def _take_reminder(state: CoreState, header: wire.Header, chain: int) -> None:
     if asked and status[chain] & Chain.FLIGHT and state.psn(int(state.index[chain])) == header.psn:
         if header.flags & wire.FLAG_RAW:  # others have learned already that the sum overflowed
             _repair(state, chain)
-        status[chain] &= ~np.uint16(Chain.QUERY | Chain.COUNTED)
-        if not status[chain] & Chain.QUEUED:
-            _queue_resend(state, chain)
+        _send_along(state, chain)
     elif asked and state.kept[chain] and _keeps(core, int(answer["psn"][0]), header.psn):
         if not state.kept[chain] & Kept.QUEUED:
             state.answer_ring[(core.answer_head + core.answer_count) % core.window] = chain
@@ -715,6 +732,7 @@ def _take_reminder(state: CoreState, header: wire.Header, chain: int) -> None:
         state.kept[chain] |= Kept.QUEUED | (Kept.ASKED if answer["psn"][0] == header.psn else 0)
     elif asked and header.psn < core.psn_limit:
         state.wanted[chain] = header.psn  # not sent yet, or it would be in flight or kept
+        _ask_for_hindrance(state, header.psn, now)
     else:
         core.counters[Counter.STALE] += 1
         return

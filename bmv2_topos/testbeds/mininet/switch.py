@@ -76,7 +76,12 @@ class P4Switch(Switch):  # type: ignore[misc]
         """Have it run its program, if that is not done yet."""
 
     def start(self, controllers: object) -> None:
-        """Start it. Raises StepFailed with what it said."""
+        """Start it, also after `stop`; its tables are empty then, but for flooding.
+
+        Nothing happens if it runs. Raises StepFailed with what it said.
+        """
+        if self.process is not None and self.process.poll() is None:
+            return
         ports = {number: str(interface) for number, interface in self.intfs.items() if number}
         for interface in ports.values():
             self.cmd(f"ip link set {interface} up")
@@ -96,13 +101,17 @@ class P4Switch(Switch):  # type: ignore[misc]
                     ]
                 )
 
+    def dpctl(self, *words: str) -> str:
+        """Return where its tables can be reached: it has no OpenFlow, which Mininet's dpctl speaks."""
+        return f"{self.name} has no OpenFlow; its P4Runtime is at {self.address}\n"
+
     def stop(self, deleteIntfs: bool = True) -> None:
-        """Stop it."""
+        """Stop it; with its interfaces, for good."""
         if self.process is not None:
             self.process.terminate()
             self.process.wait()
             self.process = None
-        if self._own is not None:
+        if self._own is not None and deleteIntfs:  # else it may start again, at the same address
             shutil.rmtree(self._own, ignore_errors=True)
         super().stop(deleteIntfs)
 

@@ -16,6 +16,8 @@ from __future__ import annotations
 class LiveError(Exception):
     """Base of everything that this package raises."""
 
+    exit_code = 1
+
 
 class NotHere(LiveError):
     """This machine or user cannot have network namespaces."""
@@ -24,6 +26,9 @@ class NotHere(LiveError):
 class NeedsRoot(NotHere):
     """Only root can have network namespaces, and this user is another one."""
 
+    as_root = True
+    """The command may be run again, as root."""
+
 
 class NotCarried(LiveError):
     """A runner or a kind of switch cannot do what is asked of it."""
@@ -31,6 +36,8 @@ class NotCarried(LiveError):
 
 class BadName(LiveError):
     """A testbed or a node cannot be called that."""
+
+    exit_code = 2
 
 
 class Taken(LiveError):

@@ -196,7 +196,9 @@ def recommended(standings: Sequence[Standing], usual: Choice = SIMPLEST) -> Stan
 
 def larger(topology: Topology) -> dict[str, Topology]:
     """Return the topology with more of each resource, by what it has more of."""
-    found = {"one more server": _with_server(topology), "links twice as fast": _faster(topology)}
+    found = {"one more server": _with_server(topology)}
+    if (faster := _faster(topology)) != topology:
+        found["links twice as fast"] = faster
     if any(switch.aggregates for switch in topology.switches):
         found["twice as many slots"] = replace(
             topology,
@@ -206,8 +208,7 @@ def larger(topology: Topology) -> dict[str, Topology]:
 
 
 def _faster(topology: Topology) -> Topology:
-    links = tuple(replace(link, rate_bps=2 * link.rate_bps) for link in topology.links)
-    return replace(topology, links=links)
+    return replace(topology, links=tuple(link.faster(2) for link in topology.links))
 
 
 def _with_server(topology: Topology) -> Topology:

@@ -43,6 +43,10 @@ class Work:
             part = self.bits / rate_bps / self.iteration_s(rate_bps)
         return np.where(rate_bps > 0, np.nan_to_num(part, nan=1.0), 1.0)
 
+    def sent_bps(self, rate_bps: Floats) -> Floats:
+        """Return the mean rate over sending and computing: finite, however fast a job sends."""
+        return self.bits / self.iteration_s(rate_bps)
+
 
 def average(flows: Flows, work: Work, runs: Floats) -> Floats:
     """Return the rate of each job while it sends, bits per second; infinite for jobs that use no resource.
@@ -78,40 +82,41 @@ class _MeanField:
         now = np.minimum(np.minimum.reduceat(ends, self.first), flows.limit_bps[self.jobs])
         for number in range(ROUNDS):
             rate[self.jobs] = now
-            wanted = np.minimum(self._round(rate, work.sending(rate)), flows.limit_bps[self.jobs])
+            found = self._round(rate, work.sending(rate), work.sent_bps(rate))
+            wanted = np.minimum(found, flows.limit_bps[self.jobs])
             step = np.sqrt(now * wanted) if number else wanted
-            if np.all(np.abs(step - now) <= _CLOSE * now):
+            if np.allclose(step, now, rtol=_CLOSE, atol=0.0):
                 break
             now = step
         rate[self.jobs] = now
         return rate
 
-    def _round(self, rate: Floats, sending: Floats) -> Floats:
+    def _round(self, rate: Floats, sending: Floats, sent_bps: Floats) -> Floats:
         job = self.flows.job
-        own, part = rate[job], sending[job] * self.flows.share
-        out = self._out(own, part)
+        part, sent = sending[job] * self.flows.share, sent_bps[job] * self.flows.share
+        out = self._out(rate[job], part, sent)
         back = np.minimum(out, 1.0)
         best = np.full(len(job), np.inf)
         resources = np.concatenate([self.up, self.down])
         flow = np.concatenate([out, back])
-        twice, rates = np.concatenate([part, part]), np.concatenate([own, own])
+        twice, both = np.concatenate([part, part]), np.concatenate([sent, sent])
         size = self.nowhere + 1
         wish = np.bincount(resources, twice * flow, size)
-        load = np.bincount(resources, twice * flow * rates, size)
+        load = np.bincount(resources, flow * both, size)
         with np.errstate(divide="ignore", invalid="ignore"):
             capacity = self.capacity[resources]
             fair = capacity / (wish[resources] + (1 - twice) * flow)
-            rest = (capacity - (load[resources] - twice * flow * rates)) / flow
+            rest = (capacity - (load[resources] - flow * both)) / flow
         found = np.where(flow > 0, np.maximum(fair, rest), np.inf)
         best = np.minimum(found[: len(job)], found[len(job) :])
         most: Floats = np.minimum.reduceat(best, self.first)
         return most
 
-    def _out(self, own: Floats, part: Floats) -> Floats:
+    def _out(self, own: Floats, part: Floats, sent: Floats) -> Floats:
         """Return the flow that leaves each node, for each unit of its job's rate."""
         flows = self.flows
         spends = np.where(self.summing, own * flows.held, 0.0)
-        used = np.bincount(self.pool, part * spends, self.pools)
+        used = np.bincount(self.pool, np.where(self.summing, sent * flows.held, 0.0), self.pools)
         with np.errstate(divide="ignore", invalid="ignore"):
             fits = self._usable(part) * self.pool_bps[self.pool] / (used[self.pool] + (1 - part) * spends)
         summed = np.where(self.summing, np.minimum(1.0, np.nan_to_num(fits, nan=0.0, posinf=1.0)), 0.0)

@@ -143,7 +143,7 @@ class Fluid:
             return
         elapsed_s, self.now_s = now_s - self.now_s, now_s
         for name, each in senders.items():
-            each.bits -= elapsed_s * speed[name]
+            each.bits -= elapsed_s * speed[name] if speed[name] < math.inf else each.bits
             if each.bits <= speed[name] * _SOON * (1 + now_s * 1e3):
                 each.sent(now_s)
         for each in self.runners.values():

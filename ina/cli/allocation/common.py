@@ -13,7 +13,7 @@ from controller import plugins
 from controller.vocabulary import Job, Topology, documents, named
 from controller.vocabulary.documents import hint
 from controller.vocabulary.files import check_job
-from controller.vocabulary.graphs import unlimited_as_fast, with_memory
+from controller.vocabulary.graphs import with_memory
 from ina.cli import job_files
 from ina.cli.errors import USAGE, Failure
 
@@ -76,7 +76,7 @@ def load(jobs: Path, cluster: Path, command: str) -> Inputs:
 def load_cluster(path: Path, command: str) -> Topology:
     """Return the topology of a file, or one of the catalog, whose servers then have `GPUS` each."""
     if path.suffix in documents.FORMATS:
-        return unlimited_as_fast(job_files.topology(str(path), command))
+        return job_files.topology(str(path), command)
     return with_memory(named(str(path)), slots=SLOTS, gpus=GPUS)
 
 

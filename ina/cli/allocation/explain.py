@@ -16,7 +16,6 @@ from ina.cli import job_files, options
 from ina.cli.allocation import alloc, common, place, route
 from ina.cli.errors import USAGE, Failure
 from ina.cli.plain import Result
-from ina.cli.schedule.common import refusals
 from ina.cli.service.common import ControllerOptions
 from ina.cli.service.explained import explain as explain_live
 
@@ -136,10 +135,9 @@ def _simulated(job: str, inputs: common.Inputs, scheduler: str, settings: Networ
     from controller.simulator.network.run import simulate_network
 
     common.one_job(job, inputs.jobs)
-    with refusals():
-        return explain_simulated(
-            simulate_network(inputs.jobs, inputs.topology, scheduler, settings, keep_log=True), job
-        )
+    return explain_simulated(
+        simulate_network(inputs.jobs, inputs.topology, scheduler, settings, keep_log=True), job
+    )
 
 
 def _lines(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Annotated
 
 import typer
@@ -117,7 +116,7 @@ def _row(state: State, job: Job, bps: float) -> tuple[str, ...]:
         str(len(racks)),
         job.fallback or "-",
         "yes" if job.aggregate and job.tree and job.tree.aggregators else "no",
-        rate(bps) if math.isfinite(bps) else "-",
+        "-" if len(job.hosts) < 2 else rate(bps),
         seconds(job.iteration_at_s(bps)),
         state.resource(bound),
     )
@@ -132,7 +131,7 @@ def _result(placed: dict[str, placement.Placed], seed: int) -> Result:
             "servers": list(job.servers),
             "fallback": job.fallback,
             "aggregate": job.aggregate,
-            "rate_bps": float(bps) if math.isfinite(bps) else None,
+            "rate_bps": float(bps),
             "iteration_s": job.iteration_at_s(float(bps)),
             "bound_by": state.resource(int(bound)),
         }

@@ -87,7 +87,7 @@ def draw_placement(state: State, path: Path) -> None:
     if len(levels) <= 40:
         rates.set_xticks(range(len(levels)), [name for name, _ in levels], rotation=30, fontsize="small")
     rates.set_ylabel("rate (Gb/s)")
-    capacity = [link.rate_bps for link in state.topology.links for _ in range(2)]
+    capacity = [link.capacity_bps for link in state.topology.links for _ in range(2)]
     full = sorted((load / most for load, most in zip(state.load_bps, capacity, strict=True)), reverse=True)
     links.fill_between(range(len(full)), [100 * part for part in full], step="mid", alpha=0.6)
     links.set_ylabel("link load (%)")

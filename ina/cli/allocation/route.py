@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import random
 from typing import Annotated
 
@@ -102,7 +101,7 @@ def decide(inputs: common.Inputs, name: str, draws: int, seed: int) -> tuple[Que
 
 
 def _rates(state: State) -> tuple[float, float]:
-    rates = [float(each) for each in state.steady.rate_bps if math.isfinite(each)]
+    rates = [state.rate_bps(job) for job in state.jobs if job.tree is not None]
     return min(rates, default=0.0), sum(rates)
 
 

@@ -56,9 +56,8 @@ def cluster(
     """
     settings = NetworkSettings(placement=placement, memory=memory, routing=routing, seed=seed)
     names = {"scheduler": scheduler, **settings.names}
-    with common.refusals():
-        policies_of(settings)
-    with common.refusals(), common.Bars([" + ".join(names.values())]) as bars:
+    policies_of(settings)
+    with common.Bars([" + ".join(names.values())]) as bars:
         found = measure_cluster(
             jobs,
             servers,

@@ -12,7 +12,6 @@ from ina.bench.schedulers import CASES, LARGE, LIMIT_BYTES, Figure, measure_sche
 from ina.cli import options
 from ina.cli.output import table
 from ina.cli.plain import Result, count, say, seconds
-from ina.cli.schedule import common
 
 EPILOG = """Examples:
 
@@ -50,10 +49,9 @@ def schedulers(
         replace(case, jobs=max(1, round(case.jobs * share)), target_s=case.target_s * share)
         for case in (*CASES, *([LARGE] if large else []))
     ]
-    with common.refusals():
-        found = measure_schedulers(
-            cases, seed=seed, say=(lambda text: None) if json else lambda text: say(f"ina: {text}")
-        )
+    found = measure_schedulers(
+        cases, seed=seed, say=(lambda text: None) if json else lambda text: say(f"ina: {text}")
+    )
     load = os.getloadavg()[0]
     if json:
         rows = [{**asdict(each), "ratio": each.ratio} for each in found]

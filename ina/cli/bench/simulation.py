@@ -7,10 +7,8 @@ from typing import Annotated
 
 import typer
 
-from controller.vocabulary import BadSpec
 from ina.bench.simulation import measure_simulation
 from ina.cli import options
-from ina.cli.errors import USAGE, Failure
 from ina.cli.output import Bar, table
 from ina.cli.plain import Result, count, seconds
 
@@ -49,21 +47,18 @@ def simulation(
     Jobs share slots; each has a tree of its own, whose root is a core switch; a flow sends 2 Gb/s. Every sum
     of every worker is compared with the exact one. A packet hop is a packet that passes a link.
     """
-    try:
-        with Bar() as bar:
-            measured = measure_simulation(
-                radix,
-                jobs,
-                workers,
-                iterations=iterations,
-                flows=flows,
-                seed=seed,
-                progress=lambda time_s, done, total: bar.show(
-                    done / total, f"{count(done)} of {count(total)} iterations"
-                ),
-            )
-    except BadSpec as error:
-        raise Failure(str(error), exit_code=USAGE) from error
+    with Bar() as bar:
+        measured = measure_simulation(
+            radix,
+            jobs,
+            workers,
+            iterations=iterations,
+            flows=flows,
+            seed=seed,
+            progress=lambda time_s, done, total: bar.show(
+                done / total, f"{count(done)} of {count(total)} iterations"
+            ),
+        )
     setup = {"radix": radix, "jobs": jobs, "workers": workers, "iterations": iterations, "flows": flows}
     if json:
         Result("bench simulation", {**setup, "seed": seed}, asdict(measured)).print_json()

@@ -222,7 +222,7 @@ def tasks_of(
 def run(tasks: Sequence[NetworkTask], processes: int) -> list[NetworkOutcome]:
     """Run the tasks, with a bar for each. Raises Failure."""
     labels = [" + ".join(task.names.values()) for task in tasks]
-    with common.refusals(), common.Bars(labels) as bars:
+    with common.Bars(labels) as bars:
         return run_each(run_network, tasks, processes=processes, report=bars.update if bars.shown else None)
 
 

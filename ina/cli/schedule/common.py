@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -13,19 +12,8 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from rich.table import Table
 
 from controller.figures import FORMATS, PlotsMissing, check
-from controller.simulator import runs
-from ina.cli.errors import FAILED, USAGE, Failure
+from ina.cli.errors import USAGE, Failure
 from ina.cli.output import console, err, out
-
-
-@contextmanager
-def refusals() -> Iterator[None]:
-    """Turn errors of the schedulers' parts into Failure: status 2 for a usage error, else 1."""
-    try:
-        with runs.refusals():
-            yield
-    except runs.RunFailed as error:
-        raise Failure(str(error), USAGE if error.usage else FAILED) from error
 
 
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], *, folded: str = "") -> None:

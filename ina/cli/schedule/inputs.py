@@ -106,7 +106,7 @@ class JobOptions:
                 trace.
             seed: Of generated jobs.
 
-        Raises the errors that `common.refusals` handles.
+        Raises the errors that `controller.simulator.runs.refusals` handles.
         """
         if self.trace is None:
             factor = 1.2 if load is None else load

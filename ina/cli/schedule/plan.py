@@ -117,19 +117,18 @@ def plan(
             common.check_plots(option, path)
     servers = cluster.servers()
     around = models.config(servers, [name], settings, seed=seed)
-    with common.refusals():
-        specs = estimated(read(jobs, servers, known_to([name], around), format=format), models.estimates)
-        model = None if history is None else learn(read(history), around)
-        if model is not None:
-            specs = expect(specs, model, around)
-        unused_keys = job_files.note("schedule plan", jobs, cluster.cluster)
-        decided = decide_once(specs, servers, make(name, around))
-        reasons = explanations(name, decided, around, model) if explain else {}
-        if model is not None and shapes is not None:
-            from controller.scheduling.lucid.plots import draw_shapes
+    specs = estimated(read(jobs, servers, known_to([name], around), format=format), models.estimates)
+    model = None if history is None else learn(read(history), around)
+    if model is not None:
+        specs = expect(specs, model, around)
+    unused_keys = job_files.note("schedule plan", jobs, cluster.cluster)
+    decided = decide_once(specs, servers, make(name, around))
+    reasons = explanations(name, decided, around, model) if explain else {}
+    if model is not None and shapes is not None:
+        from controller.scheduling.lucid.plots import draw_shapes
 
-            with whole(shapes) as draft:
-                draw_shapes(model.model, draft)
+        with whole(shapes) as draft:
+            draw_shapes(model.model, draft)
     if plot is not None:
         from controller.simulator.plots import draw_timelines
 

@@ -77,8 +77,7 @@ def simulate(
             check_output("--output ", output / name)
     servers = cluster.servers()
     around = models.config(servers, names, settings, seed=seed)
-    with common.refusals():
-        source, jobs = workload.offered(names, around, load=load, seed=seed)
+    source, jobs = workload.offered(names, around, load=load, seed=seed)
     unused_keys = job_files.note("schedule simulate", workload.trace, cluster.cluster)
     rows = output is not None or jobs_csv is not None
     tasks = [
@@ -104,7 +103,7 @@ def simulate(
 
 def run(tasks: Sequence[Task], processes: int) -> list[Outcome]:
     """Run the tasks, with a bar for each. Raises Failure."""
-    with common.refusals(), common.Bars([task.policy for task in tasks]) as bars:
+    with common.Bars([task.policy for task in tasks]) as bars:
         return run_all(tasks, processes=processes, report=bars.update if bars.shown else None)
 
 

@@ -99,16 +99,15 @@ def sweep(
         raise Failure("--ray-address needs --ray: give both", USAGE)
     servers = cluster.servers()
     around = models.config(servers, names, settings)
-    with common.refusals():
-        source, _ = workload.offered(names, around, load=1.0)
-        planned = sweeps.tasks(
-            names,
-            source,
-            around,
-            loads=_loads(loads),
-            seeds=_seeds(seeds),
-            rows=jobs_csv is not None,
-        )
+    source, _ = workload.offered(names, around, load=1.0)
+    planned = sweeps.tasks(
+        names,
+        source,
+        around,
+        loads=_loads(loads),
+        seeds=_seeds(seeds),
+        rows=jobs_csv is not None,
+    )
     unused_keys = job_files.note("schedule sweep", workload.trace, cluster.cluster)
     outcomes = _run(planned, processes, ray=ray, address=ray_address)
     points = sweeps.points(outcomes)
@@ -145,7 +144,7 @@ def _loads(text: str) -> list[float]:
 
 def _run(planned: Sequence[Task], processes: int, *, ray: bool, address: str) -> list[Outcome]:
     name = f"{len(planned)} simulations"
-    with common.refusals(), common.Bars([task.policy for task in planned], together=name) as bars:
+    with common.Bars([task.policy for task in planned], together=name) as bars:
         report = bars.update if bars.shown else None
         if ray:
             return run_on_ray(planned, address=address, report=report)

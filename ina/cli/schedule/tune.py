@@ -71,29 +71,28 @@ def tune(
         raise Failure(f"--metric {metric}: want one of {', '.join(METRICS)}", USAGE)
     servers = cluster.servers()
     around = models.config(servers, [name], settings, seed=seed)
-    with common.refusals():
-        tried = parse_choices(choices, name)
-        source, jobs = workload.offered([name], around, load=load, seed=seed)
-        unused_keys = job_files.note("schedule tune", workload.trace, cluster.cluster)
-        there = settings_of(name, around)
-        start = {setting: there[setting] for setting in tried}
-        most = 1 + rounds * sum(map(len, tried.values()))
-        with Bar() as bar:
-            done = 0
+    tried = parse_choices(choices, name)
+    source, jobs = workload.offered([name], around, load=load, seed=seed)
+    unused_keys = job_files.note("schedule tune", workload.trace, cluster.cluster)
+    there = settings_of(name, around)
+    start = {setting: there[setting] for setting in tried}
+    most = 1 + rounds * sum(map(len, tried.values()))
+    with Bar() as bar:
+        done = 0
 
-            def replay(chosen: Settings) -> float:
-                nonlocal done
-                bar.show(done / most, " ".join(_said(chosen)))
-                done += 1
-                config = replace(around, settings=(*around.settings, *chosen.items()))
-                outcome = run(Task(name, source, config))
-                return float(getattr(outcome.metrics, metric))
+        def replay(chosen: Settings) -> float:
+            nonlocal done
+            bar.show(done / most, " ".join(_said(chosen)))
+            done += 1
+            config = replace(around, settings=(*around.settings, *chosen.items()))
+            outcome = run(Task(name, source, config))
+            return float(getattr(outcome.metrics, metric))
 
-            found = tune_settings(tried, start, replay, rounds=rounds, min_gain=min_gain)
-        if jobs_csv is not None:
-            config = replace(around, settings=(*around.settings, *found.best.settings.items()))
-            with whole(jobs_csv) as draft:
-                write_rows(draft, [run(Task(name, source, config, rows=True))])
+        found = tune_settings(tried, start, replay, rounds=rounds, min_gain=min_gain)
+    if jobs_csv is not None:
+        config = replace(around, settings=(*around.settings, *found.best.settings.items()))
+        with whole(jobs_csv) as draft:
+            write_rows(draft, [run(Task(name, source, config, rows=True))])
     document = as_json(found, name, metric, jobs)
     document["setup"]["unused_keys"] = unused_keys
     if json:

@@ -28,12 +28,12 @@ def cancel(
 ) -> None:
     """Cancel jobs of a controller, whether they run or wait."""
     with at.connect() as controller:
-        names = dict.fromkeys(jobs)
-        if over := [name for name in names if controller.job(name)["over"]]:
+        meant = {job["id"]: job for job in map(controller.job, jobs)}
+        if over := [name for name, job in meant.items() if job["over"]]:
             raise Failure(f"{', '.join(map(repr, over))}: already over; nothing is cancelled")
-        found = [controller.cancel(name) for name in names]
+        found = [controller.cancel(name) for name in meant]
     if json:
         print(json_module.dumps({"jobs": found}, indent=2))
         return
     for job in found:
-        out.print(f"{plain(job['name'])}: {job['state']}", soft_wrap=True)
+        out.print(f"{plain(job['id'])}: {job['state']}", soft_wrap=True)

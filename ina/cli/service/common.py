@@ -11,17 +11,21 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ina.cli.errors import FAILED, USAGE, Failure
+from ina.cli.errors import USAGE, Failure
 
 if TYPE_CHECKING:
     from ina.service.client import Client
     from ina.service.views import DecisionView, JobView
 
 CONTROLLER = "Controller"
-WRONG_VALUE = 422
-"""Status code with which a controller refuses a job's description."""
 
-JobName = Annotated[str, typer.Argument(metavar="JOB", help="Name the job.")]
+JobName = Annotated[
+    str,
+    typer.Argument(
+        metavar="JOB",
+        help="Name the job: its name, its id or number of 'ina jobs', or, as an operator, TENANT/NAME.",
+    ),
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +69,7 @@ class ControllerOptions:
         `token` is shown in the place of the one that the options name.
         """
         try:
-            from ina.service.client import Client, ClientError, Refused
+            from ina.service.client import Client
         except ImportError as error:
             raise Failure(f"asking a controller needs {error.name}: pip install 'ina[service]'") from error
         if not self.controller:
@@ -76,13 +80,8 @@ class ControllerOptions:
             raise Failure(f"--controller: {error}", USAGE) from error
         except OSError as error:
             raise Failure(f"--controller-ca {self.controller_ca}: {error.strerror or error}") from error
-        try:
-            with client:
-                yield client
-        except Refused as error:
-            raise Failure(str(error), USAGE if error.status == WRONG_VALUE else FAILED) from error
-        except ClientError as error:
-            raise Failure(str(error)) from error
+        with client:
+            yield client
 
     def _token(self) -> str:
         """Return the token. It is no option's value: who sees the processes would see it."""
@@ -129,7 +128,7 @@ def row(job: JobView, now_s: float) -> list[str]:
     due = "" if due_s is None or over else clock(due_s - now_s)
     slots = ", ".join(f"{switch}: {each['slots']}" for switch, each in sorted(job["slots"].items()))
     return [
-        plain(job["name"]),
+        plain(job["id"]),
         state_of(job),
         str(job["workers"]),
         f"{min(1.0, job['done'] / job['iterations']):.0%}",

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ina.cli.service.common import ControllerOptions, JobName
+from ina.cli.plain import say
+from ina.cli.service.common import ControllerOptions, JobName, plain
+
+if TYPE_CHECKING:
+    from ina.service.client import Client
 
 EPILOG = """Examples:
 
@@ -29,21 +34,32 @@ def logs(
     ] = False,
     at: ControllerOptions,
 ) -> None:
-    """Show what a rank of a controller's job wrote."""
+    """Show what a rank of a controller's job wrote.
+
+    On a terminal, control characters in it are shown as Python writes them; elsewhere it is unchanged.
+    """
     with at.connect() as controller:
-        if follow:
-            for text in controller.follow_log(job, rank):
-                _write(text)
+        pieces = controller.follow_log(job, rank) if follow else _pieces(controller, job, rank)
+        wrote = False
+        for text in pieces:
+            sys.stdout.write(_shown(text) if sys.stdout.isatty() else text)
+            sys.stdout.flush()
+            wrote = True
+        if not wrote:
+            say(f"ina: rank {rank} of job {plain(job)} has written nothing")
+
+
+def _pieces(controller: Client, job: str, rank: int) -> Iterator[str]:
+    offset, size = 0, 1
+    while offset < size:
+        found = controller.log(job, rank, offset)
+        if found["next"] <= offset:
             return
-        offset, size = 0, 1
-        while offset < size:
-            found = controller.log(job, rank, offset)
-            _write(found["text"])
-            if found["next"] <= offset:
-                return
-            offset, size = found["next"], found["size"]
+        yield found["text"]
+        offset, size = found["next"], found["size"]
 
 
-def _write(text: str) -> None:
-    sys.stdout.write(text)
-    sys.stdout.flush()
+def _shown(text: str) -> str:
+    """Return what a program wrote, with nothing that a terminal obeys but ends of lines and tabs."""
+    lines = text.replace("\r\n", "\n").replace("\r", "\n")
+    return "".join(each if each.isprintable() or each in "\n\t" else ascii(each)[1:-1] for each in lines)

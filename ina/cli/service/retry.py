@@ -21,4 +21,4 @@ def retry(job: JobName, *, at: ControllerOptions, json: options.Json = False) ->
     if json:
         print(json_module.dumps(found, indent=2))
         return
-    out.print(f"{plain(job)}: {found['state']}", soft_wrap=True)
+    out.print(f"{plain(found['id'])}: {found['state']}", soft_wrap=True)

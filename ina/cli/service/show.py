@@ -37,7 +37,7 @@ def print_job(job: JobView, now_s: float) -> None:
     due_s, ends_s = job["due_s"], job["ends_s"]
     tree = job["tree"]
     facts = {
-        "job": f"{plain(job['name'])} (number {job['number']})",
+        "job": f"{plain(job['name'])} (id {plain(job['id'])}, number {job['number']})",
         "tenant": job["tenant"],
         "state": state_of(job),
         "why": plain(job["reason"]),

@@ -43,7 +43,7 @@ def watch(
     with at.connect() as controller:
         after = 0
         if job is not None:
-            controller.job(job)  # is it there?
+            job = controller.job(job)["id"]
         else:
             after = max((each["number"] for each in controller.decisions()), default=0)
         for decision in controller.watch(after):
@@ -66,8 +66,8 @@ def _fail(job: JobView) -> None:
     """Raise Failure if a job has not ended well; says how to see what the rank wrote that is to blame."""
     if job["state"] == "completed":
         return
-    text = f"job {plain(job['name'])} {job['state']}: {plain(job['reason'])}"
+    text = f"job {plain(job['id'])} {job['state']}: {plain(job['reason'])}"
     rank = re.match(r"rank (\d+) ", job["reason"])
     if rank and not job["external"]:
-        text += f"; see what it wrote: {shlex.join(['ina', 'logs', job['name'], '--rank', rank[1]])}"
+        text += f"; see what it wrote: {shlex.join(['ina', 'logs', job['id'], '--rank', rank[1]])}"
     raise Failure(text)

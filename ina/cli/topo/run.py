@@ -13,7 +13,17 @@ from controller.vocabulary import BadSpec, Job, Topology
 from ina.cli import job_files, options
 from ina.cli.errors import USAGE, Failure
 from ina.cli.execute import execute
-from ina.cli.run_options import MemoryOptions, check_preempt
+from ina.cli.run_options import (
+    JobName,
+    JobsFile,
+    Log,
+    MemoryOptions,
+    StragglerTimeout,
+    Timeout,
+    check,
+    entries_of,
+    launches,
+)
 from ina.cli.topo.topology import (
     Lanes,
     LinkOptions,
@@ -24,14 +34,15 @@ from ina.cli.topo.topology import (
     program_of,
 )
 from ina.runtime.fabric import SwitchFabric
-from ina.runtime.run_log import begin_log
 from ina.runtime.spec import NAMELESS, FabricSpec, LaunchSpec
 
 EPILOG = """Examples:
 
   ina topo run fat-tree:4 -- python examples/digits.py
 
-  ina topo run lab -np 4 -- python train.py
+  ina topo run lab -np 4 --priority 200 --preempt -- python train.py
+
+  ina topo run lab --jobs examples/three_jobs.toml
 
   ina topo run two-racks:2 --runner loopback -- python examples/digits.py
 """
@@ -49,13 +60,15 @@ def run_(
     *,
     topology: Name,
     command: Annotated[
-        list[str],
+        list[str] | None,
         typer.Argument(help="Run this program in each worker; give it after --.", metavar="-- COMMAND"),
-    ],
+    ] = None,
     workers: Annotated[
         int | None,
         typer.Option(*options.WORKERS, min=1, help="Set the number of workers. Default: one per host."),
     ] = None,
+    jobs: JobsFile = None,
+    name: JobName = NAMELESS,
     runner: Annotated[
         Runner,
         typer.Option(
@@ -67,34 +80,37 @@ def run_(
     lanes: Lanes = None,
     target: TargetOption = Target.EMBEDDED,
     pcap: Pcap = None,
-    log: Annotated[
-        Path | None,
-        typer.Option(
-            writable=True,
-            metavar="FILE",
-            help="Write one line of JSON per collective and worker to this file; replaces the file.",
-        ),
+    timeout: Timeout = 8.0,
+    straggler_timeout: StragglerTimeout = 600.0,
+    seed: Annotated[
+        int | None,
+        typer.Option(help="Seed the random numbers of the links of a testbed that is started. Default: 0."),
     ] = None,
+    log: Log = None,
     json: options.Json = False,
     memory: MemoryOptions,
     links: LinkOptions,
 ) -> None:
-    """Run a job on the hosts of a testbed, with gradients summed in its switches.
+    """Run jobs on the hosts of a testbed, with gradients summed in its switches.
 
     Uses the testbed of that name if it is up, with the program, lanes and links that it was started with, and
-    leaves it up. Otherwise starts a testbed for the job, and stops it afterwards.
+    leaves it up. Otherwise starts a testbed for the jobs, and stops it afterwards. Jobs of several such
+    commands may run at the same time, on different hosts.
     """
     from bmv2_topos.testbeds import netns
     from ina.runtime.programs import bundle
     from ina.runtime.testbed_fabric import opened as opened_testbed
     from ina.runtime.testbeds import live_runner
 
+    entries = entries_of(jobs, command, workers, name)
     if runner is not Runner.LOOPBACK and netns.slug(topology) in netns.known():
         state = netns.find(netns.slug(topology))
-        if pcap is not None:
-            raise Failure(
-                f"--pcap: testbed {state.name} is already up; give --pcap to 'ina topo up'", exit_code=USAGE
-            )
+        for option, given in (("--pcap", pcap), ("--seed", seed)):
+            if given is not None:
+                raise Failure(
+                    f"{option}: testbed {state.name} is already up; give {option} to 'ina topo up'",
+                    exit_code=USAGE,
+                )
         chosen = state.program
         opened: AbstractContextManager[SwitchFabric] = opened_testbed(state)
         shape, unused_keys = state.topology, None
@@ -106,15 +122,21 @@ def run_(
             raise Failure(
                 f"{error}; testbeds that are up: {', '.join(up)}" if up else str(error), USAGE
             ) from None
-        unused_keys = job_files.unused_keys("topo", Path(topology)) if json else None
-        chosen = program_of(program, lanes, target, pcap=pcap)
+        unused_keys = job_files.unused_keys("topo", Path(topology), jobs) if json else None
+        chosen = program_of(program, lanes, target, seed=seed or 0, pcap=pcap)
         opened = live_runner(runner.value).opened(netns.slug(topology), shape, chosen)
     spec = FabricSpec(chosen.name, chosen.lanes, topology=shape)
-    check_preempt(memory.preempt, bundle(chosen.name, chosen.lanes).offers())
-    alone = Job(name=NAMELESS, workers=_workers(shape, workers), command=tuple(command))
-    job = LaunchSpec(job=memory.overrides().of(alone), log=None if log is None else str(begin_log(log)))
+    if entries is None:
+        alone = Job(name=name, workers=_workers(shape, workers), command=tuple(command or ()))
+        entries = [memory.overrides().of(alone)]
+    for entry in entries:
+        _workers(shape, entry.workers)
+    check(spec, [LaunchSpec(job=entry) for entry in entries])
+    offers = bundle(chosen.name, chosen.lanes).offers()
+    times = {"timeout_s": timeout, "straggler_timeout_s": straggler_timeout}
+    specs = launches(memory, entries, offers, of_file=jobs is not None, log=log, **times)
     execute(
-        spec, [job], switch=f"{runner} {shape.name}", as_json=json, opened=opened, unused_keys=unused_keys
+        spec, specs, switch=f"{runner} {shape.name}", as_json=json, opened=opened, unused_keys=unused_keys
     )
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from ina.service.api.problems import Problem
-from ina.service.errors import Unknown
+from ina.service.errors import Conflict, Unknown
 from ina.service.records import JobRecord
 from ina.service.service import Service
 from ina.service.tokens import Person, Role, Tokens
@@ -56,16 +57,34 @@ def operator(person: Person) -> None:
         raise Problem(403, f"{person.name!r} is a submitter; only operators may do this")
 
 
-def own(service: Service, person: Person, name: str) -> JobRecord:
-    """Return a job that the person may see. Raises Unknown, as for jobs that are not there, for others."""
-    try:
-        record = service.record(name)
-    except Unknown:
-        raise _unknown(name) from None
-    if not person.owns(record.submitted.tenant):
-        raise _unknown(name)
-    return record
+def own(service: Service, person: Person, reference: str, tenant: str | None = None) -> JobRecord:
+    """Return the job that the person means.
+
+    An id or a number means one job. A name means the newest job of this name of the person's tenant, else, to
+    an operator, of the only tenant that has one. With `tenant` the reference is a name, of that tenant.
+
+    Raises Unknown, also for jobs that the person may not see, and Conflict for what may mean two jobs.
+    """
+    seen = [
+        said
+        for said in service.named(reference)
+        if person.owns(said.tenant) and (tenant is None or (tenant, reference) == (said.tenant, said.called))
+    ]
+    named = [said for said in seen if said.called == reference]
+    if own_ones := [said for said in named if said.tenant == person.name]:
+        named = own_ones
+    exact = [said for said in seen if said.called != reference]
+    if not seen:
+        raise Unknown(f"there is no job {reference[:80]!r}")
+    if len(exact) + len(tenants := {said.tenant for said in named}) > 1:
+        ways = [said.job.name for said in exact] + [f"{each}/{reference}" for each in sorted(tenants)]
+        raise Conflict(f"{reference[:80]!r} may mean several jobs: want one of {', '.join(ways)}")
+    return service.record((exact or named)[-1].job.name)
 
 
-def _unknown(name: str) -> Unknown:
-    return Unknown(f"there is no job {name[:80]!r}")
+def gone(service: Service, person: Person, reference: str, tenant: str | None = None) -> Mapping[str, Any]:
+    """Return the latest job that is over and forgotten that the person may mean. Raises Unknown."""
+    for each in service.archived(reference):
+        if person.owns(each["tenant"]) and tenant in (None, each["tenant"]):
+            return each
+    raise Unknown(f"there is no job {reference[:80]!r}")

@@ -20,7 +20,6 @@ from ina.service.api.access import own
 from ina.service.api.asking import BEARER, Asker, Json, Serving, person_of
 from ina.service.api.openapi import MAX_RANKS, NAME, refusals
 from ina.service.api.problems import Problem, pointer
-from ina.service.errors import Unknown
 from ina.service.service import Service
 
 router = APIRouter(prefix="/v1/admissions", dependencies=[Depends(BEARER)], responses=refusals())
@@ -85,13 +84,10 @@ async def _holder(name: str, request: Request, service: Serving) -> str:
     """Return the job that a request is about. Raises Problem unless its holder or its owner asks."""
     _, _, token = request.headers.get("authorization", "").partition(" ")
     shown = hashlib.sha256(token.strip().encode(errors="surrogatepass")).hexdigest()
-    try:
-        holder = service.record(name).submitted.holder
-    except Unknown:
-        holder = ""
-    if not (holder and hmac.compare_digest(holder, shown)):
-        own(service, await person_of(request), name)
-    return name
+    for said in service.named(name):
+        if said.holder and hmac.compare_digest(said.holder, shown):
+            return said.job.name
+    return own(service, await person_of(request), name).name
 
 
 Held = Annotated[str, Depends(_holder)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import re
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Collection
 from importlib.metadata import version
@@ -18,7 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from controller.vocabulary import BadSpec, Job, Topology, documents, jobs_of
 from ina.service import views
 from ina.service.api import admissions, metrics
-from ina.service.api.access import Gate, own
+from ina.service.api.access import Gate, gone, own
 from ina.service.api.asking import (
     BEARER,
     MAX_PAGE,
@@ -29,7 +30,9 @@ from ina.service.api.asking import (
     Last,
     Limit,
     Operator,
+    Own,
     Serving,
+    Tenants,
 )
 from ina.service.api.guard import Guard
 from ina.service.api.history import History
@@ -199,46 +202,41 @@ async def jobs(
 
 
 @_v1.get("/jobs/{name}", response_model=views.JobView)
-async def job(name: str, service: Serving, person: Asker) -> Response:
-    """Show a job, also one that is over and no longer listed."""
+async def job(name: str, service: Serving, person: Asker, tenant: Tenants = None) -> Response:
+    """Show a job, also one that is over and no longer listed.
+
+    Here and below `name` is its id, its number, or its name: that of the newest job of this name.
+    """
     try:
-        return Json(views.of_job(own(service, person, name), service.now_s))
+        return Json(views.of_job(own(service, person, name, tenant), service.now_s))
     except Unknown:
-        archived = service.archived(name)
-        if archived is None or not person.owns(archived["tenant"]):
-            raise
-        return Json(archived)
+        return Json(gone(service, person, name, tenant))
 
 
 @_v1.delete("/jobs/{name}", response_model=views.JobView)
-async def cancel(name: str, service: Serving, person: Asker) -> Response:
+async def cancel(record: Own, service: Serving, person: Asker) -> Response:
     """End a job, whether it runs or waits."""
-    own(service, person, name)
-    record = await service.cancel(name, by=person.name)
-    return Json(views.of_job(record, service.now_s))
+    return Json(views.of_job(await service.cancel(record.name, by=person.name), service.now_s))
 
 
 @_v1.post("/jobs/{name}/retry", response_model=views.JobView)
-async def retry(name: str, service: Serving, person: Asker) -> Response:
+async def retry(record: Own, service: Serving) -> Response:
     """Have a job that failed run again, from where it last saved."""
-    own(service, person, name)
-    return Json(views.of_job(await service.retry(name), service.now_s))
+    return Json(views.of_job(await service.retry(record.name), service.now_s))
 
 
 @_v1.get("/jobs/{name}/explanation", response_model=views.ExplanationView)
-async def explanation(name: str, service: Serving, person: Asker) -> Response:
+async def explanation(record: Own, service: Serving) -> Response:
     """Explain why a job stands as it does, and what it would take to be faster."""
-    own(service, person, name)
-    return Json(views.of_explanation(service.explain(name), service.now_s))
+    return Json(views.of_explanation(service.explain(record.name), service.now_s))
 
 
 @_v1.get("/jobs/{name}/logs/{rank}", response_model=views.LogView, responses=STREAM)
 async def logs(
-    name: str,
+    record: Own,
     rank: int,
     request: Request,
     service: Serving,
-    person: Asker,
     offset: Annotated[
         int,
         Query(
@@ -251,8 +249,7 @@ async def logs(
     last: Last = -1,
 ) -> Response:
     """Show what a rank of a job wrote."""
-    record = own(service, person, name)
-    workers = record.submitted.job.workers
+    name, workers = record.name, record.submitted.job.workers
     if not 0 <= rank < workers:
         raise Problem(404, f"job {name!r} has ranks 0 to {workers - 1}, not {rank}")
     path = service.log(name, rank)
@@ -289,10 +286,11 @@ def _jobs(body: bytes, cluster: Topology) -> list[Job]:
                 422, f"want a table of keys, not {documents.shown(each)}", pointer=f"/jobs/{number}"
             )
         name = each.get("name")
-        if isinstance(name, str) and ("/" in name or name in (".", "..")):
+        if isinstance(name, str) and (re.search(r"/|#\d+$", name) or name in (".", "..")):
             raise Problem(
                 422,
-                f"name = {documents.shown(name)}: want a name without '/', other than '.' and '..'",
+                f"name = {documents.shown(name)}: want a name without '/', and without '#' and a number at"
+                " its end, other than '.' and '..'",
                 pointer=f"/jobs/{number}/name",
             )
     described = documents.Document("request.json", {"job": found})
@@ -343,7 +341,7 @@ async def reallocate(
     job: Annotated[str, Query(description="Show this job alone; memory is divided among all.")] = "",
 ) -> Response:
     """Divide the memory of the switches now, and show what each job has got, and why."""
-    found = await service.reallocate(job, by=person.name)
+    found = await service.reallocate(own(service, person, job).name if job else "", by=person.name)
     return Json(views.of_reallocation(found, service.now_s))
 
 
@@ -442,8 +440,8 @@ def _may_see(service: Service, person: Person, decision: Decision) -> bool:
         return True
     for name in decision.entry.jobs:
         with contextlib.suppress(Unknown):
-            own(service, person, name)
-            return True
+            if person.owns(service.record(name).submitted.tenant):
+                return True
     return False
 
 
@@ -459,15 +457,17 @@ async def figures(request: Request, _: Operator) -> Response:
 
 
 @_open.get("/healthz")
-async def healthz() -> Response:
-    """Say that the process answers."""
-    return Json({"status": "ok"})
+async def healthz(request: Request) -> Response:
+    """Say that the process answers, with 503 while it cannot write its state."""
+    trouble: str = request.app.state.service.trouble
+    return Json({"status": "its state cannot be written" if trouble else "ok"}, 503 if trouble else 200)
 
 
 @_open.get("/readyz")
 async def readyz(request: Request) -> Response:
     """Say whether the service serves."""
-    why: str = request.app.state.service.ready
+    service: Service = request.app.state.service
+    why = service.ready or ("its state cannot be written" if service.trouble else "")
     return Json({"status": why or "ok"}, 503 if why else 200)
 
 

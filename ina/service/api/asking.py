@@ -9,9 +9,10 @@ from fastapi import Depends, Header, Query, Request
 from fastapi.security import HTTPBearer
 from starlette.responses import Response
 
-from ina.service.api.access import Gate, operator
+from ina.service.api.access import Gate, operator, own
 from ina.service.api.peers import Peer
 from ina.service.api.problems import Problem
+from ina.service.records import JobRecord
 from ina.service.service import Service
 from ina.service.tokens import Person
 
@@ -57,6 +58,16 @@ BEARER = HTTPBearer(
 Serving = Annotated[Service, Depends(service_of)]
 Asker = Annotated[Person, Depends(person_of)]
 Operator = Annotated[Person, Depends(_operator)]
+Tenants = Annotated[
+    str | None, Query(alias="tenant", description="The job of this name of this tenant, for operators.")
+]
+
+
+async def _own(name: str, service: Serving, person: Asker, tenant: Tenants = None) -> JobRecord:
+    return own(service, person, name, tenant)
+
+
+Own = Annotated[JobRecord, Depends(_own)]
 After = Annotated[
     int,
     Query(

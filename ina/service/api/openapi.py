@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from controller.vocabulary.documents import json_schema
 from controller.vocabulary.schema import JOB, MAX_WORKERS
 from ina.service.api.problems import TYPE
 
@@ -66,26 +67,10 @@ TEXT: Responses = {
     200: {"description": "The figures.", "content": {"text/plain": {"schema": {"type": "string"}}}}
 }
 
-_TYPES: Mapping[str, Mapping[str, Any]] = {
-    "name": {"type": "string", "minLength": 1, "maxLength": 200, "pattern": r"^[A-Za-z0-9][\w.-]*$"},
-    "workers": {"type": "integer", "minimum": 1, "maximum": MAX_WORKERS},
-    "command": {
-        "oneOf": [
-            {"type": "string", "minLength": 1},
-            {"type": "array", "minItems": 1, "items": {"type": "string"}},
-        ]
-    },
-    "deadline_s": {"type": "number", "exclusiveMinimum": 0, "maximum": 1e12},
-    "iterations": {"type": "integer", "minimum": 1},
-    "compute_s": {"type": "number", "minimum": 0},
-    "gpus_per_worker": {"type": "integer", "minimum": 1},
-    "priority": {"type": "integer"},
-}
-
 
 def _job() -> dict[str, Any]:
     keys = {
-        name: {**_TYPES.get(name, {}), "description": f"{key.meaning}. Default: {key.default}."}
+        name: {**json_schema(key.check), "description": f"{key.meaning}. Default: {key.default}."}
         for name, key in JOB.items()
     }
     return {

@@ -1,13 +1,26 @@
-"""Which user of this machine is at the other end of a connection on loopback."""
+"""Who is at the other end of a connection: which user of this machine, and how many connections it has."""
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import os
+import resource
+import socket
 import sys
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
 Place = tuple[str, int]
+PER_PEER = 128
+"""Most connections of a user of this machine, or of another machine."""
+MOST = 1024
+"""Most connections; half of the descriptors that this process may have, if that is less."""
+RESERVED = 64
+"""Those of them that are kept for root and the controller's own user."""
+UNASKED = 32
+"""Connections up to which it does not matter whose they are: to ask takes time."""
 
 
 class Peer:
@@ -31,6 +44,42 @@ class Peer:
             else:
                 self._uid = uid_of(self._client, (self._server[0], self._server[1]))
         return self._uid
+
+
+class Listener(socket.socket):
+    """A listening TCP socket that drops connections of a peer that has too many; it sends `refusal` there.
+
+    Connections are counted before TLS and before any byte of a request, for these may never come.
+    """
+
+    refusal = b""
+
+    def __init__(self, family: int) -> None:
+        # asyncio turns Nagle's algorithm off where it knows that a socket is TCP's. With it the body of an
+        # answer waits until the other side has acknowledged the header: 40 ms.
+        super().__init__(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+        self._taken: list[tuple[socket.socket, object]] = []
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        """Accept a connection. Raises ConnectionAbortedError for one too many."""
+        connection, client = super().accept()
+        self._taken = [each for each in self._taken if each[0].fileno() >= 0]
+        if len(self._taken) < UNASKED:
+            self._taken.append((connection, None))
+            return connection, client
+        uid = uid_of(client[:2], connection.getsockname()[:2])
+        whose = client[0] if uid is None else uid
+        most = min(MOST, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)
+        own = uid in (0, os.geteuid())
+        if len(self._taken) < (most if own else most - RESERVED):
+            held = Counter(peer for _, peer in self._taken)[whose]
+            if own or held < PER_PEER:
+                self._taken.append((connection, whose))
+                return connection, client
+        with connection, contextlib.suppress(OSError):
+            connection.setblocking(False)
+            connection.send(self.refusal)
+        raise ConnectionAbortedError
 
 
 def uid_of(client: Place, server: Place, tables: Path = Path("/proc/net")) -> int | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
+from http import HTTPStatus
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -31,6 +32,7 @@ _TITLES: Mapping[int, str] = {
     421: "This server does not have that name",
     422: "A value is wrong",
     429: "Too many at once",
+    431: "The head of the request is too large",
     500: "Internal error",
     503: "Not now",
 }
@@ -77,6 +79,14 @@ class Problem(Exception):
             found["parameter"] = self.parameter
         text = json.dumps(found)
         return Response(text, self.status, headers=self.headers, media_type=TYPE)
+
+    def written(self) -> bytes:
+        """Return the same as bytes, for a connection that ends with it."""
+        answer = self.response()
+        answer.headers["Connection"] = "close"
+        head = [f"HTTP/1.1 {self.status} {HTTPStatus(self.status).phrase}"]
+        head += [f"{name}: {value}" for name, value in answer.headers.items()]
+        return "\r\n".join([*head, "", ""]).encode("latin-1") + bytes(answer.body)
 
 
 def pointer(where: tuple[str | int, ...]) -> str:

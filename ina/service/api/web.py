@@ -7,10 +7,12 @@ import contextlib
 import ipaddress
 import os
 import socket
+import sys
 from collections.abc import AsyncIterator, Generator
 from dataclasses import dataclass
 from pathlib import Path
 
+import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -18,7 +20,8 @@ from controller.vocabulary import BadSpec
 from ina.service.api.access import Gate
 from ina.service.api.app import app
 from ina.service.api.guard import LOOPBACK
-from ina.service.api.peers import Peer
+from ina.service.api.peers import PER_PEER, Listener, Peer
+from ina.service.api.problems import Problem
 from ina.service.service import Reload, Service
 from ina.service.tokens import Tokens
 
@@ -26,6 +29,13 @@ _STOP_S = 2
 """For which open requests may go on when the service ends."""
 _SILENT_MS = 60_000
 """After which the kernel ends a connection whose other side takes nothing."""
+_BACKLOG = 256
+"""Connections that the kernel keeps until they are accepted."""
+HEAD_S = 10.0
+"""Within which a request's head, and a handshake of TLS, have to come."""
+HEAD_BYTES = 64 << 10
+_LINGER_S = 1.0
+"""For which a refused connection takes what is still coming: else its end would destroy the answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,14 +79,12 @@ class Address:
 
 
 def _tcp(family: int, where: tuple[object, ...]) -> socket.socket:
-    # asyncio turns Nagle's algorithm off where it knows that a socket is TCP's. With it the body of an answer
-    # waits until the other side has acknowledged the header: 40 ms.
-    made = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    made = Listener(family)
     try:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         made.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _SILENT_MS)  # connections inherit it
         made.bind(where)
-        made.listen(256)
+        made.listen(_BACKLOG)
     except BaseException:
         made.close()
         raise
@@ -100,7 +108,7 @@ def _unix(path: Path) -> socket.socket:
             made.bind(str(path))
         finally:
             os.umask(before)
-        made.listen(256)
+        made.listen(_BACKLOG)
     except BaseException:
         made.close()
         raise
@@ -116,12 +124,65 @@ class Certificate:
 
 
 class _Connection(H11Protocol):
-    """A connection whose requests know whose it is, as ``state["peer"]`` of their scopes."""
+    """A connection whose requests know whose it is, as ``state["peer"]`` of their scopes.
+
+    Heads of requests have `HEAD_S`, and what is no request is answered by a problem document.
+    """
+
+    _refused = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Take a connection."""
         super().connection_made(transport)
         self.app_state = {**self.app_state, "peer": Peer(self.client, self.server)}
+        self._head: asyncio.TimerHandle | None = self.loop.call_later(HEAD_S, self._late)
+
+    def data_received(self, data: bytes) -> None:
+        """Take bytes: part of a head, of a body, or of the next request."""
+        if self._refused:
+            return
+        super().data_received(data)
+        if self.conn.their_state is not h11.IDLE:
+            self._whole()
+        elif self._head is None:
+            self._head = self.loop.call_later(HEAD_S, self._late)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Note the end."""
+        self._whole()
+        super().connection_lost(exc)
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what is no request; uvicorn calls this as it handles h11's error."""
+        error = sys.exc_info()[1]
+        if isinstance(error, h11.RemoteProtocolError) and error.error_status_hint == 431:
+            self._refuse(
+                Problem(431, f"the head of the request is too long: want at most {HEAD_BYTES} bytes")
+            )
+        else:
+            self._refuse(Problem(400, f"no request of HTTP/1.1: {error or msg}"))
+
+    def _whole(self) -> None:
+        if self._head is not None:
+            self._head.cancel()
+            self._head = None
+
+    def _late(self) -> None:
+        if self.conn.trailing_data[0]:
+            self._refuse(Problem(408, f"the head of the request took longer than {HEAD_S:g} s"))
+        else:
+            self.transport.close()
+
+    def _refuse(self, problem: Problem) -> None:
+        self._refused = True
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            self.transport.write(problem.written())
+        if self.cycle is not None:
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+        self.loop.call_later(_LINGER_S, self.transport.close)
 
 
 class _Server(uvicorn.Server):
@@ -139,7 +200,20 @@ class _Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start to listen."""
-        await super().startup(sockets)
+        await super().startup([])
+
+        def connected() -> asyncio.Protocol:
+            return _Connection(self.config, self.server_state, self.lifespan.state)
+
+        for bound in sockets or ():
+            serving = await asyncio.get_running_loop().create_server(
+                connected,
+                sock=bound,
+                ssl=self.config.ssl,
+                backlog=_BACKLOG,
+                ssl_handshake_timeout=None if self.config.ssl is None else HEAD_S,
+            )
+            self.servers.append(serving)
         self.listening.set()
 
     async def main_loop(self) -> None:
@@ -178,6 +252,10 @@ async def speaking(
         if not tokens.grants():
             raise BadSpec(f"{what}: add a token first, with 'ina controller token add NAME --role operator'")
     with address.bound() as bound:
+        if isinstance(bound, Listener) and certificate is None:
+            bound.refusal = Problem(
+                503, f"too many connections are open, or more than {PER_PEER} are yours: close some"
+            ).written()
         made = app(
             service,
             gate=Gate(tokens, local=address.local),
@@ -186,13 +264,13 @@ async def speaking(
         )
         config = uvicorn.Config(
             made,
-            http=_Connection,
             ws="none",
             lifespan="on",
             log_config=None,
             access_log=False,
             proxy_headers=False,
             server_header=False,
+            h11_max_incomplete_event_size=HEAD_BYTES,
             timeout_graceful_shutdown=_STOP_S,
             ssl_certfile=certificate.certificate if certificate else None,
             ssl_keyfile=certificate.key if certificate else None,

@@ -19,7 +19,8 @@ export function jobPage(name) {
 }
 
 export function drawJob(name) {
-  const job = rows.get(name);
+  const job = rows.get(name); // the address may have its name or number
+  if (job) name = job.id;
   if (!job) {
     document.getElementById("main").replaceChildren(h("section", {}, h("h2", {}, "No such job"), empty(`There is no job ${name}, or it is another tenant’s.`)));
     return false;
@@ -58,7 +59,7 @@ export function drawJob(name) {
     h("p", { class: "buttons" }, action),
   );
   replace("time-body", timeline(job), slotsPlot(name));
-  const explanation = at.explanation?.job.name === name ? at.explanation : null;
+  const explanation = at.explanation?.job.id === name ? at.explanation : null;
   replace(
     "why-body",
     explanation?.advice.length ? h("ul", { class: "plain" }, explanation.advice.map((each) => h("li", {}, each))) : null,
@@ -82,8 +83,8 @@ function timeline(job) {
     "svg",
     { viewBox: `0 0 ${width} ${height}`, width: "100%", role: "img", "aria-label": `waited ${clock(start - job.submitted_s)}, since its start ${clock(until - start)}` },
     piece(job.submitted_s, start, { class: "idle" }, "waited"),
-    piece(start, until, { fill: color(job.name) }, "since its start"),
-    job.ends_s != null ? piece(now_s, job.ends_s, { fill: color(job.name), opacity: 0.35 }, "to go") : null,
+    piece(start, until, { fill: color(job.id) }, "since its start"),
+    job.ends_s != null ? piece(now_s, job.ends_s, { fill: color(job.id), opacity: 0.35 }, "to go") : null,
     s("text", { x: 4, y: 52, class: "soft" }, `waited ${clock(start - job.submitted_s)}`),
     s("text", { x: width - 4, y: 52, "text-anchor": "end", class: "soft" }, job.over ? `ended after ${clock(until - job.submitted_s)}` : job.ends_s != null ? `${clock(job.ends_s - now_s)} to go` : ""),
     job.due_s != null && x(job.due_s) <= width
@@ -134,10 +135,10 @@ function slotsPlot(name) {
 function drawLog(job) {
   const body = document.getElementById("log-body");
   if (!body.firstChild) {
-    const pick = h("select", { "aria-label": "Rank", class: "end", onchange: (event) => follow(job.name, Number(event.target.value)) }, Array.from({ length: Math.min(job.workers, 1024) }, (_, rank) => h("option", { value: rank }, `rank ${rank}`)));
+    const pick = h("select", { "aria-label": "Rank", class: "end", onchange: (event) => follow(job.id, Number(event.target.value)) }, Array.from({ length: Math.min(job.workers, 1024) }, (_, rank) => h("option", { value: rank }, `rank ${rank}`)));
     document.getElementById("log-title").append(pick);
     body.append(h("pre", { id: "log-text", tabindex: "0", "aria-label": "Output of the rank" }));
-    follow(job.name, 0);
+    follow(job.id, 0);
   }
 }
 

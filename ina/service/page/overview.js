@@ -68,9 +68,9 @@ function jobTable(jobs) {
       h(
         "tr",
         {},
-        h("td", { class: "name" }, jobLink(job.name, "jobs")),
+        h("td", { class: "name" }, jobLink(job.id, "jobs")),
         h("td", { class: `state wide ${tone(stateOf(job))}` }, stateOf(job)),
-        h("td", { title: `${count(Math.floor(job.done))} of ${count(job.iterations)} iterations` }, bar(job.done / job.iterations, job.name)),
+        h("td", { title: `${count(Math.floor(job.done))} of ${count(job.iterations)} iterations` }, bar(job.done / job.iterations, job.id)),
         h("td", { class: "number", title: job.ends_s == null ? null : wall(job.ends_s) }, clock(job.ends_s == null ? null : job.ends_s - now_s)),
         h("td", { class: "number" }, due(job)),
         h("td", { class: "number wide" }, Object.values(job.slots).length ? count(Math.max(...Object.values(job.slots).map((each) => each.slots))) : "–"),
@@ -89,7 +89,7 @@ function queueTable(jobs) {
       h(
         "tr",
         {},
-        h("td", { class: "name" }, jobLink(job.name, "queue")),
+        h("td", { class: "name" }, jobLink(job.id, "queue")),
         h("td", { class: "number wide" }, job.gpus),
         h("td", { class: "number wide" }, clock(now_s - job.submitted_s)),
         h("td", { class: "number" }, due(job)),
@@ -107,7 +107,7 @@ function overTable(jobs) {
       h(
         "tr",
         {},
-        h("td", { class: "name" }, jobLink(job.name, "over")),
+        h("td", { class: "name" }, jobLink(job.id, "over")),
         h("td", { class: `state ${tone(stateOf(job))}` }, stateOf(job)),
         h("td", { class: "number" }, job.ended_s == null ? "" : `${clock(now_s - job.ended_s)} ago`),
         h("td", { class: "number" }, job.ended_s == null ? "" : clock(job.ended_s - job.submitted_s)),

@@ -41,12 +41,12 @@ async function refresh(all = true) {
       all ? json("/v1/memory") : at.memory,
       name && (all || !rows.get(name)?.over) ? explained(name) : at.explanation,
     ]);
-    const found = new Map([...others, ...running].map((job) => [job.name, job]));
+    const found = new Map([...others, ...running].map((job) => [job.id, job]));
     const jobs = [...found.values()].sort((one, other) => one.number - other.number);
     Object.assign(at, { cluster, jobs, memory: { ...memory, now_s: cluster.now_s }, explanation });
     rows.clear();
-    for (const job of jobs) rows.set(job.name, job);
-    if (explanation) rows.set(explanation.job.name, explanation.job);
+    for (const job of jobs) rows.set(job.id, job);
+    if (explanation) for (const each of [name, explanation.job.id]) rows.set(each, explanation.job);
     draw();
   })();
   try {

@@ -33,15 +33,15 @@ export function clusterPicture(only = null) {
   const height = 78 * rank.length + 4;
   const place = new Map();
   names.forEach((row, up) => row.forEach((name, number) => place.set(name, [(width * (number + 0.5)) / row.length, height - 42 - 78 * up])));
-  const shownJobs = at.jobs.filter((job) => !job.over && (!only || job.name === only));
+  const shownJobs = at.jobs.filter((job) => !job.over && (!only || job.id === only));
   const treeLinks = new Map();
   for (const job of shownJobs) {
     if (!job.tree) continue;
     const inTree = new Set([job.tree.root, ...Object.keys(job.tree.parents)]);
-    for (const [child, parent] of Object.entries(job.tree.parents)) push(treeLinks, `${child}|${parent}`, job.name);
+    for (const [child, parent] of Object.entries(job.tree.parents)) push(treeLinks, `${child}|${parent}`, job.id);
     for (const { a, b } of links)
       for (const [one, other] of [[a, b], [b, a]])
-        if (job.servers.includes(one) && inTree.has(other)) push(treeLinks, `${one}|${other}`, job.name);
+        if (job.servers.includes(one) && inTree.has(other)) push(treeLinks, `${one}|${other}`, job.id);
   }
   const lines = links.map(({ a, b }) => {
     const jobs = [...(treeLinks.get(`${a}|${b}`) ?? []), ...(treeLinks.get(`${b}|${a}`) ?? [])];
@@ -73,7 +73,7 @@ export function clusterPicture(only = null) {
     );
   }
   const onServer = new Map();
-  for (const job of shownJobs) for (const server of job.servers) for (let gpu = 0; gpu < job.gpus / job.workers; gpu++) push(onServer, server, job.name);
+  for (const job of shownJobs) for (const server of job.servers) for (let gpu = 0; gpu < job.gpus / job.workers; gpu++) push(onServer, server, job.id);
   for (const each of servers) {
     const [x, y] = place.get(each.name);
     const has = onServer.get(each.name) ?? [];

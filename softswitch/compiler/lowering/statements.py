@@ -113,7 +113,7 @@ def _for_in(body: Body, loop: ast.ForIn) -> None:
     if isinstance(loop.collection, ast.Range):
         _for_range(body, loop, loop.collection)
         return
-    collection = evaluate(body, loop.collection)
+    collection = _collection(body, loop.collection)
     shape = t.base(type_of(collection))
     if not isinstance(collection, Group) and not isinstance(shape, t.StackType | t.Tuple):
         raise CompileError(f"a loop over {show(collection)}", loop.collection.pos, "low .. high, or a list")
@@ -131,6 +131,20 @@ def _for_in(body: Body, loop: ast.ForIn) -> None:
         body.out.append(ir.Switch(number, tuple(cases), loop.pos))
         _lower(body, loop.body)
     body.out.append(ir.Loop(tuple(inside), (_counted_up(number, t.BIT32, loop.pos),), loop.pos))
+
+
+def _collection(body: Body, expr: ast.Expr) -> Value:
+    """Return what a loop is over; the elements of a list are those before its first round."""
+    match expr:
+        case ast.Cast(ast.ListType(element), ast.ListExpr() as given, pos):
+            type_ = type_at(body, element)
+            value = evaluate(body, given)
+            assert isinstance(value, Group)
+            parts = (convert(part, type_, pos, f"element {n}") for n, part in enumerate(value.parts))
+            value = Group(t.ListType(type_), tuple(parts))
+        case _:
+            value = evaluate(body, expr)
+    return saved(body, value, "elements", expr.pos) if isinstance(value, Group) else value
 
 
 def _counted_up(variable: ir.Expr, type_: ir.Bits, pos: ir.Position) -> ir.Stmt:

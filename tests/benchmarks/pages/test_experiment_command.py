@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 from benchmarks.pages import RESULTS
 from benchmarks.pages.__main__ import arguments, listing
 from benchmarks.pages.index import QUESTIONS, load
-from ina.cli.errors import USAGE, Failure
+from ina.cli.errors import USAGE, Failure, verdict
 from ina.cli.experiment import experiment
 
 
@@ -26,9 +26,10 @@ def call(*given: object) -> Result:
 
 def refusal(*arguments: object) -> str:
     error = call(*arguments).exception
-    assert isinstance(error, Failure)
-    assert error.exit_code == USAGE
-    return str(error)
+    assert error is not None
+    message, code = verdict(error)
+    assert code == USAGE
+    return message
 
 
 def test_all_experiments_are_listed_as_in_the_index_of_results() -> None:

@@ -46,4 +46,4 @@ def test_without_a_compiler_it_is_said_what_is_missing(monkeypatch: pytest.Monke
         RunFailed, match=r"benchmarks\.replicas\.muri:muri-s: the matching of Muri's public simulator: no C"
     ) as caught:
         run(Task("benchmarks.replicas.muri:muri-s", source, SimulationConfig(Cluster.uniform(1, 2))))
-    assert not caught.value.usage
+    assert caught.value.exit_code == 1

@@ -176,3 +176,26 @@ def test_tables_end_with_a_recommendation() -> None:
     assert "What limits" in printed
     assert "\nUse " in printed
     assert "\nMost would help: links twice as fast" in printed
+
+
+@pytest.mark.parametrize(
+    ("rate_bps", "faster_bps"), [(550e9, 1.1e12), (1.6e12, 3.2e12), (6e14, 1e15), (1e15, None), (0, None)]
+)
+def test_links_twice_as_fast_stay_within_the_bound_of_rates(
+    rate_bps: float, faster_bps: float | None
+) -> None:
+    found = larger(star(rates=(rate_bps, rate_bps))).get("links twice as fast")
+    assert (found and found.links[0].rate_bps) == faster_bps
+
+
+@pytest.mark.parametrize("rate_bps", ["0", "550e9", "1.6e12"])
+def test_advice_on_fast_and_unlimited_links_is_a_table(tmp_path: Path, rate_bps: str) -> None:
+    cluster = tmp_path / "c.toml"
+    cluster.write_text(f'[fabric]\nshape = "star"\nservers = 2\ngpus = 1\nrate_bps = {rate_bps}\n')
+    jobs = tmp_path / "j.toml"
+    jobs.write_text('[[job]]\nname = "a"\nmodel = "resnet50"\nworkers = 2\niterations = 10\n')
+    found = CliRunner().invoke(
+        app, ["advise", "--variations", "1", "--jobs", str(jobs), "--cluster", str(cluster)]
+    )
+    assert found.exit_code == 0, found.output
+    assert "What limits" in found.output

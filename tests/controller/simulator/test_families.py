@@ -126,7 +126,7 @@ def test_lucid_needs_nodes_beside_its_profiler() -> None:
         RunFailed, match=r"benchmarks\.replicas\.lucid:lucid: the profiler takes 2 of 2 nodes"
     ) as caught:
         average_s("benchmarks.replicas.lucid:lucid", SimulationConfig(Cluster.uniform(2, 8)), jobs=5)
-    assert caught.value.usage
+    assert caught.value.exit_code == 2
 
 
 # Files.
@@ -188,7 +188,7 @@ def test_sharing_knows_configurations_and_says_which_job_it_does_not(tmp_path: P
         RunFailed, match="job '1' trains 'odd/d/1/fp', for which --pairs lacks some pairs"
     ) as caught:
         run(replace(task, source=Source(tmp_path / "other.csv")))
-    assert caught.value.usage
+    assert caught.value.exit_code == 2
 
 
 def test_sharing_reads_gavels_pairs(tmp_path: Path) -> None:
@@ -207,7 +207,7 @@ def test_sharing_reads_gavels_pairs(tmp_path: Path) -> None:
     pairs.write_text("[]")
     with pytest.raises(RunFailed, match="not a table of Gavel's throughputs") as caught:
         run(Task("sharing:fifo", Source(trace), replace(config, seed=1)))
-    assert caught.value.usage
+    assert caught.value.exit_code == 2
 
 
 def test_without_pairs_any_model_is_a_made_up_one() -> None:

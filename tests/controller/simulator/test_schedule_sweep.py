@@ -105,7 +105,7 @@ def test_what_fails_in_another_process_fails_here_as_well(processes: int) -> Non
     tasks[1] = Task("muri-s", Source(TRACE), around)
     with pytest.raises(RunFailed, match="asks for 16 GPUs; the cluster has 4") as caught:
         run_all(tasks, processes=processes)
-    assert caught.value.usage
+    assert caught.value.exit_code == 2
 
 
 def test_progress_reaches_the_end_and_never_goes_back() -> None:
@@ -133,7 +133,7 @@ def test_no_task_no_outcome_and_no_negative_processes() -> None:
 def test_an_unknown_policy_is_a_matter_of_usage() -> None:
     with pytest.raises(RunFailed, match="'nobody' is unknown") as caught:
         run(Task("nobody", Source(count=1), SimulationConfig(Cluster.uniform(1, 8))))
-    assert caught.value.usage
+    assert caught.value.exit_code == 2
     with pytest.raises(BadSpec, match="a load of inf"):
         Source(load=float("inf"))
 

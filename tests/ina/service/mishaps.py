@@ -168,9 +168,9 @@ class Mishaps:
                 await daemon.cancel(rng.choice(going))
             case "cancel at once":
                 job = self._job()
-                await self._submit(daemon, job)
+                name = await self._submit(daemon, job)
                 await asyncio.sleep(rng.uniform(0.0, 0.5))
-                await self._life.daemon.cancel(job.name)
+                await self._life.daemon.cancel(name)
             case "retry":
                 if not (failed := [each.name for each in daemon.records() if each.state == "failed"]):
                     return False
@@ -207,17 +207,20 @@ class Mishaps:
             return whole
         return found if found.gpus else whole
 
-    async def _submit(self, daemon: Daemon, job: Job) -> None:
-        await daemon.submit([job], tenant=self._rng.choice("ab"), key=job.name)
+    async def _submit(self, daemon: Daemon, job: Job) -> str:
+        """Submit a job; return its id."""
+        (record,) = await daemon.submit([job], tenant=self._rng.choice("ab"), key=job.name)
         self.accepted.add(job.name)
+        return record.name
 
     async def _duplicate(self, daemon: Daemon) -> bool:
-        names = [each.name for each in daemon.records()]
-        if not names:
+        said = [each.submitted for each in daemon.records() if not each.over]
+        if not said:
             return False
-        job = Job(name=self._rng.choice(names), workers=1, command=("train",))
+        other = self._rng.choice(said)
+        job = Job(name=other.called, workers=1, command=("train",))
         with contextlib.suppress(Conflict):
-            await daemon.submit([job])
+            await daemon.submit([job], tenant=other.tenant)
             raise Wrong(f"a second job {job.name} was accepted")
         return True
 

@@ -249,7 +249,7 @@ class Schedule:
                     await daemon.drain(name, back=True)
             going = [record for record in daemon.records() if not record.over]
             for record in going:
-                if record.name in self.world.endless:
+                if record.submitted.called in self.world.endless:
                     await daemon.cancel(record.name)
             if not going and not daemon.holds:
                 return
@@ -287,10 +287,10 @@ class Schedule:
     def _ends(self) -> dict[str, tuple[str, str]]:
         """Return the state of each job and its reason, also of those that are forgotten."""
         found: dict[str, tuple[str, str]] = {
-            record.name: (record.state, record.reason) for record in self.daemon.records()
+            record.submitted.called: (record.state, record.reason) for record in self.daemon.records()
         }
         for name in self.world.iterations.keys() - found.keys():
-            if (archived := self.daemon.archived(name)) is not None:
+            for archived in self.daemon.archived(name):
                 found[name] = archived["state"], archived["reason"]
         return found
 

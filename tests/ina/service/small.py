@@ -40,7 +40,7 @@ from ina.service.errors import Conflict, Unknown
 from ina.service.policies import Policies
 from ina.service.quotas import Quota, Quotas, QuotaState
 from ina.service.rates import Rates
-from ina.service.records import Audit, Difference, JobRecord, Said, State
+from ina.service.records import Audit, Difference, JobRecord, Said, State, id_of
 from ina.service.service import (
     Admission,
     ClusterState,
@@ -73,7 +73,7 @@ class SmallService:
         self._quotas = Quotas(cluster.gpus)
         self._rates = Rates()
         self.differences: tuple[Difference, ...] = ()
-        self.ready = ""
+        self.ready = self.trouble = ""
         self.changing = True
         """Whether each answer is worked out anew."""
         self._changes = count()
@@ -122,17 +122,23 @@ class SmallService:
         self._rates.check(quota, len(jobs), now_s=self.now_s)
         self._rates.take(quota, len(jobs), now_s=self.now_s)
         for job in jobs:
-            if job.name in self._taken:
-                raise Conflict(f"there is a job {job.name!r} already: choose another name")
+            if any(
+                each.called == job.name and each.tenant == tenant and each.job.name in self._core.jobs
+                for each in self._taken.values()
+            ):
+                raise Conflict(f"there is a job {job.name!r} that is not over; give another name")
+        ids = []
         for job in jobs:
-            at = replace(job, arrival_s=self.now_s)
-            self._taken[job.name] = Said(len(self._taken) + 1, at, tenant, key, holder)
+            number = len(self._taken) + 1
+            ids.append(id_of(job.name, number, tenant, self._taken))
+            at = replace(job, name=ids[-1], arrival_s=self.now_s)
+            self._taken[ids[-1]] = Said(number, at, tenant, key, holder)
             self._core.handle(Submitted(self.now_s, Submission.of(at), at))
         self._core.handle(Tick(self.now_s))
         if key:
-            self._keys[tenant, key] = [job.name for job in jobs]
+            self._keys[tenant, key] = ids
         await self.tell()
-        return [self.record(job.name) for job in jobs]
+        return [self.record(name) for name in ids]
 
     def machine(self, known_as: Sequence[str]) -> str:
         for name in known_as:
@@ -274,8 +280,15 @@ class SmallService:
             late=due_s is not None and self.now_s + left_s > due_s,
         )
 
-    def archived(self, name: str) -> Mapping[str, Any] | None:
-        return None
+    def named(self, reference: str) -> list[Said]:
+        return [
+            each
+            for each in self._taken.values()
+            if reference in (each.called, each.job.name, str(each.number))
+        ]
+
+    def archived(self, reference: str) -> list[Mapping[str, Any]]:
+        return []
 
     def counted(self) -> Mapping[str, int]:
         assert self._core.log is not None

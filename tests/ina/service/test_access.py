@@ -83,14 +83,47 @@ def test_a_submitter_has_only_jobs_of_their_own(people: dict[str, httpx.Client],
         }
     seen = alice.get("/v1/events").json()["events"]
     assert seen
-    assert {name for each in seen for name in each["jobs"]} == {"hers"}
+    assert {name for each in seen for name in each["jobs"]} == {"hers#1"}
     for path in ("/v1/cluster", "/v1/memory"):
-        assert '"his"' not in alice.get(path).text
-        assert '"hers"' in alice.get(path).text
-        assert '"his"' in root.get(path).text
+        assert "his" not in alice.get(path).text
+        assert '"hers#1"' in alice.get(path).text
+        assert '"his#2"' in root.get(path).text
     assert bob.delete("/v1/jobs/his").json()["state"] == "cancelled"
     assert "by bob" in bob.get("/v1/jobs/his").json()["reason"]
     assert root.delete("/v1/jobs/hers").json()["state"] == "cancelled"
+
+
+def test_names_are_a_tenants_own_and_free_again_after_the_end(people: dict[str, httpx.Client]) -> None:
+    alice, bob, root = people["alice"], people["bob"], people["root"]
+    for each, number in ((alice, 1), (bob, 2)):
+        (made,) = each.post("/v1/jobs", json={"jobs": [job("vision", workers=1)]}).json()["jobs"]
+        assert (made["name"], made["id"], made["number"]) == ("vision", f"vision#{number}", number)
+    again = {"jobs": [job("vision", workers=1)]}
+    refused = alice.post("/v1/jobs", json=again)
+    assert (refused.status_code, refused.json()["detail"]) == (
+        409,
+        "there is a job 'vision' that is not over; give another name",
+    )
+    assert alice.delete("/v1/jobs/vision").json()["number"] == 1
+    assert alice.post("/v1/jobs", json=again).json()["jobs"][0]["id"] == "vision#3"
+    assert [alice.get(f"/v1/jobs/{way}").json()["number"] for way in ("vision", "vision%231", "1")] == [
+        3,
+        1,
+        1,
+    ]
+    assert alice.get("/v1/jobs/2").status_code == 404, "another tenant's"
+    assert alice.get("/v1/jobs/vision?tenant=bob").status_code == 404
+    assert root.get("/v1/jobs/vision?tenant=bob").json()["number"] == 2
+    several = root.get("/v1/jobs/vision")
+    assert (several.status_code, several.json()["detail"]) == (
+        409,
+        "'vision' may mean several jobs: want one of alice/vision, bob/vision",
+    )
+    assert alice.post("/v1/jobs", json={"jobs": [job("2", workers=1)]}).status_code == 201
+    assert root.post("/v1/jobs", json={"jobs": [job("2", workers=1)]}).status_code == 201
+    assert root.get("/v1/jobs/2").status_code == 409, "the number of one, and the name of another"
+    ids = root.post("/v1/jobs", json={"jobs": [job("vision#9")]})
+    assert (ids.status_code, ids.json()["pointer"]) == (422, "/jobs/0/name")
 
 
 @pytest.mark.parametrize(

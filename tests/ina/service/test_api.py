@@ -42,6 +42,16 @@ def test_a_submitted_job_is_placed_and_has_slots(http: httpx.Client) -> None:
     assert found["ends_s"] == pytest.approx(100)
 
 
+def test_health_says_when_the_state_cannot_be_written(http: httpx.Client, bed: Bed) -> None:
+    for path in ("/healthz", "/readyz"):
+        assert http.get(path).status_code == 200
+    bed.service.trouble = "state.sqlite: database or disk is full"
+    for path in ("/healthz", "/readyz"):
+        answer = http.get(path)
+        assert (answer.status_code, answer.json()) == (503, {"status": "its state cannot be written"})
+    assert http.get("/v1/jobs").status_code == 200
+
+
 def test_jobs_are_listed_in_pages_by_state_and_tenant(http: httpx.Client) -> None:
     assert submit(http, *(job(f"j{number}") for number in range(5))).status_code == 201
     first = get(http, "/v1/jobs", views.JobsView, limit=2)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import pwd
 import socket
+import subprocess
 import sys
 import threading
 from collections.abc import Callable
@@ -17,10 +19,10 @@ from typer.testing import CliRunner, Result
 
 from ina.cli.commands import app
 from ina.cli.errors import FAILED, USAGE, Failure, verdict
-from ina.service.client import Client, Refused, Unreachable
+from ina.service.client import Client, ClientError, Refused, Unreachable
 from ina.service.records import Difference
 from ina.service.tokens import Role, Tokens
-from tests.ina.service.bed import Bed, job
+from tests.ina.service.bed import TIMEOUT_S, Bed, job
 
 JOBS = """
 [[job]]
@@ -65,7 +67,7 @@ def said(done: Result) -> str:
 
 
 def refusal(done: Result) -> tuple[int, str]:
-    assert isinstance(done.exception, Failure), (done.output, done.exception)
+    assert isinstance(done.exception, Failure | ClientError), (done.output, done.exception)
     return done.exception.exit_code, str(done.exception)
 
 
@@ -108,7 +110,7 @@ def test_a_key_submits_once(ina: Run, file: Path) -> None:
     assert len(json.loads(said(ina("jobs", "--json")))["jobs"]) == 2
     assert refusal(ina("submit", file)) == (
         FAILED,
-        "there is a job 'vision' already: choose another name",
+        "there is a job 'vision' that is not over; give another name",
     )
 
 
@@ -170,7 +172,31 @@ def test_logs_are_shown_whole_and_followed(ina: Run, bed: Bed, file: Path) -> No
     assert said(ina("logs", "vision", "--rank", 2)) == text
     bed.do(lambda: bed.service.advance(1000))
     assert said(ina("logs", "vision", "--rank", 2, "-f")) == text
+    done = ina("logs", "vision", "--rank", 1)
+    assert (done.stdout, done.stderr) == ("", "ina: rank 1 of job vision has written nothing\n")
     assert refusal(ina("logs", "vision", "--rank", 4)) == (FAILED, "job 'vision' has ranks 0 to 3, not 4")
+
+
+def test_what_a_rank_wrote_gives_no_commands_to_the_terminal(bed: Bed, ina: Run, file: Path) -> None:
+    """\x1b]0;… would give the window another title, \x1b[2J clear it; a file gets what was written."""
+    said(ina("submit", file))
+    wrote = "\x1b]0;hello\x07\x1b[2Jloss\t1.5 ü\r\nstep 1\rstep 2\x9b31m\u202e\n"
+    (bed.folder / "1.0.log").write_text(wrote, newline="")
+    assert said(ina("logs", "vision")) == wrote.replace("\r\n", "\n"), "as the runner of the test has it"
+    ours, theirs = pty.openpty()
+    subprocess.run(
+        [sys.executable, "-m", "ina", "logs", "vision"],
+        env={**os.environ, "INA_CONTROLLER": bed.url, "INA_CONTROLLER_TOKEN": ""},
+        stdout=theirs,
+        check=True,
+        timeout=TIMEOUT_S,
+    )
+    os.close(theirs)
+    with os.fdopen(ours, "rb") as terminal:
+        shown = terminal.read1().decode()
+    assert shown.replace("\r\n", "\n") == (
+        "\\x1b]0;hello\\x07\\x1b[2Jloss\t1.5 ü\nstep 1\nstep 2\\x9b31m\\u202e\n"
+    )
 
 
 def test_a_job_is_watched_until_it_is_over(ina: Run, bed: Bed, file: Path) -> None:
@@ -391,6 +417,24 @@ def test_a_tenant_has_own_jobs_alone_through_the_client(bed: Bed) -> None:
         assert theirs.jobs() == []
         with pytest.raises(Refused, match="there is no job 'mine'"):
             theirs.cancel("mine")
+
+
+def test_an_operator_names_a_job_by_its_tenant_number_or_id(bed: Bed, ina: Run) -> None:
+    tokens = Tokens(bed.folder)
+    user = pwd.getpwuid(os.geteuid()).pw_name
+    for tenant in ("one", "other"):
+        with Client(bed.url, token=tokens.add(tenant, Role.SUBMITTER, user)) as client:
+            client.submit([job("vision", workers=1)])
+    root = {"INA_CONTROLLER_TOKEN": tokens.add("root", Role.OPERATOR)}
+    assert refusal(ina("show", "vision", **root)) == (
+        FAILED,
+        "'vision' may mean several jobs: want one of one/vision, other/vision",
+    )
+    for way in ("other/vision", "2", "vision#2"):
+        assert "(id vision#2, number 2)\ntenant     other\n" in said(ina("show", way, **root)), way
+    assert said(ina("cancel", "one/vision", **root)) == "vision#1: cancelled\n"
+    assert refusal(ina("cancel", "2", "1", **root))[1] == "'vision#1': already over; nothing is cancelled"
+    assert "vision#2" in said(ina("jobs", **root))
 
 
 def test_quotas_are_shown_set_and_removed(ina: Run, bed: Bed) -> None:

@@ -65,18 +65,18 @@ def test_a_job_that_waits_leaves_the_queue_when_nobody_renews_its_lease(waits_fo
         if waits_for == "quota":
             await daemon.set_quota(Quota("a", gpus=2))
         await daemon.admit(external("first"), holder="", tenant="a")
-        await served.state("first", "running")
+        await served.state("first#1", "running")
         second = external("second", (LEFT, LEFT) if waits_for == "gpus" else (RIGHT,))
         await daemon.admit(second, holder="", tenant="a")
         give_up = served.loop.time() + 2 * LEASE_S
-        while not daemon.record("second").over:
+        while not daemon.record("second#2").over:
             assert served.loop.time() < give_up
-            await daemon.renew("first")
+            await daemon.renew("first#1")
             await asyncio.sleep(1.0)
-        assert daemon.record("first").state == "running"
-        await daemon.leave("first")
-        await served.until(lambda: daemon.record("first").over)
-        assert daemon.record("first").state == "completed"
+        assert daemon.record("first#1").state == "running"
+        await daemon.leave("first#1")
+        await served.until(lambda: daemon.record("first#1").over)
+        assert daemon.record("first#1").state == "completed"
         await served.clean()
 
     play(story)
@@ -203,11 +203,11 @@ def test_a_tenant_submits_no_more_than_its_quota_allows_in_a_minute() -> None:
         with pytest.raises(TooMany) as refused:
             await daemon.admit(external("third"), holder="", tenant="a")
         assert 0 < refused.value.after_s <= 30
-        for name in ("first", "second"):
+        for name in ("first#1", "second#2"):
             await daemon.leave(name, "not needed")
         await asyncio.sleep(refused.value.after_s)
         await daemon.admit(external("third"), holder="", tenant="a")
-        await daemon.leave("third", "not needed")
+        await daemon.leave("third#3", "not needed")
         await served.clean()
 
     play(story)

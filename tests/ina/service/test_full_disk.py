@@ -74,6 +74,7 @@ def test_on_a_full_disk_submissions_are_refused_and_the_daemon_goes_on(tmp_path:
                 refused.append(str(error))
         assert refused
         assert all("full" in each for each in refused)
+        assert "full" in daemon.trouble
         assert all(each.name == "first" or each.state != "refused" for each in daemon.records())
         with contextlib.suppress(StoreError):
             await daemon.cancel("first")  # its workers are to end, which has to be written down first
@@ -85,6 +86,15 @@ def test_on_a_full_disk_submissions_are_refused_and_the_daemon_goes_on(tmp_path:
             await daemon.cancel("first")
         await daemon.submit([job("last")])
         await until(lambda: daemon.record("first").state == "cancelled" and not executor.lives(0))
+        assert daemon.trouble == ""
+
+        limit(store, size(store))
+        for number in range(200):
+            with contextlib.suppress(StoreError):
+                await daemon.submit([job(f"again-{number}")])
+        assert "full" in daemon.trouble
+        limit(store, 1 << 30)
+        await until(lambda: not daemon.trouble)  # although nobody asks for anything
         running.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await running

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import time
 from urllib.parse import quote, urlsplit
 
 import httpx
@@ -11,10 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ina.service.api import guard
+from ina.service.api import guard, web
 from tests import effort
 from tests.ina.service.bed import TIMEOUT_S, Bed, job
 
+ASKED = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
 MEMBERS = {"type", "title", "status", "detail", "pointer", "parameter"}
 
 
@@ -121,6 +123,63 @@ def test_a_body_that_does_not_come_is_not_waited_for(bed: Bed, monkeypatch: pyte
     with _connected(bed) as peer:
         peer.sendall(b"POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n{")
         assert peer.recv(4096).startswith(b"HTTP/1.1 408 ")
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET /v1/jobs HTTP/1.1\r\nHost: local", ASKED + b"GET /v1/jobs HT"])
+def test_a_head_that_does_not_come_is_not_waited_for(
+    bed: Bed, monkeypatch: pytest.MonkeyPatch, sent: bytes
+) -> None:
+    """Nor is one whose bytes come one by one, nor the second one of a connection."""
+    monkeypatch.setattr(web, "HEAD_S", 0.3)
+    with _connected(bed) as peer:
+        peer.sendall(sent)
+        answer = _read(peer, b"more" if sent else b"")
+    _, _, last = answer.rpartition(b"HTTP/1.1 ")
+    assert last.startswith(b"408 " if sent else b"")
+    assert (b'"status": 408' in last) == bool(sent)
+
+
+def _read(peer: socket.socket, more: bytes) -> bytes:
+    """Return what comes until the end; say a bit more whenever nothing comes."""
+    answer, until = b"", time.monotonic() + TIMEOUT_S
+    peer.settimeout(0.05)
+    while time.monotonic() < until:
+        try:
+            if not (piece := peer.recv(4096)):
+                return answer
+            answer += piece
+        except TimeoutError:
+            peer.sendall(more)
+    raise AssertionError(f"it has not ended within {TIMEOUT_S:g} s")
+
+
+def test_a_head_in_time_may_be_followed_by_silence_and_another(
+    bed: Bed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(web, "HEAD_S", 1.0)
+    with _connected(bed) as peer, peer.makefile("rb") as answers:
+        for _ in range(3):
+            peer.sendall(ASKED)
+            assert answers.readline().startswith(b"HTTP/1.1 200 ")
+            while answers.readline() != b"\r\n":
+                pass
+            assert answers.read(15) == b'{"status":"ok"}'
+            time.sleep(0.5)  # longer than the limit together
+
+
+def test_a_head_that_is_too_large_is_answered_by_a_problem(http: httpx.Client) -> None:
+    found = problem(http.get("/healthz", headers={"X-Large": "x" * 100_000}))
+    assert found["status"] == 431
+    assert "want at most 65536 bytes" in str(found["detail"])
+    assert http.get("/healthz", headers={"X-Large": "x" * 60_000}).status_code == 200
+
+
+def test_what_is_no_request_is_answered_by_a_problem(bed: Bed) -> None:
+    with _connected(bed) as peer:
+        peer.sendall(b"\x16\x03\x01\x02\r\n\r\n")
+        answer = peer.makefile("rb").read()
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert json.loads(answer.partition(b"\r\n\r\n")[2])["detail"].startswith("no request of HTTP/1.1: ")
 
 
 def _connected(bed: Bed) -> socket.socket:

@@ -13,7 +13,7 @@ from controller.core.submissions import submission_of
 from controller.errors import BadSpec
 from controller.vocabulary import Job
 from ina.service.clock import Clock
-from ina.service.errors import Unknown
+from ina.service.errors import Conflict, Unknown
 from ina.service.ledger import _KNOWN, Ledger
 from ina.service.policies import Policies
 from ina.service.retention import Retention
@@ -45,8 +45,7 @@ def test_the_oldest_jobs_are_forgotten_beyond_a_number_and_their_records_are_fou
         await served.until(lambda: len(names(served)) <= 3)
         kept = names(served)
         assert kept == [f"j{number}" for number in range(6 - len(kept), 6)]
-        archived = served.daemon.archived("j0")
-        assert archived is not None
+        (archived,) = served.daemon.archived("j0")
         assert (archived["state"], archived["number"], archived["done"]) == ("completed", 1, 20)
         with pytest.raises(Unknown):
             served.daemon.record("j0")
@@ -141,3 +140,25 @@ def test_a_retention_that_cannot_be_is_refused() -> None:
         Retention(jobs=-1)
     with pytest.raises(BadSpec, match="more than 0 s"):
         Retention(age_s=0.0)
+
+
+def test_a_name_is_free_when_its_job_is_over_and_each_is_found_again() -> None:
+    """Also after a kill, and when the older ones are forgotten."""
+
+    async def story(served: Served) -> None:
+        served.world.iterations["again"] = 20
+        job = Job(name="again", workers=1, servers=(LEFT,), command=("train",), iterations=20)
+        for number in range(1, 5):
+            (made,) = await served.daemon.submit([job])
+            assert (made.submitted.number, made.submitted.called) == (number, "again")
+            with pytest.raises(Conflict, match="'again' that is not over"):
+                await served.daemon.submit([job])
+            await served.until(lambda name=made.name: served.daemon.record(name).over)  # type: ignore[misc]
+            await served.again()
+        assert served.daemon.named("again")[-1].number == 4
+        await served.until(lambda: "again" not in names(served))
+        for way in ("again", "1"):
+            assert [(each["id"], each["number"]) for each in served.daemon.archived(way)] == [("again", 1)]
+        await served.clean()
+
+    play(story, retention=Retention(jobs=2))

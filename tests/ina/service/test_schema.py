@@ -7,11 +7,16 @@ import pwd
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from controller.vocabulary.schema import JOB
 from ina.service.tokens import Role, Tokens
+from tests import effort
 from tests.extras import needs
 from tests.ina.service.bed import Bed, job
 
@@ -67,16 +72,63 @@ def test_a_jobs_keys_are_documented(shared: httpx.Client) -> None:
     assert "seconds from its own arrival" in found["properties"]["deadline_s"]["description"]
 
 
+def _fitting(schema: dict[str, Any]) -> st.SearchStrategy[object]:
+    """Values that fit a schema of those that `json_schema` makes."""
+    if "enum" in schema:
+        return st.sampled_from(schema["enum"])
+    if "oneOf" in schema:
+        return st.one_of(*map(_fitting, schema["oneOf"]))
+    match schema["type"]:
+        case "boolean":
+            return st.booleans()
+        case "integer":
+            return st.integers(schema["minimum"], schema["maximum"])
+        case "number":
+            above = "exclusiveMinimum" in schema
+            least = schema.get("minimum", schema.get("exclusiveMinimum"))
+            return st.floats(least, schema["maximum"], exclude_min=above)
+        case "string":
+            pattern = schema["pattern"]
+            texts = st.from_regex(pattern).filter(
+                lambda text: not any("\ud800" <= each <= "\udfff" for each in text)
+            )
+            return texts.filter(lambda text: len(text) <= schema.get("maxLength", 1000))
+        case "array":
+            return st.lists(
+                _fitting(schema["items"]), min_size=schema["minItems"], max_size=max(3, schema["minItems"])
+            )
+        case "object" if schema.get("additionalProperties"):
+            return st.dictionaries(
+                _fitting(schema["propertyNames"]), _fitting(schema["additionalProperties"]), max_size=3
+            )
+        case "object":
+            return st.fixed_dictionaries(
+                {name: _fitting(each) for name, each in schema.get("properties", {}).items()}
+            )
+    return st.sampled_from(["text", 1, 0.5])
+
+
+@settings(max_examples=effort.cases(25))
+@given(data=st.data())
+@pytest.mark.parametrize("key", JOB)
+def test_a_value_that_fits_its_schema_is_taken(shared: httpx.Client, key: str, data: st.DataObject) -> None:
+    """Each key alone: whether values fit each other, and the cluster, no schema says."""
+    body = shared.get("/v1/openapi.json").json()["paths"]["/v1/jobs"]["post"]["requestBody"]
+    schema = body["content"]["application/json"]["schema"]["properties"]["jobs"]["items"]["properties"][key]
+    assert {"type", "enum", "oneOf"} & schema.keys(), "any value fits"
+    assert JOB[key].check(data.draw(_fitting(schema))) is None
+
+
 @pytest.mark.slow
 @needs("schemathesis")
 def test_schemathesis_finds_nothing(bed: Bed, http: httpx.Client, tmp_path: Path) -> None:
     http.post("/v1/jobs", json={"jobs": [job("0")]}).raise_for_status()
     token = Tokens(bed.folder).add("tester", Role.OPERATOR, pwd.getpwuid(os.geteuid()).pw_name)
-    settings = tmp_path / "schemathesis.toml"
-    settings.write_text(f'headers = {{ Authorization = "Bearer {token}" }}\n')
+    configured = tmp_path / "schemathesis.toml"
+    configured.write_text(f'headers = {{ Authorization = "Bearer {token}" }}\n')
     found = subprocess.run(
         [
-            *(sys.executable, "-m", "schemathesis.cli", "--config-file", str(settings)),
+            *(sys.executable, "-m", "schemathesis.cli", "--config-file", str(configured)),
             *("run", f"{bed.url}/v1/openapi.json", "--checks", "all", "--no-color"),
             # What a job may be depends on the cluster, and on its other keys.
             *("--exclude-checks", "positive_data_acceptance"),

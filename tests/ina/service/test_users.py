@@ -13,6 +13,8 @@ import httpx
 import pytest
 
 from controller.vocabulary import Job
+from ina.runtime.agents import Agents, RemoteWorkers
+from ina.service.api import peers
 from ina.service.api.peers import uid_of
 from ina.service.api.problems import Problem
 from ina.service.api.users import as_user
@@ -62,6 +64,58 @@ def test_another_user_of_the_machine_needs_a_token(bed: Bed) -> None:
         assert own.get("/v1/jobs").status_code == 200
 
 
+CROWD = """
+import socket, sys
+taken = []
+for _ in range(int(sys.argv[2])):
+    made = socket.create_connection(("127.0.0.1", int(sys.argv[1])), timeout=60)
+    made.sendall(b"GET /v1/jobs HTTP/1.1")
+    taken.append(made)
+print("made", flush=True)
+refused = 0
+for made in taken:
+    made.settimeout(0 if made is not taken[-1] else 60)
+    try:
+        refused += b" 503 " in made.recv(4096)
+    except OSError:
+        pass
+print(refused, flush=True)
+sys.stdin.read()
+"""
+
+
+@as_root
+@pytest.mark.parametrize(("most", "made"), [(1000, peers.PER_PEER + peers.UNASKED + 9), (100, 60)])
+def test_a_user_cannot_take_all_connections(
+    bed: Bed, monkeypatch: pytest.MonkeyPatch, most: int, made: int
+) -> None:
+    """Each has a limit; and of all connections some are kept for root."""
+    monkeypatch.setattr(peers, "MOST", most)
+    port = bed.url.rpartition(":")[2]
+    python = shutil.which("python3", path="/usr/bin:/bin") or sys.executable
+    as_nobody = ["setpriv", "--reuid=nobody", "--clear-groups", python, "-c"]
+    with subprocess.Popen(
+        [*as_nobody, CROWD, port, str(made)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd="/",
+    ) as crowd:
+        assert crowd.stdout is not None
+        assert crowd.stdin is not None
+        assert crowd.stdout.readline() == "made\n"
+        assert int(crowd.stdout.readline()) >= 1
+        one_more = subprocess.run(
+            [*as_nobody, ASK, port], capture_output=True, text=True, timeout=TIMEOUT_S, cwd="/"
+        )
+        assert one_more.stdout.startswith("503 ") or "reset" in one_more.stderr.lower(), one_more
+        with httpx.Client(base_url=bed.url, trust_env=False) as own:
+            assert own.get("/v1/jobs").status_code == 200
+        crowd.stdin.close()
+    with httpx.Client(base_url=bed.url, trust_env=False) as own:
+        assert own.get("/v1/jobs").status_code == 200
+
+
 def named(user: str = "", name: str = "alice") -> Person:
     return Person(name, Role.SUBMITTER, user)
 
@@ -99,7 +153,7 @@ def test_nobody_chooses_a_user_in_a_job(bed: Bed) -> None:
     ) as http:
         body = {"jobs": [job("a", extra={"user": "root", "folder": "/"})]}
         assert http.post("/v1/jobs", json=body).status_code == 201
-    extra = bed.service.record("a").submitted.job.extra
+    extra = bed.service.record("a#1").submitted.job.extra
     assert extra == {"folder": "/", **({"user": "nobody"} if os.geteuid() == 0 else {})}
 
 
@@ -114,3 +168,31 @@ def test_a_command_runs_as_its_user_in_its_folder() -> None:
     found = subprocess.run(_command(told), capture_output=True, text=True, check=True)
     gid = pwd.getpwnam("nobody").pw_gid
     assert found.stdout.split() == [str(NOBODY), str(gid), "/tmp", "nobody", "NoNewPrivs:", "1"]
+
+
+class _Ends:
+    def ended(self, rank: int, status: int, reason: str) -> None:
+        assert status == 0, reason
+
+
+@as_root
+@pytest.mark.parametrize(("user", "gets"), [("root", True), ("nobody", False)])
+def test_ranks_that_run_as_another_user_do_not_get_the_starters_environment(
+    monkeypatch: pytest.MonkeyPatch, user: str, gets: bool
+) -> None:
+    """`ina run --hosts` with a launch command that becomes another user, and keeps the environment."""
+    monkeypatch.chdir("/")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "a-key-of-root")
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    written: list[bytes] = []
+    keep = "--inh-caps=+dac_override --ambient-caps=+dac_override"  # to reach an interpreter in root's home
+    become = f"sh -c 'exec setpriv --reuid={user} --clear-groups {keep} {{command}}' {{host}}"
+    with Agents.launched({"h1": "127.0.0.1"}, become) as agents:
+        agents.ready()
+        RemoteWorkers(
+            agents, {"h1": [0]}, ["env"], [{"RANK": "0"}], _Ends(), lambda *said: written.append(said[1])
+        ).wait(on_tick=lambda: None)
+    variables = b"".join(written).decode().split("\n")
+    assert {"RANK=0", "OMP_NUM_THREADS=3"} <= {*variables}
+    assert ("AWS_SECRET_ACCESS_KEY=a-key-of-root" in variables) == gets
+    assert not [each for each in variables if each.startswith("INA_STARTER")]

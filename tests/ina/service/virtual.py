@@ -203,7 +203,8 @@ class World:
         if run.lives:
             run.lives = False
             for name, done in run.status.done.items():
-                self.saved[name] = self.saved.get(name, 0) + done
+                called = name.partition("#")[0]
+                self.saved[called] = self.saved.get(called, 0) + done
 
     def status(self, number: int) -> RunStatus | None:
         run = self.runs.get(number)
@@ -246,26 +247,26 @@ class World:
         if not run.lives or status.over:
             return
         for job in run.order.jobs:
-            name = job.name
+            name, called = job.name, job.name.partition("#")[0]
             if name in status.ends:
                 continue
             admission = run.admissions[name]
-            if name in self.absent:
+            if called in self.absent:
                 if now_s - run.began_s > PATIENCE_S:
                     status.ends[name] = "rank 0 exited with status 1: rank 1 never joined"
                 continue
             has_way = self._has_way(admission, run.order.switch)
             if has_way:
                 done = int((now_s - run.began_s) / ITERATION_S)
-                left = self.iterations[name] - self.saved.get(name, 0)
+                left = self.iterations[called] - self.saved.get(called, 0)
                 status.done[name] = max(0, min(done, left))
-                if done < left or name in self.endless:
+                if done < left or called in self.endless:
                     run.cut_s.pop(name, None)
                     continue
                 if not run.order.switch or self._sums(admission):
                     status.ends[name] = ""
                     status.ended_at[name] = max(run.began_s + left * ITERATION_S, run.cut_s.get(name, 0.0))
-                    self.completed[name] = self.completed.get(name, 0) + 1
+                    self.completed[called] = self.completed.get(called, 0) + 1
                     continue
             if now_s - run.cut_s.setdefault(name, now_s) > PATIENCE_S:
                 status.ends[name] = "rank 0 exited with status 1"

@@ -66,6 +66,15 @@ control I(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t 
         } else if (hdr.h.op == 7) {
             for (;true;) { hdr.h.n = 1; }      // ends all the same
             for (int<8> i in -2 .. 1) { hdr.h.sum = hdr.h.sum + 1; }
+        } else if (hdr.h.op == 8) {
+            for (bit<8> i in (list<bit<8>>){ 1, hdr.h.n, 4 }) {     // what its elements are at first
+                hdr.h.n = 100;
+                i = i + 1;
+                hdr.h.sum = hdr.h.sum + (bit<16>) i;
+            }
+            for (bit<8> i in (tuple<bit<8>, bit<8>>){ 1, hdr.h.n }) {
+                hdr.h.n = hdr.h.n + i;
+            }
         }
     }
 }

@@ -363,6 +363,7 @@ def horovod_refusals() -> Any:
     refused("roots", lambda: hvd.broadcast(torch.ones(3), rank, "r"))
     refused("adasum", lambda: hvd.allreduce(torch.ones(3), op=hvd.Adasum))
     refused("elastic", lambda: hvd.elastic)
+    found["has elastic"] = hasattr(hvd, "elastic")
     refused("sparse", lambda: hvd.allreduce(torch.ones(3).to_sparse()))
     refused("sparse async", lambda: hvd.sparse_allreduce_async(torch.ones(3), "s", hvd.Sum))
     refused("device", lambda: hvd.allreduce(torch.ones(3, device="meta")))
@@ -678,3 +679,123 @@ def horovod_rank_that_is_terminated() -> Any:
     except hvd.HorovodInternalError as error:
         return str(error)
     return None
+
+
+def horovod_parameters_that_come_later() -> Any:
+    """Add parameters to an optimizer, and unfreeze one; return the gradients, which are averages."""
+    hvd.init()
+    model = torch.nn.ParameterDict({name: torch.zeros(2) for name in ("first", "frozen", "added", "unnamed")})
+    model["frozen"].requires_grad_(False)
+    optimizer = hvd.DistributedOptimizer(
+        torch.optim.SGD([model["first"], model["frozen"]], 1.0),
+        [(name, parameter) for name, parameter in model.items() if name != "unnamed"],
+    )
+    optimizer.add_param_group({"params": [model["added"], model["unnamed"]]})
+    model["frozen"].requires_grad_(True)
+    for _ in range(2):  # once without, and once with a hook of the one that was frozen
+        optimizer.zero_grad()
+        sum((hvd.rank() + 1) * parameter.sum() for parameter in model.values()).backward()
+        optimizer.step()
+    weights = [parameter.tolist() for parameter in model.values()]
+    names = sorted(optimizer._parameter_names.values())
+    hvd.shutdown()
+    return [weights, names]
+
+
+def horovod_objects_of_other_types() -> Any:
+    hvd.init()
+    rank = hvd.rank()
+    found = [
+        hvd.broadcast_object({"a": 1} if rank == 0 else None),
+        hvd.broadcast_object([2] if rank == 1 else 3, root_rank=1),
+        hvd.allgather_object("text" if rank else 4),
+    ]
+    hvd.shutdown()
+    return found
+
+
+def horovod_closures() -> Any:
+    """Return how far weights and losses are from those of one process with all batches, by optimizer."""
+    hvd.init()
+    off = {}
+    for cls, options in (
+        (torch.optim.SGD, {"lr": 0.1, "momentum": 0.9}),
+        (torch.optim.LBFGS, {"lr": 0.5, "max_iter": 4, "line_search_fn": "strong_wolfe"}),
+    ):
+        ranks = {"own": [hvd.rank()], "whole": list(range(hvd.size()))}
+        found = {}
+        for what, batches in ranks.items():
+            model = network()
+            optimizer = cls(model.parameters(), **options)
+            if what == "own":
+                optimizer = hvd.DistributedOptimizer(optimizer, model.named_parameters())
+            losses = []
+            for step in range(3):
+
+                def closure(
+                    model: Any = model, optimizer: Any = optimizer, step: int = step, batches: Any = batches
+                ) -> torch.Tensor:
+                    optimizer.zero_grad()
+                    loss = sum(model(batch(step, rank)).square().mean() for rank in batches) / len(batches)
+                    loss.backward()
+                    return loss
+
+                losses.append(float(optimizer.step(closure)))
+            weights = torch.cat([each.detach().reshape(-1) for each in model.parameters()])
+            found[what] = torch.cat([weights, torch.tensor(losses)])
+        every = hvd.allgather(found["own"].unsqueeze(0))
+        off[cls.__name__] = [
+            float((found["own"] - found["whole"]).abs().max()),
+            float((every[0] - every[1]).abs().max()),
+        ]
+    hvd.shutdown()
+    return off
+
+
+def horovod_two_optimizers() -> Any:
+    """Train two models whose parameters have the same names, one through the other; return their weights."""
+    hvd.init()
+    scale = torch.nn.ParameterList([torch.ones(1)])
+    judge = torch.nn.ParameterList([torch.ones(1)])
+    optimizers = [
+        hvd.DistributedOptimizer(torch.optim.SGD(each.parameters(), 0.5), each.named_parameters())
+        for each in (scale, judge)
+    ]
+    said, weights = "", []
+    for step in range(2):
+        own = torch.tensor([hvd.rank() + 1.0])
+        if step:
+            try:
+                optimizers[1].zero_grad()
+            except AssertionError as error:
+                said = str(error)
+            optimizers[1].synchronize()
+        for optimizer in optimizers:
+            optimizer.zero_grad()
+        (own * scale[0] * judge[0]).sum().backward()
+        optimizers[0].step()
+        weights.append([scale[0].item(), judge[0].grad.item()])
+    again = hvd.DistributedOptimizer(torch.optim.SGD(scale.parameters(), 0.5), scale.named_parameters())
+    again.zero_grad()
+    scale[0].sum().backward()
+    again.step()
+    weights.append(scale[0].item())
+    try:
+        optimizers[0].step()
+    except ValueError as error:
+        said += f"; {error}"
+    hvd.shutdown()
+    return [weights, said]
+
+
+def horovod_stall_that_ends() -> Any:
+    """Rank 1 calls something else; with HOROVOD_STALL_SHUTDOWN_TIME_SECONDS."""
+    hvd.init()
+    found = []
+    for name in (f"only {hvd.rank()}", "all"):
+        try:
+            hvd.allreduce(torch.ones(3), name=name)
+        except hvd.HorovodInternalError as error:
+            found.append(str(error))
+    hvd.shutdown()
+    return found

@@ -355,6 +355,10 @@ def more_than_gloo() -> Any:
         work = dist.all_reduce(many, dist.ReduceOp.AVG, async_op=True)
         work.wait()
         found[f"mean {dtype}"] = many.tolist()
+        whole = torch.tensor([[2**31 - 1, -7 - rank], [4, 4]], dtype=dtype)
+        shard = torch.empty(1, 2, dtype=dtype)
+        dist.reduce_scatter_single(shard, whole, dist.ReduceOp.AVG)
+        found[f"shards {dtype}"] = shard.tolist()
     for dtype in (torch.int16, torch.uint16, torch.bool, torch.uint8, torch.complex64):
         own = torch.tensor([[rank, 1], [0, 1 - rank]]).to(dtype)
         sent = own.clone()

@@ -260,9 +260,9 @@ def _size(body: Body, prop: ast.Property | None) -> int:
     if prop is None:
         return DEFAULT_SIZE
     size = whole_number(body, prop.value)
-    if size <= 0:
-        raise CompileError(f"a table of size {size}", prop.value.pos, "at least 1")
-    return size
+    if size < 0:
+        raise CompileError(f"a table of size {size}", prop.value.pos, f"0, which is {DEFAULT_SIZE}, or more")
+    return size or DEFAULT_SIZE  # as p4c has it for BMv2
 
 
 def _counter(body: Body, table: Table, prop: ast.Property | None, size: int) -> str | None:
