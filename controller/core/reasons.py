@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 from controller.core.desired import Run
@@ -75,8 +76,8 @@ def of_waiting(log: Log, now_s: float, job: JobState, groups: Sequence[Group], c
 def of_overdue(described: Job, job: JobState | None, now_s: float) -> str:
     """Return how far a job was when its deadline passed; None: the core does not know it yet."""
     told = described.iterations
-    left = told if job is None else job.iterations_left(now_s)
-    if left >= told:
+    left = float(told) if job is None else job.iterations_left(now_s)
+    if left >= told and (job is None or job.group is None or job.iteration_s == math.inf):
         how = f"none of its {plural(told, 'iteration')} was done"
     elif left < 1e-6:
         how = f"it runs on after the {plural(told, 'iteration')} that it was submitted with"

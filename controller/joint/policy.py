@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections import Counter
 from collections.abc import Sequence
 
 from controller.joint.places import over_trees, rate_alone_bps, settled
@@ -145,7 +146,7 @@ class Joint:
         weights = [1.0] * len(options)
         for free, weight in ((room.idle, lasts), (room.free, lasts**STARTS)):
             vars(question)["free"] = free
-            servers = locality_on_fast_links(question, described)
+            servers = _servers(question, described)
             if servers is not None and all(tuple(servers) != option.servers for option in options):
                 options += self.trees(topology, settled(question, described, servers))
                 weights += [weight] * (len(options) - len(weights))
@@ -170,12 +171,21 @@ def _that_go_on(order: Sequence[JobState], gpus: int) -> list[Group]:
     return found
 
 
+def _servers(question: Question, job: Job) -> Sequence[str] | None:
+    """Return the servers that a job names, or else the best ones; None: they are not free."""
+    if not job.servers:
+        return locality_on_fast_links(question, job)
+    needs = Counter(job.servers)
+    free = all(question.free.get(at, 0) >= n * job.gpus_per_worker for at, n in needs.items())
+    return job.servers if free else None
+
+
 def _slower_here(topology: Topology, job: Job) -> float:
     """Return the factor by which a job's iteration is longer on its best place than on the fastest links."""
     free = {server.name: server.gpus for server in topology.servers}
     question = Question(topology, (), random.Random(0))
     vars(question)["free"] = free
-    servers = locality_on_fast_links(question, job)
+    servers = _servers(question, job)
     if servers is None or len(set(servers)) == 1:
         return 1.0
     fastest_s = job.iteration_at_s(topology.fastest_bps)

@@ -24,6 +24,41 @@ FRAME_BYTES = 70
 """Ethernet, IPv4, UDP and INA headers of a packet (`hostlib.wire`)."""
 
 
+FEW_SERVERS = 32
+"""Servers up to which `joint` decides within a second, and a simulation with it takes seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A policy of each kind, by name."""
+
+    scheduler: str
+    placement: str
+    memory: str
+    routing: str
+
+    def __str__(self) -> str:
+        return f"{self.scheduler} + {self.placement} + {self.memory} + {self.routing}"
+
+
+SIMPLEST = Choice("fifo-backfill", "locality", "shared", "shortest-path")
+"""What others are compared with."""
+JOINT = Choice("joint", SCHEDULER, "shared", "shortest-path")
+SIMPLE = Choice("edf", "netpack", "shared", "ecmp-everywhere")
+"""The best of all kinds of jobs together, and the best of those that ask each policy by itself
+(docs/results/which-policy.md)."""
+
+
+def default_for(servers: int, scheduler: str | None = None, placement: str | None = None) -> Choice:
+    """Return the default policies for a cluster of this many servers, beside these that are given.
+
+    >>> str(default_for(16)), default_for(64).scheduler, default_for(16, placement="locality").scheduler
+    ('joint + scheduler + shared + shortest-path', 'edf', 'edf')
+    """
+    together = servers <= FEW_SERVERS and placement in (None, SCHEDULER)
+    return JOINT if scheduler == JOINT.scheduler or (scheduler is None and together) else SIMPLE
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllocationSettings:
     """Allocation policies and their settings.

@@ -9,9 +9,8 @@ from typing import Annotated
 
 import typer
 
+from controller.policies.by_kind import SIMPLEST, Choice, default_for
 from controller.simulator.network.advice import (
-    SIMPLEST,
-    Choice,
     Figures,
     Standing,
     choices,
@@ -65,12 +64,14 @@ def advise(
 
     Simulates all combinations of policies that can make a difference there, and ranks them by missed
     deadlines, then by mean completion time. Compares them with the simplest: fifo-backfill + locality +
-    shared + shortest-path. Then says what limits the best one: more servers, faster links, or more slots.
+    shared + shortest-path, and recommends the default of 'ina controller' unless others are clearly better.
+    Then says what limits the best one: more servers, faster links, or more slots.
     """
     found = allocation.load(jobs, cluster, "advise")
     advice = _Advice(found.jobs, found.topology, processes)
     standings = advice.compare(choices(found.jobs, found.topology), variations, leaders)
-    chosen = recommended(standings)
+    usual = default_for(len(found.topology.servers))
+    chosen = recommended(standings, usual)
     limits = advice.limits(chosen.choice, variations)
     if json:
         _result(found, standings, chosen, limits, variations).print_json(
@@ -87,7 +88,7 @@ def advise(
         ("with", "missed", "avg JCT s", "change"),
         [_limit_cells(each, limits) for each in limits],
     )
-    out.print(_verdict(chosen, limits), highlight=False, soft_wrap=True)
+    out.print(_verdict(chosen, usual, limits), highlight=False, soft_wrap=True)
 
 
 class _Advice:
@@ -105,7 +106,8 @@ class _Advice:
         first = sorted(
             candidates, key=lambda each: (self._found[each, 0].missed, self._found[each, 0].avg_jct_s)
         )
-        kept = [*first[:leaders], *(each for each in first[leaders:] if each == SIMPLEST)]
+        always = (SIMPLEST, default_for(len(self._topology.servers)))
+        kept = [*first[:leaders], *(each for each in first[leaders:] if each in always)]
         rest = [(each, number) for each in kept for number in range(1, variations)]
         self._simulate(rest, "simulations of variations")
         return [self._standing(each, variations) for each in kept]
@@ -169,14 +171,15 @@ def _limit_cells(name: str, limits: dict[str, tuple[float, float]]) -> tuple[str
     return name, f"{missed:.1f}", count(jct_s), change
 
 
-def _verdict(best: Standing, limits: dict[str, tuple[float, float]]) -> str:
+def _verdict(best: Standing, default: Choice, limits: dict[str, tuple[float, float]]) -> str:
     base = limits["nothing more"]
     more = {name: figures for name, figures in limits.items() if name != "nothing more"}
     helps = min(more, key=lambda name: more[name])
     if best.choice == SIMPLEST:
         advice = f"Use the simplest policies, {best.choice}: no others are clearly better here."
     else:
-        advice = f"Use {best.choice}: mean completion time {best.change:+.1%} beside the simplest"
+        usual = ", the controller's default" if best.choice == default else ""
+        advice = f"Use {best.choice}{usual}: mean completion time {best.change:+.1%} beside the simplest"
         advice += f", {best.missed:.1f} of {best.deadlines} deadlines missed." if best.deadlines else "."
     fewer, sooner = base[0] - more[helps][0], 1 - more[helps][1] / base[1] if base[1] else 0.0
     if fewer <= 0 and sooner < 0.01:

@@ -134,15 +134,28 @@ def controller(
         ),
     ] = None,
     scheduler: Annotated[
-        str, typer.Option(metavar="NAME", help="Schedule jobs by this policy of 'ina schedule policies'.")
-    ] = "fifo",
-    placement: Annotated[str, typer.Option(metavar="NAME", help="Place jobs by this policy.")] = "netpack",
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Schedule jobs by this policy of 'ina schedule policies'. Default: joint, which also places "
+            "them and chooses trees, up to 32 servers; edf beyond.",
+        ),
+    ] = None,
+    placement: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Place jobs by this policy. Default: the scheduler, or netpack."),
+    ] = None,
     routing: Annotated[
-        str, typer.Option(metavar="NAME", help="Choose trees by this policy.")
-    ] = "shortest-path",
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Choose trees by this policy. Default: ecmp-everywhere; with joint shortest-path, which "
+            "leaves trees to it.",
+        ),
+    ] = None,
     memory: Annotated[
-        str, typer.Option(metavar="NAME", help="Divide slots by this policy.")
-    ] = "deadline-lazy",
+        str | None, typer.Option(metavar="NAME", help="Divide slots by this policy. Default: shared.")
+    ] = None,
     period: Annotated[
         float,
         typer.Option(
@@ -284,15 +297,8 @@ def controller(
     folder = state.absolute()  # what it starts has other working directories
     address = Address.parse(listen)
     certificate = None if tls_cert is None or tls_key is None else Certificate(tls_cert, tls_key)
-    policies = Policies(
-        scheduler,
-        AllocationSettings(placement=placement, routing=routing, memory=memory, period_s=period),
-        interval_s=interval,
-        retries=retries,
-    )
+    around = AllocationSettings(period_s=period)
     retention = Retention(keep_jobs, keep_days * DAY_S)
-    given = policies if policies_file is None else read_policies(policies_file, policies)
-
     engine = EngineChoice(executor, licence, launch_with, tuple(pass_env or ()))  # type: ignore[arg-type]  # checked above
     site: Site
     if cluster is None:
@@ -302,6 +308,15 @@ def controller(
         site = MachineSite(
             cluster=read_cluster(cluster), program=program, lanes=lanes, target=target, tls=tls
         )
+    named = {"scheduler": scheduler, "placement": placement, "routing": routing, "memory": memory}
+    policies = Policies.by_default(
+        len(site.cluster.servers),
+        {kind: name for kind, name in named.items() if name is not None},
+        around,
+        interval_s=interval,
+        retries=retries,
+    )
+    given = policies if policies_file is None else read_policies(policies_file, policies)
     files = Files(cluster and cluster.absolute(), policies_file and policies_file.absolute(), policies)
     logs.write_to(sys.stderr, "json" if log == "json" else "text")
 

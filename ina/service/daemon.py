@@ -28,6 +28,7 @@ from controller.core import (
 )
 from controller.core.submissions import submission_of
 from controller.errors import BadSpec
+from controller.policies.by_kind import JOINT
 from controller.scheduling.errors import BadDecision
 from controller.vocabulary import Job, Topology
 from ina.runtime.cluster_fabric import identified, switch_address
@@ -68,6 +69,8 @@ FORGET_S = 5.0
 """Least interval at which jobs that are over are looked at, whether they are to be forgotten."""
 FORGET_AT_ONCE = 500
 """Most jobs that are forgotten in a round: each takes the loop some microseconds."""
+START_S = 10.0
+"""Least cost of a start that schedulers count, in seconds: workers begin, and go on from what they saved."""
 STORE_S = 2.0
 """Time until the store is tried again that could not be written."""
 
@@ -397,7 +400,8 @@ class Daemon:
                 raise Conflict(f"there is a job {job.name!r} that is not over; give another name")
             names.add(job.name)
             ids.append(id_of(job.name, number, tenant, ledger.submitted))
-            arrived = replace(job, name=ids[-1], arrival_s=now_s)
+            restart_s = max(job.restart_s, START_S)
+            arrived = replace(job, name=ids[-1], arrival_s=now_s, restart_s=restart_s)
             if job.window is None and job.mode == "shared" and not self._network.paced:
                 arrived = replace(arrived, window=SHARED_WINDOW)  # it needs no more slots than that
             spec = submission_of(arrived, ledger.topology)
@@ -451,7 +455,7 @@ class Daemon:
         """
         allocation = self._ledger.core.allocation
         assert allocation is not None
-        if allocation.own_places:
+        if allocation.own_places and self._ledger.policies.scheduler != JOINT.scheduler:
             raise Conflict(
                 "placement 'scheduler' chooses the GPUs of every job, and workers that somebody else starts"
                 " are where they are: want another placement"

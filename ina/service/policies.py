@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from controller.core import Core, Log, Rules
 from controller.core.changes import Changes, renewed
@@ -13,7 +13,7 @@ from controller.core.compose import networked, servers_of, setup_of
 from controller.errors import BadSpec
 from controller.memory.demand import READINGS
 from controller.policies import registry
-from controller.policies.by_kind import SCHEDULER, AllocationSettings, policies_of
+from controller.policies.by_kind import JOINT, SCHEDULER, SIMPLE, AllocationSettings, default_for, policies_of
 from controller.policies.families.base import SimulationConfig
 from controller.policies.setup import Setup
 from controller.vocabulary import Cluster, Topology, documents
@@ -69,6 +69,26 @@ class Policies:
     def __post_init__(self) -> None:
         if not 0 <= self.interval_s < 1e9:
             raise BadSpec(f"an interval of {self.interval_s:g} s; it must be finite and not negative")
+
+    @classmethod
+    def by_default(
+        cls,
+        servers: int,
+        named: Mapping[str, str],
+        around: AllocationSettings = AllocationSettings(),  # noqa: B008 - it is frozen
+        **own: Any,
+    ) -> Self:
+        """Return the default policies of a cluster, but for those that are named by kind.
+
+        Args:
+            servers: Number of the cluster's servers.
+            named: Names of policies by kind.
+            around: The other settings.
+            **own: `interval_s`, `retries`.
+        """
+        usual = default_for(servers, named.get("scheduler"), named.get("placement"))
+        chosen = {**asdict(usual), **named}
+        return cls(chosen.pop("scheduler"), replace(around, **chosen), **own)
 
     def core(self, cluster: Topology) -> Core:
         """Return a fresh core. Raises BadSpec for names that nobody has."""
@@ -168,6 +188,11 @@ def read_policies(path: Path, defaults: Policies) -> Policies:
     if "settings" in own:
         own["settings"] = tuple(own["settings"].items())
     assert defaults.allocation is not None
+    if "scheduler" in own and "placement" not in given:  # the one that goes with it
+        if own["scheduler"] == JOINT.scheduler:
+            given["placement"] = JOINT.placement
+        elif defaults.scheduler == JOINT.scheduler and defaults.allocation.placement == SCHEDULER:
+            given["placement"] = SIMPLE.placement
     found = replace(defaults, allocation=replace(defaults.allocation, **given), **own)
     try:
         found._check_settings()

@@ -115,10 +115,8 @@ def check_processes(folder: Path, identity: str) -> None:
     """
     for process, place in _processes():
         elsewhere = place.parent.parent
-        if elsewhere == folder or not elsewhere.exists():
-            continue
-        with contextlib.suppress(OSError, ValueError):
-            if (files.read(elsewhere / WITNESS) or {}).get("state") == identity:
+        with contextlib.suppress(OSError, ValueError):  # another user's, or gone
+            if elsewhere != folder and (files.read(elsewhere / WITNESS) or {}).get("state") == identity:
                 raise StoreError(
                     f"process {process} of the state {identity} runs in {place}: start the controller with"
                     f" --state {elsewhere}, or end all that runs there: 'ina controller forget --state"

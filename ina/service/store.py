@@ -397,7 +397,7 @@ def copy(source: Path, to: Path) -> None:
     """Copy a state's file as it is at one moment, while it may be written. Raises StoreError."""
     try:
         with (
-            contextlib.closing(sqlite3.connect(f"file:{source}?mode=ro", uri=True)) as here,
+            contextlib.closing(sqlite3.connect(f"{source.absolute().as_uri()}?mode=ro", uri=True)) as here,
             contextlib.closing(sqlite3.connect(to)) as there,
         ):
             here.backup(there)

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
-from controller.policies.by_kind import SCHEDULER
+from controller.policies.by_kind import SIMPLEST, Choice, default_for
 from controller.simulator.network.run import NetworkOutcome, NetworkTask
 from controller.simulator.network.settings import NetworkSettings
 from controller.vocabulary import Job, Link, Topology
@@ -25,27 +25,8 @@ GAPS = (0.5, 1.5)
 """Range of the factor by which a variation changes the time between two arrivals."""
 SLOWED = 1.05
 """A job is slowed down if it takes more than this factor of its time under the simplest policies."""
-FEW_SERVERS = 32
-"""Servers up to which a simulation with `joint` takes seconds."""
 GAIN = 0.03
 """Least gain in mean completion time for which other policies than the simplest are recommended."""
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """A policy of each kind, by name."""
-
-    scheduler: str
-    placement: str
-    memory: str
-    routing: str
-
-    def __str__(self) -> str:
-        return f"{self.scheduler} + {self.placement} + {self.memory} + {self.routing}"
-
-
-SIMPLEST = Choice("fifo-backfill", "locality", "shared", "shortest-path")
-"""What others are compared with."""
 
 
 def choices(jobs: Sequence[Job], topology: Topology) -> list[Choice]:
@@ -53,8 +34,9 @@ def choices(jobs: Sequence[Job], topology: Topology) -> list[Choice]:
 
     Policies for deadlines need jobs with deadlines, those that know link rates need servers whose links
     differ, those that divide memory need switches that have some, and those that choose among paths need a
-    network that has several. `joint` decides on servers and trees itself; it needs deadlines, too, and takes
-    too long on more than `FEW_SERVERS` servers. Replicas of published simulators have no network.
+    network that has several. The default is always among them: `joint`, which decides on servers and trees
+    itself, but takes too long on more than `FEW_SERVERS` servers. Replicas of published simulators have no
+    network.
     """
     due = any(job.deadline_s is not None for job in jobs)
     rates = {link.rate_bps for link in topology.links if {link.a, link.b} & topology.server.keys()}
@@ -70,9 +52,9 @@ def choices(jobs: Sequence[Job], topology: Topology) -> list[Choice]:
         ),
         (SIMPLEST.routing, *(["ecmp-everywhere", "grid"] if meshed else [])),
     )
-    few = due and len(topology.servers) <= FEW_SERVERS
-    together = [Choice("joint", SCHEDULER, SIMPLEST.memory, SIMPLEST.routing)] if few else []
-    return [*(Choice(*names) for names in itertools.product(*kinds)), *together]
+    found = [Choice(*names) for names in itertools.product(*kinds)]
+    usual = default_for(len(topology.servers))
+    return found if usual in found else [*found, usual]
 
 
 def variation(jobs: Sequence[Job], number: int) -> tuple[Job, ...]:
@@ -196,15 +178,17 @@ def _ratio(value: float, base: float) -> float:
     return value / base if base > 0 else 1.0
 
 
-def recommended(standings: Sequence[Standing]) -> Standing:
-    """Return the best one, or the simplest if the best is not clearly better.
+def recommended(standings: Sequence[Standing], usual: Choice = SIMPLEST) -> Standing:
+    """Return the best one, or the simplest or the `usual` one, the default, if it is not clearly better.
 
     That is if it misses no fewer deadlines and completes jobs less than `GAIN` sooner.
     """
     best = min(standings, key=lambda each: each.rank)
-    simplest = next(each for each in standings if each.choice == SIMPLEST)
-    gains = best.missed < simplest.missed or best.change < -GAIN
-    return best if gains else simplest
+    for choice in (SIMPLEST, usual):
+        other = next((each for each in standings if each.choice == choice), best)
+        if best.missed >= other.missed and best.avg_jct_s >= other.avg_jct_s * (1 - GAIN):
+            return other
+    return best
 
 
 # --------------------------------------------------------------------------- what limits

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from controller.core import Ended, Overdue, Retried
+from controller.policies.by_kind import AllocationSettings
 from controller.vocabulary import Job
 from ina.cli.service.common import row
 from ina.service import views
@@ -18,6 +22,10 @@ from ina.service.store import Store
 from tests.ina.service.served import LEFT, RIGHT, Served, play
 from tests.ina.service.test_policies import ledger_of
 from tests.ina.service.test_quotas import submit
+
+DUE = {"a": 12.0, "b": 16.0, "c": 20.0}
+"""Seconds that jobs of 2 s have from when all servers are busy for 100."""
+KINDS = ("scheduler", "placement", "routing", "memory")
 
 
 def job(name: str, servers: tuple[str, ...] = (LEFT, RIGHT), **keys: object) -> Job:
@@ -52,7 +60,7 @@ def test_a_job_whose_file_says_too_little_is_ended_when_its_deadline_passes(serv
     async def story(served: Served) -> None:
         daemon, world = served.daemon, served.world
         world.iterations |= {"told": 400, "next": 1}
-        await daemon.submit([job("told", servers, deadline_s=5.0), job("next", servers)])
+        await daemon.submit([job("told", servers, deadline_s=12.0), job("next", servers)])
         await served.until(lambda: daemon.record("told").over)
         record = daemon.record("told")
         assert record.state == "missed", record
@@ -134,3 +142,45 @@ def test_a_job_that_is_retried_after_its_deadline_runs_and_is_late(tmp_path: Pat
         ledger.record([Ended(3.0, "one", "exited with status 1"), Retried(7.0, "one")])
         assert ledger.due_s == float("inf")
         assert "one" in ledger.core.jobs
+
+
+@pytest.mark.parametrize("servers", [6, 64])
+def test_the_default_policies_meet_deadlines_that_a_queue_in_order_of_arrival_misses(servers: int) -> None:
+    """With earlier defaults three of three were missed."""
+    missed = {}
+
+    def story_of(name: str) -> Callable[[Served], Coroutine[Any, Any, None]]:
+        async def story(served: Served) -> None:
+            daemon, world = served.daemon, served.world
+            world.iterations |= {"long-1": 2000, "long-2": 2000}
+            world.iterations |= dict.fromkeys(("a", "b", "c"), 40)
+            long = [job(f"long-{n}", at, iterations=2000) for n, at in ((1, ("h1", "h2")), (2, ("h3", "h4")))]
+            await daemon.submit([replace(each, servers=()) for each in long])
+            await served.until(lambda: all(each.state == "running" for each in daemon.records()))
+            due = [job(each, deadline_s=deadline_s, iterations=40) for each, deadline_s in DUE.items()]
+            await daemon.submit([replace(each, servers=()) for each in due])
+            await served.until(lambda: all(each.over for each in daemon.records()), within_s=1000.0)
+            missed[name] = [each.name for each in daemon.records() if each.late]
+            await served.clean()
+
+        return story
+
+    play(story_of("fifo"), scheduler="fifo", allocation=AllocationSettings(memory="deadline-lazy"))
+    usual = Policies.by_default(servers, {})
+    play(story_of("default"), scheduler=usual.scheduler, allocation=usual.allocation)
+    assert missed == {"fifo": ["a", "b", "c"], "default": []}
+
+
+def test_the_default_fits_the_cluster_and_what_is_named() -> None:
+    joint = ("joint", "scheduler", "shortest-path", "shared")
+    simple = ("edf", "netpack", "ecmp-everywhere", "shared")
+
+    def names(servers: int, **named: str) -> tuple[str, ...]:
+        return tuple(Policies.by_default(servers, named).names[kind] for kind in KINDS)
+
+    assert names(32) == joint
+    assert names(33) == simple
+    assert names(33, scheduler="joint") == joint
+    assert names(4, scheduler="fifo") == ("fifo", *simple[1:])
+    assert names(4, placement="locality") == ("edf", "locality", *simple[2:])
+    assert names(4, memory="deadline-lazy") == (*joint[:3], "deadline-lazy")

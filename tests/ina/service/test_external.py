@@ -12,6 +12,7 @@ from controller.vocabulary import Job
 from ina.service import faults
 from ina.service.errors import Conflict, TooMany, Unknown
 from ina.service.external import LEASE_S
+from ina.service.policies import Policies
 from ina.service.quotas import Quota
 from tests.ina.service.served import CLUSTER, LEFT, RIGHT, Served, play
 from tests.ina.service.virtual import Died
@@ -34,6 +35,27 @@ def test_a_job_leaves_its_switches_when_nobody_renews_its_lease() -> None:
         await served.clean()
 
     play(story, retries=3)
+
+
+def test_the_default_scheduler_leaves_jobs_on_the_servers_that_they_name() -> None:
+    """`joint` put them where it liked, and so could not serve workers that are where they are."""
+
+    async def story(served: Served) -> None:
+        named = Job(name="named", workers=1, servers=("h3",), command=("train",))
+        served.world.iterations["named"] = 400
+        await served.daemon.submit([named])
+        await served.daemon.admit(external(), holder="")
+        await served.state("job", "running")
+        for name, servers in (("named", ("h3",)), ("job", (LEFT, RIGHT))):
+            place = served.daemon.record(name).place
+            assert place is not None
+            assert place.servers == servers
+        await served.daemon.leave("job")
+        await served.until(lambda: all(each.over for each in served.daemon.records()))
+        await served.clean()
+
+    usual = Policies.by_default(len(CLUSTER.servers), {})
+    play(story, scheduler=usual.scheduler, allocation=usual.allocation)
 
 
 @pytest.mark.parametrize("waits_for", ["gpus", "quota"])
