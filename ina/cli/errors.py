@@ -56,6 +56,7 @@ def verdict(error: BaseException) -> tuple[str, int]:
     from hostlib.launcher import LaunchError
     from ina.runtime.errors import AddressTaken, BadRun, ProcessFailed, RunError
     from ina.service.errors import ServiceError
+    from softswitch.stf import RuntimeFileError
 
     match error:
         case Failure():
@@ -72,7 +73,15 @@ def verdict(error: BaseException) -> tuple[str, int]:
             return f"{error}; give --replace-program to replace it", USAGE
         case softswitch.CompileError():
             return error.render(), COMPILE
-        case BadJob() | BadSpec() | BadTrace() | ProgramMismatch() | BadName() | ConfigError():
+        case (
+            BadJob()
+            | BadSpec()
+            | BadTrace()
+            | ProgramMismatch()
+            | BadName()
+            | ConfigError()
+            | RuntimeFileError()
+        ):
             return str(error), USAGE
         case TlsFailure():
             return f"{error} (check --tls-ca, --tls-cert and --tls-key)", FAILED
