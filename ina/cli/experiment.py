@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from json import dumps
 from pathlib import Path
+from traceback import extract_tb
 from typing import Annotated
 
 import typer
@@ -26,6 +27,8 @@ from bmv2_topos.harness import (
     with_seeds,
     write,
 )
+from controller.errors import ControllerError
+from controller.plugins import is_own_fault
 from ina.cli.errors import FAILED, USAGE, Failure
 from ina.cli.output import Bar, out
 from ina.cli.plain import plural, say, seconds
@@ -102,7 +105,7 @@ def experiment(
             "--runner and --json",
             exit_code=USAGE,
         )
-    with _failures():
+    with _failures(files):
         chosen = [load(file) for file in dict.fromkeys(files)]
         if check:
             _check(chosen, output)
@@ -111,13 +114,21 @@ def experiment(
 
 
 @contextmanager
-def _failures() -> Iterator[None]:
+def _failures(files: Sequence[str]) -> Iterator[None]:
     try:
         yield
     except BadExperiment as error:
         raise Failure(str(error), exit_code=USAGE) from error
     except RunFailed as error:
         raise Failure(str(error)) from error
+    except (Failure, ControllerError, KeyboardInterrupt):
+        raise
+    except BaseException as error:
+        own = [frame for frame in extract_tb(error.__traceback__) if frame.filename.endswith(tuple(files))]
+        if not (own and is_own_fault(error)):
+            raise
+        place = f"{own[-1].filename}:{own[-1].lineno}: {own[-1].name}"
+        raise Failure(f"{place}: {type(error).__name__}: {error}") from error
 
 
 def _make(
@@ -140,9 +151,9 @@ def _make(
             rows = found[one.name] = _run(one, quick, seeds, runner, processes)
             command = " ".join(["ina experiment", one.source, *_as_given(quick, seeds, runner)])
         if not json:
-            print(one.tables(rows))
             for path in write(one, rows, folder, command=command):
                 out.print(str(path), soft_wrap=True)
+            print(one.tables(rows))
     if json:
         print(dumps({name: [dict(row) for row in rows] for name, rows in found.items()}, indent=1))
 
