@@ -17,7 +17,7 @@ import json
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Literal, TextIO
@@ -28,12 +28,13 @@ from softswitch.engine.impairments import PortImpairments
 from softswitch.engine.pipeline import PipelineError
 from softswitch.engine.ports import PortSpec, SharedPort, SwitchError, UdpPort, parse_port
 from softswitch.engine.programs import preprocess_once
-from softswitch.engine.switch import Switch
+from softswitch.engine.switch import Members, Switch
 from softswitch.engine.trace import Event
-from softswitch.p4runtime import Service, Tls, private_socket, serve
+from softswitch.p4runtime import Service, Tls, private_socket, replication, serve
 from softswitch.p4runtime.errors import RequestError
 from softswitch.p4runtime.journal import Journal
-from softswitch.p4runtime.state import Backend
+from softswitch.p4runtime.state import Backend, Bundle, Device
+from softswitch.stf.plane import EmbeddedPlane
 from softswitch.stop import Stop
 
 WATCH_S = 0.5
@@ -62,6 +63,7 @@ def run_switch(
     until_eof: bool = False,
     capture: CaptureTo | None = None,
     journal: Journal | None = None,
+    runtime: Sequence[Path] = (),
 ) -> None:
     """Run a switch until SIGTERM or SIGINT or, with `until_eof`, until standard input ends.
 
@@ -93,9 +95,11 @@ def run_switch(
         until_eof: End with standard input.
         capture: Where captures are written; None: none.
         journal: Gets what controllers load and write to tables.
+        runtime: Files with what the tables of `program` hold first; see `softswitch.stf.runtime`.
 
-    Raises CompileError or PipelineError if the program cannot be loaded, PortError if a port cannot
-    be opened, OSError if a file or `address` is not available, SwitchError if the event loop failed.
+    Raises CompileError or PipelineError if the program cannot be loaded, RuntimeFileError if `runtime` does
+    not fit it, PortError if a port cannot be opened, OSError if a file or `address` is not available,
+    SwitchError if the event loop failed.
     """
     source = preprocess_once(program, defines=defines) if program else None
     interpreted = backend == "interpreter" or log is not None
@@ -116,6 +120,7 @@ def run_switch(
             architecture=architecture,
             trace=None if log is None else _logger(log),
             tell=journal,
+            fill=lambda device: _fill(device, runtime),
         )
         try:
             captures = stack.enter_context(CaptureFiles(switch, capture)) if capture is not None else None
@@ -147,6 +152,42 @@ def run_switch(
         finally:
             service.close()
         switch.stop()
+
+
+def _fill(device: Device, files: Sequence[Path]) -> None:
+    """Give the tables what files say. Raises RuntimeFileError, OSError."""
+    if not files:
+        return
+    # Imported here, because few switches have such files.
+    from softswitch.stf.runtime import configure
+
+    with device.writing(), device.switch.locked():
+        for path in files:
+            configure(path, device.bundle.program, _Plane(device.switch, device.bundle))
+
+
+class _Plane(EmbeddedPlane):
+    """As of `EmbeddedPlane`; controllers read groups and sessions that they have not written, too."""
+
+    def __init__(self, switch: Switch, bundle: Bundle) -> None:
+        super().__init__(switch, bundle.pipeline)
+        self._bundle = bundle
+
+    def set_multicast_group(self, group: int, members: Members) -> None:
+        with _refused():
+            replication.set_group(self._bundle, self._switch, group, members)
+
+    def set_clone_session(self, session: int, members: Members | None, truncate: int = 0) -> None:
+        with _refused():
+            replication.set_session(self._bundle, self._switch, session, members, truncate)
+
+
+@contextlib.contextmanager
+def _refused() -> Iterator[None]:
+    try:
+        yield
+    except RequestError as error:
+        raise PipelineError(str(error)) from error
 
 
 def _description(switch: Switch, service: Service, device_id: int, program: Path | None) -> dict[str, object]:

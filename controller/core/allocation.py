@@ -69,7 +69,14 @@ class Allocation:
     def decide_by(
         self, policies: Policies, settings: AllocationSettings, servers: Servers, now_s: float
     ) -> None:
-        """Have other policies decide from now on, and memory be divided again; as for `__init__`."""
+        """Decide by other policies from now on, and divide memory again.
+
+        Args:
+            policies: The policies.
+            settings: Their settings.
+            servers: Those of the scheduler's GPUs.
+            now_s: The time.
+        """
         self.allocator.decide_by(policies, settings)
         self._servers = servers
         self._settings = settings

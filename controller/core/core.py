@@ -423,7 +423,7 @@ class Core:
             if job.hold_s is not None:
                 text += f"; a slot is held for {job.hold_s * 1e3:.3g} ms"
                 numbers["hold_s"] = job.hold_s
-            self._note("note", (event.job,), text, **numbers)
+            self._note("measured", (event.job,), text, **numbers)
 
     def ended(
         self,
@@ -695,7 +695,9 @@ class Core:
         """Log the changes by the decision, with its reasons."""
         assert self.log is not None
         after = self._runs()
-        reasons.of_changes(self.log, now_s, before, after, self.jobs, self._policy.name)
+        pool = self.allocation is not None and not self.allocation.own_places
+        servers = None if pool else self._whole
+        reasons.of_changes(self.log, now_s, before, after, self.jobs, self._policy.name, servers)
         ran = {name for run in before for name in run.jobs}
         started = {name for run in after for name in run.jobs}
         for name in [*filterfalse(self._told_to_wait.__contains__, self.jobs)]:  # many wait, few anew

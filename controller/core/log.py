@@ -11,6 +11,7 @@ from typing import Literal
 Kind = (
     Literal["submitted", "refused", "waits", "started", "moved", "stopped", "placed", "memory", "note"]
     | Literal["ended", "failed", "retried", "cancelled", "interrupted", "missed", "late", "gone", "back"]
+    | Literal["measured"]
 )
 """``missed``: the job was ended, for its deadline has passed or cannot be met any more; ``late``: for the
 same reason it goes on as best effort; ``placed``: it has servers and a tree; ``memory``: it has other slots;

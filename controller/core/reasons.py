@@ -20,6 +20,7 @@ def of_changes(
     after: Sequence[Run],
     jobs: Mapping[str, JobState],
     policy: str,
+    servers: Cluster | None,
 ) -> None:
     """Log the runs that are stopped, moved and started by a decision.
 
@@ -30,6 +31,7 @@ def of_changes(
         after: The runs after it.
         jobs: The unfinished jobs, by name.
         policy: Name of the scheduling policy, for runs that give no reason of their own.
+        servers: Those of the GPUs' numbers; None: these only count, and the servers are chosen afterwards.
     """
     had, has = ({run.number for run in runs} for runs in (before, after))
     stops = {run.jobs: run for run in before if run.number not in has}
@@ -43,11 +45,14 @@ def of_changes(
         numbers = {"gpus": len(run.gpus), **_progress(names, jobs, now_s)}
         old = stops.get(names)
         if old is not None and old.gpus != run.gpus:
-            log.note(now_s, "moved", names, f"from {_gpus(old)} to {_gpus(run)}: {reason}", **numbers)
+            ways = (
+                "to other GPUs" if servers is None else f"from {_gpus(old, servers)} to {_gpus(run, servers)}"
+            )
+            log.note(now_s, "moved", names, f"{ways}: {reason}", **numbers)
         else:
             if old is not None:
                 log.note(now_s, "stopped", names, "to start anew", **_progress(names, jobs, now_s))
-            log.note(now_s, "started", names, f"on {_gpus(run)}: {reason}", **numbers)
+            log.note(now_s, "started", names, f"on {_gpus(run, servers)}: {reason}", **numbers)
 
 
 def of_waiting(log: Log, now_s: float, job: JobState, groups: Sequence[Group], cluster: Cluster) -> None:
@@ -152,8 +157,19 @@ class OfAllocation:
         self._had = has
 
 
-def _gpus(run: Run) -> str:
-    return f"GPUs {', '.join(map(str, run.gpus))}"
+def _gpus(run: Run, servers: Cluster | None) -> str:
+    """Return how many GPUs a run has, or which of which servers."""
+    if servers is None:
+        return plural(len(run.gpus), "GPU")
+    node_of, found = servers.node_of, dict[int, list[int]]()
+    for gpu in run.gpus:
+        found.setdefault(node_of[gpu], []).append(gpu - node_of.index(node_of[gpu]))
+    several = len(servers.servers) > 1
+    return "; ".join(
+        f"GPU{'s' * (len(gpus) > 1)} {', '.join(map(str, sorted(gpus)))}"
+        + f" of {servers.servers[node].name}" * several
+        for node, gpus in sorted(found.items())
+    )
 
 
 def _progress(names: Sequence[str], jobs: Mapping[str, JobState], now_s: float) -> dict[str, float]:

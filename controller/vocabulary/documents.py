@@ -130,7 +130,7 @@ def described(check: Check, **schema: Any) -> Check:
 
 
 def json_schema(check: Check) -> Mapping[str, Any]:
-    """Return what the values that pass a check look like, as JSON Schema; {}: not known."""
+    """Return a JSON Schema of the values that pass a check; {}: not known."""
     found: Mapping[str, Any] = getattr(check, "schema", {})
     return found
 

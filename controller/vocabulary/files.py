@@ -40,6 +40,7 @@ from controller.vocabulary.catalog import named
 from controller.vocabulary.cluster import MOST_GPUS, Cluster
 from controller.vocabulary.documents import Document, Where, quoted, shown
 from controller.vocabulary.errors import BadSpec
+from controller.vocabulary.exercises import is_exercise, topology_of_exercise
 from controller.vocabulary.job import Job, Straggler
 from controller.vocabulary.schema import Key
 from controller.vocabulary.topology import Link, Role, Server, Switch, Topology
@@ -257,6 +258,8 @@ def find_topology(text: str) -> Topology:
 
 def topology_of(document: Document) -> Topology:
     """Return the topology of a document. See `read_topology`."""
+    if is_exercise(document):
+        return topology_of_exercise(document)
     check_top(document)
     if "fabric" in document.data:
         return _fabric(document)

@@ -130,6 +130,12 @@ class Switch:
     rtt_s: float = 20e-6
     p4runtime: str = ""
     """Address of its P4Runtime service, ``grpc://host:port`` or ``unix:path``; "": not said."""
+    program: str = ""
+    """File of its own P4 program in a testbed; "": that of all."""
+    runtime: tuple[str, ...] = ()
+    """Files with the entries that its tables have at first, in a testbed."""
+    cpu_port: int = 0
+    """Port to its controller, in a testbed; 0: none."""
 
     @property
     def aggregates(self) -> bool:
@@ -174,6 +180,11 @@ class Server:
     """Address at which other machines reach its processes; "": `ip`."""
     fallback_port: int = 0
     """TCP port of ``ina fallback --serve`` on it; 0: `FALLBACK_PORT` if that is its role, else none."""
+    prefix: int = 0
+    """Bits of its own subnet, beyond which it reaches others as its commands say, in a testbed; 0: it reaches
+    all hosts, whose MAC addresses it knows from the start."""
+    commands: tuple[str, ...] = ()
+    """What its shell runs when a testbed has started."""
 
     def __post_init__(self) -> None:
         what = f"server {self.name!r}"

@@ -3,6 +3,24 @@
 
 #include <string.h>
 
+/* Whom a reminder is for: the worker that it asks, or a rank behind the switch that may hold part of the sum. All of them, if
+   it asks several workers. */
+static uint32_t asked_rank(const struct fb_job *job, uint32_t node, uint32_t missing)
+{
+    int32_t child = job->nodes[node].children[__builtin_ctz(missing)];
+    uint32_t workers = 0;
+    for (; missing; missing &= missing - 1) {
+        int32_t lacking = job->nodes[node].children[__builtin_ctz(missing)];
+        if (lacking >= 0) {
+            child = lacking;
+            workers++;
+        }
+    }
+    while (child < 0)
+        child = job->nodes[-child].children[0];
+    return workers > 1 ? TARGET_ALL : (uint32_t)child;
+}
+
 static void write_header(uint8_t *at, const struct fb_entry *entry, uint32_t kind, uint32_t node, uint32_t bitmap,
                          uint32_t flags)
 {
@@ -19,7 +37,7 @@ static void write_header(uint8_t *at, const struct fb_entry *entry, uint32_t kin
     store32(at + AT(valid), 0);             /* valid, lanes */
     store32(at + AT(tag), entry->tag);
     store16(at + AT(node), job->nodes[node].id);
-    store16(at + AT(target), entry->target);
+    store16(at + AT(target), kind == KIND_REMINDER ? asked_rank(job, node, bitmap) : entry->target);
 }
 
 static void write_result(const struct ina_fallback *core, uint8_t *packet, const struct fb_entry *entry)

@@ -221,6 +221,8 @@ def flatten(tree: Tree) -> tuple[Node, ...]:
 def require_room(settings: FallbackSettings, job: FallbackJob, others: Mapping[int, FallbackJob]) -> None:
     """See to it that a job can be served beside others: any entry must fit into its job's share of memory.
 
+    That is all it takes: of what a job lacks the first packet has the memory, and its result makes room.
+
     Raises:
         ConfigError: its id is taken, or the memory is too small.
     """
@@ -228,8 +230,9 @@ def require_room(settings: FallbackSettings, job: FallbackJob, others: Mapping[i
         raise ConfigError(f"job {job.job} is served already")
     # a sum for each node or, in a repair, raw values of each rank
     most = max(max(len(each.tree.nodes), each.tree.size) for each in (job, *others.values()))
-    if settings.capacity // (len(others) + 1) < most:
+    jobs = len(others) + 1
+    if settings.capacity // jobs < most:
         raise ConfigError(
-            f"job {job.job}: capacity is {settings.capacity} packets for {len(others) + 1} jobs, "
-            f"must be at least {most} for each"
+            f"job {job.job}: capacity is {settings.capacity} packets for {jobs} job{'s' * (jobs > 1)}, "
+            f"must be at least {most} for each (as many as ranks, or switches that sum): {most * jobs}"
         )

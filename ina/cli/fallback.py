@@ -93,7 +93,12 @@ def fallback(
         ),
     ] = False,
     capacity: Annotated[
-        int, typer.Option(metavar="PACKETS", help="Hold at most this many packets in memory.")
+        int,
+        typer.Option(
+            metavar="PACKETS",
+            help="Hold at most this many packets in memory. Jobs share it; a job is refused if each one's "
+            "share would be smaller than the ranks, or the switches that sum, of any.",
+        ),
     ] = 65536,
     remind: Annotated[
         float,

@@ -411,7 +411,7 @@ def entries_of(
         return None
     if command or workers is not None or name != NAMELESS:
         raise Failure(
-            "--jobs FILE is mutually exclusive with -np, --name and COMMAND: give one of them",
+            "--jobs FILE is mutually exclusive with -np and COMMAND, and with --name: give one of them",
             exit_code=USAGE,
         )
     return list(job_files.jobs(jobs, "run", require=("command",)))

@@ -38,6 +38,8 @@ EPILOG = """Examples:
 
   ina switch --program mine.p4 -i 1@veth0 --watch --metrics-port 9090
 
+  ina switch --program basic.p4 --runtime s1-runtime.json -i 1@veth0 -i 2@veth1
+
   ina switch --port 1=udp:47001:48001 --p4runtime 127.0.0.1:9559 --log jobs.log
 
   ina switch --program exclusive --port 1=udp:0 --impair loss=5%,delay=1ms,tx.rate=1G
@@ -90,6 +92,15 @@ def switch(
             help="Accept only programs for this architecture. Default: any; the file that a program "
             "includes decides.",
             show_default=False,
+        ),
+    ] = None,
+    runtime: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="FILE",
+            help="Fill the tables of --program as this file says, before any packet: JSON as the "
+            "s1-runtime.json of p4lang/tutorials, or, under any other name, commands of simple_switch_CLI. "
+            "Repeatable.",
         ),
     ] = None,
     p4runtime: Annotated[
@@ -203,6 +214,8 @@ def switch(
         parse_address("--bfrt", bfrt)
     if define and program is None:
         raise Failure("--define needs --program, to which it applies", exit_code=USAGE)
+    if runtime and program is None:
+        raise Failure("--runtime needs --program, whose tables it fills", exit_code=USAGE)
     if watch and program is None:
         raise Failure("--watch needs --program, whose files it watches", exit_code=USAGE)
     _warn_of_unknown_peers(specs)
@@ -233,6 +246,7 @@ def switch(
         until_eof=until_eof,
         capture=_capture(captures, pcap_name, pcap_notes),
         journal=None if kept is None else kept.written,
+        runtime=runtime or (),
     )
 
 

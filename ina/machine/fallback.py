@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import sys
 
-from bmv2_topos.testbeds.netns import LiveError
 from ina.runtime.errors import RunError
 from ina.runtime.testbed_fallback import serve
 
 if __name__ == "__main__":
     try:
         serve(sys.argv[1], sys.argv[2], lambda: print(json.dumps({"ready": sys.argv[2]}), flush=True))
-    except (RunError, LiveError, OSError) as error:
+    except (RunError, OSError) as error:
         sys.exit(str(error))

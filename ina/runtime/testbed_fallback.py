@@ -97,9 +97,12 @@ def _locked(state: State, host: str, how: int = fcntl.LOCK_EX) -> Iterator[None]
 def serve(name: str, host: str, on_ready: Callable[[], None]) -> None:
     """Serve at a host of a testbed until nobody is connected, or a signal comes; for the main thread.
 
-    Raises RunError, LiveError; OSError if the testbed is gone.
+    Raises RunError; OSError if the testbed is gone meanwhile.
     """
-    state = netns.find(name)
+    try:
+        state = netns.find(name)
+    except netns.LiveError as error:
+        raise ProcessFailed(str(error)) from error
     stopped = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopped.set())

@@ -42,7 +42,12 @@ class Said:
 def id_of(name: str, number: int, tenant: str, taken: Container[str]) -> str:
     """Return the id of a job: what the service calls it. No two jobs have one, and none has another's name.
 
-    Of tenants it is always ``NAME#NUMBER``: whether the plain name is free would tell them of others' jobs.
+    Args:
+        name: As its owner calls it.
+        number: Of its submission.
+        tenant: Whose it is. Of tenants it is always ``NAME#NUMBER``: whether the plain name is free would tell
+            them of others' jobs.
+        taken: Ids of other jobs.
 
     >>> id_of("a", 7, "", {}), id_of("a", 8, "", {"a"}), id_of("a", 9, "alice", {})
     ('a', 'a#8', 'a#9')

@@ -157,6 +157,7 @@ class ClusterView(TypedDict):
 
     now_s: float
     began_at: float
+    operates: bool
     name: str
     root: str
     policies: dict[str, str]
@@ -384,7 +385,12 @@ def covered(shares: Sequence[ShareView]) -> int:
 
 
 def of_cluster(
-    cluster: ClusterState, records: Iterable[JobRecord], now_s: float, began_at: float
+    cluster: ClusterState,
+    records: Iterable[JobRecord],
+    now_s: float,
+    began_at: float,
+    *,
+    operates: bool,
 ) -> ClusterView:
     """Return the cluster as JSON, with the states of its jobs.
 
@@ -393,11 +399,13 @@ def of_cluster(
         records: Its jobs.
         now_s: The time, seconds since the service's first start.
         began_at: When that was, as Unix time.
+        operates: Whether whoever asks may drain its nodes.
     """
     topology = cluster.topology
     return {
         "now_s": now_s,
         "began_at": began_at,
+        "operates": operates,
         "name": topology.name,
         "root": topology.root,
         "policies": dict(cluster.policies),

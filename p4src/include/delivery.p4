@@ -67,6 +67,8 @@ control Delivery(inout headers_t hdr, inout metadata_t meta,
                 if (hdr.ina.kind == KIND_RESULT && !takes) {
                     hdr.lanes.setInvalid();
                     hdr.ina.valid = 0;
+                } else if (hdr.ina.kind == KIND_REMINDER && !takes) {
+                    drop();             // it asks a rank elsewhere, or a switch on the way there
                 }
             }
             if (hdr.lanes.isValid()) {

@@ -16,6 +16,8 @@
 `docs/p4runtime.md` says which requirement of the specification which test holds.
 """
 
+from collections.abc import Callable
+
 from softswitch import gnmi
 from softswitch.compiler import Choice
 from softswitch.engine.switch import Switch
@@ -41,6 +43,7 @@ def serve(
     trace: Trace | None = None,
     architecture: str | None = None,
     tell: Journal | None = None,
+    fill: Callable[[Device], None] = lambda device: None,
 ) -> Service:
     """Offer P4Runtime for a switch, and gNMI at the same address, to read its ports and whether it changed.
 
@@ -57,6 +60,7 @@ def serve(
         trace: Gets all steps of packets, from the interpreter.
         architecture: The only one whose programs are taken (v1model, tna or t2na); None: any.
         tell: Gets what controllers load and write to tables.
+        fill: Called when the program is loaded, before any controller is heard.
 
     Raises CompileError or PipelineError if the program cannot be loaded, OSError if the address
     is not available.
@@ -71,6 +75,7 @@ def serve(
     )
     if source is not None:
         device.preload(source)
+    fill(device)
     others = [gnmi.handlers(switch, lambda: device.writes)]
     service = Service(device, device_id=device_id, address=address, tls=tls, tell=tell, others=others)
     switch.on_packet_in(lambda _, frame: service.packet_in(frame))

@@ -12,7 +12,7 @@ from typing import Any
 
 from p4src.messages import p4runtime_pb2 as p4
 from softswitch.engine.pipeline import DROP_PORT
-from softswitch.engine.switch import Switch
+from softswitch.engine.switch import Members, Switch
 from softswitch.p4runtime.errors import AlreadyExists, InvalidArgument, NotFound
 from softswitch.p4runtime.state import Bundle, members
 
@@ -50,6 +50,48 @@ def write(bundle: Bundle, switch: Switch | None, kind: int, message: Any) -> Non
                 )
         case _:
             raise InvalidArgument("the entry is neither a multicast_group_entry nor a clone_session_entry")
+
+
+def set_group(bundle: Bundle, switch: Switch, group: int, copies: Members) -> None:
+    """Define a multicast group, as if a controller had.
+
+    Args:
+        bundle: The program and its state.
+        switch: The switch that runs it.
+        group: Number of the group.
+        copies: Port and replication id of each copy.
+
+    Raises RequestError.
+    """
+    entry = p4.MulticastGroupEntry(multicast_group_id=group)
+    _add(entry, copies)
+    kind = p4.Update.MODIFY if group in bundle.groups else p4.Update.INSERT
+    write(bundle, switch, kind, p4.PacketReplicationEngineEntry(multicast_group_entry=entry))
+
+
+def set_session(bundle: Bundle, switch: Switch, session: int, copies: Members | None, truncate: int) -> None:
+    """Define a clone session, as if a controller had; None removes it.
+
+    Args:
+        bundle: The program and its state.
+        switch: The switch that runs it.
+        session: Number of the session.
+        copies: Port and replication id of each copy.
+        truncate: Bytes of a copy; 0: all.
+
+    Raises RequestError.
+    """
+    entry = p4.CloneSessionEntry(session_id=session, packet_length_bytes=truncate)
+    _add(entry, copies or ())
+    kind = p4.Update.MODIFY if session in bundle.sessions else p4.Update.INSERT
+    if copies is None:
+        kind = p4.Update.DELETE
+    write(bundle, switch, kind, p4.PacketReplicationEngineEntry(clone_session_entry=entry))
+
+
+def _add(entry: Any, copies: Members) -> None:
+    for port, instance in copies:
+        entry.replicas.add(egress_port=port, instance=instance)
 
 
 def read(bundle: Bundle, request: Any) -> Iterator[Any]:

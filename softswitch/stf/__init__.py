@@ -11,6 +11,7 @@ from __future__ import annotations
 from softswitch.engine.trace import Event
 from softswitch.stf.control import Control
 from softswitch.stf.run import Failure, Reading, Report, play, ports_of, run_script
+from softswitch.stf.runtime import RuntimeFileError
 from softswitch.stf.script import Packet, ScriptError, Statement, parse_script
 from softswitch.stf.times import PacketTime, packet_times
 
@@ -22,6 +23,7 @@ __all__ = [
     "PacketTime",
     "Reading",
     "Report",
+    "RuntimeFileError",
     "ScriptError",
     "Statement",
     "packet_times",

@@ -48,7 +48,7 @@ def entry_of(program: ir.Program, statement: Add) -> tuple[str, ir.ConstEntry]:
     table = program.tables[name]
     given: dict[str, Operand] = {}
     for written, operand in statement.matches:
-        given[_key(written, [key.name for key in table.keys], name, statement.line)] = operand
+        given[key_named(written, [key.name for key in table.keys], name, statement.line)] = operand
     patterns = tuple(_pattern(key, given.get(key.name), statement.line) for key in table.keys)
     called = invocation_of(program, table, statement.action, statement.args, statement.line)
     priority = (statement.priority or 0) + 1 if has_priorities(table) else 0
@@ -89,7 +89,17 @@ def _value(type_: ir.Type, number: int) -> int:
     return number
 
 
-def _key(name: str, keys: list[str], table: str, line: int) -> str:
+def key_named(name: str, keys: list[str], table: str, line: int) -> str:
+    """Return the key of a table that a script's name means.
+
+    Args:
+        name: The name in the script.
+        keys: The table's keys.
+        table: Name of the table, for error messages.
+        line: Line of the script.
+
+    Raises ScriptError.
+    """
     name = re.sub(r"\$(\d+)", r"[\1]", name)
     valid = re.sub(r"(\.|^)\$?valid$", r"\1$valid$", name)
     for candidate in (name, f"{name}$", valid, f"{name}.$valid$"):

@@ -50,8 +50,8 @@ class Plane(Protocol):
     def set_multicast_group(self, group: int, members: Members) -> None:
         """Define a multicast group."""
 
-    def set_clone_session(self, session: int, members: Members | None) -> None:
-        """Define a clone session; None removes it."""
+    def set_clone_session(self, session: int, members: Members | None, truncate: int = 0) -> None:
+        """Define a clone session, whose copies have this many bytes (0: all); None removes it."""
 
 
 class EmbeddedPlane:
@@ -69,8 +69,15 @@ class EmbeddedPlane:
         self.write_register = pipeline.write_register
         self.set_meter_rates = pipeline.configure_meter
         self._pipeline = pipeline
-        self.set_multicast_group = switch.set_multicast_group
-        self.set_clone_session = switch.set_clone_session
+        self._switch = switch
+
+    def set_multicast_group(self, group: int, members: Members) -> None:
+        """As of `Plane`."""
+        self._switch.set_multicast_group(group, members)
+
+    def set_clone_session(self, session: int, members: Members | None, truncate: int = 0) -> None:
+        """As of `Plane`."""
+        self._switch.set_clone_session(session, members, truncate)
 
     def read_meter_rates(self, name: str, index: int) -> MeterRates | None:
         """As of `Plane`."""

@@ -208,6 +208,8 @@ class ReferenceServer:
         packet = self._addressed(entry, kind, node)
         packet["bitmap"], packet["flags"] = bitmap, 0
         packet["lanes"] = packet["valid"] = 0
+        if kind == wire.KIND_REMINDER:
+            packet["target"] = wire.TARGET_ALL
         self.queue.append(packet.tobytes()[:_START])
 
     def _addressed(self, entry: Entry, kind: int, node: int) -> NDArray[Any]:

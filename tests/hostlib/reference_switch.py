@@ -277,12 +277,18 @@ class _Switch:
         return outcome
 
     def _send(self, port: int, packets: NDArray[Any], takers: range | None) -> None:
-        """Send a packet; a result that nobody of the `takers` (None: not asked) takes, without lanes."""
+        """Send a packet; a result that nobody of the `takers` (None: not asked) takes, without lanes.
+
+        A reminder is for those whom it asks only.
+        """
         out = packets.copy()
         out["eth_dst"], out["eth_src"] = packets["eth_src"], packets["eth_dst"]
         kind = int(out["version_kind"][0]) & 0x0F
-        if kind == wire.KIND_RESULT and takers is not None and not _takes(takers, int(out["target"][0])):
-            out["lanes"] = out["valid"] = 0
+        if takers is not None and not _takes(takers, int(out["target"][0])):
+            if kind == wire.KIND_REMINDER:
+                return
+            if kind == wire.KIND_RESULT:
+                out["lanes"] = out["valid"] = 0
         length = self.packet.itemsize if out["lanes"] else _PREFIX_AND_HEADER
         out["ip_total_len"] = length - wire.ETHERNET_BYTES
         out["udp_length"] = length - wire.ETHERNET_BYTES - wire.IPV4_BYTES

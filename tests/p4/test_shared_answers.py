@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from .bed import (
+    ALL,
     BARE,
     ECN,
     FINAL,
@@ -46,7 +47,9 @@ def result(**changes: Any) -> Packet:
 
 
 def reminder(**changes: Any) -> Packet:
-    return gradient(kind=REMINDER, values=NONE, valid=0, bitmap=0b1001, **changes)
+    return gradient(
+        **{"kind": REMINDER, "values": NONE, "valid": 0, "bitmap": 0b1001, "target": ALL} | changes
+    )
 
 
 STORED = {"bitmap": 0b1111, "exponent": 120, "priority": 3, "touched": NOW}
@@ -94,6 +97,7 @@ FROM_ABOVE = [
             "priority": 8,
             "bitmap": 0b111,
             "node": 0,
+            "target": 2,
             "values": SLOT,
             "valid": LANES,
         },
@@ -124,7 +128,7 @@ FROM_ABOVE = [
         reminder(node=3),
         "pulled",
         UP,
-        part(flags=ECN, exponent=130, priority=8, bitmap=0b1111, values=SLOT, valid=LANES),
+        part(flags=ECN, exponent=130, priority=8, bitmap=0b1111, target=2, values=SLOT, valid=LANES),
         FREED,
         jobs=BELOW,
     ),
@@ -146,6 +150,8 @@ FROM_ABOVE = [
         DOWN,
     ),
     Row("reminder for another node", HELD, reminder(node=4), "passed_down", DOWN),
+    Row("reminder that asks one rank", HELD, reminder(node=4, target=2), "passed_down", (3,)),
+    Row("reminder that asks a rank elsewhere", HELD, reminder(node=4, target=9), "passed_down"),
     Row("reminder of another PSN", HELD, reminder(psn=99), "passed_down", DOWN),
     Row("reminder, no slots", {}, reminder(job=4, epoch=4), "passed_down", DOWN, row=4),
     Row("status", HELD, gradient(kind=STATUS, values=NONE, valid=0, bitmap=5), "passed_down", DOWN),

@@ -181,9 +181,9 @@ def test_a_job_that_fails_is_named_and_its_partner_starts_again(tmp_path: Path) 
     assert done.returncode == 1
     assert "1 of 2 jobs failed; bad: rank 0 exited with status 7" in done.stderr
     log = [line.partition(" s  ")[2] for line in done.stderr.splitlines() if " s  " in line]
-    assert any(line.startswith("started good, bad: on GPUs 0: 2 interleave, efficiency") for line in log)
+    assert any(line.startswith("started good, bad: on GPU 0: 2 interleave, efficiency") for line in log)
     assert "interrupted good: its group broke: job bad, rank 0: SystemExit: 7" in log
-    again = log.index("started good: on GPUs 0: alone")
+    again = log.index("started good: on GPU 0: alone")
     assert log[again + 1].startswith("ended good")
 
 
@@ -214,7 +214,7 @@ def test_stage_times_that_nobody_gave_are_measured_first(tmp_path: Path) -> None
     }
     assert measured["a"][1] == max(measured["a"][:4])  # views are made in the CPU stage
     assert measured["b"][2] == max(measured["b"][:4])
-    assert re.search(r"started (a, b|b, a): on GPUs 0: 2 interleave, efficiency", done.stderr)
+    assert re.search(r"started (a, b|b, a): on GPU 0: 2 interleave, efficiency", done.stderr)
 
 
 def test_a_program_that_marks_no_stages_cannot_be_measured(tmp_path: Path) -> None:

@@ -72,7 +72,7 @@ def check(found: Explored, states: int) -> None:
             pytest.param(Case(1, Budget(losses=1, early=1)), 6_000, id="a loss and an early time-out"),
             pytest.param(Case(1, Budget(losses=1, restarts=1)), 7_000, id="a loss, and the server forgets"),
             pytest.param(
-                Case(1, Budget(losses=1), switches=TWO_LEVELS), 2_000, id="any packet is lost below or above"
+                Case(1, Budget(losses=1), switches=TWO_LEVELS), 1_200, id="any packet is lost below or above"
             ),
         ],
         every=4,
@@ -89,7 +89,7 @@ def test_every_order_of_everything_ends_with_the_sums(racks: Racks, case: Case, 
     ("program", "budget", "states"),
     effort.some(
         [
-            pytest.param("shared", Budget(losses=1), 100_000, id="shared, a loss"),
+            pytest.param("shared", Budget(losses=1), 39_000, id="shared, a loss"),
             pytest.param("shared", Budget(early=1), 1_500, id="shared, an early time-out"),
             pytest.param("exclusive", Budget(losses=2, early=1), 12_000, id="exclusive, losses"),
             pytest.param("exclusive", Budget(losses=1, doubles=1, early=1), 29_000, id="exclusive, doubled"),
@@ -151,11 +151,11 @@ def test_so_it_does_in_exclusive_mode(racks: Racks, case: Case, states: int) -> 
     ("case", "states"),
     effort.some(
         [
-            pytest.param(Case(1, Budget(losses=1), jobs=NOBODY_PREEMPTS), 40_000, id="no preemption"),
-            pytest.param(Case(1, Budget(losses=1), jobs=URGENT_PREEMPTS), 40_000, id="the urgent one may"),
+            pytest.param(Case(1, Budget(losses=1), jobs=NOBODY_PREEMPTS), 38_000, id="no preemption"),
+            pytest.param(Case(1, Budget(losses=1), jobs=URGENT_PREEMPTS), 38_000, id="the urgent one may"),
             pytest.param(Case(1, Budget(early=1), jobs=OTHER_PREEMPTS), 10_000, id="only the other one may"),
-            pytest.param(Case(1, Budget(losses=1), jobs=SECOND_IS_URGENT), 40_000, id="the second is urgent"),
-            pytest.param(Case(1, Budget(losses=1), jobs=FIRST_IS_URGENT), 40_000, id="the first is urgent"),
+            pytest.param(Case(1, Budget(losses=1), jobs=SECOND_IS_URGENT), 38_000, id="the second is urgent"),
+            pytest.param(Case(1, Budget(losses=1), jobs=FIRST_IS_URGENT), 38_000, id="the first is urgent"),
             pytest.param(Case(1, Budget(early=1), jobs=EQUALLY_URGENT), 20_000, id="equally urgent, early"),
             pytest.param(
                 Case(1, Budget(doubles=1), jobs=EQUALLY_URGENT), 5_000, id="equally urgent, doubled"
@@ -164,7 +164,7 @@ def test_so_it_does_in_exclusive_mode(racks: Racks, case: Case, states: int) -> 
                 Case(2, Budget(), jobs=EQUALLY_URGENT, in_flight=1), 2_500, id="equally urgent, two packets"
             ),
             pytest.param(
-                Case(1, Budget(losses=1), jobs=SECOND_IS_URGENT, ages=True), 40_000, id="slots grow too old"
+                Case(1, Budget(losses=1), jobs=SECOND_IS_URGENT, ages=True), 38_000, id="slots grow too old"
             ),
             pytest.param(
                 Case(2, Budget(), jobs=EQUALLY_URGENT, in_flight=1, ages=True),
@@ -190,20 +190,20 @@ def one_by_one(psns: int, budget: Budget) -> Case:
     effort.some(
         [
             pytest.param(one_by_one(3, Budget()), OTHER_SLOT, 80, id="another slot"),
-            pytest.param(one_by_one(4, Budget(losses=1)), OTHER_SLOT, 4_000, id="another slot, a loss"),
+            pytest.param(one_by_one(4, Budget(losses=1)), OTHER_SLOT, 3_500, id="another slot, a loss"),
             pytest.param(one_by_one(3, Budget(doubles=1)), OTHER_SLOT, 2_000, id="another slot, a late copy"),
             pytest.param(
                 one_by_one(3, Budget(early=1)), OTHER_SLOT, 4_500, id="another slot, an early time-out"
             ),
             pytest.param(
-                *(one_by_one(3, Budget(losses=1, doubles=1)), OTHER_SLOT, 90_000),
+                *(one_by_one(3, Budget(losses=1, doubles=1)), OTHER_SLOT, 50_000),
                 id="another slot, a loss and a late copy",
             ),
             pytest.param(one_by_one(3, Budget(losses=1)), Region(0, 2), 2_000, id="one slot more, a loss"),
-            pytest.param(one_by_one(3, Budget(losses=1)), NO_SLOTS, 2_800, id="no slots, a loss"),
+            pytest.param(one_by_one(3, Budget(losses=1)), NO_SLOTS, 2_600, id="no slots, a loss"),
             pytest.param(Case(2, Budget()), OTHER_SLOT, 1_500, id="another slot, too late for both packets"),
             pytest.param(
-                *(replace(one_by_one(3, Budget(losses=1)), switches=TWO_LEVELS), OTHER_SLOT, 20_000),
+                *(replace(one_by_one(3, Budget(losses=1)), switches=TWO_LEVELS), OTHER_SLOT, 10_000),
                 id="at either of two switches",
             ),
             pytest.param(

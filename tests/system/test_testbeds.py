@@ -27,6 +27,11 @@ PREFIX = f"t{os.getpid()}"
 T = TypeVar("T")
 
 
+have_mininet = pytest.mark.skipif(
+    shutil.which("mnexec") is None, reason="no Mininet: apt-get install mininet"
+)
+
+
 def needs_namespaces(test: Any) -> Any:
     return pytest.mark.netns(pytest.mark.skipif(bool(REASON), reason=REASON)(test))
 
@@ -150,7 +155,7 @@ def test_jobs_of_a_file_and_of_options_take_slots_by_their_priority(tmp_path: Pa
     assert list(report["jobs"]) == ["mine"]
     assert report["setup"]["jobs"]["mine"]["priority"] == 7
     assert "give --seed to 'ina topo up'" in bad("run", name, "--seed", 1, "--", "true", status=2)
-    assert "with -np, --name and COMMAND" in bad("run", name, "--jobs", jobs, "--name", "x", status=2)
+    assert "and with --name" in bad("run", name, "--jobs", jobs, "--name", "x", status=2)
     good("down", name)
 
 
@@ -251,6 +256,58 @@ def test_a_program_of_ones_own_has_the_controllers_forwarding(tmp_path: Path) ->
     assert "broken.p4:" in bad("up", "single-switch:1", "--name", f"{name}2", "--p4", tmp_path / "broken.p4")
 
 
+@needs_namespaces
+@pytest.mark.parametrize("runner", ["netns", pytest.param("mininet", marks=have_mininet)])
+def test_a_topology_of_the_tutorials_runs_with_its_own_files(runner: str, tmp_path: Path) -> None:
+    name = f"{PREFIX}-x"
+    (tmp_path / "wire.p4").write_text(BARE)
+    (tmp_path / "topo").mkdir()
+    (tmp_path / "topo" / "s1-runtime.json").write_text(
+        json.dumps({"target": "bmv2", "p4info": "build/x", "table_entries": [_wire(2, 1), _wire(1, 2)]})
+    )
+    (tmp_path / "topo" / "s2-commands.txt").write_text("table_add wire to 7 => 3\ntable_add wire to 3 => 7\n")
+    topology = tmp_path / "topo" / "topology.json"
+    topology.write_text(json.dumps(TUTORIAL))
+    at = ("--p4", tmp_path / "wire.p4", "--name", name, "--runner", runner)
+    done = ina("topo", "up", topology, *at)
+    assert done.returncode == 0, done.stderr
+    assert "sh -c 'ip route add nonsense'" in done.stderr
+    assert "default via 10.0.1.9 dev eth0" in good("exec", "h1", "--name", name, "--", "ip", "route")
+    listener = start(
+        "topo", "exec", "h2", "--name", name, "--", "python3", "-c", HEAR.replace(".0.2", ".1.2")
+    )
+    assert listener.stdout is not None
+    assert listener.stdout.readline() == "listening\n"
+    good("exec", "h1", "--name", name, "--", "python3", "-c", SAY.replace(".0.2", ".1.2"))
+    assert listener.communicate()[0] == "hello\n"
+    good("down", name)
+    (tmp_path / "topo" / "s2-commands.txt").write_text("table_add wire to 7 => 3\ntable_add none to 3 => 7\n")
+    assert "s2-commands.txt: line 2: no table 'none'" in bad("up", topology, *at)
+    topology.write_text(json.dumps(TUTORIAL | {"links": [["h1", "s1-p2"], ["h2", "s2-p3", "fast"]]}))
+    assert "topology.json" in (said := bad("up", topology, *at, status=2))
+    assert 'want a delay such as 5 (ms) or "10us"' in said
+
+
+def _wire(at: int, to: int) -> dict[str, object]:
+    match = {"s.ingress_port": at}
+    return {"table": "I.wire", "match": match, "action_name": "I.to", "action_params": {"port": to}}
+
+
+TUTORIAL: dict[str, object] = {
+    "hosts": {
+        "h1": {
+            "ip": "10.0.1.1/24",
+            "mac": "08:00:00:00:01:01",
+            "commands": ["ip route add default via 10.0.1.9 dev eth0", "ip route add nonsense"],
+        },
+        "h2": {"ip": "10.0.1.2/24", "mac": "08:00:00:00:01:02"},
+    },
+    "switches": {
+        "s1": {"runtime_json": "topo/s1-runtime.json"},
+        "s2": {"cli_input": "s2-commands.txt"},
+    },
+    "links": [["s2-p7", "s1-p1", "1ms", 100], ["h1", "s1-p2"], ["h2", "s2-p3"]],
+}
 HOLD = """
 import socket, time
 holder = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -270,11 +327,6 @@ BARE = with_ingress("""\
     table wire { key = { s.ingress_port: exact; } actions = { to; } }
     apply { wire.apply(); }
 """)
-
-
-have_mininet = pytest.mark.skipif(
-    shutil.which("mnexec") is None, reason="no Mininet: apt-get install mininet"
-)
 
 
 @needs_namespaces

@@ -28,7 +28,7 @@ def header_of(job: Job, entry: Entry, kind: int, index: int, bitmap: int, flags:
     header["epoch"] = job.epoch
     header["tag"] = entry.tag
     header["node"] = job.nodes[index].id
-    header["target"] = entry.target
+    header["target"] = job.asked_rank(index, bitmap) if kind == wire.KIND_REMINDER else entry.target
     return header
 
 

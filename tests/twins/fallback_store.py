@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from hostlib import wire
 from hostlib.fallback.config import LEVELS, Count, FallbackJob, FallbackSettings, Node, flatten
 
 SPREAD_FACTOR = 2
@@ -112,6 +113,17 @@ class Job:
         """Return how long an entry waits for its next reminder."""
         interval = max(self.remind_ns, min(SPREAD_FACTOR * self.spread, INTERVAL_GROWTH * self.remind_ns))
         return min(interval << level, self.remind_max_ns)
+
+    def asked_rank(self, index: int, missing: int) -> int:
+        """Return whom a reminder is for: the worker asked, a rank behind the switch asked, or all."""
+        lacking = [child for bit, child in enumerate(self.nodes[index].children) if missing >> bit & 1]
+        workers = [child for child in lacking if child >= 0]
+        if len(workers) > 1:
+            return wire.TARGET_ALL
+        (child,) = workers or lacking[:1]
+        while child < 0:
+            child = self.nodes[-child].children[0]
+        return child
 
     def measure(self, sample: int) -> None:
         """Follow the time between first and last contributions, quicker down than up."""

@@ -116,9 +116,9 @@ class P4RuntimePlane:
         self._write("MODIFY" if group in self._groups else "INSERT", MulticastGroup(group, tuple(members)))
         self._groups.add(group)
 
-    def set_clone_session(self, session: int, members: Members | None) -> None:
-        """Define a clone session; None removes it."""
-        entry = p4.CloneSessionEntry(session_id=session)
+    def set_clone_session(self, session: int, members: Members | None, truncate: int = 0) -> None:
+        """Define a clone session, whose copies have this many bytes (0: all); None removes it."""
+        entry = p4.CloneSessionEntry(session_id=session, packet_length_bytes=truncate)
         for port, instance in members or ():
             entry.replicas.add(egress_port=port, instance=instance)
         replication = p4.PacketReplicationEngineEntry(clone_session_entry=entry)

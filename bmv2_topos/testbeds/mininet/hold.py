@@ -13,8 +13,8 @@ from typing import Any
 
 from bmv2_topos.testbeds.mininet.switch import Bmv2Switch, EmbeddedSwitch
 from bmv2_topos.testbeds.netns import store
-from bmv2_topos.testbeds.netns.commands import BMV2
-from bmv2_topos.testbeds.netns.embedded import capture_options, impairment_options
+from bmv2_topos.testbeds.netns.commands import BMV2, subnet
+from bmv2_topos.testbeds.netns.embedded import capture_options, impairment_options, own_options
 from bmv2_topos.testbeds.netns.names import interface
 from bmv2_topos.testbeds.netns.store import State
 
@@ -53,10 +53,16 @@ def make(state: State) -> Mininet:
     for number, switch in enumerate(topology.ports):
         network.addSwitch(switch, dpid=f"{number + 1:x}", inNamespace=True, **_switch(state, switch))
     for host in topology.servers:
-        network.addHost(host.name, ip=f"{topology.ip(host.name)}/16", mac=topology.mac(host.name))
-    ports = {switch: iter(of) for switch, of in topology.ports.items()}
+        network.addHost(
+            host.name,
+            ip=f"{topology.ip(host.name)}/{subnet(topology, host.name)}",
+            mac=topology.mac(host.name),
+        )
     for link in topology.links:
-        numbers = [next(ports[end]) if end in ports else 0 for end in (link.a, link.b)]
+        numbers = [
+            next((port for port, of in topology.ports.get(end, {}).items() if of is link), 0)
+            for end in (link.a, link.b)
+        ]
         names = [interface(end, number) for end, number in zip((link.a, link.b), numbers, strict=True)]
         network.addLink(*(network[link.a], network[link.b], *numbers), intfName1=names[0], intfName2=names[1])
     network.build()
@@ -68,9 +74,11 @@ def _switch(state: State, switch: str) -> dict[str, Any]:
     common = {"flood": False, "socket": state.socket(switch), "lanes": state.program.lanes}
     if state.program.target == BMV2:
         return {"cls": Bmv2Switch, "program": None, "pcap": state.program.pcap, **common}
-    options = impairment_options(state.topology, switch, state.program)
+    options = own_options(state.topology, switch)
+    options += impairment_options(state.topology, switch, state.program)
     options += capture_options(switch, state.program)
-    return {"cls": EmbeddedSwitch, "program": state.program.name, "options": options, **common}
+    name = state.topology.switch[switch].program or state.program.name
+    return {"cls": EmbeddedSwitch, "program": name, "options": options, **common}
 
 
 if __name__ == "__main__":

@@ -42,6 +42,12 @@ class Bmv2Target:
     def check(self, topology: Topology, program: Program) -> None:
         """Raise NotCarried, ProgramMismatch."""
         source_of(program.name, program.lanes)
+        for switch in topology.switches:
+            if switch.program or switch.runtime or switch.cpu_port:
+                raise NotCarried(
+                    f"switch {switch.name}: programs, entries and CPU ports of single switches are for the "
+                    "target embedded"
+                )
         for link in topology.links:
             if link.reorder:
                 raise NotCarried(

@@ -66,14 +66,33 @@ def host_lines(topology: Topology, host: str) -> Iterator[str]:
     own = interface(host)
     yield "link set lo up"
     yield f"link set {own} addrgenmode none"  # no IPv6 that nobody asked for
-    yield f"address add {topology.ip(host)}/16 dev {own}"
+    yield f"address add {topology.ip(host)}/{subnet(topology, host)} dev {own}"
     yield f"link set {own} up"
     yield from neighbour_lines(topology, host)
 
 
+def subnet(topology: Topology, host: str) -> int:
+    """Return the bits of a host's subnet."""
+    return topology.server[host].prefix or 16
+
+
+def host_commands(testbed: str, topology: Topology) -> Iterator[Command]:
+    """Yield what the hosts' own shells run at the end."""
+    for host in topology.servers:
+        for command in host.commands:
+            yield Command(("ip", "netns", "exec", namespace(testbed, host.name), "sh", "-c", command))
+
+
 def neighbour_lines(topology: Topology, host: str) -> Iterator[str]:
-    """Yield the lines for ``ip -batch`` that give a host the MACs of all other hosts and of the switches."""
+    """Yield the lines for ``ip -batch`` that give a host the MACs of all other hosts and of the switches.
+
+    One with a subnet of its own finds the others itself, and calls its interface ``eth0``.
+    """
     own = interface(host)
+    if topology.server[host].prefix:
+        yield from (f"link set {own} down", f"link set {own} name eth0", "link set eth0 up")
+        yield f"link property add dev eth0 altname {own}"
+        return
     for other in topology.servers:
         if other.name != host:
             yield _neighbour(topology.ip(other.name), topology.mac(other.name), own)

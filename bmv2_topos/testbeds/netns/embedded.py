@@ -60,14 +60,23 @@ def switch_options(topology: Topology, switch: str, program: Program, socket: Pa
         program: The switches' program.
         socket: Path of its P4Runtime's Unix socket.
     """
-    loaded = ["--program", program.name, "--lanes", str(program.lanes), "--p4runtime", f"unix:{socket}"]
+    loaded = ["--lanes", str(program.lanes), "--p4runtime", f"unix:{socket}"]
     ports = [f"--port={port}=veth:{interface(switch, port)}" for port in topology.ports[switch]]
     return [
+        *("--program", topology.switch[switch].program or program.name),
         *loaded,
         *ports,
+        *own_options(topology, switch),
         *impairment_options(topology, switch, program),
         *capture_options(switch, program),
     ]
+
+
+def own_options(topology: Topology, switch: str) -> list[str]:
+    """Return the options for what a topology says of a switch alone."""
+    own = topology.switch[switch]
+    cpu = [f"--port={own.cpu_port}=cpu"] if own.cpu_port else []
+    return cpu + [word for file in own.runtime for word in ("--runtime", file)]
 
 
 def capture_options(switch: str, program: Program) -> list[str]:

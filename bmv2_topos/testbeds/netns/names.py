@@ -23,7 +23,7 @@ def slug(text: str) -> str:
     >>> slug("fat-tree:4"), slug("nets/my.yaml")
     ('fat-tree-4', 'my')
     """
-    stem = text.rpartition("/")[2].removesuffix(".yaml").removesuffix(".yml")
+    stem = re.sub(r"\.(yaml|yml|json|toml)$", "", text.rpartition("/")[2])
     return re.sub(r"[^A-Za-z0-9_-]", "-", stem).lstrip("-")[:32] or "testbed"
 
 

@@ -59,8 +59,8 @@ class State:
         """Read what `save` wrote."""
         of = fields.pop("topology")
         topology = Topology(
-            tuple(Switch(**each) for each in of["switches"]),
-            tuple(Server(**each) for each in of["servers"]),
+            tuple(Switch(**each | {"runtime": tuple(each["runtime"])}) for each in of["switches"]),
+            tuple(Server(**each | {"commands": tuple(each["commands"])}) for each in of["servers"]),
             tuple(Link(**each) for each in of["links"]),
             of["root"],
             of["name"],

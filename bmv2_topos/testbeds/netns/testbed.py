@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import NoReturn
 
 from bmv2_topos.testbeds.netns import namespaces, store
-from bmv2_topos.testbeds.netns.commands import Command, Program, bring_up
+from bmv2_topos.testbeds.netns.commands import Command, Program, bring_up, host_commands
 from bmv2_topos.testbeds.netns.errors import NoTestbed, NotHere, StepFailed, Taken
 from bmv2_topos.testbeds.netns.forwarding import entries, offered
 from bmv2_topos.testbeds.netns.interrupts import signals_held, unwinding
@@ -36,6 +36,7 @@ def planned(name: str, topology: Topology, program: Program) -> list[Command]:
         *bring_up(name, topology),
         *target_of(program).link_commands(name, topology),
         *_switch_commands(state).values(),
+        *host_commands(name, topology),
     ]
 
 
@@ -87,6 +88,11 @@ def bring(
             state.save()
             on_step("setting up forwarding")
             _install(state, on_step)
+            for command in host_commands(state.name, state.topology):
+                try:
+                    run_step(command)
+                except StepFailed as error:  # as one that a person types there
+                    on_step(str(error))
             state = replace(state, complete=True)
             state.save()
         except BaseException:
@@ -179,6 +185,9 @@ def _install(state: State, on_step: Callable[[str], None]) -> None:
             except UnknownName as error:
                 if not state.program.own:
                     raise
+                if files := state.topology.switch[switch].runtime:
+                    on_step(f"{switch}: its tables are as {', '.join(files)} says")
+                    continue
                 on_step(
                     f"{switch}: forwarding is left to you (P4Runtime at unix:{state.socket(switch)}): {error}"
                 )

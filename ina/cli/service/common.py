@@ -119,13 +119,16 @@ def state_of(job: JobView) -> str:
     return "completed late" if job["state"] == "completed" and job["late"] else job["state"]
 
 
-COLUMNS = ("job", "state", "workers", "done", "left", "deadline in", "slots", "why")
+COLUMNS = ("job", "state", "workers", "done", "left", "deadline", "slots", "why")
 
 
 def row(job: JobView, now_s: float) -> list[str]:
     """Return a job's line of a table with `COLUMNS`."""
     due_s, over = job["due_s"], job["over"]
-    due = "" if due_s is None or over else clock(due_s - now_s)
+    due = ""
+    if due_s is not None and not over:
+        late = ", late" if job["late"] else ""
+        due = f"{clock(now_s - due_s)} ago" if due_s < now_s else f"in {clock(due_s - now_s)}{late}"
     slots = ", ".join(f"{switch}: {each['slots']}" for switch, each in sorted(job["slots"].items()))
     return [
         plain(job["id"]),
@@ -133,7 +136,7 @@ def row(job: JobView, now_s: float) -> list[str]:
         str(job["workers"]),
         f"{min(1.0, job['done'] / job['iterations']):.0%}",
         "" if over else clock(job["left_s"]),
-        f"{due} late" if job["late"] and not over else due,
+        due,
         slots,
         plain(job["reason"]),
     ]

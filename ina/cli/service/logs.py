@@ -60,6 +60,6 @@ def _pieces(controller: Client, job: str, rank: int) -> Iterator[str]:
 
 
 def _shown(text: str) -> str:
-    """Return what a program wrote, with nothing that a terminal obeys but ends of lines and tabs."""
+    """Return a program's output with nothing that a terminal obeys but ends of lines and tabs."""
     lines = text.replace("\r\n", "\n").replace("\r", "\n")
     return "".join(each if each.isprintable() or each in "\n\t" else ascii(each)[1:-1] for each in lines)

@@ -60,8 +60,12 @@ def operator(person: Person) -> None:
 def own(service: Service, person: Person, reference: str, tenant: str | None = None) -> JobRecord:
     """Return the job that the person means.
 
-    An id or a number means one job. A name means the newest job of this name of the person's tenant, else, to
-    an operator, of the only tenant that has one. With `tenant` the reference is a name, of that tenant.
+    Args:
+        service: The service.
+        person: Who asks.
+        reference: An id or a number, which mean one job; or a name: the newest job of this name of the
+            person's tenant, else, to an operator, of the only tenant that has one.
+        tenant: The reference is a name, of this tenant; None: it need not be.
 
     Raises Unknown, also for jobs that the person may not see, and Conflict for what may mean two jobs.
     """
@@ -83,7 +87,14 @@ def own(service: Service, person: Person, reference: str, tenant: str | None = N
 
 
 def gone(service: Service, person: Person, reference: str, tenant: str | None = None) -> Mapping[str, Any]:
-    """Return the latest job that is over and forgotten that the person may mean. Raises Unknown."""
+    """Return the latest forgotten job that the person may mean, as for `own`. Raises Unknown.
+
+    Args:
+        service: The service.
+        person: Who asks.
+        reference: An id, a number or a name.
+        tenant: Whose it is; None: anyone's that the person may see.
+    """
     for each in service.archived(reference):
         if person.owns(each["tenant"]) and tenant in (None, each["tenant"]):
             return each

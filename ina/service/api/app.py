@@ -7,8 +7,9 @@ import contextlib
 import logging
 import re
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Collection
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Container
 from importlib.metadata import version
+from itertools import islice
 from pathlib import Path
 from typing import Annotated
 
@@ -46,7 +47,7 @@ from ina.service.api.users import as_user
 from ina.service.errors import Unknown
 from ina.service.quotas import Quota
 from ina.service.records import State
-from ina.service.service import Decision, Reload, Service
+from ina.service.service import Decision, Kind, Reload, Service
 from ina.service.tokens import Person
 
 SMALL_BYTES = 1 << 14
@@ -306,7 +307,9 @@ async def cluster(request: Request, service: Serving, person: Asker) -> Response
 
     def made() -> object:
         records = [each for each in service.records() if person.owns(each.submitted.tenant)]
-        view = views.of_cluster(service.cluster(), records, service.now_s, service.began_at)
+        view = views.of_cluster(
+            service.cluster(), records, service.now_s, service.began_at, operates=person.operates
+        )
         return view if person.operates else views.hiding(view, {each.name for each in records})
 
     shared: Shared = request.app.state.shared
@@ -412,15 +415,22 @@ async def events(
     limit: Limit = MAX_PAGE,
     follow: Follow = False,
     last: Last = -1,
+    without: Annotated[
+        list[Kind] | None, Query(description="Leave out events of this kind. Repeatable.")
+    ] = None,
 ) -> Response:
     """Show what happened and was decided, oldest first."""
+    left_out = frozenset(without or ())
     if after < 0:
-        after = next((each.number - 1 for each in service.decisions()[after:]), 0)
+        latest = (
+            each.number - 1 for each in reversed(service.decisions()) if each.entry.event not in left_out
+        )
+        after = min(islice(latest, -after), default=0)
     if follow:
         begin = after if last < 0 else last
         streams: Streams = request.app.state.streams
-        return EventStream(_decisions(service, person, begin), streams)
-    seen = [each for each in service.decisions(after) if _may_see(service, person, each)]
+        return EventStream(_decisions(service, person, begin, left_out), streams)
+    seen = [each for each in service.decisions(after) if _may_see(service, person, each, left_out)]
     page = seen[:limit]
     following = page[-1].number if len(seen) > limit else None
     return Json(
@@ -428,14 +438,18 @@ async def events(
     )
 
 
-async def _decisions(service: Service, person: Person, after: int) -> AsyncGenerator[bytes, None]:
+async def _decisions(
+    service: Service, person: Person, after: int, left_out: Container[Kind]
+) -> AsyncGenerator[bytes, None]:
     async for decision in service.watch(after):
-        if _may_see(service, person, decision):
+        if _may_see(service, person, decision, left_out):
             yield event("decision", views.of_decision(decision), decision.number)
 
 
-def _may_see(service: Service, person: Person, decision: Decision) -> bool:
-    """Return whether this is about a job of the person's, or all is to be seen."""
+def _may_see(service: Service, person: Person, decision: Decision, left_out: Container[Kind]) -> bool:
+    """Return whether this is about a job of the person's, or all is to be seen, but for these kinds."""
+    if decision.entry.event in left_out:
+        return False
     if person.operates:
         return True
     for name in decision.entry.jobs:

@@ -44,24 +44,47 @@ export async function attempt(call) {
     await call();
     await view.refresh();
   } catch (error) {
-    await ask("Not done", error.message);
+    await ask("Not done", error.message, "notice");
   }
 }
 
-export function ask(title, text, secret = false) {
+export function ask(title, text, kind = "choice") {
+  // A choice is to be confirmed, a notice only read; a secret is typed.
   const dialog = document.getElementById("ask");
   if (dialog.open) return Promise.resolve("");
+  const key = document.activeElement?.closest("[data-key]")?.dataset.key;
   document.getElementById("ask-title").textContent = title;
   document.getElementById("ask-text").textContent = text;
-  document.getElementById("ask-field").hidden = !secret;
+  document.getElementById("ask-field").hidden = kind !== "secret";
   document.getElementById("ask-token").value = "";
+  const no = document.getElementById("ask-no");
+  no.hidden = kind === "notice";
+  no.onclick = () => dialog.close("");
   dialog.returnValue = "";
   dialog.showModal();
-  return new Promise((resolve) => dialog.addEventListener("close", () => resolve(dialog.returnValue), { once: true }));
+  return new Promise((resolve) =>
+    dialog.addEventListener(
+      "close",
+      () => {
+        // what had the focus may have been drawn again meanwhile
+        const had = key && [...document.querySelectorAll("[data-key]")].find((each) => each.dataset.key === key);
+        if (had) had.focus();
+        else if (document.activeElement === document.body) document.getElementById("main").focus({ preventScroll: true });
+        resolve(dialog.returnValue);
+      },
+      { once: true },
+    ),
+  );
 }
 
-export async function askToken(why) {
-  if (await ask("A token is needed", `${why}. It is kept in this page alone, until you leave it.`, true)) token = document.getElementById("ask-token").value.trim();
+export async function askToken() {
+  // Returns whether one was given.
+  const why = token
+    ? "This controller does not know that token, or it has been removed."
+    : "This controller shows its jobs to people who have a token. Its operator makes one with “ina controller token add”.";
+  const given = await ask(token ? "Another token is needed" : "A token is needed", `${why} The page keeps it in memory, until you leave it.`, "secret");
+  if (given) token = document.getElementById("ask-token").value.trim();
   document.getElementById("ask-token").value = "";
+  return Boolean(given);
 }
 

@@ -1,6 +1,6 @@
 // The page of a job: what it is, why, its time, tree, memory and output.
 
-import { at, rows } from "./state.js";
+import { at, rows, view } from "./state.js";
 import { empty, h, replace, s, section } from "./elements.js";
 import { bar, bytes, clock, color, count, share, stateOf, tone } from "./words.js";
 import { due, eventList } from "./events.js";
@@ -8,6 +8,8 @@ import { clusterPicture, drawn, memoryMap } from "./pictures.js";
 import { ask, attempt, request, stream } from "./asking.js";
 
 let log = { text: "", stop: null }; // the output that is followed
+
+const seen = (decision) => view.measured || decision.event !== "measured";
 
 export const leaveJob = () => log.stop?.abort();
 
@@ -33,7 +35,7 @@ export function drawJob(name) {
   const again = () => attempt(() => request(`/v1/jobs/${encodeURIComponent(name)}/retry`, "POST"));
   const action = !job.over
     ? h("button", { type: "button", onclick: cancel, "data-key": "cancel" }, "Cancel")
-    : job.state === "failed"
+    : job.state === "failed" && !job.external
       ? h("button", { type: "button", onclick: again, "data-key": "retry" }, "Retry")
       : null;
   replace(
@@ -44,7 +46,7 @@ export function drawJob(name) {
       fact("state", h("span", { class: tone(stateOf(job)) }, stateOf(job))),
       fact("why", job.reason),
       fact("progress", [bar(job.done / job.iterations, name), `${count(Math.floor(job.done))} of ${count(job.iterations)} iterations`]),
-      fact("ends", job.ends_s == null ? "" : `in ${clock(job.ends_s - now_s)}, by estimate`),
+      fact("ends", job.ends_s == null ? "" : `in ${clock(Math.max(0, job.ends_s - now_s))}, by estimate`),
       fact("deadline", job.due_s == null ? "best effort" : due(job)),
       fact("command", h("code", {}, job.command.join(" "))),
       fact("workers", `${job.workers}, ${job.gpus} GPUs`),
@@ -63,7 +65,10 @@ export function drawJob(name) {
   replace(
     "why-body",
     explanation?.advice.length ? h("ul", { class: "plain" }, explanation.advice.map((each) => h("li", {}, each))) : null,
-    explanation ? eventList(explanation.decisions, name) : empty("Loading."),
+    explanation ? eventList(explanation.decisions.filter(seen), name) : empty("Loading."),
+    explanation && !explanation.decisions.every((each) => each.event !== "measured")
+      ? h("label", {}, h("input", { type: "checkbox", "data-key": "measured", checked: view.measured, onchange: (event) => ((view.measured = event.target.checked), view.redraw()) }), " with what was measured")
+      : null,
   );
   replace("tree-body", job.tree ? clusterPicture(name) : empty(job.over ? "It is over." : "It uses no tree now."));
   replace("memory-body", memoryMap(name));

@@ -138,7 +138,8 @@ function nodeTable() {
 }
 
 function drainButton(node) {
-  const back = Boolean(node.down);
+  if (!at.cluster.operates) return null;
+  const back = node.down.startsWith("drained");
   const text = back
     ? `Jobs may use ${node.name} again.`
     : `No new job starts on ${node.name}; jobs that use it are moved, or wait.`;

@@ -2,6 +2,7 @@
 
 import { at, rows, view } from "./state.js";
 import { askToken, json, Refusal, stream } from "./asking.js";
+import { h } from "./elements.js";
 import { drawJob, jobPage, leaveJob } from "./job.js";
 import { drawOverview, EVENTS, overview } from "./overview.js";
 import { clock } from "./words.js";
@@ -12,6 +13,7 @@ const ALL_EVERY = 12; // and this many times more rarely without one
 const PLACED = new Set(["starting", "running", "stopping"]);
 const QUEUE = 100;
 const LATEST = 200;
+const SHOWN = "without=measured"; // every 2 s of each job
 
 let shown = ""; // of which page the content is
 
@@ -119,6 +121,16 @@ function refreshIfSeen(all) {
   if (document.visibilityState === "visible") refresh(all).catch(() => {});
 }
 
+function askedAgain() {
+  // Shows a button, and waits for it: who has cancelled is not asked again at once.
+  return new Promise((resolve) => {
+    const button = h("button", { type: "button", class: "strong", onclick: resolve }, "Give a token");
+    document.getElementById("main").replaceChildren(h("section", {}, h("h2", {}, "Nothing is shown without a token"), h("p", {}, button)));
+    shown = "";
+    button.focus();
+  });
+}
+
 function say(text, on) {
   const live = document.getElementById("live");
   if (live.textContent !== text) live.textContent = text;
@@ -129,12 +141,12 @@ async function main() {
   for (let wait_ms = 500; ; wait_ms = Math.min(15000, wait_ms * 2)) {
     try {
       await refresh();
-      at.events = (await json(`/v1/events?after=-${EVENTS}`)).events;
+      at.events = (await json(`/v1/events?${SHOWN}&after=-${EVENTS}`)).events;
       draw();
       say("live", true);
       wait_ms = 500;
       const last = at.events.at(-1)?.number ?? 0;
-      await stream(`/v1/events?follow=true&after=${last}`, undefined, (decision) => {
+      await stream(`/v1/events?${SHOWN}&follow=true&after=${last}`, undefined, (decision) => {
         at.events = [...at.events, decision].slice(-EVENTS);
         soon();
       });
@@ -142,8 +154,8 @@ async function main() {
     } catch (error) {
       if (error.status === 401) {
         say("a token is needed", false);
-        await askToken(error.message);
-        wait_ms = 250;
+        while (!(await askToken())) await askedAgain();
+        wait_ms = 50;
       } else say(error instanceof Refusal ? error.message : "not reachable; trying again", false);
       if (error instanceof ReferenceError || error instanceof SyntaxError) throw error; // ours
     }

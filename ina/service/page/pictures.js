@@ -30,9 +30,11 @@ export function clusterPicture(only = null) {
   const rank = [...new Set(level.values())].sort((one, other) => one - other);
   const names = rank.map((each) => [...level].filter(([, of]) => of === each).map(([name]) => name));
   const width = Math.max(420, 84 * Math.max(...names.map((each) => each.length)));
-  const height = 78 * rank.length + 4;
+  const height = 78 * rank.length + 34; // links beside each other bend above the highest
   const place = new Map();
   names.forEach((row, up) => row.forEach((name, number) => place.set(name, [(width * (number + 0.5)) / row.length, height - 42 - 78 * up])));
+  const turns = new Map(); // how far each link bends, so that no other node is in its way
+  for (const { a, b } of links) turns.set(`${a}|${b}`, bend(a, b, place, width, height));
   const shownJobs = at.jobs.filter((job) => !job.over && (!only || job.id === only));
   const treeLinks = new Map();
   for (const job of shownJobs) {
@@ -45,14 +47,12 @@ export function clusterPicture(only = null) {
   }
   const lines = links.map(({ a, b }) => {
     const jobs = [...(treeLinks.get(`${a}|${b}`) ?? []), ...(treeLinks.get(`${b}|${a}`) ?? [])];
-    const [[x1, y1], [x2, y2]] = [place.get(a), place.get(b)];
-    if (!jobs.length) return s("line", { x1, y1, x2, y2, class: "link" });
-    const across = Math.hypot(x2 - x1, y2 - y1);
-    const [dx, dy] = [(-(y2 - y1) / across) * 3.5, ((x2 - x1) / across) * 3.5];
-    return jobs.slice(0, 4).map((name, number) => {
-      const by = number - (Math.min(jobs.length, 4) - 1) / 2;
-      return s("line", { x1: x1 + dx * by, y1: y1 + dy * by, x2: x2 + dx * by, y2: y2 + dy * by, class: "link used", stroke: color(name), "data-job": name });
-    });
+    const turn = turns.get(`${a}|${b}`);
+    const line = (by, attributes) => s("path", { d: curve(place.get(a), place.get(b), turn, 3.5 * by), "data-ends": `${a}|${b}`, ...attributes });
+    if (!jobs.length) return line(0, { class: "link" });
+    return jobs.slice(0, 4).map((name, number) =>
+      line(number - (Math.min(jobs.length, 4) - 1) / 2, { class: "link used", stroke: color(name), "data-job": name }),
+    );
   });
   const boxes = [];
   for (const each of switches) {
@@ -94,10 +94,43 @@ export function clusterPicture(only = null) {
     );
   }
   const label = `${switches.length} switches and ${servers.length} servers; ${shownJobs.length} jobs. The table of servers and switches says the same.`;
-  const picture = s("svg", { viewBox: `0 0 ${width} ${height}`, width: "100%", role: "img", "aria-label": label }, lines.flat(), boxes);
+  const top = [...turns.values()].some(Boolean) ? 0 : 30;
+  const picture = s("svg", { viewBox: `0 ${top} ${width} ${height - top}`, width: "100%", role: "img", "aria-label": label }, lines.flat(), boxes);
   picture.style.minWidth = `${Math.min(width, 1400) * 0.7}px`;
   picture.style.maxHeight = "26rem";
   return h("div", { class: "scroll" }, picture);
+}
+
+const BOX = [42, 25]; // half the width and height of a node, with a little room
+
+function middle([x1, y1], [x2, y2], turn) {
+  const across = Math.hypot(x2 - x1, y2 - y1) || 1;
+  return [(x1 + x2) / 2 - ((y2 - y1) / across) * turn, (y1 + y2) / 2 + ((x2 - x1) / across) * turn];
+}
+
+function curve(from, to, turn, aside) {
+  const across = Math.hypot(to[0] - from[0], to[1] - from[1]) || 1;
+  const [dx, dy] = [(-(to[1] - from[1]) / across) * aside, ((to[0] - from[0]) / across) * aside];
+  const [one, two, three] = [from, middle(from, to, turn), to].map(([x, y]) => `${x + dx} ${y + dy}`);
+  return turn ? `M${one}Q${two} ${three}` : `M${one}L${three}`;
+}
+
+function bend(a, b, place, width, height) {
+  // The least bend with which a link stays in the picture and meets no node but its ends; 0 if none does.
+  const [from, to] = [place.get(a), place.get(b)];
+  const others = [...place].filter(([name]) => name !== a && name !== b).map(([, at]) => at);
+  const free = (turn) => {
+    const by = middle(from, to, turn);
+    for (let part = 1; part < 40; part++) {
+      const t = part / 40;
+      const [x, y] = [0, 1].map((each) => (1 - t) ** 2 * from[each] + 2 * t * (1 - t) * by[each] + t ** 2 * to[each]);
+      if (x < 2 || x > width - 2 || y < 2 || y > height - 2) return false;
+      if (others.some(([ox, oy]) => Math.abs(x - ox) < BOX[0] && Math.abs(y - oy) < BOX[1])) return false;
+    }
+    return true;
+  };
+  const up = from[0] < to[0] ? -1 : 1;
+  return [0, 50, 60, 70, 90, 120, 160, 200].flatMap((turn) => [turn * up, -turn * up]).find(free) || 0;
 }
 
 function push(map, key, value) {

@@ -134,7 +134,7 @@ def _for_in(body: Body, loop: ast.ForIn) -> None:
 
 
 def _collection(body: Body, expr: ast.Expr) -> Value:
-    """Return what a loop is over; the elements of a list are those before its first round."""
+    """Return the elements of a loop; those of a list are as they are before its first round."""
     match expr:
         case ast.Cast(ast.ListType(element), ast.ListExpr() as given, pos):
             type_ = type_at(body, element)

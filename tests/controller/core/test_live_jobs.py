@@ -92,7 +92,7 @@ def test_grouped_jobs_are_one_run_with_their_stage_order_and_the_reason_is_logge
     assert isinstance(start, Start)
     assert {*start.run.jobs} == {"a", "b"}
     assert start.run.offsets == (0, 2)
-    assert live.log[-1].text == "on GPUs 0: 2 interleave, efficiency 0.50"
+    assert live.log[-1].text == "on GPU 0: 2 interleave, efficiency 0.50"
     live.ended("a", 40)
     assert live.decide(40) == []  # the other goes on in the same processes
     (run,) = live.runs

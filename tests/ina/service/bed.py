@@ -77,13 +77,14 @@ def serving(
     address: Address | None = None,
     certificate: Certificate | None = None,
     files: Files | None = None,
+    topology: Topology | None = None,
 ) -> Iterator[Bed]:
     """Have a service answer; its state and logs are in the folder."""
     ready: list[Bed | BaseException] = []
     begun, ending = threading.Event(), asyncio.Event()
 
     async def serve() -> None:
-        service = SmallService(cluster(), folder)
+        service = SmallService(topology or cluster(), folder)
         at = address or Address()
         reload = None if files is None else partial(files.reload, service)
         async with speaking(service, at, Tokens(folder), certificate=certificate, reload=reload) as url:

@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
+from controller.core import Measured
+from controller.vocabulary import parse_topology
 from ina.service.tokens import Role, Tokens
 from tests.extras import needs
-from tests.ina.service.bed import TIMEOUT_S, Bed, job
+from tests.ina.service.bed import FABRIC, TIMEOUT_S, Bed, job, serving
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -89,7 +91,7 @@ def test_it_shows_who_runs_who_waits_and_why(
     assert re.search(r"vision running 1:10 in 2:00 1,024 . h1", _text(page, "#jobs"))
     assert "needs 4 GPUs; 0 of 8 are free" in _text(page, "#queue")
     assert "late: needs 4 GPUs; 0 of 8 are free" in _text(page, "#events")
-    mine = page.locator("#cluster line[data-job=vision]")
+    mine = page.locator("#cluster path[data-job=vision]")
     assert mine.count() > 3, "the links of its tree"
     assert page.locator("#memory .map").count() == 4
     tips = page.locator("#memory title").all_text_contents()
@@ -227,13 +229,154 @@ def test_a_token_is_asked_for_and_kept_nowhere(page: Page, bed: Bed) -> None:
     page.wait_for_selector("dialog[open] >> text=A token is needed")
     page.fill("#ask-token", "ina_wrong")
     page.click("dialog button.strong")
-    page.wait_for_selector("dialog[open] >> text=is not known")
+    page.wait_for_selector("dialog[open] >> text=does not know that token")
     page.fill("#ask-token", token)
     page.click("dialog button.strong")
     page.wait_for_selector("#live.on")
     assert page.evaluate("[localStorage.length, sessionStorage.length, document.cookie]") == [0, 0, ""]
     assert token not in page.content()
     assert token not in page.url
+
+
+def test_a_token_is_given_by_keyboard_alone(page: Page, bed: Bed, tmp_path: Path) -> None:
+    """Enter is OK, and who cancels is not asked again at once; the text is for people."""
+    token = Tokens(bed.folder).add("alice", Role.SUBMITTER)
+    page.goto(bed.url)
+    page.wait_for_selector("dialog[open]")
+    assert page.evaluate("document.activeElement.id") == "ask-token"
+    said = _text(page, "dialog")
+    assert "shows its jobs to people who have a token" in said
+    assert "Authorization" not in said
+    page.screenshot(path=tmp_path / "token.png")
+    page.keyboard.press("Escape")
+    page.wait_for_selector("text=Nothing is shown without a token")
+    assert page.evaluate("document.activeElement.textContent") == "Give a token"
+    page.keyboard.press("Enter")
+    page.wait_for_selector("dialog[open]")
+    page.keyboard.type(token)
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#live.on")
+    page.wait_for_selector("#tiles")
+
+
+def test_buttons_that_would_be_refused_are_not_shown(page: Page, bed: Bed, http: httpx.Client) -> None:
+    """Draining to submitters, using again what nobody has drained, retrying what others have started."""
+    asked = {
+        "name": "theirs",
+        "machines": [{"known_as": ["h1"], "ranks": [0]}],
+        "token_sha256": "0" * 64,
+    }
+    assert http.post("/v1/admissions", json=asked).status_code == 201
+    http.post("/v1/jobs", json={"jobs": [job("ours", workers=1)]})
+    bed.do(lambda: bed.service.fail("theirs"))
+    bed.do(lambda: bed.service.fail("ours"))
+    silent = bed.service.topology.switches[0].name
+    bed.do(lambda: bed.service._down.update({silent: "it does not answer", "h2": "drained by alice"}))
+    _open(page, bed)
+    assert page.locator(f"button[aria-label='Drain {silent}']").count() == 1
+    assert page.locator("button[aria-label='Undrain h2']").count() == 1
+    for name, buttons in (("theirs", 0), ("ours", 1)):
+        page.goto(f"{bed.url}/#/jobs/{name}")
+        page.wait_for_selector(f"#facts h2 >> text={name}")
+        page.wait_for_selector("#facts >> text=failed")
+        assert page.locator("#facts button").count() == buttons, name
+    token = Tokens(bed.folder).add("alice", Role.SUBMITTER)
+    page.goto(f"{bed.url}/?anew#/")
+    page.wait_for_selector("dialog[open]")
+    page.keyboard.type(token)
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#nodes td")
+    assert page.locator("#nodes button").count() == 0
+
+
+def test_the_focus_is_where_it_was_after_a_dialog(page: Page, bed: Bed, http: httpx.Client) -> None:
+    """Although what had it was drawn again meanwhile."""
+    _open(page, bed)
+    page.focus("button[aria-label='Drain h2']")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("dialog[open]")
+    http.post("/v1/jobs", json={"jobs": [job("second")]})
+    page.wait_for_selector("#jobs >> text=second")
+    page.keyboard.press("Escape")
+    page.wait_for_selector("dialog:not([open])", state="attached")
+    assert page.evaluate("document.activeElement.getAttribute('aria-label')") == "Drain h2"
+
+
+def test_measurements_do_not_drown_what_was_decided(page: Page, bed: Bed, http: httpx.Client) -> None:
+    http.post("/v1/jobs", json={"jobs": [job("vision")]})
+    for _ in range(400):
+        bed.do(lambda: bed.service._handle(Measured(bed.service.now_s, "vision", 0.1, 1_000_000)))
+    assert len(http.get("/v1/events?after=-5").json()["events"]) == 5
+    assert len(http.get("/v1/events?after=-5&without=measured").json()["events"]) >= 4
+    assert http.get("/v1/events?without=all").status_code == 422
+    _open(page, bed)
+    assert "submitted vision" in _text(page, "#events")
+    assert "measured" not in _text(page, "#events")
+    page.click("#jobs a")
+    page.wait_for_selector("#why-body li")
+    assert "measured" not in _text(page, "#why-body ol")
+    page.check("#why-body input")
+    page.wait_for_selector("#why-body ol >> text=of computing and 1,000,000 bytes")
+
+
+LINE = """
+[[switch]]
+name = "s1"
+[[switch]]
+name = "s2"
+[[switch]]
+name = "s3"
+[[server]]
+name = "h1"
+switch = "s1"
+gpus = 1
+[[server]]
+name = "h2"
+switch = "s2"
+gpus = 1
+[[server]]
+name = "h3"
+switch = "s3"
+gpus = 1
+[[link]]
+a = "s1"
+b = "s2"
+[[link]]
+a = "s2"
+b = "s3"
+[[link]]
+a = "s1"
+b = "s3"
+"""
+CROSSED = """() => {
+  const within = (at, from, size) => at > from && at < from + size;
+  const inside = (at, box) => within(at.x, box.x, box.width) && within(at.y, box.y, box.height);
+  const nodes = [...document.querySelectorAll("#cluster g")].map((g) => [
+    g.querySelector("title").textContent.split(":")[0],
+    g.querySelector("rect").getBBox(),
+  ]);
+  return [...document.querySelectorAll("#cluster path")].flatMap((path) => {
+    const whole = path.getTotalLength();
+    const points = Array.from({ length: 101 }, (_, part) => path.getPointAtLength((whole * part) / 100));
+    const others = nodes.filter(([name]) => !path.dataset.ends.split("|").includes(name));
+    return others
+      .filter(([, box]) => points.some((at) => inside(at, box)))
+      .map(([name]) => `${path.dataset.ends} crosses ${name}`);
+  });
+}"""
+
+
+@pytest.mark.parametrize("described", [FABRIC, LINE], ids=["leaf-spine", "ring"])
+def test_the_picture_draws_no_link_through_a_node(browser: Browser, tmp_path: Path, described: str) -> None:
+    topology = parse_topology(described, source="cluster.toml")
+    with serving(tmp_path, topology=topology) as bed:
+        page, complaints = _page(browser, bed, width=1400)
+        _open(page, bed)
+        assert page.locator("#cluster path").count() == len(topology.links)
+        assert page.evaluate(CROSSED) == []
+        page.locator("#cluster").screenshot(path=tmp_path / "cluster.png")
+        page.context.close()
+    assert complaints == []
 
 
 def test_a_job_that_is_not_there_is_said(page: Page, bed: Bed) -> None:
