@@ -80,14 +80,14 @@ def of_waiting(log: Log, now_s: float, job: JobState, groups: Sequence[Group], c
 
 def of_overdue(described: Job, job: JobState | None, now_s: float) -> str:
     """Return how far a job was when its deadline passed; None: the core does not know it yet."""
-    told = described.iterations
-    left = float(told) if job is None else job.iterations_left(now_s)
-    if left >= told and (job is None or job.group is None or job.iteration_s == math.inf):
-        how = f"none of its {plural(told, 'iteration')} was done"
+    told, left = described.iterations, None if job is None else job.iterations_left(now_s)
+    said = f"{told:,} iteration{'' if told == 1 else 's'}"
+    if job is None or left is None or job.group is None or job.iteration_s == math.inf:
+        how = f"it waits, with {told if left is None else left:,.0f} of {said} left"
     elif left < 1e-6:
-        how = f"it runs on after the {plural(told, 'iteration')} that it was submitted with"
+        how = f"it runs on after the {said} that it was submitted with"
     else:
-        how = f"by estimate {left:,.0f} of {plural(told, 'iteration')} were left"
+        how = "it still runs" if left >= told else f"by estimate {left:,.0f} of {said} were left"
     goes_on = "; it goes on as best effort" if described.on_late == "best-effort" else ""
     return f"its deadline, {described.due_s:.6g} s, has passed, and {how}{goes_on}"
 

@@ -92,5 +92,5 @@ class Clock:
         return step_s
 
     def kept(self) -> str:
-        """Return what is to be kept for a clock that goes on after this one."""
+        """Return how this clock stands, for one that goes on after it."""
         return json.dumps({"boot": self._boot, "ahead_s": self._from_s})
