@@ -204,14 +204,17 @@ def test_a_job_that_ends_on_a_full_disk_has_ended_once(site: Site) -> None:
 
 
 @needs_namespaces
-def test_names_are_used_once(site: Site) -> None:
+def test_a_name_is_taken_until_its_job_is_over(site: Site) -> None:
     name = site.submit("once", iterations=1)
     with pytest.raises(Refused, match="there is a job 'once' that is not over") as refused:
         site.submit(name)
     assert refused.value.status == 409
-    assert site.over(name)["state"] == "completed"
-    site.submit(name)
-    assert site.over(name)["state"] == "completed", "the name was free again"
+    first = site.over(name)
+    assert first["state"] == "completed"
+    site.submit(name, iterations=1)
+    second = site.over(name)
+    assert (second["state"], second["number"]) == ("completed", first["number"] + 1)
+    assert site.client.job(str(first["number"])) == first
     two = [{"name": "twin", "workers": 1, "command": "true"}] * 2
     with pytest.raises(Refused, match="'twin'"):
         site.client.submit(two)
