@@ -147,7 +147,8 @@ def _holders(events: Sequence[Event], names: Mapping[int, str]) -> dict[_Attempt
     """Return whose sum held the slot that a packet did not get: by time, job and PSN of the packet."""
     found = {}
     for tenure in tenures(events):
-        whose = f"slot {tenure.slot} of {tenure.switch} was held by job {names.get(tenure.job, tenure.job)}"
+        name = names.get(tenure.job, f"{tenure.job}").removeprefix("job ")
+        whose = f"slot {tenure.slot} of {tenure.switch} was held by job {name}"
         evicted = [] if tenure.evicted_by is None else [tenure.evicted_by]
         for attempt in (*tenure.attempts, *evicted):
             found[attempt.time_ns, attempt.job, attempt.psn] = whose

@@ -286,7 +286,8 @@ def topology_of(document: Document) -> Topology:
         return Topology(tuple(switches), tuple(servers), tuple(link for _, link in links), **given)
     except BadSpec as error:
         text = str(error)
-        places = {f"link {link.a}-{link.b}:": at for at, link in links}
+        places: dict[str, Where] = {f"link {link.a}-{link.b}:": at for at, link in links}
+        places["the root"] = ("root",)
         for key in ("switch", "server"):
             places |= {repr(_named(value, at)): at for at, value in _entries(document, key)}
         first = min((each for each in places if each in text), key=text.find, default="")

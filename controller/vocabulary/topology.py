@@ -41,6 +41,10 @@ MAX_PARTS = 1_000_000
 """Most switches, servers or links of a topology."""
 
 
+_SHOWN = 20
+"""Names that an error lists."""
+
+
 def check_size(what: str, *, switches: int, servers: int, links: int) -> None:
     """Raise BadSpec for a topology that is too large, before it is made.
 
@@ -246,7 +250,8 @@ class Topology:
             if links[0].other(server.name) not in self.switch:
                 raise BadSpec(f"server {server.name!r} is linked to a server, must be linked to a switch")
         if self.root not in self.switch:
-            raise BadSpec(f"the root {self.root!r} is not a switch")
+            known = ", ".join(list(self.switch)[:_SHOWN]) + ", …" * (len(self.switch) > _SHOWN)
+            raise BadSpec(f"the root {self.root!r} is not a switch; want one of {known}")
         if cut_off := self.switch.keys() - self.parents.keys():
             raise BadSpec(f"switch {min(cut_off)!r} cannot be reached from {self.root!r}")
         for what in ("ip", "mac"):

@@ -52,6 +52,20 @@ SWEEP_S = 5.0
 T = TypeVar("T")
 
 
+def server_at_root(topology: Topology, offers: SwitchInfo) -> str:
+    """Return the host for the fallback server of a program that shares slots. Raises BadRun if none is."""
+    hosts = topology.servers_for("fallback")
+    for host in hosts:
+        if topology.rack_of[host] == topology.root:
+            return host
+    elsewhere = ", ".join(f"{host} at {topology.rack_of[host]}" for host in hosts) or "none"
+    raise BadRun(
+        f"{offers.title} shares slots and needs a fallback server, and the topology has no server with the "
+        f"role fallback at its root {topology.root} (elsewhere: {elsewhere}): link one to {topology.root}, "
+        "or choose another root"
+    )
+
+
 class Switch(Protocol):
     """A running switch."""
 
@@ -260,14 +274,7 @@ class SwitchFabric:
     @property
     def server_host(self) -> str:
         """The host for the fallback server. Raises BadRun if the root has none."""
-        topology = self._require_topology()
-        for host in topology.servers_for("fallback"):
-            if topology.rack_of[host] == topology.root:
-                return host
-        raise BadRun(
-            f"the topology has no host with role server at its root {topology.root}: {self.offers.title} "
-            "shares slots and needs one, for the fallback server"
-        )
+        return server_at_root(self._require_topology(), self.offers)
 
     @property
     def group_host(self) -> str | None:

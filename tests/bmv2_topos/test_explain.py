@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from bmv2_topos.testbeds.virtual import (
@@ -102,11 +104,12 @@ def test_loss(shape: tuple[int, ...] | None) -> None:
         assert "lost" in verdict.words()
 
 
-def test_collisions() -> None:
-    found = verdicts(job(arrival_s=0.001), HOLDER, settings=SMALL)
+@pytest.mark.parametrize(("name", "said"), [("b", "job b"), ("job 7", "job 7")])
+def test_collisions(name: str, said: str) -> None:
+    found = verdicts(job(arrival_s=0.001), dataclasses.replace(HOLDER, name=name), settings=SMALL)
     for verdict in found:
         assert verdict.causes == [Cause.COLLISIONS]
-        assert "was held by job b" in verdict.words()
+        assert f"was held by {said}" in verdict.words()
 
 
 def test_a_slow_server() -> None:

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.ina.service.bed import serving
 from tests.system.attached import open_switch
 from tests.system.command import ROOT
@@ -38,6 +40,17 @@ def test_a_program_controls_a_switch(tmp_path: Path) -> None:
     assert first.endswith(" has 64 of 8192 slots")
     assert second == "0 packets so far"
     assert counted == []
+
+
+def test_a_program_sends_gradients_by_scapy(tmp_path: Path) -> None:
+    pytest.importorskip("scapy")
+    with open_switch("--program", "exclusive", "--lanes", 32) as switch:
+        address = switch.address.removeprefix("grpc://")
+        text = program("tracing.md", "127.0.0.1:9559", address)
+        _, _, _, at, _, hosts = switch.options
+        for ours, theirs in ((at, "47000"), (hosts, "48000")):
+            text = text.replace(theirs, ours.rpartition(":")[2])
+        assert run(text, tmp_path) == ["result [10, 12, 14, 16]"] * 2
 
 
 def test_a_program_talks_to_a_controller(tmp_path: Path) -> None:

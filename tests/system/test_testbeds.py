@@ -102,7 +102,30 @@ def test_two_testbeds_run_jobs_side_by_side_until_they_are_taken_down() -> None:
     assert "-np 5: want 1 to 2, the hosts" in bad("run", a, "-np", 5, "--", "true", status=2)
     good("down", a)
     assert {name.split(".")[1] for name in namespaces()} == {b}
-    assert "there is no testbed" in ina("topo", "down", a).stderr
+    assert f"no testbed '{a}'; up are {b}" in bad("down", a)
+    assert f"--name {b} names the testbed" in bad("exec", b, "h1", "--", "true")
+    good("export", "--name", b, "--json")
+    good("down", "--name", b)
+    assert list(Path(os.environ["INA_TESTBEDS"]).iterdir()) == []  # no locks, either
+
+
+@pytest.mark.parametrize("command", [("up",), ("run",)])
+def test_a_program_that_shares_slots_needs_a_fallback_server_at_the_root(
+    command: tuple[str], tmp_path: Path
+) -> None:
+    (tmp_path / "far.toml").write_text(FAR)
+    after = ("--", "true") if command == ("run",) else ()
+    said = bad(*command, tmp_path / "far.toml", "--program", "shared", *after, status=2)
+    assert "no server with the role fallback at its root s1 (elsewhere: p1 at s2)" in said
+    assert "making namespaces" not in said
+
+
+FAR = """
+root = "s1"
+switch = ["s1", "s2"]
+server = ["h1", {name = "p1", role = "fallback"}]
+link = [["h1", "s1"], ["p1", "s2"], ["s1", "s2"]]
+"""
 
 
 @needs_namespaces
@@ -253,7 +276,9 @@ def test_a_program_of_ones_own_has_the_controllers_forwarding(tmp_path: Path) ->
     done = ina("topo", "up", "single-switch:1", "--name", name, "--p4", tmp_path / "bare.p4")
     assert done.returncode == 0, done.stderr
     assert "s1: forwarding is left to you (P4Runtime at unix:" in done.stderr
-    assert "broken.p4:" in bad("up", "single-switch:1", "--name", f"{name}2", "--p4", tmp_path / "broken.p4")
+    broken = bad("up", "single-switch:1", "--name", f"{name}2", "--p4", tmp_path / "broken.p4", status=3)
+    assert "broken.p4:" in broken
+    assert "making namespaces" not in broken
 
 
 @needs_namespaces

@@ -24,7 +24,7 @@ from bmv2_topos.testbeds.netns.errors import (
 from bmv2_topos.testbeds.netns.export import exported
 from bmv2_topos.testbeds.netns.names import check_name, slug
 from bmv2_topos.testbeds.netns.namespaces import check_here
-from bmv2_topos.testbeds.netns.store import State, known
+from bmv2_topos.testbeds.netns.store import State, known, missing
 from bmv2_topos.testbeds.netns.targets import TARGETS
 from bmv2_topos.testbeds.netns.testbed import down, execute, find, planned, standing, up
 
@@ -47,6 +47,7 @@ __all__ = [
     "exported",
     "find",
     "known",
+    "missing",
     "planned",
     "slug",
     "standing",

@@ -90,9 +90,14 @@ def load(name: str) -> State:
     try:
         return State.from_json(json.loads((folder(name) / "state.json").read_text()))
     except FileNotFoundError:
-        up = known()
-        others = f"up are {', '.join(up)}" if up else "none is up"
-        raise NoTestbed(f"no testbed {name!r}; {others} (ina topo up)") from None
+        raise missing(name) from None
+
+
+def missing(name: str) -> NoTestbed:
+    """Return the error that there is no testbed of this name, with those that are up."""
+    up = known()
+    others = f"up are {', '.join(up)}" if up else "none is up"
+    return NoTestbed(f"no testbed {name!r}; {others} (ina topo up)")
 
 
 def the_only_one() -> str:
@@ -108,12 +113,19 @@ def the_only_one() -> str:
 def locked(name: str) -> Iterator[None]:
     """Keep others from bringing up or taking down this testbed meanwhile. Raises Taken."""
     base().mkdir(parents=True, exist_ok=True, mode=0o755)
-    with (base() / f".{name}.lock").open("w") as handle:
+    place = base() / f".{name}.lock"
+    with place.open("w") as handle:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+            if not os.path.samestat(os.fstat(handle.fileno()), place.stat()):
+                raise BlockingIOError  # whoever had it has removed it
+        except (BlockingIOError, FileNotFoundError):
             raise Taken(f"testbed {name!r} is being started or stopped by another process") from None
-        yield
+        try:
+            yield
+        finally:
+            if not folder(name).exists():
+                place.unlink()
 
 
 def forget(name: str) -> None:

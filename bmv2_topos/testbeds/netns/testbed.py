@@ -141,7 +141,10 @@ def execute(state: State, host: str, command: Sequence[str]) -> NoReturn:
         names = ", ".join(
             each.removeprefix(prefix(state.name)) for each in namespaces.existing(prefix(state.name))
         )
-        raise NoTestbed(f"testbed {state.name!r} has no node {host!r}; it has {names or 'none any more'}")
+        other = f"; --name {host} names the testbed" if host in store.known() else ""
+        raise NoTestbed(
+            f"testbed {state.name!r} has no node {host!r}; it has {names or 'none any more'}{other}"
+        )
     namespaces.check_here()
     try:
         os.execvp("ip", ["ip", "netns", "exec", node, *command])

@@ -9,6 +9,7 @@ import typer
 
 from controller.vocabulary import dump_topology
 from controller.vocabulary.files import topology_document
+from ina.cli.topo.topology import Testbed, one_name
 
 EPILOG = """Examples:
 
@@ -25,6 +26,7 @@ def export_(
     name: Annotated[
         str | None, typer.Argument(metavar="NAME", help="Name the testbed. Default: the only one that is up.")
     ] = None,
+    testbed: Testbed = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of YAML.")] = False,
 ) -> None:
     """Print a running testbed as a cluster file: its switches, its machines, their ports and addresses.
@@ -33,7 +35,7 @@ def export_(
     """
     from bmv2_topos.testbeds import netns
 
-    found = netns.exported(netns.find(netns.slug(name) if name else None))
+    found = netns.exported(netns.find(one_name(name, testbed)))
     if json:
         print(json_module.dumps(topology_document(found), indent=1))
     else:

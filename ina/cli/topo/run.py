@@ -33,7 +33,7 @@ from ina.cli.topo.topology import (
     TargetOption,
     program_of,
 )
-from ina.runtime.fabric import SwitchFabric
+from ina.runtime.fabric import SwitchFabric, server_at_root
 from ina.runtime.spec import NAMELESS, FabricSpec, LaunchSpec
 
 EPILOG = """Examples:
@@ -134,6 +134,8 @@ def run_(
     check(spec, [LaunchSpec(job=entry) for entry in entries])
     offers = bundle(chosen.name, chosen.lanes).offers()
     times = {"timeout_s": timeout, "straggler_timeout_s": straggler_timeout}
+    if offers.shared:
+        server_at_root(shape, offers)
     specs = launches(memory, entries, offers, of_file=jobs is not None, log=log, **times)
     execute(
         spec, specs, switch=f"{runner} {shape.name}", as_json=json, opened=opened, unused_keys=unused_keys

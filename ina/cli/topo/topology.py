@@ -12,7 +12,7 @@ import typer
 
 from controller.vocabulary import Link, Topology
 from ina.cli import job_files
-from ina.cli.errors import Failure
+from ina.cli.errors import USAGE, Failure
 from p4src.programs import is_file
 
 if TYPE_CHECKING:
@@ -36,6 +36,15 @@ Testbed = Annotated[
         help="Name the testbed. Default: the name of the topology, or the only testbed that is up.",
     ),
 ]
+
+
+def one_name(argument: str | None, option: str | None) -> str | None:
+    """Return the testbed's name, given as NAME or as ``--name``; None: neither. Raises Failure for two."""
+    from bmv2_topos.testbeds import netns
+
+    if argument and option and netns.slug(argument) != option:
+        raise Failure(f"NAME {argument} and --name {option} are two testbeds: give one", exit_code=USAGE)
+    return netns.slug(argument) if argument else option
 
 
 class Target(StrEnum):

@@ -72,6 +72,8 @@ def up_(
     have the rate, delay and loss of the topology. The testbed stays up until 'ina topo down'. Needs root.
     """
     from bmv2_topos.testbeds import netns
+    from ina.runtime.fabric import server_at_root
+    from ina.runtime.programs import bundle
 
     if p4 is not None and not p4.is_file():
         raise Failure(f"--p4 {p4}: there is no such file", exit_code=USAGE)
@@ -79,6 +81,11 @@ def up_(
         raise Failure(f"--p4 {p4}: want a name that ends in .p4", exit_code=USAGE)
     chosen = program_of(str(p4.resolve()) if p4 else program, lanes, target, seed=seed, pcap=pcap)
     shape, called = links.topology(topology), name or netns.slug(topology)
+    if not chosen.own and (offers := bundle(chosen.name, chosen.lanes).offers()).shared:
+        server_at_root(shape, offers)
+    elif target is Target.EMBEDDED:  # what is wrong with a program is one error, before anything starts
+        for own in {chosen.name, *(each.program for each in shape.switches if each.program)}:
+            bundle(own, chosen.lanes)
     testbeds = made_by(runner)
     if dry_run:
         planned = [command.text for command in testbeds.planned(called, shape, chosen)]
