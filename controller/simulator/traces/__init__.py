@@ -16,7 +16,7 @@ from controller.scheduling.errors import BadTrace
 from controller.scheduling.model import Submission
 from controller.simulator.traces import described, gavel, muri, neutral, synergy, tiresias
 from controller.simulator.traces.logs import LOGS, is_headless, read_log
-from controller.simulator.traces.rows import JobCheck, brief, present, read_text
+from controller.simulator.traces.rows import JobCheck, brief, delimiter_of, present, read_text
 from controller.vocabulary import Cluster, documents
 
 _log = logging.getLogger(__name__)
@@ -91,7 +91,7 @@ def _detect(path: Path) -> str:
     if first.count("\t") == len(gavel.COLUMNS) - 1:
         return "gavel"
     try:
-        columns = [cell.strip() for cell in next(csv.reader([first], delimiter=_delimiter(first)), [])]
+        columns = [cell.strip() for cell in next(csv.reader([first], delimiter=delimiter_of(first)), [])]
     except csv.Error as error:
         raise BadTrace(str(path), line, "", str(error)) from error
     if not columns:
@@ -101,10 +101,6 @@ def _detect(path: Path) -> str:
     if headless := is_headless(columns):
         return headless
     return _by_columns(path, line, columns, first)
-
-
-def _delimiter(first: str) -> str:
-    return "|" if "|" in first and "," not in first else ","
 
 
 def _by_columns(path: Path, line: int, columns: Sequence[str], first: str) -> str:

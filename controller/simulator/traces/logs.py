@@ -25,6 +25,7 @@ from controller.simulator.traces.rows import (
     JobCheck,
     TraceRow,
     collect,
+    delimiter_of,
     present,
     read_rows,
     read_text,
@@ -196,9 +197,8 @@ def read_log(
 
 def _rows(log: ClusterLog, path: Path) -> list[TraceRow]:
     first = next((line for line in read_text(path).split("\n") if line.strip()), "")
-    delimiter = "|" if "|" in first else ","
     header = log.columns if log.headless and not first.startswith(log.columns[0]) else ()
-    return read_rows(path, log.columns, header=header, delimiter=delimiter)
+    return read_rows(path, log.columns, header=header, delimiter=delimiter_of(first))
 
 
 def _ran(log: ClusterLog, rows: Sequence[TraceRow], left_out: Counter[str]) -> Iterator[_Ran]:

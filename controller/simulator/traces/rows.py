@@ -114,6 +114,11 @@ def read_text(path: Path) -> str:
     return text
 
 
+def delimiter_of(header: str) -> str:
+    """Return what separates the cells of a line: commas, or the bars of ``sacct --parsable``."""
+    return "|" if "|" in header and "," not in header else ","
+
+
 def present(column: str, columns: Collection[str]) -> str:
     """Return the first of the names separated by "|" that is among `columns`; "": none is."""
     return next((name for name in column.split("|") if name in columns), "")

@@ -22,7 +22,7 @@ Jobs = Annotated[
     Path,
     typer.Option(
         metavar="FILE",
-        help="Read the jobs from this file: .toml, .json or .yaml, or a scheduler's trace (.csv).",
+        help="Read the jobs from this file: .toml, .json or .yaml, or a scheduler's trace.",
     ),
 ]
 ClusterFile = Annotated[
