@@ -83,9 +83,10 @@ def _one_more(question: Question, job: Job, switch: Switch, region: Region) -> s
     now_bps, more_bps = (
         min(link_bps, rate_of(job, switch, size, question.reading)) for size in (region.size, region.size + 1)
     )
-    rate = f"{link_bps / 1e9:.4g} Gb/s"
     if more_bps <= now_bps:
-        return f"{switch.name}: one more slot would bring nothing: its slowest link has {rate}."
+        full = now_bps >= link_bps
+        why = f"its slowest link has {link_bps / 1e9:.4g} Gb/s" if full else "its window would not grow"
+        return f"{switch.name}: one more slot would bring nothing: {why}."
     gain_s = (job.iteration_at_s(now_bps) - job.iteration_at_s(more_bps)) * job.iterations
     if not math.isfinite(gain_s):
         return f"{switch.name}: one slot would let it sum {more_bps / 1e9:.4g} Gb/s here."

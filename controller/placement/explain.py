@@ -22,7 +22,7 @@ def explain(state: State, job: Job) -> list[str]:
         + (f"; what finds no slot is summed on {job.fallback}." if job.fallback else ".")
     ]
     rate_bps = state.rate_bps(job)
-    if not math.isfinite(rate_bps):
+    if count == 1:
         return [*lines, "It stays on one server: no gradient takes the network, and nothing bounds it."]
     tree = tree_of(state.topology, job)
     fan_ins = fan_in(state.topology, job, tree)
@@ -31,6 +31,8 @@ def explain(state: State, job: Job) -> list[str]:
         f"Summed at {sums}; its root is {tree.root}." if job.aggregate and sums else "No switch sums it."
     )
     part = speed(job, rate_bps)
+    if not math.isfinite(rate_bps):
+        return [*lines, f"Nothing limits its rate; its GPUs compute {part:.1%} of the time."]
     lines.append(
         f"Its gradients come to {rate_bps / 1e9:.4g} Gb/s: an iteration takes"
         f" {job.iteration_at_s(rate_bps) * 1e3:.4g} ms, and its GPUs compute {part:.1%} of the time."

@@ -129,8 +129,9 @@ def _racks(question: Question, room: dict[str, int], workers: int) -> list[list[
     for name, count in room.items():
         rack = rack_of[name]
         left = max(1 - busy[neighbours[name][rack]], 1 / (1 + flows.get(name, 0)))
-        part = 1.0 if link_bps[name] == fastest_bps else link_bps[name] / fastest_bps
-        racks.setdefault(rack, []).append(_Choice(name, count, left * part))
+        unlimited = float(link_bps[name] == fastest_bps)
+        bandwidth = left * link_bps[name] / fastest_bps if fastest_bps < np.inf else left * unlimited
+        racks.setdefault(rack, []).append(_Choice(name, count, bandwidth))
     value = {rack: _value_of(servers, workers) for rack, servers in racks.items()}
     chosen: list[list[_Choice]] = []
     held = 0

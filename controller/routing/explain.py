@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -36,4 +37,7 @@ def explain(question: Question, trees: Mapping[str, Tree], job: Job) -> list[str
         return [*lines, "It is the tree of shortest paths."]
     other = question.evaluate({**trees, job.name: straight})
     rate_bps = other.rate_bps(replace(placed, tree=straight))
-    return [*lines, f"On shortest paths to the same root it would come to {rate_bps / 1e9:.4g} Gb/s."]
+    rate = (
+        f"it would come to {rate_bps / 1e9:.4g} Gb/s" if math.isfinite(rate_bps) else "nothing would limit it"
+    )
+    return [*lines, f"On shortest paths to the same root {rate}."]

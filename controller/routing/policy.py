@@ -125,7 +125,8 @@ def routed_by(jobs: Sequence[Job], trees: Mapping[str, Tree]) -> list[Job]:
 
 def score(state: State) -> tuple[float, float]:
     """Return the key by which trees are compared: the smallest rate of a job, then the sum of all rates."""
-    rates = [state.rate_bps(job) for job in state.jobs if job.tree is not None]
+    found = zip(state.jobs, state.steady.rate_bps, strict=True)
+    rates = [rate for job, rate in found if len(job.hosts) > 1]
     return (round(min(rates, default=0.0), 3), sum(rates))
 
 

@@ -290,12 +290,16 @@ def impairments(
 
     Raises Failure.
     """
+    from controller.vocabulary.topology import MAX_RATE_BPS
+
     chances = {"loss": loss, "duplicate": duplicate, "reorder": reorder, "corrupt": corrupt}
     for name, value in chances.items():
         check_chance(f"--{name}", value)
     for name, value, least in (("delay", delay, 0), ("rate", rate, 0), ("queue", queue, 1)):
         if not least <= value < math.inf:
             raise Failure(f"--{name} {value:g}: want {least} or more", exit_code=USAGE)
+    if rate > MAX_RATE_BPS:
+        raise Failure(f"--rate {rate:g}: want 0 to {MAX_RATE_BPS:g} bits per second", exit_code=USAGE)
     given = [
         f"{name}={value!r}" for name, value in {**chances, "delay": delay, "rate": rate}.items() if value
     ]

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from controller.errors import BadSpec
+from controller.vocabulary.topology import MAX_RATE_BPS
+from ina.cli import options
 from ina.cli.commands import app
 from ina.cli.errors import Failure, verdict
 
@@ -251,6 +253,7 @@ def test_nothing_limits_jobs_on_unlimited_links(ina: Commands, tmp_path: Path) -
     assert shown["metrics"]["netpack_gpus_computing"] == pytest.approx(32.0)
     assert {job["rate_bps"] for job in shown["jobs"].values()} == {None}
     assert "unlimited" in ina("route", "--policy", "grid", *placed, *cluster)
+    assert "Nothing limits its rate" in ina("explain", "route", "train-1", *placed, *cluster)
     assert "unlimited" in ina("alloc", "--policy", "deadline,preemptive", *placed, *cluster)
     assert "Infinity" not in ina("alloc", "--json", "--policy", "preemptive", *placed, *cluster)
 
@@ -344,3 +347,12 @@ def test_values_that_seem_to_have_another_unit_are_said(
     assert "racks.toml: warning: fabric: rate_bps = 100: it is in bits per second (100 Gb/s is 100e9)" in said
     app(["place", "--jobs", CLUSTER[3], "--cluster", racks_at(tmp_path, 0)], standalone_mode=False)
     assert "warning" not in capsys.readouterr().err
+
+
+def test_rates_have_one_bound() -> None:
+    from softswitch.engine.impairments import MAX_RATE_BPS as OF_PORTS
+
+    assert OF_PORTS == MAX_RATE_BPS
+    assert options.impairments(rate=MAX_RATE_BPS)
+    with pytest.raises(Failure, match=r"--rate 2e\+15: want 0 to 1e\+15 bits per second"):
+        options.impairments(rate=2e15)

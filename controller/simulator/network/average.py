@@ -93,30 +93,33 @@ class _MeanField:
 
     def _round(self, rate: Floats, sending: Floats, sent_bps: Floats) -> Floats:
         job = self.flows.job
-        part, sent = sending[job] * self.flows.share, sent_bps[job] * self.flows.share
-        out = self._out(rate[job], part, sent)
+        own, part = rate[job], sending[job] * self.flows.share
+        ends = np.isfinite(own)  # else its mean is no product of rate and time
+        mean = np.where(ends, part, self.flows.share), np.where(ends, own, sent_bps[job])
+        out = self._out(own, part, *mean)
         back = np.minimum(out, 1.0)
         best = np.full(len(job), np.inf)
         resources = np.concatenate([self.up, self.down])
         flow = np.concatenate([out, back])
-        twice, both = np.concatenate([part, part]), np.concatenate([sent, sent])
+        twice = np.concatenate([part, part])
+        sent = np.tile(mean[0], 2) * flow * np.tile(mean[1], 2)
         size = self.nowhere + 1
         wish = np.bincount(resources, twice * flow, size)
-        load = np.bincount(resources, flow * both, size)
+        load = np.bincount(resources, sent, size)
         with np.errstate(divide="ignore", invalid="ignore"):
             capacity = self.capacity[resources]
             fair = capacity / (wish[resources] + (1 - twice) * flow)
-            rest = (capacity - (load[resources] - flow * both)) / flow
+            rest = (capacity - (load[resources] - sent)) / flow
         found = np.where(flow > 0, np.maximum(fair, rest), np.inf)
         best = np.minimum(found[: len(job)], found[len(job) :])
         most: Floats = np.minimum.reduceat(best, self.first)
         return most
 
-    def _out(self, own: Floats, part: Floats, sent: Floats) -> Floats:
-        """Return the flow that leaves each node, for each unit of its job's rate."""
+    def _out(self, own: Floats, part: Floats, times: Floats, rates: Floats) -> Floats:
+        """Return the flow that leaves each node, per unit of its job's rate; its mean is times · rates."""
         flows = self.flows
         spends = np.where(self.summing, own * flows.held, 0.0)
-        used = np.bincount(self.pool, np.where(self.summing, sent * flows.held, 0.0), self.pools)
+        used = np.bincount(self.pool, times * np.where(self.summing, rates * flows.held, 0.0), self.pools)
         with np.errstate(divide="ignore", invalid="ignore"):
             fits = self._usable(part) * self.pool_bps[self.pool] / (used[self.pool] + (1 - part) * spends)
         summed = np.where(self.summing, np.minimum(1.0, np.nan_to_num(fits, nan=0.0, posinf=1.0)), 0.0)

@@ -1,49 +1,62 @@
 """Trace files of the published schedulers and of our own, as jobs.
 
-A file is read completely, or raises BadTrace with file, line and column. Jobs must be in order of
-submission, with unique names, and positive durations and GPU counts.
+A file is read completely, or raises BadTrace with file, line and column. Jobs must have unique names, and
+positive durations and GPU counts; logs of clusters are sorted, others must be in order of submission.
 """
 
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Sequence
+from multiprocessing import parent_process
 from pathlib import Path
 
 from controller.scheduling.errors import BadTrace
 from controller.scheduling.model import Submission
-from controller.simulator.traces import described, gavel, helios, muri, neutral, philly, synergy, tiresias
-from controller.simulator.traces.rows import JobCheck, brief, read_text
+from controller.simulator.traces import described, gavel, muri, neutral, synergy, tiresias
+from controller.simulator.traces.logs import LOGS, is_headless, read_log
+from controller.simulator.traces.rows import JobCheck, brief, delimiter_of, present, read_text
 from controller.vocabulary import Cluster, documents
+
+_log = logging.getLogger(__name__)
 
 Reader = Callable[[Path, Cluster | None, JobCheck | None], list[Submission]]
 
-READERS: dict[str, Reader] = {
-    "muri": muri.read,
+_OWN: dict[str, Reader] = {
     "csv": neutral.read,
     "toml": described.read,
+    "muri": muri.read,
     "tiresias": tiresias.read,
-    "philly": philly.read,
-    "helios": helios.read,
     "gavel": gavel.read,
     "synergy": synergy.read,
 }
-"""Formats by name."""
 
-HEADERS = {
+FORMATS = (*_OWN, *LOGS)
+"""Names of all formats."""
+
+HEADERS: dict[str, tuple[str, ...]] = {
     "muri": muri.COLUMNS,
     "csv": neutral.COLUMNS,
     "tiresias": tiresias.COLUMNS,
-    "philly": philly.COLUMNS,
-    "helios": helios.COLUMNS,
+    **{name: log.columns for name, log in LOGS.items() if name != "philly-log"},
 }
-"""The columns that tell a format."""
+"""The columns that tell a format; of names separated by "|" one is enough."""
+
+_NO_TRACES = {
+    ("application", "num_replicas"): "a Pollux workload: it does not say how much work its jobs have",
+    ("pod_id", "duration_hours"): "Alibaba's v2026 summary: it does not say when its jobs arrive",
+    ("pod_id", "used_gpu_hours"): "Alibaba's v2026 pods by the hour: it does not say when its jobs arrive",
+    ("job_name", "inst_id", "user"): "Alibaba's table of jobs: their GPUs are in pai_task_table",
+    ("sn", "cpu_milli", "gpu"): "Alibaba's list of servers; its jobs are in openb_pod_list",
+}
+"""Published files that hold no jobs as schedulers need them, by some of their columns."""
 
 
 def read(
     path: Path, cluster: Cluster | None = None, known: JobCheck | None = None, *, format: str = ""
 ) -> list[Submission]:
-    """Return the jobs of a trace file.
+    """Return the jobs of a trace file; a warning of this logger says how many were left out, and why.
 
     Args:
         path: The file.
@@ -54,43 +67,68 @@ def read(
     Raises BadTrace.
     """
     name = format or _detect(path)
-    if name not in READERS:
+    if name not in FORMATS:
         raise BadTrace(
-            str(path), 0, "", f"format {brief(repr(name))} is unknown; known are {', '.join(READERS)}"
+            str(path), 0, "", f"format {brief(repr(name))} is unknown; known are {', '.join(FORMATS)}"
         )
-    return READERS[name](path, cluster, known)
+    if name in _OWN:
+        return _OWN[name](path, cluster, known)
+    jobs, left_out = read_log(name, path, cluster, known)
+    if left_out and parent_process() is None:  # else the process that started this one has said so
+        _log.warning("%s: %d jobs are read, and these left out: %s", path, len(jobs), left_out)
+    return jobs
 
 
 def _detect(path: Path) -> str:
-    if path.suffix in documents.FORMATS:
+    if path.suffix in documents.FORMATS and path.suffix != ".json":
         return "toml"
-    lines = enumerate(read_text(path).split("\n"), 1)
-    line, first = next(((number, text) for number, text in lines if text.strip(" ,")), (1, ""))
+    text = read_text(path)
+    if path.suffix == ".json" or text.lstrip().startswith("["):
+        return "philly-log" if text.lstrip().startswith("[") else "toml"
+    line, first = next(
+        ((at, each) for at, each in enumerate(text.split("\n"), 1) if each.strip(" ,")), (1, "")
+    )
     if first.count("\t") == len(gavel.COLUMNS) - 1:
         return "gavel"
     try:
-        columns = [cell.strip() for cell in next(csv.reader([first]), [])]
+        columns = [cell.strip() for cell in next(csv.reader([first], delimiter=delimiter_of(first)), [])]
     except csv.Error as error:
         raise BadTrace(str(path), line, "", str(error)) from error
     if not columns:
         raise BadTrace(str(path), 1, "", "empty; its first line tells the format, or --format does")
     if len(columns) == len(synergy.COLUMNS) and columns[0].isdigit():
         return "synergy"
-    if {"application", "num_replicas"} <= {*columns}:
-        raise BadTrace(str(path), line, "", "a Pollux workload: it does not say how much work its jobs have")
+    if headless := is_headless(columns):
+        return headless
+    return _by_columns(path, line, columns, first)
 
-    def likeness(name: str) -> tuple[int, bool]:
+
+def _by_columns(path: Path, line: int, columns: Sequence[str], first: str) -> str:
+    """Return the format that has most of its columns there: all of them, or all but few. Raises BadTrace."""
+
+    def missing(name: str) -> list[str]:
         old = neutral.OLD if name == "csv" else {}
-        there = {*HEADERS[name]} & {old.get(column, column) for column in columns}
-        return len(there), len(there) == len(HEADERS[name])
+        there = {old.get(column, column) for column in columns}
+        return [column for column in HEADERS[name] if not present(column, there)]
 
     # a trace of Muri that lacks a column of Muri's is not one of Tiresias, though it has all of theirs
-    nearest = max(HEADERS, key=likeness)
-    if likeness(nearest)[0] == 0:
-        known = ", ".join(READERS)
-        raise BadTrace(str(path), line, "", f"unknown columns; name the format with --format, one of {known}")
-    if nearest == "csv":
-        return nearest  # its reader knows what columns were called, too
-    if missing := [column for column in HEADERS[nearest] if column not in columns]:
-        raise BadTrace(str(path), line, missing[0], f"missing; the format seems to be {nearest!r}")
+    nearest = max(HEADERS, key=lambda name: (len(HEADERS[name]) - len(missing(name)), -len(missing(name))))
+    lacking = missing(nearest)
+    if lacking:
+        for some, why in _NO_TRACES.items():
+            if {*some} <= {*columns}:
+                raise BadTrace(str(path), line, "", why)
+        for other in ";\t|":
+            if len(first.split(other)) > len(columns):
+                raise BadTrace(str(path), line, "", f"cells are separated by {other!r}; it must be ','")
+    if 4 * len(lacking) > len(HEADERS[nearest]):
+        known = "; ".join(f"{name}: {','.join(header)}" for name, header in HEADERS.items())
+        raise BadTrace(
+            str(path),
+            line,
+            "",
+            f"unknown columns {brief(', '.join(columns))}; formats that are known by theirs: {known}",
+        )
+    if lacking and nearest != "csv":  # whose reader knows what columns were called, too
+        raise BadTrace(str(path), line, lacking[0], f"missing; the format seems to be {nearest!r}")
     return nearest

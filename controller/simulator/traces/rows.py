@@ -6,7 +6,7 @@ import csv
 import io
 import math
 import stat
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -114,6 +114,16 @@ def read_text(path: Path) -> str:
     return text
 
 
+def delimiter_of(header: str) -> str:
+    """Return what separates the cells of a line: commas, or the bars of ``sacct --parsable``."""
+    return "|" if "|" in header and "," not in header else ","
+
+
+def present(column: str, columns: Collection[str]) -> str:
+    """Return the first of the names separated by "|" that is among `columns`; "": none is."""
+    return next((name for name in column.split("|") if name in columns), "")
+
+
 def read_rows(
     path: Path,
     required: Sequence[str],
@@ -127,7 +137,7 @@ def read_rows(
 
     Args:
         path: The file.
-        required: Columns that it must have.
+        required: Columns that it must have; of names separated by "|" one.
         old: Names that columns had, by which they are refused with the names of now.
         header: Names of the columns if the file has no header line.
         delimiter: Character between cells.
@@ -146,7 +156,7 @@ def read_rows(
                 continue
             if not columns:
                 columns = [cell.strip() for cell in cells]
-                missing = [column for column in required if column not in columns]
+                missing = [column for column in required if not present(column, columns)]
                 again = [column for number, column in enumerate(columns) if column in columns[:number]]
                 if renamed := [column for column in columns if column in (old or {})]:
                     now = (old or {})[renamed[0]]

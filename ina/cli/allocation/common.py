@@ -22,7 +22,7 @@ Jobs = Annotated[
     Path,
     typer.Option(
         metavar="FILE",
-        help="Read the jobs from this file: .toml, .json or .yaml, or a scheduler's trace (.csv).",
+        help="Read the jobs from this file: .toml, .json or .yaml, or a scheduler's trace.",
     ),
 ]
 ClusterFile = Annotated[
@@ -67,7 +67,7 @@ def load(jobs: Path, cluster: Path, command: str) -> Inputs:
     Raises BadSpec or BadTrace, with the line and the key.
     """
     topology = load_cluster(cluster, command)
-    if jobs.suffix == ".csv":
+    if jobs.suffix not in documents.FORMATS:
         found = _trace(jobs, topology)
     else:
         found = list(job_files.jobs(jobs, command, topology, require=("model",)))

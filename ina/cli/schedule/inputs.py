@@ -14,7 +14,7 @@ from controller.policies.registry import check_known, check_settings, parse_sett
 from controller.scheduling import BadSpec
 from controller.simulator.clusters import read_cluster, uniform
 from controller.simulator.runs import LARGEST_SEED, MOST_JOBS, Source, kind_for, known_to
-from controller.simulator.traces import READERS
+from controller.simulator.traces import FORMATS
 from controller.vocabulary import Cluster
 from ina.cli.errors import USAGE, Failure
 
@@ -63,7 +63,7 @@ JobsCsv = Annotated[
 Format = Annotated[
     str,
     typer.Option(
-        help=f"Read the trace in this format: {', '.join(READERS)}. Default: the format that "
+        help=f"Read the trace in this format: {', '.join(FORMATS)}. Default: the format that "
         "its first line shows."
     ),
 ]
