@@ -79,7 +79,7 @@ def _load(name: str, place: str) -> Any:
     command = get_command(_alone(name, call, module.EPILOG))
     declared = inspect.signature(call).parameters
     for parameter in command.params:
-        if parameter.name in declared:  # all but --help
+        if parameter.name and parameter.name in declared:  # all but --help
             kinds, option = _declared(declared[parameter.name].annotation)
             if float in kinds:
                 parameter.callback = _a_number

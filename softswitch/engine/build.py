@@ -94,8 +94,8 @@ def _built_elsewhere(content: str, here: str) -> Path | None:
         for file in find_folder().path.glob(f"pipeline-{here}-*.so"):
             if whole(file):
                 return file
-    file = prebuilt.find(content)
-    return file if file and whole(file, ours=True) else None
+    found = prebuilt.find(content)
+    return found if found and whole(found, ours=True) else None
 
 
 def _build(text: str, flags: tuple[str, ...], compiler: str, target: Path, hint: str) -> Path:

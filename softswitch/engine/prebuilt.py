@@ -66,9 +66,8 @@ def _build(folder: Path, stock: tuple[str, int] | None) -> None:
     from softswitch.engine.emit_c.program import emit_c
     from softswitch.engine.engine_build import ENGINE_FLAGS, engine_text
 
-    if stock is None:
-        text, flags = engine_text(), ENGINE_FLAGS
-    else:
+    text, flags = engine_text(), tuple[str, ...](ENGINE_FLAGS)
+    if stock is not None:
         source, defines = source_of(*stock)
         text, flags = emit_c(compile_file(source, defines=defines)), FLAGS
     for level, _ in LEVELS.get(platform.machine(), ()):
