@@ -1,13 +1,36 @@
-"""The native part: it has as many files as there are, which pyproject.toml cannot say."""
+"""The native parts: files and programs that pyproject.toml cannot list."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 from setuptools import Extension, setup
+from setuptools.command.build_py import build_py
 
 NATIVE = Path("hostlib/_native")
 DECIDE = Path("controller/_native")
+PREBUILT = "softswitch/engine/built"
+
+
+class BuildWithPrograms(build_py):
+    """Builds the stock programs into wheels; a source checkout builds each when it is first used."""
+
+    def run(self) -> None:
+        """Copy the modules, then build the programs beside them."""
+        super().run()
+        if not self.editable_mode:
+            folder = Path(self.build_lib, PREBUILT).absolute()
+            command = [sys.executable, "-m", "softswitch.engine.prebuilt", str(folder)]
+            subprocess.run(command, check=True)
+
+    def get_outputs(self, include_bytecode: bool = True) -> list[str]:
+        """Return what `run` writes."""
+        built = map(str, Path(self.build_lib, PREBUILT).glob("*.so"))
+        return [*super().get_outputs(include_bytecode), *built]
+
 
 setup(
+    cmdclass={"build_py": BuildWithPrograms},
     ext_modules=[
         Extension(
             "hostlib._native._ina",
@@ -21,5 +44,5 @@ setup(
             depends=sorted(map(str, DECIDE.glob("*.h"))),
             extra_compile_args=["-O3", "-std=gnu11", "-ffp-contract=off"],  # rounds as Python does
         ),
-    ]
+    ],
 )

@@ -118,8 +118,8 @@ class InaProcessGroup(dist.ProcessGroup):
         self._job = communicator.job if communicator else 0
         speaks = not rank and (whole or communicator)  # once per job
         self._paths = Paths(level=logging.WARNING if speaks else logging.INFO)
-        self._gloo_of_all = (rank, size, timeout) if whole else None
-        self._gloo_taken = take(store, rank, size, timeout, again=whole)
+        self._place = (*ranks,), rank, size, timeout
+        self._gloo_taken = take(store, self._place)
         self._gloo = self._gloo_taken.gloo
         self._inner = dist.ProcessGroup(store, rank, size)
         kinds = dist.ProcessGroup.BackendType
@@ -218,8 +218,8 @@ class InaProcessGroup(dist.ProcessGroup):
         atexit.unregister(self._end_threads)
         # With their connections, which the group need not hold any longer.
         self._watch = self._calls = self._sums = self._moves = None
-        if self._gloo_of_all and self._broken is None:
-            give_back(self._gloo_taken, *self._gloo_of_all)
+        if self._broken is None:
+            give_back(self._gloo_taken, self._place)
         else:
             self._gloo.shutdown()
 
@@ -361,6 +361,7 @@ class InaProcessGroup(dist.ProcessGroup):
         """Call the inner group; `loud`: a call that the switch might have done."""
         self._paths.took(describe.kind(name, arguments), GLOO, reason, loud=loud)
         self._gloo_taken.calls += name not in PAIRWISE
+        self._gloo_taken.pairwise |= name in PAIRWISE
         watched = self._watch if name not in PAIRWISE else None
         number = watched.begin(describe.call(name, arguments)) if watched else 0
         reduces = any(hasattr(each, "reduceOp") for each in arguments)

@@ -15,6 +15,10 @@ from datetime import timedelta
 
 import torch.distributed as dist
 
+Place = tuple[tuple[int, ...], int, int, timedelta]
+"""What groups that may serve for each other have in common: their ranks in the default group (none: it is
+that group), this rank in them, their size, and their time-out."""
+
 
 @dataclass(slots=True)
 class Inner:
@@ -25,29 +29,27 @@ class Inner:
     """The same at all its ranks, and of no other group."""
     calls: int = 0
     """Collectives that this rank has called; they count in gloo."""
+    pairwise: bool = False
+    """This rank has sent or received: what another has not received would come to the next group."""
 
 
-_free: dict[tuple[int, int, timedelta], Inner] = {}
-"""Groups of all ranks that are not in use, by rank, size and time-out."""
+_free: dict[Place, dict[str, Inner]] = {}
+"""Groups that are not in use, by what their ranks must have in common: identity and calls."""
 
 
-def take(store: dist.Store, rank: int, size: int, timeout: timedelta, *, again: bool) -> Inner:
-    """Return a group of gloo: a free one, if all ranks have the same one, or else a new one.
+def take(store: dist.Store, place: Place) -> Inner:
+    """Return a group of gloo: a free one that all ranks have, or else a new one.
 
     Args:
         store: A store of these ranks, without keys of earlier groups.
-        rank: This rank.
-        size: Number of ranks.
-        timeout: Of calls.
-        again: Whether a free one may serve; the same on all ranks.
+        place: Where it belongs.
     """
-    if again:
-        free = _free.pop((rank, size, timeout), None)
-        own = f"{free.identity} {free.calls}" if free else ""
-        store.set(f"free/{rank}", own)
-        every = {store.get(f"free/{other}").decode() for other in range(size)}
-        if free and every == {own}:
-            return free
+    _, rank, size, timeout = place
+    free = _free.get(place, {})
+    store.set(f"free/{rank}", " ".join(free))
+    every = [{*store.get(f"free/{other}").decode().split()} for other in range(size)]
+    if common := set.intersection(*every):
+        return free.pop(min(common))
     if rank == 0:
         store.set("identity", secrets.token_hex(16))
     gloo = _group(store, rank, size, timeout)
@@ -82,13 +84,9 @@ def _address_towards(first: str | None) -> str:
     return "" if address.startswith("127.") else address
 
 
-def give_back(inner: Inner, rank: int, size: int, timeout: timedelta) -> None:
-    """Let the next group of all ranks use an inner group in which nothing has failed.
-
-    Args:
-        inner: The inner group.
-        rank: This process's rank in it.
-        size: Number of its ranks.
-        timeout: The time-out that it was made with.
-    """
-    _free[rank, size, timeout] = inner
+def give_back(inner: Inner, place: Place) -> None:
+    """Let the next group at the same place use one in which nothing has failed, and nothing can be left."""
+    if inner.pairwise:
+        inner.gloo.shutdown()
+    else:
+        _free.setdefault(place, {})[f"{inner.identity}:{inner.calls}"] = inner

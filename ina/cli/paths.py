@@ -13,14 +13,14 @@ from typing import Any
 from ina.cli.errors import USAGE, Failure
 
 
-def check(context: Any, parameter: Any, value: Any) -> Any:
-    """Return the value of an option whose type is a path, or that of several. Raises Failure."""
+def check(declared: Any, context: Any, parameter: Any, value: Any) -> Any:
+    """Return the value of an option, declared so, whose type is a path, or several. Raises Failure."""
     paths = value if isinstance(value, list | tuple) else () if value is None else (value,)
     option = f"{parameter.opts[0]} " if parameter.param_type_name == "option" else ""
     for path in paths:
-        if not parameter.type.writable:
+        if not declared.writable:
             check_input(option, Path(path))
-        elif not parameter.type.exists:
+        elif not declared.exists:
             check_output(option, Path(path), directory=parameter.metavar == "DIR")
     return value
 

@@ -6,12 +6,14 @@ Importing a command can take up to a second, which other commands should not hav
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import inspect
 import math
 import sys
 from collections.abc import Callable
-from typing import Any
+from pathlib import Path
+from typing import Any, get_args
 
 import typer
 from typer.core import TyperGroup
@@ -71,15 +73,29 @@ def _load(name: str, place: str) -> Any:
     with contextlib.nullcontext() if module_name in sys.modules else quickly():
         module = importlib.import_module(module_name)
     found = getattr(module, attribute)
-    if not isinstance(found, typer.Typer):
-        found = _alone(name, found, module.EPILOG)
-    command = get_command(found)
+    if isinstance(found, typer.Typer):
+        return get_command(found)
+    call = flattened(found)
+    command = get_command(_alone(name, call, module.EPILOG))
+    declared = inspect.signature(call).parameters
     for parameter in command.params:
-        if parameter.type.name in ("float", "float range"):
-            parameter.callback = _a_number
-        elif parameter.type.name in ("path", "file", "directory"):
-            parameter.callback = paths.check
+        if parameter.name and parameter.name in declared:  # all but --help
+            kinds, option = _declared(declared[parameter.name].annotation)
+            if float in kinds:
+                parameter.callback = _a_number
+            elif Path in kinds:
+                parameter.callback = functools.partial(paths.check, option)
     return command
+
+
+def _declared(annotation: Any) -> tuple[set[Any], Any]:
+    """Return the types in the annotation of a parameter, and its option or argument."""
+    kind, option = get_args(annotation)
+    kinds, left = set(), [kind]
+    while left:
+        kinds.add(kind := left.pop())
+        left += get_args(kind)
+    return kinds, option
 
 
 def _a_number(context: Any, parameter: Any, value: Any) -> Any:
@@ -91,7 +107,7 @@ def _a_number(context: Any, parameter: Any, value: Any) -> Any:
 
 def _alone(name: str, command: Callable[..., None], epilog: str) -> typer.Typer:
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="rich")
-    app.command(name, help=unfold(command.__doc__ or ""), epilog=epilog)(flattened(command))
+    app.command(name, help=unfold(command.__doc__ or ""), epilog=epilog)(command)
     return app
 
 

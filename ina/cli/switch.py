@@ -236,7 +236,7 @@ def switch(
         impairments=_impairments(impair or [], specs),
         seed=seed,
         threads=threads,
-        backend="interpreter" if interpret else "auto",
+        backend="interpreter" if interpret else "compiled",
         undefined=options.choice(undefined),
         architecture=None if arch is None else arch.value,
         log=sys.stderr if log_console else None,

@@ -1,18 +1,19 @@
 """From the C text of a program to a shared object, compiled once per content.
 
-The object's name is the hash of everything that makes it: the C text, the runtime headers, the
-compiler, its flags and the processor that ``-march=native`` means. A new one is written beside its
+The object's name has the hash of everything that makes it: the C text, the runtime headers and the
+flags; the processor that ``-march=native`` means, and the compiler. A new one is written beside its
 place and renamed. Of processes that need it at the same time one builds it and the others wait. `cache`
-says where, and when what is there may be loaded.
+says where, and when what is there may be loaded. Without a compiler, one that was built with another
+compiler serves, or with the package (`prebuilt`).
 """
 
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import logging
 import os
 import platform
+import re
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -22,8 +23,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from softswitch.compiler import ir
+from softswitch.engine import prebuilt
 from softswitch.engine.c_compiler import compiler_name, compiler_path
-from softswitch.engine.cache import REMEDY, find_folder, seal, whole
+from softswitch.engine.cache import REMEDY, find_folder, hashed, seal, whole
 from softswitch.engine.pipeline import BuildFailed, NoCache, NoCompiler, Pipeline
 from softswitch.engine.programs import emit_once
 
@@ -38,6 +40,8 @@ SANITIZE_FLAGS = (
     *("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"),
 )
 TIMEOUT_S = 300
+_COMMENT = re.compile(r'("(?:\\.|[^"\\])*")|/\*.*?\*/', re.DOTALL)
+_INSTALL = "install one (Debian: gcc libc6-dev, Fedora: gcc glibc-devel, Alpine: gcc musl-dev), or set CC"
 _ADVICE = (
     (".h: No such file", "the C library's headers are missing; install them (Debian: libc6-dev)"),
     ("file not found", "the C library's headers are missing; install them (Debian: libc6-dev)"),
@@ -65,15 +69,33 @@ def build_c(text: str, *, flags: tuple[str, ...] = FLAGS) -> Path:
 
     Warns if it is built in another folder than users expect. Raises NoCompiler, NoCache or BuildFailed.
     """
-    compiler = find_compiler()
+    content = content_hash(text, flags)
+    here = hashed(content, _processor())
+    try:
+        compiler = find_compiler()
+        version = _compiler_version(compiler)
+    except NoCompiler:
+        if built := _built_elsewhere(content, here):
+            return built
+        raise
     folder = find_folder()
-    target = folder.path / f"pipeline-{_content_hash(text, compiler, flags)}.so"
+    target = folder.path / f"pipeline-{here}-{hashed(version)[:8]}.so"
     if whole(target):
         return target
     try:
         return _build(text, flags, compiler, target, folder.hint)
     except OSError as error:  # the disk is full, say
         raise NoCache(f"cannot keep a program in {folder.path}: {error.strerror}: {REMEDY}") from error
+
+
+def _built_elsewhere(content: str, here: str) -> Path | None:
+    """Return an object that another compiler built here, or one that came with the package."""
+    with suppress(NoCache):
+        for file in find_folder().path.glob(f"pipeline-{here}-*.so"):
+            if whole(file):
+                return file
+    found = prebuilt.find(content)
+    return found if found and whole(found, ours=True) else None
 
 
 def _build(text: str, flags: tuple[str, ...], compiler: str, target: Path, hint: str) -> Path:
@@ -83,7 +105,7 @@ def _build(text: str, flags: tuple[str, ...], compiler: str, target: Path, hint:
         if hint:
             _warn_once(hint)
         try:
-            _compile([compiler, *flags, "-I", str(RUNTIME)], text, target)
+            compile_c([compiler, *flags], text, target)
         except BaseException:
             kept.unlink(missing_ok=True)
             raise
@@ -110,11 +132,12 @@ def _alone(lock: Path) -> Iterator[Path]:
         yield lock
 
 
-def _compile(command: list[str], text: str, target: Path) -> None:
+def compile_c(command: list[str], text: str, target: Path) -> None:
+    """Build a C text, by a compiler with its flags, and seal the object. Raises BuildFailed, OSError."""
     with tempfile.TemporaryDirectory(dir=target.parent, prefix="building-") as scratch:
         source, built = Path(scratch) / "pipeline.c", Path(scratch) / "pipeline.so"
         source.write_text(text)
-        command = [*command, "-o", str(built), str(source)]
+        command = [*command, "-I", str(RUNTIME), "-o", str(built), str(source)]
         environment = {**os.environ, "TMPDIR": scratch}  # the machine's may not be writable
         try:
             done = subprocess.run(
@@ -184,16 +207,14 @@ def find_compiler() -> str:
     """Return the path of the C compiler: ``$CC``, or ``cc``. Raises NoCompiler."""
     path = compiler_path()
     if path is None:
-        raise NoCompiler(f"no C compiler: {compiler_name()} is not on PATH")
+        raise NoCompiler(f"no C compiler: {compiler_name()} is not on PATH; {_INSTALL}")
     return path
 
 
-def _content_hash(text: str, compiler: str, flags: tuple[str, ...]) -> str:
-    digest = hashlib.sha256()
-    for part in (text, _compiler_version(compiler), " ".join(flags), _processor(), _runtime_text()):
-        digest.update(part.encode())
-        digest.update(b"\0")
-    return digest.hexdigest()[:32]
+def content_hash(text: str, flags: tuple[str, ...]) -> str:
+    """Return the hash of a C text but for its comments, which say where it comes from, and its flags."""
+    plain = _COMMENT.sub(lambda found: found[1] or " ", text)
+    return hashed(plain, " ".join(flags), _runtime_text())
 
 
 def _runtime_text() -> str:

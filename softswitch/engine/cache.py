@@ -65,12 +65,24 @@ def seal(file: Path) -> None:
     file.chmod(0o600)
 
 
-def whole(file: Path) -> bool:
-    """Return True if a file is there, was sealed, is as it was then, and was written by this user or root."""
-    return unsealed(file) is not None
+def hashed(*parts: str) -> str:
+    """Return a hash of texts, for names of files."""
+    digest = _DIGEST()
+    for part in parts:
+        digest.update(part.encode())
+        digest.update(b"\0")
+    return digest.hexdigest()[:32]
 
 
-def unsealed(file: Path) -> bytes | None:
+def whole(file: Path, *, ours: bool = False) -> bool:
+    """Return True if a file is there, was sealed, is as it was then, and was written by this user or root.
+
+    One that is `ours`, of the package, may be any user's: that user has written the package, too.
+    """
+    return unsealed(file, ours=ours) is not None
+
+
+def unsealed(file: Path, *, ours: bool = False) -> bytes | None:
     """Return the content of a file when it was sealed; None if it is not `whole`."""
     try:
         with file.open("rb") as opened:
@@ -78,7 +90,7 @@ def unsealed(file: Path) -> bytes | None:
             data = opened.read()
     except OSError:
         return None
-    if status.st_uid not in _trusted() or status.st_mode & _OTHERS_WRITE:
+    if not ours and (status.st_uid not in _trusted() or status.st_mode & _OTHERS_WRITE):
         return None
     content, digest = data[:-_DIGEST_BYTES], data[-_DIGEST_BYTES:]
     return content if _DIGEST(content).digest() == digest else None

@@ -22,7 +22,7 @@ from softswitch.engine.entries import TableEntries, bit_width, has_part, leaf_wi
 from softswitch.engine.meters import MeterRates, MeterReading
 from softswitch.engine.pipeline import MAX_FRAME, Copy, NoSuchObject, PipelineError, Verdict
 
-ABI = 6
+ABI = 7
 PARTS = ("direct counter", "direct meter", "idle timeout")
 """What an entry may have, in the order of ``enum`` P4_HITS ... in ``runtime/tables.h``."""
 PACKET_ALIGNMENT = 64
@@ -104,7 +104,6 @@ class _Program(ctypes.Structure):
     _fields_ = (
         ("abi", ctypes.c_uint32),
         ("packet_size", ctypes.c_uint32),
-        ("name", ctypes.c_char_p),
         ("create", _CREATE),
         ("destroy", _DESTROY),
         ("ingress", _INGRESS),

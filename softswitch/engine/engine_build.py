@@ -14,10 +14,11 @@ def engine_sources() -> list[Path]:
     return sorted(RUNTIME.glob("engine*.c"))
 
 
-def build_engine() -> Path:
-    """Return the engine as a shared object. Raises NoCompiler or BuildFailed.
+def engine_text() -> str:
+    """Return the engine as one C text, so that a packet's way through its files can be inlined."""
+    return "\n".join(f'#line 1 "{path.name}"\n{path.read_text()}' for path in engine_sources())
 
-    Its files are compiled as one, so that a packet's way through them can be inlined.
-    """
-    parts = (f'#line 1 "{path}"\n{path.read_text()}' for path in engine_sources())
-    return build_c("\n".join(parts), flags=ENGINE_FLAGS)
+
+def build_engine() -> Path:
+    """Return the engine as a shared object. Raises NoCompiler or BuildFailed."""
+    return build_c(engine_text(), flags=ENGINE_FLAGS)

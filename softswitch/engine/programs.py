@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Any
 import softswitch.compiler
 from softswitch.compiler import Choice, compile_source, p4info, p4info_from
 from softswitch.compiler.frontend.text import read_source
-from softswitch.engine.cache import find_folder, seal, unsealed
+from softswitch.engine.cache import find_folder, hashed, seal, unsealed
 from softswitch.engine.pipeline import NoCache
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def preprocess_once(path: Path, *, defines: Mapping[str, str] | None = None) -> 
     Raises CompileError, or OSError if the file cannot be read.
     """
     main = read_source(path)
-    key = _digest(
+    key = hashed(
         _code(_FRONT_END), str(path), str(path.absolute()), main, *map("=".join, (defines or {}).items())
     )
     file = f"source-{key}.json"
@@ -99,7 +99,7 @@ def p4info_once(text: str, *, name: str = "<string>", undefined: Choice | None =
 
 
 def _key(text: str, name: str, undefined: Choice | None) -> str:
-    return _digest(_code(_FRONT_END), text, name, platform.python_version(), undefined or "")
+    return hashed(_code(_FRONT_END), text, name, platform.python_version(), undefined or "")
 
 
 class _Pickler(pickle.Pickler):
@@ -121,7 +121,7 @@ def emit_once(program: ir.Program) -> str:
     """Return `emit_c` of a program, from the cache if `compile_once` made it. Raises Unsupported."""
     if program.origin is None:
         return _emitted(program)
-    file = f"emitted-{_digest(_code(_BACK_END), program.origin)}.c"
+    file = f"emitted-{hashed(_code(_BACK_END), program.origin)}.c"
     if (kept := _kept(file)) is not None:
         return kept.decode()
     text = _emitted(program)
@@ -152,14 +152,6 @@ def _keep(name: str, content: bytes) -> None:
             scratch.replace(file)
         finally:
             scratch.unlink(missing_ok=True)
-
-
-def _digest(*parts: str) -> str:
-    digest = hashlib.sha256()
-    for part in parts:
-        digest.update(part.encode())
-        digest.update(b"\0")
-    return digest.hexdigest()[:32]
 
 
 def _digest_of(path: Path) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -11,6 +12,8 @@ from pathlib import Path
 
 import pytest
 from setuptools.dist import Distribution
+
+from softswitch.engine.prebuilt import LEVELS
 
 ROOT = Path(__file__).parents[2]
 PRODUCT = ("bmv2_topos", "controller", "hostlib", "ina", "p4src", "softswitch")
@@ -52,14 +55,14 @@ def test_demo_experiment_and_cluster_run_from_an_installed_wheel(tmp_path: Path)
     installed = os.pathsep.join((str(site), sysconfig.get_path("purelib")))
     environment = {**os.environ, "PYTHONPATH": installed}
 
-    def run(*command: str) -> str:
+    def run(*command: str, **variables: str) -> str:
         done = subprocess.run(
             [sys.executable, "-P", *command],
             capture_output=True,
             text=True,
             check=False,
             cwd=tmp_path,
-            env=environment,
+            env={**environment, **variables},
             timeout=600,
         )
         assert done.returncode == 0, done.stderr
@@ -73,6 +76,12 @@ def test_demo_experiment_and_cluster_run_from_an_installed_wheel(tmp_path: Path)
     # without site, .pth files name no checkout
     assert run("-S", "-c", "from importlib.util import find_spec; print(find_spec('benchmarks'))") == "None\n"
     assert '"agrees": 1.0' in run("-m", "ina", "demo", "-np", "2", "--json")
+
+    no_compiler = {"CC": "no-such-compiler", "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    assert '"agrees": 1.0' in run("-m", "ina", "demo", "-np", "2", "--json", **no_compiler)
+    objects = [file.stat().st_size for file in site.glob("softswitch/engine/built/*.so")]
+    assert len(objects) == 10 * len(LEVELS[platform.machine()]), "the engine, three programs of three lanes"
+    assert sum(objects) < 2e6
 
     before = files_of(site)
     shutil.copy(ROOT / "examples" / "losses.py", tmp_path / "own.py")

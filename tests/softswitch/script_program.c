@@ -180,7 +180,7 @@ static uint32_t egress(struct p4_pipeline *pipeline, struct p4_packet *packet, c
 }
 
 __attribute__((visibility("default"))) const struct p4_program p4_program = {
-    .abi = P4_ABI, .packet_size = sizeof(struct p4_packet), .name = "script", .create = create,
+    .abi = P4_ABI, .packet_size = sizeof(struct p4_packet), .create = create,
     .destroy = destroy, .ingress = ingress, .copy = copy, .lend = copy, .clone = clone, .egress = egress,
     .waits = waits, .ahead = ahead,
 };

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import platform
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from softswitch.engine import native
+from softswitch.compiler import compile_source, preprocess_file
+from softswitch.engine import native, prebuilt
 from softswitch.engine.build import FLAGS, RUNTIME, build, find_compiler, load
 from softswitch.engine.compiled import CompiledPipeline
 from softswitch.engine.interpreter.pipeline import Interpreter
@@ -144,6 +146,41 @@ def test_without_a_compiler_the_program_is_interpreted_with_a_warning(
     (record,) = caplog.records
     assert (record.name, record.levelname) == ("softswitch.engine.build", "WARNING")
     assert "the program is interpreted" in record.getMessage()
+
+
+def test_without_a_compiler_what_came_with_the_package_serves_if_it_fits_the_source(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prebuilt, "FOLDER", tmp_path / "built")
+    (tmp_path / "built").mkdir()
+    prebuilt._build(tmp_path / "built", ("exclusive", 32))
+    levels = sorted(file.name.partition("-")[2] for file in (tmp_path / "built").iterdir())
+    assert levels == sorted(f"{level}.so" for level, _ in prebuilt.LEVELS[platform.machine()])
+    monkeypatch.setenv("CC", "no-such-compiler")
+    text = preprocess_file(EXCLUSIVE, defines={"LANES": "32"})
+    program = compile_source(text, name="by another name", preprocessed=True)
+    found = build(program)
+    assert found.name.endswith(f"-{prebuilt.levels()[0]}.so")
+    CompiledPipeline(program, found)
+    monkeypatch.setattr(prebuilt, "levels", lambda: prebuilt.LEVELS[platform.machine()][-1][:1])
+    oldest = build(program)
+    assert oldest.name == f"{found.name.partition('-')[0]}-{prebuilt.levels()[0]}.so"
+    with pytest.raises(NoCompiler, match=r"install one \(Debian: gcc libc6-dev"):
+        build(compile_source(preprocess_file(EXCLUSIVE, defines={"LANES": "64"}), preprocessed=True))
+    oldest.write_bytes(oldest.read_bytes()[:-1])
+    with pytest.raises(NoCompiler):
+        build(program)
+
+
+def test_without_a_compiler_an_object_that_one_has_built_serves(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = hand.lanes_program(8)
+    built = build(program)
+    monkeypatch.setenv("CC", "no-such-compiler")
+    assert build(program) == built
+    with pytest.raises(NoCompiler):
+        build(hand.lanes_program(9))
 
 
 @pytest.mark.parametrize("source", [*FEATURES, EXCLUSIVE], ids=lambda path: path.parent.name)

@@ -351,6 +351,14 @@ def test_ranks_may_join_again_with_the_same_store(ranks: Ranks) -> None:
         assert later_threads <= threads + 2, left
 
 
+def test_groups_of_the_same_ranks_leave_nothing_behind(ranks: Ranks) -> None:
+    """Each once left three threads and six descriptors of gloo."""
+    for (descriptors, threads), (later_descriptors, later_threads), received in ranks.results("groups_again"):
+        assert later_descriptors <= descriptors + 2
+        assert later_threads <= threads + 2
+        assert received == 2.0, "and no message of an earlier group"
+
+
 def test_fifty_rounds_of_joining_and_leaving_leave_nothing(tmp_path: Path) -> None:
     """Each round once left five descriptors and three threads. The first rounds make what later ones use."""
     script, rounds = WORKERS / "torch_rounds.py", 50

@@ -194,7 +194,6 @@ extern const struct p4_program p4_program __attribute__((visibility("default")))
 const struct p4_program p4_program = {
     .abi = P4_ABI,
     .packet_size = sizeof(struct p4_packet),
-    .name = "@name@",
     .create = p4_create,
     .destroy = p4_destroy,
     .ingress = p4_ingress,
@@ -390,10 +389,9 @@ def _emit_create(unit: Unit, tables: Sequence[TableLayout], threads: Sequence[st
     if unit.program.digests:
         own.append(("digests", "struct p4_digests", 1))
     waits, ahead = emit_ahead(unit, tables, out)
-    name = unit.program.name.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ")
     _write(
         out,
-        CREATE.replace("@name@", name).replace("@waits@", waits).replace("@ahead@", ahead),
+        CREATE.replace("@waits@", waits).replace("@ahead@", ahead),
         free=[f"    free(s->{member});" for member, _, _ in own],
         free_shared=[f"        free(s->{member});" for member, _, _ in shared],
         allocate=_allocations(own, "    "),

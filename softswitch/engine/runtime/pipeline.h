@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define P4_ABI 6
+#define P4_ABI 7
 #define P4_MAX_FRAME 9216      /* longest frame in or out, bytes */
 #define P4_AHEAD 16            /* frames; with 8, a quarter slower */
 #define P4_AHEAD_BYTES 128     /* of a frame, in which most keys are */
@@ -86,7 +86,6 @@ P4_FETCH void p4_fetch_lines(const void *at, size_t bytes)
 struct p4_program {
     uint32_t abi;              /* P4_ABI */
     uint32_t packet_size;
-    const char *name;
 
     struct p4_pipeline *(*create)(uint64_t seed);   /* seed of random(); NULL: out of memory */
     void (*destroy)(struct p4_pipeline *);

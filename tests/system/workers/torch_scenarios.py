@@ -500,6 +500,31 @@ def joined_again() -> Any:
     return [found, left]
 
 
+def groups_again() -> Any:
+    """Make groups again and again; return what is held early and at the end, and what was received."""
+    rank = begin()
+    left = []
+    for _ in range(6):
+        first, second = dist.new_group([0, 1]), dist.new_group([1, 0])
+        for group in (second, first):
+            dist.all_reduce(torch.ones(3), dist.ReduceOp.MAX, group=group)  # by gloo
+        for group in (first, second) if rank else (second, first):
+            dist.destroy_process_group(group)
+        dist.barrier()
+        left.append([len([*Path("/proc/self", each).iterdir()]) for each in ("fd", "task")])
+    group = dist.new_group([0, 1])
+    if rank == 0:
+        dist.isend(torch.tensor([1.0]), 1, group=group)  # never received
+    dist.destroy_process_group(group)
+    group, received = dist.new_group([0, 1]), torch.tensor([2.0])
+    if rank == 0:
+        dist.send(received, 1, group=group)
+    else:
+        dist.recv(received, 0, group=group)
+    dist.destroy_process_group()
+    return [left[1], left[-1], received.item()]
+
+
 def bench_model(width: int = 4) -> torch.nn.Module:
     torch.manual_seed(0)
     return torch.nn.Sequential(torch.nn.Linear(3, width), torch.nn.ReLU(), torch.nn.Linear(width, 2))
