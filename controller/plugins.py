@@ -6,12 +6,15 @@ import difflib
 import importlib
 import importlib.util
 import sys
-from functools import cache
+import traceback
+from collections.abc import Callable
+from functools import cache, wraps
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from controller.errors import BadSpec
+from controller.errors import BadSpec, ControllerError
+from controller.vocabulary.words import kind
 
 
 def is_external(spec: str) -> bool:
@@ -60,6 +63,40 @@ def load(spec: str, group: str) -> Any:
         raise BadSpec(f"{path}: no {name!r} in it{_hint(name, list(vars(found)))}") from None
 
 
+def function(spec: str, group: str) -> Callable[..., Any]:
+    """Return the function that `load` finds; what it raises becomes a BadSpec that names function and line.
+
+    Raises BadSpec as `load` does, and for what cannot be called.
+    """
+    found = load(spec, group)
+    if not callable(found):
+        raise BadSpec(f"policy {spec!r} is {kind(found)}; it must be a function")
+
+    @wraps(found)
+    def guarded(*given: Any) -> Any:
+        try:
+            return found(*given)
+        except ControllerError:
+            raise
+        except BaseException as error:
+            if not is_own_fault(error):
+                raise
+            raise BadSpec(f"policy {spec!r}: {said(error)}") from error
+
+    return guarded
+
+
+def is_own_fault(error: BaseException) -> bool:
+    """Return whether a user's code raised this, sys.exit included: interrupts are no fault of its own."""
+    return isinstance(error, Exception) or type(error) is SystemExit
+
+
+def said(error: BaseException) -> str:
+    """Return an error with the line that raised it."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__}: {error} ({last.filename}:{last.lineno})"
+
+
 def module(source: str) -> ModuleType:
     """Return the module of a file, ``mine.py``, or of this name. Raises BadSpec as `load` does."""
     return _module(Path(source).absolute()) if source.endswith(".py") else _imported(source)
@@ -71,7 +108,9 @@ def _entry_point(name: str, group: str) -> Any:
     for point in entry_points(group=group, name=name):
         try:
             return point.load()
-        except Exception as error:
+        except BaseException as error:
+            if not is_own_fault(error):
+                raise
             raise BadSpec(f"{name!r} ({point.value}): {type(error).__name__}: {error}") from error
     raise BadSpec(
         f"{name!r}: no package offers it as {group}; a file's is path.py:Name, a module's package.module:Name"
@@ -84,7 +123,9 @@ def _imported(name: str) -> ModuleType:
         sys.path.append(here)
     try:
         return importlib.import_module(name)
-    except Exception as error:
+    except BaseException as error:
+        if not is_own_fault(error):
+            raise
         raise BadSpec(f"module {name}: {type(error).__name__}: {error}") from error
 
 
@@ -98,8 +139,10 @@ def _module(path: Path) -> ModuleType:
     sys.modules[name] = module  # dataclasses look their module up here
     try:
         found.loader.exec_module(module)
-    except Exception as error:
+    except BaseException as error:
         del sys.modules[name]
+        if not is_own_fault(error):
+            raise
         why = error.strerror if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
         raise BadSpec(f"{path}: {why}") from error
     return module

@@ -37,7 +37,7 @@ def write(experiment: Experiment, rows: Sequence[ResultRow], directory: Path, *,
     base = directory / experiment.name
     document = {"name": experiment.name, "command": command, "rows": [dict(row) for row in rows]}
     data = base.with_suffix(".json")
-    data.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    data.write_text(json.dumps(document, indent=1, allow_nan=False) + "\n", encoding="utf-8")
     try:
         plots = list(experiment.plots(rows, directory))
     except PlotsMissing as error:

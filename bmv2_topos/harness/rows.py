@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 
@@ -59,6 +60,22 @@ def spread(values: Sequence[float], form: str = ".2f") -> str:
 
 def markdown(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Return a Markdown table; all columns but the first align right."""
-    head = f"| {' | '.join(columns)} |"
     rule = f"| --- |{' ---: |' * (len(columns) - 1)}"
-    return "\n".join([head, rule, *(f"| {' | '.join(row)} |" for row in rows)])
+    return "\n".join([_line(columns), rule, *map(_line, rows)])
+
+
+def _line(cells: Sequence[str]) -> str:
+    """Return a line of a Markdown table: a bar or a line's end in a cell would begin another cell or line."""
+    texts = (" ".join(cell.splitlines()).replace("|", "\\|") for cell in cells)
+    return f"| {' | '.join(texts)} |"
+
+
+def plain(value: Value) -> Value:
+    """Return a value as it is published: JSON has no number for infinity, a text, nor for what is none, None.
+
+    >>> [plain(value) for value in (1.5, float("nan"), float("-inf"))]
+    [1.5, None, '-inf']
+    """
+    if not isinstance(value, float) or math.isfinite(value):
+        return value
+    return None if math.isnan(value) else str(value)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import inspect
 import itertools
+import math
 import re
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,6 +23,7 @@ from bmv2_topos.harness.errors import BadExperiment
 from bmv2_topos.harness.model import Call, Experiment
 from bmv2_topos.harness.rows import ResultRow, Value, markdown, selected
 from bmv2_topos.plots import draw_lines, ticks
+from controller.vocabulary.words import kind
 
 SEED: Final = "seed"
 VARIANT: Final = "variant"
@@ -56,7 +58,7 @@ class Study:
 
     def experiment(self, name: str, source: str) -> Experiment:
         """Return the experiment of this name. Raises BadExperiment, naming `source`, if it makes no sense."""
-        for complaint in self._complaints():
+        for complaint in itertools.chain(self._wrong_kinds(), self._complaints()):
             raise BadExperiment(f"{source}: {complaint}")
         return Experiment(
             name=name,
@@ -73,6 +75,23 @@ class Study:
             timed=frozenset(self.measure) if self.real else frozenset(),
         )
 
+    def _wrong_kinds(self) -> Iterator[str]:
+        for name in ("sweep", "measure", "ablations"):
+            if not isinstance(of := getattr(self, name), Mapping):
+                yield f"{name} is {kind(of)}; it must be a dict"
+        for name, of in self.ablations.items():
+            if not isinstance(of, Mapping):
+                yield f"ablation {name!r} is {kind(of)}; it must be a dict of parameters"
+        for name, of in {
+            "run": self.run,
+            **{f"measure {name!r}": of for name, of in self.measure.items()},
+        }.items():
+            if not callable(of):
+                yield f"{name} is {kind(of)}; it must be a function"
+        for name in ("seeds", "first_seed"):
+            if not isinstance(of := getattr(self, name), int):
+                yield f"{name} is {kind(of)}; it must be a whole number"
+
     def _complaints(self) -> Iterator[str]:
         taken = inspect.signature(self.run).parameters
         any_name = any(of.kind is of.VAR_KEYWORD for of in taken.values())
@@ -84,8 +103,14 @@ class Study:
         for name, values in self.sweep.items():
             if isinstance(values, str) or not isinstance(values, Sequence) or not values:
                 yield f"sweep: {name} is {values!r}; it must be a list of one value or more"
+            elif bad := [value for value in values if not _is_label(value)]:
+                yield f"sweep: {name} has {bad[0]!r}, {_LABEL}"
             elif len({*values}) < len(values):
                 yield f"sweep: {name} has a value twice: {', '.join(map(str, values))}"
+        for ablation, changes in self.ablations.items():
+            for name in [*self.sweep, SEED]:
+                if not _is_label(changes.get(name)):
+                    yield f"ablation {ablation!r}: {name} is {changes[name]!r}, {_LABEL}"
         for name, of in taken.items():
             if of.default is of.empty and of.kind is not of.VAR_KEYWORD and name not in (*self.sweep, SEED):
                 yield f"run takes {name!r}, which has no default and is not in sweep"
@@ -225,9 +250,10 @@ def numbers(rows: Sequence[ResultRow], name: str, setting: Mapping[str, Value]) 
 
 
 def _cell(rows: Sequence[ResultRow], name: str, setting: Mapping[str, Value]) -> str:
-    if found := numbers(rows, name, setting):
-        return _spread(found)
-    return ", ".join(dict.fromkeys(_text(row.get(name)) for row in selected(rows, **setting)))
+    found = numbers(rows, name, setting)
+    others = (row.get(name) for row in selected(rows, **setting))
+    texts = dict.fromkeys(_text(value) for value in others if not isinstance(value, int | float))
+    return ", ".join([*([_spread(found)] if found else []), *texts])
 
 
 def _spread(values: Sequence[float]) -> str:
@@ -238,6 +264,17 @@ def _spread(values: Sequence[float]) -> str:
 
 def _text(value: Value) -> str:
     return "-" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+_LABEL: Final = (
+    "which cannot name a row; values must be finite numbers, texts, true, false or None: give others names, "
+    "and let run look them up"
+)
+
+
+def _is_label(value: object) -> bool:
+    finite = not isinstance(value, float) or math.isfinite(value)
+    return finite and (value is None or isinstance(value, int | float | str))
 
 
 def _is_number(value: Value) -> bool:

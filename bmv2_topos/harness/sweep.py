@@ -10,14 +10,16 @@ import signal
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from functools import cache, partial
 
 from bmv2_topos.harness.errors import BadExperiment, RunFailed
 from bmv2_topos.harness.load import load
 from bmv2_topos.harness.model import Experiment, Measure, Run
-from bmv2_topos.harness.rows import ResultRow, Value
+from bmv2_topos.harness.rows import ResultRow, Value, plain
 from controller.interrupts import interrupts_held
+from controller.plugins import is_own_fault
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +114,12 @@ def sweep(
             for row in found:
                 rows.append(row)
                 progress(len(rows), len(runs))
+        except BrokenProcessPool as error:
+            at = named(runs[len(rows)].labels)
+            raise RunFailed(
+                f"a process ended during the run {at} or one after it: it was killed, lacked memory,"
+                " or called os._exit"
+            ) from error
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise
@@ -155,13 +163,16 @@ def _key(run: Run) -> _Key:
 
 def _row(measure: Measure, run: Run, source: str = "") -> ResultRow:
     try:
-        return {**run.labels, **measure(run.run())}
-    except Exception as error:
+        measured = measure(run.run())
+        return {**run.labels, **{name: plain(value) for name, value in measured.items()}}
+    except BaseException as error:
+        if not is_own_fault(error):
+            raise
         said = f"{type(error).__name__}: {error}{_place(error, source)}" if source else str(error)
         raise RunFailed(f"the run {named(run.labels)}: {said}") from error
 
 
-def _place(error: Exception, source: str) -> str:
+def _place(error: BaseException, source: str) -> str:
     """Say which line of the experiment's file was at work."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if frame.filename.endswith(source)]

@@ -21,6 +21,7 @@ from controller.errors import BadSpec
 from controller.memory.demand import Demand, Reading, demand
 from controller.placement.trees import slowest_link_bps, tree_of
 from controller.vocabulary import Job, Region, Topology, Tree
+from controller.vocabulary.words import kind
 
 GROUP = "ina.memory"
 
@@ -109,6 +110,17 @@ Policy = Callable[[Question], Answer]
 
 def check(question: Question, answer: Answer) -> Answer:
     """Return the answer. Raises BadSpec if a region exceeds its switch, or a granted one overlaps another."""
+    if not isinstance(answer, Answer):
+        raise BadSpec(f"the policy's answer is {kind(answer)}; it must be an Answer")
+    for part in ("regions", "standing", "demands", "parts"):
+        if not isinstance(value := getattr(answer, part), Mapping):
+            raise BadSpec(f"the policy's answer: {part} is {kind(value)}; it must be a mapping by job")
+    for name, each in answer.standing.items():
+        if not isinstance(each, Standing):
+            raise BadSpec(f"the policy's answer: standing[{name!r}] is {kind(each)}; it must be a Standing")
+    for name, held in answer.regions.items():
+        if not isinstance(held, Mapping) or not all(isinstance(each, Region) for each in held.values()):
+            raise BadSpec(f"the policy's answer: regions[{name!r}] must have a Region for each switch")
     jobs = {job.name: job for job in question.jobs}
     if bad := [name for name, packets in answer.parts.items() if packets < 1]:
         raise BadSpec(f"the policy's answer: parts[{bad[0]!r}] is {answer.parts[bad[0]]}, must be 1 or more")

@@ -25,7 +25,7 @@ from controller.placement.server import choose_fallback
 from controller.placement.switching import without_useless_sums
 from controller.placement.trees import tree_of
 from controller.vocabulary import Job, Topology
-from controller.vocabulary.words import plural
+from controller.vocabulary.words import kind, plural
 
 GROUP = "ina.placement"
 
@@ -183,6 +183,11 @@ def settle(question: Question, job: Job, servers: Sequence[str]) -> Job:
 
 
 def _check(question: Question, job: Job, servers: Sequence[str]) -> None:
+    if not isinstance(servers, list | tuple) or not all(isinstance(name, str) for name in servers):
+        raise BadSpec(
+            f"the policy's answer for {job.name!r} is {kind(servers)}; it must be a list with the name of"
+            " each worker's server, or None"
+        )
     if len(servers) != job.workers:
         raise BadSpec(
             f"the policy places {plural(len(servers), 'worker')} of {job.name!r}, which has {job.workers}"

@@ -115,7 +115,13 @@ def find(kind: str, name: str) -> Any:
     if not plugins.is_external(name) and name not in plugins.names(group):
         there = hint(name, [*known, *([SCHEDULER] if kind == "placement" else [])])
         raise BadSpec(f"{kind} {name!r}: {there}; path.py:Name names one of a file")
-    return plugins.load(name, group)
+    return of_user(name, group)
+
+
+def of_user(name: str, group: str) -> Any:
+    """Return a policy of a file, module or package: a function, or a `placement.Policy`. Raises BadSpec."""
+    found = plugins.load(name, group)
+    return found if isinstance(found, placement.Policy) else plugins.function(name, group)
 
 
 _KNOWN: Mapping[str, tuple[Mapping[str, Any], str]] = {

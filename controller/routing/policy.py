@@ -21,6 +21,7 @@ from controller.placement.flows import State, steady_state
 from controller.placement.trees import racks_of, root_for, tidy
 from controller.vocabulary import Job, Topology, Tree
 from controller.vocabulary.files import check_job
+from controller.vocabulary.words import kind
 
 GROUP = "ina.routing"
 
@@ -130,9 +131,13 @@ def score(state: State) -> tuple[float, float]:
 
 def check(question: Question, trees: Mapping[str, Tree]) -> Mapping[str, Tree]:
     """Return the trees of a policy. Raises BadSpec if a job has no tree, or an impossible one."""
+    if not isinstance(trees, Mapping):
+        raise BadSpec(f"the policy's answer is {kind(trees)}; it must be a mapping of trees by job")
     for job in question.routed:
         if job.name not in trees:
             raise BadSpec(f"the policy returned no tree for {job.name!r}")
+        if not isinstance(trees[job.name], Tree):
+            raise BadSpec(f"the policy's tree for {job.name!r} is {kind(trees[job.name])}; it must be a Tree")
         check_job(replace(job, tree=trees[job.name]), question.topology)
         if unable := [n for n in trees[job.name].aggregators if not question.topology.switch[n].aggregates]:
             raise BadSpec(f"the policy sums {job.name!r} at {unable[0]!r}, which has no slots")

@@ -18,6 +18,7 @@ from controller.vocabulary.files import (
     read_topology,
     topology_of,
     unused,
+    unusual,
     write_jobs,
 )
 from controller.vocabulary.job import Job, Straggler, float32_bytes
@@ -66,5 +67,6 @@ __all__ = [
     "topology_of",
     "tree",
     "unused",
+    "unusual",
     "write_jobs",
 ]

@@ -246,12 +246,37 @@ def read(path: Path) -> Document:
             raise BadSpec(f"{path}: want a name that ends in {', '.join(FORMATS)}")
         with path.open(encoding="utf-8-sig") as file:
             text = file.read(MAX_CHARACTERS + 1)
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else error
-        raise BadSpec(f"{path}: cannot be read: {why}") from error
+    except OSError as error:
+        raise BadSpec(f"{path}: cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise BadSpec(f"{path}: cannot be read: {encoding_of(path)}") from error
     if len(text) > MAX_CHARACTERS:
         raise BadSpec(f"{path}: longer than {MAX_CHARACTERS} characters")
     return parse(text, str(path))
+
+
+_BEGINNINGS = {
+    b"\xff\xfe": "UTF-16",
+    b"\xfe\xff": "UTF-16",
+    b"PK\x03\x04": "a workbook (.xlsx) or another archive",
+    b"\xd0\xcf\x11\xe0": "a workbook (.xls)",
+    b"\x1f\x8b": "compressed by gzip",
+    b"PAR1": "a Parquet file",
+}
+
+
+def encoding_of(path: Path) -> str:
+    """Say for an error message what a file is that is no text in UTF-8. Raises OSError."""
+    data = path.read_bytes()
+    for begin, what in _BEGINNINGS.items():
+        if data.startswith(begin):
+            return f"it is {what}; it must be text in UTF-8"
+    try:
+        data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        return f"line {line} is not UTF-8 (byte 0x{data[error.start]:02x}); it must be text in UTF-8"
+    return "it has null characters; it must be text in UTF-8"
 
 
 def parse(text: str, path: str) -> Document:

@@ -42,7 +42,6 @@ from controller.vocabulary.documents import Document, Where, quoted, shown
 from controller.vocabulary.errors import BadSpec
 from controller.vocabulary.exercises import is_exercise, topology_of_exercise
 from controller.vocabulary.job import Job, Straggler
-from controller.vocabulary.schema import Key
 from controller.vocabulary.topology import Link, Role, Server, Switch, Topology
 from controller.vocabulary.trees import Tree
 from controller.vocabulary.words import plural
@@ -502,21 +501,30 @@ def _checks(kind: str) -> Mapping[str, documents.Check]:
 
 def unused(document: Document, command: str) -> list[str]:
     """Return the keys of a document that a command does not use, such as "job.overlap", each once."""
-    found: dict[str, None] = {}
     command = schema.LIKE.get(command, command)
+    found = {
+        f"{kind}.{key}" if kind else key: None
+        for kind, table in _tables(document)
+        for key in table
+        if (known := schema.TABLES[kind].get(key)) is not None and command not in known.used_by
+    }
+    return [key for key in found if "." not in key or key.partition(".")[0] not in found]
 
-    def look(kind: str, table: object) -> None:
-        if not isinstance(table, dict):
-            return
-        for key in table:
-            known: Key | None = schema.TABLES[kind].get(key)
-            if known is not None and command not in known.used_by:
-                found[f"{kind}.{key}" if kind else key] = None
 
-    look("", document.data)
-    for kind in ("job", "server", "switch", "link"):
-        for _, value in _entries(document, kind) if kind not in found else ():
-            look(kind, value)
-    for kind in ("fabric", "link_defaults"):
-        look(kind, document.data.get(kind))
+def unusual(document: Document) -> list[str]:
+    """Return a sentence for each value that seems to be in another unit than its key's, each once."""
+    found: dict[str, None] = {}
+    for kind, table in _tables(document):
+        for key, (least, most, unit) in schema.UNUSUAL.items():
+            if (value := table.get(key)) and not least <= value <= most:
+                found[f"{kind}: {key} = {value:g}: it is in {unit}"] = None
     return list(found)
+
+
+def _tables(document: Document) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield the tables of a document with their kinds, the document itself first."""
+    yield "", document.data
+    for kind in (*schema.TABLES,)[1:]:
+        there = document.data.get(kind)
+        tables = there if isinstance(there, list) else [there]
+        yield from ((kind, table) for table in tables if isinstance(table, dict))

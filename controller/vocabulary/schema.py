@@ -156,6 +156,12 @@ _PART = number(0, 1, "a fraction")
 _CHANCE = number(0, 1, "a probability")
 _COUNT = whole(1, 1_000_000)
 
+UNUSUAL: Mapping[str, tuple[float, float, str]] = {
+    **dict.fromkeys(("rate_bps", "trunk_bps"), (1e6, MAX_RATE_BPS, "bits per second (100 Gb/s is 100e9)")),
+    **dict.fromkeys(("hold_s", "rtt_s", "delay_s", "reorder_s"), (0.0, 1.0, "seconds (20 µs is 20e-6)")),
+}
+"""Keys that are often given in another unit: least and greatest usual value, except 0, and the unit."""
+
 _JOBS = tuple(command for command in COMMANDS if command != MACHINES)
 """Those that read jobs."""
 _SERVERS = tuple(command for command in COMMANDS if command != "scenario")

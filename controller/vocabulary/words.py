@@ -11,3 +11,8 @@ def plural(number: float, noun: str) -> str:
     """
     shown = f"{number:g}" if isinstance(number, float) else f"{number}"
     return f"{shown} {noun}" if number == 1 else f"{shown} {noun}s"
+
+
+def kind(value: object) -> str:
+    """Return the kind of a value for an error message: None, or its class."""
+    return "None" if value is None else f"of type {type(value).__name__}"

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from json import dumps
 from pathlib import Path
+from traceback import extract_tb
 from typing import Annotated
 
 import typer
@@ -23,6 +25,9 @@ from bmv2_topos.harness import (
     with_seeds,
     write,
 )
+from bmv2_topos.harness.errors import HarnessError
+from controller.errors import ControllerError
+from controller.plugins import is_own_fault
 from ina.cli.errors import FAILED, USAGE, Failure
 from ina.cli.output import Bar, out
 from ina.cli.plain import plural, say, seconds
@@ -99,11 +104,26 @@ def experiment(
             "--runner and --json",
             exit_code=USAGE,
         )
-    chosen = [load(file) for file in dict.fromkeys(files)]
-    if check:
-        _check(chosen, output)
-    else:
-        _make(chosen, quick, seeds, runner, processes, output, again=again, json=json)
+    with _failures(files):
+        chosen = [load(file) for file in dict.fromkeys(files)]
+        if check:
+            _check(chosen, output)
+        else:
+            _make(chosen, quick, seeds, runner, processes, output, again=again, json=json)
+
+
+@contextmanager
+def _failures(files: Sequence[str]) -> Iterator[None]:
+    try:
+        yield
+    except (Failure, HarnessError, ControllerError, KeyboardInterrupt):
+        raise
+    except BaseException as error:
+        own = [frame for frame in extract_tb(error.__traceback__) if frame.filename.endswith(tuple(files))]
+        if not (own and is_own_fault(error)):
+            raise
+        place = f"{own[-1].filename}:{own[-1].lineno}: {own[-1].name}"
+        raise Failure(f"{place}: {type(error).__name__}: {error}") from error
 
 
 def _make(
@@ -126,9 +146,9 @@ def _make(
             rows = found[one.name] = _run(one, quick, seeds, runner, processes)
             command = " ".join(["ina experiment", one.source, *_as_given(quick, seeds, runner)])
         if not json:
-            print(one.tables(rows))
             for path in write(one, rows, folder, command=command):
                 out.print(str(path), soft_wrap=True)
+            print(one.tables(rows))
     if json:
         print(dumps({name: [dict(row) for row in rows] for name, rows in found.items()}, indent=1))
 

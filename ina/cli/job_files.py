@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from controller.vocabulary import Job, Topology, documents, jobs_of, named, topology_of, unused
+from controller.vocabulary import Job, Topology, documents, jobs_of, named, topology_of, unused, unusual
 from controller.vocabulary.documents import Document
 
 
@@ -39,7 +39,9 @@ def topology(text: str, command: str) -> Topology:
 
 
 def say_unused(document: Document, command: str) -> None:
-    """Print one line about the keys of a file that a command does not use, if there are any."""
+    """Print a line about keys of a file that a command does not use, and one for each unusual value."""
+    for sentence in unusual(document):
+        print(f"{document.path}: warning: {sentence}", file=sys.stderr)
     if keys := unused(document, command):
         print(f"{document.path}: ina {command} does not use {', '.join(keys)}", file=sys.stderr)
 

@@ -45,8 +45,8 @@ def id_of(name: str, number: int, tenant: str, taken: Container[str]) -> str:
     Args:
         name: As its owner calls it.
         number: Of its submission.
-        tenant: Whose it is. Of tenants it is always ``NAME#NUMBER``: whether the plain name is free would tell
-            them of others' jobs.
+        tenant: Whose it is. Of tenants it is always ``NAME#NUMBER``: whether the plain name is free would
+            tell them of others' jobs.
         taken: Ids of other jobs.
 
     >>> id_of("a", 7, "", {}), id_of("a", 8, "", {"a"}), id_of("a", 9, "alice", {})

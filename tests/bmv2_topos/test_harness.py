@@ -141,3 +141,36 @@ def test_rows_that_differ_in_their_seed_are_averaged() -> None:
         {"a": 1, "seed": 1.5, "x": 1.5, "y": None},
         {"a": 2, "seed": 1.0, "x": 5.0},
     ]
+
+
+ENDS = """
+import os, sys
+from bmv2_topos.harness import Experiment
+from bmv2_topos.harness.model import Call, columns
+
+def run(number):
+    if number == 2:
+        {end}
+    return {{"m": number}}
+
+def runs(quick):
+    return [Call(labels={{"n": n}}, call=lambda n=n: run(n)) for n in (1, 2)]
+
+EXPERIMENT = Experiment(title="t", about="", scenarios=runs, measure=columns, tables=lambda rows: "")
+"""
+
+
+@pytest.mark.parametrize(
+    ("end", "processes", "said"),
+    [
+        ("sys.exit(3)", 1, r"the run n 2: SystemExit: 3 \(.*ends\.py:8\)"),
+        ("sys.exit(3)", 2, r"the run n 2: SystemExit: 3 \(.*ends\.py:8\)"),
+        ("os._exit(3)", 2, "a process ended during the run n [12] or one after it"),
+    ],
+)
+def test_a_run_that_ends_its_process_has_failed(tmp_path: Path, end: str, processes: int, said: str) -> None:
+    path = tmp_path / "ends.py"
+    path.write_text(ENDS.format(end=end))
+    one = load(str(path))
+    with pytest.raises(RunFailed, match=said):
+        sweep(one, one.scenarios(False), processes=processes)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bmv2_topos.harness import BadExperiment, Study, load, sweep, with_seeds, write
+from bmv2_topos.harness import BadExperiment, Study, compare, load, read, sweep, with_seeds, write
 
 ROOT = Path(__file__).parents[2]
 
@@ -119,3 +119,42 @@ def test_the_example_has_about_twenty_lines_and_runs() -> None:
 def test_the_page_shows_the_example() -> None:
     (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "experiments.md").read_text(), re.DOTALL)
     assert code in (ROOT / "examples" / "losses.py").read_text()
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"sweep": {"size": [[1], [2]]}}, r"size has \[1\], which cannot name a row"),
+        ({"sweep": {"size": [{"a": 1}]}}, "size has {'a': 1}, which cannot name a row"),
+        ({"sweep": {"size": [(1, 2)]}}, r"size has \(1, 2\), which cannot name a row"),
+        ({"sweep": {"size": [1.0, float("nan")]}}, "size has nan, which cannot name a row"),
+        ({"ablations": {"odd": {"size": [1]}}}, r"ablation 'odd': size is \[1\], which cannot name a row"),
+        ({"sweep": ["size"]}, "sweep is of type list; it must be a dict"),
+        ({"measure": {"m": 3}}, "measure 'm' is of type int; it must be a function"),
+        ({"measure": None}, "measure is None; it must be a dict"),
+        ({"run": None}, "run is None; it must be a function"),
+        ({"seeds": "3"}, "seeds is of type str; it must be a whole number"),
+        ({"ablations": {"slow": 3}}, "ablation 'slow' is of type int; it must be a dict of parameters"),
+    ],
+)
+def test_parts_of_the_wrong_kind_are_named(change: dict[str, object], complaint: str) -> None:
+    with pytest.raises(BadExperiment, match=complaint):
+        replace(STUDY, **change).experiment("x", "x.py")  # type: ignore[arg-type]
+
+
+def found(size: int, seed: int = 1) -> float:
+    return (float("nan"), float("inf"), size)[seed - 1]
+
+
+def test_what_is_no_number_is_null_and_reproduced(tmp_path: Path) -> None:
+    study = Study(title="t", run=found, sweep={"size": [1]}, measure={"a|b": lambda value: value}, seeds=3)
+    one = study.experiment("x", "")
+    rows = sweep(one, one.scenarios(False))
+    assert [row["a|b"] for row in rows] == [None, "inf", 1]
+    write(one, rows, tmp_path, command="c")
+    text = (tmp_path / "x.json").read_text()
+    assert not re.search("NaN|Infinity", text)
+    published, _ = read(one, tmp_path)
+    assert compare(one, published, count=3) == []
+    assert "| size | a\\|b |" in (tmp_path / "x.md").read_text()
+    assert "| 1 | 1, -, inf |" in (tmp_path / "x.md").read_text()

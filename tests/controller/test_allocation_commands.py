@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from controller.errors import BadSpec
 from ina.cli.commands import app
 from ina.cli.errors import Failure, verdict
 
@@ -264,3 +265,82 @@ def test_grid_weighs_limited_links_beside_unlimited_ones(ina: Commands, tmp_path
     jobs.write_text('[[job]]\nname = "a"\nworkers = 2\nlayers_bytes = [1000]\nservers = ["h1", "h2"]\n')
     shown = ina("route", "--json", "--policy", "grid", "--jobs", str(jobs), "--cluster", str(file))
     assert json.loads(shown)["jobs"]["a"]["rate_bps"] == pytest.approx(1e9)
+
+
+OWN = """
+import sys
+from controller.memory.policy import Answer, Standing
+
+def nothing(*given):
+    return None
+
+def crash(*given):
+    return 1 / 0
+
+def leave(*given):
+    sys.exit(3)
+
+number = 3
+
+def numbers(question, job):
+    return [1] * job.workers
+
+def no_standing(question):
+    return Answer({}, None)
+
+def words(question):
+    return Answer({job.name: {} for job in question.jobs}, {job.name: "shared" for job in question.jobs})
+
+def no_regions(question):
+    names = [job.name for job in question.jobs]
+    return Answer({name: {"s1": 1} for name in names}, dict.fromkeys(names, Standing.SHARED))
+
+def no_trees(question):
+    return {job.name: 3 for job in question.jobs}
+"""
+
+
+@pytest.mark.parametrize(
+    ("command", "name", "complaint"),
+    [
+        ("alloc", "nothing", "the policy's answer is None; it must be an Answer"),
+        ("alloc", "no_standing", "standing is None; it must be a mapping by job"),
+        ("alloc", "words", "is of type str; it must be a Standing"),
+        ("alloc", "no_regions", "must have a Region for each switch"),
+        ("alloc", "number", "is of type int; it must be a function"),
+        ("alloc", "crash", r"crash': ZeroDivisionError: division by zero \(.*own\.py:9\)"),
+        ("alloc", "leave", r"leave': SystemExit: 3 \(.*own\.py:12\)"),
+        ("route", "nothing", "the policy's answer is None; it must be a mapping of trees by job"),
+        ("route", "no_trees", "is of type int; it must be a Tree"),
+        ("route", "crash", "crash': ZeroDivisionError"),
+        ("route", "number", "is of type int; it must be a function"),
+        ("place", "numbers", "it must be a list with the name of each worker's server, or None"),
+        ("place", "leave", "leave': SystemExit: 3"),
+        ("place", "number", "is of type int; it must be a function"),
+    ],
+)
+def test_an_own_policys_fault_is_named(
+    ina: Commands, tmp_path: Path, command: str, name: str, complaint: str
+) -> None:
+    (tmp_path / "own.py").write_text(OWN)
+    racks = CLUSTER[-2:]
+    jobs = CLUSTER[2:4]
+    if command != "place":
+        jobs = ("--jobs", str(tmp_path / "placed.json"))
+        ina("place", *CLUSTER[2:], "--write", jobs[1])
+    with pytest.raises(BadSpec, match=complaint) as caught:
+        ina(command, "--policy", f"{tmp_path}/own.py:{name}", *jobs, *racks)
+    assert verdict(caught.value)[1] == 2
+
+
+def test_values_that_seem_to_have_another_unit_are_said(
+    ina: Commands, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    jobs = tmp_path / "jobs.toml"
+    jobs.write_text('[[job]]\nname = "a"\nworkers = 2\nmodel = "resnet50"\nhold_s = 40\n')
+    app(["place", "--jobs", str(jobs), "--cluster", racks_at(tmp_path, 100)], standalone_mode=False)
+    said = capsys.readouterr().err
+    assert "jobs.toml: warning: job: hold_s = 40: it is in seconds (20 µs is 20e-6)" in said
+    assert "racks.toml: warning: fabric: rate_bps = 100: it is in bits per second (100 Gb/s is 100e9)" in said
+    app(["place", "--jobs", CLUSTER[3], "--cluster", racks_at(tmp_path, 0)], standalone_mode=False)
+    assert "warning" not in capsys.readouterr().err

@@ -12,7 +12,6 @@ are its settings.
 from __future__ import annotations
 
 import inspect
-import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -83,8 +82,10 @@ def make(name: str, config: SimulationConfig) -> Setup:
         made = maker(**chosen)
     except ControllerError:
         raise
-    except Exception as error:
-        raise BadSpec(f"policy {name!r}: {_said(error)}") from error
+    except BaseException as error:
+        if not plugins.is_own_fault(error):
+            raise
+        raise BadSpec(f"policy {name!r}: {plugins.said(error)}") from error
     run = made if isinstance(made, Setup) else Setup(made, Interleaved())
     if not callable(getattr(run.policy, "decide", None)) or not isinstance(
         getattr(run.policy, "name", 0), str
@@ -108,14 +109,11 @@ class Guarded:
             decision = self._policy.decide(view)
         except ControllerError:
             raise
-        except Exception as error:
-            raise BadDecision(f"{self.name}, asked at {view.now_s:g} s: {_said(error)}") from error
+        except BaseException as error:
+            if not plugins.is_own_fault(error):
+                raise
+            raise BadDecision(f"{self.name}, asked at {view.now_s:g} s: {plugins.said(error)}") from error
         if not isinstance(decision, Decision):
             raise BadDecision(f"{self.name} returns {type(decision).__name__}; want a Decision")
         check(decision, view, self.name)
         return decision
-
-
-def _said(error: Exception) -> str:
-    last = traceback.extract_tb(error.__traceback__)[-1]
-    return f"{type(error).__name__}: {error} ({last.filename}:{last.lineno})"

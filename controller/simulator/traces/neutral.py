@@ -4,13 +4,15 @@ Required: ``name,arrival_s,duration_s,gpus``. Optional: ``model,user,vc,opportun
 ``estimate_s,restart_s,deadline_s`` (after its arrival),
 ``iteration_s``, and the stage times of one iteration ``storage_s,cpu_s,gpu_s,network_s`` (all four or none).
 Without ``iteration_s`` an iteration lasts as long as its stages together, and without stages one second.
-Further columns are kept as text.
+Further columns are kept as text, unless they are called almost as one of these.
 """
 
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Iterable
+from difflib import get_close_matches
 from pathlib import Path
 
 from controller.scheduling.errors import BadTrace
@@ -29,6 +31,10 @@ KNOWN = {*COLUMNS, *OPTIONAL, *STAGES}
 def read(path: Path, cluster: Cluster | None = None, known: JobCheck | None = None) -> list[Submission]:
     """Return the jobs of `path`. Raises BadTrace."""
     rows = read_rows(path, COLUMNS, old=OLD)
+    bare = {_bare(column): column for column in OPTIONAL if column not in rows[0].cells}
+    for column in rows[0].cells:
+        if column not in KNOWN and (near := get_close_matches(_bare(column), bare, n=1, cutoff=0.9)):
+            raise BadTrace(str(path), 1, column, f"unknown; did you mean {bare[near[0]]!r}? Else rename it")
     stages = [column for column in STAGES if column in rows[0].cells]
     if stages and len(stages) != len(STAGES):
         missing = next(column for column in STAGES if column not in stages)
@@ -36,6 +42,11 @@ def read(path: Path, cluster: Cluster | None = None, known: JobCheck | None = No
     return collect(
         rows, _job, gpus="gpus", submit="arrival_s", id="name", model="model", cluster=cluster, known=known
     )
+
+
+def _bare(column: str) -> str:
+    """Return the name of a column without its unit, in small letters."""
+    return re.sub(r"[\W_]+(s|sec|seconds|ms|min|h)?[\W_]*$", "", column.lower())
 
 
 def _job(row: TraceRow) -> Submission:

@@ -14,6 +14,7 @@ from pathlib import Path
 from controller.scheduling.errors import BadSpec, BadTrace, SchedulingError
 from controller.scheduling.model import Submission
 from controller.vocabulary import Cluster
+from controller.vocabulary.documents import encoding_of
 from controller.vocabulary.words import plural
 
 SMALLEST, LARGEST = 1e-9, 1e12
@@ -103,11 +104,14 @@ def read_text(path: Path) -> str:
     try:
         if not stat.S_ISREG(path.stat().st_mode):
             raise BadTrace(str(path), 0, "", "cannot be read: not a regular file")
-        return path.read_text(encoding="utf-8-sig")
+        text = path.read_text(encoding="utf-8-sig")
     except OSError as error:
         raise BadTrace(str(path), 0, "", f"cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise BadTrace(str(path), 0, "", f"cannot be read: {error}") from error
+        raise BadTrace(str(path), 0, "", f"cannot be read: {encoding_of(path)}") from error
+    if "\0" in text[:2]:  # as in UTF-16 without a mark
+        raise BadTrace(str(path), 0, "", f"cannot be read: {encoding_of(path)}")
+    return text
 
 
 def read_rows(

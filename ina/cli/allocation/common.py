@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from controller import plugins
+from controller.policies.by_kind import of_user
 from controller.vocabulary import Job, Topology, documents, named
 from controller.vocabulary.documents import hint
 from controller.vocabulary.files import check_job
@@ -107,7 +108,7 @@ def policy(name: str, known: Mapping[str, Any], group: str) -> Any:
         raise Failure(
             f"--policy {name}: {hint(name, [*known, *installed])}; path.py:NAME is one of your own", USAGE
         )
-    return plugins.load(name, group)
+    return of_user(name, group)
 
 
 def one_job(name: str, jobs: Sequence[Job]) -> Job:

@@ -133,3 +133,28 @@ def test_files_that_are_not_there_or_not_text(tmp_path: Path) -> None:
         read(tmp_path / "binary")
     with pytest.raises(BadTrace, match="format 'xml' is unknown"):
         read(written(tmp_path, CSV), format="xml")
+
+
+@pytest.mark.parametrize("column", ["deadline", "Deadline_S", "deadline_sec", "deadline (s)", "deadlin_s"])
+def test_a_column_called_almost_as_a_known_one_is_refused(tmp_path: Path, column: str) -> None:
+    with pytest.raises(BadTrace, match="did you mean 'deadline_s'") as caught:
+        read(written(tmp_path, f"name,arrival_s,duration_s,gpus,{column}\n1,0,5,1,9\n"))
+    assert caught.value.column == column
+    (job,) = read(written(tmp_path, "name,arrival_s,duration_s,gpus,mode,cpus\n1,0,5,1,x,9\n"))
+    assert job.extra == {"mode": "x", "cpus": "9"}
+
+
+@pytest.mark.parametrize(
+    ("data", "what"),
+    [
+        (CSV.encode("utf-16"), "it is UTF-16"),
+        (CSV.encode("utf-16-le"), "it has null characters"),
+        (b"PK\x03\x04\xff", r"a workbook \(.xlsx\)"),
+        (b"\x1f\x8b\xff", "compressed by gzip"),
+        (CSV.encode() + b"caf\xe9,0,1,1\n", r"line 2 is not UTF-8 \(byte 0xe9\)"),
+    ],
+)
+def test_what_is_no_text_is_called_by_its_name(tmp_path: Path, data: bytes, what: str) -> None:
+    (tmp_path / "trace.csv").write_bytes(data)
+    with pytest.raises(BadTrace, match=f"cannot be read: .*{what}.*; it must be text in UTF-8"):
+        read(tmp_path / "trace.csv")

@@ -113,10 +113,7 @@ def test_lines_are_those_of_the_keys(name: str) -> None:
         ('[fabric]\nshape = "star"\nservers = 0', "f.toml:3: fabric: servers = 0"),
         ('[fabric]\nshape = "star"\nservers = 2\nk = 4', "k: it has servers only"),
         ('[fabric]\nshape = "fat-tree"\nk = 3\nhosts = 1', "k = 3: want an even number"),
-        (
-            '[fabric]\nshape = "star"\nservers = 2\nrate_bps = 2e15',
-            "f.toml:4: fabric: rate_bps = 2000000000000000.0: want",
-        ),
+        ('[fabric]\nshape = "star"\nservers = 2\nrate_bps = 2e15', "fabric: rate_bps = 2000000000000000.0"),
         ('[[switch]]\nname = "s1"\nslots = 0\naggregates = true', "aggregates is said by slots: 0"),
         ('[[switch]]\nname = "s1"\n[[server]]\nname = "h1"', "f.toml:3: server 'h1' has 0 links"),
         (
@@ -287,9 +284,7 @@ def test_a_networkx_graph_is_a_cluster() -> None:
     assert cluster.switch["s"].slots == 100
     assert cluster.links[0].rate_bps == 5e9
     graph.edges["s", "h"]["rate_bps"] = 2e15
-    with pytest.raises(
-        BadSpec, match=r"edge s-h: rate_bps = 2000000000000000.0: want bits/s, from 0 to 1e\+15"
-    ):
+    with pytest.raises(BadSpec, match=r"edge s-h: rate_bps = 2000000000000000.0: want"):
         graphs.from_graph(graph)
 
 
