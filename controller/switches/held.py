@@ -27,22 +27,23 @@ class Held:
         """The rows as they were read last; None: they are not known."""
         self._rows: dict[Key, Row] | None = None
         """The same with what was written since; None: nothing."""
-        self._in_turn = False
+        self.in_turn = False
+        """Whether the controller has its turn at the switch."""
         self._in_doubt = False
 
     def begin(self, *, undisturbed: bool) -> None:
         """Begin a turn; `undisturbed`: nobody else has had one since this controller's last."""
-        self._in_turn, self._in_doubt = True, False
+        self.in_turn, self._in_doubt = True, False
         if not undisturbed:
             self._read = self._rows = None
 
     def end(self) -> None:
         """End the turn."""
-        self._in_turn = False
+        self.in_turn = False
 
     def rows(self) -> list[Row] | None:
         """Return the rows if they are known, within a turn (else others may be writing); None: read them."""
-        if self._read is None or not self._in_turn:
+        if self._read is None or not self.in_turn:
             return None
         return list(self._read if self._rows is None else self._rows.values())
 

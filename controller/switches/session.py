@@ -162,6 +162,7 @@ class Controller:
         owned, self._owned = self._owned, False
         program = self._target.program()
         if program is None or names.BRIDGE not in program.tables:
+            self._owned = program is not None  # it has no place for a mark
             return
         mark = owner.mark()
         row = self._target.read_row(mark.table, mark.match)
@@ -470,7 +471,7 @@ class Controller:
 
         Raises NoProgram, ProgramMismatch; SwitchError.
         """
-        if self.owner is not None and not self._owned:
+        if self.owner is not None and not self._owned and not self._held.in_turn:
             self.own(self.owner)
         program, offers = self._program, self._info
         self._program = self._info = None  # the switch may have been started anew

@@ -105,6 +105,14 @@ def test_a_switch_that_was_started_anew_is_marked_again(connect: Connect, runnin
     assert marked(running) == FIRST
 
 
+def test_a_switch_is_read_within_a_turn_although_it_is_not_marked_yet(connect: Connect) -> None:
+    """A switch without a program has no mark; turns do not nest."""
+    one = connect()
+    with one.turn():
+        one.owner = FIRST
+        assert one.observe().rows == []
+
+
 def test_who_does_not_own_switches_shares_them(connect: Connect) -> None:
     connect().own(FIRST)
     assert connect().admit(job(0)).job
