@@ -7,11 +7,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from controller.vocabulary import Topology
 from hostlib.launcher import Output, Workers
 from ina.runtime.cluster_fabric import reached_at
 from ina.service import ray_agents, ray_train
+
+if TYPE_CHECKING:
+    from ina.service.runner import JobOrder
 
 
 class _Nobody:
@@ -22,8 +26,7 @@ class _Nobody:
 
 
 def drive(
-    command: Sequence[str],
-    servers: Mapping[str, int],
+    job: JobOrder,
     topology: Topology,
     inherited: Sequence[str],
     *,
@@ -35,8 +38,7 @@ def drive(
     """Run the driver of a job to its end, or until it is stopped.
 
     Args:
-        command: Its program and arguments.
-        servers: The number of workers on each of the job's servers.
+        job: The job.
         topology: The cluster, with the addresses of its servers.
         inherited: See `Workers`.
         given: The run's order, as ``ina admit --given`` takes it.
@@ -49,10 +51,11 @@ def drive(
 
     Raises LaunchError: a server is no node of Ray, or the command cannot be run.
     """
+    servers = job.ranks
     ray_agents.connect()
     at = ray_agents.placed({name: reached_at(topology, name) for name in servers})
     nodes = [at[name].number for name, workers in servers.items() for _ in range(workers)]
-    driver = Workers(command, [ray_train.variables(given, nodes)], _Nobody(), on_output, inherited)
+    driver = Workers(job.command, [ray_train.variables(given, nodes)], _Nobody(), on_output, inherited)
     on_placed(f"Ray Train on {', '.join(servers)}")
     failure = driver.wait(on_tick=lambda: driver.kill() if stopping.is_set() else None)
     if stopping.is_set():

@@ -322,8 +322,7 @@ class Runner:
         signal.signal(signal.SIGTERM, lambda *_: self._stopping.set())
         spec = launch_spec(job, switch=self._order.switch)
         end, self._status.lost = ray_driver.drive(
-            job.command,
-            job.ranks,
+            job,
             topology_of(self._order),
             self._order.inherited,
             given=json.dumps(asdict(self._order)),
