@@ -17,7 +17,7 @@ _add(
     "up",
     "Start a testbed: one network namespace per host and per switch, with P4 switches.",
 )
-_add("run", "Run a job on the hosts of a testbed, with gradients summed in its switches.")
+_add("run", "Run jobs on the hosts of a testbed, with gradients summed in its switches.")
 _add("exec", "Run a command in the namespace of a host or a switch, and exit with its status.")
 _add("down", "Stop a testbed: end its processes, and remove its namespaces and files.")
 _add(

@@ -1,4 +1,4 @@
-"""``ina topo run``: a job on the hosts of a testbed."""
+"""``ina topo run``: jobs on the hosts of a testbed."""
 
 from __future__ import annotations
 
