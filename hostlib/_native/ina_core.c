@@ -6,7 +6,7 @@
 
 enum { NONFINITE = 255, PROMPT_TRIPS = 8, MOST_PROBES = 2, MOST_LANES = 256, FETCHED_AHEAD = 4, CACHE_LINE = 64 };
 
-static uint32_t chain_of(const struct ina_core *core, int64_t index)
+uint32_t ina_chain_of(const struct ina_core *core, int64_t index)
 {
     return (uint32_t)((core->base + (uint64_t)index) % core->window);
 }
@@ -52,13 +52,13 @@ void ina_begin(struct ina_core *core, int64_t now)
     memset(core->marks, 0, core->window * sizeof *core->marks);
     for (uint32_t i = 0; i < core->nodes; i++)
         core->node_heard_at[i] = -1;
-    uint32_t chain = chain_of(core, 0);
+    uint32_t chain = ina_chain_of(core, 0);
     for (int64_t i = 0; i < core->window; i++) {
         core->index[chain] = i;
         chain = chain + 1 == core->window ? 0 : chain + 1;
     }
     for (int64_t i = 0; i < core->window && i < core->total; i++)
-        make_ready(core, i, chain_of(core, i));
+        make_ready(core, i, ina_chain_of(core, i));
 }
 
 /* Where the values of a data packet are: `count` elements from `at` on of the shard of rank `owner`. */
@@ -184,7 +184,7 @@ static uint32_t fill(const struct ina_core *core, uint8_t *packet, int64_t index
     store32(header + AT(tag), core->tag);
     store16(header + AT(target), target_of(core, &place));
     if (core->salted)
-        header[AT(priority)] = core->salts[chain_of(core, index)];
+        header[AT(priority)] = core->salts[ina_chain_of(core, index)];
     header[AT(exponent)] = (uint8_t)(index < core->change_at ? core->waits : core->waits_next);
     if (core->is_float && index < core->data_packets) {
         struct place announced = place_of(core, index);
@@ -214,9 +214,9 @@ void ina_queue_resend(struct ina_core *core, uint32_t chain, uint32_t flags)
    none may send more, and each has sent others, they would wait for each other for good. */
 static int prefer_oldest(struct ina_core *core)
 {
-    while (core->index[chain_of(core, core->oldest)] > core->oldest)
+    while (core->index[ina_chain_of(core, core->oldest)] > core->oldest)
         core->oldest++;
-    uint32_t chain = chain_of(core, core->oldest);
+    uint32_t chain = ina_chain_of(core, core->oldest);
     if (core->index[chain] != core->oldest || core->status[chain] != CHAIN_READY)
         return 0;
     uint32_t previous = chain;
@@ -363,7 +363,7 @@ static void note_first(int64_t *first, int64_t index)
 void ina_settle(struct ina_core *core)
 {
     while (core->round_results < core->round_target && core->settled < core->total) {
-        uint32_t chain = chain_of(core, core->settled);
+        uint32_t chain = ina_chain_of(core, core->settled);
         if (core->index[chain] <= core->settled)
             return;
         uint32_t marks = core->marks[chain];
@@ -509,14 +509,14 @@ static int64_t take_result(struct ina_core *core, const uint8_t *header, uint32_
     }
     ina_settle(core);
     if (core->lookahead > 0 && core->lookahead < core->window)
-        make_ready(core, index + core->lookahead, chain_of(core, index + core->lookahead));
+        make_ready(core, index + core->lookahead, ina_chain_of(core, index + core->lookahead));
     if (!core->fallback) {
         make_ready(core, index + core->window, chain);
         return sample;
     }
-    while (core->index[chain_of(core, core->oldest)] > core->oldest) {
+    while (core->index[ina_chain_of(core, core->oldest)] > core->oldest) {
         core->oldest++;
-        make_ready(core, core->oldest + core->window - 1, chain_of(core, core->oldest - 1));
+        make_ready(core, core->oldest + core->window - 1, ina_chain_of(core, core->oldest - 1));
     }
     return sample;
 }
@@ -595,7 +595,7 @@ static void ask_for_hindrance(struct ina_core *core, uint32_t psn, int64_t now)
         hindrance = core->oldest;       /* of a later collective, or a window ahead */
     if (hindrance < core->oldest)
         return;
-    uint32_t chain = chain_of(core, hindrance);
+    uint32_t chain = ina_chain_of(core, hindrance);
     if (core->index[chain] == hindrance && core->status[chain] & CHAIN_FLIGHT && now - core->sent_at[chain] >= core->srtt)
         send_along(core, chain);
 }
@@ -745,7 +745,7 @@ static void resend_overtaken(struct ina_core *core, int64_t most, int64_t now)
     int64_t since = INA_NEVER;
     int64_t count = core->frontier - core->oldest;
     count = count < core->window ? count : core->window; /* `oldest` may lag behind */
-    uint32_t chain = chain_of(core, core->frontier - count);
+    uint32_t chain = ina_chain_of(core, core->frontier - count);
     for (; count > 0 && most > 0; count--, chain = chain + 1 == core->window ? 0 : chain + 1) {
         if ((core->status[chain] & (CHAIN_FLIGHT | CHAIN_QUEUED)) != CHAIN_FLIGHT)
             continue;
@@ -811,7 +811,7 @@ static int64_t oldest_sent(const struct ina_core *core)
     int64_t oldest = INA_NEVER;
     int64_t count = core->frontier - core->oldest;
     count = count < core->window ? count : core->window;
-    uint32_t chain = chain_of(core, core->frontier - count);
+    uint32_t chain = ina_chain_of(core, core->frontier - count);
     for (; count > 0; count--, chain = chain + 1 == core->window ? 0 : chain + 1) {
         int waits = (core->status[chain] & (CHAIN_FLIGHT | CHAIN_QUEUED)) == CHAIN_FLIGHT;
         int64_t sent_at = waits ? core->sent_at[chain] : INA_NEVER;

@@ -13,12 +13,6 @@
 #define INA_ALL_WAIT 254                /* in a packet, if every result keeps this rank waiting; 255 means another thing there */
 #define INA_MOST_DOUBLINGS 20           /* of a time-out */
 
-/* A chain whose packet may be overdue. */
-struct ina_overdue {
-    int64_t index;
-    uint32_t chain;
-};
-
 /* State of a chain: the PSNs that are equal modulo the window follow one another, one at a time. */
 #define INA_CHAIN_FLAGS(CONSTANT) \
     CONSTANT(CHAIN_READY, 0x01)         /* in the ready ring */ \
@@ -113,7 +107,6 @@ enum { INA_PUMPED(DECLARE) };
     FIELD(uint8_t *, exponent)              /* of data packets, by number modulo twice the window */ \
     FIELD(uint32_t *, ready_ring) \
     FIELD(uint32_t *, resend_ring) \
-    FIELD(struct ina_overdue *, overdue)    /* room for all chains, at a time-out */ \
     FIELD(uint16_t *, marks)                /* MARK_* of the result that came last and is not in a round yet */ \
     /* per chain, with a fallback server only: the answer to a reminder of the packet finished last */ \
     FIELD(uint8_t *, answers) \
@@ -235,6 +228,7 @@ struct ina_batch ina_batch_begin(const struct ina_core *core, int64_t now);
 void ina_batch_take(struct ina_core *core, struct ina_batch *batch, const uint8_t *packet, int64_t bytes);
 void ina_batch_end(struct ina_core *core, const struct ina_batch *batch);
 
+uint32_t ina_chain_of(const struct ina_core *core, int64_t index);
 void ina_queue_resend(struct ina_core *core, uint32_t chain, uint32_t flags);
 int64_t ina_next_timeout(const struct ina_core *core);
 /* When the oldest packet in flight is overdue, `rto` after it was sent or could have been answered; there is one. */

@@ -2,36 +2,27 @@
  * same in NumPy. */
 #include "ina_core.h"
 
-#include <stdlib.h>
-
 enum { FIRST_PROBES = 8 };
 
-static int before(const void *one, const void *other)
-{
-    const struct ina_overdue *a = one, *b = other;
-    return (a->index > b->index) - (a->index < b->index);
-}
-
-/* Put chains in core->overdue that wait for a result of what was sent at `until` or before, either those that a status
-   showed to be counted or the others, in the order of their packets. Returns how many. Some C libraries allocate memory
-   here, and do without if there is none. */
-static int64_t gather(struct ina_core *core, int64_t until, int counted)
+/* How far behind the oldest packet without a result the next one is, from `at` on, that was sent at `until` or before and waits:
+   either of those that a status showed to be counted, or of the others. The window: there is none. */
+static uint32_t next_overdue(const struct ina_core *core, uint32_t at, int64_t until, int counted)
 {
     uint16_t looked_at = CHAIN_FLIGHT | CHAIN_QUEUED | CHAIN_COUNTED;
     uint16_t wanted = (uint16_t)(CHAIN_FLIGHT | (counted ? CHAIN_COUNTED : 0));
-    int64_t count = 0;
-    for (uint32_t chain = 0; chain < core->window; chain++)
+    for (; at < core->window; at++) {
+        uint32_t chain = ina_chain_of(core, core->oldest + at);
         if ((core->status[chain] & looked_at) == wanted && core->sent_at[chain] <= until)
-            core->overdue[count++] = (struct ina_overdue){core->index[chain], chain};
-    qsort(core->overdue, (size_t)count, sizeof *core->overdue, before);
-    return count;
+            break;
+    }
+    return at;
 }
 
-/* Ask for the first of the `count` gathered ones, `most` at most: those that may flush a sum are sent again instead. */
-static void send_again(struct ina_core *core, int64_t count, int64_t most)
+/* Ask for the first of what was sent at `until` or before, `most` at most: those that may flush a sum are sent again instead. */
+static void send_again(struct ina_core *core, int64_t until, int counted, int64_t most)
 {
-    for (int64_t i = 0; i < count && i < most; i++) {
-        uint32_t chain = core->overdue[i].chain;
+    for (uint32_t at = 0; most > 0 && (at = next_overdue(core, at, until, counted)) < core->window; most--) {
+        uint32_t chain = ina_chain_of(core, core->oldest + at);
         uint32_t flags = core->fallback && core->status[chain] & CHAIN_ASKED ? 0 : CHAIN_QUERY;
         /* asked for a status already, and none came: that can be no slow rank, so all are to hear of it */
         if ((core->status[chain] & (CHAIN_ASKED | CHAIN_COUNTED)) == CHAIN_ASKED)
@@ -46,9 +37,9 @@ static void probe(struct ina_core *core, int64_t now)
 {
     int64_t left = core->completed ? FIRST_PROBES : 1;
     for (int counted = 0; counted <= 1; counted++) {
-        int64_t count = gather(core, now - core->srtt, counted);
-        for (int64_t i = 0; i < count && left > 0; i++, left--)
-            ina_queue_resend(core, core->overdue[i].chain, CHAIN_QUERY | CHAIN_PROBE);
+        uint32_t at = 0;
+        for (; left > 0 && (at = next_overdue(core, at, now - core->srtt, counted)) < core->window; left--)
+            ina_queue_resend(core, ina_chain_of(core, core->oldest + at), CHAIN_QUERY | CHAIN_PROBE);
     }
     core->probes++;
     core->probed_at = now;
@@ -58,6 +49,8 @@ void ina_time_out(struct ina_core *core, int64_t now)
 {
     if (now < ina_next_timeout(core))
         return;
+    while (core->index[ina_chain_of(core, core->oldest)] > core->oldest)
+        core->oldest++;                 /* without a fallback server it may lag */
     int64_t rto;
     if (now < ina_overdue_at(core, &rto)) {
         probe(core, now);
@@ -70,8 +63,8 @@ void ina_time_out(struct ina_core *core, int64_t now)
     if (core->fallback && core->most / 32 > probes)
         probes = core->most / 32;
     int64_t until = now - (rto - rto / 4);      /* those almost overdue too: they would wait for the next time-out */
-    send_again(core, gather(core, until, 1), reminders);
-    send_again(core, gather(core, until, 0), probes);
+    send_again(core, until, 1, reminders);
+    send_again(core, until, 0, probes);
     core->backoff++;
     core->timeout_at = now;
 }

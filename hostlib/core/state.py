@@ -185,10 +185,6 @@ class Counter(enum.IntEnum):
     """Of the RESULTS, how many carried COLLISION."""
 
 
-_OVERDUE: Final = np.dtype([("index", np.int64), ("chain", np.uint32)], align=True)
-"""``struct ina_overdue``."""
-
-
 class CoreStruct(ctypes.Structure):
     """``struct ina_core`` of ``_native/ina_core.h``: names, offsets and widths are compared at load."""
 
@@ -227,7 +223,6 @@ class CoreStruct(ctypes.Structure):
         ("exponent", ctypes.c_void_p),
         ("ready_ring", ctypes.c_void_p),
         ("resend_ring", ctypes.c_void_p),
-        ("overdue", ctypes.c_void_p),
         ("marks", ctypes.c_void_p),
         ("answers", ctypes.c_void_p),
         ("kept", ctypes.c_void_p),
@@ -441,7 +436,6 @@ class CoreState:
         self.exponent = self._array("exponent", 2 * window, np.uint8)
         self.ready_ring = self._array("ready_ring", window, np.uint32)
         self.resend_ring = self._array("resend_ring", window, np.uint32)
-        self._overdue = self._array("overdue", window, _OVERDUE)
         self.marks = self._array("marks", window, np.uint16)
         self.path_nodes = self._array("path_nodes", len(path), np.uint32)
         self.path_bits = self._array("path_bits", len(path), np.uint32)

@@ -149,6 +149,8 @@ class NumpyKernel:
         core = state.struct
         if now < self.next_timeout(state):
             return
+        while state.index[(core.base + core.oldest) % core.window] > core.oldest:
+            core.oldest += 1
         rto = min(core.rto << min(core.backoff, _MAX_DOUBLINGS), core.rto_max)
         waits = state.status & (Chain.FLIGHT | Chain.QUEUED) == int(Chain.FLIGHT)
         start = max(int(state.sent_at.min(where=waits, initial=NEVER)), core.timeout_at)
@@ -159,7 +161,7 @@ class NumpyKernel:
             return
         # those almost overdue too: they would wait for the next time-out
         chains = np.flatnonzero(waits & (state.sent_at <= now - (rto - rto // 4)))
-        chains = chains[np.argsort(state.index[chains])]
+        chains = chains[np.argsort((chains - core.base - core.oldest) % core.window)]
         is_counted = state.status[chains] & Chain.COUNTED != 0
         counted, uncounted = chains[is_counted], chains[~is_counted]
         doublings = min(core.backoff, _MAX_DOUBLINGS)
@@ -837,7 +839,7 @@ def _probe(state: CoreState, waits: NDArray[np.bool_], now: int) -> None:
     core = state.struct
     chains = np.flatnonzero(waits & (state.sent_at <= now - core.srtt))
     is_counted = state.status[chains] & Chain.COUNTED != 0
-    chains = chains[np.lexsort((state.index[chains], is_counted))]
+    chains = chains[np.lexsort(((chains - core.base - core.oldest) % core.window, is_counted))]
     chains = chains[: _FIRST_PROBES if core.completed else 1]
     state.status[chains] |= np.uint16(Chain.QUEUED | Chain.QUERY | Chain.PROBE)
     _append(state, chains)
