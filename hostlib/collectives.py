@@ -308,6 +308,12 @@ def is_whole(value: object) -> bool:
     return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
+def check_root(root: object, size: int) -> None:
+    """Raise ValueError if `root` is no rank of so many."""
+    if not (is_whole(root) and 0 <= root < size):  # type: ignore[operator]
+        raise ValueError(f"root is {root!r}, must be a rank: 0..{size - 1}, a whole number")
+
+
 def _is_layer(layer: object) -> bool:
     if not isinstance(layer, tuple | list) or len(layer) != 2 or not all(map(is_whole, layer)):
         return False

@@ -28,13 +28,13 @@ from hostlib.collectives import (
     NonFinite,
     Op,
     arriving,
-    is_whole,
+    check_root,
     make_barrier,
     make_collective,
 )
 from hostlib.config import JobConfig
 from hostlib.engine import SwitchEngine
-from hostlib.errors import JobBroken, JobFault, NotInitialized, RendezvousError, UnsupportedArray
+from hostlib.errors import JobBroken, JobFault, NotInitialized, RendezvousError
 from hostlib.fusion import FusedCollective, error_of_slice, slice_of
 from hostlib.handle import Handle, Result
 from hostlib.local_ranks import LocalRanks
@@ -224,7 +224,7 @@ class Communicator(MovingCalls):
 
         At the others neither `array` nor `out` changes: `out` is only checked to fit. They return when the
         sum is complete, and get the same errors as the root. For the other arguments and the errors see
-        `allreduce`; `root` must be the same at all ranks, or every rank raises.
+        `allreduce`; `root` must be the same at all ranks, or every rank raises. ValueError: it is no rank.
         """
         collective, finish = self._make_reduce(
             array, root, op, out, name, nonfinite, layer=layer, priority=priority
@@ -338,8 +338,7 @@ class Communicator(MovingCalls):
         priority: int | None,
     ) -> tuple[Collective, Callable[[], NDArray[Any] | None]]:
         number = next(self._calls)
-        if not is_whole(root) or not 0 <= root < self.size:
-            raise UnsupportedArray(f"root is {root!r}, must be a rank: 0..{self.size - 1}, a whole number")
+        check_root(root, self.size)
         collective = make_collective(
             array, op, out, name, nonfinite, number=number, root=int(root), layer=layer, priority=priority
         )

@@ -15,7 +15,7 @@ from hostlib.collectives import (
     NonFinite,
     Op,
     arriving,
-    is_whole,
+    check_root,
     make_all_gather,
     make_broadcast,
     make_reduce_scatter,
@@ -216,8 +216,7 @@ class MovingCalls(ABC):
         priority: int | None,
     ) -> Collective:
         number = self._next("broadcast")
-        if not is_whole(root) or not 0 <= root < self.size:
-            raise UnsupportedArray(f"root is {root!r}, must be a rank: 0..{self.size - 1}, a whole number")
+        check_root(root, self.size)
         return make_broadcast(
             array, int(root), out, name, number=number, rank=self.rank, layer=layer, priority=priority
         )

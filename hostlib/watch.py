@@ -158,7 +158,11 @@ class Watch:
             self._warned_of = stalled.number
             late = behind(pages, stalled.number).items()
             whom = [f"rank {rank}, which called {last} last" for rank, last in late]
-            whom += [f"rank {rank}, which does not answer" for rank in range(self._size) if rank not in pages]
+            whom += [
+                f"rank {rank}, which has not said what it has called"
+                for rank in range(self._size)
+                if rank not in pages
+            ]
             _log.warning(
                 "call %d, %s, has not ended for %.0f s; it waits for %s",
                 stalled.number,

@@ -79,7 +79,7 @@ class Watchdog:
             return PeerTimeout(reason, job=job, psns=psns, missing=missing)
         if self._told_of != psns.first:
             self._told_of = psns.first
-            _log.warning("job %d, %s: %s; it is alive, waiting on", job, psns, reason)
+            _log.warning("job %d, %s: %s; its process has not ended, waiting on", job, psns, reason)
         return None
 
     def _missing(self, since: int) -> Sequence[int] | None:

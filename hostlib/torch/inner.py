@@ -29,8 +29,9 @@ class Inner:
     """The same at all its ranks, and of no other group."""
     calls: int = 0
     """Collectives that this rank has called; they count in gloo."""
-    pairwise: bool = False
-    """This rank has sent or received: what another has not received would come to the next group."""
+    spoiled: bool = False
+    """A call has failed, which ends its connections, or this rank has sent or received: what another rank has
+    not received would come to the next group."""
 
 
 _free: dict[Place, dict[str, Inner]] = {}
@@ -85,8 +86,8 @@ def _address_towards(first: str | None) -> str:
 
 
 def give_back(inner: Inner, place: Place) -> None:
-    """Let the next group at the same place use one in which nothing has failed, and nothing can be left."""
-    if inner.pairwise:
+    """Let the next group at the same place use one, unless it is spoiled."""
+    if inner.spoiled:
         inner.gloo.shutdown()
     else:
         _free.setdefault(place, {})[f"{inner.identity}:{inner.calls}"] = inner

@@ -149,12 +149,14 @@ class GlooWork(dist.Work):
     def __init__(
         self,
         inner: dist.Work,
-        why: Callable[[], BaseException | None],
+        why: Callable[[bool], BaseException | None],
         *,
         pairwise: bool = False,
         dtype: torch.dtype | None = None,
     ) -> None:
-        """`why` says what is behind a failure, if that is known; `pairwise`: it is a send or a receive.
+        """`why` says what is behind a failure, if that is known; its argument: only a wait has timed out.
+
+        `pairwise`: it is a send or a receive.
 
         `dtype` is the type of tensors that move as bytes.
         """
@@ -182,9 +184,10 @@ class GlooWork(dist.Work):
                 return bool(self._inner.wait(timeout) if timeout else self._inner.wait())
             return bool(self._inner.wait(min(timeout, _LOOK) if timeout else _LOOK))
         except RuntimeError as error:
-            if known := self._why():
+            timed_out = _TIMED_OUT in str(error) and not self._pairwise
+            if known := self._why(timed_out):
                 raise known from error
-            if _TIMED_OUT in str(error) and not self._pairwise:
+            if timed_out:
                 return False
             raise
 

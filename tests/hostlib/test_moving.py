@@ -154,6 +154,6 @@ def test_a_job_whose_program_cannot_do_it_refuses() -> None:
 )
 def test_bad_arguments_are_named(call: Any, says: str) -> None:
     comm = ina.Communicator(None)
-    with pytest.raises(ina.UnsupportedArray, match=says):
+    with pytest.raises(ValueError if "root" in says else ina.UnsupportedArray, match=says):
         call(comm)
     comm.close()
