@@ -442,7 +442,7 @@ class Core:
         del self.jobs[name]
         waited_s = 0.0 if self.log is None else job.waiting_s(now_s)
         self._leave(job, now_s)
-        job.finish(now_s)
+        job.finish(now_s, completed=outcome == "completed")
         if self._arrived and job in self._arrived:
             self._arrived.remove(job)  # the policy has never heard of it
         else:

@@ -53,8 +53,8 @@ def choices(jobs: Sequence[Job], topology: Topology) -> list[Choice]:
 
     Policies for deadlines need jobs with deadlines, those that know link rates need servers whose links
     differ, those that divide memory need switches that have some, and those that choose among paths need a
-    network that has several. `joint` decides on servers and trees itself; it needs deadlines, too, and takes
-    too long on more than `FEW_SERVERS` servers. Replicas of published simulators have no network.
+    network that has several. `joint` decides on servers and trees itself, and takes too long on more than
+    `FEW_SERVERS` servers. Replicas of published simulators have no network.
     """
     due = any(job.deadline_s is not None for job in jobs)
     rates = {link.rate_bps for link in topology.links if {link.a, link.b} & topology.server.keys()}
@@ -70,7 +70,7 @@ def choices(jobs: Sequence[Job], topology: Topology) -> list[Choice]:
         ),
         (SIMPLEST.routing, *(["ecmp-everywhere", "grid"] if meshed else [])),
     )
-    few = due and len(topology.servers) <= FEW_SERVERS
+    few = len(topology.servers) <= FEW_SERVERS
     together = [Choice("joint", SCHEDULER, SIMPLEST.memory, SIMPLEST.routing)] if few else []
     return [*(Choice(*names) for names in itertools.product(*kinds)), *together]
 
