@@ -71,6 +71,15 @@ FAMILIES: Final[Mapping[str, Family]] = {
     "slow links between switches": Family(parts=replace(PARTS, trunk_bps=25e9), gap_s=15.0),
     "overloaded": Family(parts=replace(PARTS, gpus=2), gap_s=5.0, slacks=(1.2, 2.0)),
 }
+LATER: Final[Mapping[str, Family]] = {
+    "very tight deadlines": Family(slacks=(1.1, 1.4)),
+    "loose deadlines, crowded": Family(gap_s=4.0, slacks=(2.0, 5.0)),
+    "some slow links, odd sizes": Family(sizes=(3, 5, 7, 11, 13), slow=0.25, gap_s=15.0),
+    "fat-tree, 20 % sum": Family(parts=replace(PARTS, programmable=0.2), fat_tree=True, gap_s=12.0),
+    "single servers and halves": Family(sizes=(1, 2, 24), gap_s=15.0),
+    "BERT, little memory": Family(models=("bert-base",), parts=replace(PARTS, slots=512), gap_s=20.0),
+}
+"""Drawn after `joint` and `on-time` had learnt to doubt what they are told."""
 
 
 NAMES: Final = (*FAMILIES, ONE_SWITCH)
@@ -80,7 +89,7 @@ def workload(name: str, seed: int) -> tuple[list[Job], Topology]:
     """Return the jobs and the cluster of a family for a seed."""
     if name == ONE_SWITCH:
         return jobs_of(10_000 + seed, Setting(memory=2.0, slack=1.5, gpus=2))
-    family = FAMILIES[name]
+    family = {**FAMILIES, **LATER}[name]
     rng = random.Random(f"{name} {seed}")
     parts = replace(family.parts, seed=seed)
     topology = fabrics.fat_tree(4, 2, parts) if family.fat_tree else fabrics.leaf_spine(2, 4, 4, parts)

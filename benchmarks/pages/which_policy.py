@@ -13,7 +13,7 @@ from functools import partial
 from typing import Final
 
 from benchmarks.pages import which_policy_packets as packets
-from benchmarks.pages.families import JOBS, NAMES, ONE_SWITCH, SEEDS, workload
+from benchmarks.pages.families import JOBS, LATER, NAMES, SEEDS, workload
 from benchmarks.pages.least_missed import least_missed
 from benchmarks.pages.which_policy_parts import PROMISED
 from bmv2_topos.harness import Call, Experiment, ResultRow, columns, markdown, selected
@@ -62,10 +62,15 @@ ABLATIONS: Final[Mapping[str, Names]] = {
     "with admission": ADMITTING,
 }
 STACKS: Final = (*SIMPLE, OURS, *ABLATIONS.values())
-STAYING: Final = ABLATIONS["without moves of running jobs"]
-RESTARTING: Final = (SIMPLEST, SIMPLE[1], *SIMPLE[3:5], SIMPLE[-1], OURS, STAYING)
-RESTARTS_S: Final = (10.0, 30.0)
-"""Costs of each start, in seconds."""
+PLAIN: Final = SIMPLE[4]
+"""The simple policies that miss fewest deadlines of all kinds together."""
+LATE: Final = SIMPLE[-1]
+DOUBTING: Final = (PLAIN, LATE, OURS)
+"""Compared where what is told is wrong, or starts cost time; the first is what others are compared with."""
+CONDITIONS: Final = ((0.0, 0.0), (0.25, 0.0), (0.5, 0.0), (1.0, 0.0), (0.0, 10.0), (0.0, 30.0), (0.5, 30.0))
+"""Errors of told durations (standard deviation of the logarithm), and seconds that each start costs."""
+DOUBTED: Final = SEEDS[:5]
+"""Seeds with which they are tried."""
 SLOWER: Final = 1.05
 """A job is slowed down if it takes more than this factor of its time under the simplest policies."""
 CLOSE: Final = 0.03
@@ -76,7 +81,7 @@ SOONER: Final = 0.1
 without deadlines so much sooner; and in no family more than `CLOSE` of the deadlines missed in addition, or
 others slower by so much."""
 ALL: Final = "all"
-RESTART: Final = "restarts"
+DOUBT: Final = "doubt"
 
 Rows = Sequence[ResultRow]
 
@@ -108,23 +113,29 @@ then need at most half of the GPUs' time, slowed down as running jobs show. The 
 deadlines; among those that miss at most one in a hundred more, they delay the others least; within 3 %, they
 are the simplest.
 
+Then durations are told with an error, one factor for each job, whose logarithm has a standard deviation of
+0.25, 0.5 or 1, or every start costs 10 or 30 s, or both ({len(DOUBTED)} of the seeds). `on-time` and `joint`
+see how far off ended jobs were: the more, the earlier deadlines go first, and the later they are given up
+(`controller/scheduling/urgency.py`).
+{len(LATER)} more kinds were drawn after that was made: {", ".join(LATER)}.
+
 {packets.ABOUT.strip()}
 """
 
 LIMITS = """
 16 servers, generated jobs of minutes; times are computed, not measured ([how far
-off](cluster-validation.md)). But for one table starts cost nothing, and durations are told exactly. `joint`
-places all jobs anew at each decision: it is for tens of servers, not for thousands, and the default of `ina
-controller` up to 32 servers; beyond, that is `edf + netpack + shared + ecmp-everywhere`. Flows do not foresee
-what jobs on slow links do to others: their packets hold slots for long, those of others meet them and go to
-fallback servers, some behind slow links. The worst errors with mixed link rates are of such jobs: they take
-many times as long in packets.
+off](cluster-validation.md)). Where nothing else is said starts cost nothing, and durations are told exactly.
+`joint` places all jobs anew at each decision: it is for tens of servers, not for thousands, and the default of
+`ina controller` up to 32 servers; beyond, that is `edf + netpack + shared + ecmp-everywhere`. Flows do not
+foresee what jobs on slow links do to others: their packets hold slots for long, those of others meet them and
+go to fallback servers, some behind slow links. The worst errors with mixed link rates are of such jobs: they
+take many times as long in packets.
 """
 
 
 def scenarios(quick: bool) -> list[Call]:
     """Return a call for each family and seed, of a few seconds each, and those packet by packet."""
-    return [*_scenarios(quick), *_restarts(quick), *packets.scenarios(quick)]
+    return [*_scenarios(quick), *_doubts(quick), *packets.scenarios(quick)]
 
 
 def _scenarios(quick: bool) -> Iterator[Call]:
@@ -135,18 +146,24 @@ def _scenarios(quick: bool) -> Iterator[Call]:
             )
 
 
-def _restarts(quick: bool) -> Iterator[Call]:
-    for restart_s in RESTARTS_S[:1] if quick else RESTARTS_S:
-        for family in [name for name in NAMES if name != ONE_SWITCH][: 1 if quick else None]:
-            for seed in SEEDS[:1] if quick else SEEDS:
+def _doubts(quick: bool) -> Iterator[Call]:
+    for seed in DOUBTED[:1] if quick else DOUBTED:
+        for error, start_s in CONDITIONS[-1:] if quick else CONDITIONS:
+            for family in NAMES[:1] if quick else (*NAMES, *LATER):
                 yield Call(
-                    labels={"part": RESTART, "family": family, "restart_s": restart_s, "seed": seed},
-                    call=partial(compared, family, seed, RESTARTING, restart_s),
+                    labels={
+                        "part": DOUBT,
+                        "family": family,
+                        "error": error,
+                        "start_s": start_s,
+                        "seed": seed,
+                    },
+                    call=partial(compared, family, seed, DOUBTING, error=error, start_s=start_s),
                 )
 
 
 def compared(
-    family: str, seed: int, stacks: Sequence[Names] = STACKS, restart_s: float | None = None
+    family: str, seed: int, stacks: Sequence[Names] = STACKS, *, error: float = 0.0, start_s: float = 0.0
 ) -> ResultRow:
     """Return misses and times of a family's jobs under stacks of policies, the simplest first.
 
@@ -154,22 +171,24 @@ def compared(
         family: The family's name.
         seed: Of its jobs.
         stacks: The policies.
-        restart_s: What each start of a job costs, in seconds; None: as the jobs say, and count what nobody
-            can meet.
+        error: Of told durations, for policies that are told any.
+        start_s: What each start of a job costs, in seconds.
     """
     jobs, topology = workload(family, seed)
     due = {job.name for job in jobs if job.deadline_s is not None}
     row: dict[str, float] = {"deadlines": len(due)}
-    if restart_s is None:
+    if stacks is STACKS:
         row["least"] = least_missed(jobs, topology)
-    else:
-        jobs = [replace(job, restart_s=restart_s) for job in jobs]
+    jobs = [replace(job, restart_s=start_s) for job in jobs]
+    told = (("estimate_error", error), ("seed", float(seed))) if error else ()
     simplest: dict[str, float] = {}
     for names in stacks:
         scheduler, placement, memory, routing = names
         settings = NetworkSettings(placement=placement, memory=memory, routing=routing, seed=seed)
         outcome = run_network(
-            NetworkTask(jobs=jobs, topology=topology, scheduler=scheduler, settings=settings)
+            NetworkTask(
+                jobs=jobs, topology=topology, scheduler=scheduler, settings=settings, of_scheduler=told
+            )
         )
         times = _times(outcome)
         simplest = simplest or times
@@ -288,31 +307,76 @@ def tables(rows: Rows) -> str:
 
 {ablation}
 
-### Where starts cost time: missed deadlines / others
+### What is told is wrong, or starts cost time
 
-{_table_of_restarts(selected(rows, part=RESTART))}
+{_table_of_doubts(selected(rows, part=DOUBT))}
+
+Missed by kind, of all seeds (least..most of a seed): `joint` / `{label(PLAIN)}`
+
+{_table_by_kind(selected(rows, part=DOUBT))}
 
 ### Packet by packet
 
 {packets.table(rows)}"""
 
 
-def _table_of_restarts(rows: Rows) -> str:
-    costs = list(dict.fromkeys(float(row["restart_s"] or 0.0) for row in rows))
+def _conditions(rows: Rows) -> list[tuple[float, float]]:
+    there = {(float(row["error"] or 0.0), float(row["start_s"] or 0.0)) for row in rows}
+    return [each for each in CONDITIONS if each in there]
+
+
+def _at(rows: Rows, condition: tuple[float, float]) -> Rows:
+    return selected(rows, error=condition[0], start_s=condition[1])
+
+
+def _called(condition: tuple[float, float]) -> str:
+    error, start_s = condition
+    said = [*([f"error {error:g}"] if error else []), *([f"starts {start_s:g} s"] if start_s else [])]
+    return ", ".join(said) or "exact, free"
+
+
+def _table_of_doubts(rows: Rows) -> str:
+    """Return missed deadlines, and who pays: the others' times, and the part of jobs that take longer."""
     return markdown(
-        ["a start costs", *(f"`{label(names)}`" for names in RESTARTING[:-1]), "the same without moves"],
+        ["all kinds", "deadlines", *(f"`{label(names)}`" for names in DOUBTING)],
         [
             [
-                f"{cost_s:g} s",
+                _called(each),
+                f"{_sum(here, 'deadlines'):,}",
                 *(
-                    f"{_missed(here, names)} / {_others(here, names):+.0%}"
-                    for here in [selected(rows, restart_s=cost_s)]
-                    for names in RESTARTING
+                    f"{_missed(here, names)}, others {_others(here, names, PLAIN):+.0%},"
+                    f" slower {_mean(here, names, 'slower'):.0%}"
+                    for names in DOUBTING
                 ),
             ]
-            for cost_s in costs
+            for each in _conditions(rows)
+            for here in [_at(rows, each)]
         ],
     )
+
+
+def _table_by_kind(rows: Rows) -> str:
+    conditions = _conditions(rows)
+    return markdown(
+        ["kind", "deadlines", *map(_called, conditions)],
+        [
+            [
+                family,
+                str(_sum(_at(here, conditions[0]), "deadlines")),
+                *(
+                    f"{_spread(_at(here, each), OURS)} / {_spread(_at(here, each), PLAIN)}"
+                    for each in conditions
+                ),
+            ]
+            for family in _families(rows)
+            for here in [selected(rows, family=family)]
+        ],
+    )
+
+
+def _spread(rows: Rows, names: Names) -> str:
+    missed = [_missed([row], names) for row in rows]
+    return f"{sum(missed)} ({min(missed)}..{max(missed)})" if any(missed) else "0"
 
 
 def findings(rows: Rows) -> str:
@@ -354,7 +418,7 @@ def findings(rows: Rows) -> str:
   {_sum(whole, f"{admitting}.broken")} are broken, and {_missed(whole, ADMITTING)} are missed in all; without
   it {ours}. `joint` itself promises nothing, and refuses only deadlines that cannot be met alone. Slots that
   are granted by deadline are taken back: of the misses are broken promises {_broken(whole)}.
-{_of_restarts(selected(rows, part=RESTART))}
+{_of_doubts(selected(rows, part=DOUBT))}
 {packets.findings(rows).strip()}
 """
 
@@ -375,17 +439,26 @@ def _broken(rows: Rows) -> str:
     )
 
 
-def _of_restarts(rows: Rows) -> str:
-    costs = list(dict.fromkeys(float(row["restart_s"] or 0.0) for row in rows))
+def _of_doubts(rows: Rows) -> str:
+    """Return for each condition what is missed, and in which kinds more than by the simple policies."""
     said = []
-    for cost_s in costs:
-        here = selected(rows, restart_s=cost_s)
-        simple = min(RESTARTING[:-2], key=lambda names: _missed(here, names))
-        said.append(
-            f"{cost_s:g} s each: {_missed(here, OURS)} missed, `{label(simple)}` {_missed(here, simple)}, the"
-            f" others {_others(here, OURS, simple):+.0%} beside it"
-        )
-    return f"- Where starts cost time, all that stop jobs lose, `joint` too: {'; '.join(said)}."
+    for condition in _conditions(rows):
+        here = _at(rows, condition)
+        plain = f"{_called(condition)}: `{label(PLAIN)}` {_missed(here, PLAIN)}"
+        said.append("; ".join([plain, *(_of_one(here, names) for names in (LATE, OURS))]))
+    lines = "\n".join(f"  - {each}." for each in said)
+    return f"- Missed, and times of jobs without deadlines, by what is told and starts cost:\n{lines}"
+
+
+def _of_one(rows: Rows, names: Names) -> str:
+    by_kind = [(family, selected(rows, family=family)) for family in _families(rows)]
+    more = [
+        f"{family} {_missed(here, names)} of {_missed(here, PLAIN)}"
+        for family, here in by_kind
+        if _missed(here, names) > _missed(here, PLAIN)
+    ]
+    where = f", more in {', '.join(more)}" if more else ", in no kind more"
+    return f"`{label(names)}` {_missed(rows, names)} ({_others(rows, names, PLAIN):+.0%}{where})"
 
 
 EXPERIMENT = Experiment(

@@ -480,7 +480,7 @@ class Core:
         del self.jobs[name]
         waited_s = 0.0 if self.log is None else job.waiting_s(now_s)
         self._leave(job, now_s)
-        job.finish(now_s)
+        job.finish(now_s, completed=outcome == "completed")
         if done_s is not None:
             job.finish_s = min(now_s, max(done_s, job.start_s or 0.0))
         if self._arrived and job in self._arrived:

@@ -9,7 +9,8 @@ each job in turn, down to the last.
 
 What a job needs is counted at the best rate that it could have alone in this cluster: where nobody sums, or
 its links are slow, its deadline presses earlier, and one that cannot be met takes nothing from others. A move
-costs the job's `restart_s`, and counts for that much less.
+costs the job's `restart_s`, and counts for that much less; a job moves only if the best place could spare it
+several starts.
 
 Without a network it is `on-time`. O(jobs · places · water-filling) for each decision; jobs that run as fast
 as alone, or on one server, are not asked again.
@@ -37,6 +38,8 @@ SLOWED = 1.02
 """A running job that takes less than this factor of its time alone is left where it is."""
 CLOSE = 0.02
 """Part of a job's GPUs by which a place has to be worth more than one before it: moves have to pay."""
+PAYS = 4
+"""Starts that a running job has to be able to gain, at most, for other places to be tried."""
 STARTS = 2
 """Starts that it costs to take GPUs from a job that runs: the one's, and later the other's again."""
 
@@ -136,7 +139,7 @@ class Joint:
         has = network.placed(job.spec.name)
         stays = has is not None and job.group is not None and room.holds(job.group.gpus)
         if stays and has is not None:
-            if has.tree is None or not self.moves or job.iteration_s <= SLOWED * self.alone_s(job):
+            if has.tree is None or not self.moves or not self._pays(job, now_s):
                 return has
             options.append(has)
         topology, described = network.topology, network.described(job.spec.name)
@@ -158,6 +161,16 @@ class Joint:
         ]
         enough = max(values) - CLOSE * job.spec.gpus
         return next(option for option, value in zip(options, values, strict=True) if value >= enough)
+
+    def _pays(self, job: JobState, now_s: float) -> bool:
+        """Return whether a running job could gain from the best place of the cluster."""
+        alone_s = self.alone_s(job)
+        slower_s = job.iteration_s - alone_s
+        several_s = PAYS * job.spec.restart_s
+        return (
+            job.iteration_s > SLOWED * alone_s
+            and slower_s * self.urgency.left_s(job, now_s) > several_s * alone_s
+        )
 
 
 def _that_go_on(order: Sequence[JobState], gpus: int) -> list[Group]:

@@ -15,7 +15,10 @@ merged, so that the result is a tree, and water-filling evaluates it, both with 
 and with sums at all switches of the tree that can. Other draws have all racks go straight to the root, which
 is all that there is to pick where few switches sum. The paths are the same shortest ones for all jobs, or
 drawn for each, as by equal-cost multi-path. The best draw is then refined, which the paper does not do: each
-job in turn gets trees of new draws, and keeps the one that is better beside all others.
+job in turn gets trees of new draws, and keeps the one that is better beside all others. In small questions
+(`SMALL` switches, `FEW` jobs) one branch or one sum of a job, or of two jobs at once, is then exchanged until
+nothing is better: draws pick among shortest paths and sum where they can, but where links or memory are short
+the best trees make detours, or leave sums out. Roots stay where they are.
 
 Complexity: one linear program of O(racks · switches) variables per job, solved by HiGHS (scipy), and
 O((draws + jobs) · events).
@@ -29,18 +32,18 @@ O((draws + jobs) · events).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import pairwise
+from itertools import combinations, islice, pairwise, product
 from typing import Any
 
 import numpy as np
 
 from controller.errors import BadSpec
 from controller.placement.flows import directions
-from controller.placement.trees import racks_of, way_to_fallback
+from controller.placement.trees import racks_of, tidy, way_to_fallback
 from controller.routing.policy import Question, path, score
-from controller.vocabulary import Job, Tree
+from controller.vocabulary import Job, Topology, Tree
 
 DETOUR = 2
 """Links that a way over a switch may be longer than the shortest."""
@@ -53,6 +56,18 @@ FREE = 1e4
 
 PASSES = 3
 """Times that each job's tree is drawn anew beside those of all others."""
+
+SMALL = 6
+"""Switches of a cluster up to which branches are exchanged one by one."""
+
+FEW = 3
+"""Jobs up to which they are."""
+
+MOST_EXCHANGED = 2_000
+"""Trees of a job, or pairs of two jobs, that are tried at a time."""
+
+AROUND = 2
+"""Switches outside a tree over which an exchanged branch may lead."""
 
 Shares = Mapping[tuple[str, str], Mapping[str, float]]
 """By job and rack: the part of its rate that each switch sums."""
@@ -79,6 +94,8 @@ def best_of_draws(question: Question, shares: Shares | None, *, passes: int) -> 
             alone = replace(question, jobs=(job,))
             drawn = (_straight(alone, spread=True), *([_drawn(alone, shares)] if shares else []))
             worth, best = _better(question, (worth, best), drawn)
+    if len(question.topology.switches) <= SMALL and len(question.routed) <= FEW:
+        worth, best = _exchanged(question, (worth, best))
     return best
 
 
@@ -97,6 +114,54 @@ def _better(question: Question, rated: Rated, others: Iterable[dict[str, Tree]])
             if found > worth:
                 worth, best = found, exchanged
     return worth, best
+
+
+def _exchanged(question: Question, rated: Rated) -> Rated:
+    """Return trees that are no better with another branch or place of sums of one job, or of two."""
+    together = [*((job,) for job in question.routed), *combinations(question.routed, 2)]
+    at = 0
+    while at < len(together):
+        names = [job.name for job in together[at]]
+        near = [list(_near(question, job, rated[1][job.name])) for job in together[at]]
+        tried = islice(product(*near), MOST_EXCHANGED)
+        found = _better(question, rated, (dict(zip(names, trees, strict=True)) for trees in tried))
+        at, rated = (0 if found[0] > rated[0] else at + 1), found
+    return rated
+
+
+def _near(question: Question, job: Job, tree: Tree) -> Iterator[Tree]:
+    """Yield the trees with sums at one switch more or less, and those with one branch on another way up."""
+    topology, root = question.topology, tree.root
+    for name in tree.switches:
+        if topology.switch[name].aggregates:
+            yield tidy(topology, job, Tree(root, tree.parents, tree.aggregators ^ {name}))
+    for branch in tree.parents:
+        for way in _ways_up(topology, tree, [branch]):
+            changed = {**tree.parents, **dict(pairwise(way))}
+            parents: dict[str, str] = {}
+            for node in racks_of(topology, job):
+                while node != root and node not in parents:
+                    parents[node] = changed[node]
+                    node = parents[node]
+            yield tidy(topology, job, Tree(root, parents, tree.aggregators & {root, *parents}))
+
+
+def _ways_up(topology: Topology, tree: Tree, way: Sequence[str]) -> Iterator[Sequence[str]]:
+    """Yield `way`, led on over other switches to any of the tree that is not below its start."""
+    for above in topology.neighbours[way[-1]]:
+        if above not in topology.switch or above in way or _passes(tree, above, way[0]):
+            continue
+        if above in tree.switches:
+            yield [*way, above]
+        elif len(way) <= AROUND:
+            yield from _ways_up(topology, tree, [*way, above])
+
+
+def _passes(tree: Tree, start: str, name: str) -> bool:
+    """Return whether the way from a switch up the tree passes another one."""
+    while start != name and start in tree.parents:
+        start = tree.parents[start]
+    return start == name
 
 
 def _draws(question: Question, shares: Shares | None) -> Iterator[dict[str, Tree]]:

@@ -61,31 +61,36 @@ class Profiles:
 
 
 class Spread:
-    """Error of told durations: the standard deviation of log(actual / told) over jobs that ended."""
+    """Error of told durations: how log(actual / told) is spread over the jobs that ended."""
 
     def __init__(self) -> None:
         self._told_s: dict[int, float] = {}  # by order of arrival
-        self._count, self._mean, self._squares = 0, 0.0, 0.0  # Welford's running sums
+        self.count, self._mean, self._squares = 0, 0.0, 0.0  # Welford's running sums
 
     def tell(self, job: JobState, duration_s: float) -> None:
         """Note the duration told for a job that has arrived."""
         self._told_s[job.order] = duration_s
 
-    def end(self, job: JobState) -> None:
-        """Compare the told duration with the time that the job would have taken alone."""
+    def end(self, job: JobState, lasted_s: float) -> None:
+        """Compare the told duration of a job that has ended with how long it lasted; 0: it says nothing."""
         told_s = self._told_s.pop(job.order)
-        if told_s <= 0:
+        if told_s <= 0 or lasted_s <= 0:
             return
-        off = math.log(job.spec.iterations * job.alone_s / told_s)
-        self._count += 1
+        off = math.log(lasted_s / told_s)
+        self.count += 1
         before = off - self._mean
-        self._mean += before / self._count
+        self._mean += before / self.count
         self._squares += before * (off - self._mean)
 
     @property
     def value(self) -> float:
-        """The deviation; 0 before any job has ended."""
-        return math.sqrt(self._squares / self._count) if self._count else 0.0
+        """The standard deviation; 0 before any job has ended."""
+        return math.sqrt(self._squares / self.count) if self.count else 0.0
+
+    @property
+    def around_zero(self) -> float:
+        """The root mean square, which counts it, too, if all are wrong alike; 0 before any job has ended."""
+        return math.hypot(self.value, self._mean)
 
 
 class Lengths:

@@ -55,6 +55,8 @@ class JobState:
         preemptions: Times that it was stopped before its end.
         waiting_since_s: Since when it waits, if it waits.
         repaid_s: When it will have worked for as long as its last start cost.
+        worked_s: Seconds for which it has worked until it was last stopped or retimed: starts are left out.
+        completed: Whether it ended because all of its work was done.
     """
 
     __slots__ = (
@@ -63,6 +65,7 @@ class JobState:
         "_left",
         "_since_s",
         "alone_s",
+        "completed",
         "finish_s",
         "group",
         "iteration_s",
@@ -76,6 +79,7 @@ class JobState:
         "version",
         "waited_s",
         "waiting_since_s",
+        "worked_s",
     )
 
     def __init__(self, spec: Submission, order: int, alone_s: float, now_s: float) -> None:
@@ -91,6 +95,8 @@ class JobState:
         self.waiting_since_s = now_s
         self.waited_s = 0.0
         self.repaid_s = now_s
+        self.worked_s = 0.0
+        self.completed = False
         self.stamp = 0  # the asker's mark: the last decision that named this job
         self.version = 0  # counts changes of speed, so that an outdated end is recognised
         self._left = float(spec.iterations)  # iterations to do at _since_s
@@ -173,6 +179,7 @@ class JobState:
         if work_s > 0.0:
             self._left -= work_s / self.iteration_s
             self._delay_s = 0.0
+            self.worked_s += work_s
         else:
             self._delay_s = -work_s
 
@@ -185,10 +192,11 @@ class JobState:
         self.waiting_since_s = now_s
         self.version += 1
 
-    def finish(self, now_s: float) -> None:
-        """End it."""
-        self._attained_s = self.attained_s(now_s)
-        self._since_s = now_s
+    def finish(self, now_s: float, *, completed: bool = True) -> None:
+        """End it, with all of its work done or not."""
+        if self.group is not None:
+            self.settle(now_s)
+        self.completed = completed
         self._left = 0.0
         self.group = None
         self.finish_s = now_s
@@ -207,6 +215,7 @@ class JobState:
             return
         elapsed_s = now_s - self._since_s
         self._attained_s += elapsed_s
+        self.worked_s += max(0.0, elapsed_s - self._delay_s)
         self._since_s = now_s
         self._delay_s = 0.0  # it works: the start is paid for
         self._left = self.spec.iterations - done

@@ -181,7 +181,7 @@ class Weave:
             return unchanged
         for job in view.finished:
             del self._entries[job.order]
-            self._spread.end(job)
+            self._spread.end(job, job.spec.iterations * job.alone_s)
             self._lengths.end(job)
         changed = False
         for job in view.arrived:  # refuses jobs that nobody profiled

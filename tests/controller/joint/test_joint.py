@@ -82,14 +82,26 @@ def test_a_job_moves_to_better_links_when_they_are_free_unless_that_costs_more()
     assert len(had) == 1
 
 
+def test_a_job_moves_only_where_that_may_spare_it_several_starts() -> None:
+    """On the slow link `second` takes five times as long as alone: a move spares it 45 s."""
+    first, second = job("first", 4, 100), job("second", 4, 500, arrival_s=0.5)
+    assert len(places(run([first, replace(second, restart_s=5.0)], MIXED))["second"]) == 2
+    assert len(places(run([first, replace(second, restart_s=12.0)], MIXED))["second"]) == 1
+
+
 def test_what_cannot_be_met_without_sums_takes_nothing_from_others() -> None:
-    """Without sums each of three servers gets a third of the fallback server's link."""
+    """Without sums each of three servers gets a third of the fallback server's link.
+
+    A job that ends before the others arrive has been told right: deadlines can be given up.
+    """
     plain = replace(FAST, switches=tuple(replace(each, slots=0) for each in FAST.switches))
-    hopeless, short = job("hopeless", 6, 400, deadline_s=9.0), job("short", 6, 100)
-    ended = {each.spec.name: each.finish_s for each in run([hopeless, short], plain).result.jobs}
+    told = job("told", 1, 1)
+    hopeless = job("hopeless", 6, 400, arrival_s=1.0, deadline_s=9.0)
+    jobs = [told, hopeless, job("short", 6, 100, arrival_s=1.0)]
+    ended = {each.spec.name: each.finish_s for each in run(jobs, plain).result.jobs}
     assert ended["short"] < ended["hopeless"]
-    ended = {each.spec.name: each.finish_s for each in run([hopeless, short], FAST).result.jobs}
-    assert ended["hopeless"] <= 9.0
+    ended = {each.spec.name: each.finish_s for each in run(jobs, FAST).result.jobs}
+    assert ended["hopeless"] <= 10.0
 
 
 def test_a_job_is_told_to_be_as_fast_as_its_best_place_allows() -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import doctest
+import itertools
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from types import ModuleType
 
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 
 from controller import Deployment, Fleet, ProgramBundle
 from controller.errors import BadSpec
+from controller.placement.trees import racks_of
 from controller.routing import baselines, exact, grid
 from controller.routing.explain import explain
 from controller.routing.grid import relaxed
@@ -26,6 +28,7 @@ from tests import effort
 from tests.controller.conftest import LANES, start
 from tests.controller.fabric import Fabric
 from tests.controller.frames import KIND_RESULT, gradient
+from tests.twins.trees import every_tree
 
 
 @pytest.mark.parametrize("module", [baselines, exact, grid])
@@ -70,12 +73,10 @@ def questions(draw: st.DrawFn, *, small: bool = False) -> Question:
 
 @settings(max_examples=effort.cases(15), deadline=None)
 @given(questions(small=True))
-def test_grid_comes_near_the_best_of_all_trees_and_never_below_shortest_paths(question: Question) -> None:
+def test_grid_is_never_below_all_shortest_paths_in_small_cases(question: Question) -> None:
     found = score(question.evaluate(check(question, POLICIES["grid"](question))))
-    best = score(question.evaluate(POLICIES["exact"](question)))
-    assert score(question.evaluate(POLICIES["shortest-path"](question))) <= found <= best
-    if min(switch.slots or 1024 for switch in question.topology.switches) == 1024:
-        assert found[0] >= 0.8 * best[0], "memory suffices, as the program takes it"
+    assert found[0] >= score(question.evaluate(POLICIES["exact"](question)))[0] * (1 - 1e-9)
+    assert found >= score(question.evaluate(POLICIES["shortest-path"](question)))
 
 
 @settings(max_examples=effort.cases(30), deadline=None)
@@ -95,6 +96,51 @@ def test_every_tree_can_be_laid_out_on_switches(question: Question, name: str) -
         jobs = lay_out(laid_out, max_members=32)
         assert set(jobs) == set(tree.switches)
         assert sum(member.rank is not None for j in jobs.values() for member in j.members) == len(each.hosts)
+
+
+def below_the_best(seeds: Iterable[int]) -> dict[int, float]:
+    """Return GRID's smallest rate over the best of all trees, where it is less, by seed of a small case."""
+    found: dict[int, float] = {}
+    for seed in seeds:
+        question = small_case(seed)
+        choices = [
+            [*every_tree(question.topology, racks_of(question.topology, each), question.roots[each.name])]
+            for each in question.routed
+        ]
+        names = [each.name for each in question.routed]
+        best = max(
+            score(question.evaluate(dict(zip(names, trees, strict=True))))[0]
+            for trees in itertools.product(*choices)
+        )
+        mine = score(question.evaluate(check(question, POLICIES["grid"](question))))[0]
+        assert mine <= best * (1 + 1e-9)
+        if mine < best * (1 - 1e-9):
+            found[seed] = mine / best
+    return found
+
+
+def small_case(seed: int) -> Question:
+    """Return one or two jobs of two to four workers on leaves and spines, of which any part sums."""
+    rng = random.Random(f"small {seed}")
+    parts = fabrics.Parts(
+        slots=rng.choice([32, 256, 1024, 8192]),
+        trunk_bps=rng.choice([25e9, 40e9, 100e9]),
+        programmable=rng.choice([0.2, 0.4, 0.6, 1.0]),
+        seed=seed,
+    )
+    topology = fabrics.leaf_spine(2, rng.choice([2, 3]), 2, parts)
+    names = [server.name for server in topology.servers]
+    jobs = []
+    for number in range(rng.choice([1, 2])):
+        servers = rng.sample(names, rng.choice([2, 3]))
+        others = [name for name in names if name not in servers]
+        jobs.append(job(f"j{number}", *servers, fallback=rng.choice([None, rng.choice(others)])))
+    return Question(topology, tuple(jobs))
+
+
+def test_grid_finds_the_best_of_all_trees_in_small_cases() -> None:
+    """Beside detours and sums left out, which no draw has: without exchanges one case in eight was below."""
+    assert below_the_best(range(effort.cases(40))) == {}
 
 
 def test_the_relaxation_is_no_less_than_any_tree() -> None:

@@ -58,7 +58,7 @@ def test_the_spread_of_told_durations_is_that_of_their_error() -> None:
     for number in range(500):
         one = job(number)
         spread.tell(one, told.remaining_s(one, 0.0))
-        spread.end(one)
+        spread.end(one, one.spec.iterations * one.alone_s)
     assert spread.value == pytest.approx(0.5, abs=0.05)
 
 
@@ -66,8 +66,12 @@ def test_a_constant_factor_is_no_spread() -> None:
     spread = Spread()
     for number in range(20):
         spread.tell(job(number), 300.0)
-        spread.end(job(number))
+        spread.end(job(number), 600.0)
+    spread.tell(job(20), 300.0)
+    spread.end(job(20), 0.0)
+    assert spread.count == 20, "one that was stopped for good says nothing"
     assert spread.value == pytest.approx(0.0, abs=1e-9)
+    assert spread.around_zero == pytest.approx(math.log(2))
 
 
 def ends(error: float, **options: float) -> list[float]:

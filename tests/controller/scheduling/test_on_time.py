@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
+
 from controller.policies.families.base import SimulationConfig
 from controller.scheduling import Group, Submission, View
 from controller.scheduling.on_time import OnTime
 from controller.scheduling.policy import JobState
 from controller.scheduling.speed import Exclusive
+from controller.scheduling.told import TRUTH, Told
+from controller.scheduling.urgency import UNSEEN
 from controller.simulator import measure, simulate
 from controller.simulator.by_name import make
 from controller.simulator.generate import generate
@@ -19,9 +25,16 @@ def spec(name: str, duration_s: float, deadline_s: float | None = None, gpus: in
     return Submission(name, 0.0, gpus, duration_s, deadline_s=deadline_s)
 
 
-def ends(*jobs: Submission) -> dict[str, float]:
-    result = simulate(list(jobs), TWO, OnTime(learns=False), Exclusive(), verify=True)
-    return {job.spec.name: round(job.finish_s, 3) for job in result.jobs}
+SEEN_S = 1e-4
+"""How long a job took that ended as had been told, before all others arrived."""
+
+
+def ends(*jobs: Submission, seen: bool = True, told: Told = TRUTH) -> dict[str, float]:
+    first = [spec("seen", SEEN_S)] if seen else []
+    later = [replace(job, arrival_s=job.arrival_s + SEEN_S) for job in jobs]
+    policy = OnTime(told, learns=False)
+    result = simulate([*first, *later], TWO, policy, Exclusive(), verify=True)
+    return {job.spec.name: round(job.finish_s, 3) for job in result.jobs if job.spec.name != "seen"}
 
 
 def test_a_deadline_that_leaves_time_lets_shorter_jobs_pass_and_is_met() -> None:
@@ -44,6 +57,48 @@ def test_jobs_with_deadlines_become_urgent_together_when_all_of_them_need_the_gp
     # each alone has time, but both need 20 of the 38 s until the later is due; then there is time again
     jobs = spec("one", 10, 36), spec("two", 10, 38), spec("short", 4)
     assert ends(*jobs) == {"one": 10.0, "short": 14.0, "two": 24.0}
+
+
+def test_before_a_job_has_ended_deadlines_go_first_at_once() -> None:
+    assert ends(spec("due", 10, 40), spec("short", 4), seen=False) == {"due": 10.0, "short": 14.0}
+
+
+def test_a_deadline_is_given_up_only_if_ended_jobs_lasted_as_told() -> None:
+    """`due` has 20 s, takes 10, and is told to take 30; `seen` was told right, or twice as long."""
+    jobs = spec("due", 10, 20), spec("any", 15)
+    assert ends(*jobs, told=_said(due=3.0)) == {"any": 15.0, "due": 25.0}
+    assert ends(*jobs, told=_said(due=3.0, seen=2.0)) == {"due": 10.0, "any": 25.0}
+
+
+def test_a_deadline_leaves_time_for_the_starts_of_a_job_that_is_stopped() -> None:
+    jobs = spec("due", 10, 40), spec("short", 4)
+    costly = [replace(job, restart_s=2.0) for job in jobs]
+    assert ends(*costly) == {"due": 12.0, "short": 18.0}, "8 starts of 2 s leave 24 of 40 s"
+
+
+def test_the_error_of_told_durations_is_that_of_jobs_that_were_completed() -> None:
+    """Starts are no part of what a job lasted, and one that was stopped for good says nothing."""
+    policy = OnTime()
+    jobs = [JobState(spec(name, 100, gpus=1), order, 1.0, 0.0) for order, name in enumerate("ab")]
+    groups = [Group((job,), (job.order,)) for job in jobs]
+    for job, group in zip(jobs, groups, strict=True):
+        job.launch(0.0, group, 1.0, 30.0)
+    policy.decide(View(0.0, TWO, {job.spec.name: job for job in jobs}, jobs, [], groups))
+    assert policy.urgency.error == UNSEEN
+    jobs[0].finish(40.0, completed=False)
+    policy.decide(View(40.0, TWO, {"b": jobs[1]}, [], jobs[:1], groups[1:]))
+    assert policy.urgency.error == UNSEEN
+    jobs[1].finish(130.0, completed=True)
+    policy.decide(View(130.0, TWO, {}, [], jobs[1:], []))
+    assert policy.urgency.error == pytest.approx(0.0)
+
+
+def _said(**factors: float) -> Told:
+    """Return durations as they are told that are this many times too long, by names of jobs."""
+    told = Told(1.0)
+    for name in ("seen", "due", "any"):
+        told._factors[name] = factors.get(name, 1.0)
+    return told
 
 
 def test_how_much_jobs_slow_each_other_down_is_learnt_from_those_that_run() -> None:

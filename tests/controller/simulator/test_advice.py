@@ -70,6 +70,12 @@ def test_only_policies_that_can_make_a_difference_are_compared() -> None:
     assert "joint" not in kinds(choices([job("a", deadline_s=9)], many))["scheduler"]
 
 
+@pytest.mark.parametrize("deadline_s", [None, 9.0])
+def test_joint_is_compared_with_deadlines_and_without(deadline_s: float | None) -> None:
+    joint = Choice("joint", "scheduler", "shared", "shortest-path")
+    assert joint in choices([job("a", deadline_s=deadline_s)], star())
+
+
 def test_a_network_with_several_paths_has_a_choice_of_trees() -> None:
     spines = tuple(Switch(name) for name in ("s1", "s2", "l1", "l2"))
     links = [Link(spine, leaf) for spine in ("s1", "s2") for leaf in ("l1", "l2")]
