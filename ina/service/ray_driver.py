@@ -7,15 +7,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from controller.vocabulary import Topology
 from hostlib.launcher import Output, Workers
 from ina.runtime.cluster_fabric import reached_at
 from ina.service import ray_agents, ray_train
-
-if TYPE_CHECKING:
-    from ina.service.runner import JobOrder
 
 
 class _Nobody:
@@ -26,7 +22,8 @@ class _Nobody:
 
 
 def drive(
-    job: JobOrder,
+    command: Sequence[str],
+    servers: Mapping[str, int],
     topology: Topology,
     inherited: Sequence[str],
     *,
@@ -38,7 +35,8 @@ def drive(
     """Run the driver of a job to its end, or until it is stopped.
 
     Args:
-        job: The job.
+        command: Its program and arguments.
+        servers: The number of workers on each of the job's servers.
         topology: The cluster, with the addresses of its servers.
         inherited: See `Workers`.
         given: The run's order, as ``ina admit --given`` takes it.
@@ -51,11 +49,10 @@ def drive(
 
     Raises LaunchError: a server is no node of Ray, or the command cannot be run.
     """
-    servers = job.ranks
     ray_agents.connect()
     at = ray_agents.placed({name: reached_at(topology, name) for name in servers})
     nodes = [at[name].number for name, workers in servers.items() for _ in range(workers)]
-    driver = Workers(job.command, [ray_train.variables(given, nodes)], _Nobody(), on_output, inherited)
+    driver = Workers(command, [ray_train.variables(given, nodes)], _Nobody(), on_output, inherited)
     on_placed(f"Ray Train on {', '.join(servers)}")
     failure = driver.wait(on_tick=lambda: driver.kill() if stopping.is_set() else None)
     if stopping.is_set():

@@ -322,7 +322,8 @@ class Runner:
         signal.signal(signal.SIGTERM, lambda *_: self._stopping.set())
         spec = launch_spec(job, switch=self._order.switch)
         end, self._status.lost = ray_driver.drive(
-            job,
+            job.command,
+            job.ranks,
             topology_of(self._order),
             self._order.inherited,
             given=json.dumps(asdict(self._order)),
