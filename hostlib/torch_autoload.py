@@ -3,12 +3,17 @@
 An entry point of the group ``torch.backends``, which torch calls at the end of its own import (unless
 ``TORCH_DEVICE_BACKEND_AUTOLOAD`` is 0). So it imports nothing but torch, and raises nothing. What the backend
 is made of is imported when a process group is made.
+
+Libraries that take only names that they know (accelerate, transformers' Trainer) get it by the environment:
+with ``INA_AS=gloo`` a default group of backend "gloo" is one of "ina".
 """
 
 from __future__ import annotations
 
+import functools
 import importlib
 import logging
+import os
 from typing import Any, Final
 
 BACKEND: Final = "ina"
@@ -30,6 +35,19 @@ def register() -> None:
     dist = importlib.import_module("torch.distributed")
     if dist.is_available() and not hasattr(dist.Backend, BACKEND.upper()):
         dist.Backend.register_backend(BACKEND, _create, extended_api=True, devices=list(DEVICES))
+        if name := os.environ.get("INA_AS"):
+            _stand_in(dist, name)
+
+
+def _stand_in(dist: Any, name: str) -> None:
+    """Have `init_process_group` make a group of this backend where it is asked for one of `name`."""
+    original = dist.init_process_group
+
+    @functools.wraps(original)
+    def init_process_group(backend: str | None = None, *arguments: Any, **named: Any) -> None:
+        original(BACKEND if backend == name else backend, *arguments, **named)
+
+    dist.init_process_group = dist.distributed_c10d.init_process_group = init_process_group
 
 
 def _create(options: Any, backend_options: Any) -> Any:

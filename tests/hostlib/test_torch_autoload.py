@@ -32,3 +32,17 @@ def test_what_prevents_the_backend_is_logged_and_does_not_break_torch() -> None:
     told = said(program)
     assert told.startswith("goes on")
     assert "torch has no backend 'ina': ModuleNotFoundError" in told
+
+
+@pytest.mark.parametrize(("asked", "stands_for", "made"), [("gloo", "gloo", "ina"), ("gloo", "", "gloo")])
+def test_a_group_asked_for_by_a_name_that_a_library_knows_is_one_of_this_backend(
+    asked: str, stands_for: str, made: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As accelerate and transformers' Trainer ask, which refuse names that they do not know."""
+    monkeypatch.setenv("INA_AS", stands_for)
+    program = (
+        "import torch; "
+        f"torch.distributed.init_process_group('{asked}', store=torch.distributed.HashStore(), rank=0, "
+        "world_size=1); print(torch.distributed.get_backend())"
+    )
+    assert said(program) == made
