@@ -115,7 +115,7 @@ def read_text(path: Path) -> str:
 
 
 def delimiter_of(header: str) -> str:
-    """Return what separates the cells of a line: commas, or the bars of ``sacct --parsable``."""
+    """Return the character between the cells of a line: a comma, or the bar of ``sacct --parsable``."""
     return "|" if "|" in header and "," not in header else ","
 
 
