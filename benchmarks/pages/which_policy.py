@@ -125,8 +125,8 @@ see how far off ended jobs were: the more, the earlier deadlines go first, and t
 LIMITS = """
 16 servers, generated jobs of minutes; times are computed, not measured ([how far
 off](cluster-validation.md)). Where nothing else is said starts cost nothing, and durations are told exactly.
-`joint` places all jobs anew at each decision: it is for tens of servers, not for thousands, and the default of
-`ina controller` up to 32 servers; beyond, that is `edf + netpack + shared + ecmp-everywhere`. Flows do not
+`joint` places all jobs anew at each decision: it is for tens of servers, not for thousands, and the default
+of `ina controller` up to 32 servers; beyond, that is `edf + netpack + shared + ecmp-everywhere`. Flows do not
 foresee what jobs on slow links do to others: their packets hold slots for long, those of others meet them and
 go to fallback servers, some behind slow links. The worst errors with mixed link rates are of such jobs: they
 take many times as long in packets.
