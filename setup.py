@@ -9,6 +9,8 @@ from setuptools.command.build_py import build_py
 
 NATIVE = Path("hostlib/_native")
 DECIDE = Path("controller/_native")
+PROGRAMS = Path("p4src")
+LANES = (32, 64, 256)  # p4src.programs.LANES
 PREBUILT = "softswitch/engine/built"
 
 
@@ -20,7 +22,8 @@ class BuildWithPrograms(build_py):
         super().run()
         if not self.editable_mode:
             folder = Path(self.build_lib, PREBUILT).absolute()
-            command = [sys.executable, "-m", "softswitch.engine.prebuilt", str(folder)]
+            programs = (f"{path}:{lanes}" for path in sorted(PROGRAMS.glob("*.p4")) for lanes in LANES)
+            command = [sys.executable, "-m", "softswitch.engine.engine_build", str(folder), *programs]
             subprocess.run(command, check=True)
 
     def get_outputs(self, include_bytecode: bool = True) -> list[str]:

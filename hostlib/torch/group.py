@@ -379,7 +379,7 @@ class InaProcessGroup(dist.ProcessGroup):
         return work
 
     def _why_failed(self, timed_out: bool) -> JobBroken | None:
-        """Return what is known to be behind the failure of a call of gloo, or behind a long wait for it."""
+        """Return the known cause of a failure of a call of gloo, or of a long wait for it."""
         self._gloo_taken.spoiled |= not timed_out
         if self._broken is None and self._watch and (how := self._watch.found()):
             return RanksDisagree(how, job=self._job, psns=NO_PACKETS)

@@ -14,7 +14,14 @@ from ina.cli.errors import USAGE, Failure
 
 
 def check(declared: Any, context: Any, parameter: Any, value: Any) -> Any:
-    """Return the value of an option, declared so, whose type is a path, or several. Raises Failure."""
+    """Return the value of an option whose type is a path, or several. Raises Failure.
+
+    Args:
+        declared: The option or argument as the command declares it.
+        context: Of the command line.
+        parameter: The parsed option.
+        value: Its value.
+    """
     paths = value if isinstance(value, list | tuple) else () if value is None else (value,)
     option = f"{parameter.opts[0]} " if parameter.param_type_name == "option" else ""
     for path in paths:

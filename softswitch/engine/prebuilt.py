@@ -1,16 +1,12 @@
 """Objects that are built with the package, for machines without a C compiler: the engine and stock programs.
 
-``python -m softswitch.engine.prebuilt FOLDER`` builds them, as ``setup.py`` does for wheels, for each of the
-`LEVELS` of the processors here. An object's name has the hash of the text that it was built of: one of other
-sources is never found.
+`engine_build` builds them, for ``setup.py``, for each of the `LEVELS` of processors. An object's name has the
+hash of the text that it was built of: one of other sources is never found.
 """
 
 from __future__ import annotations
 
 import platform
-import sys
-from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -41,41 +37,3 @@ def levels() -> tuple[str, ...]:
         lines = []
     flags = {flag for line in lines if line.startswith("flags") for flag in line.split(":")[1].split()}
     return tuple(level for level, needs in LEVELS.get(platform.machine(), ()) if needs <= flags)
-
-
-def build_all(folder: Path) -> None:
-    """Build the engine and all programs of p4src, of all lanes, into a folder."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with ProcessPoolExecutor() as processes:
-        for _ in processes.map(_build, [folder] * len([*_stock()]), _stock()):
-            pass
-
-
-def _stock() -> Iterator[tuple[str, int] | None]:
-    from p4src.programs import FOLDER as PROGRAMS
-    from p4src.programs import LANES
-
-    yield None  # the engine
-    yield from ((path.stem, lanes) for path in sorted(PROGRAMS.glob("*.p4")) for lanes in LANES)
-
-
-def _build(folder: Path, stock: tuple[str, int] | None) -> None:
-    from p4src.programs import source_of
-    from softswitch.compiler import compile_file
-    from softswitch.engine.build import FLAGS, compile_c, content_hash, find_compiler
-    from softswitch.engine.emit_c.program import emit_c
-    from softswitch.engine.engine_build import ENGINE_FLAGS, engine_text
-
-    text, flags = engine_text(), tuple[str, ...](ENGINE_FLAGS)
-    if stock is not None:
-        source, defines = source_of(*stock)
-        text, flags = emit_c(compile_file(source, defines=defines)), FLAGS
-    for level, _ in LEVELS.get(platform.machine(), ()):
-        target = folder / f"{content_hash(text, flags)}-{level}.so"
-        of_level = [flag.replace("-march=native", f"-march={level}") for flag in flags]
-        compile_c([find_compiler(), *of_level, "-s"], text, target)
-        target.chmod(0o644)
-
-
-if __name__ == "__main__":
-    build_all(Path(sys.argv[1]))

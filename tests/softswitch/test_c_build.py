@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from softswitch.compiler import compile_source, preprocess_file
-from softswitch.engine import native, prebuilt
+from softswitch.engine import engine_build, native, prebuilt
 from softswitch.engine.build import FLAGS, RUNTIME, build, find_compiler, load
 from softswitch.engine.compiled import CompiledPipeline
 from softswitch.engine.interpreter.pipeline import Interpreter
@@ -153,7 +153,7 @@ def test_without_a_compiler_what_came_with_the_package_serves_if_it_fits_the_sou
 ) -> None:
     monkeypatch.setattr(prebuilt, "FOLDER", tmp_path / "built")
     (tmp_path / "built").mkdir()
-    prebuilt._build(tmp_path / "built", ("exclusive", 32))
+    engine_build._build_for_others(tmp_path / "built", f"{EXCLUSIVE}:32")
     levels = sorted(file.name.partition("-")[2] for file in (tmp_path / "built").iterdir())
     assert levels == sorted(f"{level}.so" for level, _ in prebuilt.LEVELS[platform.machine()])
     monkeypatch.setenv("CC", "no-such-compiler")

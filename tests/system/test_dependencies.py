@@ -43,7 +43,7 @@ def test_commands_and_ranks_work_with_the_releases_of_each_end(end: str, tmp_pat
         (("--help",), 0, "admit"),
         (("admit", "--help"), 0, "--straggler-timeout"),
         (("compile", "p4src/exclusive.p4", "--json"), 0, '"c_lines"'),
-        (("run", "-np", "2", "--timeout", "nan", "--", "true"), 2, "'nan' is not a number"),
+        (("run", "-np", "2", "--timeout", "nan", "--", "true"), 2, "Invalid value for '--timeout'"),
         (("compile", "nosuch.p4"), 2, "nosuch.p4: No such file or directory"),
         (("run", "-np", "2", "--", sys.executable, "-c", RANK), 0, "[0] [2.0, 4.0]"),
     ):
