@@ -116,7 +116,7 @@ are the simplest.
 Then durations are told with an error, one factor for each job, whose logarithm has a standard deviation of
 0.25, 0.5 or 1, or every start costs 10 or 30 s, or both ({len(DOUBTED)} of the seeds). `on-time` and `joint`
 see how far off ended jobs were: the more, the earlier deadlines go first, and the later they are given up
-(`controller/scheduling/urgency.py`).
+(`controller/scheduling/urgency.py`). There *others* and *slower* are beside `{" + ".join(PLAIN)}`.
 {len(LATER)} more kinds were drawn after that was made: {", ".join(LATER)}.
 
 {packets.ABOUT.strip()}

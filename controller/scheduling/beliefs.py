@@ -74,7 +74,7 @@ class Spread:
     def end(self, job: JobState, lasted_s: float) -> None:
         """Compare the told duration of a job that has ended with how long it lasted; 0: it says nothing."""
         told_s = self._told_s.pop(job.order)
-        if told_s <= 0 or lasted_s <= 0:
+        if not (0 < told_s < math.inf and lasted_s > 0):
             return
         off = math.log(lasted_s / told_s)
         self.count += 1

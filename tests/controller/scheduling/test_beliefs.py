@@ -69,7 +69,9 @@ def test_a_constant_factor_is_no_spread() -> None:
         spread.end(job(number), 600.0)
     spread.tell(job(20), 300.0)
     spread.end(job(20), 0.0)
-    assert spread.count == 20, "one that was stopped for good says nothing"
+    spread.tell(job(21), math.inf)
+    spread.end(job(21), 600.0)
+    assert spread.count == 20, "stopped for good, or never to end: they say nothing"
     assert spread.value == pytest.approx(0.0, abs=1e-9)
     assert spread.around_zero == pytest.approx(math.log(2))
 
