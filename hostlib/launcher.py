@@ -41,6 +41,8 @@ SETTINGS = (
     *("CUDA_*", "NVIDIA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "NCCL_*", "GLOO_*"),
     *("OMP_*", "MKL_*", "OPENBLAS_NUM_THREADS", "SSL_CERT_DIR", "SSL_CERT_FILE", "RAY_ADDRESS"),
     *("SLURM_JOB_ID", "SLURM_JOB_NAME", "SLURM_JOB_NODELIST"),
+    *("HOROVOD_*", "INA_AS", "INA_FUSION_BYTES", "INA_HIERARCHICAL", "INA_NONFINITE", "INA_NUMBERS"),
+    *("INA_SLICE_BYTES", "INA_STALL_S", "INA_TIMELINE"),
 )
 """Patterns of those that programs need and that hold no secrets: what another user's command gets of ours."""
 
