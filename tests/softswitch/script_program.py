@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from softswitch.engine.compiled import _Program
 from softswitch.engine.pipeline import Copy, Verdict
 
 _HERE = Path(__file__).parent
@@ -36,8 +37,7 @@ class ScriptPipeline:
     def __init__(self) -> None:
         self._library = ctypes.CDLL(str(build()))
         self.ops_address = ctypes.addressof(ctypes.c_char.in_dll(self._library, "p4_program"))
-        create = ctypes.cast(ctypes.c_void_p.from_address(self.ops_address + 16), _CREATE)
-        self.state_address: int = create(0)
+        self.state_address: int = _Program.from_address(self.ops_address).create(0)
 
     @property
     def met(self) -> int:
@@ -45,8 +45,6 @@ class ScriptPipeline:
         self._library.script_met.argtypes = (ctypes.c_void_p,)
         return int(self._library.script_met(self.state_address))
 
-
-_CREATE: Any = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_uint64)
 
 have_compiler = shutil.which(os.environ.get("CC", "cc")) is not None
 
