@@ -41,10 +41,19 @@ app = group(
     epilog=EPILOG,
 )
 register(app, "token", "ina.cli.token:app", "Add, list and remove the tokens by which people are known.")
-register(app, "backup", "ina.cli.state:backup", "Copy a state with its tokens into one file.")
-register(app, "restore", "ina.cli.state:restore", "Put a backup in the place of a state.")
-register(app, "adopt", "ina.cli.state:adopt", "Go on from a state that lacks events which it has had.")
-register(app, "forget", "ina.cli.state:forget", "End all that runs of a state, and begin anew.")
+for _name, _line in (
+    ("backup", "Copy a state with its tokens into one file, while a controller may use it."),
+    (
+        "restore",
+        "Put a backup in the place of a state that no controller uses; what was there is kept beside it.",
+    ),
+    ("adopt", "Go on from a state that lacks events which it has had, as after 'restore'."),
+    (
+        "forget",
+        "End all that runs of a state, and begin anew at the next start; what was there is kept beside it.",
+    ),
+):
+    register(app, _name, f"ina.cli.state:{_name}", _line)
 
 
 @app.callback(invoke_without_command=True)

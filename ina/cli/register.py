@@ -83,7 +83,7 @@ def _load(name: str, place: str) -> Any:
             kinds, option = _declared(declared[parameter.name].annotation)
             if float in kinds:
                 parameter.callback = _a_number
-            elif Path in kinds:
+            elif Path in kinds and option.parser is None:  # one with a parser may name something else
                 parameter.callback = functools.partial(paths.check, option)
     return command
 

@@ -68,7 +68,7 @@ def test_a_root_that_one_rank_refused_does_not_shift_the_others() -> None:
     def body(comm: ina.Communicator) -> Any:
         try:
             comm.reduce_async(SIX, root=9 if comm.rank == 0 else 1)
-        except ina.UnsupportedArray:
+        except ValueError:
             assert comm.rank == 0
         return comm.reduce_async(SIX, root=1).wait(60)
 
@@ -89,7 +89,7 @@ def test_calls_that_all_ranks_refuse_do_no_harm() -> None:
         for wrong in ({"op": "max"}, {"priority": -1}, {"out": np.empty(3, np.float32)}):
             with pytest.raises(ina.UnsupportedArray):
                 comm.allreduce(SIX, **wrong)
-        with pytest.raises(ina.UnsupportedArray):
+        with pytest.raises(ValueError, match="root is 2"):
             comm.reduce(SIX, root=2)
         return comm.allreduce(SIX).tolist()
 

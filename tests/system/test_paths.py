@@ -11,13 +11,12 @@ import pytest
 from ina.cli.errors import USAGE, Failure
 from ina.cli.paths import check_output
 from tests.system.command import here
-from tests.system.test_option_helps import commands
+from tests.system.test_option_helps import declared
 
 PATHS = [
-    (f"{name} {parameter.opts[0]}", command, parameter)
-    for name, command in commands()
-    for parameter in command.params
-    if parameter.type.name in ("path", "file", "directory")
+    (f"{name} {parameter.opts[0]}", command, parameter, option)
+    for name, command, parameter, option in declared(Path)
+    if option.parser is None
 ]
 
 
@@ -34,17 +33,17 @@ def refused(command: Any, parameter: Any, path: Path) -> str:
 def test_what_a_command_reads_has_to_be_there_and_what_it_writes_can_be_made(tmp_path: Path) -> None:
     """Some commands ended with 1 and others with 2, some after they had worked for minutes."""
     (tmp_path / "file").touch()
-    reading = {where for where, _, parameter in PATHS if not parameter.type.writable}
+    reading = {where for where, _, _, option in PATHS if not option.writable}
     assert len(reading) > 90
     assert {"ina run --jobs", "ina compile -I", "ina trace captures", "ina run --tls-ca"} <= reading
     assert len(PATHS) - len(reading) > 25
-    for where, command, parameter in PATHS:
+    for where, command, parameter, declaration in PATHS:
         option = f"{parameter.opts[0]} " if parameter.opts[0].startswith("-") else ""
         for path in (tmp_path / "file" / "below", tmp_path / "none"):
             if where in reading:
                 why = "Not a directory" if path.parent.name == "file" else "No such file or directory"
                 assert refused(command, parameter, path) == f"{option}{path}: {why}", where
-            elif path.name == "below" and not parameter.type.exists:
+            elif path.name == "below" and not declaration.exists:
                 assert f"{option}{path}: " in refused(command, parameter, path), where
 
 

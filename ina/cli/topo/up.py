@@ -82,7 +82,8 @@ def up_(
     chosen = program_of(str(p4.resolve()) if p4 else program, lanes, target, seed=seed, pcap=pcap)
     shape, called = links.topology(topology), name or netns.slug(topology)
     if not chosen.own and (offers := bundle(chosen.name, chosen.lanes).offers()).shared:
-        server_at_root(shape, offers)
+        if shape.servers_for("fallback"):  # without any, the testbed is for jobs that bring their own
+            server_at_root(shape, offers)
     elif target is Target.EMBEDDED:  # what is wrong with a program is one error, before anything starts
         for own in {chosen.name, *(each.program for each in shape.switches if each.program)}:
             bundle(own, chosen.lanes)
