@@ -83,7 +83,7 @@ def test_no_option_takes_nan() -> None:
     assert len(numbers) > 60
     for name, command, parameter in numbers:
         context = command.context_class(command, info_name=name)
-        with pytest.raises(typer.BadParameter, match="'nan' is not a number|Input should be"):
+        with pytest.raises(typer.BadParameter, match=r"'nan' is not a number|Input should be"):
             parameter.process_value(context, "nan")
 
 
