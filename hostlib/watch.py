@@ -18,6 +18,8 @@ from hostlib.ledger import Ledger, Page, Waiting, behind, disagreement
 
 EXPLAIN_S: Final = 10.0
 """Longest wait for the others, and their calls, once the ranks are known to disagree."""
+_LOOK_S: Final = 1.0
+"""Longest time between two looks at what others ask."""
 _LOOKS: Final = 4
 """Looks in the time after which a call counts as stalled."""
 _log = logging.getLogger("hostlib.watch")
@@ -47,19 +49,38 @@ class Watch:
     """The calls of one rank, and a thread that looks at them now and then."""
 
     def __init__(
-        self, store: Store, rank: int, size: int, *, stall_s: float, on_disagreement: Callable[[str], None]
+        self,
+        store: Store,
+        rank: int,
+        size: int,
+        *,
+        stall_s: float,
+        on_disagreement: Callable[[str], None],
+        patience_s: float = EXPLAIN_S,
     ) -> None:
-        """`on_disagreement` gets what `hostlib.ledger.disagreement` says, once, in the watch's thread."""
+        """Begin.
+
+        Args:
+            store: What all ranks share.
+            rank: This rank.
+            size: Number of ranks.
+            stall_s: Time after which a call counts as stalled.
+            on_disagreement: Gets what `hostlib.ledger.disagreement` says, once, in the watch's thread.
+            patience_s: Longest time that ranks wait for each other in a call.
+        """
         self._store = store
         self._rank = rank
         self._size = size
         self._stall_s = stall_s
+        self._explain_s = min(EXPLAIN_S, patience_s + _LOOK_S)
         self._on_disagreement = on_disagreement
         self._ledger = Ledger()
         self._under_way: dict[int, Callable[[], bool]] = {}
         self._lock = threading.Lock()
         self._over = threading.Event()
         self._found: str | None = None
+        self._explained = False
+        self._explaining = threading.Lock()
         self._all_know = threading.Event()
         self._answered = 0
         self._asked_of: int | None = None
@@ -92,15 +113,27 @@ class Watch:
             self._under_way[number] = ended
 
     def explain(self, number: int) -> str | None:
-        """Say how the ranks' calls differ, now that call `number` is known to; None if that stays unknown."""
-        deadline = time.monotonic() + EXPLAIN_S
+        """Say how the ranks' calls differ, now that call `number` is known to; None if that stays unknown.
+
+        Later calls, which fail for the same reason, wait no more.
+        """
+        with self._explaining:
+            if not self._explained:
+                self._explained = True
+                if text := self._explanation(number):
+                    self._found = text
+                    self._all_know.set()
+        return self._found
+
+    def _explanation(self, number: int) -> str | None:
+        deadline = time.monotonic() + self._explain_s
         try:
             self._ask()
             while not self._over.wait(0.02):
                 pages = self._read()
                 complete = len(pages) == self._size and not behind(pages, number)
                 if (text := disagreement(pages)) and (complete or time.monotonic() > deadline):
-                    self._let_others_read()
+                    self._let_others_read(max(deadline, time.monotonic() + _LOOK_S))
                     return text
                 if time.monotonic() > deadline:
                     return None
@@ -114,7 +147,7 @@ class Watch:
         A caller that raises it may end its process, and with it the store and the others' connections.
         """
         if self._found is not None:
-            self._all_know.wait(EXPLAIN_S)
+            self._all_know.wait(self._explain_s)
         return self._found
 
     def stop(self, timeout_s: float | None = None) -> None:
@@ -125,7 +158,7 @@ class Watch:
 
     def _serve(self) -> None:
         try:
-            while not self._over.wait(min(1.0, self._stall_s / _LOOKS)):
+            while not self._over.wait(min(_LOOK_S, self._stall_s / _LOOKS)):
                 self._look()
         except RuntimeError as error:  # with the store's host gone the calls themselves fail
             _log.debug("nothing is watched any more: %s", error)
@@ -151,7 +184,7 @@ class Watch:
         if text := disagreement(pages):
             self._over.set()
             self._found = text  # before others may know: one that does may cut the connections of this rank
-            self._let_others_read()
+            self._let_others_read(time.monotonic() + self._explain_s)
             self._all_know.set()
             self._on_disagreement(text)
         elif self._warned_of != stalled.number:
@@ -171,9 +204,8 @@ class Watch:
                 "; ".join(whom) or "no rank: all have called it",
             )
 
-    def _let_others_read(self) -> None:
+    def _let_others_read(self, deadline: float) -> None:
         """Wait until all ranks know: the store ends with the process of one of them."""
-        deadline = time.monotonic() + EXPLAIN_S
         everyone = [f"knows/{rank}" for rank in range(self._size)]
         with contextlib.suppress(RuntimeError):
             self._store.set(everyone[self._rank], "")

@@ -84,7 +84,7 @@ class InaProcessGroup(dist.ProcessGroup):
             ranks: Its ranks in the default group; none: it is that.
 
         Raises:
-            ConfigError, RendezvousError: the job could not be joined.
+            ConfigError, RendezvousError: the job could not be joined, or a rank of the group is late.
         """
         super().__init__(rank, size)
         whole = not ranks
@@ -129,7 +129,12 @@ class InaProcessGroup(dist.ProcessGroup):
             group._set_default_backend(kind)
         if communicator:
             self._watch = Watch(
-                store.clone(), rank, size, stall_s=settings.stall_s, on_disagreement=self._disagree
+                store.clone(),
+                rank,
+                size,
+                stall_s=settings.stall_s,
+                on_disagreement=self._disagree,
+                patience_s=timeout.total_seconds(),
             )
             self._calls = SwitchCalls(communicator, self._watch, settings.nonfinite, Callbacks())
             self._sums, self._moves = SwitchSums(self._calls), SwitchMoves(self._calls)

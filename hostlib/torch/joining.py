@@ -59,17 +59,16 @@ def join_group(store: dist.Store, rank: int, ranks: Sequence[int], timeout: time
 
     Returns:
         The communicator; or, at all ranks, why there is none.
+
+    Raises RendezvousError, on all ranks, if one has not called this within the time-out of another.
     """
+    key = _all_here(store, rank, ranks, timeout)
     if not hostlib.is_initialized() or hostlib.size() == 1:
         return "its ranks have no job in the switch"
-    if rank == 0:
-        store.set("key", secrets.token_hex(16))
     communicator: Communicator | None = None
     why = ""
     try:
-        communicator = hostlib.current().group(
-            ranks, store.get("key").decode(), patience_s=timeout.total_seconds()
-        )
+        communicator = hostlib.current().group(ranks, key, patience_s=timeout.total_seconds())
     except (RendezvousError, ConfigError) as error:
         why = str(error)
     store.set(f"joined/{rank}", why)
@@ -80,6 +79,34 @@ def join_group(store: dist.Store, rank: int, ranks: Sequence[int], timeout: time
         return why or refusal
     assert communicator is not None
     return communicator
+
+
+def _all_here(store: dist.Store, rank: int, ranks: Sequence[int], timeout: timedelta) -> str:
+    """Wait for the other ranks of a group; return a text that is this group's alone.
+
+    The last rank to come, or the first to give up, decides for all. Raises RendezvousError if it gave up.
+    """
+
+    def decide(late: str, key: str = "") -> None:
+        if store.add("deciders", 1) == 1:
+            store.set("key", key)
+            store.set("late", late)
+
+    store.set(f"came/{rank}", "")
+    if store.add("came", 1) == len(ranks):
+        decide("", secrets.token_hex(16))
+    else:
+        try:
+            store.wait(["late"], timeout)
+        except RuntimeError:  # by type no other than that the store is gone, which the next call says
+            absent = [str(each) for place, each in enumerate(ranks) if not store.check([f"came/{place}"])]
+            decide(
+                f"rank {', '.join(absent)} did not make the group of ranks {', '.join(map(str, ranks))} "
+                f"within {timeout.total_seconds():g} s, its time-out"
+            )
+    if late := store.get("late").decode():
+        raise RendezvousError(late)
+    return store.get("key").decode()
 
 
 def _patient(config: JobConfig, timeout: timedelta) -> JobConfig:

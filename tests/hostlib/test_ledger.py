@@ -8,7 +8,7 @@ import pytest
 
 from hostlib.ledger import KEPT, Ledger, Page, behind, disagreement
 from hostlib.paths import SWITCH, Paths
-from hostlib.watch import Watch
+from hostlib.watch import EXPLAIN_S, Watch
 
 
 class DictStore:
@@ -123,6 +123,20 @@ def test_a_disagreement_is_not_said_before_the_others_know_of_it() -> None:
         time.sleep(0.001)
     assert store.looks == 0
     assert text == "call 0 is sum at rank 0, but max at rank 1"
+    watch.stop()
+
+
+def test_ranks_that_do_not_answer_delay_an_explanation_by_their_patience_and_once() -> None:
+    """Each call of a rank that came late once waited for ten seconds, or eleven."""
+    store = DictStore()
+    store.set("calls/1", Page(0, ["max"]).to_json())
+    watch = Watch(store, 0, 2, stall_s=60, on_disagreement=lambda text: None, patience_s=0.1)
+    watch.begin("sum")
+    began_s = time.monotonic()
+    assert (
+        watch.explain(0) == watch.explain(0) == watch.found() == "call 0 is sum at rank 0, but max at rank 1"
+    )
+    assert time.monotonic() - began_s < EXPLAIN_S / 2
     watch.stop()
 
 

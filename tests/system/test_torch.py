@@ -228,6 +228,14 @@ def test_time_outs(ranks: Ranks) -> None:
     assert not success
 
 
+def test_a_group_that_a_rank_makes_late_is_refused_on_all_after_its_own_time_out(ranks: Ranks) -> None:
+    """The others once waited for as long as the default group's time-out, or for ever."""
+    for said, waited_s, total in ranks.results("late_in_a_group"):
+        assert said == "rank 1 did not make the group of ranks 0, 1 within 1 s, its time-out"
+        assert waited_s < 8, "1 s, on a loaded machine"
+        assert total == 2.0, "and the default group goes on"
+
+
 def test_abort_ends_what_is_under_way(ranks: Ranks) -> None:
     errors, _ = ranks.results("aborted")
     assert [kind for kind, _ in errors] == ["JobFault", "JobFault", "JobFault"]

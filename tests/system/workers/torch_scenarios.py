@@ -665,6 +665,23 @@ def too_late() -> Any:
     return None
 
 
+def late_in_a_group() -> Any:
+    """Rank 1 comes to a group when rank 0 has given up; return what each saw, after how long, and a sum."""
+    rank, store, found = begin(), dist.distributed_c10d._get_default_store(), []
+    if rank:
+        store.wait(["given up"], timedelta(minutes=1))
+    began_s = time.monotonic()
+    try:
+        dist.new_group([0, 1], timeout=timedelta(seconds=1))
+    except hostlib.RendezvousError as error:
+        found += [str(error), time.monotonic() - began_s]
+    store.set("given up", "")
+    tensor = torch.ones(1)
+    dist.all_reduce(tensor)
+    dist.destroy_process_group()
+    return [*found, tensor.item()]
+
+
 def aborted() -> Any:
     rank = begin()
     if rank:
