@@ -122,7 +122,7 @@ def check(question: Question, answer: Answer) -> Answer:
         if not isinstance(held, Mapping) or not all(isinstance(each, Region) for each in held.values()):
             raise BadSpec(f"the policy's answer: regions[{name!r}] must have a Region for each switch")
     jobs = {job.name: job for job in question.jobs}
-    if bad := [name for name, packets in answer.parts.items() if packets < 1]:
+    if bad := [name for name, packets in answer.parts.items() if not isinstance(packets, int) or packets < 1]:
         raise BadSpec(f"the policy's answer: parts[{bad[0]!r}] is {answer.parts[bad[0]]}, must be 1 or more")
     if unknown := (answer.standing.keys() ^ jobs.keys()) | (answer.regions.keys() ^ jobs.keys()):
         wanted = "a standing and regions for each job that it was asked about"

@@ -157,21 +157,36 @@ class Controller:
         with self._turn(self._turn_timeout_s, take_over=take_over):
             pass
 
+    def check_owner(self, owner: Owner) -> None:
+        """Raise OtherOwner if `own` would, SwitchError; nothing is written."""
+        self.owner = owner
+        program = self._target.program()
+        if program is not None and names.BRIDGE in program.tables:
+            self._marked(owner)
+
+    def _marked(self, owner: Owner) -> TableEntry | None:
+        """Return the mark that is there. Raises OtherOwner if that is another's, not known to be gone."""
+        mark = owner.mark()
+        row = self._target.read_row(mark.table, mark.match)
+        there = None if row is None else owner_of(row)
+        if there is not None and there != owner and (self._owned or not self._is_left(there)):
+            self._owned = False
+            raise OtherOwner(
+                f"the switch at {self.address} belongs to {there.name} (id {there.id}); only one controller"
+                " may decide on its jobs"
+            )
+        return row
+
     def _mark(self, owner: Owner, take_over: bool) -> None:
         """Make sure, within a turn, that the switch is the owner's. Raises OtherOwner."""
-        owned, self._owned = self._owned, False
         program = self._target.program()
         if program is None or names.BRIDGE not in program.tables:
             self._owned = program is not None  # it has no place for a mark
             return
         mark = owner.mark()
-        row = self._target.read_row(mark.table, mark.match)
+        row = self._target.read_row(mark.table, mark.match) if take_over else self._marked(owner)
+        self._owned = False
         there = None if row is None else owner_of(row)
-        if there is not None and there != owner and not take_over and (owned or not self._is_left(there)):
-            raise OtherOwner(
-                f"the switch at {self.address} belongs to {there.name} (id {there.id}); only one controller"
-                " may decide on its jobs"
-            )
         if there != owner:
             if there is not None and there.id != owner.id:
                 _log.warning("the switch at %s is taken over from %s", self.address, there.name)
@@ -471,8 +486,11 @@ class Controller:
 
         Raises NoProgram, ProgramMismatch; SwitchError.
         """
-        if self.owner is not None and not self._owned and not self._held.in_turn:
-            self.own(self.owner)
+        if self.owner is not None and not self._held.in_turn:
+            if self._owned:
+                self.check_owner(self.owner)  # it may have been taken over
+            else:
+                self.own(self.owner)
         program, offers = self._program, self._info
         self._program = self._info = None  # the switch may have been started anew
         if self.program == program:

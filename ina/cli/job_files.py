@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from controller.vocabulary import Job, Topology, documents, jobs_of, named, topology_of, unused, unusual
+from controller.vocabulary import (
+    BadSpec,
+    Job,
+    Topology,
+    documents,
+    jobs_of,
+    named,
+    topology_of,
+    unused,
+    unusual,
+)
 from controller.vocabulary.documents import Document
 
 
@@ -49,15 +61,21 @@ def say_unused(document: Document, command: str) -> None:
 def unused_keys(command: str, *paths: Path | None) -> list[str]:
     """Return the keys of these files that a command does not use, each once; none for other formats."""
     keys: dict[str, None] = {}
-    for path in paths:
-        if path is not None and path.suffix in documents.FORMATS:
-            keys |= dict.fromkeys(unused(documents.read(path), command))
+    for document in _ours(paths):
+        keys |= dict.fromkeys(unused(document, command))
     return list(keys)
 
 
 def note(command: str, *paths: Path | None) -> list[str]:
     """Report and return, each once, the keys that a command does not use of files that it reads itself."""
+    for document in _ours(paths):
+        say_unused(document, command)
+    return unused_keys(command, *paths)
+
+
+def _ours(paths: Sequence[Path | None]) -> Iterator[Document]:
+    """Yield the documents among files that a command could read: a public log may be JSON, too."""
     for path in paths:
         if path is not None and path.suffix in documents.FORMATS:
-            say_unused(documents.read(path), command)
-    return unused_keys(command, *paths)
+            with contextlib.suppress(BadSpec):
+                yield documents.read(path)

@@ -125,6 +125,14 @@ class Network:
         self._owner = owner
         self._follow(Wiring.of(cluster))
 
+        def check(controller: Controller) -> None:
+            try:
+                controller.check_owner(owner)
+            except OtherOwner:
+                raise
+            except SwitchError:
+                pass  # `own` tells of it
+
         def own(controller: Controller) -> None:
             try:
                 controller.own(owner, take_over=take_over)
@@ -134,10 +142,11 @@ class Network:
                 _log.warning("switch %s is not owned yet: %s", controller.address, error)
 
         with ThreadPoolExecutor(max_workers=_AT_ONCE, thread_name_prefix="own") as threads:
-            owning = {name: threads.submit(own, each) for name, each in self._fleet.controllers.items()}
-            for name, done in owning.items():
-                with naming(name):
-                    done.result()
+            for step in (own,) if take_over else (check, own):  # all are checked before any is marked
+                owning = {name: threads.submit(step, each) for name, each in self._fleet.controllers.items()}
+                for name, done in owning.items():
+                    with naming(name):
+                        done.result()
 
     def close(self) -> None:
         """Close the connections to all switches."""

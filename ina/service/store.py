@@ -395,9 +395,11 @@ class Store:
 
 def copy(source: Path, to: Path) -> None:
     """Copy a state's file as it is at one moment, while it may be written. Raises StoreError."""
+    log = source.with_name(f"{source.name}-wal")
+    how = "mode=ro" if log.exists() else "mode=ro&immutable=1"  # which makes no files beside it
     try:
         with (
-            contextlib.closing(sqlite3.connect(f"{source.absolute().as_uri()}?mode=ro", uri=True)) as here,
+            contextlib.closing(sqlite3.connect(f"{source.absolute().as_uri()}?{how}", uri=True)) as here,
             contextlib.closing(sqlite3.connect(to)) as there,
         ):
             here.backup(there)

@@ -11,7 +11,7 @@ import pytest
 
 from controller.errors import BadSpec
 from controller.vocabulary.topology import MAX_RATE_BPS
-from ina.cli import options
+from ina.cli import job_files, options
 from ina.cli.commands import app
 from ina.cli.errors import Failure, verdict
 
@@ -300,6 +300,11 @@ def no_regions(question):
 
 def no_trees(question):
     return {job.name: 3 for job in question.jobs}
+
+def no_number(question):
+    names = [job.name for job in question.jobs]
+    standing = dict.fromkeys(names, Standing.SHARED)
+    return Answer({name: {} for name in names}, standing, parts={names[0]: {"s1": 3}})
 """
 
 
@@ -310,6 +315,7 @@ def no_trees(question):
         ("alloc", "no_standing", "standing is None; it must be a mapping by job"),
         ("alloc", "words", "is of type str; it must be a Standing"),
         ("alloc", "no_regions", "must have a Region for each switch"),
+        ("alloc", "no_number", r"parts\['.*'\] is \{'s1': 3\}, must be 1 or more"),
         ("alloc", "number", "is of type int; it must be a function"),
         ("alloc", "crash", r"crash': ZeroDivisionError: division by zero \(.*own\.py:9\)"),
         ("alloc", "leave", r"leave': SystemExit: 3 \(.*own\.py:12\)"),
@@ -334,6 +340,13 @@ def test_an_own_policys_fault_is_named(
     with pytest.raises(BadSpec, match=complaint) as caught:
         ina(command, "--policy", f"{tmp_path}/own.py:{name}", *jobs, *racks)
     assert verdict(caught.value)[1] == 2
+
+
+def test_a_public_log_in_json_has_no_keys_of_ours(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "cluster_job_log.json"
+    path.write_text('[{"status": "Pass"}]')
+    assert job_files.note("schedule simulate", path) == []
+    assert capsys.readouterr().err == ""
 
 
 def test_values_that_seem_to_have_another_unit_are_said(

@@ -54,6 +54,25 @@ def test_a_second_controller_is_refused_with_the_name_of_the_first(
     assert marked(running) == FIRST
 
 
+def test_who_only_looks_notices_that_another_has_taken_over(connect: Connect) -> None:
+    one, other = connect(), connect()
+    one.own(FIRST)
+    one.observe()
+    other.own(SECOND, take_over=True)
+    with pytest.raises(OtherOwner, match="belongs to the controller second"):
+        one.observe()
+
+
+def test_an_owner_is_checked_without_a_mark(connect: Connect, running: Running) -> None:
+    """One that is refused by one switch of several must leave no mark on the others."""
+    one, other = connect(), connect()
+    one.check_owner(FIRST)
+    assert marked(running) is None
+    one.own(FIRST)
+    with pytest.raises(OtherOwner, match="belongs to the controller first"):
+        other.check_owner(SECOND)
+
+
 def test_the_first_writes_nothing_more_once_another_has_taken_over(
     connect: Connect, running: Running
 ) -> None:

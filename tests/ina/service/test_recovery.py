@@ -103,6 +103,7 @@ def test_a_backup_is_made_while_the_state_is_written_and_restored_with_its_token
     assert backup.stat().st_mode & 0o077 == 0
     (state / "tokens.json").unlink()
     assert recovery.restore(backup, state) == 50
+    assert [*backup.parent.glob(f"{backup.name}-*")] == [], "a backup may be where nothing can be written"
     assert [grant.name for grant in Tokens(state).grants()] == ["alice"]
     assert (state / "before-restore-1" / "state.sqlite").exists()
     with Store(state) as store:
