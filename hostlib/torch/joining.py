@@ -106,7 +106,8 @@ def _all_here(store: dist.Store, rank: int, ranks: Sequence[int], timeout: timed
             )
     if late := store.get("late").decode():
         raise RendezvousError(late)
-    return store.get("key").decode()
+    key: str = store.get("key").decode()
+    return key
 
 
 def _patient(config: JobConfig, timeout: timedelta) -> JobConfig:
