@@ -18,6 +18,7 @@ import pytest
 
 import hostlib
 from ina.runtime.groups import slots_to_try
+from tests.extras import needs
 from tests.system.attached import open_switch
 from tests.system.command import ROOT, TORCHRUN, WORKERS, ina
 from tests.system.torch_group import Ranks
@@ -395,6 +396,27 @@ def test_fifty_rounds_of_joining_and_leaving_leave_nothing(tmp_path: Path) -> No
     while Path(f"/proc/{children[0]}").exists():  # it removes the job first
         assert time.monotonic() < deadline, "'ina admit' has not ended"
         time.sleep(0.02)
+
+
+@pytest.mark.parametrize(
+    "library", [pytest.param(name, marks=needs(name)) for name in ("accelerate", "transformers")]
+)
+def test_libraries_that_know_only_gloo_train_through_the_switch(library: str, tmp_path: Path) -> None:
+    script = WORKERS / "libraries.py"
+    done = subprocess.run(
+        [*TORCHRUN, "--nproc-per-node", "2", str(script), library, str(tmp_path / "said")],
+        cwd=ROOT,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "INA_AS": "gloo"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    first, second = (json.loads((tmp_path / f"said.{rank}").read_text()) for rank in range(2))
+    assert first["learnt"]
+    assert first["weights"] == second["weights"], "on other data"
+    for said in (first, second):
+        assert said["backend"] == "ina"
+        assert {*said["paths"]["allreduce sum float32"]} == {"switch"}, "DDP's buckets"
 
 
 def test_an_unmodified_script_trains_under_torchrun_as_with_gloo(ranks: Ranks, tmp_path: Path) -> None:

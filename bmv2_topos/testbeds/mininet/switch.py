@@ -82,6 +82,8 @@ class P4Switch(Switch):  # type: ignore[misc]
         """
         if self.process is not None and self.process.poll() is None:
             return
+        if self._own is not None:
+            self._own.mkdir(mode=0o700, exist_ok=True)
         ports = {number: str(interface) for number, interface in self.intfs.items() if number}
         for interface in ports.values():
             self.cmd(f"ip link set {interface} up")
