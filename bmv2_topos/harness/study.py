@@ -28,6 +28,9 @@ from controller.vocabulary.words import kind
 SEED: Final = "seed"
 VARIANT: Final = "variant"
 FULL: Final = "full"
+MOST_SEEDS: Final = 1_000_000
+MOST_NUMBER: Final = 2**53
+"""Beyond, whole numbers are none that JSON's readers keep."""
 """The variant without any ablation."""
 
 
@@ -79,6 +82,8 @@ class Study:
         for name in ("sweep", "measure", "ablations"):
             if not isinstance(of := getattr(self, name), Mapping):
                 yield f"{name} is {kind(of)}; it must be a dict"
+            elif bad := [each for each in of if not (isinstance(each, str) and each.strip())]:
+                yield f"{name} has the name {bad[0]!r}; it must be a text"
         for name, of in self.ablations.items():
             if not isinstance(of, Mapping):
                 yield f"ablation {name!r} is {kind(of)}; it must be a dict of parameters"
@@ -114,8 +119,8 @@ class Study:
         for name, of in taken.items():
             if of.default is of.empty and of.kind is not of.VAR_KEYWORD and name not in (*self.sweep, SEED):
                 yield f"run takes {name!r}, which has no default and is not in sweep"
-        if self.seeds < 1:
-            yield f"seeds is {self.seeds}; it must be 1 or more"
+        if not 1 <= self.seeds <= MOST_SEEDS:
+            yield f"seeds is {self.seeds}; it must be from 1 to {MOST_SEEDS}"
         if self.seeds > 1 and not self._takes_seed():
             yield f"seeds is {self.seeds}, and run takes no parameter 'seed'"
         if not self.measure:
@@ -162,6 +167,10 @@ class Study:
         for name, value in row.items():
             if value is not None and not isinstance(value, int | float | str):
                 raise TypeError(f"measure {name!r} is {value!r}; it must be a number, a text or None")
+            if isinstance(value, int):
+                float(value)  # raises OverflowError here, where the run and the line are named
+            elif isinstance(value, str):
+                value.encode()  # UnicodeEncodeError likewise
         return row
 
     # ------------------------------------------------------------------ the page
@@ -267,14 +276,15 @@ def _text(value: Value) -> str:
 
 
 _LABEL: Final = (
-    "which cannot name a row; values must be finite numbers, texts, true, false or None: give others names, "
-    "and let run look them up"
+    "which cannot name a row; values must be finite numbers (integers up to 2**53), texts, true, false or "
+    "None: give others names, and let run look them up"
 )
 
 
 def _is_label(value: object) -> bool:
     finite = not isinstance(value, float) or math.isfinite(value)
-    return finite and (value is None or isinstance(value, int | float | str))
+    small = not isinstance(value, int) or abs(value) <= MOST_NUMBER
+    return finite and small and (value is None or isinstance(value, int | float | str))
 
 
 def _is_number(value: Value) -> bool:
