@@ -83,13 +83,13 @@ def of_overdue(described: Job, job: JobState | None, now_s: float) -> str:
     told, left = described.iterations, None if job is None else job.iterations_left(now_s)
     said = f"{told:,} iteration{'' if told == 1 else 's'}"
     if job is None or left is None or job.group is None or job.iteration_s == math.inf:
-        how = f"it waits, with {told if left is None else left:,.0f} of {said} left"
+        how = f"it was waiting, with {told if left is None else left:,.0f} of {said} left"
     elif left < 1e-6:
-        how = f"it runs on after the {said} that it was submitted with"
+        how = f"it was running on after the {said} that it was submitted with"
     else:
-        how = "it still runs" if left >= told else f"by estimate {left:,.0f} of {said} were left"
+        how = "it was running" if left >= told else f"by estimate {left:,.0f} of {said} were left"
     goes_on = "; it goes on as best effort" if described.on_late == "best-effort" else ""
-    return f"its deadline, {described.due_s:.6g} s, has passed, and {how}{goes_on}"
+    return f"its deadline, {described.deadline_s:.6g} s after its arrival, has passed, and {how}{goes_on}"
 
 
 def of_slots(question: Question, answer: Answer, name: str) -> str:
