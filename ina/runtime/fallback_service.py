@@ -164,6 +164,16 @@ class FallbackService:
                 raise MessageError(f"{json.dumps(message)[:100]} is no command")
 
 
+@contextlib.contextmanager
+def as_short(address: Path) -> Iterator[str]:
+    """Keep a path of a Unix socket that fits its 107 bytes, however deep the folder is (unix(7))."""
+    folder = os.open(address.parent, os.O_PATH | os.O_DIRECTORY)
+    try:
+        yield f"/proc/self/fd/{folder}/{address.name}"
+    finally:
+        os.close(folder)
+
+
 def _listener(address: tuple[str, int] | Path) -> socket.socket:
     if not isinstance(address, Path):
         return socket.create_server(address, backlog=MOST)
@@ -171,7 +181,8 @@ def _listener(address: tuple[str, int] | Path) -> socket.socket:
     address.unlink(missing_ok=True)
     before = os.umask(0o177)
     try:
-        listener.bind(str(address))
+        with as_short(address) as path:
+            listener.bind(path)
     finally:
         os.umask(before)
     listener.listen(MOST)

@@ -14,7 +14,7 @@ from hostlib.messages import MessageError, encode
 from hostlib.sealed import proof
 from hostlib.version import version
 from ina.runtime.errors import ProcessFailed
-from ina.runtime.fallback_service import ASK_S, HELLO_S, check_secret, received
+from ina.runtime.fallback_service import ASK_S, HELLO_S, as_short, check_secret, received
 
 PATIENCE_S: Final = 5.0
 """Silence after which jobs end: within the workers' own time-outs, so that they learn why."""
@@ -170,7 +170,8 @@ def _connected(address: tuple[str, int] | Path, patience_s: float) -> socket.soc
         connection = socket.socket(socket.AF_UNIX)
         connection.settimeout(patience_s)
         try:
-            connection.connect(str(address))
+            with as_short(address) as path:
+                connection.connect(path)
         except BaseException:
             connection.close()
             raise

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -36,8 +38,11 @@ def test_ties_break_as_in_python(count: int, seed: int, distinct: int, rounded: 
         assert dense_matching(table.tolist()) == matching_oracle.dense_matching(table.tolist())
 
 
-def test_without_a_compiler_it_is_said_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_compiler_it_is_said_what_is_missing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("CC", "nobody-has-this-compiler")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))  # what another compiler has built would serve
     blossom.library.cache_clear()
     with pytest.raises(SchedulingError, match="simulator: no C compiler: nobody-has-this-compiler is not on"):
         dense_matching([[0, 1], [1, 0]])
