@@ -30,7 +30,7 @@ VARIANT: Final = "variant"
 FULL: Final = "full"
 MOST_SEEDS: Final = 1_000_000
 MOST_NUMBER: Final = 2**53
-"""Beyond, whole numbers are none that JSON's readers keep."""
+"""Largest integer that every reader of JSON keeps exactly."""
 """The variant without any ablation."""
 
 

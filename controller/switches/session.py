@@ -486,16 +486,17 @@ class Controller:
 
         Raises NoProgram, ProgramMismatch; SwitchError.
         """
-        if self.owner is not None and not self._held.in_turn:
-            if self._owned:
-                self.check_owner(self.owner)  # it may have been taken over
-            else:
-                self.own(self.owner)
+        owner = None if self._held.in_turn else self.owner  # a turn has looked at it
+        owned = self._owned
+        if owner is not None and not owned:
+            self.own(owner)
         program, offers = self._program, self._info
         self._program = self._info = None  # the switch may have been started anew
         if self.program == program:
             self._info = offers
         info = self.info()
+        if owner is not None and owned and names.BRIDGE in self.program.tables:
+            self._marked(owner)  # it may have been taken over
         rows = self._read_rows()
         jobs = self._parsed(rows, self._before).jobs.values()
         settled: dict[int, int] = {}

@@ -166,7 +166,7 @@ class FallbackService:
 
 @contextlib.contextmanager
 def as_short(address: Path) -> Iterator[str]:
-    """Keep a path of a Unix socket that fits its 107 bytes, however deep the folder is (unix(7))."""
+    """Yield a path of a Unix socket that fits into 107 bytes (unix(7)), however deep its folder is."""
     folder = os.open(address.parent, os.O_PATH | os.O_DIRECTORY)
     try:
         yield f"/proc/self/fd/{folder}/{address.name}"

@@ -109,7 +109,7 @@ def forget(folder: Path) -> list[str]:
 
 
 def check_processes(folder: Path, identity: str) -> None:
-    """Have all processes of a state be those of its folder: end those whose folders are gone.
+    """Check that all processes of a state are those of its folder; end those whose folders are gone.
 
     Raises StoreError if some are those of a copy of it elsewhere, whose workers run.
     """
