@@ -297,7 +297,7 @@ class _Run:
                 self.happened["link cut"] += 1
                 ends = [{link.a, link.b} for link in self.schedule.bed.topology.links]
                 until = self.network.now + round(event.for_s * 1e9)
-                self.network.cut(ends.index({event.a, event.b}), until)
+                self.network.cut(ends.index({*event.link}), until)
             case Strangers():
                 self._send_strangers(event)
             case Straggle() | RemoveJob():

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from enum import StrEnum
 from typing import Annotated
 
 import typer
 
+from controller.placement.waterfill import Reading
 from ina.bench.allocation import measure_waterfill
 from ina.cli import options
 from ina.cli.output import table
@@ -21,13 +21,6 @@ EPILOG = """Examples:
 """
 
 
-class ReadingOption(StrEnum):
-    """Models of full memory."""
-
-    SPILL = "spill"
-    FREEZE = "freeze"
-
-
 def waterfill(
     jobs: Annotated[
         int, typer.Option(metavar="JOBS", min=1, max=1_000_000, help="Compute the rates of this many jobs.")
@@ -36,12 +29,12 @@ def waterfill(
         int, typer.Option(metavar="LINKS", min=100, max=100_000, help="Set the number of links.")
     ] = 5_000,
     reading: Annotated[
-        ReadingOption,
+        Reading,
         typer.Option(
             help="Choose what happens where switch memory is full: gradients pass unsummed "
             "(spill), or jobs stop (freeze)."
         ),
-    ] = ReadingOption.SPILL,
+    ] = "spill",
     seed: Annotated[
         int, typer.Option(min=0, help="Seed the random numbers; the same seed gives the same result.")
     ] = 0,
@@ -52,9 +45,9 @@ def waterfill(
     Prints the time to build the jobs' flows and the time to fill the links; the processor time is that of
     both together.
     """
-    found = measure_waterfill(jobs, links, reading=reading.value, seed=seed)
+    found = measure_waterfill(jobs, links, reading=reading, seed=seed)
     if json:
-        Result("bench waterfill", {"reading": str(reading), "seed": seed}, asdict(found)).print_json()
+        Result("bench waterfill", {"reading": reading, "seed": seed}, asdict(found)).print_json()
         return
     times = (seconds(found.build_s), seconds(found.fill_s), seconds(found.processor_s))
     row = (f"{count(found.jobs)} jobs, {count(found.links)} links", *times, rate(found.smallest_bps))
