@@ -276,7 +276,9 @@ def test_a_job_that_is_too_late_ends_or_goes_on_as_its_owner_said() -> None:
     assert place.standing.value == "shared"
     assert core.log is not None
     (said,) = [entry.text for entry in core.log.entries if entry.event == "late"]
-    assert said.startswith("cannot be done by its deadline, 0.5 s, any more: alone it would be done at 1")
+    assert said.startswith(
+        "cannot be done by its deadline, 0.5 s after its arrival, any more: alone it would be done 1"
+    )
 
 
 def test_memory_follows_what_is_measured_of_a_job() -> None:
