@@ -390,7 +390,7 @@ def test_every_folder_of_python_is_the_products_or_not_installed() -> None:
         ("ina.cli.interleave", "benchmarks.interleave", "the product imports nothing of benchmarks"),
         ("ina.bench.jobs", "examples.digits", "the product imports nothing of benchmarks, examples"),
         ("hostlib.wire", "tests.p4.bed", "the product imports nothing of benchmarks, examples, tests"),
-        ("p4src.generate_lanes", "benchmarks", "the product imports nothing of"),
+        ("p4src.programs", "benchmarks", "the product imports nothing of"),
         ("hostlib.core.window", "socket", "protocol cores do no I/O"),
         ("hostlib.fallback.core", "time", "protocol cores do no I/O"),
         ("hostlib.interleave.turn_order", "threading", "protocol cores do no I/O"),
